@@ -1,0 +1,80 @@
+"""What a model and a preset are, before anything of them is loaded."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = ["ModelShape", "ModelSpec", "Preset"]
+
+
+class ModelShape(BaseModel):
+    """The numbers that memory and time follow from; names as in Hugging Face's config.json."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    vocab_size: int
+    max_position_embeddings: int = 2048
+    tie_word_embeddings: bool = False
+    sliding_window: int | None = None
+
+    @property
+    def linear_parameters(self) -> int:
+        """Weights of all decoder projections, which NF4 quantises."""
+        queries = self.num_attention_heads * self.head_dim
+        keys = self.num_key_value_heads * self.head_dim
+        attention = self.hidden_size * (2 * queries + 2 * keys)
+        return self.num_hidden_layers * (attention + 3 * self.hidden_size * self.intermediate_size)
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Weights of embedding and head, which stay in 16 bits; counted once when tied."""
+        return self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
+
+    @property
+    def parameters(self) -> int:
+        """All weights, norms counted as two a layer and one at the end."""
+        return self.linear_parameters + self.embedding_parameters + self.hidden_size * (2 * self.num_hidden_layers + 1)
+
+
+class ModelSpec(BaseModel):
+    """One base model: a row of the catalogue, a folder, or a hub id with its shape read from config and headers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    key: str
+    """File name of the catalogue entry, or the source and name otherwise; unique in a listing."""
+    title: str
+    source: Literal["starter", "folder", "hub"]
+    name: str
+    """``starter``, an absolute folder or a hub id."""
+    revision: str = ""
+    model_type: str
+    """``model_type`` of config.json, such as ``llama``."""
+    shape: ModelShape
+    instruct: bool = False
+    licence: str = ""
+    gated: bool = False
+    download_bytes: int = 0
+    """Size of the safetensors files; 0 where nothing must be downloaded."""
+    cached: bool = False
+    folder: str = ""
+    """Where the weights lie when they lie on this machine; else empty."""
+    about: str = ""
+
+
+class Preset(BaseModel):
+    """A recipe for a goal. ``values`` are dotted RunConfig keys; what it does not name keeps its default."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    key: str
+    title: str
+    goal: str
+    method: Literal["sft", "dpo"] = "sft"
+    values: dict[str, Any] = Field(default_factory=dict)
+    evidence: str = ""

@@ -1,0 +1,223 @@
+"""RunConfig: everything that decides a run, in one frozen value.
+
+A config may leave values to us (``auto``, or 0 where the hint says so). ``core.estimate.resolve`` fills them in, and
+what is written to ``run.yaml`` is complete. Field names follow transformers, peft and TRL where they have one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from core.contract.knobs import knob
+
+__all__ = ["DataChoice", "Layout", "LoraChoice", "Method", "ModelChoice", "RunConfig", "TrainChoice"]
+
+Method = Literal["sft", "dpo"]
+Layout = Literal[
+    "auto", "alpaca", "prompt_completion", "sharegpt", "messages", "preference", "kto", "classification", "text"
+]
+TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ModelChoice(_Part):
+    """The base model: where it comes from and how it is held in memory."""
+
+    source: Literal["starter", "folder", "hub"] = "starter"
+    name: str = "starter"
+    """``starter``, an absolute folder, or a hub id such as ``Qwen/Qwen3-0.6B``."""
+    revision: str = ""
+    """Hub commit, or a content hash of the folder's config and weight headers; empty until resolved."""
+    quantization: Literal["nf4", "none"] = knob(
+        "nf4", "Weights in memory", "4-bit NF4 takes a quarter of the memory; none keeps 16 bits.", group="memory"
+    )
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] = knob(
+        "auto", "Arithmetic", "bfloat16 where the card has it, else float16; float32 on the CPU.", group="memory"
+    )
+
+
+class DataChoice(_Part):
+    """The examples: which file, how its columns are read, and what of it is trained."""
+
+    path: str = ""
+    """The file as kept by us (``data/HASH/NAME``), or the user's own path before it is kept."""
+    sha256: str = ""
+    layout: Layout = knob("auto", "Layout", "How rows are read; auto recognises it and says why.", group="data")
+    columns: dict[str, str] = {}
+    """Roles to columns, such as ``{"prompt": "question"}``; empty means the layout's usual names."""
+    train_on: Literal["answers", "last_answer", "everything"] = knob(
+        "answers", "What is learned", "Answers only, the last answer only, or every token.", group="data"
+    )
+    template: Literal["auto", "model", "chatml", "none"] = knob(
+        "auto", "Chat template", "The model's own where it has one, else ChatML; none for raw text.", group="data"
+    )
+    system_prompt: str = knob("", "System prompt", "Put before rows that bring none of their own.", group="data")
+    eval_fraction: float = knob(
+        0.05, "Held out", "Share of rows kept aside to measure what was learned.", group="data", ge=0.0, le=0.5
+    )
+    eval_rows_max: int = knob(
+        200,
+        "Held-out rows at most",
+        "More rows cost time and tell little more.",
+        unit="rows",
+        group="data",
+        ge=1,
+        le=100_000,
+    )
+
+
+class LoraChoice(_Part):
+    """The adapter, in peft's own terms (LoRA: Hu et al. 2021, arXiv:2106.09685)."""
+
+    r: int = knob(16, "Adapter rank", "How much can be learned: more rank, more memory.", group="lora", ge=1, le=1024)
+    lora_alpha: int = knob(
+        16, "Adapter strength (alpha)", "The update is scaled by alpha / rank.", group="lora", ge=1, le=4096
+    )
+    lora_dropout: float = knob(
+        0.0, "Adapter dropout", "Above 0 the fast path is not taken.", group="lora", ge=0, le=0.9
+    )
+    target_modules: tuple[str, ...] = TARGETS
+    bias: Literal["none", "lora_only"] = knob(
+        "none", "Train biases", "lora_only also trains adapted biases.", group="lora"
+    )
+    use_rslora: bool = knob(
+        False, "Rank-stabilised scaling", "Scale by alpha / sqrt(rank), for high ranks.", group="lora"
+    )
+    use_dora: bool = knob(False, "DoRA", "Learns direction and size apart; slower.", group="lora")
+
+
+class TrainChoice(_Part):
+    """The recipe, in transformers' and TRL's own terms."""
+
+    max_length: int = knob(
+        2048,
+        "Longest example",
+        "Longer rows are cut here; memory grows with it.",
+        unit="tokens",
+        group="learning",
+        simple=True,
+        ge=32,
+        le=1_048_576,
+    )
+    num_train_epochs: float = knob(
+        3.0,
+        "Passes over the data (epochs)",
+        "How often every row is seen.",
+        unit="epochs",
+        group="learning",
+        simple=True,
+        gt=0,
+        le=1000,
+    )
+    max_steps: int = knob(
+        0, "Steps at most", "0 means: as many as the epochs need.", unit="steps", group="learning", ge=0, le=10_000_000
+    )
+    learning_rate: float = knob(
+        2e-4,
+        "How strongly to learn (learning rate)",
+        "Too high forgets, too low learns little.",
+        group="learning",
+        simple=True,
+        gt=0,
+        le=1,
+    )
+    per_device_train_batch_size: int = knob(
+        4, "Rows at once (batch)", "With accumulation: rows a step.", unit="rows", group="learning", ge=1, le=4096
+    )
+    gradient_accumulation_steps: int = knob(
+        4, "Accumulation", "Batches joined to one step; the result is the same.", group="learning", ge=1, le=4096
+    )
+    lr_scheduler_type: Literal["linear", "cosine", "constant", "constant_with_warmup"] = knob(
+        "linear", "Rate over time (schedule)", "How the learning rate goes to zero.", group="learning"
+    )
+    warmup_steps: int = knob(
+        5, "Warm-up", "Steps over which the learning rate rises.", unit="steps", group="learning", ge=0
+    )
+    weight_decay: float = knob(0.01, "Weight decay", "Pulls the adapter towards zero.", group="learning", ge=0, le=1)
+    max_grad_norm: float = knob(
+        1.0, "Gradient clipping", "Longer gradients are shortened to this; 0 never.", group="learning", ge=0, le=1000
+    )
+    optim: Literal["auto", "adamw_8bit", "adamw_torch"] = knob(
+        "auto", "Optimiser", "adamw_8bit on a GPU, adamw_torch on the CPU.", group="memory"
+    )
+    packing: bool = knob(
+        True, "Packing", "Rows share a pass without padding and without seeing each other.", group="memory"
+    )
+    tokens_per_pass: int = knob(
+        0,
+        "Tokens a pass",
+        "Memory against speed, never the result; 0 chooses.",
+        unit="tokens",
+        group="memory",
+        ge=0,
+        le=10_000_000,
+    )
+    checkpointing: Literal["auto", "none", "recompute"] = knob(
+        "auto",
+        "Recompute activations",
+        "Less memory for about a third more time; auto decides by what is free.",
+        group="memory",
+    )
+    kernels: Literal["auto", "plain"] = knob(
+        "auto", "Fast kernels", "auto uses them where card and model allow; plain never.", group="memory"
+    )
+    beta: float = knob(
+        0.1, "Preference strength (beta)", "Only for preference data (DPO).", group="learning", gt=0, le=10
+    )
+    eval_steps: int = knob(
+        0, "Measure every", "Held-out loss every so many steps; 0 chooses.", unit="steps", group="saving", ge=0
+    )
+    save_steps: int = knob(
+        0, "Save every", "A checkpoint every so many steps; 0 chooses.", unit="steps", group="saving", ge=0
+    )
+    save_minutes: float = knob(
+        5.0, "Save at least every", "Work lost at worst; 0 never by time.", unit="minutes", group="saving", ge=0
+    )
+    seed: int = knob(3407, "Seed", "The same seed gives the same run.", group="learning", ge=0, le=2**31 - 1)
+
+
+class RunConfig(_Part):
+    """One run, whole. ``problems()`` lists every fault that no single field can see."""
+
+    name: str = ""
+    method: Method = "sft"
+    preset: str = ""
+    model: ModelChoice = ModelChoice()
+    data: DataChoice = DataChoice()
+    lora: LoraChoice = LoraChoice()
+    train: TrainChoice = TrainChoice()
+    resume_from: str = ""
+    """A run whose adapter this one starts from."""
+
+    @property
+    def rows_per_step(self) -> int:
+        """Rows of one optimiser step: batch × accumulation."""
+        return self.train.per_device_train_batch_size * self.train.gradient_accumulation_steps
+
+    def problems(self) -> list[str]:
+        """All faults between fields, a line each; empty when the run may start."""
+        return list(_cross_field(self))
+
+
+def _cross_field(config: RunConfig) -> Iterator[str]:
+    if not config.data.path:
+        yield "data.path: expected a data file, found none. Choose a file or one of the samples."
+    if not config.model.name:
+        yield "model.name: expected a model, found none. Choose starter, a folder or a hub id."
+    if config.model.source == "folder" and config.model.name and not Path(config.model.name).is_absolute():
+        yield f"model.name: expected an absolute folder for source 'folder', found {config.model.name!r}."
+    if config.method == "dpo" and config.data.layout not in ("auto", "preference"):
+        yield f"data.layout: method dpo needs preference data, found {config.data.layout!r}. Choose method sft."
+    if config.method == "sft" and config.data.layout == "preference" and config.data.train_on == "everything":
+        yield "data.train_on: preference rows under sft train the chosen answer; 'everything' has no meaning there."
+    if not config.lora.target_modules:
+        yield "lora.target_modules: expected at least one module name, found none."
+    if config.lora.use_dora and config.lora.bias != "none":
+        yield "lora.bias: DoRA cannot train biases; set bias to none or use_dora to false."

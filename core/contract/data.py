@@ -1,0 +1,125 @@
+"""Examples, and what is known of a data file, as they cross from the reader and the renderer to window and worker."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.contract.config import Layout
+
+__all__ = ["DataFacts", "DataReport", "Example", "Message", "Preview", "PreviewRow", "RowProblem", "Span", "TokenRow"]
+
+
+class _Fact(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Message(_Fact):
+    """One turn: the waist through which every layout passes."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str
+
+
+class Example(_Fact):
+    """One row, read: a conversation, a preference (two endings of one conversation), or raw text.
+
+    Exactly one of ``messages`` and ``text`` is set. For a preference ``messages`` is the prompt, ``chosen`` and
+    ``rejected`` are the two answers.
+    """
+
+    row: int
+    """Number of the row in its file, from 1, as a person counts."""
+    messages: tuple[Message, ...] = ()
+    text: str = ""
+    chosen: str = ""
+    rejected: str = ""
+
+
+class RowProblem(_Fact):
+    """A row that cannot be used, and why."""
+
+    row: int
+    code: str
+    text: str
+
+
+class DataReport(_Fact):
+    """What the reader found in a file. ``rows`` counts all rows, ``usable`` those that can be trained on."""
+
+    path: str
+    sha256: str
+    bytes: int
+    rows: int
+    usable: int
+    layout: Layout
+    reason: str
+    """Why this layout: "columns instruction, input and output are Alpaca's"."""
+    columns: tuple[str, ...]
+    mapping: dict[str, str]
+    """Roles to columns, as used."""
+    roles: tuple[str, ...]
+    """The roles this layout knows, for the mapping form."""
+    method: Literal["sft", "dpo"]
+    problems: tuple[RowProblem, ...] = ()
+    """The first 200; ``rows - usable`` is their true number."""
+
+
+class Span(_Fact):
+    """A run of neighbouring tokens of one kind, as text. ``cut`` lies beyond the length limit."""
+
+    text: str
+    kind: Literal["read", "trained", "special", "cut"]
+    tokens: int
+
+
+class PreviewRow(_Fact):
+    """A row as the model will see it. A preference row is shown twice, ``side`` says which."""
+
+    row: int
+    side: Literal["", "chosen", "rejected"] = ""
+    spans: tuple[Span, ...]
+    tokens: int
+    trained_tokens: int
+    cut_tokens: int = 0
+
+
+class Preview(_Fact):
+    """A page of rows under a template. ``total`` counts the usable rows that match."""
+
+    rows: tuple[PreviewRow, ...]
+    total: int
+    template: str
+    """"the model's own", "ChatML" or "none"."""
+    notes: tuple[str, ...] = ()
+
+
+class DataFacts(_Fact):
+    """Lengths of all usable rows under a tokenizer and template, for estimate, plan and histogram.
+
+    ``lengths`` are uncut token counts, one a row (the longer of the two for a preference); ``trained`` the trained
+    tokens of each row within ``max_length``.
+    """
+
+    rows: int
+    lengths: tuple[int, ...] = Field(repr=False)
+    trained: tuple[int, ...] = Field(repr=False)
+    max_length: int
+    longest: int
+    mean: float
+    sampled: bool = False
+    """True where lengths come from a sample of the rows (then ``rows`` is still the whole count)."""
+
+
+class TokenRow(_Fact):
+    """A row as token ids. ``labels`` are ids where trained and -100 elsewhere, unshifted, same length."""
+
+    row: int
+    input_ids: tuple[int, ...]
+    labels: tuple[int, ...]
+
+    @property
+    def trained_tokens(self) -> int:
+        """Targets after the shift: the first token of a row is never one."""
+        return sum(1 for label in self.labels[1:] if label != -100)

@@ -1,0 +1,242 @@
+"""What happens in a run, as small frozen facts appended to ``events.jsonl``.
+
+Every event has a ``kind``, the time, the attempt (how often a worker was started for this job) and a step. An unknown
+kind is skipped on reading, so that an old window reads a new run; unknown fields are ignored for the same reason.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+__all__ = [
+    "Acknowledged",
+    "Checkpoint",
+    "Correction",
+    "Evaluation",
+    "Event",
+    "Exported",
+    "Failed",
+    "Finished",
+    "Hello",
+    "Note",
+    "Paused",
+    "Plan",
+    "Queued",
+    "Resumed",
+    "Sample",
+    "Stage",
+    "Starting",
+    "Step",
+    "Stopped",
+    "parse_event",
+]
+
+StageName = Literal[
+    "preparing", "downloading", "loading", "first_step", "training", "evaluating", "saving", "merging", "verifying"
+]
+
+
+class Event(BaseModel):
+    """The fields that all events share. ``at`` is seconds since the epoch."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    kind: str
+    at: float = 0.0
+    attempt: int = 0
+    step: int = 0
+
+
+class Queued(Event):
+    """The job waits; ``reason`` says for what ("run NAME holds the card")."""
+
+    kind: Literal["queued"] = "queued"
+    reason: str = ""
+
+
+class Starting(Event):
+    """A supervisor starts a worker: the attempt counts up from 1, ``resumed_step`` is its checkpoint (0: none)."""
+
+    kind: Literal["starting"] = "starting"
+    resumed_step: int = 0
+
+
+class Hello(Event):
+    """The worker's first word: its process and where it computes."""
+
+    kind: Literal["hello"] = "hello"
+    pid: int = 0
+    device: str = "cpu"
+    device_name: str = ""
+    versions: dict[str, str] = Field(default_factory=dict)
+
+
+class Stage(Event):
+    """What is going on, with progress where it is known (``total`` 0: unknown); ``unit`` is bytes, rows, layers, steps."""
+
+    kind: Literal["stage"] = "stage"
+    stage: StageName = "preparing"
+    text: str = ""
+    done: float = 0.0
+    total: float = 0.0
+    unit: str = ""
+
+
+class Plan(Event):
+    """What will be done, as lines for people, and the counts that the window needs."""
+
+    kind: Literal["plan"] = "plan"
+    lines: tuple[str, ...] = ()
+    total_steps: int = 0
+    train_rows: int = 0
+    eval_rows: int = 0
+    train_tokens: int = 0
+    trained_tokens: int = 0
+    trainable_parameters: int = 0
+    dtype: str = ""
+    attention: str = ""
+    fast: bool = False
+    tokens_per_pass: int = 0
+    estimated_bytes: int = 0
+
+
+class Step(Event):
+    """One optimiser step. Unknown readings are None, never 0."""
+
+    kind: Literal["step"] = "step"
+    epoch: float = 0.0
+    loss: float | None = None
+    learning_rate: float | None = None
+    grad_norm: float | None = None
+    tokens: int = 0
+    seconds: float = 0.0
+    tokens_per_second: float | None = None
+    memory_bytes: int | None = None
+    """Peak of this process on the card so far; on the CPU its resident size."""
+    card_used_bytes: int | None = None
+    gpu_load: float | None = None
+    """0 to 1."""
+
+
+class Evaluation(Event):
+    """Mean held-out loss over trained tokens; ``step`` 0 is the base model before training."""
+
+    kind: Literal["evaluation"] = "evaluation"
+    loss: float | None = None
+    rows: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+class Checkpoint(Event):
+    """A checkpoint stands, whole and verified, under ``checkpoints/NAME``."""
+
+    kind: Literal["checkpoint"] = "checkpoint"
+    name: str = ""
+    bytes: int = 0
+    best: bool = False
+    eval_loss: float | None = None
+
+
+class Correction(Event):
+    """A later change of the effective config: dotted key, old and new value, and why."""
+
+    kind: Literal["correction"] = "correction"
+    key: str = ""
+    old: str = ""
+    new: str = ""
+    reason: str = ""
+
+
+class Acknowledged(Event):
+    """A command was read; it is never obeyed twice."""
+
+    kind: Literal["acknowledged"] = "acknowledged"
+    command_id: str = ""
+    command: str = ""
+
+
+class Paused(Event):
+    """Training stands after a checkpoint at ``step``; the card is free."""
+
+    kind: Literal["paused"] = "paused"
+
+
+class Resumed(Event):
+    """Someone asked to go on; the job is in the queue again."""
+
+    kind: Literal["resumed"] = "resumed"
+
+
+class Sample(Event):
+    """An answer asked for during the run; ``side`` is base or tuned. ``done`` closes the answer."""
+
+    kind: Literal["sample"] = "sample"
+    command_id: str = ""
+    side: Literal["base", "tuned"] = "tuned"
+    prompt: str = ""
+    text: str = ""
+    done: bool = True
+
+
+class Note(Event):
+    """Something worth saying that changes nothing: a fallback taken, a row skipped, a cure for a missing compiler."""
+
+    kind: Literal["note"] = "note"
+    code: str = ""
+    text: str = ""
+    hint: str = ""
+
+
+class Exported(Event):
+    """An export stands under ``exports/NAME`` and was reloaded in a fresh process; ``checks`` says what was compared."""
+
+    kind: Literal["exported"] = "exported"
+    name: str = ""
+    form: str = ""
+    bytes: int = 0
+    checks: tuple[str, ...] = ()
+
+
+class Finished(Event):
+    """The job is done."""
+
+    kind: Literal["finished"] = "finished"
+    seconds: float = 0.0
+
+
+class Stopped(Event):
+    """Somebody stopped the job; ``kept`` says whether a checkpoint of the last step stands."""
+
+    kind: Literal["stopped"] = "stopped"
+    kept: bool = True
+
+
+class Failed(Event):
+    """The job ended by a fault, said as a StudioError says it."""
+
+    kind: Literal["failed"] = "failed"
+    code: str = ""
+    message: str = ""
+    hint: str = ""
+
+
+class _Kinds:
+    table: ClassVar[dict[str, type[Event]]] = {
+        str(cls.model_fields["kind"].default): cls
+        for cls in (
+            Queued, Starting, Hello, Stage, Plan, Step, Evaluation, Checkpoint, Correction, Acknowledged, Paused,
+            Resumed, Sample, Note, Exported, Finished, Stopped, Failed,
+        )
+    }  # fmt: skip
+
+
+def parse_event(line: str | bytes) -> Event | None:
+    """One line of the log as its event; None for an unknown kind or a line that is not an event."""
+    try:
+        raw = json.loads(line)
+        return _Kinds.table[raw["kind"]].model_validate(raw)
+    except (ValueError, KeyError, TypeError, ValidationError):
+        return None

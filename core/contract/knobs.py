@@ -1,0 +1,84 @@
+"""A knob: one setting, declared once, read by the window, the command line and YAML alike.
+
+A knob is a pydantic field whose title is its label, whose description is its hint, and whose unit and group ride in
+``json_schema_extra``. ``knobs(model)`` reads them back, so no other place repeats a label, a range or a default.
+"""
+
+from __future__ import annotations
+
+import types
+from dataclasses import dataclass
+from typing import Any, Literal, Union, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import BaseModel, Field
+from pydantic.fields import FieldInfo
+
+__all__ = ["Knob", "knob", "knobs"]
+
+Kind = Literal["integer", "number", "switch", "choice", "text", "other"]
+
+
+@dataclass(frozen=True)
+class Knob:
+    """What a form needs to draw one setting; ``key`` is its dotted path in RunConfig (``train.learning_rate``)."""
+
+    key: str
+    label: str
+    hint: str
+    unit: str
+    group: str
+    kind: Kind
+    default: Any
+    choices: tuple[str, ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+    simple: bool = False
+
+
+def knob(
+    default: Any, label: str, hint: str, *, unit: str = "", group: str, simple: bool = False, **bounds: Any
+) -> Any:
+    """Declares a setting. ``bounds`` are pydantic's own (``ge``, ``gt``, ``le``, ``lt``)."""
+    extra: dict[str, Any] = {"unit": unit, "group": group, "simple": simple}
+    return Field(default, title=label, description=hint, json_schema_extra=extra, **bounds)
+
+
+def knobs(model: type[BaseModel], prefix: str = "") -> dict[str, Knob]:
+    """Every knob of a config, nested ones under dotted keys, in the order of declaration."""
+    found: dict[str, Knob] = {}
+    for name, info in model.model_fields.items():
+        key = f"{prefix}{name}"
+        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+            found.update(knobs(info.annotation, f"{key}."))
+        elif isinstance(info.json_schema_extra, dict):
+            found[key] = _read(key, info, dict(info.json_schema_extra))
+    return found
+
+
+def _read(key: str, info: FieldInfo, extra: dict[str, Any]) -> Knob:
+    kind, choices = _kind(info.annotation)
+    low = [m.ge if isinstance(m, Ge) else m.gt for m in info.metadata if isinstance(m, (Ge, Gt))]
+    high = [m.le if isinstance(m, Le) else m.lt for m in info.metadata if isinstance(m, (Le, Lt))]
+    return Knob(
+        key=key,
+        label=info.title or key,
+        hint=info.description or "",
+        unit=str(extra["unit"]),
+        group=str(extra["group"]),
+        kind=kind,
+        default=info.get_default(call_default_factory=False),
+        choices=choices,
+        minimum=low[0] if low else None,  # type: ignore[arg-type]
+        maximum=high[0] if high else None,  # type: ignore[arg-type]
+        simple=bool(extra["simple"]),
+    )
+
+
+def _kind(annotation: Any) -> tuple[Kind, tuple[str, ...]]:
+    if get_origin(annotation) in (Union, types.UnionType):
+        annotation = next(arg for arg in get_args(annotation) if arg is not type(None))
+    if get_origin(annotation) is Literal:
+        return "choice", tuple(str(arg) for arg in get_args(annotation))
+    names: dict[Any, Kind] = {bool: "switch", int: "integer", float: "number", str: "text"}
+    return names.get(annotation, "other"), ()

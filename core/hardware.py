@@ -1,0 +1,180 @@
+"""The machine: GPU, memory, disk, WSL. Every reading is optional and none can crash.
+
+GPUs are read through NVML (nvidia-ml-py), which needs only the driver: no torch, no CUDA context.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+__all__ = ["Gpu", "GpuReading", "Machine", "is_wsl", "read_gpu", "read_machine"]
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One NVIDIA card as NVML names it; what it does not tell is None."""
+
+    index: int
+    uuid: str
+    name: str
+    total_bytes: int | None
+    free_bytes: int | None
+    compute_capability: tuple[int, int] | None
+    driver: str = ""
+
+    @property
+    def bf16(self) -> bool:
+        """bfloat16 arithmetic in hardware: Ampere (8.0) and later."""
+        return self.compute_capability is not None and self.compute_capability >= (8, 0)
+
+
+@dataclass(frozen=True)
+class GpuReading:
+    """What a card is doing now; unknown is None."""
+
+    used_bytes: int | None = None
+    load: float | None = None
+    temperature_celsius: float | None = None
+    power_watts: float | None = None
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What there is to train on. ``gpu`` is the first card, or None."""
+
+    gpus: tuple[Gpu, ...]
+    cpu_count: int
+    ram_total_bytes: int
+    ram_free_bytes: int
+    disk_free_bytes: int | None
+    system: str
+    wsl: bool
+    gpu_problem: str = ""
+
+    @property
+    def gpu(self) -> Gpu | None:
+        """The card that is used, or None on a machine without."""
+        return self.gpus[0] if self.gpus else None
+
+    @property
+    def lock_name(self) -> str:
+        """The lock that a run on this machine takes: one run a card."""
+        return f"gpu-{self.gpu.uuid}" if self.gpu else "cpu"
+
+
+def read_machine(home: Path | None = None) -> Machine:
+    """Reads the machine; ``home`` is the folder whose disk counts. Takes milliseconds and never raises."""
+    gpus, problem = _read_gpus()
+    memory = psutil.virtual_memory()
+    return Machine(
+        gpus=gpus,
+        cpu_count=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        ram_total_bytes=memory.total,
+        ram_free_bytes=memory.available,
+        disk_free_bytes=_disk_free(home or Path.home()),
+        system=platform.system(),
+        wsl=is_wsl(),
+        gpu_problem=problem,
+    )
+
+
+def is_wsl(version_file: Path = Path("/proc/version")) -> bool:
+    """Whether this Linux runs inside Windows."""
+    try:
+        return "microsoft" in version_file.read_text(encoding="utf-8", errors="replace").lower()
+    except OSError:
+        return False
+
+
+def read_gpu(uuid: str) -> GpuReading:
+    """What the card with this UUID is doing; every field None where NVML does not say."""
+    with _nvml() as nvml:
+        if nvml is None:
+            return GpuReading()
+        handle = _ask(nvml.nvmlDeviceGetHandleByUUID, uuid)
+        if handle is None:
+            return GpuReading()
+        memory = _ask(nvml.nvmlDeviceGetMemoryInfo, handle)
+        load = _ask(nvml.nvmlDeviceGetUtilizationRates, handle)
+        power = _ask(nvml.nvmlDeviceGetPowerUsage, handle)
+        return GpuReading(
+            used_bytes=int(memory.used) if memory else None,
+            load=load.gpu / 100 if load else None,
+            temperature_celsius=_ask(nvml.nvmlDeviceGetTemperature, handle, 0),
+            power_watts=power / 1000 if power else None,
+        )
+
+
+def _read_gpus() -> tuple[tuple[Gpu, ...], str]:
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if hidden is not None and hidden.strip() in ("", "-1"):
+        return (), "CUDA_VISIBLE_DEVICES hides all cards"
+    with _nvml() as nvml:
+        if nvml is None:
+            return (), "no NVIDIA driver answers"
+        count = _ask(nvml.nvmlDeviceGetCount) or 0
+        cards = (_read_card(nvml, index) for index in range(count))
+        return tuple(card for card in cards if card is not None), "" if count else "the driver shows no card"
+
+
+def _read_card(nvml: Any, index: int) -> Gpu | None:
+    handle = _ask(nvml.nvmlDeviceGetHandleByIndex, index)
+    if handle is None:
+        return None
+    memory = _ask(nvml.nvmlDeviceGetMemoryInfo, handle)
+    capability = _ask(nvml.nvmlDeviceGetCudaComputeCapability, handle)
+    return Gpu(
+        index=index,
+        uuid=_text(_ask(nvml.nvmlDeviceGetUUID, handle)) or str(index),
+        name=_text(_ask(nvml.nvmlDeviceGetName, handle)) or "NVIDIA GPU",
+        total_bytes=int(memory.total) if memory else None,
+        free_bytes=int(memory.free) if memory else None,
+        compute_capability=(int(capability[0]), int(capability[1])) if capability else None,
+        driver=_text(_ask(nvml.nvmlSystemGetDriverVersion)),
+    )
+
+
+@contextlib.contextmanager
+def _nvml() -> Iterator[Any]:
+    """NVML while it is open, or None where it cannot be opened (no driver, no card, a broken install)."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # noqa: BLE001 - any failure here means the same thing: no card can be read
+        yield None
+        return
+    try:
+        yield pynvml
+    finally:
+        _ask(pynvml.nvmlShutdown)
+
+
+def _ask(function: Any, *arguments: Any) -> Any:
+    """The answer, or None: drivers leave out single readings (WSL does), and the rest still counts."""
+    try:
+        return function(*arguments)
+    except Exception:  # noqa: BLE001 - NVML raises one class per missing feature
+        return None
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value or "")
+
+
+def _disk_free(folder: Path) -> int | None:
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return None

@@ -1,0 +1,77 @@
+"""Where things lie: one root folder, moved by ``--home`` or LUTHIER_HOME; and the repository's own folders."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["ASSETS", "PRESETS", "REPOSITORY", "Locations"]
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+ASSETS = REPOSITORY / "assets"
+PRESETS = REPOSITORY / "presets"
+
+
+@dataclass(frozen=True)
+class Locations:
+    """The folders and files under one root. Nothing is created by asking; ``make()`` creates the folders, private."""
+
+    home: Path
+
+    @classmethod
+    def find(cls, home: str | Path | None = None) -> Locations:
+        """The given root, else LUTHIER_HOME, else ``~/luthier``."""
+        chosen = home or os.environ.get("LUTHIER_HOME") or Path.home() / "luthier"
+        return cls(Path(chosen).expanduser().resolve())
+
+    @property
+    def runs(self) -> Path:
+        """One folder a run."""
+        return self.home / "runs"
+
+    @property
+    def data(self) -> Path:
+        """Data files, kept once each under their content hash."""
+        return self.home / "data"
+
+    @property
+    def uploads(self) -> Path:
+        """Files on their way in, under names of ours."""
+        return self.home / "uploads"
+
+    @property
+    def locks(self) -> Path:
+        """One lock file a card (``gpu-UUID``) and one for the CPU."""
+        return self.home / "locks"
+
+    @property
+    def cache(self) -> Path:
+        """What can be thrown away: tokenised rows, lengths."""
+        return self.home / "cache"
+
+    @property
+    def queue(self) -> Path:
+        """The waiting jobs, in order."""
+        return self.home / "queue.json"
+
+    @property
+    def draft(self) -> Path:
+        """What the visitor has chosen so far."""
+        return self.home / "draft.json"
+
+    @property
+    def studio(self) -> Path:
+        """The living studio's process and port, for a second start to find."""
+        return self.home / "studio.json"
+
+    @property
+    def sessions(self) -> Path:
+        """Hashed cookies of the browsers that were let in (0600)."""
+        return self.home / "sessions.json"
+
+    def make(self) -> Locations:
+        """Creates the folders, readable by their owner only."""
+        for folder in (self.home, self.runs, self.data, self.uploads, self.locks, self.cache):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return self
