@@ -74,7 +74,7 @@ class Hello(Event):
 
 
 class Stage(Event):
-    """What is going on, with progress where it is known (``total`` 0: unknown); ``unit`` is bytes, rows, layers, steps."""
+    """What is going on, with progress (``total`` 0: unknown); ``unit`` is bytes, rows, layers or steps."""
 
     kind: Literal["stage"] = "stage"
     stage: StageName = "preparing"
@@ -191,7 +191,7 @@ class Note(Event):
 
 
 class Exported(Event):
-    """An export stands under ``exports/NAME`` and was reloaded in a fresh process; ``checks`` says what was compared."""
+    """An export stands under ``exports/NAME`` and was reloaded afresh; ``checks`` says what was compared."""
 
     kind: Literal["exported"] = "exported"
     name: str = ""
