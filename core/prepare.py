@@ -1,0 +1,89 @@
+"""From what a person chose to what can start: the one path that window and command line share.
+
+    RunConfig with autos ─► model found ─► file kept ─► layout recognised ─► lengths ─► every auto resolved ─► estimate
+
+Light floor: the file is read and rendered in the data service's children, never here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.catalog import find_model
+from core.contract.catalogue import ModelSpec
+from core.contract.config import RunConfig
+from core.contract.data import DataFacts, DataReport
+from core.contract.errors import ConfigError, DataError
+from core.contract.estimate import Estimate, Resolved
+from core.data.keep import keep_file
+from core.data.service import DataService
+from core.estimate import estimate, resolve
+from core.hardware import Machine, read_machine
+from core.hub import fetch_tokenizer
+from core.locations import Locations
+
+__all__ = ["Prepared", "prepare", "tokenizer_folder"]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that may start: ``config`` holds no automatic value any more, and ``resolved`` says why each is what it is."""
+
+    config: RunConfig
+    spec: ModelSpec
+    report: DataReport
+    facts: DataFacts
+    resolved: tuple[Resolved, ...]
+    estimate: Estimate
+    machine: Machine
+
+
+def prepare(config: RunConfig, locations: Locations, service: DataService) -> Prepared:
+    """Resolves everything, keeps the data file, and estimates.
+
+    Raises:
+        ConfigError: faults between fields, all at once.
+        StudioError: the model, the file or the mapping cannot be used; one line says why.
+    """
+    if problems := config.problems():
+        raise ConfigError("config.faults", f"This run has {len(problems)} fault(s):", "", problems)
+    spec = find_model(config.model.source, config.model.name, config.model.revision)
+    config = _with_model(config, spec)
+    config, report = _with_data(config, locations, service)
+    folder = tokenizer_folder(spec)
+    facts = service.facts(Path(config.data.path), config.data, folder, config.train.max_length)
+    if not sum(facts.trained):
+        raise DataError(
+            "data.nothing_trained",
+            f"Expected trained tokens in {report.path}, found none under this mapping and length.",
+            "Choose another mapping, or a longer 'Longest example'.",
+        )
+    machine = read_machine(locations.home)
+    config, resolved = resolve(config, spec, facts, machine)
+    figures = estimate(config, spec, facts, machine)
+    return Prepared(config, spec, report, facts, tuple(resolved), figures, machine)
+
+
+def tokenizer_folder(spec: ModelSpec) -> Path:
+    """The folder that holds the tokenizer; of a hub model only the tokenizer's files are fetched."""
+    return Path(spec.folder) if spec.folder else fetch_tokenizer(spec.name, spec.revision)
+
+
+def _with_model(config: RunConfig, spec: ModelSpec) -> RunConfig:
+    model = config.model.model_copy(update={"revision": spec.revision, "name": spec.name, "source": spec.source})
+    return config.model_copy(update={"model": model})
+
+
+def _with_data(config: RunConfig, locations: Locations, service: DataService) -> tuple[RunConfig, DataReport]:
+    kept = keep_file(Path(config.data.path).expanduser(), locations)
+    report = service.report(kept.path, config.data)
+    if not report.usable:
+        raise DataError(
+            "data.nothing_usable",
+            f"Expected rows to train on in {kept.name}, found {report.rows} rows and none usable.",
+            report.problems[0].text if report.problems else "Choose another layout or mapping.",
+        )
+    chosen = {"path": str(kept.path), "sha256": kept.sha256, "layout": report.layout}
+    config = config.model_copy(update={"data": config.data.model_copy(update=chosen), "method": report.method})
+    return config, report
