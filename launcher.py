@@ -1,0 +1,335 @@
+"""Luthier: finetune language models on your own GPU.
+
+  python3 launcher.py              set everything up, open the studio in the browser
+  python3 launcher.py demo         the whole way without a browser: train, compare, export
+  python3 launcher.py train FILE   start a run from a run.yaml and follow it
+  python3 launcher.py runs         list the runs
+  python3 launcher.py stop RUN     stop a run (saved first; --now: at once)
+  python3 launcher.py resume RUN   go on with a paused, stopped or interrupted run
+  python3 launcher.py export RUN   take a run home as an adapter or merged weights
+  python3 launcher.py estimate FILE   memory and time of a run.yaml, before anything is loaded
+  python3 launcher.py doctor       look at this machine and say what would help
+  python3 launcher.py test         set everything up and run the tests
+
+options of the studio:
+  --port N        port on 127.0.0.1 (default 8765)
+  --no-browser    only print the address
+  --home DIR      root folder of runs and data (default ~/luthier, or LUTHIER_HOME)
+
+options of the setup:
+  --torch BUILD   cpu, cu126, cu128, cu130 or pypi instead of the one chosen for this machine
+  --setup-only    set up and stop
+
+'python3 launcher.py COMMAND --help' tells more. Setup happens once; later starts need no network.
+"""
+
+# Standard library only, and plain enough that an old Python reaches the line that says it is too old.
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple, NoReturn  # Optional: an old Python must still reach its own message
+
+ROOT = Path(__file__).resolve().parent
+VENV = ROOT / ".venv"
+STAMP = VENV / "luthier.json"
+TORCH_INDEX = "https://download.pytorch.org/whl"
+#: The versions that were tried: the CPU build by the test suite, the CUDA builds on a card.
+TORCH_VERSIONS = {"cpu": "2.13.0", "cu126": "2.11.0", "cu128": "2.11.0", "cu130": "2.11.0"}
+ROOM_BYTES = {"cpu": 4 << 30, "pypi": 14 << 30, "cu126": 14 << 30, "cu128": 14 << 30, "cu130": 14 << 30}
+NVIDIA_SMI = ("nvidia-smi", "/usr/lib/wsl/lib/nvidia-smi", "nvidia-smi.exe")
+WSL_COMMANDS = "wsl --install   then, in the Ubuntu window:   python3 launcher.py"
+
+
+class Driver(NamedTuple):
+    """What nvidia-smi tells: the CUDA version its driver knows, the card's compute capability, its name."""
+
+    cuda: tuple
+    capability: tuple | None
+    name: str
+
+
+class TorchChoice(NamedTuple):
+    """A build of torch, and why this one."""
+
+    build: str
+    reason: str
+
+
+class StopError(Exception):
+    """One line for the person; nothing more is printed."""
+
+
+def main(arguments: list) -> int:
+    """Sets up where needed, then hands over to the command line in the environment."""
+    if arguments[:1] in (["--help"], ["-h"], ["help"]):
+        print(__doc__.strip())
+        return 0
+    try:
+        check_machine(sys.version_info, sys.platform)
+        options, rest = split_options(arguments)
+        testing = rest[:1] == ["test"]
+        if not is_ready(wanted_stamp(testing), read_stamp()):
+            set_up(options.get("torch"), testing)
+        if "setup_only" in options:
+            print("Ready.")
+            return 0
+        hand_over(rest)
+    except StopError as stop:
+        print(str(stop), file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nStopped. The same command goes on from here.", file=sys.stderr)
+        return 130
+    return 0
+
+
+def check_machine(version: tuple, platform: str) -> None:
+    """Raises StopError, in one line, for a system or a Python that cannot run Luthier."""
+    if platform in ("win32", "cygwin"):
+        raise StopError("Luthier runs on Linux and in WSL, not on Windows itself. In PowerShell:   " + WSL_COMMANDS)
+    if tuple(version[:2]) < (3, 11):
+        found = ".".join(str(part) for part in version[:3])
+        raise StopError(
+            f"Luthier needs Python 3.11 or newer, this is {found}. Ubuntu 24.04 brings 3.12; on an older one: "
+            "sudo apt install python3.11 python3.11-venv   then:   python3.11 launcher.py"
+        )
+
+
+def split_options(arguments: list) -> tuple:
+    """The setup's own options as a dict, and everything else untouched for the command line."""
+    options, rest, queue = {}, [], list(arguments)
+    while queue:
+        word = queue.pop(0)
+        if word == "--setup-only":
+            options["setup_only"] = True
+        elif word == "--torch" or word.startswith("--torch="):
+            value = word.partition("=")[2] or (queue.pop(0) if queue else "")
+            if value not in ROOM_BYTES:
+                raise StopError(f"--torch takes one of {', '.join(sorted(ROOM_BYTES))}, found {value!r}.")
+            options["torch"] = value
+        else:
+            rest.append(word)
+    return options, rest
+
+
+# ── what is installed ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def wanted_stamp(testing: bool) -> dict:
+    """What the environment must be made of: this Python and this list of packages; the tests want more."""
+    packages = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
+    return {"python": f"{sys.version_info[0]}.{sys.version_info[1]}", "packages": packages, "development": testing}
+
+
+def read_stamp() -> dict:
+    """What the environment says it is made of; empty where setup never came to its end."""
+    try:
+        return json.loads(STAMP.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def is_ready(wanted: dict, found: dict) -> bool:
+    """Whether nothing needs installing. An environment with the test tools also serves without them."""
+    same = all(found.get(key) == wanted[key] for key in ("python", "packages"))
+    return same and (found.get("development", False) or not wanted["development"]) and python_in_venv().exists()
+
+
+def python_in_venv() -> Path:
+    """The environment's interpreter."""
+    return VENV / "bin" / "python"
+
+
+# ── which torch ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def read_driver() -> Driver | None:
+    """Asks nvidia-smi (5 s at most a try); None where no driver answers."""
+    for program in NVIDIA_SMI:
+        header = ask([program])
+        if header:
+            query = "--query-gpu=compute_cap,name"
+            return parse_driver(header, ask([program, query, "--format=csv,noheader"]))
+    return None
+
+
+def ask(command: list) -> str:
+    """A program's output, or nothing: a missing, failing or hanging nvidia-smi all mean 'no card'."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
+
+
+def parse_driver(header: str, query: str) -> Driver | None:
+    """nvidia-smi's two answers as a Driver; None where they name no CUDA version."""
+    cuda = re.search(r"CUDA (?:UMD )?Version:\s*(\d+)\.(\d+)", header)
+    if not cuda:
+        return None
+    card = re.search(r"^\s*(\d+)\.(\d+)\s*,\s*(.+?)\s*$", query, re.MULTILINE)
+    capability = (int(card[1]), int(card[2])) if card else None
+    return Driver((int(cuda[1]), int(cuda[2])), capability, card[3] if card else "NVIDIA GPU")
+
+
+def choose_torch(driver: Driver | None, platform: str) -> TorchChoice:
+    """Which build fits: a pure function of driver and platform."""
+    if platform == "darwin":
+        return TorchChoice("pypi", "macOS: the window works, training runs on the CPU")
+    if driver is None:
+        return TorchChoice("cpu", "no NVIDIA GPU found: the CPU build")
+    if driver.capability and driver.capability < (7, 5):
+        return TorchChoice("cu126", f"{driver.name}: the CUDA 12.6 build, the last for cards of its age")
+    cuda = ".".join(str(part) for part in driver.cuda)
+    for floor, build in (((13, 0), "cu130"), ((12, 8), "cu128"), ((12, 6), "cu126")):
+        if driver.cuda >= floor:
+            return TorchChoice(build, f"{driver.name}, driver for CUDA {cuda}")
+    raise StopError(
+        f"{driver.name} is there, but its driver knows CUDA {cuda}, and 12.6 or newer is needed. Install a newer "
+        "NVIDIA driver (on WSL: the Windows driver), or train on the CPU:   python3 launcher.py --torch cpu"
+    )
+
+
+def torch_arguments(build: str) -> list:
+    """What pip is told. The index is an extra one: where it cannot be reached, the person's own may have the build."""
+    if build == "pypi":
+        return ["torch>=2.10,<2.14"]
+    return [f"torch=={TORCH_VERSIONS[build]}+{build}", "--extra-index-url", f"{TORCH_INDEX}/{build}"]
+
+
+# ── setting up ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def set_up(build: str | None, testing: bool) -> None:
+    """Three steps, each harmless to repeat; the stamp comes last, so that an interrupted setup goes on."""
+    started = time.monotonic()
+    choice = TorchChoice(build, "as you asked") if build else choose_torch(read_driver(), sys.platform)
+    check_room(choice.build, shutil.disk_usage(str(ROOT)).free)
+    print(f"Setting up Luthier in {VENV} (once; a few minutes).", flush=True)
+    make_venv()
+    STAMP.unlink(missing_ok=True)
+    print(f"2/3  PyTorch, {choice.build} build ({choice.reason})", flush=True)
+    install(torch_arguments(choice.build))
+    print("3/3  Everything else", flush=True)
+    install(["-e", str(ROOT) + extras(choice.build, testing)])
+    STAMP.write_text(json.dumps(dict(wanted_stamp(testing), torch=choice.build)), encoding="utf-8")
+    print(f"Set up in {time.monotonic() - started:.0f} s.", flush=True)
+
+
+def extras(build: str, testing: bool) -> str:
+    """The optional parts: test tools, and on the CPU Triton's interpreter for the kernel tests."""
+    return ("[dev,cpu-kernels]" if build == "cpu" else "[dev]") if testing else ""
+
+
+def check_room(build: str, free_bytes: int) -> None:
+    """Raises StopError where the disk cannot hold the packages."""
+    if free_bytes < ROOM_BYTES[build] and not python_in_venv().exists():
+        gib = 1 << 30
+        raise StopError(
+            f"Setup needs about {ROOM_BYTES[build] // gib} GB of free disk, found {free_bytes / gib:.1f} GB at {ROOT}. "
+            "Make room there, or move this folder to a larger disk."
+        )
+
+
+def make_venv() -> None:
+    """Makes .venv, or makes it anew where its Python is not this one."""
+    print("1/3  A Python environment", flush=True)
+    try:
+        import ensurepip  # noqa: F401 - Debian and Ubuntu leave it out of the plain python3 package
+    except ImportError:
+        raise StopError(
+            "This Python has no ensurepip, which .venv needs. Install it:   sudo apt install python3-venv"
+        ) from None
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    whole = python_in_venv().exists() and (VENV / "lib" / version / "site-packages" / "pip").exists()
+    if whole:
+        return
+    shutil.rmtree(str(VENV), ignore_errors=True)
+    done = subprocess.run([sys.executable, "-m", "venv", str(VENV)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise StopError(f"Making .venv failed: {explain(done.stdout + done.stderr)}")
+
+
+def install(packages: list) -> None:
+    """pip, under the person's own configuration, showing what it does in one moving line."""
+    command = [str(python_in_venv()), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *packages]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    kept, count = [], 0
+    try:
+        for line in process.stdout:
+            kept.append(line)
+            if line.startswith(("Collecting", "Downloading", "Installing", "  Downloading", "Building")):
+                count += line.startswith("Collecting")
+                show(count, line.strip())
+    except KeyboardInterrupt:
+        process.terminate()
+        raise
+    finally:
+        process.wait()
+        show_end()
+    if process.returncode:
+        raise StopError(f"pip could not install: {explain(''.join(kept))}")
+
+
+def show(count: int, line: str) -> None:
+    """One line that is overwritten on a terminal; elsewhere only every tenth package and the long steps."""
+    words = re.sub(r"\s*\([^)]*\)$", "", line) if line.startswith("Collecting") else line
+    text = f"     {count:3d} packages   {words[:90]}"
+    if sys.stdout.isatty():
+        print("\r\033[K" + text[: shutil.get_terminal_size().columns - 1], end="", flush=True)
+    elif line.startswith("Installing") or (line.startswith("Collecting") and count % 10 == 1):
+        print(text, flush=True)
+
+
+def show_end() -> None:
+    """Clears the moving line."""
+    if sys.stdout.isatty():
+        print("\r\033[K", end="", flush=True)
+
+
+def explain(output: str) -> str:
+    """pip's last words as one line that says what to do."""
+    causes = (
+        ("No space left on device", "the disk is full. Make room and start again; what was fetched is kept."),
+        ("externally-managed-environment", "pip worked outside .venv. Delete .venv and start again."),
+        ("Temporary failure in name resolution", "no network. Connect and start again; setup goes on where it was."),
+        ("Failed to establish a new connection", "no network. Connect and start again; setup goes on where it was."),
+        ("ReadTimeoutError", "the package index did not answer in time. Start again; setup goes on where it was."),
+    )
+    for sign, words in causes:
+        if sign in output:
+            return words
+    if "No matching distribution found for torch" in output:
+        return (
+            f"this PyTorch build was not found; its index ({TORCH_INDEX}) may be out of reach, or this Python too new. "
+            "Try again later, or take PyPI's build:   python3 launcher.py --torch pypi"
+        )
+    errors = [line.strip() for line in output.splitlines() if line.lower().startswith("error")]
+    last = errors or [line.strip() for line in output.splitlines() if line.strip()] or ["no output"]
+    return last[-1][:300]
+
+
+def hand_over(arguments: list) -> NoReturn:
+    """Becomes the environment's Python: the command line, or the test suite."""
+    program = str(python_in_venv())
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in paths if path))
+    if arguments[:1] == ["test"]:
+        os.chdir(str(ROOT))
+        target = [str(ROOT / "tests" / "suite.py"), *arguments[1:]]
+    else:
+        target = ["-m", "core.cli", *arguments]
+    sys.stdout.flush()
+    os.execve(program, [program, *target], environment)  # noqa: S606 - our own interpreter, no shell on purpose
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
