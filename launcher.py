@@ -51,8 +51,8 @@ WSL_COMMANDS = "wsl --install   then, in the Ubuntu window:   python3 launcher.p
 class Driver(NamedTuple):
     """What nvidia-smi tells: the CUDA version its driver knows, the card's compute capability, its name."""
 
-    cuda: tuple
-    capability: tuple | None
+    cuda: tuple[int, int]
+    capability: tuple[int, int] | None
     name: str
 
 
@@ -67,13 +67,13 @@ class StopError(Exception):
     """One line for the person; nothing more is printed."""
 
 
-def main(arguments: list) -> int:
+def main(arguments: list[str]) -> int:
     """Sets up where needed, then hands over to the command line in the environment."""
     if arguments[:1] in (["--help"], ["-h"], ["help"]):
         print(__doc__.strip())
         return 0
     try:
-        check_machine(sys.version_info, sys.platform)
+        check_machine(tuple(sys.version_info[:3]), sys.platform)
         options, rest = split_options(arguments)
         testing = rest[:1] == ["test"]
         if not is_ready(wanted_stamp(testing), read_stamp()):
@@ -91,7 +91,7 @@ def main(arguments: list) -> int:
     return 0
 
 
-def check_machine(version: tuple, platform: str) -> None:
+def check_machine(version: tuple[int, ...], platform: str) -> None:
     """Raises StopError, in one line, for a system or a Python that cannot run Luthier."""
     if platform in ("win32", "cygwin"):
         raise StopError("Luthier runs on Linux and in WSL, not on Windows itself. In PowerShell:   " + WSL_COMMANDS)
@@ -103,13 +103,15 @@ def check_machine(version: tuple, platform: str) -> None:
         )
 
 
-def split_options(arguments: list) -> tuple:
+def split_options(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
     """The setup's own options as a dict, and everything else untouched for the command line."""
-    options, rest, queue = {}, [], list(arguments)
+    options: dict[str, str] = {}
+    rest: list[str] = []
+    queue = list(arguments)
     while queue:
         word = queue.pop(0)
         if word == "--setup-only":
-            options["setup_only"] = True
+            options["setup_only"] = "yes"
         elif word == "--torch" or word.startswith("--torch="):
             value = word.partition("=")[2] or (queue.pop(0) if queue else "")
             if value not in ROOM_BYTES:
@@ -123,24 +125,25 @@ def split_options(arguments: list) -> tuple:
 # ── what is installed ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def wanted_stamp(testing: bool) -> dict:
+def wanted_stamp(testing: bool) -> dict[str, object]:
     """What the environment must be made of: this Python and this list of packages; the tests want more."""
     packages = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
     return {"python": f"{sys.version_info[0]}.{sys.version_info[1]}", "packages": packages, "development": testing}
 
 
-def read_stamp() -> dict:
+def read_stamp() -> dict[str, object]:
     """What the environment says it is made of; empty where setup never came to its end."""
     try:
-        return json.loads(STAMP.read_text(encoding="utf-8"))
+        return dict(json.loads(STAMP.read_text(encoding="utf-8")))
     except (OSError, ValueError):
         return {}
 
 
-def is_ready(wanted: dict, found: dict) -> bool:
+def is_ready(wanted: dict[str, object], found: dict[str, object]) -> bool:
     """Whether nothing needs installing. An environment with the test tools also serves without them."""
     same = all(found.get(key) == wanted[key] for key in ("python", "packages"))
-    return same and (found.get("development", False) or not wanted["development"]) and python_in_venv().exists()
+    enough = bool(found.get("development")) or not wanted["development"]
+    return same and enough and python_in_venv().exists()
 
 
 def python_in_venv() -> Path:
@@ -161,7 +164,7 @@ def read_driver() -> Driver | None:
     return None
 
 
-def ask(command: list) -> str:
+def ask(command: list[str]) -> str:
     """A program's output, or nothing: a missing, failing or hanging nvidia-smi all mean 'no card'."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
@@ -198,7 +201,7 @@ def choose_torch(driver: Driver | None, platform: str) -> TorchChoice:
     )
 
 
-def torch_arguments(build: str) -> list:
+def torch_arguments(build: str) -> list[str]:
     """What pip is told. The index is an extra one: where it cannot be reached, the person's own may have the build."""
     if build == "pypi":
         return ["torch>=2.10,<2.14"]
@@ -258,13 +261,14 @@ def make_venv() -> None:
         raise StopError(f"Making .venv failed: {explain(done.stdout + done.stderr)}")
 
 
-def install(packages: list) -> None:
+def install(packages: list[str]) -> None:
     """pip, under the person's own configuration, showing what it does in one moving line."""
     command = [str(python_in_venv()), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *packages]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
-    kept, count = [], 0
+    kept: list[str] = []
+    count = 0
     try:
-        for line in process.stdout:
+        for line in process.stdout or ():
             kept.append(line)
             if line.startswith(("Collecting", "Downloading", "Installing", "  Downloading", "Building")):
                 count += line.startswith("Collecting")
@@ -317,7 +321,7 @@ def explain(output: str) -> str:
     return last[-1][:300]
 
 
-def hand_over(arguments: list) -> NoReturn:
+def hand_over(arguments: list[str]) -> NoReturn:
     """Becomes the environment's Python: the command line, or the test suite."""
     program = str(python_in_venv())
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]

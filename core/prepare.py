@@ -28,7 +28,7 @@ __all__ = ["Prepared", "prepare", "tokenizer_folder"]
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run that may start: ``config`` holds no automatic value any more, and ``resolved`` says why each is what it is."""
+    """A run that may start: ``config`` holds no automatic value, and ``resolved`` says why each is what it is."""
 
     config: RunConfig
     spec: ModelSpec
@@ -37,6 +37,10 @@ class Prepared:
     resolved: tuple[Resolved, ...]
     estimate: Estimate
     machine: Machine
+
+    def resolved_lines(self) -> tuple[str, ...]:
+        """Each automatic value with its reason, a line each."""
+        return tuple(f"{value.key} = {value.value}: {value.reason}" for value in self.resolved)
 
 
 def prepare(config: RunConfig, locations: Locations, service: DataService) -> Prepared:

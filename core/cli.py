@@ -1,0 +1,244 @@
+"""The command line: one table of commands, each a few lines over the same rooms that the window uses.
+
+``python3 launcher.py COMMAND`` becomes ``python -m core.cli COMMAND`` inside ``.venv``. Without a command it opens the
+studio. Errors are one line on stderr and exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from core.contract.errors import StudioError
+from core.locations import Locations
+
+__all__ = ["COMMANDS", "main"]
+
+
+@dataclass(frozen=True)
+class Command:
+    """A row of the table: the words of --help, the arguments, and the function that does it."""
+
+    about: str
+    run: Callable[[argparse.Namespace, Locations], int]
+    arguments: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = field(default=())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parses, runs one command and returns its exit code: 0, 1 after an error that was said, 130 after Ctrl+C."""
+    words = _with_default(list(sys.argv[1:] if arguments is None else arguments))
+    chosen = _parser().parse_args(words)
+    try:
+        locations = Locations.find(chosen.home).make()
+        return COMMANDS[chosen.command].run(chosen, locations)
+    except StudioError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _with_default(words: list[str]) -> list[str]:
+    """No command means the studio, whatever options are there."""
+    asked = any(word in COMMANDS for word in words) or {"-h", "--help"} & set(words)
+    return words if asked else ["studio", *words]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="launcher.py", description="Finetune language models on your own GPU.")
+    home = argparse.ArgumentParser(add_help=False)
+    home.add_argument("--home", metavar="DIR", help="root folder of runs and data (default ~/luthier, or LUTHIER_HOME)")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, command in COMMANDS.items():
+        sub = commands.add_parser(name, help=command.about, description=command.about, parents=[home])
+        for names, options in command.arguments:
+            sub.add_argument(*names, **options)
+    return parser
+
+
+# ── the commands ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _studio(chosen: argparse.Namespace, locations: Locations) -> int:
+    from studio.app import main as open_studio
+
+    return open_studio(port=chosen.port, home=locations.home, open_browser=not chosen.no_browser)
+
+
+def _demo(_: argparse.Namespace, locations: Locations) -> int:
+    from core.demo import demo
+
+    return demo(locations)
+
+
+def _train(chosen: argparse.Namespace, locations: Locations) -> int:
+    from core.runs.store import RunStore
+
+    prepared = _prepared(chosen.file, locations)
+    for line in (*prepared.resolved_lines(), prepared.estimate.sentence):
+        print(f"          {line}")
+    store = RunStore(locations)
+    run_id = store.start(prepared.config)
+    print(f"run       {run_id}")
+    return 0 if chosen.detach else _follow(store, run_id)
+
+
+def _resume(chosen: argparse.Namespace, locations: Locations) -> int:
+    from core.runs.store import RunStore
+
+    store = RunStore(locations)
+    store.resume(chosen.run)
+    return 0 if chosen.detach else _follow(store, chosen.run, from_now=True)
+
+
+def _follow(store: Any, run_id: str, from_now: bool = False) -> int:
+    from core.follow import follow
+
+    folder = store.open(run_id)
+    offset = folder.events.stat().st_size if from_now else 0
+    try:
+        last = follow(folder, print, lambda: store.record(run_id).state == "lost", offset=offset)
+    except KeyboardInterrupt:
+        print(f"\nThe run goes on. See it in the studio, or stop it:   python3 launcher.py stop {run_id}")
+        return 130
+    print(f"folder    {folder.path}")
+    return 0 if last is not None and last.kind != "failed" else 1
+
+
+def _runs(chosen: argparse.Namespace, locations: Locations) -> int:
+    from core.runs.store import RunStore
+
+    summaries = RunStore(locations).list()
+    if chosen.json:
+        print(json.dumps([vars(summary) for summary in summaries], default=str, indent=1))
+        return 0
+    for run in summaries:
+        loss = "–" if run.eval_loss is None else f"{run.eval_loss:.4f}"
+        steps = f"{run.last_step}/{run.total_steps or '–'}"
+        print(f"{run.run_id:44} {run.state:9} step {steps:12} held-out {loss:8} {run.model_name}")
+    if not summaries:
+        print(f"No runs yet in {locations.runs}.")
+    return 0
+
+
+def _stop(chosen: argparse.Namespace, locations: Locations) -> int:
+    from core.runs.store import RunStore
+
+    store = RunStore(locations)
+    (store.stop_now if chosen.now else store.stop)(chosen.run)
+    print(f"{chosen.run} is asked to stop{' now' if chosen.now else ', its state is saved first'}.")
+    return 0
+
+
+def _export(chosen: argparse.Namespace, locations: Locations) -> int:
+    from core.follow import follow
+    from core.runs.folder import ExportRequest
+    from core.runs.store import RunStore
+
+    store = RunStore(locations)
+    name = chosen.name or chosen.form
+    job = store.export(chosen.run, ExportRequest(name=name, form=chosen.form, checkpoint=chosen.checkpoint))
+    folder = store.open(chosen.run)
+    last = follow(
+        store.export_folder(chosen.run, job), print, lambda: store.export_record(chosen.run, job).state == "lost"
+    )
+    if last is None or last.kind != "finished":
+        return 1
+    print(f"folder    {folder.exports / name}")
+    return 0
+
+
+def _estimate(chosen: argparse.Namespace, locations: Locations) -> int:
+    prepared = _prepared(chosen.file, locations)
+    for term in prepared.estimate.terms:
+        print(f"{term.key:12} {term.bytes / 2**20:10,.1f} MiB   {term.how}")
+    print(f"{'peak':12} {prepared.estimate.peak_bytes / 2**20:10,.1f} MiB   {prepared.estimate.sentence}")
+    print(
+        f"steps        {prepared.estimate.total_steps:10,}       {prepared.estimate.tokens_per_epoch:,} tokens an epoch"
+    )
+    seconds = prepared.estimate.seconds
+    time = f"{seconds[0] / 60:.0f} to {seconds[1] / 60:.0f} minutes" if seconds else "unknown"
+    print(f"time         {time} ({prepared.estimate.time_basis})")
+    for line in (*prepared.resolved_lines(), *prepared.estimate.notes):
+        print(f"             {line}")
+    return 0
+
+
+def _doctor(_: argparse.Namespace, locations: Locations) -> int:
+    from core.doctor import findings, read_surroundings
+    from core.hardware import read_machine
+
+    found = findings(read_machine(locations.home), read_surroundings(locations.home))
+    marks = {"fine": "ok     ", "advice": "advice ", "fault": "FAULT  "}
+    for finding in found:
+        print(f"{marks[finding.level]}{finding.text}" + (f"\n       → {finding.action}" if finding.action else ""))
+    return 1 if any(finding.level == "fault" for finding in found) else 0
+
+
+def _prepared(file: str, locations: Locations) -> Any:
+    from core.data.service import DataService
+    from core.prepare import prepare
+    from core.runs.run_yaml import read_config
+
+    service = DataService(locations)
+    try:
+        return prepare(read_config(Path(file)), locations, service)
+    finally:
+        service.close()
+
+
+_RUN: tuple[tuple[str, ...], dict[str, Any]] = (
+    ("run",),
+    {"metavar": "RUN", "help": "the run's id, as 'runs' lists it"},
+)
+_FILE: tuple[tuple[str, ...], dict[str, Any]] = (("file",), {"metavar": "RUN.yaml", "help": "the run's configuration"})
+_DETACH: tuple[tuple[str, ...], dict[str, Any]] = (
+    ("--detach",),
+    {"action": "store_true", "help": "start it and return; the run needs no terminal either way"},
+)
+
+COMMANDS: dict[str, Command] = {
+    "studio": Command(
+        "open the studio in the browser (what no command means)",
+        _studio,
+        (
+            (("--port",), {"type": int, "default": None, "metavar": "N", "help": "port on 127.0.0.1 (default 8765)"}),
+            (("--no-browser",), {"action": "store_true", "help": "only print the address"}),
+        ),
+    ),
+    "demo": Command("the whole way without a browser: train, compare, export, on the built-in model", _demo),
+    "train": Command("start a run from a run.yaml and follow it; Ctrl+C leaves it running", _train, (_FILE, _DETACH)),
+    "runs": Command(
+        "list the runs, newest first", _runs, ((("--json",), {"action": "store_true", "help": "as JSON"}),)
+    ),
+    "stop": Command(
+        "stop a run; its state is saved first",
+        _stop,
+        (_RUN, (("--now",), {"action": "store_true", "help": "end it at once; the last checkpoint stays"})),
+    ),
+    "resume": Command("go on with a paused, stopped, failed or interrupted run", _resume, (_RUN, _DETACH)),
+    "export": Command(
+        "take a run home: reloaded by plain peft and transformers before it says done",
+        _export,
+        (
+            _RUN,
+            (("--form",), {"choices": ["adapter", "merged"], "default": "adapter", "help": "default: adapter"}),
+            (("--checkpoint",), {"default": "best", "help": "best (default), last or a step such as step-000200"}),
+            (("--name",), {"default": "", "help": "the export's folder name (default: its form)"}),
+        ),
+    ),
+    "estimate": Command("memory and time of a run.yaml, before anything is loaded", _estimate, (_FILE,)),
+    "doctor": Command("look at this machine and say what would help", _doctor),
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""The main job without a browser: train the built-in model, show answers before and after, export, say where it lies.
+
+Nothing here is special: it is the way that the window takes, on the built-in model, its sample and the preset "Try it".
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from core.catalog import apply_preset, preset
+from core.contract.config import DataChoice, RunConfig
+from core.contract.data import Example
+from core.contract.errors import RunError
+from core.data.examples import read_examples
+from core.data.service import DataService
+from core.data.split import split_rows
+from core.follow import follow
+from core.locations import ASSETS, Locations
+from core.prepare import prepare
+from core.runs.folder import ExportRequest, JobFolder
+from core.runs.store import RunStore
+from core.talk.client import Talk
+
+__all__ = ["demo", "demo_config"]
+
+QUESTIONS = 3
+
+
+def demo(locations: Locations) -> int:
+    """Runs the whole way and prints it; returns the exit code."""
+    started = time.monotonic()
+    service = DataService(locations)
+    try:
+        prepared = prepare(demo_config(), locations, service)
+    finally:
+        service.close()
+    print(f"model     {prepared.spec.title}, {prepared.spec.shape.parameters / 1e6:.1f} million parameters")
+    print(f"data      {prepared.report.usable} rows: {prepared.report.reason}")
+    print(f"memory    {prepared.estimate.sentence}")
+    store = RunStore(locations)
+    run_id = store.start(prepared.config)
+    folder = store.open(run_id)
+    _expect_finished(follow(folder, print, lambda: store.record(run_id).state == "lost"), folder)
+    _compare(locations, folder)
+    _take_home(store, run_id)
+    _report(store, run_id, time.monotonic() - started)
+    return 0
+
+
+def demo_config() -> RunConfig:
+    """The built-in model, the instruction sample, and the preset "Try it"."""
+    sample = DataChoice(path=str(ASSETS / "samples" / "instruction.jsonl"))
+    return apply_preset(RunConfig(name="demo", data=sample), preset("try-it"))
+
+
+def _expect_finished(last: object, folder: JobFolder) -> None:
+    if getattr(last, "kind", "") != "finished":
+        raise RunError("demo.unfinished", "The demo's run did not finish.", f"Its log: {folder.log}")
+
+
+def _compare(locations: Locations, folder: JobFolder) -> None:
+    """Asks base and finetuned model held-out questions, which neither has been trained on."""
+    config = folder.config()
+    talk = Talk(locations, config, folder.path)
+    try:
+        for example in _held_out(config)[:QUESTIONS]:
+            question = next(message.content for message in example.messages if message.role == "user")
+            answers = {"base": "", "tuned": ""}
+            for answer in talk.ask([{"role": "user", "content": question}], max_new_tokens=60, temperature=0.0, seed=0):
+                answers[answer.side] += answer.text
+            print(f"\nasked     {question}\nbefore    {answers['base'].strip()}\nafter     {answers['tuned'].strip()}")
+    finally:
+        talk.close()
+    print()
+
+
+def _held_out(config: RunConfig) -> Sequence[Example]:
+    from pathlib import Path
+
+    examples = list(read_examples(Path(config.data.path), config.data))
+    _, held_out = split_rows(len(examples), config.data, config.train.seed)
+    return [examples[index] for index in held_out]
+
+
+def _take_home(store: RunStore, run_id: str) -> None:
+    for form in ("adapter", "merged"):
+        job = store.export(run_id, ExportRequest(name=form, form=form, checkpoint="best"))  # type: ignore[arg-type]
+        folder = store.export_folder(run_id, job)
+        _expect_finished(follow(folder, print, lambda: store.export_record(run_id, job).state == "lost"), folder)  # noqa: B023
+
+
+def _report(store: RunStore, run_id: str, seconds: float) -> None:
+    record, folder = store.record(run_id), store.open(run_id)
+    losses = [f"{evaluation.loss:.4f}" for evaluation in record.evaluations if evaluation.loss is not None]
+    print(f"\nheld-out loss {losses[0]} before, {losses[-1]} after; {record.last_step} steps, {seconds:.0f} s in all.")
+    print(f"run       {folder.path}\nadapter   {folder.exports / 'adapter'}\nmerged    {folder.exports / 'merged'}")
+    print("Open it in the studio:   python3 launcher.py")

@@ -1,0 +1,185 @@
+"""House rules that no linter knows: budgets, names, forbidden calls, imports without effects, nothing from outside."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = sorted([*(ROOT / "core").rglob("*.py"), *(ROOT / "studio").rglob("*.py"), ROOT / "launcher.py"])
+TEXTS = [path for path in SOURCES + sorted(ROOT.glob("*.md")) if path.exists()]
+FILE_WALL, FUNCTION_WALL, PARAMETER_WALL = 400, 60, 6
+ATTIC = {"utils", "util", "helpers", "helper", "common", "manager", "handler", "misc"}
+FORBIDDEN_CALLS = {"eval", "exec", "yaml.load", "torch.load", "pickle.load", "pickle.loads", "os.system", "pickle.dump"}
+LIGHT = ["studio.app", "core.cli", "core.runs.supervisor", "core.runs.store", "core.prepare", "core.data.service",
+         "core.estimate", "core.catalog", "core.hub", "core.doctor", "core.talk.client"]  # fmt: skip
+HEAVY = {"torch", "transformers", "peft", "trl", "bitsandbytes", "datasets", "accelerate"}
+
+
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(tree(path)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_there_are_sources_to_check() -> None:
+    assert len(SOURCES) > 40
+
+
+def test_files_stay_below_the_wall() -> None:
+    long = {relative(path): len(path.read_text("utf-8").splitlines()) for path in SOURCES}
+    assert {name: lines for name, lines in long.items() if lines > FILE_WALL} == {}
+
+
+def test_functions_stay_below_the_wall() -> None:
+    long = [
+        f"{relative(path)}:{node.lineno} {node.name} {node.end_lineno - node.lineno + 1}"
+        for path in SOURCES
+        for node in functions(path)
+        if node.end_lineno is not None and node.end_lineno - node.lineno + 1 > FUNCTION_WALL
+    ]
+    assert long == []
+
+
+def is_kernel(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Triton kernels take pointers and strides, autograd Functions what their op takes: both are exempt."""
+    return "triton" in " ".join(ast.unparse(decorator) for decorator in node.decorator_list) or node.name in (
+        "forward",
+        "backward",
+    )
+
+
+def test_functions_take_few_parameters() -> None:
+    many = []
+    for path in SOURCES:
+        for node in functions(path):
+            names = [a.arg for a in (*node.args.posonlyargs, *node.args.args) if a.arg not in ("self", "cls")]
+            if len(names) > PARAMETER_WALL and not is_kernel(node):
+                many.append(f"{relative(path)}:{node.lineno} {node.name} {len(names)}")
+    assert many == []
+
+
+def test_no_attic() -> None:
+    assert [relative(path) for path in SOURCES if path.stem in ATTIC or path.parent.name in ATTIC] == []
+
+
+def test_forbidden_calls() -> None:
+    found = []
+    for path in SOURCES:
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.Call):
+                shell = any(k.arg == "shell" and getattr(k.value, "value", None) is True for k in node.keywords)
+                if ast.unparse(node.func) in FORBIDDEN_CALLS or shell:
+                    found.append(f"{relative(path)}:{node.lineno} {ast.unparse(node.func)}")
+    assert found == []
+
+
+def test_remote_code_is_never_trusted() -> None:
+    pattern = re.compile(r"trust_remote_code\s*=\s*True")
+    assert [relative(path) for path in SOURCES if pattern.search(path.read_text("utf-8"))] == []
+
+
+def test_no_class_of_another_library_is_patched() -> None:
+    """``Class.attribute = …`` on something imported from outside is how runs leak into each other."""
+    found = []
+    for path in SOURCES:
+        module = tree(path)
+        outside = {
+            alias.asname or alias.name
+            for node in ast.walk(module)
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in HEAVY
+            for alias in node.names
+            if (alias.asname or alias.name)[:1].isupper()
+        }
+        for node in ast.walk(module):
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            for target in targets:
+                if isinstance(target, ast.Attribute) and ast.unparse(target.value) in outside:
+                    found.append(f"{relative(path)}:{node.lineno}")
+    assert found == []
+
+
+def test_peft_and_bitsandbytes_are_read_in_one_file() -> None:
+    """Attribute names of peft's and bitsandbytes' layers change; one file of core.model knows them."""
+    names = re.compile(r"\b(lora_A|lora_B|lora_magnitude_vector|quant_state|Linear4bit|Params4bit)\b")
+    readers = {relative(path) for path in SOURCES if "core/model" in relative(path) and _code_has(path, names)}
+    assert len(readers) == 1, readers
+
+
+def _code_has(path: Path, names: re.Pattern[str]) -> bool:
+    """Whether names occur in code, not in docstrings or comments."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Attribute) and names.fullmatch(node.attr):
+            return True
+        if isinstance(node, ast.Name) and names.fullmatch(node.id):
+            return True
+    return False
+
+
+def test_public_functions_have_docstrings() -> None:
+    bare = []
+    for path in SOURCES:
+        for node in tree(path).body:
+            public = isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_")
+            if public and not ast.get_docstring(node):  # type: ignore[arg-type]
+                bare.append(f"{relative(path)}:{node.lineno} {node.name}")  # type: ignore[attr-defined]
+    assert bare == []
+
+
+def test_every_module_says_what_it_is() -> None:
+    assert [relative(path) for path in SOURCES if not ast.get_docstring(tree(path))] == []
+
+
+def test_nothing_is_loaded_from_outside() -> None:
+    """No CDN, no fonts, no telemetry: assets and pages name no foreign address that a browser would fetch."""
+    pattern = re.compile(r"""(?:src|href|url\(|@import|fetch\()\s*[=(]?\s*["'(]?https?://""")
+    files = [*(ROOT / "assets").glob("*.css"), *(ROOT / "assets").glob("*.js"), *(ROOT / "studio").rglob("*.py")]
+    assert [relative(path) for path in files if pattern.search(path.read_text("utf-8"))] == []
+    assert any(path.suffix == ".css" for path in files)
+
+
+def test_the_repository_names_no_private_place() -> None:
+    pattern = re.compile(r"/work/(main|shared)|/root/\.|file:///opt")
+    assert [relative(path) for path in TEXTS if pattern.search(path.read_text("utf-8"))] == []
+
+
+@pytest.mark.parametrize("module", LIGHT)
+def test_light_modules_leave_heavy_libraries_unimported(module: str) -> None:
+    code = f"import sys, {module}; print(sorted({HEAVY!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
+
+
+def test_importing_has_no_effects() -> None:
+    """Importing every module of ours changes no environment variable, registers no attention, touches no GPU."""
+    modules = [
+        relative(path)[:-3].replace("/", ".").removesuffix(".__init__")
+        for path in SOURCES
+        if path.name not in ("launcher.py", "__main__.py")
+    ]
+    code = (
+        "import os, sys, importlib\n"
+        "import transformers, torch, peft, trl, bitsandbytes, gradio\n"  # what they do is theirs
+        "before = dict(os.environ); threads = torch.get_num_threads()\n"
+        f"for name in {modules!r}: importlib.import_module(name)\n"
+        "changed = sorted(k for k in set(before) | set(os.environ) if before.get(k) != os.environ.get(k))\n"
+        "from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS as registry\n"
+        "ours = [name for name in registry.valid_keys() if 'luthier' in name]\n"
+        "print(changed, ours, torch.get_num_threads() == threads)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.strip().splitlines()[-1:] == ["[] [] True"], done.stdout + done.stderr[-2000:]
