@@ -1,0 +1,41 @@
+"""What all tests share: a root folder of their own, and no word to the network."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from core.locations import REPOSITORY, Locations
+
+SHARED_DATA = REPOSITORY.parent / "shared" / "data"
+
+
+def pytest_configure() -> None:
+    """Before anything is imported by a test: children inherit these."""
+    os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    os.environ.setdefault("no_proxy", "127.0.0.1,localhost")
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Nobody's real runs are ever touched by a test."""
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("LUTHIER_HOME", str(home))
+    return home
+
+
+@pytest.fixture
+def locations(own_home: Path) -> Locations:
+    """The folders of a fresh root."""
+    return Locations.find(own_home).make()
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Real files beside the project; a user's clone has none, and the tests that want them skip there."""
+    if not SHARED_DATA.is_dir():
+        pytest.skip("the real data files are not beside this clone")
+    return SHARED_DATA

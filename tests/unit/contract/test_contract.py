@@ -1,0 +1,107 @@
+"""The contract: configs say all their faults, events survive strangers, knobs are declared once."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from core.contract.commands import Command, parse_command
+from core.contract.config import DataChoice, LoraChoice, ModelChoice, RunConfig
+from core.contract.errors import ConfigError, DataError, StudioError
+from core.contract.events import Event, Step, parse_event
+from core.contract.knobs import knobs
+from core.runs.run_yaml import dump_config, read_config
+
+
+def test_every_knob_has_words_and_a_default_within_its_range() -> None:
+    for key, knob in knobs(RunConfig).items():
+        assert knob.label, key
+        assert knob.hint, key
+        assert knob.group in {"data", "memory", "learning", "lora", "saving"}, key
+        if knob.minimum is not None and isinstance(knob.default, (int, float)):
+            assert knob.minimum <= knob.default <= (knob.maximum or float("inf")), key
+        if knob.kind == "choice":
+            assert knob.default in knob.choices, key
+
+
+def test_simple_knobs_are_few() -> None:
+    assert 1 <= sum(knob.simple for knob in knobs(RunConfig).values()) <= 6
+
+
+def test_faults_between_fields_are_listed_at_once() -> None:
+    config = RunConfig(
+        model=ModelChoice(source="folder", name="not/absolute"),
+        lora=LoraChoice(target_modules=(), use_dora=True, bias="lora_only"),
+    )
+    assert len(config.problems()) == 4
+    assert RunConfig(data=DataChoice(path="/a.jsonl")).problems() == []
+
+
+def test_a_yaml_names_all_wrong_fields_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("data: {path: /a}\ntrain: {learning_rat: 1, max_length: lots, packing: true}\nlora: {r: 0}\n")
+    with pytest.raises(ConfigError) as caught:
+        read_config(file)
+    text = "\n".join(caught.value.problems)
+    assert len(caught.value.problems) == 3
+    assert "Did you mean 'learning_rate'?" in text
+    assert "train.max_length" in text
+    assert "lora.r" in text
+
+
+@pytest.mark.parametrize("content", ["[1, 2]", "a: [", "", "\x00"])
+def test_what_is_no_config_is_one_error(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(content)
+    with pytest.raises(ConfigError):
+        read_config(file)
+    with pytest.raises(ConfigError):
+        read_config(tmp_path / "absent.yaml")
+
+
+def test_a_config_survives_its_file(tmp_path: Path) -> None:
+    config = RunConfig(name="Ü", data=DataChoice(path="/a", columns={"prompt": "frage"}))
+    file = tmp_path / "run.yaml"
+    file.write_text(dump_config(config), encoding="utf-8")
+    assert read_config(file) == config
+
+
+def test_a_frozen_config_refuses_change() -> None:
+    with pytest.raises(ValidationError):
+        RunConfig().name = "x"  # type: ignore[misc]
+
+
+@given(st.text() | st.binary())
+def test_any_line_is_an_event_or_nothing(line: str | bytes) -> None:
+    found = parse_event(line)
+    assert found is None or isinstance(found, Event)
+    assert parse_command(line) is None
+
+
+def test_unknown_kinds_are_skipped_and_unknown_fields_ignored() -> None:
+    assert parse_event('{"kind": "of_tomorrow"}') is None
+    step = parse_event(json.dumps({"kind": "step", "loss": 1.5, "of_tomorrow": 1}))
+    assert isinstance(step, Step)
+    assert step.loss == 1.5
+    assert step.gpu_load is None
+
+
+def test_events_and_commands_survive_the_line() -> None:
+    step = Step(step=3, loss=0.5)
+    assert parse_event(step.model_dump_json()) == step
+    command = Command(verb="stop", attempt=2)
+    assert parse_command(command.model_dump_json()) == command
+
+
+def test_errors_are_one_line_and_cross_processes() -> None:
+    error = DataError("data.empty", "Expected rows, found none.", "Choose another file.")
+    assert str(error) == "Expected rows, found none. Choose another file."
+    again = pickle.loads(pickle.dumps(error))
+    assert isinstance(again, StudioError)
+    assert (again.code, again.hint) == ("data.empty", "Choose another file.")

@@ -1,0 +1,159 @@
+"""The launcher's decisions are pure functions: every one is tried on recorded inputs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import launcher
+from core.cli import COMMANDS
+
+ROOT = Path(__file__).resolve().parents[2]
+HEADER = "| NVIDIA-SMI 580.65.06    Driver Version: 580.65.06    CUDA Version: {cuda}     |"
+
+
+def driver(cuda: str, card: str) -> launcher.Driver | None:
+    return launcher.parse_driver(HEADER.format(cuda=cuda), card)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "card", "build"),
+    [
+        ("13.0", "8.9, NVIDIA GeForce RTX 4090\n", "cu130"),
+        ("13.2", "12.0, NVIDIA GeForce RTX 5080\n", "cu130"),
+        ("12.9", "8.6, NVIDIA GeForce RTX 3060\n", "cu128"),
+        ("12.8", "7.5, NVIDIA GeForce RTX 2060\n", "cu128"),
+        ("12.6", "8.6, NVIDIA GeForce RTX 3090\n", "cu126"),
+        ("13.0", "6.1, NVIDIA GeForce GTX 1080\n", "cu126"),
+        ("13.0", "", "cu130"),
+    ],
+)
+def test_driver_and_card_decide_the_build(cuda: str, card: str, build: str) -> None:
+    assert launcher.choose_torch(driver(cuda, card), "linux").build == build
+
+
+def test_newer_nvidia_smi_writes_umd() -> None:
+    assert driver("", "") is None
+    found = launcher.parse_driver("CUDA UMD Version: 13.1", "9.0, NVIDIA H200\n8.9, NVIDIA L4\n")
+    assert found == launcher.Driver((13, 1), (9, 0), "NVIDIA H200")
+
+
+def test_without_a_card_the_cpu_build_and_on_macos_pypi() -> None:
+    assert launcher.choose_torch(None, "linux").build == "cpu"
+    assert launcher.choose_torch(None, "darwin").build == "pypi"
+
+
+def test_an_old_driver_is_one_line_that_says_what_to_do() -> None:
+    with pytest.raises(launcher.StopError) as error:
+        launcher.choose_torch(driver("11.8", "8.6, NVIDIA GeForce RTX 3060\n"), "linux")
+    assert "11.8" in str(error.value)
+    assert "driver" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_torch_is_pinned_with_its_build_and_the_index_is_an_extra_one() -> None:
+    arguments = launcher.torch_arguments("cu130")
+    assert arguments[0].endswith("+cu130")
+    assert arguments[1] == "--extra-index-url"
+    assert arguments[2].endswith("/cu130")
+    assert "--index-url" not in arguments
+
+
+@pytest.mark.parametrize("version", [(3, 8, 10), (3, 10, 12)])
+def test_an_old_python_is_one_line(version: tuple[int, ...]) -> None:
+    with pytest.raises(launcher.StopError, match=r"needs Python 3.11"):
+        launcher.check_machine(version, "linux")
+
+
+def test_native_windows_gets_the_wsl_commands() -> None:
+    with pytest.raises(launcher.StopError, match="wsl --install"):
+        launcher.check_machine((3, 12, 0), "win32")
+
+
+def test_setup_options_are_taken_and_the_rest_is_handed_on() -> None:
+    options, rest = launcher.split_options(["--torch", "cpu", "train", "a.yaml", "--setup-only", "--home", "x"])
+    assert options == {"torch": "cpu", "setup_only": "yes"}
+    assert rest == ["train", "a.yaml", "--home", "x"]
+    with pytest.raises(launcher.StopError, match="--torch takes one of"):
+        launcher.split_options(["--torch=cu999"])
+
+
+def test_room_is_checked_before_anything_is_fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(launcher, "VENV", tmp_path / ".venv")
+    with pytest.raises(launcher.StopError, match="free disk"):
+        launcher.check_room("cu130", 3 << 30)
+    launcher.check_room("cpu", 5 << 30)
+
+
+def test_a_missing_ensurepip_names_the_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(launcher, "VENV", tmp_path / ".venv")
+    monkeypatch.setitem(sys.modules, "ensurepip", None)
+    with pytest.raises(launcher.StopError, match="sudo apt install python3-venv"):
+        launcher.make_venv()
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        ("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device", "disk is full"),
+        ("WARNING: Retrying ... Temporary failure in name resolution", "no network"),
+        ("ERROR: No matching distribution found for torch==2.11.0+cu130", "--torch pypi"),
+        ("noise\nERROR: something else broke\n", "something else broke"),
+        ("", "no output"),
+    ],
+)
+def test_pip_failures_become_one_line(output: str, words: str) -> None:
+    line = launcher.explain(output)
+    assert words in line
+    assert "\n" not in line
+
+
+def test_ready_needs_the_same_python_and_packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(launcher, "VENV", tmp_path)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").touch()
+    plain, tests = launcher.wanted_stamp(False), launcher.wanted_stamp(True)
+    assert launcher.is_ready(plain, dict(tests))
+    assert not launcher.is_ready(tests, dict(plain))
+    assert not launcher.is_ready(plain, dict(plain, packages="older"))
+    assert not launcher.is_ready(plain, {})
+
+
+def test_help_needs_no_setup_and_names_every_command(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "launcher.py"), "--help"], capture_output=True, text=True, cwd=tmp_path, check=True
+    )
+    for command in COMMANDS:
+        assert command == "studio" or f"launcher.py {command}" in done.stdout
+    assert "--home" in done.stdout
+
+
+def test_a_second_start_hands_over_without_network_within_two_seconds(tmp_path: Path) -> None:
+    """A ready environment is only read: the fake interpreter below stands for it and tells what it was given."""
+    for name in ("launcher.py", "pyproject.toml"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.write_text('#!/bin/sh\necho "$@"\n')
+    python.chmod(0o755)
+    (tmp_path / ".venv" / "luthier.json").write_text(json.dumps(launcher.wanted_stamp(False)))
+    environment = {"PATH": "/usr/bin:/bin", "https_proxy": "http://127.0.0.1:9", "HOME": os.environ.get("HOME", "/")}
+    started = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "launcher.py"), "--port", "9000"],
+        capture_output=True, text=True, env=environment, check=True,
+    )  # fmt: skip
+    assert done.stdout.split() == ["-m", "core.cli", "--port", "9000"]
+    assert time.monotonic() - started < 2
+
+
+def test_the_launcher_is_standard_library_only() -> None:
+    code = "import sys; sys.path = [p for p in sys.path if 'site-packages' not in p]; import launcher; print('plain')"
+    done = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "plain", done.stderr
