@@ -1,0 +1,167 @@
+"""The events log: one writer, any number of readers.
+
+One event is one line, and one line is one ``write``. The writer is whoever holds the flock on ``events.jsonl``: the
+worker inherits it from the supervisor and keeps it until its whole process tree is gone, so that taking the lock *is*
+waiting for that death. Whoever takes the log over cuts it back to its last newline before the first write.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from pathlib import Path
+from typing import TypeVar
+
+from core.contract.errors import MachineError, RunError
+from core.contract.events import Event, parse_event
+from core.runs.folder import JobFolder
+from core.runs.locks import FileLock
+
+__all__ = ["ATTEMPT_VARIABLE", "LAST_KINDS", "EventTail", "EventWriter", "LogHold", "last_event", "open_writer"]
+
+ATTEMPT_VARIABLE = "LUTHIER_ATTEMPT"
+LAST_KINDS = frozenset({"finished", "stopped", "failed", "paused"})
+"""After these a worker has nothing more to say."""
+_DURABLE_KINDS = LAST_KINDS | {"checkpoint", "exported"}
+_TAIL_BYTES = 1 << 16
+
+E = TypeVar("E", bound=Event)
+
+
+class EventWriter:
+    """Appends events for one attempt. Safe to share between threads of the one process that may write."""
+
+    def __init__(self, path: Path, attempt: int, hold: LogHold | None = None) -> None:
+        self.path = path
+        self.attempt = attempt
+        self._hold = hold  # kept as long as the writer lives, where nobody handed the log over
+        self._guard = threading.Lock()
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def write(self, event: E) -> E:
+        """Appends one event and returns it as written, with time and attempt filled in.
+
+        Raises:
+            MachineError: the disk is full or gone; the log is left whole, without the event.
+        """
+        said = event.model_copy(update={"at": event.at or time.time(), "attempt": self.attempt})
+        line = said.model_dump_json().encode() + b"\n"
+        with self._guard:
+            self._append(line)
+            if said.kind in _DURABLE_KINDS:
+                os.fsync(self._descriptor)
+        return said
+
+    def close(self) -> None:
+        """Closes the file; a second time does nothing."""
+        with self._guard:
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+                self._descriptor = -1
+
+    def _append(self, line: bytes) -> None:
+        before = os.fstat(self._descriptor).st_size
+        try:
+            written = os.write(self._descriptor, line)
+            if written < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            # Half a line would swallow the next event: take it back.
+            os.ftruncate(self._descriptor, before)
+            message = f"Could not write {self.path.name} ({error.strerror})."
+            raise MachineError("disk.write", message, "Make room on this disk, then resume.") from error
+
+
+class EventTail:
+    """Reads a log as it grows: each ``read()`` returns what was added since. A torn last line waits for its end."""
+
+    def __init__(self, path: Path, offset: int = 0) -> None:
+        self.path = path
+        self.offset = offset
+
+    def read(self) -> list[Event]:
+        """The new events, in order; unknown kinds are skipped, a missing file has none."""
+        return [event for line in self.read_lines() if (event := parse_event(line)) is not None]
+
+    def read_lines(self) -> list[bytes]:
+        """The new whole lines as bytes, for readers that need only some of them parsed."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.offset)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        end = data.rfind(b"\n") + 1
+        self.offset += end
+        return data[:end].splitlines()
+
+
+class LogHold:
+    """The right to write a job's log: an flock on the log itself."""
+
+    def __init__(self, folder: JobFolder) -> None:
+        self._folder = folder
+        self._lock = FileLock(folder.events)
+
+    def take(self, seconds: float = 0.0) -> bool:
+        """Waits so long for the last writer's death; then cuts the log back to its last newline."""
+        if not self._lock.acquire(seconds):
+            return False
+        _cut_torn_line(self._folder.events)
+        return True
+
+    def fileno(self) -> int:
+        """The descriptor that a worker inherits together with the right to write."""
+        return self._lock.fileno()
+
+    def give(self) -> None:
+        """Closes our descriptor: the right ends here, or lives on in the worker that inherited it."""
+        self._lock.release()
+
+
+def open_writer(folder: JobFolder) -> EventWriter:
+    """The worker's writer. A supervisor has handed over the log and named the attempt; started by hand, the worker
+    takes the log itself and counts the attempt up.
+
+    Raises:
+        RunError: started by hand while another worker writes this log.
+    """
+    if attempt := os.environ.get(ATTEMPT_VARIABLE):
+        return EventWriter(folder.events, int(attempt))
+    hold = LogHold(folder)
+    if not hold.take():
+        raise RunError("run.busy", f"{folder.name} is being worked on already.", "Stop that run first.")
+    last = last_event(folder.events)
+    return EventWriter(folder.events, last.attempt + 1 if last else 1, hold)
+
+
+def last_event(path: Path) -> Event | None:
+    """The last whole line of a log as an event, read from the end; None where there is none that we know."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _TAIL_BYTES))
+            data = file.read()
+    except FileNotFoundError:
+        return None
+    for line in reversed(data[: data.rfind(b"\n") + 1].splitlines()):
+        if event := parse_event(line):
+            return event
+    return None
+
+
+def _cut_torn_line(path: Path) -> None:
+    with path.open("r+b") as file:
+        end = file.seek(0, os.SEEK_END)
+        keep = end
+        while keep > 0:
+            start = max(0, keep - _TAIL_BYTES)
+            file.seek(start)
+            newline = file.read(keep - start).rfind(b"\n")
+            keep = start + newline + 1
+            if newline >= 0:
+                break
+        if keep < end:
+            file.truncate(keep)

@@ -1,0 +1,192 @@
+"""What is known of a job: a fold over its events, and nothing else is believed.
+
+::
+
+    queued → starting → training ⇄ paused → finished | stopped | failed
+
+``lost`` (no last event stands and nobody lives) cannot be seen in the log; the store judges it. A later attempt that
+begins at a checkpoint drops the metrics after that step, so that charts never run backwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from core.contract.events import (
+    Acknowledged,
+    Checkpoint,
+    Correction,
+    Evaluation,
+    Event,
+    Exported,
+    Failed,
+    Finished,
+    Hello,
+    Note,
+    Paused,
+    Plan,
+    Queued,
+    Resumed,
+    Sample,
+    Stage,
+    Starting,
+    Step,
+    Stopped,
+)
+
+__all__ = ["ENDED", "RUNNING", "RunFold", "RunRecord", "State", "fold"]
+
+State = Literal["queued", "starting", "training", "paused", "finished", "stopped", "failed", "lost"]
+RUNNING = frozenset({"queued", "starting", "training"})
+"""States in which a process must live; where none does the job is lost."""
+ENDED = frozenset({"finished", "stopped", "failed"})
+_WORKING = frozenset({"first_step", "training", "merging", "verifying"})
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A job as its log tells it. Times are seconds since the epoch, ``started_at`` that of the first start (while it
+    waits for that: of the queueing). ``pending`` is the command that was acknowledged and is not yet fulfilled."""
+
+    state: State = "queued"
+    attempt: int = 0
+    stage: Stage | None = None
+    plan: Plan | None = None
+    hello: Hello | None = None
+    failure: Failed | None = None
+    steps: tuple[Step, ...] = ()
+    evaluations: tuple[Evaluation, ...] = ()
+    checkpoints: tuple[Checkpoint, ...] = ()
+    notes: tuple[Note, ...] = ()
+    corrections: tuple[Correction, ...] = ()
+    samples: tuple[Sample, ...] = ()
+    exported: tuple[Exported, ...] = ()
+    acknowledged: frozenset[str] = frozenset()
+    last_step: int = 0
+    queued_reason: str = ""
+    started_at: float | None = None
+    ended_at: float | None = None
+    pending: str = ""
+
+
+class RunFold:
+    """Takes events one by one; ``record`` is what they amount to so far."""
+
+    def __init__(self) -> None:
+        self._facts: dict[str, Any] = {"state": "queued"}
+        self._steps: list[Step] = []
+        self._evaluations: list[Evaluation] = []
+        self._checkpoints: list[Checkpoint] = []
+        self._lists: dict[type[Event], list[Any]] = {Note: [], Correction: [], Sample: [], Exported: []}
+        self._acknowledged: set[str] = set()
+        self._begun = False
+
+    def add(self, event: Event) -> None:
+        """Takes one event; kinds without a meaning here change nothing but the attempt."""
+        self._facts["attempt"] = max(self._facts.get("attempt", 0), event.attempt)
+        if (collected := self._lists.get(type(event))) is not None:
+            collected.append(event)
+        elif (handle := _HANDLERS.get(type(event))) is not None:
+            handle(self, event)
+
+    @property
+    def record(self) -> RunRecord:
+        """The record as of now; a copy that later events leave alone."""
+        return RunRecord(
+            **self._facts,
+            steps=tuple(self._steps),
+            evaluations=tuple(self._evaluations),
+            checkpoints=tuple(self._checkpoints),
+            notes=tuple(self._lists[Note]),
+            corrections=tuple(self._lists[Correction]),
+            samples=tuple(self._lists[Sample]),
+            exported=tuple(self._lists[Exported]),
+            acknowledged=frozenset(self._acknowledged),
+        )
+
+    def _queued(self, event: Queued) -> None:
+        self._facts.update(state="queued", queued_reason=event.reason, ended_at=None, failure=None, pending="")
+        self._facts.setdefault("started_at", event.at)
+
+    def _resumed(self, _event: Resumed) -> None:
+        self._facts.update(state="queued", queued_reason="", ended_at=None, failure=None, pending="", stage=None)
+
+    def _starting(self, event: Starting) -> None:
+        """A new attempt: what came after its checkpoint is forgotten."""
+        facts = {"state": "starting", "queued_reason": "", "ended_at": None, "failure": None, "pending": ""}
+        self._facts.update(facts, stage=None, last_step=event.resumed_step)
+        if not self._begun:
+            self._begun = True
+            self._facts["started_at"] = event.at
+        lists: tuple[list[Any], ...] = (self._steps, self._evaluations, self._checkpoints)
+        for metrics in lists:
+            metrics[:] = [metric for metric in metrics if metric.step <= event.resumed_step]
+
+    def _hello(self, event: Hello) -> None:
+        self._facts["hello"] = event
+
+    def _plan(self, event: Plan) -> None:
+        self._facts["plan"] = event
+
+    def _stage(self, event: Stage) -> None:
+        self._facts["stage"] = event
+        if event.stage in _WORKING and self._facts["state"] == "starting":
+            self._facts["state"] = "training"
+
+    def _step(self, event: Step) -> None:
+        while self._steps and self._steps[-1].step >= event.step:
+            self._steps.pop()  # the worker went back to a checkpoint by itself
+        self._steps.append(event)
+        self._facts["last_step"] = event.step
+        if self._facts["state"] == "starting":
+            self._facts["state"] = "training"
+
+    def _evaluation(self, event: Evaluation) -> None:
+        while self._evaluations and self._evaluations[-1].step >= event.step:
+            self._evaluations.pop()
+        self._evaluations.append(event)
+
+    def _checkpoint(self, event: Checkpoint) -> None:
+        self._checkpoints.append(event)
+        if self._facts.get("pending") == "save":
+            self._facts["pending"] = ""
+
+    def _acknowledge(self, event: Acknowledged) -> None:
+        self._acknowledged.add(event.command_id)
+        if event.command in ("pause", "stop", "save"):
+            self._facts["pending"] = event.command
+
+    def _paused(self, _event: Paused) -> None:
+        self._facts.update(state="paused", pending="")
+
+    def _ended(self, event: Finished | Stopped | Failed) -> None:
+        failure = event if isinstance(event, Failed) else None
+        self._facts.update(state=event.kind, ended_at=event.at, failure=failure, pending="")
+
+
+_HANDLERS: dict[type[Event], Callable[[RunFold, Any], None]] = {
+    Queued: RunFold._queued,
+    Resumed: RunFold._resumed,
+    Starting: RunFold._starting,
+    Hello: RunFold._hello,
+    Plan: RunFold._plan,
+    Stage: RunFold._stage,
+    Step: RunFold._step,
+    Evaluation: RunFold._evaluation,
+    Checkpoint: RunFold._checkpoint,
+    Acknowledged: RunFold._acknowledge,
+    Paused: RunFold._paused,
+    Finished: RunFold._ended,
+    Stopped: RunFold._ended,
+    Failed: RunFold._ended,
+}
+
+
+def fold(events: Iterable[Event]) -> RunRecord:
+    """The record that these events amount to."""
+    state = RunFold()
+    for event in events:
+        state.add(event)
+    return state.record
