@@ -1,0 +1,70 @@
+"""Triton or plain torch: the one decision, and the one guarded import.
+
+Triton comes with torch's CUDA builds and is absent from its CPU builds, so every op file takes ``jit``, ``tl`` and
+``triton`` from here. ``TRITON_INTERPRET=1`` (set before this is imported) runs the kernels on the CPU, for tests.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+__all__ = ["block_of", "jit", "launch", "tl", "triton", "use_triton", "warps_for"]
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:  # a CPU build of torch: every op then takes its textbook twin
+    triton = None
+    tl = None
+
+LOWEST_CAPABILITY = (7, 5)
+
+
+def jit(function: Callable[..., Any]) -> Any:
+    """``triton.jit``; without Triton the function stays as it is and is never called."""
+    return function if triton is None else triton.jit(function)
+
+
+def use_triton(tensor: torch.Tensor) -> bool:
+    """Whether an op on this tensor runs its Triton kernel rather than its textbook twin.
+
+    ``LUTHIER_KERNELS=plain`` in the environment says never: so the kernel probe's verdict reaches the worker.
+    """
+    if triton is None or os.environ.get("LUTHIER_KERNELS") == "plain":
+        return False
+    if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        return False
+    if not tensor.is_cuda:
+        return os.environ.get("TRITON_INTERPRET") == "1"
+    return _capable(tensor.get_device())
+
+
+@lru_cache(maxsize=16)
+def _capable(index: int) -> bool:
+    return torch.cuda.get_device_capability(index) >= LOWEST_CAPABILITY
+
+
+def block_of(size: int) -> int:
+    """The power of two at or above ``size``: Triton's blocks have such lengths."""
+    return 1 << max(0, int(size) - 1).bit_length()
+
+
+def warps_for(block: int) -> int:
+    """Warps of 32 threads for one program over ``block`` elements; eight elements a thread, 16 warps at most."""
+    return min(16, max(1, block // 256))
+
+
+def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
+    """Runs ``kernel`` on the device of its first tensor, which need not be the current one."""
+    first = arguments[0]
+    if first.is_cuda:
+        with torch.cuda.device(first.device):
+            kernel[grid](*arguments, **constants)
+    else:
+        constants.pop("num_warps", None)
+        kernel[grid](*arguments, **constants)

@@ -1,0 +1,76 @@
+"""Head and loss in one: the T×V logits never exist at once.
+
+Tokens are taken in chunks. Of each chunk C the logits are made, turned into their own gradient in place, and
+multiplied back at once::
+
+    X = H_C W'            [C, V]
+    losses, G = cross_entropy(X, labels_C)
+    dH_C = G W            [C, D]
+
+So the forward pass leaves only dH, as large as H. Backward is ``dH · grad``. The head W is frozen and gets no gradient;
+a trained head takes the plain path (``reference``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from core.kernels import reference
+from core.kernels.cross_entropy import cross_entropy_gradient_
+from core.kernels.dispatch import use_triton
+
+__all__ = ["LOGITS_AT_ONCE", "chunk_tokens", "linear_cross_entropy"]
+
+LOGITS_AT_ONCE = 2**26
+"""Logits that exist at once, on a card: 128 MiB in 16 bits."""
+
+
+def chunk_tokens(tokens: int, vocabulary: int) -> int:
+    """Tokens of one chunk: as many as ``LOGITS_AT_ONCE`` allows, at least one."""
+    return max(1, min(tokens, LOGITS_AT_ONCE // max(1, vocabulary)))
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, scale: float, softcap: float
+    ) -> torch.Tensor:
+        tokens = hidden.shape[0]
+        loss = hidden.new_zeros((), dtype=reference.wide(hidden.dtype))
+        needs_gradient = ctx.needs_input_grad[0]
+        gradient = torch.empty_like(hidden) if needs_gradient else None
+        chunk = chunk_tokens(tokens, weight.shape[0])
+        for start in range(0, tokens, chunk):
+            part = slice(start, start + chunk)
+            logits = hidden[part] @ weight.T
+            if gradient is None and not use_triton(logits):
+                loss += reference.cross_entropy(logits, labels[part], scale, softcap).sum()
+                continue
+            loss += cross_entropy_gradient_(logits, labels[part], scale, softcap).sum()
+            if gradient is not None:
+                torch.mm(logits, weight, out=gradient[part])
+        ctx.save_for_backward(*([gradient] if gradient is not None else []))
+        return loss
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        (gradient,) = ctx.saved_tensors
+        return (gradient * grad).to(gradient.dtype), None, None, None, None
+
+
+def linear_cross_entropy(
+    hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, scale: float = 1.0, softcap: float = 0.0
+) -> torch.Tensor:
+    """Sum of token losses of ``hidden [T, D]`` under the head ``weight [V, D]``; the twin has the same name.
+
+    Returns:
+        a float32 scalar (float64 for float64 inputs).
+    """
+    if weight.requires_grad and torch.is_grad_enabled():
+        return reference.linear_cross_entropy(hidden, weight, labels, scale, softcap)
+    result: torch.Tensor = _LinearCrossEntropy.apply(hidden.contiguous(), weight, labels, scale, softcap)
+    return result

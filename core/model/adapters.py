@@ -1,0 +1,126 @@
+"""LoRA adapters, made, loaded and saved exactly as peft does it.
+
+Adapter weights are float32 whatever the base's dtype is: they are small, and the optimiser's steps are smaller than
+half a bfloat16 digit. Plain peft casts a projection's input to the adapter's dtype and its product back; our fast
+layers cast the adapter down for the product and keep its gradient in float32. No autocast is needed on either path.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from torch import nn
+
+from core.contract.config import TARGETS, LoraChoice
+from core.contract.errors import ModelError
+
+__all__ = ["Targets", "adapter_targets", "add_adapter", "load_adapter", "save_adapter", "trainable"]
+
+FUSED = {
+    "q_proj": "qkv_proj",
+    "k_proj": "qkv_proj",
+    "v_proj": "qkv_proj",
+    "gate_proj": "gate_up_proj",
+    "up_proj": "gate_up_proj",
+}
+"""Names under which some models (Phi-3) hold several projections in one."""
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Which modules get an adapter: peft's ``target_modules``, and a sentence where it is not what was asked."""
+
+    modules: tuple[str, ...] | str
+    note: str = ""
+
+
+def adapter_targets(model: nn.Module, lora: LoraChoice) -> Targets:
+    """Maps the asked names to those that the model has.
+
+    Raises:
+        ModelError: some names of the person's own choosing are not in the model.
+    """
+    present = {name.rsplit(".", 1)[-1] for name, _ in model.named_modules() if name}
+    found: dict[str, None] = {}
+    absent: list[str] = []
+    for name in lora.target_modules:
+        actual = name if name in present else FUSED.get(name, "")
+        if actual in present:
+            found[actual] = None
+        else:
+            absent.append(name)
+    if absent and lora.target_modules != TARGETS:
+        raise ModelError(
+            "model.targets",
+            f"Expected the modules {', '.join(lora.target_modules)} in the model, found no {', '.join(absent)}.",
+            "Choose target_modules that this model has.",
+        )
+    if not found:
+        return Targets("all-linear", "Adapters on all linear layers: this model names its projections its own way.")
+    fused = [name for name in found if name in FUSED.values()]
+    note = f"Adapters on {', '.join(fused)}: this model holds these projections in one." if fused else ""
+    return Targets(tuple(found), note)
+
+
+def add_adapter(model: Any, lora: LoraChoice, seed: int) -> Any:
+    """Wraps ``model`` into a PeftModel with one fresh adapter; only the adapter is trainable.
+
+    The draw depends on ``seed`` alone: the same seed gives the same adapter, and the global generators are left as
+    they were.
+    """
+    targets = adapter_targets(model, lora).modules
+    config = LoraConfig(
+        r=lora.r,
+        lora_alpha=lora.lora_alpha,
+        lora_dropout=lora.lora_dropout,
+        target_modules=targets if isinstance(targets, str) else list(targets),
+        bias=lora.bias,
+        use_rslora=lora.use_rslora,
+        use_dora=lora.use_dora,
+        task_type="CAUSAL_LM",
+    )
+    cards = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices=cards):
+        torch.manual_seed(seed)
+        return get_peft_model(model, config, autocast_adapter_dtype=True)
+
+
+def load_adapter(model: Any, folder: Path, trainable: bool) -> Any:
+    """Puts the adapter of ``folder`` (peft's format, safetensors) on ``model``.
+
+    Raises:
+        ModelError: the folder holds no adapter, or one for another model.
+    """
+    if not (folder / "adapter_model.safetensors").is_file() or not (folder / "adapter_config.json").is_file():
+        raise ModelError(
+            "model.adapter",
+            f"Expected adapter_config.json and adapter_model.safetensors, found neither or one in {folder}.",
+            "Choose a folder that holds a LoRA adapter in peft's format.",
+        )
+    try:
+        return PeftModel.from_pretrained(model, str(folder), is_trainable=trainable, autocast_adapter_dtype=True)
+    except (RuntimeError, ValueError, KeyError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ModelError(
+            "model.adapter",
+            f"Expected an adapter made for this model in {folder}, found: {reason}",
+            "Use the adapter with the base model that it was trained on.",
+        ) from error
+
+
+def save_adapter(peft_model: Any, folder: Path) -> None:
+    """Writes adapter_config.json and adapter_model.safetensors into ``folder``, as peft's ``save_pretrained`` does.
+
+    ``save_embedding_layers`` stays False: at "auto" peft asks the hub for the base model's vocabulary at every save.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    peft_model.save_pretrained(str(folder), safe_serialization=True, save_embedding_layers=False)
+
+
+def trainable(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """The parameters that training changes, with their names, in the model's order."""
+    return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]

@@ -1,0 +1,202 @@
+"""A base model from a folder: 4-bit NF4 with double quantisation, or 16-bit (32-bit on the CPU).
+
+Nothing of a model's own code is run (``trust_remote_code=False``) and only safetensors are read. The weights come
+frozen: what is trained is the adapter that ``core.model.adapters`` puts on top. Layer norms, embeddings and the head
+stay in the arithmetic's dtype; NF4 (Dettmers et al. 2023, arXiv:2305.14314) takes every other linear layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
+from transformers.utils import logging as transformers_logging
+
+from core.contract.config import ModelChoice
+from core.contract.errors import MachineError, ModelError
+from core.model import attention
+from core.model.peft_bnb import forbid_cpu_repacking
+
+__all__ = ["LoadedModel", "ensure_padding", "load_base", "resolve_dtype"]
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A frozen base model, its tokenizer (with a padding token) and the dtype of its arithmetic."""
+
+    model: Any
+    tokenizer: Any
+    dtype: torch.dtype
+
+
+def load_base(
+    folder: Path,
+    choice: ModelChoice,
+    device: torch.device,
+    on_progress: Progress | None = None,
+    attn_implementation: str = "",
+) -> LoadedModel:
+    """Loads config, tokenizer and weights of ``folder`` onto ``device``.
+
+    Args:
+        folder: holds config.json, tokenizer files and safetensors.
+        choice: quantisation and dtype; ``auto`` means the best that the device can do.
+        on_progress: called with (parameters loaded, parameters in all), as often as transformers tells.
+        attn_implementation: a registered attention; empty takes ``attention.choose_attention``.
+
+    Raises:
+        ModelError: the folder's weights are missing, incomplete or not understood.
+        MachineError: the weights do not fit in memory.
+    """
+    dtype = resolve_dtype(choice.dtype, device)
+    config = _read_config(folder)
+    attention.register()
+    name = attn_implementation or attention.choose_attention(device, dtype, config)
+    with _progress(on_progress), _plain_words(folder):
+        tokenizer = ensure_padding(AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False))
+        model, report = AutoModelForCausalLM.from_pretrained(
+            str(folder),
+            config=config,
+            dtype=dtype,
+            device_map={"": device},
+            quantization_config=_quantization(choice, dtype),
+            attn_implementation=name,
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=True,
+            output_loading_info=True,
+        )
+    _check_complete(folder, report)
+    _freeze(model)
+    model.name_or_path = choice.name if choice.source == "hub" else str(folder)
+    return LoadedModel(model=model, tokenizer=tokenizer, dtype=dtype)
+
+
+def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
+    """The dtype of a config's word; ``auto`` is bfloat16 where the card has it, else float16, float32 on the CPU."""
+    if name != "auto":
+        return {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}[name]
+    if device.type != "cuda":
+        return torch.float32
+    # is_bf16_supported() also says yes where bfloat16 is only emulated; hardware begins at compute capability 8.0.
+    return torch.bfloat16 if torch.cuda.get_device_capability(device) >= (8, 0) else torch.float16
+
+
+def ensure_padding(tokenizer: Any) -> Any:
+    """Gives the tokenizer a padding token out of those that it has, so that no embedding must be resized.
+
+    Padded positions are masked and never trained, so which token fills them changes nothing.
+    """
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token or tokenizer.convert_ids_to_tokens(0)
+    tokenizer.padding_side = "right"
+    return tokenizer
+
+
+def _quantization(choice: ModelChoice, dtype: torch.dtype) -> BitsAndBytesConfig | None:
+    if choice.quantization == "none":
+        return None
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=dtype,
+    )
+
+
+def _freeze(model: Any) -> None:
+    forbid_cpu_repacking(model)  # before any forward pass: see there
+    model.requires_grad_(False)
+    model.config.use_cache = False
+
+
+def _read_config(folder: Path) -> Any:
+    if not (folder / "config.json").is_file():
+        raise ModelError(
+            "model.folder",
+            f"Expected a model folder with config.json, found none in {folder}.",
+            "Choose a folder in Hugging Face's layout.",
+        )
+    with _plain_words(folder):
+        return AutoConfig.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
+
+
+def _check_complete(folder: Path, report: dict[str, Any]) -> None:
+    """Refuses weights that transformers would have filled in at random."""
+    missing = sorted(report.get("missing_keys") or ())
+    if missing:
+        raise ModelError(
+            "model.incomplete",
+            f"Expected every weight of the model in {folder}, found {len(missing)} missing, first {missing[0]}.",
+            "Fetch the model again; its download is incomplete or it is another architecture.",
+        )
+
+
+@contextmanager
+def _plain_words(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise MachineError(
+            "model.memory",
+            f"Expected room for the weights of {folder.name}, found the card full.",
+            "Choose 4-bit weights or a smaller model, or close what else uses the card.",
+        ) from error
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ModelError(
+            "model.load",
+            f"Expected a causal language model in safetensors in {folder}, found: {reason}",
+            "Choose another model, or fetch this one again.",
+        ) from error
+
+
+@contextmanager
+def _progress(on_progress: Progress | None) -> Iterator[None]:
+    """Passes on the counts of transformers' own loading bar, through the hook that it offers for this."""
+    set_hook = getattr(transformers_logging, "set_tqdm_hook", None)
+    if on_progress is None or set_hook is None:
+        yield
+        return
+    previous = set_hook(lambda _factory, args, kwargs: _Counter(on_progress, *args, **kwargs))
+    try:
+        yield
+    finally:
+        set_hook(previous)
+
+
+class _Counter:
+    """Stands where transformers would draw a bar: iterates, reports, draws nothing."""
+
+    def __init__(self, on_progress: Progress, iterable: Any = None, total: int | None = None, **_options: Any) -> None:
+        self._report = on_progress
+        self._iterable = iterable
+        self._total = int(total if total is not None else len(iterable) if hasattr(iterable, "__len__") else 0)
+        self._done = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for item in self._iterable:
+            yield item
+            self.update(1)
+
+    def update(self, n: int = 1) -> None:
+        """Counts ``n`` more, as tqdm's method of this name."""
+        self._done += int(n)
+        self._report(self._done, self._total)
+
+    def __enter__(self) -> _Counter:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        return None
+
+    def __getattr__(self, _name: str) -> Callable[..., None]:
+        # Whatever else the library asks of a bar (set_postfix, close, refresh) has no meaning here.
+        return lambda *_args, **_kwargs: None

@@ -1,0 +1,113 @@
+"""Adapters: seeded, trainable alone, and plain peft's on disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from model_tiny import adapt, build, save_tiny
+from peft import PeftModel
+from transformers import AutoModelForCausalLM
+
+from core.contract.config import LoraChoice, ModelChoice
+from core.contract.errors import ModelError
+from core.model.adapters import adapter_targets, add_adapter, load_adapter, save_adapter, trainable
+from core.model.loading import load_base
+
+IDS = torch.tensor([[3, 14, 15, 9, 26, 5]])
+
+
+def weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in trainable(model)}
+
+
+def test_the_seed_alone_decides_the_adapter() -> None:
+    torch.manual_seed(1)
+    first = weights(add_adapter(build("llama"), LoraChoice(), seed=7))
+    torch.manual_seed(2)
+    before = torch.get_rng_state()
+    second = weights(add_adapter(build("llama", seed=2), LoraChoice(), seed=7))
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+    other = weights(add_adapter(build("llama"), LoraChoice(), seed=8))
+    assert any(not torch.equal(first[name], other[name]) for name in first)
+    assert before.shape == torch.get_rng_state().shape
+
+
+def test_the_global_generator_is_left_alone() -> None:
+    model = build("llama")
+    torch.manual_seed(5)
+    wanted = torch.rand(3)
+    torch.manual_seed(5)
+    add_adapter(model, LoraChoice(), seed=7)
+    assert torch.equal(torch.rand(3), wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_adapter_weights_are_float32_on_a_16_bit_base(dtype: torch.dtype) -> None:
+    model = add_adapter(build("llama").to(dtype), LoraChoice(), seed=0)
+    found = trainable(model)
+    assert len(found) == 2 * 7 * 2
+    assert {parameter.dtype for _, parameter in found} == {torch.float32}
+    assert all("lora_" in name for name, _ in found)
+    assert model(IDS).logits.dtype == dtype
+
+
+def test_plain_peft_reads_what_we_save(tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path / "base")
+    base = load_base(folder, ModelChoice(quantization="none", dtype="float32"), torch.device("cpu")).model
+    model = add_adapter(base, LoraChoice(r=4, lora_alpha=8), seed=0)
+    with torch.no_grad():
+        for _, parameter in trainable(model):
+            parameter.normal_(0, 0.1)
+    model.eval()
+    wanted = model(IDS).logits
+    save_adapter(model, tmp_path / "adapter")
+
+    names = {path.name for path in (tmp_path / "adapter").iterdir()}
+    assert {"adapter_config.json", "adapter_model.safetensors"} <= names
+    assert not any(name.endswith((".bin", ".pt", ".pkl")) for name in names)
+    config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == str(folder)
+
+    plain = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="sdpa")
+    reloaded = PeftModel.from_pretrained(plain, tmp_path / "adapter").eval()
+    torch.testing.assert_close(reloaded(IDS).logits, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_loading_for_use_and_for_training(tmp_path: Path) -> None:
+    save_adapter(adapt(build("llama")), tmp_path)
+    frozen = load_adapter(build("llama"), tmp_path, trainable=False)
+    assert trainable(frozen) == []
+    warm = load_adapter(build("llama"), tmp_path, trainable=True)
+    torch.testing.assert_close(weights(warm), weights(adapt(build("llama"))), rtol=0, atol=0)
+
+
+def test_an_adapter_of_another_model_is_refused(tmp_path: Path) -> None:
+    save_adapter(adapt(build("llama", hidden_size=128)), tmp_path / "other")
+    with pytest.raises(ModelError, match="made for this model"):
+        load_adapter(build("llama"), tmp_path / "other", trainable=True)
+    with pytest.raises(ModelError, match="adapter_config"):
+        load_adapter(build("llama"), tmp_path / "nothing", trainable=True)
+
+
+def test_fused_projections_are_found_and_said() -> None:
+    targets = adapter_targets(build("phi3"), LoraChoice())
+    assert targets.modules == ("qkv_proj", "o_proj", "gate_up_proj", "down_proj")
+    assert "qkv_proj" in targets.note
+    model = add_adapter(build("phi3"), LoraChoice(), seed=0)
+    assert len(trainable(model)) == 2 * 4 * 2
+
+
+def test_usual_targets_need_no_word_and_wrong_ones_are_named() -> None:
+    assert adapter_targets(build("llama"), LoraChoice()).note == ""
+    with pytest.raises(ModelError, match="no wqkv"):
+        adapter_targets(build("llama"), LoraChoice(target_modules=("q_proj", "wqkv")))
+
+
+def test_unusual_adapters_are_peft_s_own() -> None:
+    dora = add_adapter(build("llama"), LoraChoice(use_dora=True), seed=0)
+    assert any("magnitude" in name for name, _ in trainable(dora))
+    bias = add_adapter(build("qwen2"), LoraChoice(bias="lora_only"), seed=0)
+    assert any(name.endswith("bias") for name, _ in trainable(bias))

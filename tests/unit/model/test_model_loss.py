@@ -1,0 +1,106 @@
+"""LossModel: equal to transformers' own loss, packed equal to one by one, rows blind to each other."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from model_tiny import adapt, assert_close, build, gradients, packed_batch, rows_of
+
+from core.model.families import FAMILIES
+from core.model.loss import LossModel, shift_labels
+
+LENGTHS = [7, 1, 12, 3]
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_equals_transformers_loss_on_padded_rows(family: str) -> None:
+    model = adapt(build(family))
+    ids = torch.randint(3, 97, (3, 11))
+    mask = torch.ones_like(ids)
+    mask[1, 6:], mask[2, 9:] = 0, 0
+    labels = torch.where(mask == 1, ids, -100)
+    labels[:, :3] = -100
+    count = (labels[:, 1:] != -100).sum()
+
+    wanted = model(input_ids=ids, attention_mask=mask, labels=labels).loss
+    wanted.backward()
+    expected = gradients(model)
+    found = LossModel(model)(input_ids=ids, attention_mask=mask, labels=labels) / count
+    found.backward()
+
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=0)
+    assert_close(gradients(model), expected)
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_packed_equals_one_by_one(family: str) -> None:
+    model = adapt(build(family))
+    batch = packed_batch(LENGTHS)
+    loss_model = LossModel(model)
+
+    alone = torch.stack([loss_model(**row) for row in rows_of(batch)]).sum()
+    alone.backward()
+    expected = gradients(model)
+    together = loss_model(**batch)
+    together.backward()
+
+    torch.testing.assert_close(together, alone, rtol=1e-5, atol=0)
+    assert_close(gradients(model), expected)
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma2"])
+def test_a_changed_row_leaves_the_others_loss_bit_equal(family: str) -> None:
+    loss_model = LossModel(build(family))
+    batch = packed_batch([9, 14])
+    batch["labels"][:, :9] = -100
+    before = loss_model(**batch)
+    batch["input_ids"] = batch["input_ids"].clone()
+    batch["input_ids"][:, :9] = torch.randint(3, 97, (1, 9))
+    assert torch.equal(loss_model(**batch), before)
+
+
+def test_bounds_outside_of_loss_model_are_right_too() -> None:
+    model = build("llama")
+    batch = packed_batch([5, 8])
+    labels = batch.pop("labels")
+    logits = model(**batch).logits
+    alone = model(batch["input_ids"][:, 5:]).logits
+    torch.testing.assert_close(logits[:, 5:], alone, rtol=1e-5, atol=1e-6)
+    assert labels.shape == batch["input_ids"].shape
+
+
+def test_an_unknown_model_takes_the_plain_head() -> None:
+    model = adapt(build("olmo2"))
+    loss_model = LossModel(model)
+    assert "plain" in loss_model.line
+    assert "olmo2" in loss_model.line
+    batch = packed_batch(LENGTHS)
+    alone = torch.stack([loss_model(**row) for row in rows_of(batch)]).sum()
+    torch.testing.assert_close(loss_model(**batch), alone, rtol=1e-5, atol=0)
+
+
+def test_an_adapted_head_takes_the_plain_head() -> None:
+    model = adapt(build("llama"), target_modules=["q_proj", "lm_head"])
+    loss_model = LossModel(model)
+    assert "lm_head" in loss_model.line
+    ids = torch.randint(3, 97, (2, 9))
+    wanted = model(input_ids=ids, labels=ids).loss
+    torch.testing.assert_close(loss_model(input_ids=ids, labels=ids) / 16, wanted, rtol=1e-5, atol=0)
+
+
+def test_all_labels_ignored_gives_loss_and_gradients_of_zero() -> None:
+    model = adapt(build("llama"))
+    batch = packed_batch([4, 5])
+    batch["labels"] = torch.full_like(batch["labels"], -100)
+    loss = LossModel(model)(**batch)
+    loss.backward()
+    assert loss.item() == 0.0
+    assert all(not gradient.any() for gradient in gradients(model).values())
+
+
+def test_the_first_token_of_a_row_and_what_follows_padding_are_no_targets() -> None:
+    labels = torch.tensor([[5, 6, 7, 8]])
+    assert shift_labels(labels).tolist() == [[6, 7, 8, -100]]
+    assert shift_labels(labels, torch.tensor([[0, 1, 0, 1]])).tolist() == [[6, -100, 8, -100]]
+    assert shift_labels(labels, None, torch.tensor([[0, 0, 1, 1]])).tolist() == [[-100, -100, 8, -100]]
