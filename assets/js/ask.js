@@ -1,0 +1,75 @@
+/* Questions to the studio: same origin, behind its guard. A fault comes back as one line for a person. */
+
+/** A fault as the studio says it: what was expected and found, and what to do. */
+export class Fault extends Error {
+  constructor(message, hint = "", status = 0) {
+    super(hint ? `${message} ${hint}` : message);
+    this.status = status;
+  }
+}
+
+/** GET or POST with JSON in and out. Status 0 means: no answer at all. */
+export async function ask(path, body, signal) {
+  const reply = await send(path, body, signal);
+  return reply.json();
+}
+
+/** POST whose answer is a stream of JSON lines; `each` gets one value at a time. */
+export async function stream(path, body, each, signal) {
+  const reply = await send(path, body, signal);
+  const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    const lines = (rest + (value ?? "")).split("\n");
+    rest = lines.pop();
+    lines.filter(Boolean).forEach((line) => each(JSON.parse(line)));
+    if (done) return;
+  }
+}
+
+async function send(path, body, signal) {
+  const options = { cache: "no-store", signal, headers: { Accept: "application/json" } };
+  if (body !== undefined) {
+    options.method = "POST";
+    options.headers["Content-Type"] = "application/json";
+    options.body = JSON.stringify(body);
+  }
+  let reply;
+  try {
+    reply = await fetch(path, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Fault("", "", 0);
+  }
+  if (reply.ok) return reply;
+  const fault = await reply.json().catch(() => ({}));
+  throw new Fault(fault.message ?? `HTTP ${reply.status}`, fault.hint ?? "", reply.status);
+}
+
+/** Calls `work` again and again, `pause()` milliseconds apart, and never while the page is hidden or gone. */
+export function poll(root, work, pause) {
+  let timer = 0;
+  let busy = false;
+  const again = () => {
+    clearTimeout(timer);
+    if (root.isConnected && !document.hidden) timer = setTimeout(turn, pause());
+  };
+  const turn = async () => {
+    if (busy) return;
+    busy = true;
+    try {
+      await work();
+    } finally {
+      busy = false;
+      again();
+    }
+  };
+  const wake = () => {
+    if (!root.isConnected) document.removeEventListener("visibilitychange", wake);
+    else if (!document.hidden) turn();
+  };
+  document.addEventListener("visibilitychange", wake);
+  turn();
+  return turn;
+}

@@ -1,0 +1,337 @@
+/* One chart: an SVG picture of several series over training steps.
+
+   It is made once and afterwards only its attributes change: no node is added by a tick, so nothing flickers and nothing
+   grows. Colours are CSS variables, so light and dark need no code. The same numbers stand in a table below it.
+
+   A series reads either a column of the run's buckets ({low, high} a bucket; `smooth` drawn strongly over a faint `raw`)
+   or a list of [step, value] points, drawn with dots. A series without values takes no place and may come late. */
+
+import { draw, list, make, put, say, show } from "./dom.js";
+import { UNKNOWN, axis, place, range, ticks, written } from "./scale.js";
+
+const ROWS = 40;
+const PAD = { left: 52, right: 14, top: 10, bottom: 24 };
+
+export class Chart {
+  /** `spec`: {key, title, format, log, floor, series: [{key, label, tone, points}]}; `group`: {hover, zoom, words}. */
+  constructor(host, spec, group) {
+    Object.assign(this, { host, spec, group, log: false, model: null, step: null, frame: 0, picked: null });
+    this.build();
+    new ResizeObserver(() => this.redraw()).observe(this.plot);
+  }
+
+  build() {
+    const { spec, group } = this;
+    this.legend = make("span", { class: "chart-legend" });
+    this.at = make("span", { class: "chart-at" });
+    this.logButton = make("button", { type: "button", class: "chart-log", "aria-pressed": "false", onclick: () => this.setLog(!this.log) }, group.words.log);
+    show(this.logButton, spec.log);
+    this.svg = draw("svg", { class: "chart-svg", tabindex: 0, role: "group", "aria-label": `${spec.title}. ${group.words.keys}` });
+    this.empty = make("p", { class: "chart-empty" }, group.words.empty);
+    this.plot = make("div", { class: "chart-plot" }, this.svg, this.empty);
+    this.table = this.buildTable();
+    this.host.classList.add("chart");
+    this.host.append(
+      make("div", { class: "chart-head" }, make("h3", {}, spec.title), this.legend, this.at, this.logButton),
+      this.plot,
+      this.table,
+    );
+    this.parts = spec.series.map((series) => this.buildSeries(series));
+    this.buildFrame();
+    this.listen();
+  }
+
+  buildSeries(series) {
+    const swatch = make("span", { class: `swatch tone-${series.tone}`, "aria-hidden": "true" });
+    const value = make("b", {}, UNKNOWN);
+    const item = make("span", { class: "chart-item" }, swatch, make("span", { class: "chart-label" }, series.label), value);
+    this.legend.append(item);
+    const shape = (kind) => draw("path", { class: `${kind} tone-${series.tone}`, fill: "none" });
+    return { series, item, value, faint: shape("faint"), line: shape("line"), dots: shape("dots"), hover: draw("circle", { class: `spot tone-${series.tone}`, r: 4 }) };
+  }
+
+  buildFrame() {
+    const id = `clip-${Math.random().toString(36).slice(2)}`;
+    this.clip = draw("rect");
+    this.rows = Array.from({ length: 7 }, () => ({ line: draw("line", { class: "grid" }), text: draw("text", { class: "tick", "text-anchor": "end", dy: "0.32em" }) }));
+    this.columns = Array.from({ length: 9 }, () => draw("text", { class: "tick", "text-anchor": "middle" }));
+    this.cross = draw("line", { class: "cross" });
+    this.brush = draw("rect", { class: "brush" });
+    this.best = draw("circle", { class: "best", r: 5.5, fill: "none" });
+    this.bestText = draw("text", { class: "best-text", "text-anchor": "middle" }, this.group.words.best);
+    const inside = draw("g", { "clip-path": `url(#${id})` }, ...this.parts.flatMap((part) => [part.faint, part.line, part.dots]), this.brush);
+    this.svg.append(
+      draw("defs", {}, draw("clipPath", { id }, this.clip)),
+      ...this.rows.flatMap((row) => [row.line, row.text]),
+      ...this.columns,
+      inside,
+      this.best,
+      this.bestText,
+      this.cross,
+      ...this.parts.map((part) => part.hover),
+    );
+    for (const node of [this.cross, this.brush, this.best, this.bestText, ...this.parts.map((part) => part.hover)]) put(node, "visibility", "hidden");
+  }
+
+  buildTable() {
+    const head = make("tr", {}, make("th", { scope: "col" }, this.group.words.step), ...this.spec.series.map((series) => make("th", { scope: "col" }, series.label)));
+    this.body = make("tbody");
+    const caption = make("caption", { class: "sr-only" }, this.spec.title);
+    const box = make("div", { class: "chart-rows", tabindex: 0, role: "region", "aria-label": this.spec.title }, make("table", {}, caption, make("thead", {}, head), this.body));
+    return make("details", { class: "chart-table", ontoggle: () => this.fillTable() }, make("summary", {}, this.group.words.table), box);
+  }
+
+  /** New numbers: {steps, raw, smooth, points, last, best, begin, until}. Drawn at the next frame. */
+  update(model) {
+    this.model = model;
+    this.redraw();
+    this.fillTable();
+  }
+
+  setLog(on) {
+    this.log = on;
+    put(this.logButton, "aria-pressed", on);
+    this.redraw();
+  }
+
+  /** Marks the step under the pointer of any chart of the group; null takes the mark away. */
+  hover(step) {
+    this.step = step;
+    this.redraw();
+  }
+
+  redraw() {
+    if (!this.frame) this.frame = requestAnimationFrame(() => { this.frame = 0; this.paint(); });
+  }
+
+  paint() {
+    const { width, height } = this.plot.getBoundingClientRect();
+    if (!this.model || width < 60) return;
+    Object.assign(this, { width, height, inner: { left: PAD.left, right: width - PAD.right, top: PAD.top, bottom: height - PAD.bottom } });
+    const spanY = range(this.visible(), this.log, this.spec.floor);
+    const known = spanY !== null;
+    show(this.empty, !known);
+    this.spanX = [this.model.begin, Math.max(this.model.until, this.model.begin + 1)];
+    this.spanY = spanY ?? [0, 1];
+    put(this.svg, "viewBox", `0 0 ${width} ${height}`);
+    this.paintFrame(known);
+    this.parts.forEach((part) => this.paintSeries(part));
+    this.paintBest();
+    this.paintHover();
+  }
+
+  *visible() {
+    const [from, to] = [this.model.begin, this.model.until];
+    for (const { series } of this.parts) {
+      if (series.points) for (const [step, value] of this.model.points[series.key] ?? []) { if (step >= from && step <= to) yield value; }
+      else {
+        const column = this.model.smooth[series.key] ?? this.model.raw[series.key];
+        if (column) { yield* column.low; yield* column.high; }
+      }
+    }
+  }
+
+  x(step) {
+    return this.inner.left + place(step, this.spanX, false) * (this.inner.right - this.inner.left);
+  }
+
+  y(value) {
+    if (this.log && value <= 0) return this.inner.bottom + 50;
+    return this.inner.bottom - place(value, this.spanY, this.log) * (this.inner.bottom - this.inner.top);
+  }
+
+  paintFrame(known) {
+    const { left, right, top, bottom } = this.inner;
+    for (const [name, value] of Object.entries({ x: left - 3, y: top - 4, width: right - left + 6, height: bottom - top + 8 })) put(this.clip, name, value);
+    const rows = known ? ticks(this.spanY, Math.max(2, Math.min(5, Math.floor((bottom - top) / 36))), this.log).slice(0, this.rows.length) : [];
+    this.rows.forEach(({ line, text }, index) => {
+      const value = rows[index];
+      put(line, "visibility", value === undefined ? "hidden" : "visible");
+      if (value === undefined) return say(text, "");
+      const y = this.y(value).toFixed(1);
+      for (const [name, at] of Object.entries({ x1: left, x2: right, y1: y, y2: y })) put(line, name, at);
+      put(text, "x", left - 8);
+      put(text, "y", y);
+      say(text, axis[this.spec.format](value));
+    });
+    const columns = known ? ticks(this.spanX, Math.min(8, Math.floor((right - left) / 90)), false).filter(Number.isInteger).slice(0, this.columns.length) : [];
+    this.columns.forEach((text, index) => {
+      const value = columns[index];
+      say(text, value === undefined ? "" : written.step(value));
+      if (value === undefined) return;
+      put(text, "x", this.x(value).toFixed(1));
+      put(text, "y", bottom + 17);
+    });
+  }
+
+  paintSeries({ series, item, faint, line, dots }) {
+    const points = series.points ? this.model.points[series.key] ?? [] : null;
+    const raw = this.model.raw[series.key];
+    const smooth = this.model.smooth[series.key];
+    show(item, points ? points.length : raw);
+    if (points) {
+      put(line, "d", points.map(([step, value], index) => `${index ? "L" : "M"}${this.x(step).toFixed(1)} ${this.y(value).toFixed(1)}`).join(""));
+      put(dots, "d", points.map(([step, value]) => `M${this.x(step).toFixed(1)} ${this.y(value).toFixed(1)}h0`).join(""));
+      return;
+    }
+    put(line, "d", this.trace(smooth ?? raw));
+    put(faint, "d", smooth ? this.trace(raw) : "");
+  }
+
+  /** A path through a column: of each bucket first the end that lies nearer to the line so far, then the other. */
+  trace(column) {
+    if (!column) return "";
+    const path = [];
+    let before = null;
+    this.model.steps.forEach((step, index) => {
+      if (column.low[index] === null || column.low[index] === undefined) { before = null; return; }
+      const x = this.x(step).toFixed(1);
+      const [a, b] = [this.y(column.low[index]), this.y(column.high[index])];
+      const [near, far] = before !== null && Math.abs(before - b) < Math.abs(before - a) ? [b, a] : [a, b];
+      path.push(`${before === null ? "M" : "L"}${x} ${near.toFixed(1)}`);
+      if (before === null) path.push("h0");
+      if (far !== near) path.push(`L${x} ${far.toFixed(1)}`);
+      before = far;
+    });
+    return path.join("");
+  }
+
+  paintBest() {
+    const best = this.spec.best ? this.model.best : null;
+    const seen = best && best[1] !== null && best[0] >= this.spanX[0] && best[0] <= this.spanX[1];
+    for (const node of [this.best, this.bestText]) put(node, "visibility", seen ? "visible" : "hidden");
+    if (!seen) return;
+    const [x, y] = [this.x(best[0]), this.y(best[1])];
+    put(this.best, "cx", x.toFixed(1));
+    put(this.best, "cy", y.toFixed(1));
+    put(this.bestText, "x", Math.min(Math.max(x, this.inner.left + 24), this.inner.right - 24).toFixed(1));
+    put(this.bestText, "y", (y - this.inner.top < 22 ? y + 20 : y - 12).toFixed(1));
+  }
+
+  paintHover() {
+    const reading = this.step === null ? null : this.reading(this.step);
+    say(this.at, reading ? `${this.group.words.step} ${written.step(reading.step)}` : "");
+    put(this.cross, "visibility", reading ? "visible" : "hidden");
+    if (reading) {
+      const x = this.x(reading.step).toFixed(1);
+      for (const [name, at] of Object.entries({ x1: x, x2: x, y1: this.inner.top, y2: this.inner.bottom })) put(this.cross, name, at);
+    }
+    this.parts.forEach(({ series, value, hover }) => {
+      const [low, high, step] = reading ? reading.of(series) : this.latest(series);
+      say(value, this.write(low, high));
+      put(hover, "visibility", reading && low !== null ? "visible" : "hidden");
+      if (reading && low !== null) {
+        put(hover, "cx", this.x(step).toFixed(1));
+        put(hover, "cy", this.y((low + high) / 2).toFixed(1));
+      }
+    });
+  }
+
+  write(low, high) {
+    if (low === null) return UNKNOWN;
+    const name = written[this.spec.format];
+    return name(low) === name(high) ? name(low) : `${name(low)} … ${name(high)}`;
+  }
+
+  latest(series) {
+    const points = series.points ? this.model.points[series.key] ?? [] : null;
+    const value = points ? points.at(-1)?.[1] ?? null : this.model.last[series.key] ?? null;
+    return [value, value, 0];
+  }
+
+  /** What stands at the bucket nearest to a step; point series tell the last point up to it. */
+  reading(step) {
+    const { steps } = this.model;
+    if (!steps.length) return null;
+    let index = lowerBound(steps, step);
+    if (index > 0 && (index === steps.length || step - steps[index - 1] < steps[index] - step)) index -= 1;
+    const of = (series) => {
+      if (series.points) {
+        const point = (this.model.points[series.key] ?? []).filter(([at]) => at <= steps[index]).at(-1);
+        return point ? [point[1], point[1], point[0]] : [null, null, 0];
+      }
+      const column = this.model.smooth[series.key] ?? this.model.raw[series.key];
+      return [column?.low[index] ?? null, column?.high[index] ?? null, steps[index]];
+    };
+    return { step: steps[index], index, of };
+  }
+
+  fillTable() {
+    if (!this.table.open || !this.model) return;
+    const { steps } = this.model;
+    const stride = Math.max(1, Math.ceil(steps.length / ROWS));
+    const rows = steps.filter((_, index) => index % stride === 0 || index === steps.length - 1);
+    list(this.body, rows, () => make("tr", {}, make("th", { scope: "row" }), ...this.parts.map(() => make("td"))), (row, step) => {
+      const reading = this.reading(step);
+      say(row.children[0], written.step(step));
+      this.parts.forEach(({ series }, index) => { const [low, high] = reading.of(series); say(row.children[index + 1], this.write(low, high)); });
+    });
+  }
+
+  listen() {
+    const stepAt = (event) => {
+      const share = (event.clientX - this.svg.getBoundingClientRect().left - this.inner.left) / (this.inner.right - this.inner.left);
+      return this.spanX[0] + Math.min(Math.max(share, 0), 1) * (this.spanX[1] - this.spanX[0]);
+    };
+    this.svg.addEventListener("pointermove", (event) => {
+      if (!this.inner) return;
+      if (this.picked) this.paintBrush(this.picked.x, event.clientX);
+      this.group.hover(stepAt(event));
+    });
+    this.svg.addEventListener("pointerleave", () => { if (!this.picked) this.group.hover(null); });
+    this.svg.addEventListener("pointerdown", (event) => {
+      if (event.button !== 0 || event.pointerType !== "mouse" || !this.inner) return;
+      this.picked = { x: event.clientX, step: stepAt(event) };
+      this.svg.setPointerCapture(event.pointerId);
+    });
+    const release = (event, keep) => {
+      const from = this.picked;
+      this.picked = null;
+      put(this.brush, "visibility", "hidden");
+      if (keep && from && Math.abs(event.clientX - from.x) > 8) this.group.zoom(...[from.step, stepAt(event)].sort((a, b) => a - b));
+    };
+    this.svg.addEventListener("pointerup", (event) => release(event, true));
+    this.svg.addEventListener("pointercancel", (event) => release(event, false));
+    this.svg.addEventListener("dblclick", () => this.group.zoom(null, null));
+    this.svg.addEventListener("keydown", (event) => this.key(event));
+    this.svg.addEventListener("blur", () => this.group.hover(null));
+  }
+
+  paintBrush(from, to) {
+    const left = this.svg.getBoundingClientRect().left;
+    const [a, b] = [from - left, to - left].sort((p, q) => p - q);
+    const box = { x: a, width: b - a, y: this.inner.top, height: this.inner.bottom - this.inner.top, visibility: "visible" };
+    for (const [name, value] of Object.entries(box)) put(this.brush, name, value);
+  }
+
+  /** Arrows move the read-out, + and − zoom about it, Escape shows the whole run again. */
+  key(event) {
+    if (!this.model?.steps.length) return;
+    const { steps } = this.model;
+    const at = this.step === null ? steps.length - 1 : this.reading(this.step).index;
+    const [from, to] = this.spanX;
+    const half = (to - from) / 4;
+    const moves = {
+      ArrowLeft: () => this.group.hover(steps[Math.max(at - 1, 0)]),
+      ArrowRight: () => this.group.hover(steps[Math.min(at + 1, steps.length - 1)]),
+      Home: () => this.group.hover(steps[0]),
+      End: () => this.group.hover(steps.at(-1)),
+      "+": () => half >= 1 && this.group.zoom(Math.max(from, steps[at] - half), Math.min(to, steps[at] + half)),
+      "-": () => this.group.zoom(from - 2 * half, to + 2 * half),
+      Escape: () => this.group.zoom(null, null),
+    };
+    if (!moves[event.key]) return;
+    event.preventDefault();
+    moves[event.key]();
+  }
+}
+
+function lowerBound(sorted, value) {
+  let [low, high] = [0, sorted.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (sorted[middle] < value) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}

@@ -1,0 +1,67 @@
+/* Small words for the DOM. Text always goes through textContent: a run's name is never markup. Nothing is written that
+   already stands there, so a tick that changes nothing touches nothing. */
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** An element with attributes and children (strings become text). `on…` attributes take listeners. */
+export function make(tag, attributes = {}, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+/** The same within an SVG picture. */
+export function draw(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+/** Sets an attribute only when it changes. */
+export function put(element, name, value) {
+  const text = String(value);
+  if (element.getAttribute(name) !== text) element.setAttribute(name, text);
+}
+
+/** Sets the text only when it changes. */
+export function say(element, text) {
+  const words = text === null || text === undefined ? "" : String(text);
+  if (element && element.textContent !== words) element.textContent = words;
+}
+
+/** Shows or hides by the `hidden` attribute. */
+export function show(element, visible) {
+  if (element && element.hidden === Boolean(visible)) element.hidden = !visible;
+}
+
+/** Brings a container's children to `items`: children are reused in order, made or removed at the end only. */
+export function list(container, items, create, update) {
+  while (container.children.length > items.length) container.lastElementChild.remove();
+  while (container.children.length < items.length) container.append(create());
+  items.forEach((item, index) => update(container.children[index], item, index));
+}
+
+/** The element of a page that carries `data-f="name"`. */
+export function field(root, name) {
+  return root.querySelector(`[data-f="${name}"]`);
+}
+
+/** Writes every string of `words` into the field of its name. */
+export function fields(root, words) {
+  for (const [name, text] of Object.entries(words)) say(field(root, name), text);
+}
+
+/** Copies text; where the browser forbids it, selects nothing and says false. */
+export async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,90 @@
+/* Numbers to pixels and words: ranges, ticks that a person would choose, and readings with their units. */
+
+/** What a reading looks like where nothing is known. */
+export const UNKNOWN = "–";
+
+const nice = [1, 2, 2.5, 5, 10];
+
+/** The range of all numbers with a little air, or null where there are none. On a log scale only positive ones count. */
+export function range(values, log, floor) {
+  let low = Infinity;
+  let high = -Infinity;
+  for (const value of values) {
+    if (value === null || (log && value <= 0)) continue;
+    if (value < low) low = value;
+    if (value > high) high = value;
+  }
+  if (low > high) return null;
+  if (log) return low === high ? [low / 1.5, high * 1.5] : [low / 1.05, high * 1.05];
+  if (floor !== undefined && low >= floor && low - (high - low) < floor) low = floor;
+  const air = (high - low) * 0.06 || Math.abs(high) * 0.1 || 1;
+  return [low === floor ? low : low - air, high + air];
+}
+
+/** At most `count` round numbers within a range. */
+export function ticks([low, high], count, log) {
+  if (log) return logTicks(low, high, count);
+  const rough = (high - low) / Math.max(count, 1);
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = power * nice.find((factor) => factor * power >= rough * 0.999);
+  const found = [];
+  for (let at = Math.ceil(low / step - 1e-9); at * step <= high + step * 1e-9 && found.length < 20; at += 1) found.push(at * step);
+  return found;
+}
+
+function logTicks(low, high, count) {
+  const decades = Math.log10(high / low);
+  if (decades < 0.7) return ticks([low, high], count, false).filter((value) => value > 0);
+  const factors = decades <= 1.5 ? [1, 2, 3, 5] : decades <= 3 ? [1, 3] : [1];
+  const stride = Math.max(1, Math.ceil(decades / count));
+  const found = [];
+  for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power += stride)
+    for (const factor of factors) {
+      const value = factor * 10 ** power;
+      if (value >= low && value <= high) found.push(value);
+    }
+  return found;
+}
+
+/** A position between 0 and 1; positive numbers only on a log scale. */
+export function place(value, [low, high], log) {
+  if (log) return Math.log(value / low) / Math.log(high / low);
+  return (value - low) / (high - low || 1);
+}
+
+/** How readings are written, by kind. Each takes a number and gives words with their unit. */
+export const written = {
+  number: (value) => plain(value, 4),
+  loss: (value) => value.toFixed(Math.abs(value) < 10 ? 3 : 1),
+  rate: (value) => (value === 0 ? "0" : Math.abs(value) < 0.01 ? value.toExponential(2).replace("e-", "e−") : plain(value, 3)),
+  speed: (value) => `${Math.round(value).toLocaleString("en")} tok/s`,
+  bytes: (value) => bytes(value),
+  share: (value) => `${Math.round(value * 100)} %`,
+  step: (value) => Math.round(value).toLocaleString("en"),
+};
+
+/** Short forms for the axis. */
+export const axis = {
+  ...written,
+  number: (value) => plain(value, 3),
+  loss: (value) => plain(value, 3),
+  rate: (value) => (value === 0 ? "0" : Math.abs(value) < 0.001 ? value.toExponential().replace("e-", "e−") : plain(value, 3)),
+  speed: (value) => plain(value, 3),
+};
+
+function plain(value, digits) {
+  const size = Math.abs(value);
+  if (size >= 10000) return Math.round(value).toLocaleString("en");
+  return String(Number(value.toPrecision(digits)));
+}
+
+function bytes(value) {
+  const units = ["B", "KB", "MB", "GB", "TB"];
+  let size = value;
+  let unit = 0;
+  while (Math.abs(size) >= 1000 && unit < units.length - 1) {
+    size /= 1000;
+    unit += 1;
+  }
+  return `${size.toFixed(size < 10 && unit > 0 ? 2 : size < 100 && unit > 0 ? 1 : 0)} ${units[unit]}`;
+}

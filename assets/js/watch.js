@@ -1,0 +1,200 @@
+/* The watch page: polls one run and brings charts, words and buttons up to date. It only looks: closing it changes
+   nothing for the run. */
+
+import { ask, poll } from "./ask.js";
+import { Chart } from "./chart.js";
+import { choose } from "./confirm.js";
+import { field, fields, list, make, put, say, show } from "./dom.js";
+
+const EMPTY = { steps: [], raw: {}, smooth: {}, points: {}, last: {}, best: null, begin: 0, until: 1 };
+
+export function watch(root, words) {
+  const page = new Watch(root, words);
+  page.turn = poll(root, () => page.tick(), () => page.pause());
+  return page;
+}
+
+class Watch {
+  constructor(root, words) {
+    Object.assign(this, { root, words, living: true, shape: "", since: 0, zoomed: [0, 0], model: EMPTY });
+    this.run = new URLSearchParams(location.search).get("run") ?? "";
+    this.level = Number(localStorage.getItem("luthier.smooth") ?? 0);
+    const group = { words: words.chart, hover: (step) => this.charts.forEach((chart) => chart.hover(step)), zoom: (from, to) => this.zoom(from, to) };
+    this.charts = words.charts.map((spec) => {
+      const host = make("figure", { class: `chart-${spec.key}` });
+      field(root, "charts").append(host);
+      return new Chart(host, spec, group);
+    });
+    this.listen();
+  }
+
+  listen() {
+    const smooth = field(this.root, "smooth");
+    smooth.value = String(this.level);
+    smooth.addEventListener("change", () => {
+      this.level = Number(smooth.value);
+      localStorage.setItem("luthier.smooth", smooth.value);
+      this.turn();
+    });
+    field(this.root, "whole").addEventListener("click", () => this.zoom(null, null));
+    field(this.root, "log-box").addEventListener("toggle", () => this.turn());
+    for (const button of this.root.querySelectorAll("[data-verb]")) button.addEventListener("click", () => this.command(button.dataset.verb));
+  }
+
+  pause() {
+    return this.failed ? 2000 : this.living ? 1000 : 4000;
+  }
+
+  /** Shows steps `from` to `to` only, on all charts; null shows the whole run again. */
+  zoom(from, to) {
+    const whole = from === null || (from <= this.model.first && to >= this.model.since);
+    this.zoomed = whole ? [0, 0] : [Math.max(0, Math.floor(from)), Math.max(Math.ceil(to), Math.floor(from) + 2)];
+    show(field(this.root, "whole"), !whole);
+    this.turn();
+  }
+
+  async tick() {
+    const wanted = new URLSearchParams({ run: this.run, since: this.since, shape: this.shape, smooth: this.level, first: this.zoomed[0], last: this.zoomed[1] });
+    if (field(this.root, "log-box").open) wanted.set("log", "1");
+    const asked = `${this.level} ${this.zoomed}`;
+    try {
+      const answer = await ask(`/studio/points?${wanted}`);
+      this.failed = false;
+      this.fault("");
+      if (answer.run) this.take(answer);
+      else this.nothing();
+    } catch (error) {
+      this.failed = true;
+      this.fault(error.status ? error.message : this.words.away);
+    }
+    if (asked !== `${this.level} ${this.zoomed}`) setTimeout(() => this.turn());
+  }
+
+  nothing() {
+    this.living = false;
+    show(field(this.root, "none"), true);
+    show(field(this.root, "some"), false);
+  }
+
+  take(answer) {
+    if (!this.run) {
+      this.run = answer.run;
+      history.replaceState(history.state, "", `${location.pathname}?run=${encodeURIComponent(answer.run)}`);
+    }
+    show(field(this.root, "none"), false);
+    show(field(this.root, "some"), true);
+    this.draw(answer.points);
+    this.words_of(answer.status);
+    if (answer.log) this.lines("log", answer.log);
+  }
+
+  draw(points) {
+    if (points.shape === this.shape && !points.fresh && points.version === this.version) return;
+    this.version = points.version;
+    this.model = merge(points.fresh ? EMPTY : this.model, points);
+    this.shape = points.shape;
+    this.since = points.since;
+    this.charts.forEach((chart) => chart.update(this.model));
+  }
+
+  words_of(status) {
+    const { root } = this;
+    this.living = status.living;
+    document.title = status.tab;
+    fields(root, { name: status.name, word: status.word, sentence: status.sentence, ...status.facts });
+    put(field(root, "state"), "class", `state tone-${status.tone}`);
+    const stage = status.stage;
+    say(field(root, "stage"), stage ? stage.text : "");
+    say(field(root, "detail"), stage ? stage.detail : "");
+    show(field(root, "stage-box"), stage);
+    const bar = field(root, "bar");
+    const share = stage && stage.share !== null ? stage.share : status.share;
+    if (share === null) bar.removeAttribute("value");
+    else put(bar, "value", share.toFixed(4));
+    show(bar, status.living && (share !== null || status.state !== "queued"));
+    for (const [verb, on] of Object.entries(status.buttons)) {
+      const button = root.querySelector(`[data-verb="${verb}"]`);
+      if (button) show(button, on);
+    }
+    show(field(root, "timing"), status.living);
+    this.failure(status.failure);
+    this.lines("plan", status.plan);
+    this.lines("corrections", status.corrections);
+    this.notes(status.notes);
+    show(field(root, "plan-box"), status.plan.length || status.corrections.length);
+    show(field(root, "next"), status.kept && !status.living);
+    for (const link of root.querySelectorAll("[data-to]")) put(link, "href", `${link.dataset.to}?run=${encodeURIComponent(this.run)}`);
+  }
+
+  failure(failure) {
+    show(field(this.root, "failure"), failure);
+    if (failure) fields(this.root, { cause: failure.message, cure: failure.hint });
+  }
+
+  notes(notes) {
+    show(field(this.root, "notes"), notes.length);
+    const create = () => make("li", {}, make("span"), make("code"));
+    list(field(this.root, "note-list"), notes, create, (item, [text, hint]) => {
+      say(item.children[0], text);
+      say(item.children[1], hint);
+      show(item.children[1], hint);
+    });
+  }
+
+  lines(name, lines) {
+    const box = field(this.root, name);
+    const follow = box.scrollTop + box.clientHeight >= box.scrollHeight - 8;
+    list(box, lines, () => make("li"), (item, line) => say(item, line));
+    if (follow) box.scrollTop = box.scrollHeight;
+  }
+
+  fault(text) {
+    say(field(this.root, "fault"), text);
+    show(field(this.root, "fault"), text);
+  }
+
+  async command(verb) {
+    const chosen = verb === "stop" ? await choose(field(this.root, "stop-dialog")) : verb;
+    if (!chosen) return;
+    try {
+      await ask(`/studio/run/${encodeURIComponent(this.run)}/${chosen}`, {});
+      this.living = true;
+      await this.turn();
+    } catch (error) {
+      this.fault(error.status ? error.message : this.words.away);
+    }
+  }
+}
+
+/** Puts the newly sent buckets behind those that we have; the bucket at `begin` is replaced, since it was still filling. */
+export function merge(have, got) {
+  let keep = have.steps.findIndex((step) => step >= got.begin);
+  if (keep < 0) keep = have.steps.length;
+  const join = (old, fresh) => {
+    const joined = {};
+    for (const name of new Set([...Object.keys(old), ...Object.keys(fresh)])) {
+      const before = old[name] ?? blank(keep);
+      const after = fresh[name] ?? blank(got.steps.length);
+      joined[name] = { low: before.low.slice(0, keep).concat(after.low), high: before.high.slice(0, keep).concat(after.high ?? after.low) };
+    }
+    return joined;
+  };
+  const steps = have.steps.slice(0, keep).concat(got.steps);
+  return {
+    steps,
+    raw: join(have.raw, got.raw),
+    smooth: join(have.smooth, got.smooth),
+    points: { evaluation: got.evaluations },
+    last: got.last,
+    best: got.best,
+    first: got.first,
+    since: got.since,
+    begin: got.first,
+    until: got.until,
+  };
+}
+
+function blank(count) {
+  const nothing = Array(count).fill(null);
+  return { low: nothing, high: nothing };
+}

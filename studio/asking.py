@@ -1,0 +1,138 @@
+"""Questions to a model: to a child of ours where the card is free, else to the run that holds it.
+
+One child is kept warm for the run and checkpoint asked last, so that a second question needs no loading; it is let go
+when another one is asked, when nobody asked for ten minutes, or when the studio closes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from core.contract.data import Message
+from core.contract.errors import RunError
+from core.runs.folder import JobFolder
+from core.runs.record import RunRecord
+from core.runs.store import RunStore
+from studio.text import say
+
+__all__ = ["Question", "Talks", "sampled"]
+
+IDLE_SECONDS = 600.0
+SAMPLE_SECONDS = 180.0
+_ENDED = frozenset({"finished", "stopped", "failed", "lost", "paused"})
+
+
+class Question(BaseModel):
+    """What is asked of a run's checkpoint, and how it is to answer. Temperature 0 always takes the likeliest token."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    run: str
+    checkpoint: Annotated[str, StringConstraints(pattern=r"^(best|last|step-[0-9]{6,})$")] = "best"
+    messages: tuple[Message, ...] = Field(min_length=1)
+    max_new_tokens: int = Field(128, ge=1, le=4096)
+    temperature: float = Field(0.0, ge=0.0, le=5.0)
+    seed: int = Field(0, ge=0, le=2**31 - 1)
+
+
+class Conversation(Protocol):
+    """``core.talk.client.Talk``, as far as it is used here."""
+
+    def ask(self, messages: list[dict[str, str]], max_new_tokens: int, temperature: float, seed: int) -> Iterator[Any]:
+        """Answers of both sides, streamed."""
+
+    def close(self) -> None:
+        """Ends the child."""
+
+
+class Talks:
+    """The one conversation that is kept warm. ``begin`` makes one for a run's folder and a checkpoint's name."""
+
+    def __init__(self, begin: Callable[[JobFolder, str], Conversation], idle_seconds: float = IDLE_SECONDS) -> None:
+        self._begin = begin
+        self._idle_seconds = idle_seconds
+        self._lock = threading.Lock()
+        self._key = ("", "")
+        self._talk: Conversation | None = None
+        self._timer: threading.Timer | None = None
+
+    def ask(self, folder: JobFolder, question: Question) -> Iterator[dict[str, Any]]:
+        """Both sides' answers as they grow: ``{"side", "text", "done"}``, ``text`` being all of it so far.
+
+        Raises:
+            RunError: another question is being answered.
+        """
+        if not self._lock.acquire(blocking=False):
+            raise RunError("talk.busy", say("try.busy"), say("try.busy.hint"))
+        try:
+            self._stop_timer()
+            talk = self._for(folder, question.checkpoint)
+            messages = [message.model_dump() for message in question.messages]
+            for answer in talk.ask(messages, question.max_new_tokens, question.temperature, question.seed):
+                yield {"side": answer.side, "text": answer.text, "done": answer.done}
+        except BaseException:
+            self._close()  # a fault, or the page went away in mid-answer: what the child still says belongs to nobody
+            raise
+        finally:
+            self._start_timer()
+            self._lock.release()
+
+    def leave(self, run_id: str = "") -> None:
+        """Lets the child go (that of ``run_id`` only, where one is named), unless it is answering."""
+        if run_id and self._key[0] != run_id:
+            return
+        if self._lock.acquire(blocking=False):
+            try:
+                self._close()
+            finally:
+                self._lock.release()
+
+    def _for(self, folder: JobFolder, checkpoint: str) -> Conversation:
+        key = (folder.name, checkpoint)
+        if self._talk is None or self._key != key:
+            self._close()
+            self._talk, self._key = self._begin(folder, checkpoint), key
+        return self._talk
+
+    def _close(self) -> None:
+        self._stop_timer()
+        talk, self._talk, self._key = self._talk, None, ("", "")
+        if talk is not None:
+            talk.close()
+
+    def _start_timer(self) -> None:
+        if self._talk is not None:
+            self._timer = threading.Timer(self._idle_seconds, self.leave)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def sampled(store: RunStore, look: Callable[[], RunRecord], question: Question) -> Iterator[dict[str, Any]]:
+    """Asks the run that trains right now: it answers between two steps. Ends when both sides are done."""
+    prompt = question.messages[-1].content
+    command = store.sample(question.run, prompt, question.max_new_tokens)
+    yield {"note": say("try.sampling")}
+    told: dict[str, tuple[str, bool]] = {}
+    deadline = time.monotonic() + SAMPLE_SECONDS
+    while time.monotonic() < deadline:
+        record = look()
+        answers = {item.side: (item.text, item.done) for item in record.samples if item.command_id == command}
+        for side, (text, done) in answers.items():
+            if told.get(side) != (text, done):
+                yield {"side": side, "text": text, "done": done}
+        told = dict(answers)
+        if len(told) == 2 and all(done for _, done in told.values()):
+            return
+        if record.state in _ENDED:
+            break
+        time.sleep(0.3)
+    raise RunError("talk.unanswered", say("try.unanswered"), say("try.unanswered.hint"))

@@ -1,0 +1,253 @@
+"""What pages show of a run, as plain values: words, shares and switches, made from its record and nothing else.
+
+Pure functions: a record, a config and the present time go in, JSON-ready values come out. What is not known is None or
+"–", never 0. The finish time is the last steps' pace carried on: with steps ending at times t_1 … t_n of this attempt,
+``eta = (t_n - t_1) / (n - 1) * steps left``, so that measuring and saving count too.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from core.contract.config import RunConfig
+from core.contract.events import Stage, Step
+from core.runs.record import RunRecord
+from studio.text import STATES, say
+
+__all__ = ["UNKNOWN", "buttons_of", "bytes_words", "clock", "day_and_time", "duration", "eta_seconds", "run_title", "status"]
+
+UNKNOWN = "–"
+PACE_STEPS = 30
+_LIVING = frozenset({"queued", "starting", "training"})
+_RESUMABLE = frozenset({"paused", "stopped", "failed", "lost"})
+
+
+def status(record: RunRecord, config: RunConfig | None, name: str, now: float) -> dict[str, Any]:
+    """Everything that the watch page shows beside its charts."""
+    word, tone = STATES[record.state]
+    title = run_title(config, name)
+    left = eta_seconds(record)
+    return {
+        "state": record.state,
+        "word": word,
+        "tone": tone,
+        "name": title,
+        "sentence": _sentence(record),
+        "tab": _tab(record, word, title),
+        "stage": _stage(record, now),
+        "share": _share(record),
+        "facts": _facts(record, config, left, now),
+        "buttons": buttons_of(record.state, record.pending),
+        "plan": list(record.plan.lines) if record.plan else [],
+        "corrections": [_correction(item) for item in record.corrections],
+        "notes": [[note.text, note.hint] for note in record.notes if note.text],
+        "failure": _failure(record),
+        "kept": bool(record.checkpoints),
+        "living": record.state in _LIVING,
+    }
+
+
+def buttons_of(state: str, pending: str = "") -> dict[str, bool]:
+    """Which commands make sense now. While one is being obeyed only the harder stop is left."""
+    living = state in _LIVING
+    free = living and not pending
+    return {
+        "pause": free and state != "queued",
+        "save": free and state == "training",
+        "resume": state in _RESUMABLE,
+        "stop": free,
+        "stop_now": living and bool(pending),
+    }
+
+
+def run_title(config: RunConfig | None, name: str) -> str:
+    """A name for people: the one given, else "data on model", else the folder's."""
+    if config is None:
+        return name
+    if config.name:
+        return config.name
+    model = say("run.starter") if config.model.source == "starter" else config.model.name.rstrip("/").split("/")[-1]
+    return say("run.title", data=config.data.path.rsplit("/", 1)[-1] or UNKNOWN, model=model)
+
+
+def eta_seconds(record: RunRecord) -> float | None:
+    """Seconds until the last step, by the pace of this attempt's last steps; None where there is no pace yet."""
+    if record.state != "training" or record.plan is None or not record.plan.total_steps:
+        return None
+    pace = _pace(record.steps)
+    left = record.plan.total_steps - record.last_step
+    return None if pace is None or left < 0 else pace * left
+
+
+def _pace(steps: Sequence[Step]) -> float | None:
+    if not steps:
+        return None
+    recent = [step for step in steps[-PACE_STEPS:] if step.attempt == steps[-1].attempt]
+    if len(recent) > 1 and recent[-1].at > recent[0].at:
+        return (recent[-1].at - recent[0].at) / (recent[-1].step - recent[0].step or 1)
+    return recent[-1].seconds or None
+
+
+def _sentence(record: RunRecord) -> str:
+    """One sentence that is announced when it changes; it holds nothing that changes with every step."""
+    if record.pending:
+        return say(f"pending.{record.pending}")
+    step = f"{record.last_step:,}"
+    if record.state == "queued" and record.queued_reason:
+        return say("state.queued.why", reason=record.queued_reason)
+    if record.state in ("stopped", "failed", "lost") and not record.checkpoints:
+        return say(f"state.{record.state}.nothing")
+    if record.state == "finished":
+        return _finished(record)
+    kept = f"{record.checkpoints[-1].step:,}" if record.checkpoints else UNKNOWN
+    return say(f"state.{record.state}.sentence", step=step, kept=kept)
+
+
+def _finished(record: RunRecord) -> str:
+    took = duration((record.ended_at or 0) - (record.started_at or 0))
+    losses = [item.loss for item in record.evaluations if item.loss is not None]
+    if len(losses) < 2:
+        return say("state.finished.sentence", took=took)
+    return say("state.finished.measured", took=took, before=_loss(losses[0]), after=_loss(min(losses[1:])))
+
+
+def _tab(record: RunRecord, word: str, title: str) -> str:
+    share = _share(record)
+    percent = f" {share:.0%}".replace("%", " %") if record.state == "training" and share is not None else ""
+    return f"{word}{percent} · {title} · Luthier"
+
+
+def _stage(record: RunRecord, now: float) -> dict[str, Any] | None:
+    """What is going on within the state; a step that came after the stage means that training goes on."""
+    stage = record.stage
+    if stage is None or record.state not in ("starting", "training"):
+        return None
+    if record.steps and record.steps[-1].at > stage.at and stage.stage not in ("merging", "verifying"):
+        return {"text": say("stage.training"), "detail": "", "share": None}
+    share = min(stage.done / stage.total, 1.0) if stage.total > 0 else None
+    since = duration(now - stage.at) if share is None and now - stage.at >= 10 else ""
+    detail = " · ".join(part for part in (stage.text, since and say("stage.since", time=since)) if part)
+    return {"text": _stage_words(stage), "detail": detail, "share": share}
+
+
+def _stage_words(stage: Stage) -> str:
+    word = say(f"stage.{stage.stage}")
+    if stage.total <= 0:
+        return word
+    if stage.unit == "bytes":
+        return f"{word} {_of_bytes(stage.done, stage.total)}"
+    return f"{word} {stage.done:,.0f} {say('of')} {stage.total:,.0f} {stage.unit}".rstrip()
+
+
+def _of_bytes(done: float, total: float) -> str:
+    """ "1.2 of 4.1 GB": the unit once where both have it."""
+    first, second = bytes_words(done), bytes_words(total)
+    number, unit = first.split(" ")
+    return f"{number if second.endswith(' ' + unit) else first} {say('of')} {second}"
+
+
+def _share(record: RunRecord) -> float | None:
+    if record.plan is None or record.plan.total_steps <= 0:
+        return None
+    return min(record.last_step / record.plan.total_steps, 1.0)
+
+
+def _facts(record: RunRecord, config: RunConfig | None, left: float | None, now: float) -> dict[str, str]:
+    last = record.steps[-1] if record.steps else None
+    total = record.plan.total_steps if record.plan else 0
+    losses = [item.loss for item in record.evaluations if item.loss is not None]
+    return {
+        "finish": clock(now + left, now) if left is not None else UNKNOWN,
+        "left": duration(left) if left is not None else UNKNOWN,
+        "took": _took(record, now),
+        "step": f"{record.last_step:,} {say('of')} {total:,}" if total else UNKNOWN,
+        "epoch": _epoch(last, config),
+        "speed": f"{last.tokens_per_second:,.0f} tok/s" if last and last.tokens_per_second else UNKNOWN,
+        "memory": _memory(last, record),
+        "loss": _loss(last.loss) if last and last.loss is not None else UNKNOWN,
+        "held_out": _loss(losses[-1]) if losses else UNKNOWN,
+        "device": (record.hello.device_name or record.hello.device) if record.hello else UNKNOWN,
+    }
+
+
+def _took(record: RunRecord, now: float) -> str:
+    if record.started_at is None:
+        return UNKNOWN
+    end = record.ended_at
+    if end is None and record.state in ("paused", "lost"):
+        end = record.steps[-1].at if record.steps else record.started_at
+    return duration((now if end is None else end) - record.started_at)
+
+
+def _epoch(last: Step | None, config: RunConfig | None) -> str:
+    if last is None:
+        return UNKNOWN
+    total = f" {say('of')} {config.train.num_train_epochs:g}" if config and not config.train.max_steps else ""
+    return f"{last.epoch:.2f}{total}"
+
+
+def _memory(last: Step | None, record: RunRecord) -> str:
+    if last is None or last.memory_bytes is None:
+        return UNKNOWN
+    forecast = record.plan.estimated_bytes if record.plan else 0
+    now = bytes_words(last.memory_bytes)
+    return say("memory.forecast", now=now, forecast=bytes_words(forecast)) if forecast else now
+
+
+def _failure(record: RunRecord) -> dict[str, str] | None:
+    if record.state == "lost":
+        return {"message": say("state.lost.cause"), "hint": say("state.lost.cure")}
+    if record.failure is None:
+        return None
+    return {"message": record.failure.message or say("state.failed.unknown"), "hint": record.failure.hint}
+
+
+def _correction(item: Any) -> str:
+    return say("correction", step=f"{item.step:,}", key=item.key, old=item.old, new=item.new, reason=item.reason)
+
+
+def _loss(value: float) -> str:
+    return f"{value:.3f}" if math.isfinite(value) else UNKNOWN
+
+
+def bytes_words(count: float) -> str:
+    """Bytes as a person reads them, decimal units: "41 KB", "3.2 GB"."""
+    size, unit = float(count), "B"
+    for unit in ("B", "KB", "MB", "GB", "TB"):
+        if abs(size) < 1000 or unit == "TB":
+            break
+        size /= 1000
+    return f"{size:.1f} {unit}" if unit in ("GB", "TB") or (unit == "MB" and size < 10) else f"{size:.0f} {unit}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them: "45 s", "12 min", "1 h 05 min", "2 d 3 h"."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    minutes = round(whole / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours} h {minutes:02d} min"
+    return f"{hours // 24} d {hours % 24} h"
+
+
+def clock(at: float, now: float) -> str:
+    """A time as on a clock; with the weekday when it is not today, with the date when it is not this week."""
+    then, today = time.localtime(at), time.localtime(now)
+    if then[:3] == today[:3]:
+        return time.strftime("%H:%M", then)
+    return time.strftime("%a %H:%M" if 0 < at - now < 6 * 86400 else "%-d %b %H:%M", then)
+
+
+def day_and_time(at: float | None) -> str:
+    """ "20 Nov 23:25", with the year when it is another one."""
+    if at is None:
+        return UNKNOWN
+    then = time.localtime(at)
+    return time.strftime("%-d %b %H:%M" if then.tm_year == time.localtime().tm_year else "%-d %b %Y %H:%M", then)

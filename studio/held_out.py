@@ -1,0 +1,93 @@
+"""The rows that a run kept aside: their questions, and the right answers to lay beside a model's own.
+
+The split is the run's own pure function of the number of rows, its choice and its seed, so these are exactly the rows
+that were never trained on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from core.contract.config import DataChoice, RunConfig
+from core.contract.data import DataReport, Example, Message
+from core.contract.errors import DataError, StudioError
+from core.data.split import split_rows
+from studio.text import say
+
+__all__ = ["HeldOut", "question_and_answer"]
+
+
+class Reader(Protocol):
+    """``core.data.service.DataService``, as far as it is used here."""
+
+    def report(self, path: Path, choice: DataChoice) -> DataReport:
+        """Reads the file's facts."""
+
+    def examples(self, path: Path, choice: DataChoice, indices: Sequence[int]) -> list[Example]:
+        """The usable rows with these numbers, counted from 0."""
+
+
+class HeldOut:
+    """Held-out rows of runs. The split of the runs asked last is remembered."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._splits: dict[tuple[str, ...], list[int]] = {}
+
+    def count(self, config: RunConfig | None) -> dict[str, Any]:
+        """How many rows there are, and the words that say it; 0 where the file cannot be read any more."""
+        try:
+            count = len(self._indices(config)) if config and config.method == "sft" else 0
+        except StudioError:
+            count = 0
+        return {"held_out": count, "held_out_words": say("try.rows", count=f"{count:,}")}
+
+    def row(self, config: RunConfig, at: int) -> dict[str, Any]:
+        """Row number ``at`` of the held-out ones (wrapping around), as a question and its right answer.
+
+        Raises:
+            DataError: there is none, or the file is gone.
+        """
+        indices = self._indices(config)
+        if not indices:
+            raise DataError("data.no_held_out", say("try.no_rows"))
+        at %= len(indices)
+        example = self._reader.examples(Path(config.data.path), config.data, [indices[at]])[0]
+        messages, answer = question_and_answer(example, config.data.system_prompt)
+        shown = messages[-1].content if messages else ""
+        words = say("try.row", at=at + 1, count=len(indices), row=f"{example.row:,}")
+        return {
+            "at": at,
+            "prompt": shown,
+            "messages": [message.model_dump() for message in messages],
+            "answer": answer,
+            "words": words,
+        }
+
+    def _indices(self, config: RunConfig | None) -> list[int]:
+        if config is None:
+            return []
+        key = (config.data.model_dump_json(), str(config.train.seed))
+        if key not in self._splits:
+            usable = self._reader.report(Path(config.data.path), config.data).usable
+            if len(self._splits) > 50:
+                self._splits.clear()
+            self._splits[key] = split_rows(usable, config.data, config.train.seed)[1]
+        return self._splits[key]
+
+
+def question_and_answer(example: Example, system_prompt: str = "") -> tuple[list[Message], str]:
+    """The conversation up to the last answer, and that answer; raw text is cut in its middle, at a word."""
+    if example.messages:
+        turns = list(example.messages)
+        answer = example.chosen or ""
+        while turns and not answer and turns[-1].role == "assistant":
+            answer = turns.pop().content
+        if system_prompt and turns and turns[0].role != "system":
+            turns.insert(0, Message(role="system", content=system_prompt))
+        return turns, answer
+    half = example.text.find(" ", len(example.text) // 2)
+    cut = half if half > 0 else len(example.text) // 2
+    return [Message(role="user", content=example.text[:cut])], example.text[cut:].strip()

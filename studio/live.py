@@ -1,0 +1,211 @@
+"""The routes behind watch, try, take home and history: small JSON answers that the pages' own scripts poll.
+
+Everything here looks at run folders or passes a command on to ``core.runs``; no run knows that a page exists. A fault
+is answered as ``{"code", "message", "hint"}`` with status 404 (no such run) or 409. The guard stands before all of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.routing import APIRoute
+
+from core.contract.config import RunConfig
+from core.contract.errors import StudioError
+from core.locations import Locations
+from core.runs.folder import ExportRequest, JobFolder
+from core.runs.record import RUNNING, RunRecord
+from core.runs.store import RunStore
+from studio import figures, listing
+from studio.asking import Question, Talks
+from studio.held_out import HeldOut
+from studio.log_lines import log_lines
+from studio.points import PointCache, RunPoints, Window
+
+__all__ = ["Live", "routes"]
+
+VERBS = ("pause", "resume", "save", "stop", "stop_now")
+
+
+@dataclass
+class Live:
+    """What the routes work with. ``redraft`` puts a run's config into the visitor's draft (re-run)."""
+
+    locations: Locations
+    store: RunStore
+    talks: Talks
+    held_out: HeldOut
+    redraft: Callable[[RunConfig], None]
+    cache: PointCache = field(default_factory=PointCache)
+
+    def look(self, run_id: str) -> tuple[RunPoints, RunRecord]:
+        """The run's points and its record, ``lost`` judged.
+
+        Raises:
+            RunError: no such run.
+        """
+        points = self.cache.get(self.store.open(run_id))
+        return points, self._judged(run_id, points.record)
+
+    def _judged(self, run_id: str, record: RunRecord) -> RunRecord:
+        if record.state in RUNNING and not self.store.alive(run_id):
+            return replace(record, state="lost")
+        return record
+
+    def newest(self) -> str:
+        """The living run, else the newest, else nothing."""
+        runs = self.store.list()
+        living = [run.run_id for run in runs if run.state in ("training", "starting")]
+        return (living or [run.run_id for run in runs] or [""])[0]
+
+    def watched(self, run_id: str, window: Window, with_log: bool) -> dict[str, Any]:
+        """One tick of the watch page."""
+        run_id = run_id or self.newest()
+        if not run_id:
+            return {"run": ""}
+        points, record = self.look(run_id)
+        status = figures.status(record, config_of(points.folder), run_id, time.time())
+        status["kept"] = points.folder.newest_checkpoint() is not None
+        answer = {"run": run_id, "status": status, "points": points.points(window)}
+        return answer | ({"log": log_lines(points.recent)} if with_log else {})
+
+    def delete(self, run_id: str) -> None:
+        """Deletes a run that has ended, and what we remember of it."""
+        folder = self.store.open(run_id)
+        self.talks.leave(run_id)
+        self.store.delete(run_id)
+        self.cache.forget(folder)
+
+
+def config_of(folder: JobFolder) -> RunConfig | None:
+    """The run's config, or None where its file cannot be read: a page still shows what the log tells."""
+    try:
+        return folder.config()
+    except StudioError:
+        return None
+
+
+class SayingRoute(APIRoute):
+    """Turns a StudioError into one line for a person."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """FastAPI's handler with our errors caught."""
+        handle = super().get_route_handler()
+
+        async def saying(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except StudioError as error:
+                status = 404 if error.code == "run.unknown" else 409
+                return JSONResponse({"code": error.code, "message": error.message, "hint": error.hint}, status)
+
+        return saying
+
+
+def routes(live: Live) -> APIRouter:
+    """All live routes under ``/studio``."""
+    router = APIRouter(prefix="/studio", route_class=SayingRoute)
+    _looking(router, live)
+    _steering(router, live)
+    _trying(router, live)
+    return router
+
+
+def _looking(router: APIRouter, live: Live) -> None:
+    @router.get("/points")
+    def points(request: Request) -> dict[str, Any]:
+        asked = request.query_params
+        window = Window(
+            since=_whole(asked.get("since")),
+            shape=asked.get("shape", ""),
+            level=_number(asked.get("smooth")),
+            first=_whole(asked.get("first")),
+            last=_whole(asked.get("last")),
+        )
+        return live.watched(asked.get("run", ""), window, asked.get("log") == "1")
+
+    @router.get("/runs")
+    def runs(kept: int = 0, tag: str = "") -> dict[str, Any]:
+        rows = [listing.row(summary) for summary in live.store.list()]
+        if kept:
+            rows = [row for row in rows if live.store.open(row["id"]).newest_checkpoint()]
+        now = hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
+        return {"same": True, "tag": now} if tag == now else {"tag": now, "runs": rows}
+
+    @router.get("/run/{run_id}/config")
+    def config(run_id: str) -> dict[str, str]:
+        return listing.repeat(live.store.open(run_id))
+
+    @router.get("/run/{run_id}/keep")
+    def keep(run_id: str) -> dict[str, Any]:
+        points, record = live.look(run_id)
+        config = config_of(points.folder)
+        exports = [(name, live.store.export_record(run_id, name)) for name in listing.export_names(points.folder)]
+        return listing.keep(points.folder, record, config, exports) | live.held_out.count(config)
+
+
+def _steering(router: APIRouter, live: Live) -> None:
+    for verb in VERBS:
+        router.add_api_route(f"/run/{{run_id}}/{verb}", _obey(live, verb), methods=["POST"], name=verb)
+
+    @router.post("/run/{run_id}/delete")
+    def delete(run_id: str) -> dict[str, bool]:
+        live.delete(run_id)
+        return {"ok": True}
+
+    @router.post("/run/{run_id}/rerun")
+    def rerun(run_id: str) -> dict[str, str]:
+        live.redraft(live.store.open(run_id).config())
+        return {"go": "/"}
+
+    @router.post("/run/{run_id}/export")
+    def export(run_id: str, request: ExportRequest) -> dict[str, str]:
+        live.talks.leave()
+        return {"name": live.store.export(run_id, request)}
+
+
+def _obey(live: Live, verb: str) -> Callable[[str], dict[str, bool]]:
+    def obey(run_id: str) -> dict[str, bool]:
+        getattr(live.store, verb)(run_id)
+        return {"ok": True}
+
+    return obey
+
+
+def _trying(router: APIRouter, live: Live) -> None:
+    @router.get("/run/{run_id}/held-out")
+    def held_out(run_id: str, at: int = 0) -> dict[str, Any]:
+        return live.held_out.row(live.store.open(run_id).config(), at)
+
+    @router.post("/ask")
+    def ask(question: Question) -> StreamingResponse:
+        _, record = live.look(question.run)
+        answers = live.talks.ask(question, record)
+        return StreamingResponse(_lines(answers), media_type="application/x-ndjson")
+
+
+def _lines(answers: Iterator[dict[str, Any]]) -> Iterator[str]:
+    """JSON lines; a fault in mid-answer is its last line, since the status has gone out already."""
+    try:
+        for answer in answers:
+            yield json.dumps(answer) + "\n"
+    except StudioError as error:
+        yield json.dumps({"fault": str(error)}) + "\n"
+
+
+def _whole(text: str | None) -> int:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 12 else 0
+
+
+def _number(text: str | None) -> float:
+    try:
+        return min(max(float(text or 0), 0.0), 1.0)
+    except ValueError:
+        return 0.0

@@ -1,0 +1,69 @@
+"""The try page: the same question to the original and to the finetuned model. Filled by ``assets/js/try_it.js``."""
+
+from __future__ import annotations
+
+from studio.house import Studio
+from studio.parts import Markup, board, tag
+from studio.slots import button, live, none_yet, run_choice, slot
+from studio.text import say
+
+__all__ = ["build", "page"]
+
+# ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def build(_: Studio) -> None:
+    """Puts the page into the open Blocks."""
+    board(page())
+
+
+def page() -> Markup:
+    """The skeleton; answers are added by the script."""
+    words = {
+        "base": say("try.base"),
+        "tuned": say("try.tuned"),
+        "right": say("try.right"),
+        "waiting": say("try.waiting"),
+        "nothing": say("try.nothing"),
+        "none": say("try.no_answer"),
+        "living": say("try.living"),
+    }
+    head = tag("header", tag("h1", say("try.title")), tag("p", say("try.about"), class_="about"))
+    fault = slot("fault", "p", role="alert", class_="fault-line", hidden=True)
+    answers = slot("answers", "div", class_="exchanges", aria_live="polite")
+    some = slot("some", "div", _form(), fault, answers, hidden=True)
+    return live("try_it", words, head, none_yet(), some)
+
+
+# ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _form() -> Markup:
+    busy = slot("busy-card", "p", class_="hint", hidden=True)
+    prompt = tag("label", tag("span", say("try.prompt")), slot("prompt", "textarea", rows="4", name="prompt"))
+    chosen = slot("row-chosen", "p", class_="hint", hidden=True)
+    send = tag("button", say("try.send"), type="submit", class_="push primary", data_f="send")
+    keys = tag("span", say("try.send.keys"), class_="hint")
+    cancel = button(say("try.cancel"), data_f="cancel", hidden=True)
+    actions = tag("div", send, cancel, keys, class_="actions")
+    return slot("form", "form", run_choice(), busy, prompt, chosen, _rows(), _settings(), actions, class_="card")
+
+
+def _rows() -> Markup:
+    before = button(say("try.row.before"), "quiet", data_f="row-before")
+    following = button(say("try.row.next"), "quiet", data_f="row-next")
+    return slot("rows", "div", slot("row-words"), before, following, class_="rows", hidden=True)
+
+
+def _settings() -> Markup:
+    fields = [
+        _number("length", "128", min="1", max="4096", step="1"),
+        _number("temperature", "0", min="0", max="2", step="0.1"),
+        _number("seed", "0", min="0", max="2147483647", step="1"),
+    ]
+    return tag("details", tag("summary", say("try.settings")), tag("div", *fields, class_="choices"), class_="folded")
+
+
+def _number(name: str, value: str, **bounds: str) -> Markup:
+    field = slot(name, "input", type="number", name=name, value=value, **bounds)
+    return tag("label", tag("span", say(f"try.{name}")), field)

@@ -1,0 +1,121 @@
+"""The watch page: one run while it works, and what became of it. Filled by ``assets/js/watch.js``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from studio.house import Studio
+from studio.parts import Markup, board, tag, wording
+from studio.slots import button, dialog, live, none_yet, slot
+from studio.text import say
+
+__all__ = ["build", "charts", "page"]
+
+LEVELS = ("0", "0.6", "0.9", "0.98")
+FACTS = ("step", "epoch", "loss", "held_out", "speed", "memory", "took", "device")
+
+# ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def build(_: Studio) -> None:
+    """Puts the page into the open Blocks."""
+    board(page())
+
+
+def page() -> Markup:
+    """The skeleton, without a run in it yet."""
+    words = {"chart": wording("chart"), "charts": charts()}
+    some = slot("some", "div", _head(), _failure(), _facts(), _charts(), _folded(), hidden=True)
+    return live("watch", words, _fault(), none_yet(), some, _stop_dialog())
+
+
+# ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def charts() -> list[dict[str, Any]]:
+    """The charts in their order: what each reads, in which tone, and how its readings are written."""
+    return [
+        _chart("loss", "loss", ("loss", "loss.train", "a"), ("evaluation", "loss.held_out", "b"), log=True, best=True),
+        _chart("learning_rate", "rate", ("learning_rate", "learning_rate.now", "a"), floor=0),
+        _chart("grad_norm", "number", ("grad_norm", "grad_norm.now", "a"), log=True, floor=0),
+        _chart("speed", "speed", ("tokens_per_second", "speed.now", "a"), floor=0),
+        _chart("memory", "bytes", ("memory_bytes", "memory.run", "a"), ("card_used_bytes", "memory.card", "b"), floor=0),
+        _chart("load", "share", ("gpu_load", "load.now", "a"), floor=0),
+    ]
+
+
+def _chart(key: str, form: str, *series: tuple[str, str, str], **more: Any) -> dict[str, Any]:
+    drawn = [
+        {"key": name, "label": say(f"chart.{label}"), "tone": tone, "points": name == "evaluation"}
+        for name, label, tone in series
+    ]
+    return {"key": key, "title": say(f"chart.{key}"), "format": form, "series": drawn, **more}
+
+
+def _fault() -> Markup:
+    return slot("fault", "p", role="alert", class_="fault-line", hidden=True)
+
+
+def _head() -> Markup:
+    dot = tag("span", class_="dot", aria_hidden="true")
+    state = slot("state", "p", dot, slot("word"), class_="state")
+    timing = slot(
+        "timing",
+        "dl",
+        *(tag("div", tag("dt", say(f"watch.{name}")), slot(name, "dd")) for name in ("finish", "left")),
+        class_="timing",
+    )
+    title = tag("div", state, slot("name", "h1", say("watch.title")), slot("sentence", "p", role="status"))
+    bar = slot("bar", "progress", max="1", aria_label=say("watch.progress"), class_="bar")
+    stage = slot("stage-box", "p", slot("stage", "b"), " ", slot("detail"), class_="stage")
+    return tag("header", tag("div", title, timing, class_="watch-top"), stage, bar, _actions(), class_="watch-head")
+
+
+def _actions() -> Markup:
+    verbs = [("resume", "primary"), ("pause", ""), ("save", ""), ("stop", ""), ("stop_now", "danger")]
+    pushes = [button(say(f"watch.{verb}"), kind, data_verb=verb, hidden=True) for verb, kind in verbs]
+    links = [("try", "/try", "primary"), ("take", "/take-home", "")]
+    anchors = [tag("a", say(f"watch.{n}"), href=to, data_to=to, class_=f"push {kind}".strip()) for n, to, kind in links]
+    after = slot("next", "span", *anchors, class_="next", hidden=True)
+    return tag("div", *pushes, after, class_="actions", role="group", aria_label=say("watch.actions"))
+
+
+def _failure() -> Markup:
+    return slot("failure", "div", slot("cause", "strong"), slot("cure", "p"), class_="failure", hidden=True)
+
+
+def _facts() -> Markup:
+    pairs = (tag("div", tag("dt", say(f"watch.{name}")), slot(name, "dd")) for name in FACTS)
+    return tag("dl", *pairs, class_="facts")
+
+
+def _charts() -> Markup:
+    options = (tag("option", say(f"watch.smooth.{level}"), value=level) for level in LEVELS)
+    smooth = tag("label", tag("span", say("watch.smooth")), slot("smooth", "select", *options))
+    whole = button(say("watch.whole"), data_f="whole", hidden=True)
+    hint = tag("p", say("watch.charts.help"), class_="hint")
+    bar = tag("div", tag("h2", say("watch.charts")), hint, whole, smooth, class_="charts-bar")
+    return tag("section", bar, slot("charts", "div", class_="charts"), class_="charts-box")
+
+
+def _folded() -> Markup:
+    notes = slot("notes", "section", tag("h2", say("watch.notes")), slot("note-list", "ul"), class_="notes", hidden=True)
+    lists = (slot("plan", "ul"), slot("corrections", "ul"))
+    plan = slot("plan-box", "details", tag("summary", say("watch.plan")), *lists, class_="folded", hidden=True)
+    lines = slot("log", "ol", tabindex="0", role="region", aria_label=say("watch.log"), class_="log")
+    log = slot("log-box", "details", tag("summary", say("watch.log")), lines, class_="folded")
+    return tag("div", notes, plan, log, class_="more")
+
+
+def _stop_dialog() -> Markup:
+    choices = [("stop", "keep", "primary"), ("stop_now", "now", "danger")]
+    rows = [
+        tag(
+            "div",
+            tag("button", say(f"watch.stop.{key}"), value=value, class_=f"push {kind}"),
+            tag("p", say(f"watch.stop.{key}.help")),
+        )
+        for value, key, kind in choices
+    ]
+    back = tag("button", say("watch.stop.back"), value="", class_="push")
+    return dialog("stop-dialog", say("watch.stop.title"), *rows, back)

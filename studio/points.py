@@ -1,0 +1,271 @@
+"""A run's numbers for its charts: read once, smoothed, then thinned to what a screen can show.
+
+The log of a run is read incrementally (``EventTail``) and folded (``RunFold``), so a tick costs what is new since the
+last one, however many pages look. A chart gets at most ``BUCKETS`` buckets of neighbouring steps, each as its lowest
+and highest value, so no spike is lost. The width of a bucket is a power of two of steps: buckets then stay where they are
+while the run grows (all are sent anew only when the width doubles), and a page that has some asks only for the rest.
+
+Smoothing is an exponential mean without start-up bias, taken before thinning: ``m = b m + (1 - b) x``, shown as
+``m / (1 - b^n)`` after n known values. Unknown values are NaN in here and null outside, never 0.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from core.contract.events import Event, Step
+from core.runs.folder import JobFolder
+from core.runs.log import EventTail
+from core.runs.record import RunFold, RunRecord
+
+__all__ = ["BUCKETS", "LEVELS", "METRICS", "Columns", "PointCache", "RunPoints", "Window"]
+
+BUCKETS = 600
+LEVELS = (0.0, 0.6, 0.9, 0.98)
+METRICS = (
+    "loss",
+    "learning_rate",
+    "grad_norm",
+    "tokens_per_second",
+    "memory_bytes",
+    "card_used_bytes",
+    "gpu_load",
+)
+LOG_LINES = 400
+
+
+@dataclass(frozen=True)
+class Window:
+    """What a page asks for: steps ``first`` to ``last`` (0: to the end), how smooth, and what it already has.
+
+    ``since`` is the last step that the page knows and ``shape`` the answer's shape that it got it in; where the shape
+    changed (another width, a resumed run, other smoothing) everything is sent again.
+    """
+
+    since: int = 0
+    shape: str = ""
+    level: float = 0.0
+    first: int = 0
+    last: int = 0
+
+
+@dataclass
+class _Mean:
+    """The running state of one smoothed column."""
+
+    value: float = 0.0
+    weight: float = 0.0
+    column: array[float] = field(default_factory=lambda: array("d"))
+
+    def add(self, value: float, level: float) -> None:
+        if math.isnan(value):
+            self.column.append(value)
+            return
+        self.value = level * self.value + (1 - level) * value
+        self.weight = level * self.weight + (1 - level)
+        self.column.append(self.value / self.weight)
+
+
+class Columns:
+    """All steps of a run as columns; ``generation`` counts how often they had to be built anew."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self._clear()
+
+    def _clear(self) -> None:
+        self.steps: array[int] = array("q")
+        self.values: dict[str, array[float]] = {name: array("d") for name in METRICS}
+        self._means: dict[float, dict[str, _Mean]] = {}
+        self._last: Step | None = None
+
+    def follow(self, steps: Sequence[Step]) -> None:
+        """Takes over the fold's steps: appends what is new, and starts again where the fold dropped some."""
+        known = len(self.steps)
+        if known > len(steps) or (known and steps[known - 1] != self._last):
+            self._clear()
+            self.generation += 1
+            known = 0
+        for step in steps[known:]:
+            self.steps.append(step.step)
+            for name, column in self.values.items():
+                column.append(_finite(getattr(step, name)))
+        self._last = steps[-1] if steps else None
+
+    def at_level(self, level: float) -> dict[str, array[float]]:
+        """The columns smoothed by ``level``; continued from where the last call stopped."""
+        if level == 0.0:
+            return self.values
+        means = self._means.setdefault(level, {name: _Mean() for name in METRICS})
+        for name, mean in means.items():
+            for value in self.values[name][len(mean.column) :]:
+                mean.add(value, level)
+        return {name: mean.column for name, mean in means.items()}
+
+    def buckets(self, window: Window) -> dict[str, Any]:
+        """The answer to a page: bucket positions, raw columns and, where asked, smoothed ones."""
+        level = min(LEVELS, key=lambda known: abs(known - window.level))
+        first = max(window.first, 0)
+        last = window.last or (self.steps[-1] if self.steps else 0)
+        width = _width(last - first + 1)
+        shape = f"{self.generation}.{width}.{level}.{window.first}.{window.last}"
+        fresh = window.shape != shape
+        begin = first if fresh else max(first, window.since // width * width)
+        low, high = bisect_left(self.steps, begin), bisect_right(self.steps, last)
+        edges = _edges(self.steps[low:high], width)
+        answer = {
+            "shape": shape,
+            "fresh": fresh,
+            "width": width,
+            "first": first,
+            "begin": begin,
+            "until": last,
+            "since": self.steps[-1] if self.steps else 0,
+            "last": {name: _rounded(column[-1]) for name, column in self.values.items() if column},
+            "steps": _middles(self.steps, low, high, edges),
+            "raw": _thin(self.values, low, high, edges),
+        }
+        answer["smooth"] = _thin(self.at_level(level), low, high, edges) if level else {}
+        return answer
+
+
+class RunPoints:
+    """One run as the window knows it: its record, its columns and the last lines of its log."""
+
+    def __init__(self, folder: JobFolder) -> None:
+        self.folder = folder
+        self.lock = threading.RLock()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._tail = EventTail(self.folder.events)
+        self._fold = RunFold()
+        self.columns = Columns()
+        self.recent: deque[Event] = deque(maxlen=LOG_LINES)
+        self.count = 0
+        self._bytes = 0
+        self.record: RunRecord = self._fold.record
+
+    def refresh(self) -> RunRecord:
+        """Reads what was appended since the last call; a log that became shorter is read again from its start."""
+        with self.lock:
+            size = _size(self.folder)
+            if size < self._bytes:
+                generation = self.columns.generation
+                self._begin()
+                self.columns.generation = generation + 1
+            self._bytes = size
+            if events := self._tail.read():
+                self._take(events)
+            return self.record
+
+    def _take(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self._fold.add(event)
+            self.count += 1
+            if not isinstance(event, Step):
+                self.recent.append(event)
+        self.record = self._fold.record
+        self.columns.follow(self.record.steps)
+
+    def points(self, window: Window) -> dict[str, Any]:
+        """The chart's numbers as plain JSON values, with held-out losses and the best checkpoint's place."""
+        with self.lock:
+            record = self.record
+            answer = self.columns.buckets(window)
+            measured = ((item.step, _rounded(item.loss)) for item in record.evaluations[-BUCKETS:])
+            answer["evaluations"] = [[step, loss] for step, loss in measured if loss is not None]
+            best = next((item for item in reversed(record.checkpoints) if item.best), None)
+            answer["best"] = best and [best.step, _rounded(best.eval_loss)]
+            answer["version"] = self.count
+            return answer
+
+
+class PointCache:
+    """The last few runs that somebody looked at. Thread-safe; memory is bounded by ``keep``."""
+
+    def __init__(self, keep: int = 6) -> None:
+        self._keep = keep
+        self._lock = threading.Lock()
+        self._runs: OrderedDict[str, RunPoints] = OrderedDict()
+
+    def get(self, folder: JobFolder) -> RunPoints:
+        """The run's points, brought up to date."""
+        key = str(folder.path)
+        with self._lock:
+            found = self._runs.pop(key, None) or RunPoints(folder)
+            self._runs[key] = found
+            while len(self._runs) > self._keep:
+                self._runs.popitem(last=False)
+        found.refresh()
+        return found
+
+    def forget(self, folder: JobFolder) -> None:
+        """Drops a run that was deleted."""
+        with self._lock:
+            self._runs.pop(str(folder.path), None)
+
+
+def _size(folder: JobFolder) -> int:
+    try:
+        return folder.events.stat().st_size
+    except OSError:
+        return 0
+
+
+def _finite(value: float | None) -> float:
+    return float(value) if value is not None and math.isfinite(value) else math.nan
+
+
+def _width(span: int) -> int:
+    """Steps a bucket: the smallest power of two with which ``span`` steps need no more than BUCKETS buckets."""
+    width = 1
+    while -(-span // width) >= BUCKETS:
+        width *= 2
+    return width
+
+
+def _edges(steps: array[int], width: int) -> list[int]:
+    """Where a new bucket begins among these steps."""
+    if not len(steps):
+        return []
+    keys = np.frombuffer(steps, dtype=np.int64) // width
+    return [0, *(np.flatnonzero(np.diff(keys)) + 1).tolist()]
+
+
+def _middles(steps: array[int], low: int, high: int, edges: list[int]) -> list[float]:
+    ends = [*edges[1:], high - low] if edges else []
+    return [(steps[low + a] + steps[low + b - 1]) / 2 for a, b in zip(edges, ends, strict=True)]
+
+
+def _thin(columns: dict[str, array[float]], low: int, high: int, edges: list[int]) -> dict[str, Any]:
+    """Lowest and highest value a bucket; a column without one known value is left out, so that it can come late."""
+    thinned = {}
+    for name, column in columns.items():
+        values = np.frombuffer(column[low:high], dtype=np.float64) if high > low else np.empty(0)
+        if edges and not np.isnan(values).all():
+            lows, highs = np.fmin.reduceat(values, edges), np.fmax.reduceat(values, edges)
+            thinned[name] = {"low": _plain(lows), "high": None if _same(lows, highs) else _plain(highs)}
+    return thinned
+
+
+def _same(lows: Any, highs: Any) -> bool:
+    return bool(np.array_equal(lows, highs, equal_nan=True))
+
+
+def _plain(values: Any) -> list[float | None]:
+    return [_rounded(value) for value in values.tolist()]
+
+
+def _rounded(value: float | None) -> float | None:
+    """Six significant digits: more than a screen shows, and a third of the bytes."""
+    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")

@@ -1,0 +1,52 @@
+"""Skeletons of the live pages: plain HTML with named slots, which the pages' own scripts fill.
+
+A page that is live is one element with ``data-live`` (its script) and ``data-words`` (its words, as JSON); a slot is an
+element with ``data-f``. All words come from ``studio/text.py``, so the scripts hold none.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from studio.parts import Markup, tag
+from studio.text import say
+
+__all__ = ["button", "dialog", "live", "none_yet", "run_choice", "slot"]
+
+
+def live(name: str, words: dict[str, Any], *children: object) -> Markup:
+    """The page's one element; its script is ``assets/js/NAME.js``."""
+    asleep = tag("noscript", tag("p", say("run.away")))
+    everything = {"away": say("run.away"), **words}
+    return tag("section", *children, asleep, class_=f"live live-{name}", data_live=name, data_words=json.dumps(everything))
+
+
+def slot(name: str, element: str = "span", *children: object, **attributes: object) -> Markup:
+    """An element that the script finds by ``name``."""
+    return tag(element, *children, data_f=name, **attributes)
+
+
+def button(words: str, kind: str = "", **attributes: object) -> Markup:
+    """A button that submits nothing by itself."""
+    return tag("button", words, type="button", class_=f"push {kind}".strip(), **attributes)
+
+
+def none_yet() -> Markup:
+    """What stands where there is no run at all."""
+    link = tag("a", say("run.none.do"), href="/", class_="push primary")
+    return slot("none", "div", tag("p", say("run.none")), link, class_="none-yet", hidden=True)
+
+
+def run_choice(*more: object) -> Markup:
+    """The choice of a run and of one of its checkpoints."""
+    run = tag("label", tag("span", say("run.choose")), slot("run", "select", name="run"))
+    checkpoint = tag("label", tag("span", say("try.checkpoint")), slot("checkpoint", "select", name="checkpoint"))
+    return tag("div", run, checkpoint, *more, class_="choices")
+
+
+def dialog(name: str, title: str, *children: object, **attributes: object) -> Markup:
+    """A question before something that cannot be taken back; its buttons' values are the answer."""
+    heading = tag("h2", title, id=f"{name}-title")
+    form = tag("form", heading, *children, method="dialog")
+    return slot(name, "dialog", form, class_="ask", aria_labelledby=f"{name}-title", **attributes)
