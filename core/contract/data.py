@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -20,6 +21,8 @@ class Message(_Fact):
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str
+    tool_calls: str = ""
+    """What an assistant turn calls, as a JSON list of ``{"name", "arguments"}``; empty for plain turns."""
 
 
 class Example(_Fact):
@@ -35,6 +38,8 @@ class Example(_Fact):
     text: str = ""
     chosen: str = ""
     rejected: str = ""
+    tools: str = ""
+    """The functions that may be called, as a JSON list; empty where the row brings none."""
 
 
 class RowProblem(_Fact):
@@ -112,8 +117,12 @@ class DataFacts(_Fact):
     """True where lengths come from a sample of the rows (then ``rows`` is still the whole count)."""
 
 
-class TokenRow(_Fact):
-    """A row as token ids. ``labels`` are ids where trained and -100 elsewhere, unshifted, same length."""
+@dataclass(frozen=True)
+class TokenRow:
+    """A row as token ids. ``labels`` are ids where trained and -100 elsewhere, unshifted, same length.
+
+    A plain dataclass, since a run holds tens of thousands of them and none comes from outside.
+    """
 
     row: int
     input_ids: tuple[int, ...]

@@ -1,0 +1,109 @@
+"""CSV and TSV: which character parts the fields, and whether the first line names the columns.
+
+Both are decided from the first 100 records and said to the person. The delimiter is the one under which most records
+have the same number of fields (two or more); the first line is a header where it names a column that is known here, or
+where all its fields look like names and the records below do not.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import TextIO
+
+from core.data.jsonstream import ROW_LIMIT
+
+__all__ = ["Dialect", "records", "recognise"]
+
+DELIMITERS = ",;\t|"
+_SAMPLE = 100
+_NAME = re.compile(r"[^\W\d][\w .\-/]{0,39}")
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a file parts its fields; ``columns`` are the header's names, or ``column 1`` and so on."""
+
+    delimiter: str
+    header: bool
+    columns: tuple[str, ...]
+
+
+def recognise(head: str, known: frozenset[str], tabs: bool, whole: bool) -> Dialect:
+    """The dialect of a text's beginning. ``tabs``: the file's name says TSV; ``whole``: ``head`` is the whole file."""
+    candidates = sorted(DELIMITERS, key=lambda one: one != "\t") if tabs else list(DELIMITERS)
+    samples = {one: _sample(head, one, whole) for one in candidates}
+    delimiter = max(candidates, key=lambda one: _agreement(samples[one]))
+    rows = samples[delimiter]
+    if not rows:
+        return Dialect(delimiter, False, ("column 1",))
+    header = _is_header(rows, known)
+    width = Counter(map(len, rows)).most_common(1)[0][0]
+    names = rows[0] if header else [f"column {number}" for number in range(1, width + 1)]
+    return Dialect(delimiter, header, _apart(names))
+
+
+def records(stream: TextIO, dialect: Dialect) -> Iterator[list[str] | str]:
+    """The fields of each record below the header, blank lines left out; a text where the csv module finds a fault."""
+    csv.field_size_limit(ROW_LIMIT)
+    reader = csv.reader(stream, delimiter=dialect.delimiter)
+    skip = dialect.header
+    while True:
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield str(error)
+            continue
+        if not fields:
+            continue
+        if not skip:
+            yield fields
+        skip = False
+
+
+def _sample(head: str, delimiter: str, whole: bool) -> list[list[str]]:
+    csv.field_size_limit(ROW_LIMIT)
+    try:
+        found = [row for row in islice(csv.reader(io.StringIO(head, newline=""), delimiter=delimiter), _SAMPLE) if row]
+    except csv.Error:
+        return []
+    # The last record of a beginning may be cut in two.
+    return found if whole or len(found) < 2 or len(found) == _SAMPLE else found[:-1]
+
+
+def _agreement(rows: list[list[str]]) -> tuple[float, int]:
+    if not rows:
+        return (0.0, 0)
+    width, count = Counter(map(len, rows)).most_common(1)[0]
+    return (count / len(rows) if width > 1 else 0.0, -width if width > 20 else 0)
+
+
+def _is_header(rows: list[list[str]], known: frozenset[str]) -> bool:
+    first, below = [field.strip() for field in rows[0]], rows[1:]
+    if any(field.lower() in known for field in first):
+        return True
+    named = all(_NAME.fullmatch(field) for field in first) and len(set(first)) == len(first)
+    if not named or not below or len(first) < 2:
+        return False
+    seen = {field.strip() for row in below for field in row}
+    longest = max(len(field) for row in below for field in row)
+    return not seen & set(first) and longest > 2 * max(map(len, first))
+
+
+def _apart(names: list[str]) -> tuple[str, ...]:
+    """Column names, none twice and none empty: a second ``text`` is ``text (2)``."""
+    found: list[str] = []
+    for number, raw in enumerate(names, start=1):
+        name = plain = raw.strip() or f"column {number}"
+        again = 2
+        while name in found:
+            name, again = f"{plain} ({again})", again + 1
+        found.append(name)
+    return tuple(found)

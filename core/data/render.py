@@ -1,0 +1,132 @@
+"""Conversations under a chat template: token ids, and the mask of what is trained. One way for preview and training.
+
+A row is rendered by the template (``template``), its answers are found in the text (``spans``), the text is tokenised,
+and the answers' characters become trained tokens (``tokens``). No second BOS is written, the end of turn behind a
+trained answer is always trained, and padding is none of this room's: labels are made row by row, before anything is
+padded.
+
+Heavy: wants a transformers tokenizer with a ``tokenizer.json`` (a fast one, which knows each token's characters).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from core.contract.data import Example, RowProblem, TokenRow
+from core.contract.errors import DataError
+from core.data.renderer import BATCH, Choice, one_line, renderer
+from core.data.template import TemplateChoice
+
+__all__ = [
+    "apply_template_to",
+    "encode",
+    "encode_pair",
+    "encode_rows",
+    "load_tokenizer",
+    "resolve_template",
+    "stop_token_ids",
+]
+
+Tokenizer = Any
+
+
+def load_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer of a model folder, from its files alone.
+
+    Raises:
+        DataError: there is none, it wants code of its own, or it cannot tell which token holds which character.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError, RuntimeError) as error:
+        raise DataError(
+            "data.tokenizer", f"Expected a tokenizer in {folder}, found: {one_line(error)}.", "Choose another model."
+        ) from error
+    if not tokenizer.is_fast:
+        raise DataError(
+            "data.tokenizer_slow",
+            f"Expected a tokenizer.json in {folder}, found a tokenizer without one.",
+            "Choose a model that brings a tokenizer.json.",
+        )
+    return tokenizer
+
+
+def resolve_template(tokenizer: Tokenizer, choice: Choice) -> TemplateChoice:
+    """The template of a choice, tried out. A TemplateChoice comes back as it is.
+
+    Raises:
+        DataError: ``model`` was asked for and the tokenizer brings none, or the template fails.
+    """
+    return choice if isinstance(choice, TemplateChoice) else renderer(tokenizer, choice).choice
+
+
+def apply_template_to(tokenizer: Tokenizer, choice: Choice) -> None:
+    """Gives the tokenizer the template that was trained on, so that what is exported carries it."""
+    resolved = resolve_template(tokenizer, choice)
+    if resolved.kind != "none":
+        tokenizer.chat_template = resolved.source
+
+
+def stop_token_ids(tokenizer: Tokenizer, choice: Choice) -> tuple[int, ...]:
+    """The tokens at which an answer ends under this template: its end of turn, and the tokenizer's end of text."""
+    ending = resolve_template(tokenizer, choice).ending.strip()
+    ids = tokenizer(ending, add_special_tokens=False)["input_ids"] if ending else []
+    found = ids[:1] if len(ids) == 1 else []
+    return tuple(dict.fromkeys([*found, *([] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id])]))
+
+
+def encode(tokenizer: Tokenizer, example: Example, choice: Choice, max_length: int) -> TokenRow:
+    """One row as ids and labels, cut at ``max_length``; a preference row is trained on its chosen answer.
+
+    Raises:
+        DataError: the template refuses the row.
+    """
+    return renderer(tokenizer, choice).encoded(example).cut(max_length)[0][0]
+
+
+def encode_pair(
+    tokenizer: Tokenizer, example: Example, choice: Choice, max_length: int
+) -> tuple[list[int], list[int], list[int]]:
+    """A preference row as prompt, chosen and rejected ids; both answers end with the end of turn.
+
+    Prompt and answer together are cut at ``max_length``: an answer is empty where the prompt alone fills it.
+    """
+    chosen, rejected = renderer(tokenizer, choice).pair(example)
+    prompt = list(chosen.ids[: chosen.trained[0][0]])
+    room = max(0, max_length - len(prompt))
+    answers = [list(side.ids[side.trained[0][0] : side.trained[-1][1]])[:room] for side in (chosen, rejected)]
+    return prompt[:max_length], answers[0], answers[1]
+
+
+def encode_rows(
+    tokenizer: Tokenizer,
+    examples: Iterable[Example],
+    choice: Choice,
+    max_length: int,
+    on_progress: Callable[[int, int], None] | None = None,
+    refused: list[RowProblem] | None = None,
+) -> list[TokenRow]:
+    """All rows, tokenised in batches, in the order of ``examples``; raw text goes on in rows of its own.
+
+    Rows with nothing trained within ``max_length`` and rows that the template refuses are left out; ``refused`` takes
+    one line for each. ``on_progress`` gets (rows done, rows in all).
+    """
+    everything = list(examples)
+    problems = [] if refused is None else refused
+    rows: list[TokenRow] = []
+    for done, item in enumerate(renderer(tokenizer, choice).encode_many(everything), start=1):
+        if isinstance(item, RowProblem):
+            problems.append(item)
+        else:
+            kept = [row for row, _, _ in item.cut(max_length) if row.trained_tokens]
+            rows.extend(kept)
+            if not kept:
+                text = f"nothing to learn within {max_length:,} tokens: the answer is cut away whole"
+                problems.append(RowProblem(row=item.row, code="row.cut_away", text=text))
+        if on_progress and (done % BATCH == 0 or done == len(everything)):
+            on_progress(done, len(everything))
+    return rows

@@ -1,0 +1,271 @@
+"""A tokenizer with a decided template: examples in, token ids and mask out. What ``render`` offers is done here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from jinja2.exceptions import TemplateError
+
+from core.contract.config import DataChoice
+from core.contract.data import Example, Message, RowProblem
+from core.contract.errors import DataError
+from core.data.spans import Ending, find_answers
+from core.data.template import TemplateChoice, chatml, layout_turns, tools_of, tried
+from core.data.tokens import Encoded, token_range
+
+__all__ = ["BATCH", "Choice", "Renderer", "one_line", "renderer", "with_answer"]
+
+Choice = DataChoice | TemplateChoice
+Tokenizer = Any
+BATCH = 256
+"""Rows tokenised in one call."""
+_TEMPLATE_FAULTS = (
+    TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError, MemoryError,
+)  # fmt: skip
+
+
+_made: list[tuple[tuple[Any, ...], Renderer]] = []
+"""The last few renderers, newest last: trying a template out costs a dozen renderings."""
+_KEPT = 8
+
+
+def renderer(tokenizer: Tokenizer, choice: Choice) -> Renderer:
+    """The Renderer of a tokenizer and a choice, tried out once and kept for a while."""
+    if isinstance(choice, TemplateChoice):
+        key: tuple[Any, ...] = (choice,)
+    else:
+        raw = choice.layout == "text"
+        key = (str(tokenizer.chat_template), choice.template, choice.train_on, choice.system_prompt, raw)
+    kept = [found for known, found in _made if known == key and found.tokenizer is tokenizer]
+    if kept:
+        return kept[-1]
+    made = Renderer(tokenizer, _settled(tokenizer, choice))
+    _made.append((key, made))
+    del _made[:-_KEPT]
+    return made
+
+
+class Renderer:
+    """A tokenizer and a decided template: rows in, Encoded out."""
+
+    def __init__(self, tokenizer: Tokenizer, choice: TemplateChoice) -> None:
+        self.tokenizer = tokenizer
+        self._specials = _turn_enders(tokenizer)
+        self._headers: dict[str, str] = {}
+        self.choice = choice
+        if choice.kind != "none" and not choice.ending:
+            self.choice = _warned(tried(choice, self.ask, self._specials), self._specials)
+        self._ending = Ending(self.choice.ending, self._specials)
+
+    def ask(self, turns: Sequence[dict[str, Any]], *, tools: list[Any] | None = None, generation: bool = False) -> str:
+        """The turns as transformers' own ``apply_chat_template`` renders them."""
+        try:
+            return str(
+                self.tokenizer.apply_chat_template(
+                    list(turns),
+                    tools=tools,
+                    chat_template=self.choice.source,
+                    tokenize=False,
+                    add_generation_prompt=generation,
+                )
+            )
+        except _TEMPLATE_FAULTS as error:
+            raise DataError(
+                "data.template",
+                f"The chat template refuses this row: {one_line(error)}.",
+                "Choose the template ChatML.",
+            ) from error
+
+    def text_of(self, example: Example) -> str:
+        """What the model sees of a row, as text; of a preference with its chosen answer."""
+        example = with_answer(example)
+        if example.text or self.choice.kind == "none":
+            return self._plain(example)[0]
+        return self.ask(layout_turns(example, self.choice), tools=tools_of(example, self.choice))
+
+    def encoded(self, example: Example) -> Encoded:
+        """One row, uncut. Raises DataError where the template refuses it."""
+        item = next(self._batch([example], raises=True))
+        assert isinstance(item, Encoded)
+        return item
+
+    def pair(self, example: Example) -> tuple[Encoded, Encoded]:
+        """A preference row with its chosen and with its rejected answer; only that last answer is trained."""
+        last = self if self.choice.train_on == "last_answer" else self._for_pairs()
+        sides = last._batch([with_answer(example), with_answer(example, "rejected")], raises=True)
+        chosen, rejected = (side for side in sides if isinstance(side, Encoded))
+        return chosen, rejected
+
+    def _for_pairs(self) -> Renderer:
+        return renderer(self.tokenizer, replace(self.choice, train_on="last_answer"))
+
+    def encode_many(self, examples: Iterable[Example]) -> Iterator[Encoded | RowProblem]:
+        """Every row in order, tokenised in batches; a RowProblem for a row that the template refuses."""
+        for group in _groups(examples):
+            yield from self._batch(group)
+
+    def _batch(self, examples: Sequence[Example], raises: bool = False) -> Iterator[Encoded | RowProblem]:
+        laid: list[tuple[Example, str, list[tuple[int, int]]] | RowProblem] = []
+        for example in examples:
+            try:
+                laid.append((example, *self._spans(with_answer(example))))
+            except DataError as error:
+                if raises:
+                    raise
+                laid.append(RowProblem(row=example.row, code=error.code, text=error.message))
+        plain = {id(item[0]): self._is_plain(item[0]) for item in laid if not isinstance(item, RowProblem)}
+        encodings: dict[int, Any] = {}
+        for special in set(plain.values()):
+            group = [item for item in laid if not isinstance(item, RowProblem) and plain[id(item[0])] == special]
+            texts = [text for _, text, _ in group]
+            made = self.tokenizer(texts, add_special_tokens=special, return_attention_mask=False, verbose=False)
+            encodings.update((id(item[0]), found) for item, found in zip(group, made.encodings, strict=True))
+        for item in laid:
+            yield item if isinstance(item, RowProblem) else self._encoded(*item, encodings[id(item[0])])
+
+    def _is_plain(self, example: Example) -> bool:
+        return bool(example.text) or self.choice.kind == "none"
+
+    def _spans(self, example: Example) -> tuple[str, list[tuple[int, int]]]:
+        if self._is_plain(example):
+            return self._plain(example)
+        turns, tools = layout_turns(example, self.choice), tools_of(example, self.choice)
+        system = turns[0]["content"] if turns[0]["role"] == "system" else ""
+        return find_answers(lambda some: self.ask(some, tools=tools), turns, self._header(system), self._ending)
+
+    def _header(self, system: str) -> str:
+        """What the template writes where the model is to begin (the generation prompt), under this system prompt."""
+        if system not in self._headers:
+            if len(self._headers) > 64:
+                self._headers.clear()
+            opening = [{"role": "system", "content": system}] if system else []
+            turns = [*opening, {"role": "user", "content": "Hello"}]
+            closed, asking = self.ask(turns), self.ask(turns, generation=True)
+            self._headers[system] = asking.removeprefix(closed) if asking.startswith(closed) else ""
+        return self._headers[system]
+
+    def _plain(self, example: Example) -> tuple[str, list[tuple[int, int]]]:
+        """Without a template: raw text as it is; turns a line each, answers closed by the end-of-text token."""
+        if example.text:
+            return example.text, [(0, len(example.text))]
+        text, spans = "", []
+        for turn in layout_turns(example, self.choice):
+            start = len(text)
+            text += turn["content"]
+            if turn["role"] == "assistant":
+                text += self.tokenizer.eos_token or ""
+                spans.append((start, len(text)))
+            text += "\n"
+        return text, spans
+
+    def _encoded(self, example: Example, text: str, spans: list[tuple[int, int]], encoding: Any) -> Encoded:
+        ids = list(encoding.ids)
+        wanted = spans[-1:] if self.choice.train_on == "last_answer" else spans
+        trained = [token_range(encoding, span, len(text)) for span in wanted]
+        eos = self.tokenizer.eos_token_id
+        if self._ends_open(example, text, spans) and eos is not None and ids[-1:] != [eos]:
+            # Nothing may stand between the answer and its end, or the model would never come to write that end.
+            ids = [*ids[: trained[-1][1]], eos]
+            trained.append((len(ids) - 1, len(ids)))
+        if example.text or self.choice.train_on == "everything":
+            trained = [(0, len(ids))]
+        bos = int(self._is_plain(example) and ids[:1] == [self.tokenizer.bos_token_id] and _writes_bos(self.tokenizer))
+        merged = tuple(span for span in trained if span[0] < span[1])
+        return Encoded(example.row, text, tuple(ids), merged, encoding, bos, flows=bool(example.text))
+
+    def _ends_open(self, example: Example, text: str, spans: list[tuple[int, int]]) -> bool:
+        if example.text:
+            return True
+        closed = self.choice.kind == "none" or bool(self.choice.ending.strip())
+        return not closed and bool(spans) and not text[spans[-1][1] :].strip()
+
+
+def with_answer(example: Example, side: str = "chosen") -> Example:
+    """A preference row as the conversation that ends with one of its two answers; other rows as they are."""
+    if not example.chosen:
+        return example
+    answer = Message(role="assistant", content=example.chosen if side == "chosen" else example.rejected)
+    return example.model_copy(update={"messages": (*example.messages, answer), "chosen": "", "rejected": ""})
+
+
+def one_line(error: BaseException) -> str:
+    """What an error says, as one short line."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    return said if len(said) <= 200 else said[:197] + "..."
+
+
+def _groups(examples: Iterable[Example]) -> Iterator[list[Example]]:
+    source = iter(examples)
+    while group := list(islice(source, BATCH)):
+        yield group
+
+
+def _decide(tokenizer: Tokenizer, choice: DataChoice) -> TemplateChoice:
+    """Which template: none for raw text, else what was chosen; ``auto`` is the model's own, else ChatML."""
+    own = _own_template(tokenizer)
+    made = TemplateChoice("none", train_on=choice.train_on, system_prompt=choice.system_prompt)
+    if choice.template == "none" or (choice.layout == "text" and choice.template == "auto"):
+        return made
+    if choice.template == "chatml" or (choice.template == "auto" and not own):
+        return _chatml(tokenizer, made, asked=choice.template == "chatml")
+    if not own:
+        raise DataError(
+            "data.no_template",
+            "Expected a chat template in the model, found none.",
+            "Choose the template auto or ChatML, or an instruct model.",
+        )
+    return replace(made, kind="model", source=own, name="the model's own")
+
+
+def _settled(tokenizer: Tokenizer, choice: Choice) -> TemplateChoice:
+    return choice if isinstance(choice, TemplateChoice) else _decide(tokenizer, choice)
+
+
+def _chatml(tokenizer: Tokenizer, made: TemplateChoice, asked: bool) -> TemplateChoice:
+    vocabulary = tokenizer.get_vocab()
+    known = "<|im_start|>" in vocabulary and "<|im_end|>" in vocabulary
+    notes = [] if asked else ["The model brings no chat template: ChatML is used, and export will carry it."]
+    if not known:
+        notes.append(
+            "ChatML's marks are no tokens of this model: they are plain text, and its end-of-text token ends an answer."
+        )
+    source = chatml(known, _writes_bos(tokenizer))
+    return replace(made, kind="chatml", source=source, name="ChatML", notes=tuple(notes))
+
+
+def _own_template(tokenizer: Tokenizer) -> str:
+    """The tokenizer's template; of several named ones the default."""
+    own = tokenizer.chat_template
+    return str(own.get("default", "")) if isinstance(own, dict) else str(own or "")
+
+
+def _warned(choice: TemplateChoice, specials: Sequence[str]) -> TemplateChoice:
+    """The choice with notes on what a person would not expect of its template."""
+    notes = list(choice.notes)
+    if not choice.ending.strip():
+        notes.append("The template writes no end of turn: the end-of-text token is put behind the last answer.")
+    elif not specials or choice.ending.strip() not in specials:
+        notes.append(
+            f"{choice.ending.strip()} is no token of this model: it is plain text, and ends an answer in many tokens."
+        )
+    if not choice.shows_system and choice.system_prompt:
+        notes.append("The template knows no system prompt: it stands at the beginning of the first question.")
+    return replace(choice, notes=tuple(dict.fromkeys(notes)))
+
+
+def _turn_enders(tokenizer: Tokenizer) -> tuple[str, ...]:
+    """Special tokens that may end a turn, longest first: all but a BOS that is nothing else."""
+    found = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
+    found |= {token for token in (tokenizer.eos_token,) if token}
+    if tokenizer.bos_token and tokenizer.bos_token != tokenizer.eos_token:
+        found.discard(tokenizer.bos_token)
+    return tuple(sorted(found, key=lambda token: (-len(token), token)))
+
+
+def _writes_bos(tokenizer: Tokenizer) -> bool:
+    """Whether the tokenizer itself puts a BOS before a text."""
+    bos = tokenizer.bos_token_id
+    return bos is not None and tokenizer("a")["input_ids"][:1] == [bos]
