@@ -1,0 +1,35 @@
+"""What every page is handed: where things lie, the store of runs, the data service, and the machine as read lately."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass, field
+
+from core.data.service import DataService
+from core.hardware import Machine, read_machine
+from core.locations import Locations
+from core.runs.store import RunStore
+
+__all__ = ["Studio"]
+
+MACHINE_SECONDS = 3.0
+
+
+@dataclass
+class Studio:
+    """One studio process. Pages get it as their only argument: ``build(studio)``, ``router(studio)``."""
+
+    locations: Locations
+    store: RunStore
+    data: DataService
+    port: int = 0
+    secret: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    _machine: tuple[float, Machine] | None = None
+
+    def machine(self) -> Machine:
+        """The machine, read again when the last reading is older than a few seconds (free memory moves)."""
+        now = time.monotonic()
+        if self._machine is None or now - self._machine[0] > MACHINE_SECONDS:
+            self._machine = (now, read_machine(self.locations.home))
+        return self._machine[1]

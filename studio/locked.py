@@ -1,0 +1,40 @@
+"""The two pages that stand before the door: one that goes on into the studio, one that says how to get in.
+
+They carry their few styles themselves, since nothing else is served to a browser that was not let in.
+"""
+
+from __future__ import annotations
+
+from html import escape
+
+from studio.text import say
+
+__all__ = ["locked_page", "opening_page"]
+
+_STYLE = """
+:root{color-scheme:light dark;--paper:#f6f5f2;--ink:#201d1a;--soft:#5c564e}
+@media(prefers-color-scheme:dark){:root{--paper:#171614;--ink:#efece7;--soft:#aaa397}}
+body{margin:0;min-height:100vh;display:grid;place-items:center;background:var(--paper);color:var(--ink);
+font:16px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
+main{max-width:26rem;padding:2rem}h1{font-size:1.375rem;margin:0 0 .5rem}p{margin:0 0 .75rem;color:var(--soft)}
+code{display:block;color:var(--ink);font:15px/1.5 ui-monospace,Consolas,monospace}
+"""
+
+
+def opening_page() -> str:
+    """Goes on to the first page at once."""
+    return _page(say("door.opening"), "", '<meta http-equiv="refresh" content="0;url=/">')
+
+
+def locked_page() -> str:
+    """Says that this browser was not let in, and what to do."""
+    body = f"<p>{escape(say('door.why'))}</p><p>{escape(say('door.cure'))}<code>python3 launcher.py</code></p>"
+    return _page(say("door.title"), body, "")
+
+
+def _page(title: str, body: str, head: str) -> str:
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f'<meta name="viewport" content="width=device-width,initial-scale=1">{head}<style>{_STYLE}</style></head>'
+        f"<body><main><h1>{escape(title)}</h1>{body}</main></body></html>"
+    )

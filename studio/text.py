@@ -1,0 +1,48 @@
+"""The window's words and the look-up: ``say("key", name=value)``.
+
+Words stand in two tables by page (``words_start``: the frame and New run; ``words_runs``: watch, try, take home and
+history), keyed alike, so that a second language is a second pair of tables. Knobs and errors bring their words from
+where they are declared.
+"""
+
+from __future__ import annotations
+
+from studio.words_runs import RUNS
+from studio.words_start import START
+
+__all__ = ["STATES", "say"]
+
+STATES: dict[str, tuple[str, str]] = {
+    "queued": ("Waiting", "wait"),
+    "starting": ("Starting", "live"),
+    "training": ("Training", "live"),
+    "paused": ("Paused", "wait"),
+    "finished": ("Finished", "good"),
+    "stopped": ("Stopped", "quiet"),
+    "failed": ("Failed", "bad"),
+    "lost": ("Interrupted", "bad"),
+}
+"""State to its word and tone. The same words stand in tab title, page, history and command line."""
+
+
+class _Say:
+    """Looks a key up and fills in its values. An unknown key is a fault of ours and raises KeyError."""
+
+    def __init__(self, *tables: dict[str, str]) -> None:
+        self._words: dict[str, str] = {}
+        for table in tables:
+            twice = self._words.keys() & table.keys()
+            if twice:
+                raise ValueError(f"words declared twice: {', '.join(sorted(twice))}")
+            self._words |= table
+
+    def __call__(self, key: str, /, **values: object) -> str:
+        return self._words[key].format(**values) if values else self._words[key]
+
+    def under(self, prefix: str) -> dict[str, str]:
+        """All words below ``prefix.``, by the rest of their key."""
+        start = f"{prefix}."
+        return {key.removeprefix(start): words for key, words in self._words.items() if key.startswith(start)}
+
+
+say = _Say(START, RUNS)
