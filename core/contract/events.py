@@ -115,6 +115,8 @@ class Step(Event):
     tokens_per_second: float | None = None
     memory_bytes: int | None = None
     """Peak of this process on the card so far; on the CPU its resident size."""
+    reserved_bytes: int | None = None
+    """Peak that torch's allocator held on the card, gaps included; None on the CPU."""
     card_used_bytes: int | None = None
     gpu_load: float | None = None
     """0 to 1."""

@@ -1,0 +1,215 @@
+"""Checkpoints that survive being killed at any moment.
+
+    .tmp-step-000200/  files, each fsynced ─► MANIFEST.json (sizes, SHA-256) fsynced ─► renamed ─► folder fsynced
+    step-000200/       adapter/ (peft's format)  optimizer.*  scheduler.*  scaler.*  position.json  MANIFEST.json
+
+A folder under its final name was therefore written whole. Disks lie and people edit, so what is read is verified first,
+and a bad one is named and passed over. The last two and the best stand; older ones go only after a newer one was
+verified. Nothing here knows what the files mean.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from core.contract.errors import MachineError, RunError
+from core.runs.folder import JobFolder, checkpoint_step
+
+__all__ = ["Saved", "best", "latest_good", "prune", "read_manifest", "save", "step_name", "verify"]
+
+MANIFEST = "MANIFEST.json"
+KEPT = 2
+_SPARE_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint that was written and verified."""
+
+    path: Path
+    bytes: int
+
+
+def step_name(step: int) -> str:
+    """``step-000200``."""
+    return f"step-{step:06d}"
+
+
+def save(
+    folder: JobFolder | Path, step: int, write: Callable[[Path], None], facts: Mapping[str, Any], expected_bytes: int
+) -> Saved:
+    """Writes one checkpoint; ``write`` puts the files into the folder that it is given.
+
+    Args:
+        folder: the run, or its checkpoints folder.
+        facts: small JSON values to stand in the manifest (``eval_loss``).
+        expected_bytes: how large it will be, for the look at the disk before.
+
+    Raises:
+        MachineError: the disk is or gets full; every earlier checkpoint stands.
+        RunError: what was written does not read back.
+    """
+    root = _root(folder)
+    root.mkdir(parents=True, exist_ok=True)
+    _clear_leftovers(root)
+    _require_room(root, expected_bytes)
+    final, draft = root / step_name(step), root / f".tmp-{step_name(step)}"
+    draft.mkdir()
+    try:
+        write(draft)
+        total = _seal(draft, step, facts)
+        if final.exists():
+            shutil.rmtree(final)
+        draft.rename(final)
+        _fsync(root)
+    except Exception as error:
+        shutil.rmtree(draft, ignore_errors=True)
+        if is_disk_full(error):
+            raise _full(root, expected_bytes) from error
+        raise
+    if problem := verify(final):
+        raise RunError("checkpoint.unreadable", f"{final.name} was written and does not read back: {problem}.",
+                       "Check this disk.")  # fmt: skip
+    return Saved(final, total)
+
+
+def verify(path: Path) -> str:
+    """What is wrong with the checkpoint at ``path``, in a few words; empty when every file is as it was written."""
+    try:
+        files = read_manifest(path)["files"]
+        for name, entry in files.items():
+            if (path / name).stat().st_size != entry["bytes"]:
+                return f"{name} has another size than its manifest says"
+            if _digest(path / name) != entry["sha256"]:
+                return f"{name} differs from its manifest"
+    except FileNotFoundError as error:
+        return f"{Path(error.filename).name} is missing"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return f"{MANIFEST} cannot be read"
+    return "" if files else f"{MANIFEST} names no file"
+
+
+def latest_good(folder: JobFolder | Path, on_bad: Callable[[Path, str], None] | None = None) -> Path | None:
+    """The newest checkpoint that verifies; ``on_bad`` is told of each newer one that does not, and why."""
+    for path in reversed(_all(_root(folder))):
+        if not (problem := verify(path)):
+            return path
+        if on_bad:
+            on_bad(path, problem)
+    return None
+
+
+def best(folder: JobFolder | Path) -> Path | None:
+    """The good checkpoint with the lowest held-out loss; where nothing was measured, the newest good one."""
+    root = _root(folder)
+    measured = [(loss, path) for path in _all(root) if (loss := _eval_loss(path)) is not None]
+    for _, path in sorted(measured, key=lambda entry: (entry[0], -(checkpoint_step(entry[1].name) or 0))):
+        if not verify(path):
+            return path
+    return latest_good(root)
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of a checkpoint: ``step``, ``files`` and the facts that were given.
+
+    Raises:
+        OSError, ValueError: it is missing or is no JSON.
+    """
+    manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    return manifest
+
+
+def prune(folder: JobFolder | Path, kept: int = KEPT) -> None:
+    """Deletes all but the newest ``kept`` and the best. Called after a newer one was verified."""
+    root = _root(folder)
+    every = _all(root)
+    standing = {*every[-kept:], best(root)}
+    for path in every:
+        if path not in standing:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether this, or what caused it, is a full disk; safetensors says it only in words."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    if "No space left on device" in str(error) or "os error 28" in str(error):
+        return True
+    return error.__cause__ is not None and is_disk_full(error.__cause__)
+
+
+def _root(folder: JobFolder | Path) -> Path:
+    return folder.checkpoints if isinstance(folder, JobFolder) else folder
+
+
+def _all(root: Path) -> list[Path]:
+    """Every checkpoint under its final name, oldest first."""
+    found = [(step, path) for path in root.glob("step-*") if (step := checkpoint_step(path.name)) is not None]
+    return [path for _, path in sorted(found)]
+
+
+def _eval_loss(path: Path) -> float | None:
+    try:
+        loss = read_manifest(path).get("eval_loss")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return float(loss) if isinstance(loss, (int, float)) else None
+
+
+def _clear_leftovers(root: Path) -> None:
+    """Drafts of a worker that was killed while it wrote."""
+    for draft in root.glob(".tmp-step-*"):
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _require_room(root: Path, expected_bytes: int) -> None:
+    with contextlib.suppress(OSError):
+        if shutil.disk_usage(root).free < expected_bytes + _SPARE_BYTES:
+            raise _full(root, expected_bytes)
+
+
+def _full(root: Path, expected_bytes: int) -> MachineError:
+    free = shutil.disk_usage(root).free
+    need = expected_bytes + _SPARE_BYTES
+    return MachineError(
+        "disk.full",
+        f"Expected {need / 1e6:,.0f} MB free for a checkpoint, found {free / 1e6:,.0f} MB.",
+        "Make room on this disk, then resume; the last good checkpoint stands.",
+    )
+
+
+def _seal(draft: Path, step: int, facts: Mapping[str, Any]) -> int:
+    """Makes every file durable and writes the manifest last; returns the bytes of all files."""
+    files = {}
+    for path in sorted(path for path in draft.rglob("*") if path.is_file()):
+        _fsync(path)
+        files[path.relative_to(draft).as_posix()] = {"bytes": path.stat().st_size, "sha256": _digest(path)}
+    for folder in [path for path in draft.rglob("*") if path.is_dir()]:
+        _fsync(folder)
+    manifest = draft / MANIFEST
+    manifest.write_text(json.dumps({"step": step, **facts, "files": files}, indent=1), encoding="utf-8")
+    _fsync(manifest)
+    _fsync(draft)
+    return sum(entry["bytes"] for entry in files.values()) + manifest.stat().st_size
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,45 @@
+"""Which rows make which step: a pure function of (seed, epoch, window).
+
+To transformers' Trainer a "batch" is one whole optimiser window: the row numbers of one step. No iterator is ever
+replayed on a resume. Whenever the Trainer asks for windows, it gets those from the present step on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from core.data.packing import windows
+
+__all__ = ["Feed"]
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Stands where the Trainer expects a DataLoader. ``position`` tells the number of steps that are done."""
+
+    rows: int
+    rows_per_step: int
+    seed: int
+    total_steps: int
+    position: Callable[[], int]
+
+    @property
+    def dataset(self) -> range:
+        """The Trainer counts examples by it."""
+        return range(self.rows)
+
+    def __len__(self) -> int:
+        """Windows of one epoch; the last may be partial."""
+        return -(-self.rows // self.rows_per_step)
+
+    def __iter__(self) -> Iterator[dict[str, list[int]]]:
+        epoch, first = divmod(self.position(), len(self))
+        for window in windows(self.rows, self.rows_per_step, epoch, self.seed)[first:]:
+            if self.position() >= self.total_steps:
+                return
+            yield {"rows": list(window)}
+
+    def epoch_at(self, step: int) -> float:
+        """How often the data was seen after ``step`` steps."""
+        return step / len(self)

@@ -1,0 +1,177 @@
+"""What happens around the steps: seams, measures, evaluations, checkpoints, and the words for all of it.
+
+    step_begins ─► (seam, pass)* ─► window_done ─► the Trainer's optimiser step ─► step_done ─► evaluate? save?
+
+At a seam the adapter is as the last whole step left it, so a checkpoint, a sample or a leave there is exact: half a
+window leaves nothing behind but gradients. Random numbers follow from (seed, step) alone, so neither an evaluation nor
+a restart between two steps can change the second.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from core.contract.config import RunConfig
+from core.contract.events import Evaluation, Step
+from core.train.feed import Feed
+from core.train.guard import Guard
+from core.train.meter import CardWatch, Clock, memory_bytes, reserved_bytes
+from core.train.mixin import Rows, split_window
+from core.train.orders import Orders
+from core.train.sample import answer
+from core.train.saver import Saver
+from core.train.tell import Teller
+
+__all__ = ["Loop"]
+
+EVALUATION_ROWS = 64
+"""Held-out rows are cut into passes so many at a time."""
+
+
+class Loop:
+    """One attempt at one run. The trainer calls it, and it calls nothing of the trainer but losses."""
+
+    def __init__(
+        self, config: RunConfig, trainer: Any, rows: Rows, held_out: Rows, talk: tuple[Teller, Orders], saver: Saver
+    ) -> None:
+        self.config, self.trainer, self.rows, self.held_out, self.saver = config, trainer, rows, held_out, saver
+        self.tell, self.orders = talk
+        self.total_steps = int(trainer.args.max_steps)
+        self.feed = Feed(len(rows), config.rows_per_step, config.train.seed, self.total_steps, lambda: self.step)
+        self.guard = Guard(self.tell)
+        self.clock = Clock()
+        self.card = CardWatch("")
+        self._window: dict[str, Any] = {}
+        self._eval_loss: tuple[int, float] | None = None
+        self._stepped = False
+        self._saved_at = time.monotonic()
+
+    @property
+    def step(self) -> int:
+        """Whole steps done."""
+        return int(self.trainer.state.global_step)
+
+    def step_begins(self, step: int) -> None:
+        """Before the first pass of a window."""
+        if not self._stepped:
+            self.tell.stage("first_step", f"Step {step}: the first takes longer.", step - 1, self.total_steps, "steps")
+            self.clock.restart()
+        torch.manual_seed((self.config.train.seed * 1_000_003 + step) % 2**63)
+
+    def seam(self) -> None:
+        """Obeys what was asked meanwhile.
+
+        Raises:
+            Leave: pause or stop.
+        """
+        self.orders.check()
+        while command := self.orders.take():
+            with self.clock.aside():
+                if command.verb == "save":
+                    self.save(asked=True)
+                elif command.verb == "sample":
+                    answer(self.trainer, self.saver.peft_model, self.saver.tokenizer, command, self.tell, self.orders,
+                           self.config.data.system_prompt)  # fmt: skip
+        self.orders.check()
+
+    def window_done(self, window: Sequence[int], loss: float) -> None:
+        """After the last pass: what the window's gradients were computed from."""
+        rate = self.trainer.lr_scheduler.get_last_lr()[0]
+        tokens = sum(self.rows.tokens(row) for row in window)
+        good = not self.guard.bad
+        self._window = {"loss": loss if good else None, "tokens": tokens, "learning_rate": rate, "good": good}
+
+    def step_done(self, logs: dict[str, float]) -> None:
+        """After the optimiser's step: its event, then what is due."""
+        self.tell.step = self.step
+        self._say_step(logs)
+        self._stepped = True
+        last = self.step >= self.total_steps
+        improved = False
+        every = self.config.train.eval_steps
+        if not last and every and self.step % every == 0:
+            improved = self.evaluate()
+        if not last and (improved or self._save_is_due()):
+            self.save()
+        self.tell.stage("training", "", self.step, self.total_steps, "steps")
+        self.clock.restart()
+
+    def finish(self) -> None:
+        """After the last step: the last evaluation and the last checkpoint."""
+        self.tell.step = self.step
+        self.evaluate()
+        self.save()
+
+    def evaluate(self) -> bool:
+        """Measures the held-out loss at the present step; True where it is the lowest of the run so far."""
+        if not len(self.held_out) or (self._eval_loss and self._eval_loss[0] == self.step):
+            return False
+        begun = time.perf_counter()
+        loss = self._held_out_loss()
+        seconds = time.perf_counter() - begun
+        rows = range(len(self.held_out))
+        tokens = sum(self.held_out.trained(row) for row in rows)
+        finite = loss if math.isfinite(loss) else None
+        self.tell.say(Evaluation(step=self.step, loss=finite, rows=len(rows), tokens=tokens, seconds=seconds))
+        if finite is None:
+            return False
+        self._eval_loss = (self.step, finite)
+        return self.step > 0 and self.saver.is_best(finite)
+
+    def save(self, asked: bool = False) -> None:
+        """A checkpoint of the last whole step, unless it stands already; who ``asked`` is told either way."""
+        self.tell.stage("saving", f"Step {self.step}")
+        measured = self._eval_loss[1] if self._eval_loss and self._eval_loss[0] == self.step else None
+        self.saver.save(self.step, measured, asked)
+        self._saved_at = time.monotonic()
+
+    def _held_out_loss(self) -> float:
+        model, trainer, done = self.trainer.model_wrapped, self.trainer, 0
+        total, weight = 0.0, 0
+        model.eval()
+        try:
+            with torch.no_grad():
+                for first in range(0, len(self.held_out), EVALUATION_ROWS):
+                    group = range(first, min(first + EVALUATION_ROWS, len(self.held_out)))
+                    for chosen in split_window(self.held_out, group, trainer.tokens_per_pass, trainer.packed):
+                        self.tell.stage("evaluating", "Held-out rows", done, len(self.held_out), "rows")
+                        self.seam()
+                        total += float(trainer.pass_loss(model, self.held_out, chosen))
+                        weight += sum(self.held_out.weight(row) for row in chosen)
+                        done += len(chosen)
+        finally:
+            model.train()
+        self.tell.stage("evaluating", "Held-out rows", done, done, "rows")
+        return total / weight
+
+    def _save_is_due(self) -> bool:
+        train = self.config.train
+        by_steps = bool(train.save_steps) and self.step % train.save_steps == 0
+        waited = (time.monotonic() - self._saved_at) / 60
+        return by_steps or (train.save_minutes > 0 and waited >= train.save_minutes)
+
+    def _say_step(self, logs: dict[str, float]) -> None:
+        window, seconds, device = self._window, self.clock.lap(), self.trainer.args.device
+        norm = logs.get("grad_norm")
+        card = self.card.reading
+        self.tell.say(
+            Step(
+                step=self.step,
+                epoch=self.feed.epoch_at(self.step),
+                loss=window["loss"],
+                learning_rate=window["learning_rate"],
+                grad_norm=float(norm) if norm is not None and window["good"] and math.isfinite(norm) else None,
+                tokens=window["tokens"],
+                seconds=seconds,
+                tokens_per_second=window["tokens"] / seconds if seconds > 0 else None,
+                memory_bytes=memory_bytes(device),
+                reserved_bytes=reserved_bytes(device),
+                card_used_bytes=card.used_bytes,
+                gpu_load=card.load,
+            )
+        )

@@ -1,0 +1,79 @@
+"""Readings: time of a step without what is no step, memory of this process, and what the card says of itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator
+
+import psutil
+import torch
+
+from core.hardware import GpuReading, read_gpu
+
+__all__ = ["CardWatch", "Clock", "memory_bytes", "reserved_bytes"]
+
+
+class Clock:
+    """Seconds from one step's end to the next's, without evaluations, checkpoints and samples in between."""
+
+    def __init__(self) -> None:
+        self._begun = time.perf_counter()
+        self._aside = 0.0
+
+    def restart(self) -> None:
+        """The next step begins now."""
+        self._begun, self._aside = time.perf_counter(), 0.0
+
+    def lap(self) -> float:
+        """Seconds of this step so far."""
+        return max(0.0, time.perf_counter() - self._begun - self._aside)
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """What happens inside belongs to no step."""
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._aside += time.perf_counter() - begun
+
+
+class CardWatch:
+    """Asks the card once a second from a thread of its own: NVML may take long, and a step must not wait for it."""
+
+    def __init__(self, uuid: str) -> None:
+        self._uuid = uuid
+        self._reading = GpuReading()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="card", daemon=True)
+        if uuid:
+            self._thread.start()
+
+    @property
+    def reading(self) -> GpuReading:
+        """The newest reading; all None without a card."""
+        return self._reading
+
+    def close(self) -> None:
+        """Ends the asking."""
+        self._closed.set()
+
+    def _watch(self) -> None:
+        while not self._closed.is_set():
+            self._reading = read_gpu(self._uuid)
+            self._closed.wait(1.0)
+
+
+def memory_bytes(device: torch.device) -> int:
+    """Peak of this process's tensors on the card; on the CPU its resident size now."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    return int(psutil.Process(os.getpid()).memory_info().rss)
+
+
+def reserved_bytes(device: torch.device) -> int | None:
+    """Peak of what torch's allocator held on the card, gaps included; None on the CPU."""
+    return int(torch.cuda.max_memory_reserved(device)) if device.type == "cuda" else None

@@ -1,0 +1,99 @@
+"""Commands, received at once and obeyed at a seam.
+
+A thread looks into the mailbox five times a second and acknowledges what it finds, also while a model loads or an
+evaluation runs. The loop asks at every seam (between passes, evaluation passes, rows, download blocks)::
+
+    mailbox ─► thread: Acknowledged ─► leaving: pause | stop   ─► check() raises Leave
+                                    └► waiting: save, sample   ─► take()
+
+Light: nothing of torch is imported here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Literal, Protocol
+
+from core.contract.commands import Command
+from core.contract.errors import MachineError
+from core.contract.events import Acknowledged
+from core.train.tell import Teller
+
+__all__ = ["Commands", "Leave", "Orders"]
+
+POLL_SECONDS = 0.2
+
+
+class Commands(Protocol):
+    """``core.runs.mailbox.Mailbox``: the new commands for this attempt, each once."""
+
+    def poll(self) -> list[Command]:
+        """The commands since the last call."""
+
+
+class Leave(BaseException):
+    """Ends the work at a seam because somebody asked; no fault, so no ``except Exception`` swallows it."""
+
+    def __init__(self, verb: Literal["pause", "stop"]) -> None:
+        super().__init__(verb)
+        self.verb = verb
+
+
+class Orders:
+    """What was asked of this worker and is not done yet."""
+
+    def __init__(self, mailbox: Commands, tell: Teller) -> None:
+        self._mailbox = mailbox
+        self._tell = tell
+        self._waiting: deque[Command] = deque()
+        self._leaving: Literal["pause", "stop", ""] = ""
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._listen, name="mailbox", daemon=True)
+
+    def start(self) -> Orders:
+        """Begins to listen."""
+        self._thread.start()
+        return self
+
+    def close(self) -> None:
+        """Ends the listening; what was not acknowledged by then waits for the next attempt."""
+        self._closed.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
+
+    @property
+    def leaving(self) -> bool:
+        """Whether a pause or stop waits to be obeyed."""
+        return bool(self._leaving)
+
+    def check(self) -> None:
+        """A seam: leaves when that was asked.
+
+        Raises:
+            Leave: pause or stop; a stop outweighs a pause.
+        """
+        if self._leaving:
+            raise Leave(self._leaving)
+
+    def take(self) -> Command | None:
+        """The oldest save or sample that waits."""
+        return self._waiting.popleft() if self._waiting else None
+
+    def _listen(self) -> None:
+        while not self._closed.is_set():
+            try:
+                for command in self._mailbox.poll():
+                    self._receive(command)
+            except (OSError, MachineError):
+                pass  # the disk is full or gone: the loop meets the same and says it
+            self._closed.wait(POLL_SECONDS)
+
+    def _receive(self, command: Command) -> None:
+        self._tell.say(Acknowledged(command_id=command.id, command=command.verb))
+        if command.verb == "stop":
+            self._leaving = "stop"
+        elif command.verb == "pause":
+            self._leaving = self._leaving or "pause"
+        else:
+            self._waiting.append(command)

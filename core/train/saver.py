@@ -1,0 +1,121 @@
+"""What a checkpoint holds of a run, and how a run takes it up again, bit for bit.
+
+    adapter/        peft's format, loadable by anyone        optimizer.*   moments, 8-bit ones with their maps
+    scheduler.json  where the learning rate stands           scaler.json   float16's loss scale
+    position.json   seed, step, rows a step, tokens a pass, versions
+
+There is no data iterator and no random state among it: both follow from (seed, step).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from peft import set_peft_model_state_dict
+from safetensors.torch import load_file
+
+from core.contract.errors import RunError
+from core.contract.events import Checkpoint
+from core.model.adapters import save_adapter, trainable
+from core.runs.folder import JobFolder
+from core.train import checkpoint
+from core.train.state import load_state, save_state
+from core.train.tell import Teller
+
+__all__ = ["Saver", "read_position"]
+
+POSITION = "position.json"
+
+
+class Saver:
+    """Saves and restores one run's trainer."""
+
+    def __init__(self, folder: JobFolder, trainer: Any, peft_model: Any, tokenizer: Any, tell: Teller) -> None:
+        self.folder, self.trainer, self.peft_model, self.tokenizer, self.tell = (
+            folder, trainer, peft_model, tokenizer, tell,
+        )  # fmt: skip
+        self.position: dict[str, Any] = {}
+        self.seconds: Callable[[], float] = lambda: 0.0
+        self.best_loss = _best_loss(folder)
+
+    def is_best(self, eval_loss: float) -> bool:
+        """Whether a checkpoint with this held-out loss would be the best one standing."""
+        return self.best_loss is None or eval_loss < self.best_loss
+
+    def save(self, step: int, eval_loss: float | None, asked: bool = False) -> None:
+        """Writes and verifies ``step-NNNNNN``, says so, and lets older ones go; one that stands is left as it is."""
+        name = checkpoint.step_name(step)
+        if (self.folder.checkpoints / name).is_dir() and not checkpoint.verify(self.folder.checkpoints / name):
+            if asked:
+                self.tell.say(Checkpoint(step=step, name=name, bytes=self._expected_bytes()))
+            return
+        is_best = eval_loss is not None and self.is_best(eval_loss)
+        facts = {"eval_loss": eval_loss}
+        saved = checkpoint.save(
+            self.folder, step, lambda draft: self._write(draft, step), facts, self._expected_bytes()
+        )
+        if is_best:
+            self.best_loss = eval_loss
+        self.tell.say(Checkpoint(step=step, name=name, bytes=saved.bytes, best=is_best, eval_loss=eval_loss))
+        checkpoint.prune(self.folder)
+
+    def restore(self, path: Path) -> int:
+        """Adapter, optimiser, scheduler and scaler as they were; returns the step. ``path`` was verified.
+
+        Raises:
+            RunError: the checkpoint is of another adapter.
+        """
+        self._restore_adapter(path / "adapter")
+        trainer = self.trainer
+        trainer.optimizer.load_state_dict(load_state(path, "optimizer"))
+        trainer.lr_scheduler.load_state_dict(load_state(path, "scheduler"))
+        if trainer.accelerator.scaler is not None and (scaler := load_state(path, "scaler")):
+            trainer.accelerator.scaler.load_state_dict(scaler)
+        return int(read_position(path)["step"])
+
+    def _write(self, draft: Path, step: int) -> None:
+        trainer = self.trainer
+        save_adapter(self.peft_model, draft / "adapter")
+        shutil.rmtree(draft / "adapter" / "ref", ignore_errors=True)  # DPO's frozen reference is another run's adapter
+        save_state(draft, "optimizer", trainer.optimizer.state_dict())
+        save_state(draft, "scheduler", trainer.lr_scheduler.state_dict())
+        if trainer.accelerator.scaler is not None:
+            save_state(draft, "scaler", trainer.accelerator.scaler.state_dict())
+        position = {**self.position, "step": step, "seconds": round(self.seconds(), 1)}
+        (draft / POSITION).write_text(json.dumps(position, indent=1), encoding="utf-8")
+
+    def _restore_adapter(self, folder: Path) -> None:
+        weights = load_file(folder / "adapter_model.safetensors")
+        result = set_peft_model_state_dict(self.peft_model, weights, adapter_name="default")
+        if result.unexpected_keys:
+            raise RunError(
+                "checkpoint.adapter",
+                f"Expected this run's adapter in {folder.parent.name}, found {result.unexpected_keys[0]}.",
+                "Start a new run; this checkpoint belongs to another.",
+            )
+
+    def _expected_bytes(self) -> int:
+        """As large as the newest one that stands; before there is one, weights and two moments in float32."""
+        if newest := self.folder.newest_checkpoint():
+            return sum(path.stat().st_size for path in newest.rglob("*") if path.is_file())
+        return sum(parameter.numel() * 12 for _, parameter in trainable(self.peft_model))
+
+
+def read_position(path: Path) -> dict[str, Any]:
+    """Where a checkpoint stands: ``step``, ``seed``, ``rows_per_step``, ``tokens_per_pass``, ``seconds``."""
+    position: dict[str, Any] = json.loads((path / POSITION).read_text(encoding="utf-8"))
+    return position
+
+
+def _best_loss(folder: JobFolder) -> float | None:
+    losses = []
+    for path in folder.checkpoints.glob("step-*"):
+        try:
+            losses.append(checkpoint.read_manifest(path).get("eval_loss"))
+        except (OSError, ValueError):
+            continue
+    return min((float(loss) for loss in losses if loss is not None), default=None)

@@ -1,0 +1,196 @@
+"""From a config to a trainer that may start: model found, data read, weights loaded, adapter put on, layers swapped.
+
+    tokenizer ─► data ─► weights ─► adapter ─► trainer ─► swaps ─► plan
+
+Nothing expensive happens before what is cheap has been found in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from core.catalog import check_folder, find_model
+from core.contract.catalogue import ModelSpec
+from core.contract.config import RunConfig
+from core.contract.errors import RunError, StudioError
+from core.contract.estimate import Resolved
+from core.contract.events import Plan
+from core.data.render import apply_template_to, load_tokenizer
+from core.estimate import estimate, resolve, total_steps
+from core.hardware import read_machine
+from core.hub import FetchStopped, fetch, fetch_tokenizer
+from core.model import surgery
+from core.model.adapters import add_adapter, load_adapter, trainable
+from core.model.attention import NAME as PACKED_ATTENTION
+from core.model.attention import attention_line
+from core.model.checkpointing import set_checkpointing
+from core.model.loading import LoadedModel, ensure_padding, load_base
+from core.model.loss import LossModel
+from core.runs.folder import JobFolder
+from core.train import checkpoint
+from core.train.orders import Orders
+from core.train.reading import RunData, read_data
+from core.train.tell import Teller
+from core.train.trainers import arguments, preference_trainer, text_trainer
+
+__all__ = ["Ready", "prepare"]
+
+_AUTOMATIC: tuple[tuple[str, str, object], ...] = (
+    ("model", "dtype", "auto"),
+    ("train", "optim", "auto"),
+    ("train", "checkpointing", "auto"),
+    ("train", "tokens_per_pass", 0),
+    ("train", "eval_steps", 0),
+    ("train", "save_steps", 0),
+)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A trainer with everything around it, and the plan to say."""
+
+    config: RunConfig
+    trainer: Any
+    peft_model: Any
+    tokenizer: Any
+    data: RunData
+    plan: Plan
+
+
+def prepare(
+    config: RunConfig, folder: JobFolder, device: torch.device, talk: tuple[Teller, Orders], tokens_per_pass: int
+) -> Ready:
+    """Everything up to the first step.
+
+    Args:
+        tokens_per_pass: what a checkpoint was trained with; 0 takes the config's.
+
+    Raises:
+        StudioError: model, data or adapter cannot be used; one line says why.
+        Leave: somebody asked to pause or stop meanwhile.
+    """
+    tell, orders = talk
+    spec = find_model(config.model.source, config.model.name, config.model.revision)
+    tokenizer = _tokenizer(spec, config)
+    data = read_data(config, tokenizer, tell, orders)
+    config, resolved = _definite(config, spec, data)
+    if tokens_per_pass:
+        train = config.train.model_copy(update={"tokens_per_pass": tokens_per_pass})
+        config = config.model_copy(update={"train": train})
+    loaded = _load(config, spec, device, talk)
+    peft_model = _adapter(loaded.model, config, folder)
+    trainer, lines, fast = _trainer(config, folder, peft_model, (loaded, tokenizer), data)
+    plan = _plan(config, spec, data, trainer, (loaded, fast))
+    words = (_where(config, loaded, device), *lines, *(f"{r.key} = {r.value}: {r.reason}" for r in resolved))
+    return Ready(config, trainer, peft_model, tokenizer, data, plan.model_copy(update={"lines": words}))
+
+
+def _tokenizer(spec: ModelSpec, config: RunConfig) -> Any:
+    place = Path(spec.folder) if spec.folder else fetch_tokenizer(spec.name, spec.revision)
+    tokenizer = ensure_padding(load_tokenizer(place))
+    apply_template_to(tokenizer, config.data)
+    return tokenizer
+
+
+def _definite(config: RunConfig, spec: ModelSpec, data: RunData) -> tuple[RunConfig, list[Resolved]]:
+    """A run.yaml written by hand may leave values to us; one that was written by us leaves none."""
+    if not any(getattr(getattr(config, part), name) == auto for part, name, auto in _AUTOMATIC):
+        return config, []
+    definite, resolved = resolve(config, spec, data.facts, read_machine())
+    return definite, list(resolved)
+
+
+def _load(config: RunConfig, spec: ModelSpec, device: torch.device, talk: tuple[Teller, Orders]) -> LoadedModel:
+    tell, orders = talk
+    place = Path(spec.folder) if spec.folder else _fetch(spec, tell, orders)
+    check_folder(place)
+
+    def loading(done: int, total: int) -> None:
+        tell.stage("loading", spec.title, done, total, "parameters")
+        orders.check()
+
+    loading(0, 0)
+    return load_base(place, config.model, device, loading)
+
+
+def _fetch(spec: ModelSpec, tell: Teller, orders: Orders) -> Path:
+    def fetching(done: int, total: int) -> None:
+        tell.stage("downloading", spec.title, done, total, "bytes")
+
+    try:
+        return fetch(spec.name, spec.revision, fetching, lambda: orders.leaving)
+    except FetchStopped:
+        orders.check()
+        raise
+
+
+def _adapter(model: Any, config: RunConfig, folder: JobFolder) -> Any:
+    """A fresh adapter, or that of the run from which this one goes on; its optimiser is fresh either way."""
+    if not config.resume_from:
+        return add_adapter(model, config.lora, config.train.seed)
+    earlier = JobFolder(folder.path.parent / Path(config.resume_from).name)
+    if not (start := checkpoint.best(earlier)):
+        raise RunError(
+            "run.resume_from",
+            f"Expected a checkpoint of run {config.resume_from} to start from, found none.",
+            "Choose a run that has one, or leave resume_from empty.",
+        )
+    return load_adapter(model, start / "adapter", trainable=True)
+
+
+def _trainer(
+    config: RunConfig, folder: JobFolder, peft_model: Any, parts: tuple[LoadedModel, Any], data: RunData
+) -> tuple[Any, list[str], bool]:
+    loaded, tokenizer = parts
+    device, steps = next(peft_model.parameters()).device, total_steps(config, len(data.train))
+    settings = arguments(config, folder.checkpoints, steps, device, str(loaded.dtype).removeprefix("torch."))
+    lines: list[str] = []
+    if config.method == "dpo":
+        trainer: Any = preference_trainer(peft_model, settings, config, tokenizer, bool(config.resume_from))
+        lines.append("loss: TRL's DPO, reference: " + ("the adapter as it came" if config.resume_from else "the base"))
+    else:
+        loss_model = LossModel(peft_model)
+        trainer = text_trainer(loss_model, settings, tokenizer.pad_token_id)
+        trainer.packed = config.train.packing and peft_model.config._attn_implementation == PACKED_ATTENTION
+        lines.append(loss_model.line)
+    trainer.tokens_per_pass = config.train.tokens_per_pass
+    swaps = surgery.plan(peft_model, config.train.kernels)
+    surgery.apply(peft_model, swaps)
+    recomputed = set_checkpointing(peft_model, "recompute" if config.train.checkpointing == "recompute" else "none")
+    lines[:0] = swaps.lines()
+    lines.append(f"activations: recomputed in {recomputed} layers" if recomputed else "activations: kept")
+    how = "packed without padding" if trainer.packed else "padded"
+    lines.append(f"passes: {how}, up to {trainer.tokens_per_pass:,} tokens each")
+    return trainer, lines, bool(swaps.swaps)
+
+
+def _plan(config: RunConfig, spec: ModelSpec, data: RunData, trainer: Any, parts: tuple[LoadedModel, bool]) -> Plan:
+    loaded, fast = parts
+    try:
+        peak = estimate(config, spec, data.facts, read_machine()).peak_bytes
+    except StudioError:
+        peak = 0
+    return Plan(
+        total_steps=int(trainer.args.max_steps),
+        train_rows=len(data.train),
+        eval_rows=len(data.held_out),
+        train_tokens=data.tokens,
+        trained_tokens=data.trained_tokens,
+        trainable_parameters=sum(parameter.numel() for _, parameter in trainable(trainer.model)),
+        dtype=str(loaded.dtype).removeprefix("torch."),
+        attention=str(loaded.model.config._attn_implementation),
+        fast=fast,
+        tokens_per_pass=config.train.tokens_per_pass,
+        estimated_bytes=peak,
+    )
+
+
+def _where(config: RunConfig, loaded: LoadedModel, device: torch.device) -> str:
+    weights = "4-bit NF4" if config.model.quantization == "nf4" else "full weights"
+    word: Callable[[Any], str] = lambda dtype: str(dtype).removeprefix("torch.")  # noqa: E731
+    return f"{weights}, {word(loaded.dtype)} on {device}; " + attention_line(device, loaded.dtype, loaded.model.config)

@@ -1,0 +1,53 @@
+"""What a worker says while it works: events through one writer, progress at a pace that a reader can follow.
+
+Light: imported before anything heavy, so that the first word and every acknowledgement come at once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Protocol
+
+from core.contract.events import Event, Note, Stage, StageName
+
+__all__ = ["Teller", "Writer"]
+
+
+class Writer(Protocol):
+    """``core.runs.log.EventWriter``, or a list in a test."""
+
+    def write(self, event: Event) -> Event:
+        """Appends one event."""
+
+
+class Teller:
+    """Writes events with the present step filled in; safe between threads.
+
+    A stage's progress is written when its stage or text changes, when it is done, and else twice a second at most.
+    """
+
+    def __init__(self, writer: Writer) -> None:
+        self.step = 0
+        self._writer = writer
+        self._guard = threading.Lock()
+        self._stage = ("", "")
+        self._staged_at = 0.0
+
+    def say(self, event: Event) -> None:
+        """Writes ``event``; a step of 0 becomes the present step."""
+        self._writer.write(event if event.step else event.model_copy(update={"step": self.step}))
+
+    def note(self, code: str, text: str, hint: str = "") -> None:
+        """Something worth saying that changes nothing."""
+        self.say(Note(code=code, text=text, hint=hint))
+
+    def stage(self, stage: StageName, text: str = "", done: float = 0, total: float = 0, unit: str = "") -> None:
+        """What is going on, and how far it is (``total`` 0: unknown)."""
+        with self._guard:
+            now = time.monotonic()
+            fresh = (stage, text) != self._stage
+            if not fresh and not (total and done >= total) and now - self._staged_at < 0.5:
+                return
+            self._stage, self._staged_at = (stage, text), now
+        self.say(Stage(stage=stage, text=text, done=done, total=total, unit=unit))

@@ -1,0 +1,141 @@
+"""SFT on transformers' Trainer, DPO on TRL's DPOTrainer, each with the same mixin of ours before it.
+
+SFT stands on the plain Trainer since TRL's SFTTrainer puts its own head, collator and metrics where ours are. DPO
+keeps TRL's loss (Rafailov et al. 2023, arXiv:2305.18290) and its collator; rows come tokenised as the preview shows
+them. Its reference is the model without the adapter, or, where a run goes on from another's adapter, a frozen copy of
+that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import AutocastKwargs
+from datasets import Dataset
+from transformers import PrinterCallback, Trainer, TrainingArguments
+from trl import DPOConfig, DPOTrainer
+from trl.trainer.dpo_trainer import DataCollatorForPreference
+
+from core.contract.config import RunConfig
+from core.model.adapters import trainable
+from core.train.mixin import WindowTrainer
+from core.train.passes import pack, pad
+from core.train.rows import PairRows, TextRows
+
+__all__ = ["PreferenceTrainer", "TextTrainer", "arguments", "preference_trainer", "text_trainer"]
+
+
+class TextTrainer(WindowTrainer, Trainer):
+    """SFT. What it wraps is a ``LossModel``, which returns the sum of token losses."""
+
+    pad_id = 0
+
+    def pass_loss(self, model: Any, rows: TextRows, chosen: Sequence[int]) -> torch.Tensor:
+        """One packed or padded pass."""
+        device = self.args.device
+        batch = pack(rows, chosen, device) if self.packed else pad(rows, chosen, self.pad_id, device)
+        loss: torch.Tensor = model(**batch)
+        return loss
+
+
+class PreferenceTrainer(WindowTrainer, DPOTrainer):
+    """DPO. TRL's loss is a mean over the pairs of a pass; times their number it is the sum that the mixin wants."""
+
+    packed = False
+
+    def pass_loss(self, model: Any, rows: PairRows, chosen: Sequence[int]) -> torch.Tensor:
+        """One padded pass of both sides."""
+        pairs = [
+            {
+                "prompt_ids": rows.prompts[row].tolist(),
+                "chosen_ids": rows.chosen[row].tolist(),
+                "rejected_ids": rows.rejected[row].tolist(),
+            }
+            for row in chosen
+        ]
+        batch = {name: value.to(self.args.device) for name, value in self.data_collator(pairs).items()}
+        loss: torch.Tensor = self.compute_loss(model, batch) * len(pairs)
+        for metrics in self._metrics.values():
+            metrics.clear()  # TRL keeps every pass's numbers until somebody logs them
+        return loss
+
+    def _prepare_dataset(self, dataset: Any, *_arguments: Any, **_options: Any) -> Any:
+        """Rows come tokenised, and not through a dataset."""
+        return dataset
+
+    def _send_telemetry(self) -> None:
+        """Nothing leaves this machine."""
+
+
+def arguments(config: RunConfig, output: Path, total_steps: int, device: torch.device, dtype: str) -> dict[str, Any]:
+    """The recipe as TrainingArguments. Saving, evaluating and logging are ours, so the Trainer's own are off."""
+    train = config.train
+    optim = train.optim if train.optim != "auto" else ("adamw_8bit" if device.type == "cuda" else "adamw_torch")
+    return {
+        "output_dir": str(output),
+        "per_device_train_batch_size": config.rows_per_step,
+        "gradient_accumulation_steps": 1,
+        "max_steps": total_steps,
+        "learning_rate": train.learning_rate,
+        "lr_scheduler_type": train.lr_scheduler_type,
+        "warmup_steps": train.warmup_steps,
+        "weight_decay": train.weight_decay,
+        "max_grad_norm": train.max_grad_norm,
+        "optim": optim,
+        "seed": train.seed,
+        "fp16": dtype == "float16" and device.type == "cuda",
+        "bf16": False,
+        "use_cpu": device.type == "cpu",
+        "gradient_checkpointing": False,
+        "logging_strategy": "steps",
+        "logging_steps": 1,
+        "logging_nan_inf_filter": False,
+        "save_strategy": "no",
+        "eval_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "remove_unused_columns": False,
+    }
+
+
+def text_trainer(loss_model: Any, settings: dict[str, Any], pad_id: int) -> TextTrainer:
+    """The SFT trainer around a ``LossModel``."""
+    trainer = TextTrainer(model=loss_model, args=TrainingArguments(**settings))
+    trainer.pad_id = pad_id
+    return _quiet(trainer)
+
+
+def preference_trainer(
+    peft_model: Any, settings: dict[str, Any], config: RunConfig, tokenizer: Any, keep_reference: bool
+) -> PreferenceTrainer:
+    """The DPO trainer around a PeftModel.
+
+    TRL copies the adapter into a second, frozen one named ``ref`` and casts a quantised model's adapter to bfloat16.
+    A fresh adapter adds nothing yet, so its copy goes and the reference is the model without it, bit for bit; and the
+    adapter stays in float32, where small steps count.
+    """
+    precise = {name: parameter.data for name, parameter in trainable(peft_model)}
+    trainer = PreferenceTrainer(
+        model=peft_model,
+        args=DPOConfig(**settings, beta=config.train.beta, max_length=config.train.max_length),
+        train_dataset=Dataset.from_list([{"prompt_ids": [0], "chosen_ids": [0], "rejected_ids": [0]}]),  # for its type
+        processing_class=tokenizer,
+        data_collator=DataCollatorForPreference(tokenizer.pad_token_id, config.train.max_length),
+    )
+    if not keep_reference and "ref" in peft_model.peft_config:
+        peft_model.delete_adapter("ref")
+    for name, parameter in peft_model.named_parameters():
+        if name in precise:
+            parameter.data = precise[name]
+    return _quiet(trainer)
+
+
+def _quiet(trainer: Any) -> Any:
+    trainer.remove_callback(PrinterCallback)
+    if trainer.accelerator.scaler is not None:
+        # The model computes in float16 as it is; of accelerate's mixed precision only the scaler is wanted.
+        trainer.accelerator.autocast_handler = AutocastKwargs(enabled=False)
+    return trainer

@@ -1,0 +1,149 @@
+"""``python -m core.worker JOB_DIR``: a job in, events out. One fresh process a job.
+
+The first word (Hello) and the ear for commands come before anything heavy is imported, so that a window sees life
+within a second. What goes wrong becomes one line in the log; the traceback goes to stderr, which is ``worker.log``.
+
+Exit codes: 0 the job ended as its last event says; 75 the card faulted and a fresh process should go on from the last
+checkpoint; 1 nothing could be said.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from core.contract.errors import StudioError
+from core.contract.events import Failed, Hello
+from core.hardware import Machine, read_machine
+from core.runs.folder import JobFolder
+from core.runs.log import EventWriter, open_writer
+from core.runs.mailbox import open_mailbox
+from core.train.checkpoint import is_disk_full
+from core.train.orders import Orders
+from core.train.tell import Teller
+
+__all__ = ["RESTART", "failure_of", "main"]
+
+RESTART = 75
+PLAIN_VARIABLE = "LUTHIER_KERNELS"
+_LIBRARIES = ("torch", "transformers", "peft", "trl", "bitsandbytes", "accelerate", "datasets", "triton")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Works on one job folder and returns the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if len(words) != 1:
+        print("usage: python -m core.worker JOB_DIR", file=sys.stderr)
+        return 1
+    folder = JobFolder(Path(words[0]).resolve())
+    try:
+        writer = open_writer(folder)
+    except (StudioError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    machine = read_machine(folder.path)
+    _set_environment(machine)
+    tell = Teller(writer)
+    tell.say(_hello(machine))
+    try:
+        _work(folder, writer, tell)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the last word must be said
+        traceback.print_exc()
+        return _said(error, tell)
+    finally:
+        writer.close()
+    return 0
+
+
+def failure_of(error: BaseException) -> Failed:
+    """A fault as one line for a person."""
+    if isinstance(error, StudioError):
+        return Failed(code=error.code, message=error.message, hint=_hint(error))
+    if is_disk_full(error):
+        hint = "Make room on this disk, then resume; the last good checkpoint stands."
+        return Failed(code="disk.full", message=f"The disk is full: {_line(error)}.", hint=hint)
+    if _is_named(error, "OutOfMemoryError"):
+        hint = "Choose fewer tokens a pass, shorter examples, a smaller model, or recomputed activations; then resume."
+        return Failed(code="memory.gpu", message="The card's memory is full.", hint=hint)
+    if isinstance(error, MemoryError):
+        return Failed(code="memory.host", message="The machine's memory is full.", hint="Close what else runs here.")
+    said = f"The worker stopped on an unexpected fault: {type(error).__name__}: {_line(error)}"
+    return Failed(code="worker.fault", message=said, hint="worker.log in the run's folder has the details.")
+
+
+def _work(folder: JobFolder, writer: EventWriter, tell: Teller) -> None:
+    mailbox = open_mailbox(folder, writer.attempt)
+    if folder.kind == "export":
+        from core.export.run import export
+
+        export(folder, writer, mailbox)
+        return
+    orders = Orders(mailbox, tell).start()
+    try:
+        from core.train.run import train
+
+        train(folder, writer, orders, plain=os.environ.get(PLAIN_VARIABLE) == "plain")
+    finally:
+        orders.close()
+
+
+def _said(error: Exception, tell: Teller) -> int:
+    """Says the fault; a fault of the card asks for a fresh process instead, since this one's context is lost."""
+    try:
+        if _is_card_fault(error):
+            tell.note("card.fault", f"The card faulted: {_line(error)}.", "A fresh process goes on.")
+            return RESTART
+        tell.say(failure_of(error))
+    except StudioError as unsaid:
+        print(unsaid, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _hello(machine: Machine) -> Hello:
+    versions = {}
+    for name in _LIBRARIES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    card = machine.gpu if "+cpu" not in versions.get("torch", "") else None
+    device, name = ("cuda:0", card.name) if card else ("cpu", f"{machine.cpu_count} CPU cores")
+    return Hello(pid=os.getpid(), device=device, device_name=name, versions=versions)
+
+
+def _set_environment(machine: Machine) -> None:
+    """One card, no word to anyone, no warnings about forks; set here since libraries read it when imported."""
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    if machine.gpu and "CUDA_VISIBLE_DEVICES" not in os.environ:
+        os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # NVML's order, by which the card was chosen
+        os.environ["CUDA_VISIBLE_DEVICES"] = str(machine.gpu.index)
+
+
+def _is_card_fault(error: BaseException) -> bool:
+    if _is_named(error, "OutOfMemoryError") or "out of memory" in str(error):
+        return False
+    return _is_named(error, "AcceleratorError") or "CUDA error" in str(error)
+
+
+def _is_named(error: BaseException, name: str) -> bool:
+    """By name, since torch may be what could not be imported."""
+    return any(base.__name__ == name for base in type(error).__mro__)
+
+
+def _hint(error: StudioError) -> str:
+    return " ".join([error.hint, *getattr(error, "problems", ())]).strip()
+
+
+def _line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return (lines[0] if lines else type(error).__name__).rstrip(".")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
