@@ -60,7 +60,7 @@ def _kernel(  # type: ignore[no-untyped-def]
             slope = scale
             if CAPPED:
                 z = softcap * (2.0 * tl.sigmoid(2.0 * z / softcap) - 1.0)
-                slope = scale * (1.0 - (z / softcap) * (z / softcap))
+                slope = scale * (1.0 - (z / softcap) * (z / softcap))  # tanh' = 1 - tanh²
             gradient = (tl.exp(z - log_sum) - tl.where(begin + columns == label, 1.0, 0.0)) * slope
             tl.store(start + begin + columns, gradient, mask=inside)
 

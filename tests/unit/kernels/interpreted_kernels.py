@@ -1,0 +1,34 @@
+"""The Triton code itself on small shapes, run by Triton's interpreter. Collected by ``test_kernels_triton.py``."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+from kernel_cases import CASES, Case, check, label_ops
+
+from core.kernels.dispatch import use_triton
+
+
+def test_the_interpreter_is_what_runs() -> None:
+    assert os.environ["TRITON_INTERPRET"] == "1"
+    assert use_triton(torch.zeros(1))
+    assert not use_triton(torch.zeros(1, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_kernel_is_as_exact_as_plain_torch(case: Case, dtype: torch.dtype) -> None:
+    check(case, dtype, "cpu")
+
+
+@pytest.mark.parametrize(("scale", "softcap"), [(1.0, 0.0), (0.7, 2.0)])
+def test_logits_become_their_gradient(scale: float, softcap: float) -> None:
+    fast, twin = label_ops()
+    logits = torch.randn(6, 9001)  # wider than one block
+    labels = torch.tensor([0, 9000, -100, 17, 4096, 8192])
+    ours, theirs = logits.clone(), logits.clone()
+    torch.testing.assert_close(fast(ours, labels, scale, softcap), twin(theirs, labels, scale, softcap))
+    torch.testing.assert_close(ours, theirs)
+    assert not ours[2].any()

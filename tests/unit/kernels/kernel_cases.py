@@ -1,0 +1,163 @@
+"""One list of cases for all ops: how inputs are drawn, what is fast, what is its twin. Shared by CPU and GPU tests.
+
+The rule (CONTRIBUTING): the error against float64, as root mean square and as maximum, forward and for every gradient,
+is at most 1.5 times plain torch's in the same dtype plus half a unit in the last place of the largest value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from core.kernels import cross_entropy, linear_cross_entropy, lora, reference, rms_norm, rope, swiglu
+
+__all__ = ["CASES", "Case", "check"]
+
+Inputs = list[Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """An op under test. ``draw`` gives float32 inputs on the CPU; those that require grad are differentiated."""
+
+    name: str
+    fast: Callable[..., Any]
+    twin: Callable[..., Any]
+    draw: Callable[[torch.Generator], Inputs]
+
+
+def _normal(generator: torch.Generator, *shape: int, grad: bool = True, scale: float = 1.0) -> torch.Tensor:
+    return (torch.randn(*shape, generator=generator) * scale).requires_grad_(grad)
+
+
+def _norm_case(rows: int, width: int, offset: float) -> Case:
+    def draw(g: torch.Generator) -> Inputs:
+        return [_normal(g, rows, width), _normal(g, width, grad=False), 1e-5, offset]
+
+    return Case(f"rms_norm {rows}x{width} offset {offset:g}", rms_norm.rms_norm, reference.rms_norm, draw)
+
+
+def _add_norm_case(rows: int, width: int) -> Case:
+    def draw(g: torch.Generator) -> Inputs:
+        return [_normal(g, 2, rows, width), _normal(g, 2, rows, width), _normal(g, width, grad=False), 1e-6, 0.0]
+
+    return Case(f"add_rms_norm 2x{rows}x{width}", rms_norm.add_rms_norm, reference.add_rms_norm, draw)
+
+
+def _rope_case(batch: int, tokens: int, heads: int, groups: int, head_dim: int) -> Case:
+    def draw(g: torch.Generator) -> Inputs:
+        angles = torch.randn(1, tokens, head_dim, generator=g)
+        q = _normal(g, batch, heads, tokens, head_dim)
+        k = _normal(g, batch, groups, tokens, head_dim)
+        return [q, k, angles.cos(), angles.sin()]
+
+    name = f"rope {batch}x{tokens} heads {heads}/{groups} dim {head_dim}"
+    return Case(name, rope.rope, reference.rope, draw)
+
+
+def _gated_case(name: str, *shape: int) -> Case:
+    def draw(g: torch.Generator) -> Inputs:
+        return [_normal(g, *shape, scale=2.0), _normal(g, *shape)]
+
+    return Case(f"{name} {shape}", getattr(swiglu, name), getattr(reference, name), draw)
+
+
+def _labels(generator: torch.Generator, tokens: int, vocabulary: int, ignored: float = 0.3) -> torch.Tensor:
+    labels = torch.randint(0, vocabulary, (tokens,), generator=generator)
+    return torch.where(torch.rand(tokens, generator=generator) < ignored, reference.IGNORED, labels)
+
+
+def _head_case(tokens: int, width: int, vocabulary: int, scale: float, softcap: float, ignored: float = 0.3) -> Case:
+    def draw(g: torch.Generator) -> Inputs:
+        weight = _normal(g, vocabulary, width, grad=False, scale=0.2)
+        labels = _labels(g, tokens, vocabulary, ignored)
+        return [_normal(g, tokens, width), weight, labels, scale, softcap]
+
+    name = f"linear_cross_entropy {tokens}x{width} V {vocabulary} scale {scale:g} cap {softcap:g} ignored {ignored:g}"
+    return Case(name, linear_cross_entropy.linear_cross_entropy, reference.linear_cross_entropy, draw)
+
+
+def _lora_case(tokens: int, width: int, outputs: int, rank: int, bias: bool) -> Case:
+    def draw(g: torch.Generator) -> Inputs:
+        weight = _normal(g, outputs, width, grad=False, scale=width**-0.5)
+        extra = _normal(g, outputs, grad=False) if bias else None
+        a, b = _normal(g, rank, width, scale=width**-0.5), _normal(g, outputs, rank, scale=0.3)
+        return [_normal(g, 2, tokens, width), weight, extra, a, b, 2.0]
+
+    def with_weight(function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda x, w, *rest: function(x, lambda: w, *rest)
+
+    name = f"lora_linear 2x{tokens}x{width}->{outputs} rank {rank}" + (" bias" if bias else "")
+    return Case(name, with_weight(lora.lora_linear), with_weight(reference.lora_linear), draw)
+
+
+CASES = (
+    _norm_case(1, 3, 0.0),
+    _norm_case(3, 5, 1.0),
+    _norm_case(7, 64, 0.0),
+    _norm_case(5, 257, 1.0),
+    _add_norm_case(3, 7),
+    _add_norm_case(5, 96),
+    _rope_case(1, 1, 1, 1, 2),
+    _rope_case(2, 5, 4, 2, 16),
+    _rope_case(1, 9, 3, 1, 12),
+    _gated_case("swiglu", 3, 7),
+    _gated_case("swiglu", 2, 11, 97),
+    _gated_case("geglu", 5, 211),
+    _head_case(1, 8, 3, 1.0, 0.0, 0.0),
+    _head_case(13, 16, 97, 1.0, 0.0),
+    _head_case(9, 16, 130, 0.5, 3.0),
+    _head_case(6, 16, 50, 1.0, 0.0, 1.0),
+    _lora_case(1, 8, 4, 1, False),
+    _lora_case(7, 33, 20, 5, True),
+)
+
+
+def run(
+    function: Callable[..., Any], inputs: Inputs, dtype: torch.dtype, device: str
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Outputs, and gradients of the inputs that ask for one, of a fixed scalar of the outputs; all as float64."""
+    moved = [_move(value, dtype, device) for value in inputs]
+    outputs = function(*moved)
+    outputs = list(outputs) if isinstance(outputs, tuple) else [outputs]
+    generator = torch.Generator().manual_seed(11)
+    seeds = [torch.randn(out.shape, generator=generator).to(device=device, dtype=out.dtype) for out in outputs]
+    leaves = [value for value in moved if isinstance(value, torch.Tensor) and value.requires_grad]
+    gradients = torch.autograd.grad(outputs, leaves, seeds)
+    return [_exact(out) for out in outputs], [_exact(gradient) for gradient in gradients]
+
+
+def _move(value: Any, dtype: torch.dtype, device: str) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    target = dtype if value.is_floating_point() else value.dtype
+    return value.detach().to(device=device, dtype=target).requires_grad_(value.requires_grad)
+
+
+def _exact(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().double().cpu()
+
+
+def check(case: Case, dtype: torch.dtype, device: str, seed: int = 0) -> None:
+    """Asserts the rule for one case in one dtype on one device. Inputs are rounded to the dtype before the truth."""
+    inputs = case.draw(torch.Generator().manual_seed(seed))
+    rounded = [_move(_move(value, dtype, "cpu"), torch.float32, "cpu") for value in inputs]
+    truth = run(case.twin, rounded, torch.float64, "cpu")
+    plain = run(case.twin, rounded, dtype, device)
+    fast = run(case.fast, rounded, dtype, device)
+    kinds = ("output", "gradient")
+    for kind, wanted, theirs, ours in zip(kinds, truth, plain, fast, strict=True):
+        for index, (w, t, o) in enumerate(zip(wanted, theirs, ours, strict=True)):
+            where = f"{case.name} {dtype} {kind} {index}"
+            assert o.isfinite().all(), where
+            slack = 0.5 * torch.finfo(dtype).eps * w.abs().max()
+            for measure in (lambda d: d.square().mean().sqrt(), lambda d: d.abs().max()):
+                assert measure(o - w) <= 1.5 * measure(t - w) + slack, (where, measure(o - w), measure(t - w), slack)
+
+
+def label_ops() -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The in-place gradient of cross-entropy and its twin, which the list above reaches only through the head."""
+    return cross_entropy.cross_entropy_gradient_, reference.cross_entropy_gradient_
