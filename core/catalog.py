@@ -14,7 +14,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import ValidationError
 
-from core import hub
+from core import hub, hub_cache
 from core.contract.catalogue import ModelSpec, Preset
 from core.contract.config import DataChoice, LoraChoice, RunConfig, TrainChoice
 from core.contract.errors import ConfigError, ModelError
@@ -22,12 +22,11 @@ from core.locations import ASSETS, PRESETS
 from core.model_folder import (
     check_config,
     check_folder,
-    fingerprint,
     is_instruct,
     read_config_json,
     read_shape,
-    weight_files,
 )
+from core.weight_files import fingerprint, weight_files
 
 __all__ = [
     "apply_preset",
@@ -89,7 +88,7 @@ def find_model(source: Literal["starter", "folder", "hub"], name: str, revision:
         check_folder(folder)
         return _from_folder(folder, source="folder", name=str(folder))
     entry = next((spec for spec in _catalogue_files() if spec.name == name), None)
-    if folder_of := hub.cached_folder(name, revision):
+    if folder_of := hub_cache.cached_folder(name, revision):
         return _describe_cached(name, folder_of, entry)
     if entry is not None and not revision:
         return entry
@@ -165,7 +164,7 @@ def _describe_cached(name: str, folder: Path, entry: ModelSpec | None) -> ModelS
 
 
 def _with_cache(spec: ModelSpec) -> ModelSpec:
-    folder = hub.cached_folder(spec.name)
+    folder = hub_cache.cached_folder(spec.name)
     if folder is None:
         return spec
     return spec.model_copy(update={"cached": True, "folder": str(folder), "revision": folder.name})
@@ -173,8 +172,8 @@ def _with_cache(spec: ModelSpec) -> ModelSpec:
 
 def _cached() -> Iterator[ModelSpec]:
     entries = {spec.name: spec for spec in _catalogue_files()}
-    for name in hub.cached_repositories():
-        folder = hub.cached_folder(name)
+    for name in hub_cache.cached_repositories():
+        folder = hub_cache.cached_folder(name)
         if folder is None:
             continue
         try:

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from core.contract.catalogue import ModelSpec
-from core.contract.errors import HubError, MachineError, ModelError
+from core.contract.errors import HubError, MachineError
+from core.hub_cache import cache_root, cached_folder, is_cached, is_commit, repository_folder
 from core.hub_faults import explained, is_offline
-from core.model_folder import INDEX_NAME, check_config, is_instruct, parse_config, read_shape, weight_files
+from core.model_folder import TOKENIZER_NAMES, check_config, is_instruct, read_shape
+from core.weight_files import INDEX_NAME, read_json, weight_files
 
 __all__ = [
     "FetchStopped",
-    "cached_folder",
-    "cached_repositories",
     "describe",
     "fetch",
     "fetch_tokenizer",
@@ -61,8 +61,8 @@ def describe(repo_id: str, revision: str = "") -> ModelSpec:
         folder = cached_folder(repo_id, revision)
         if folder is None or error.code not in ("hub.unreachable", "hub.offline", "hub.gated"):
             raise
-        return _spec(repo_id, folder.name, parse_config(folder / "config.json"), folder)
-    config = parse_config(path)
+        return _spec(repo_id, folder.name, read_json(folder / "config.json"), folder)
+    config = read_json(path)
     check_config(config, repo_id)
     sizes = _wanted(info)
     spec = _spec(repo_id, str(info.sha), config, cached_folder(repo_id, str(info.sha)))
@@ -81,16 +81,18 @@ def fetch(
 ) -> Path:
     """Downloads a model into the Hugging Face cache; returns its folder, whose name is the commit.
 
-    ``on_progress(done_bytes, total_bytes)`` is called in the caller's thread, at least at the end. A whole cached copy
+    ``on_progress(done_bytes, total_bytes)`` is called in the caller's thread, at least at the end; without Xet
+    huggingface_hub counts in pieces of 10 MB. A whole cached copy
     of a commit is returned without a request.
 
     Raises:
         FetchStopped: ``should_stop()`` answered yes.
         HubError: missing, gated, unreachable, offline, or without safetensors.
+        ModelError: it cannot be trained on here, which is known before its weights are fetched.
         MachineError: the disk is too small for it.
     """
     folder = cached_folder(repo_id, revision)
-    if folder is not None and (_is_commit(revision) or is_offline()):
+    if folder is not None and (is_commit(revision) or is_offline()):
         return _cached_whole(folder, on_progress)
     try:
         info = _model_info(repo_id, revision)
@@ -99,6 +101,7 @@ def fetch(
             raise
         return _cached_whole(folder, on_progress)
     sizes = _wanted(info)
+    check_config(read_json(_download_file(repo_id, "config.json", str(info.sha))), repo_id)
     present = _present(repo_id, str(info.sha), sizes)
     total = sum(sizes.values())
     _check_disk(total - present, repo_id)
@@ -108,58 +111,36 @@ def fetch(
 def fetch_tokenizer(repo_id: str, revision: str = "") -> Path:
     """The folder with config, tokenizer and template of a hub model, for the preview; a few megabytes at most.
 
+    What was fetched before is given again without a request.
+
     Raises:
         HubError: as ``fetch``.
     """
-    folder = cached_folder(repo_id, revision)
-    if folder is not None:
-        return folder
+    folder = cached_folder(repo_id, revision) or _tokenizer(repo_id, revision, here=True)
+    if folder is None:
+        with explained(repo_id, revision):
+            folder = _tokenizer(repo_id, revision, here=False)
+    assert folder is not None
+    return folder
+
+
+def _tokenizer(repo_id: str, revision: str, here: bool) -> Path | None:
     from huggingface_hub import snapshot_download
 
-    with explained(repo_id, revision):
+    try:
         found = snapshot_download(
             repo_id,
             revision=revision or None,
             allow_patterns=list(TOKENIZER_FILES),
             ignore_patterns=[*NOT_ALWAYS_NEEDED, INDEX_NAME],
             tqdm_class=_counting_bar(threading.Event(), []),
+            local_files_only=here,
         )
-    return Path(found)
-
-
-def is_cached(repo_id: str, revision: str = "") -> bool:
-    """Whether a whole model lies in the cache. Asks the disk only."""
-    return cached_folder(repo_id, revision) is not None
-
-
-def cached_folder(repo_id: str, revision: str = "") -> Path | None:
-    """The snapshot folder of a whole cached model (config and every weight file), else None; about a millisecond."""
-    root = _repository_folder(repo_id)
-    commit = revision or "main"
-    if not _is_commit(commit):
-        reference = root / "refs" / commit
-        if not reference.is_file():
+    except (OSError, ValueError):
+        if here:
             return None
-        commit = reference.read_text(encoding="utf-8").strip()
-    folder = root / "snapshots" / commit
-    if not (folder / "config.json").is_file():
-        return None
-    try:
-        return folder if all(path.exists() for path in weight_files(folder)) else None
-    except ModelError:
-        return None
-
-
-def cached_repositories() -> list[str]:
-    """Ids of all models in the Hugging Face cache, whole or not, as huggingface_hub's own scan finds them."""
-    from huggingface_hub import scan_cache_dir
-    from huggingface_hub.errors import CacheNotFound
-
-    try:
-        found = scan_cache_dir()
-    except (CacheNotFound, OSError):
-        return []
-    return sorted(repo.repo_id for repo in found.repos if repo.repo_type == "model")
+        raise
+    return Path(found) if any((Path(found) / name).is_file() for name in TOKENIZER_NAMES) or not here else None
 
 
 class _Download:
@@ -210,7 +191,7 @@ class _Download:
 
     def _remember(self, folder: Path) -> None:
         """Writes the branch's name beside the snapshot, as huggingface_hub does when it is asked by name."""
-        if not _is_commit(self.revision):
+        if not is_commit(self.revision):
             reference = folder.parents[1] / "refs" / (self.revision or "main")
             reference.parent.mkdir(parents=True, exist_ok=True)
             reference.write_text(self.commit, encoding="utf-8")
@@ -292,36 +273,22 @@ def _cached_whole(folder: Path, on_progress: Callable[[int, int], None]) -> Path
 
 def _present(repo_id: str, commit: str, sizes: dict[str, int]) -> int:
     """Bytes of the wanted files that already lie in the snapshot."""
-    folder = _repository_folder(repo_id) / "snapshots" / commit
+    folder = repository_folder(repo_id) / "snapshots" / commit
     return sum(size for name, size in sizes.items() if (folder / name).exists())
 
 
 def _check_disk(needed_bytes: int, repo_id: str) -> None:
-    folder = _cache_root()
+    folder = cache_root()
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     free = shutil.disk_usage(folder).free
     if needed_bytes > 0 and free < needed_bytes + SPARE_BYTES:
         raise MachineError(
             "disk.small",
-            f"Expected {(needed_bytes + SPARE_BYTES) / 1e9:.1f} GB free for {repo_id} in {_cache_root()}, "
+            f"Expected {(needed_bytes + SPARE_BYTES) / 1e9:.1f} GB free for {repo_id} in {cache_root()}, "
             f"found {free / 1e9:.1f} GB.",
             "Free some space, or set HF_HOME to a folder on a larger disk.",
         )
-
-
-def _cache_root() -> Path:
-    from huggingface_hub import constants
-
-    return Path(constants.HF_HUB_CACHE)
-
-
-def _repository_folder(repo_id: str) -> Path:
-    return _cache_root() / f"models--{repo_id.replace('/', '--')}"
-
-
-def _is_commit(revision: str) -> bool:
-    return len(revision) == 40 and all(letter in "0123456789abcdef" for letter in revision)
 
 
 def _counting_bar(stop: threading.Event, bars: list[Any]) -> Any:

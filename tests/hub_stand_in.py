@@ -1,0 +1,249 @@
+"""A small model hub on loopback: the hub's own routes, over folders of ours, for tests of the real download code.
+
+``with HubStandIn({"owner/name": folder}) as hub`` serves each folder at one commit. ``hub.environment(home)`` is what a
+child process needs to use it: huggingface_hub reads its address when it is imported. Sets of ids make trouble on
+purpose: ``gated`` wants a token, ``silent`` accepts and never answers, ``slow`` sends a megabyte every tenth of a second. Every
+request is kept in ``hub.requests``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+__all__ = ["HubStandIn", "tiny_model"]
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+TOKEN = "hf_letmein"
+PIECE = 1_000_000
+
+
+class HubStandIn:
+    """A hub of some folders; ``gated``, ``silent`` and ``slow`` may be changed while it runs."""
+
+    def __init__(self, models: Mapping[str, Path]) -> None:
+        self.models = dict(models)
+        self.gated: set[str] = set()
+        self.silent: set[str] = set()
+        self.slow: set[str] = set()
+        self.requests: list[str] = []
+        self.closing = threading.Event()
+        stand_in = self
+
+        class Handler(_Handler):
+            hub = stand_in
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+
+    def __enter__(self) -> HubStandIn:
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.closing.set()
+        self.server.shutdown()
+        self.server.server_close()
+
+    @property
+    def endpoint(self) -> str:
+        """The address for HF_ENDPOINT."""
+        return f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def environment(self, home: Path) -> dict[str, str]:
+        """Variables for a child whose cache is ``home``; time-outs are short."""
+        return {
+            "HF_ENDPOINT": self.endpoint,
+            "HF_HOME": str(home),
+            "HF_HUB_DISABLE_XET": "1",
+            "HF_HUB_ETAG_TIMEOUT": "2",
+            "HF_HUB_DOWNLOAD_TIMEOUT": "2",
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+            "no_proxy": "127.0.0.1,localhost",
+            "NO_PROXY": "127.0.0.1,localhost",
+        }
+
+    def files(self, model: str) -> dict[str, Path]:
+        """The files of one model by their name in the repository."""
+        folder = self.models[model]
+        return {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    hub: HubStandIn
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: Any) -> None:
+        """Tests read ``hub.requests`` instead."""
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def _answer(self) -> None:
+        self.hub.requests.append(f"{self.command} {self.path}")
+        url = urlsplit(self.path)
+        parts = [unquote(part) for part in url.path.strip("/").split("/")]
+        if parts[:2] == ["api", "whoami-v2"]:
+            return self._json({"name": "tester", "type": "user", "orgs": []})
+        if parts == ["api", "models"]:
+            wanted = parse_qs(url.query).get("search", [""])[0].lower()
+            return self._json([{"id": name} for name in self.hub.models if wanted in name.lower()])
+        if parts[:2] == ["api", "models"] and len(parts) >= 4:
+            return self._api("/".join(parts[2:4]), parts[4:])
+        if len(parts) >= 5 and parts[2] == "resolve":
+            return self._file("/".join(parts[:2]), parts[3], "/".join(parts[4:]))
+        return self._error(404, "EntryNotFound")
+
+    def _known(self, model: str, revision: str) -> bool:
+        """Answers trouble itself; True where the model can be served."""
+        if model in self.hub.silent:
+            self.hub.closing.wait(60)
+            return False
+        if model not in self.hub.models:
+            self._error(404, "RepoNotFound")
+        elif revision not in ("main", COMMIT):
+            self._error(404, "RevisionNotFound")
+        else:
+            return True
+        return False
+
+    def _api(self, model: str, rest: list[str]) -> None:
+        revision = rest[1] if len(rest) > 1 else "main"
+        if not self._known(model, revision):
+            return None
+        files = self.hub.files(model)
+        if rest[:1] == ["tree"]:
+            return self._json(
+                [{"type": "file", "oid": _etag(path), "size": path.stat().st_size, "path": name}
+                 for name, path in files.items()]
+            )  # fmt: skip
+        return self._json(
+            {
+                "id": model,
+                "sha": COMMIT,
+                "private": False,
+                "gated": "manual" if model in self.hub.gated else False,
+                "siblings": [{"rfilename": name, "size": path.stat().st_size, "blobId": _etag(path)}
+                             for name, path in files.items()],
+                "cardData": {"license": "apache-2.0"},
+            }
+        )  # fmt: skip
+
+    def _file(self, model: str, revision: str, name: str) -> None:
+        if not self._known(model, revision):
+            return None
+        if model in self.hub.gated and self.headers.get("Authorization") != f"Bearer {TOKEN}":
+            return self._error(403, "GatedRepo")
+        path = self.hub.files(model).get(name)
+        if path is None:
+            return self._error(404, "EntryNotFound")
+        content = path.read_bytes()
+        start, stop = self._range(len(content))
+        self.send_response(206 if "Range" in self.headers else 200)
+        self.send_header("ETag", f'"{_etag(path)}"')
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("Accept-Ranges", "bytes")
+        self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(content)}")
+        self.send_header("Content-Length", str(stop - start))
+        self.end_headers()
+        if self.command == "GET":
+            self._send(content[start:stop], slow=model in self.hub.slow)
+        return None
+
+    def _range(self, size: int) -> tuple[int, int]:
+        words = self.headers.get("Range", "").removeprefix("bytes=").partition("-")
+        return int(words[0] or 0), min(int(words[2]) + 1 if words[2] else size, size)
+
+    def _send(self, content: bytes, slow: bool) -> None:
+        try:
+            for piece in _pieces(content) if slow else [content]:
+                self.wfile.write(piece)
+                if slow and self.hub.closing.wait(0.1):
+                    return
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True
+
+    def _json(self, value: Any) -> None:
+        content = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
+
+    def _error(self, status: int, code: str) -> None:
+        self.send_response(status)
+        self.send_header("X-Error-Code", code)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+def _pieces(content: bytes) -> Iterator[bytes]:
+    for start in range(0, len(content), PIECE):
+        yield content[start : start + PIECE]
+
+
+def _etag(path: Path) -> str:
+    return hashlib.sha1(path.read_bytes()).hexdigest()
+
+
+def tiny_model(folder: Path, shards: int = 1, megabytes: float = 0.0) -> Path:
+    """A Llama-shaped folder made by hand: config, tokenizer files, safetensors of zeros; enough to be found and fetched.
+
+    It is no model that answers. ``megabytes`` pads each weight file.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(TINY_CONFIG))
+    (folder / "tokenizer.json").write_text(json.dumps({"version": "1.0", "model": {"type": "BPE"}}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages }}"}))
+    (folder / "README.md").write_text("A stand-in.\n")
+    (folder / "modeling_evil.py").write_text("raise SystemExit('never fetched, never run')\n")
+    names = ["model.safetensors"]
+    if shards > 1:
+        names = [f"model-{number:05}-of-{shards:05}.safetensors" for number in range(1, shards + 1)]
+        index = {"metadata": {}, "weight_map": {f"layer.{number}": name for number, name in enumerate(names)}}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    for number, name in enumerate(names):
+        _write_safetensors(folder / name, f"layer.{number}", 64 + int(megabytes * 1_000_000) // 2)
+    return folder
+
+
+def _write_safetensors(path: Path, name: str, numbers: int) -> None:
+    header = json.dumps({name: {"dtype": "BF16", "shape": [numbers], "data_offsets": [0, 2 * numbers]}}).encode()
+    header += b" " * (-len(header) % 8)
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(2 * numbers))
+
+
+TINY_CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 128,
+    "max_position_embeddings": 256,
+    "tie_word_embeddings": True,
+}
+
+
+if __name__ == "__main__":  # python tests/hub_stand_in.py FOLDER: serves FOLDER/OWNER/NAME until interrupted
+    import sys
+
+    root = Path(sys.argv[1]).resolve()
+    with HubStandIn({f"{path.parent.name}/{path.name}": path for path in root.glob("*/*")}) as running:
+        print(running.endpoint, flush=True)
+        while True:
+            time.sleep(3600)
