@@ -18,7 +18,7 @@ from typing import TextIO
 
 from core.data.jsonstream import ROW_LIMIT
 
-__all__ = ["Dialect", "records", "recognise"]
+__all__ = ["Dialect", "apart", "recognise", "records"]
 
 DELIMITERS = ",;\t|"
 _SAMPLE = 100
@@ -45,7 +45,7 @@ def recognise(head: str, known: frozenset[str], tabs: bool, whole: bool) -> Dial
     header = _is_header(rows, known)
     width = Counter(map(len, rows)).most_common(1)[0][0]
     names = rows[0] if header else [f"column {number}" for number in range(1, width + 1)]
-    return Dialect(delimiter, header, _apart(names))
+    return Dialect(delimiter, header, apart(names))
 
 
 def records(stream: TextIO, dialect: Dialect) -> Iterator[list[str] | str]:
@@ -97,7 +97,7 @@ def _is_header(rows: list[list[str]], known: frozenset[str]) -> bool:
     return not seen & set(first) and longest > 2 * max(map(len, first))
 
 
-def _apart(names: list[str]) -> tuple[str, ...]:
+def apart(names: list[str]) -> tuple[str, ...]:
     """Column names, none twice and none empty: a second ``text`` is ``text (2)``."""
     found: list[str] = []
     for number, raw in enumerate(names, start=1):

@@ -23,7 +23,7 @@ _DECODER = json.JSONDecoder()
 
 
 def starts_like_lines(head: str) -> bool:
-    """Whether a text that begins with ``{`` is one object a line: its first line is a whole object, and not the file."""
+    """Whether a text that begins with ``{`` is one object a line: its first line is whole, and not all there is."""
     line, _, rest = head.strip().partition("\n")
     try:
         first = json.loads(line)

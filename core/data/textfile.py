@@ -53,7 +53,7 @@ def open_text(path: Path) -> TextIO:
             f"Expected {ACCEPTED}, found a binary file: {path.name}.",
             "Save it as one of these; text as UTF-8.",
         )
-    errors = "surrogateescape" if encoding != "utf-16" else "replace"
+    errors = "surrogateescape" if encoding != "utf-16" else "surrogatepass"
     return path.open(encoding=encoding, errors=errors, newline="")
 
 

@@ -1,0 +1,212 @@
+"""Which layout a file has, and which column plays which role: decided from column names and the first rows, with a
+reason.
+
+A layout is a table of roles; a role has the column names under which it is usually found, the first being its own. A
+person may name the layout, the columns, or both: what they name is taken as it is, the rest is filled in here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from core.contract.config import DataChoice, Layout
+from core.contract.errors import DataError
+
+__all__ = ["KNOWN_COLUMNS", "LAYOUT_NAMES", "ROLES", "Found", "recognise_layout"]
+
+
+@dataclass(frozen=True)
+class Role:
+    """One part of a layout; ``names`` are usual column names (lower case), its own first."""
+
+    names: tuple[str, ...]
+    required: bool = True
+
+    @property
+    def name(self) -> str:
+        return self.names[0]
+
+
+def _role(*names: str) -> Role:
+    return Role(names)
+
+
+def _optional(*names: str) -> Role:
+    return Role(names, required=False)
+
+
+_SYSTEM = _optional("system", "system_prompt")
+_TURNS = ("conversation", "dialogue", "dialog", "chat")
+_TABLE: dict[Layout, tuple[Role, ...]] = {
+    "preference": (
+        _optional("prompt", "instruction", "question", "query"),
+        _optional("input", "context"),
+        _optional("conversations", "messages", *_TURNS),
+        _role("chosen"),
+        _role("rejected"),
+        _SYSTEM,
+    ),
+    "kto": (
+        _optional("messages", "conversations", *_TURNS),
+        _optional("prompt", "instruction", "question"),
+        _optional("completion", "response", "output", "answer"),
+        _role("label", "kto_tag"),
+        _SYSTEM,
+    ),
+    "sharegpt": (_role("conversations", "messages", *_TURNS), _SYSTEM, _optional("tools", "functions")),
+    "messages": (_role("messages", "conversations", *_TURNS), _SYSTEM, _optional("tools", "functions")),
+    "alpaca": (
+        _role("instruction"),
+        _optional("input", "context"),
+        _role("output", "response", "answer", "completion"),
+        _SYSTEM,
+    ),
+    "prompt_completion": (
+        _role("prompt", "question", "query", "input", "user", "source"),
+        _role("completion", "answer", "response", "output", "assistant", "reply", "target"),
+        _SYSTEM,
+    ),
+    "classification": (
+        _role("text", "sentence", "review", "content", "input"),
+        _role("label", "sentiment", "class", "category"),
+    ),
+    "text": (_role("text", "content", "document", "body", "column 1"),),
+}
+LAYOUT_NAMES: dict[Layout, str] = {
+    "alpaca": "Alpaca",
+    "prompt_completion": "prompt and completion",
+    "sharegpt": "ShareGPT",
+    "messages": "OpenAI messages",
+    "preference": "preference pairs",
+    "kto": "KTO labels",
+    "classification": "classification",
+    "text": "raw text",
+}
+ROLES: dict[Layout, tuple[str, ...]] = {layout: tuple(role.name for role in roles) for layout, roles in _TABLE.items()}
+"""The roles of each layout, for the mapping form."""
+KNOWN_COLUMNS = frozenset(name for roles in _TABLE.values() for role in roles for name in role.names)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A recognised layout: why, and roles to columns."""
+
+    layout: Layout
+    reason: str
+    mapping: dict[str, str]
+
+
+def recognise_layout(
+    columns: tuple[str, ...], sample: Sequence[dict[str, Any]], choice: DataChoice, header: bool = True
+) -> Found:
+    """The layout of a file with these columns, whose first rows are ``sample``.
+
+    Raises:
+        DataError: a mapped column does not exist, a role is left without column, or nothing is recognised.
+    """
+    for role, column in choice.columns.items():
+        if column and column not in columns:
+            raise _fault(f"a column {column!r} for {role}", columns)
+    given = {role: column for role, column in choice.columns.items() if column}
+    if choice.layout != "auto":
+        return _complete(choice.layout, f"{LAYOUT_NAMES[choice.layout]}, as you chose", given, columns)
+    if given:
+        layout = next((layout for layout in _TABLE if _covers(layout, given)), None)
+        if layout is None:
+            raise _fault(f"roles of one layout, not {', '.join(given)}", columns)
+        return _complete(layout, f"{LAYOUT_NAMES[layout]}, by the columns you mapped", given, columns)
+    return _by_names(columns, sample) or _by_content(columns, sample, header)
+
+
+def _covers(layout: Layout, given: dict[str, str]) -> bool:
+    required = {role.name for role in _TABLE[layout] if role.required}
+    return set(given) <= set(ROLES[layout]) and required <= set(given)
+
+
+def _complete(layout: Layout, reason: str, given: dict[str, str], columns: tuple[str, ...]) -> Found:
+    """The mapping with what was not named filled in by usual names."""
+    unknown = [role for role in given if role not in ROLES[layout]]
+    if unknown:
+        wanted = ", ".join(ROLES[layout])
+        raise _fault(f"roles of {LAYOUT_NAMES[layout]} ({wanted}), not {', '.join(unknown)}", columns)
+    mapping = {**_usual(layout, tuple(column for column in columns if column not in given.values())), **given}
+    missing = [role.name for role in _TABLE[layout] if role.required and role.name not in mapping]
+    if missing:
+        raise _fault(f"a column for {' and '.join(missing)} ({LAYOUT_NAMES[layout]})", columns)
+    return Found(layout, reason, {role: mapping[role] for role in ROLES[layout] if role in mapping})
+
+
+def _usual(layout: Layout, columns: tuple[str, ...]) -> dict[str, str]:
+    lower = {column.lower().strip(): column for column in reversed(columns)}
+    mapping: dict[str, str] = {}
+    for role in _TABLE[layout]:
+        found = next((lower[name] for name in role.names if name in lower and lower[name] not in mapping.values()), "")
+        if found:
+            mapping[role.name] = found
+    return mapping
+
+
+def _by_names(columns: tuple[str, ...], sample: Sequence[dict[str, Any]]) -> Found | None:
+    for layout, roles in _TABLE.items():
+        mapping = _usual(layout, columns)
+        if all(role.name in mapping for role in roles if role.required) and _fits(layout, mapping, columns, sample):
+            names = [mapping[role.name] for role in roles if role.name in mapping]
+            listed = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+            verb = "columns" if len(names) > 1 else "column"
+            return Found(layout, f"{verb} {listed}: {LAYOUT_NAMES[layout]}", mapping)
+    return None
+
+
+def _fits(layout: Layout, mapping: dict[str, str], columns: tuple[str, ...], sample: Sequence[dict[str, Any]]) -> bool:
+    """What names alone cannot tell apart, told by the first rows."""
+    if layout in ("sharegpt", "messages"):
+        keys = _turn_keys(sample, mapping[layout if layout == "messages" else "conversations"])
+        return bool(keys & {"from", "value"}) if layout == "sharegpt" else bool(keys & {"role", "content"})
+    if layout == "kto":
+        labels = [row.get(mapping["label"]) for row in sample]
+        turns = "messages" in mapping or {"prompt", "completion"} <= set(mapping)
+        return turns and all(str(label).lower() in ("true", "false", "1", "0", "none") for label in labels)
+    if layout == "preference":
+        return True
+    if layout == "text":
+        return mapping["text"].lower() != "column 1" or len(columns) == 1
+    return all(not isinstance(row.get(column), dict) for row in sample for column in mapping.values())
+
+
+def _turn_keys(sample: Sequence[dict[str, Any]], column: str) -> set[str]:
+    for row in sample:
+        turns = row.get(column)
+        if isinstance(turns, str) and turns.lstrip().startswith("["):
+            try:
+                turns = json.loads(turns)
+            except (ValueError, RecursionError):
+                continue
+        if isinstance(turns, list) and turns and isinstance(turns[0], dict):
+            return set(turns[0])
+    return set()
+
+
+def _by_content(columns: tuple[str, ...], sample: Sequence[dict[str, Any]], header: bool) -> Found:
+    if len(columns) == 1:
+        return Found("text", "one column: raw text", {"text": columns[0]})
+    if len(columns) == 2 and not header:
+        first, second = columns
+        labels = {str(row.get(second, "")).strip() for row in sample}
+        if labels and max(map(len, labels)) <= 20 and len(labels) <= max(2, len(sample) // 10):
+            reason = f"two columns without names, the second with {len(labels)} values: classification"
+            return Found("classification", reason, {"text": first, "label": second})
+        reason = "two columns without names: prompt and completion"
+        return Found("prompt_completion", reason, {"prompt": first, "completion": second})
+    raise _fault("columns of a known layout", columns)
+
+
+def _fault(expected: str, columns: tuple[str, ...]) -> DataError:
+    shown = ", ".join(columns[:20]) or "none"
+    return DataError(
+        "data.columns",
+        f"Expected {expected}, found the columns: {shown}.",
+        "Choose the layout, and which column is which.",
+    )
