@@ -17,7 +17,17 @@ from core.contract.events import Stage, Step
 from core.runs.record import RunRecord
 from studio.text import STATES, say
 
-__all__ = ["UNKNOWN", "buttons_of", "bytes_words", "clock", "day_and_time", "duration", "eta_seconds", "run_title", "status"]
+__all__ = [
+    "UNKNOWN",
+    "buttons_of",
+    "bytes_words",
+    "clock",
+    "day_and_time",
+    "duration",
+    "eta_seconds",
+    "run_title",
+    "status",
+]
 
 UNKNOWN = "–"
 PACE_STEPS = 30
@@ -139,14 +149,14 @@ def _stage_words(stage: Stage) -> str:
         return word
     if stage.unit == "bytes":
         return f"{word} {_of_bytes(stage.done, stage.total)}"
-    return f"{word} {stage.done:,.0f} {say('of')} {stage.total:,.0f} {stage.unit}".rstrip()
+    return f"{word} {stage.done:,.0f} {say('run.of')} {stage.total:,.0f} {stage.unit}".rstrip()
 
 
 def _of_bytes(done: float, total: float) -> str:
     """ "1.2 of 4.1 GB": the unit once where both have it."""
     first, second = bytes_words(done), bytes_words(total)
     number, unit = first.split(" ")
-    return f"{number if second.endswith(' ' + unit) else first} {say('of')} {second}"
+    return f"{number if second.endswith(' ' + unit) else first} {say('run.of')} {second}"
 
 
 def _share(record: RunRecord) -> float | None:
@@ -163,7 +173,7 @@ def _facts(record: RunRecord, config: RunConfig | None, left: float | None, now:
         "finish": clock(now + left, now) if left is not None else UNKNOWN,
         "left": duration(left) if left is not None else UNKNOWN,
         "took": _took(record, now),
-        "step": f"{record.last_step:,} {say('of')} {total:,}" if total else UNKNOWN,
+        "step": f"{record.last_step:,} {say('run.of')} {total:,}" if total else UNKNOWN,
         "epoch": _epoch(last, config),
         "speed": f"{last.tokens_per_second:,.0f} tok/s" if last and last.tokens_per_second else UNKNOWN,
         "memory": _memory(last, record),
@@ -185,7 +195,7 @@ def _took(record: RunRecord, now: float) -> str:
 def _epoch(last: Step | None, config: RunConfig | None) -> str:
     if last is None:
         return UNKNOWN
-    total = f" {say('of')} {config.train.num_train_epochs:g}" if config and not config.train.max_steps else ""
+    total = f" {say('run.of')} {config.train.num_train_epochs:g}" if config and not config.train.max_steps else ""
     return f"{last.epoch:.2f}{total}"
 
 

@@ -36,7 +36,7 @@ def row(run: RunSummary) -> dict[str, Any]:
         "group": _GROUPS.get(run.state, run.state),
         "when": day_and_time(run.started_at),
         "took": _took(run),
-        "steps": f"{run.last_step:,} {say('of')} {run.total_steps:,}" if run.total_steps else f"{run.last_step:,}",
+        "steps": f"{run.last_step:,} {say('run.of')} {run.total_steps:,}" if run.total_steps else f"{run.last_step:,}",
         "loss": UNKNOWN if run.train_loss is None else f"{run.train_loss:.3f}",
         "held_out": UNKNOWN if run.eval_loss is None else f"{run.eval_loss:.3f}",
         "preset": run.preset or UNKNOWN,

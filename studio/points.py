@@ -2,8 +2,8 @@
 
 The log of a run is read incrementally (``EventTail``) and folded (``RunFold``), so a tick costs what is new since the
 last one, however many pages look. A chart gets at most ``BUCKETS`` buckets of neighbouring steps, each as its lowest
-and highest value, so no spike is lost. The width of a bucket is a power of two of steps: buckets then stay where they are
-while the run grows (all are sent anew only when the width doubles), and a page that has some asks only for the rest.
+and highest value, so no spike is lost. The width of a bucket is a power of two of steps: buckets then stay where they
+are while the run grows (all are sent anew only when the width doubles), and a page that has some asks for the rest.
 
 Smoothing is an exponential mean without start-up bias, taken before thinning: ``m = b m + (1 - b) x``, shown as
 ``m / (1 - b^n)`` after n known values. Unknown values are NaN in here and null outside, never 0.

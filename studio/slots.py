@@ -18,8 +18,8 @@ __all__ = ["button", "dialog", "live", "none_yet", "run_choice", "slot"]
 def live(name: str, words: dict[str, Any], *children: object) -> Markup:
     """The page's one element; its script is ``assets/js/NAME.js``."""
     asleep = tag("noscript", tag("p", say("run.away")))
-    everything = {"away": say("run.away"), **words}
-    return tag("section", *children, asleep, class_=f"live live-{name}", data_live=name, data_words=json.dumps(everything))
+    everything = json.dumps({"away": say("run.away"), **words})
+    return tag("section", *children, asleep, class_=f"live live-{name}", data_live=name, data_words=everything)
 
 
 def slot(name: str, element: str = "span", *children: object, **attributes: object) -> Markup:
@@ -40,8 +40,8 @@ def none_yet() -> Markup:
 
 def run_choice(*more: object) -> Markup:
     """The choice of a run and of one of its checkpoints."""
-    run = tag("label", tag("span", say("run.choose")), slot("run", "select", name="run"))
-    checkpoint = tag("label", tag("span", say("try.checkpoint")), slot("checkpoint", "select", name="checkpoint"))
+    run = tag("label", tag("span", say("run.choose")), slot("run", "select", name_="run"))
+    checkpoint = tag("label", tag("span", say("try.checkpoint")), slot("checkpoint", "select", name_="checkpoint"))
     return tag("div", run, checkpoint, *more, class_="choices")
 
 

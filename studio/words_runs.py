@@ -154,7 +154,7 @@ _TRY = {
     "try.waiting": "…",
     "try.nothing": "(an empty answer)",
     "try.no_answer": "(no answer)",
-    "try.living": "This run is training: it answers between two steps, with its present weights and the likeliest words.",
+    "try.living": "This run is training: it answers between two steps, as it is now, with the likeliest words.",
     "try.sampling": "Asked the training run; it answers between two steps.",
     "try.busy": "Another question is being answered.",
     "try.busy.hint": "Wait for it, or stop it.",
@@ -168,12 +168,12 @@ _TRY = {
 
 _HOME = {
     "home.title": "Take it home",
-    "home.about": "Writes what you trained into a folder of your own, and reloads it with plain libraries before it says done.",
+    "home.about": "Writes what you trained into a folder, and reloads it with plain libraries before saying done.",
     "home.form": "What to take",
     "home.adapter": "The adapter alone",
     "home.adapter.for": "Small. For peft, for vLLM's LoRA, or to train on later; the base model is needed beside it.",
     "home.merged": "The whole model, merged",
-    "home.merged.for": "16-bit safetensors with tokenizer, chat template and model card. For anything that runs Hugging Face models.",
+    "home.merged.for": "16-bit safetensors, tokenizer, template and model card. For whatever runs such models.",
     "home.size": "about {size}",
     "home.disk": "{free} free on this disk.",
     "home.name": "Name of the folder",

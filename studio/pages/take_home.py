@@ -33,7 +33,7 @@ def page() -> Markup:
 def _form() -> Markup:
     legend = tag("legend", say("home.form"))
     forms = tag("fieldset", legend, _choice("adapter", checked=True), _choice("merged"), class_="forms")
-    name = slot("name", "input", type="text", name="name", pattern=r"[A-Za-z0-9][A-Za-z0-9._\-]{0,63}", maxlength="64")
+    name = slot("name", "input", type="text", name_="name", pattern=r"[A-Za-z0-9][A-Za-z0-9._\-]{0,63}", maxlength="64")
     named = tag("label", tag("span", say("home.name")), name)
     send = tag("button", say("home.send"), type="submit", class_="push primary", data_f="send")
     actions = tag("div", send, slot("disk", class_="hint"), class_="actions")
@@ -44,7 +44,7 @@ def _form() -> Markup:
 
 
 def _choice(key: str, checked: bool = False) -> Markup:
-    radio = tag("input", type="radio", name="form", value=key, checked=checked)
+    radio = tag("input", type="radio", name_="form", value=key, checked=checked)
     title = tag("span", tag("b", say(f"home.{key}")), " ", slot(f"size-{key}", class_="size"))
     words = tag("span", title, tag("span", say(f"home.{key}.for"), class_="hint"))
     return tag("label", radio, words, class_="form-choice")

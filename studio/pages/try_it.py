@@ -40,7 +40,7 @@ def page() -> Markup:
 
 def _form() -> Markup:
     busy = slot("busy-card", "p", class_="hint", hidden=True)
-    prompt = tag("label", tag("span", say("try.prompt")), slot("prompt", "textarea", rows="4", name="prompt"))
+    prompt = tag("label", tag("span", say("try.prompt")), slot("prompt", "textarea", rows="4", name_="prompt"))
     chosen = slot("row-chosen", "p", class_="hint", hidden=True)
     send = tag("button", say("try.send"), type="submit", class_="push primary", data_f="send")
     keys = tag("span", say("try.send.keys"), class_="hint")
@@ -65,5 +65,5 @@ def _settings() -> Markup:
 
 
 def _number(name: str, value: str, **bounds: str) -> Markup:
-    field = slot(name, "input", type="number", name=name, value=value, **bounds)
+    field = slot(name, "input", type="number", name_=name, value=value, **bounds)
     return tag("label", tag("span", say(f"try.{name}")), field)

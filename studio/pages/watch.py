@@ -39,7 +39,7 @@ def charts() -> list[dict[str, Any]]:
         _chart("learning_rate", "rate", ("learning_rate", "learning_rate.now", "a"), floor=0),
         _chart("grad_norm", "number", ("grad_norm", "grad_norm.now", "a"), log=True, floor=0),
         _chart("speed", "speed", ("tokens_per_second", "speed.now", "a"), floor=0),
-        _chart("memory", "bytes", ("memory_bytes", "memory.run", "a"), ("card_used_bytes", "memory.card", "b"), floor=0),
+        _chart("memory", "bytes", ("memory_bytes", "memory.run", "a"), ("card_used_bytes", "memory.card", "b")),
         _chart("load", "share", ("gpu_load", "load.now", "a"), floor=0),
     ]
 
@@ -99,7 +99,8 @@ def _charts() -> Markup:
 
 
 def _folded() -> Markup:
-    notes = slot("notes", "section", tag("h2", say("watch.notes")), slot("note-list", "ul"), class_="notes", hidden=True)
+    title = tag("h2", say("watch.notes"))
+    notes = slot("notes", "section", title, slot("note-list", "ul"), class_="notes", hidden=True)
     lists = (slot("plan", "ul"), slot("corrections", "ul"))
     plan = slot("plan-box", "details", tag("summary", say("watch.plan")), *lists, class_="folded", hidden=True)
     lines = slot("log", "ol", tabindex="0", role="region", aria_label=say("watch.log"), class_="log")

@@ -1,0 +1,53 @@
+"""The past of runs, as a worker writes it: for tests of what the window shows."""
+
+from __future__ import annotations
+
+import math
+
+from core.contract.events import Checkpoint, Evaluation, Event, Finished, Hello, Plan, Queued, Starting, Step
+from core.runs.folder import JobFolder
+
+BEGAN = 1_780_000_000.0
+
+
+def past(steps: int, total: int = 0, finished: bool = False) -> list[Event]:
+    """The events of a run with ``steps`` steps, one a second, measured and saved every 100."""
+    events: list[Event] = [
+        Queued(at=BEGAN),
+        Starting(at=BEGAN + 1, attempt=1),
+        Hello(at=BEGAN + 2, attempt=1, pid=1, device="cpu", device_name="CPU"),
+        Plan(at=BEGAN + 3, attempt=1, lines=("2 of 2 layers fast",), total_steps=total or steps, train_rows=900),
+        Evaluation(at=BEGAN + 4, attempt=1, loss=2.5, rows=50, seconds=1.0),
+    ]
+    for number in range(1, steps + 1):
+        at = BEGAN + 4 + number
+        events.append(step(number, at))
+        if number % 100 == 0:
+            events.append(Evaluation(at=at, attempt=1, step=number, loss=1.2 + 1 / number, rows=50, seconds=1.0))
+            events.append(Checkpoint(at=at, attempt=1, step=number, name=f"step-{number:06d}", bytes=10**6, best=True))
+    if finished:
+        events.append(Finished(at=BEGAN + steps + 5, attempt=1, step=steps, seconds=steps + 4))
+    return events
+
+
+def step(number: int, at: float = 0.0, attempt: int = 1) -> Step:
+    """One step with every reading but the GPU's."""
+    return Step(
+        at=at or BEGAN + number,
+        attempt=attempt,
+        step=number,
+        epoch=number / 100,
+        loss=1.0 + 1.5 * math.exp(-number / 300) + 0.1 * math.sin(number),
+        learning_rate=2e-4,
+        grad_norm=0.5,
+        tokens=900,
+        seconds=1.0,
+        tokens_per_second=900.0,
+        memory_bytes=700_000_000,
+    )
+
+
+def append(folder: JobFolder, events: list[Event]) -> None:
+    """Appends events as lines."""
+    with folder.events.open("a", encoding="utf-8") as log:
+        log.writelines(event.model_dump_json() + "\n" for event in events)

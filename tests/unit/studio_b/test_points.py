@@ -1,0 +1,182 @@
+"""The chart's numbers: what is sent when, thinned how, and read how often."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_runs import BEGAN, append, past, step
+
+from core.contract.events import Starting, Step
+from core.runs.folder import JobFolder
+from studio.points import BUCKETS, METRICS, Columns, PointCache, RunPoints, Window
+
+MakeRun = Callable[..., JobFolder]
+
+
+def merged(have: dict, got: dict) -> dict:
+    """What the page does with an answer: keeps what lies before ``begin`` and puts the new buckets behind."""
+    if got["fresh"]:
+        have = {"steps": [], "raw": {}}
+    keep = next((index for index, at in enumerate(have["steps"]) if at >= got["begin"]), len(have["steps"]))
+    joined = {}
+    for name in have["raw"].keys() | got["raw"].keys():
+        old = have["raw"].get(name, {"low": [None] * keep, "high": [None] * keep})
+        new = got["raw"].get(name, {"low": [None] * len(got["steps"]), "high": None})
+        joined[name] = {
+            "low": old["low"][:keep] + new["low"],
+            "high": old["high"][:keep] + (new["high"] or new["low"]),
+        }
+    return {"steps": have["steps"][:keep] + got["steps"], "raw": joined}
+
+
+def test_a_short_run_is_sent_step_by_step(make_run: MakeRun) -> None:
+    points = RunPoints(make_run(past(50)))
+    points.refresh()
+    answer = points.points(Window())
+    assert answer["width"] == 1
+    assert answer["steps"] == list(range(1, 51))
+    assert answer["raw"]["loss"]["high"] is None  # the same as low
+    assert answer["since"] == 50
+    assert answer["last"]["loss"] == pytest.approx(answer["raw"]["loss"]["low"][-1])
+    assert "gpu_load" not in answer["raw"]
+    assert answer["last"]["gpu_load"] is None
+
+
+def test_a_long_run_fits_a_screen_and_loses_no_spike(make_run: MakeRun) -> None:
+    events = past(20_000)
+    spike = next(index for index, event in enumerate(events) if isinstance(event, Step) and event.step == 12_345)
+    events[spike] = events[spike].model_copy(update={"loss": 99.0})
+    began = time.perf_counter()
+    points = RunPoints(make_run(events))
+    points.refresh()
+    answer = points.points(Window())
+    took = time.perf_counter() - began
+    assert len(answer["steps"]) <= BUCKETS
+    assert max(answer["raw"]["loss"]["high"]) == 99.0
+    assert answer["best"] == [20_000, None]
+    assert took < 3.0, f"{took:.2f} s, of which writing the log is a part"
+
+
+def test_a_tick_sends_only_what_is_new(make_run: MakeRun) -> None:
+    folder = make_run(past(300))
+    points = RunPoints(folder)
+    points.refresh()
+    first = points.points(Window())
+    append(folder, [step(301, BEGAN + 305)])
+    points.refresh()
+    second = points.points(Window(since=first["since"], shape=first["shape"]))
+    assert not second["fresh"]
+    assert second["steps"] == [300, 301]
+    assert second["version"] == first["version"] + 1
+
+
+def test_a_resumed_run_is_sent_anew(make_run: MakeRun) -> None:
+    folder = make_run(past(250))
+    points = RunPoints(folder)
+    points.refresh()
+    first = points.points(Window())
+    append(folder, [Starting(at=BEGAN + 400, attempt=2, resumed_step=200), step(201, BEGAN + 401, attempt=2)])
+    points.refresh()
+    second = points.points(Window(since=first["since"], shape=first["shape"]))
+    assert second["fresh"]
+    assert second["steps"][-1] == 201
+
+
+def test_a_zoom_shows_single_steps_again(make_run: MakeRun) -> None:
+    points = RunPoints(make_run(past(5_000)))
+    points.refresh()
+    assert points.points(Window())["width"] > 1
+    zoomed = points.points(Window(first=1_000, last=1_200))
+    assert zoomed["width"] == 1
+    assert zoomed["steps"] == list(range(1_000, 1_201))
+
+
+def test_smoothing_comes_before_thinning_and_has_no_start_up_bias() -> None:
+    columns = Columns()
+    columns.follow([step(number).model_copy(update={"loss": 3.0, "grad_norm": None}) for number in range(1, 1_000)])
+    answer = columns.buckets(Window(level=0.9))
+    assert set(answer["smooth"]["loss"]["low"]) == {3.0}
+    assert "grad_norm" not in answer["smooth"]
+    noisy = Columns()
+    noisy.follow([step(n).model_copy(update={"loss": float(n % 2)}) for n in range(1, 2_000)])
+    smooth = noisy.buckets(Window(level=0.98))["smooth"]["loss"]
+    assert all(0.4 < value < 0.6 for value in smooth["low"][50:])
+
+
+def test_unknown_and_infinite_are_null() -> None:
+    columns = Columns()
+    losses = [1.0, None, float("inf"), 2.0]
+    columns.follow([step(number).model_copy(update={"loss": loss}) for number, loss in enumerate(losses, 1)])
+    assert columns.buckets(Window())["raw"]["loss"]["low"] == [1.0, None, None, 2.0]
+
+
+def test_an_empty_run_has_an_empty_answer(make_run: MakeRun) -> None:
+    points = RunPoints(make_run([]))
+    points.refresh()
+    answer = points.points(Window())
+    assert (answer["steps"], answer["raw"], answer["since"], answer["best"]) == ([], {}, 0, None)
+
+
+@given(cuts=st.lists(st.integers(1, 400), min_size=1, max_size=8), level=st.sampled_from([0.0, 0.9]))
+def test_ticks_put_together_are_the_whole(cuts: list[int], level: float) -> None:
+    """However the log grows between ticks, a page ends with what one single answer would have given it."""
+    columns, have, shape, since, number = Columns(), {"steps": [], "raw": {}}, "", 0, 0
+    steps: list[Step] = []
+    for cut in cuts:
+        steps += [step(n) for n in range(number + 1, number + cut + 1)]
+        number += cut
+        columns.follow(steps)
+        answer = columns.buckets(Window(since=since, shape=shape, level=level))
+        have, shape, since = merged(have, answer), answer["shape"], answer["since"]
+    whole = Columns()
+    whole.follow(steps)
+    assert have == merged({"steps": [], "raw": {}}, whole.buckets(Window(level=level)))
+
+
+def test_the_cache_reads_the_log_once(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = make_run(past(100))
+    cache = PointCache(keep=2)
+    first = cache.get(folder)
+    parsed = first.count
+    assert cache.get(JobFolder(folder.path)) is first
+    assert first.count == parsed
+    append(folder, [step(101)])
+    assert cache.get(folder).count == parsed + 1
+
+
+def test_the_cache_forgets_the_oldest(make_run: MakeRun) -> None:
+    cache = PointCache(keep=2)
+    folders = [make_run(past(3), run_id=f"2026-11-20_2243_test_k3f{index}") for index in range(3)]
+    oldest = cache.get(folders[0])
+    for folder in folders[1:]:
+        cache.get(folder)
+    assert cache.get(folders[0]) is not oldest
+
+
+def test_a_log_that_was_replaced_is_read_anew(make_run: MakeRun) -> None:
+    folder = make_run(past(200))
+    points = RunPoints(folder)
+    points.refresh()
+    shape = points.points(Window())["shape"]
+    folder.events.write_text("")
+    append(folder, past(10))
+    assert len(points.refresh().steps) == 10
+    assert points.points(Window(shape=shape))["fresh"]
+
+
+def test_ticks_are_cheap(make_run: MakeRun) -> None:
+    folder = make_run(past(20_000))
+    points = RunPoints(folder)
+    points.refresh()
+    answer = points.points(Window(level=0.9))
+    began = time.perf_counter()
+    for number in range(20_001, 20_021):
+        append(folder, [step(number)])
+        points.refresh()
+        answer = points.points(Window(since=answer["since"], shape=answer["shape"], level=0.9))
+    assert (time.perf_counter() - began) / 20 < 0.05  # 5 % of a core at one tick a second
+    assert set(answer["raw"]) <= set(METRICS)
