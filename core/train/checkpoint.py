@@ -189,7 +189,7 @@ def _full(root: Path, expected_bytes: int) -> MachineError:
 
 def _seal(draft: Path, step: int, facts: Mapping[str, Any]) -> int:
     """Makes every file durable and writes the manifest last; returns the bytes of all files."""
-    files = {}
+    files: dict[str, dict[str, Any]] = {}
     for path in sorted(path for path in draft.rglob("*") if path.is_file()):
         _fsync(path)
         files[path.relative_to(draft).as_posix()] = {"bytes": path.stat().st_size, "sha256": _digest(path)}

@@ -79,14 +79,14 @@ class WindowTrainer:
         self.loop.step_begins(self.state.global_step + 1)
         weight = self.sum_over_ranks(float(sum(rows.weight(row) for row in window)))
         passes = split_window(rows, window, self.tokens_per_pass, self.packed)
-        total = torch.zeros((), device=self.args.device)
+        total = torch.zeros((), dtype=torch.float64, device=self.args.device)
         for number, chosen in enumerate(passes, start=1):
             self.loop.seam()
             last = number == len(passes)
             with contextlib.nullcontext() if last else self.accelerator.no_sync(model):
                 loss = self.pass_loss(model, rows, chosen)
                 self.accelerator.backward(loss * (ranks / weight))
-            total += loss.detach().float()
+            total += loss.detach()
         mean = (self.accelerator.reduce(total, reduction="sum") if ranks > 1 else total) / weight
         self.loop.window_done(window, self._judge(mean))
         return mean

@@ -15,7 +15,10 @@ from core.contract.events import Event, Step
 from core.runs.folder import JobFolder
 from core.runs.run_yaml import dump_config
 
-WORDS = "the a cat dog bird sees likes finds red green blue small big house tree river and or not one two three".split()
+WORDS = (
+    "the", "a", "cat", "dog", "bird", "sees", "likes", "finds", "red", "green", "blue", "small", "big", "house", "tree",
+    "river", "and", "or", "not", "one", "two", "three",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,91 @@
+"""Commands are acknowledged at once and obeyed at a seam; the guard and the clock keep their word."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import pytest
+
+from core.contract.commands import Command
+from core.contract.errors import DataError, RunError
+from core.train.guard import Guard, require_targets
+from core.train.meter import Clock
+from core.train.orders import Leave, Orders
+from core.train.tell import Teller
+
+
+def wait_for(condition: Any, seconds: float = 2.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+def test_a_command_is_acknowledged_within_a_second_whatever_the_loop_does(said: Any, letters: Any) -> None:
+    orders = Orders(letters, Teller(said)).start()
+    letters.waiting = [Command(id="a", verb="save"), Command(id="b", verb="sample", prompt="Hi")]
+    begun = time.monotonic()
+    wait_for(lambda: len(said.of("acknowledged")) == 2)
+    assert time.monotonic() - begun < 1
+    assert [event.command_id for event in said.of("acknowledged")] == ["a", "b"]
+    taken = [orders.take(), orders.take(), orders.take()]
+    assert [command and command.id for command in taken] == ["a", "b", None]
+    orders.check()
+    orders.close()
+
+
+@pytest.mark.parametrize(
+    ("verbs", "obeyed"), [(["pause"], "pause"), (["pause", "stop"], "stop"), (["stop", "pause"], "stop")]
+)
+def test_leaving_is_obeyed_at_the_seam_and_a_stop_outweighs_a_pause(
+    said: Any, letters: Any, verbs: list[Any], obeyed: str
+) -> None:
+    orders = Orders(letters, Teller(said)).start()
+    letters.waiting = [Command(verb=verb) for verb in verbs]
+    wait_for(lambda: len(said.of("acknowledged")) == len(verbs))
+    orders.close()
+    assert orders.leaving
+    with pytest.raises(Leave) as caught:
+        orders.check()
+    assert caught.value.verb == obeyed
+
+
+def test_three_bad_steps_in_a_row_fail_the_run_and_fewer_do_not(said: Any) -> None:
+    guard = Guard(Teller(said))
+    verdicts = [guard.judge(1, math.nan), guard.judge(2, 1.0, math.inf), guard.judge(3, 1.0), guard.judge(4, math.inf)]
+    assert verdicts == [False, False, True, False]
+    assert [note.code for note in said.of("note")] == ["step.skipped"] * 3
+    assert not guard.judge(5, math.nan)
+    with pytest.raises(RunError, match="3 steps in a row \\(steps 4 to 6\\)"):
+        guard.judge(6, math.nan)
+
+
+def test_data_that_trains_nothing_is_refused_with_what_to_do() -> None:
+    require_targets(1, 1, 64)
+    with pytest.raises(DataError, match="none in 40 rows cut at 64 tokens"):
+        require_targets(0, 40, 64)
+    with pytest.raises(DataError, match="rows to train on"):
+        require_targets(0, 0, 64)
+
+
+def test_a_stage_is_not_said_more_often_than_a_reader_wants(said: Any) -> None:
+    tell = Teller(said)
+    for done in range(1000):
+        tell.stage("preparing", "Tokenising rows", done, 1000, "rows")
+    tell.stage("preparing", "Tokenising rows", 1000, 1000, "rows")
+    tell.stage("loading", "Tiny")
+    stages = said.of("stage")
+    assert len(stages) < 10
+    assert [(event.stage, event.done) for event in (stages[0], *stages[-2:])] == [
+        ("preparing", 0), ("preparing", 1000), ("loading", 0),
+    ]  # fmt: skip
+
+
+def test_the_clock_leaves_out_what_is_no_step() -> None:
+    clock = Clock()
+    with clock.aside():
+        time.sleep(0.05)
+    assert clock.lap() < 0.04
+    time.sleep(0.02)
+    assert clock.lap() >= 0.015

@@ -1,0 +1,143 @@
+"""The window is the step: however it is cut, whatever batch and accumulation were called, gradients are the same."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.contract.config import LoraChoice, RunConfig
+from core.train.feed import Feed
+from core.train.guard import Guard
+from core.train.passes import cut_padded, pack, pad
+from core.train.rows import PairRows, TextRows
+from core.train.tell import Teller
+from core.train.trainers import arguments, text_trainer
+
+CPU = torch.device("cpu")
+
+
+def some_rows(count: int = 8) -> TextRows:
+    rows = TextRows()
+    for number in range(count):
+        ids = [(number * 31 + place * 7) % 300 + 4 for place in range(5 + 3 * number)]
+        rows.append(ids, [-100] * (number % 4) + ids[number % 4 :])
+    return rows
+
+
+def test_rows_keep_ids_labels_and_their_trained_count() -> None:
+    rows = TextRows()
+    rows.append([5, 6, 7], [5, -100, 7])
+    rows.append([1, 2], [1, 2])
+    assert rows.ids[0].tolist() == [5, 6, 7]
+    assert rows.labels[0].tolist() == [5, -100, 7]
+    assert [rows.trained(0), rows.trained(1)] == [1, 1], "the first token of a row is never a target"
+    assert rows.take([1]).ids[0].tolist() == [1, 2]
+
+
+def test_a_pair_costs_both_sides_padded_and_weighs_one() -> None:
+    rows = PairRows()
+    rows.append([1, 2], [3, 4, 5], [6])
+    assert (rows.length(0), rows.tokens(0), rows.trained(0), rows.weight(0)) == (10, 8, 4, 1)
+
+
+def test_a_packed_pass_has_no_padding_and_knows_its_bounds() -> None:
+    batch = pack(some_rows(), [1, 0], CPU)
+    assert batch["input_ids"].shape == (1, 13)  # type: ignore[union-attr]
+    assert batch["cu_seq_lens_q"].tolist() == [0, 8, 13]  # type: ignore[union-attr]
+    assert batch["position_ids"].tolist() == [[*range(8), *range(5)]]  # type: ignore[union-attr]
+    assert batch["max_length_q"] == 8
+    assert batch["labels"][0, 8] == -100, "the next row's first token is no target"  # type: ignore[index]
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(1, 120))
+def test_a_padded_cut_holds_every_row_once_within_the_limit(lengths: list[int], limit: int) -> None:
+    passes = cut_padded(lengths, limit)
+    assert sorted(row for group in passes for row in group) == list(range(len(lengths)))
+    for group in passes:
+        assert len(group) == 1 or len(group) * max(lengths[row] for row in group) <= limit
+
+
+def test_the_feed_is_a_function_of_seed_and_step_and_starts_where_it_is_asked() -> None:
+    whole = []
+    for step in range(7):
+        feed = Feed(10, 4, 3, 7, lambda step=step: step)
+        whole.append(next(iter(feed))["rows"])
+    assert len(Feed(10, 4, 3, 7, lambda: 0)) == 3
+    assert sorted(itertools.chain(*whole[:3])) == list(range(10))
+    assert sorted(itertools.chain(*whole[3:6])) == list(range(10))
+    assert whole[:3] != whole[3:6]
+    rest = [window["rows"] for window in Feed(10, 4, 3, 7, lambda: 4)]
+    assert rest == whole[4:6]
+    assert list(Feed(10, 4, 3, 7, lambda: 7)) == []
+
+
+@pytest.fixture(scope="module")
+def gradients(tiny_model: Path) -> Callable[..., tuple[float, dict[str, torch.Tensor]]]:
+    """Loss and gradients of one window of eight rows under a cut, a packing and a precision."""
+    from core.contract.config import ModelChoice
+    from core.model.adapters import add_adapter, trainable
+    from core.model.loading import load_base
+    from core.model.loss import LossModel
+
+    def compute(tokens_per_pass: int, packed: bool, dtype: torch.dtype, batch: int) -> Any:
+        choice = ModelChoice(source="folder", name=str(tiny_model), quantization="none", dtype="float32")
+        model = add_adapter(load_base(tiny_model, choice, CPU).model, LoraChoice(r=4, lora_alpha=8), 1)
+        generator = torch.Generator().manual_seed(5)
+        for name, parameter in trainable(model):
+            if "lora_B" in name:  # at zero every gradient of A would be zero and prove nothing
+                parameter.data = torch.randn(parameter.shape, generator=generator) * 0.1
+        model.to(dtype)
+        config = RunConfig.model_validate(
+            {"train": {"per_device_train_batch_size": batch, "gradient_accumulation_steps": 8 // batch}}
+        )
+        trainer = text_trainer(LossModel(model), arguments(config, tiny_model, 1, CPU, "float32"), 0)
+        trainer.tokens_per_pass, trainer.packed = tokens_per_pass, packed
+        seen: list[float] = []
+        trainer.loop = SimpleNamespace(
+            rows=some_rows(),
+            step_begins=lambda step: None,
+            seam=lambda: None,
+            guard=Guard(Teller(SimpleNamespace(write=lambda event: event))),
+            window_done=lambda window, loss: seen.append(loss),
+        )
+        assert config.rows_per_step == 8
+        trainer.training_step(trainer.model, {"rows": list(range(8))})
+        return seen[0], {name: parameter.grad.clone() for name, parameter in trainable(model)}
+
+    return compute
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+@pytest.mark.parametrize("packed", [True, False])
+def test_batch_one_times_eight_equals_eight_times_one(
+    gradients: Any, one_thread: None, packed: bool, dtype: torch.dtype, tolerance: float
+) -> None:
+    whole_loss, whole = gradients(10_000, packed, dtype, 8)
+    single_loss, single = gradients(1, packed, dtype, 1)
+    assert whole_loss == pytest.approx(single_loss, rel=1e-6)  # the loss itself is float32
+    for name, gradient in whole.items():
+        assert gradient.abs().max() > 0, name
+        assert (single[name] - gradient).norm() <= tolerance * gradient.norm(), name
+
+
+def test_packed_and_padded_are_the_same_step(gradients: Any, one_thread: None) -> None:
+    packed_loss, packed = gradients(40, True, torch.float64, 4)
+    padded_loss, padded = gradients(40, False, torch.float64, 4)
+    assert packed_loss == pytest.approx(padded_loss, rel=1e-6)
+    for name, gradient in packed.items():
+        assert (padded[name] - gradient).norm() <= 1e-12 * gradient.norm(), name
+
+
+def test_a_padded_pass_fills_right_and_masks_what_fills() -> None:
+    batch = pad(some_rows(), [0, 1], 9, CPU)
+    assert batch["input_ids"][0].tolist()[5:] == [9, 9, 9]  # type: ignore[index]
+    assert batch["attention_mask"].sum() == 13  # type: ignore[union-attr]
+    assert batch["labels"][0].tolist()[5:] == [-100] * 3  # type: ignore[index]
