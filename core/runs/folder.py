@@ -36,9 +36,9 @@ class ExportRequest(BaseModel):
     """What is to be taken home, as it stands in ``export.yaml``; ``name`` is the folder under ``exports/``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    name: Annotated[str, StringConstraints(pattern=rf"^{JOB_NAME.pattern}\Z")]
+    name: Annotated[str, StringConstraints(pattern=rf"^{JOB_NAME.pattern}$")]
     form: Literal["adapter", "merged"] = "adapter"
-    checkpoint: Annotated[str, StringConstraints(pattern=r"^(best|last|step-[0-9]{6,})\Z")] = "best"
+    checkpoint: Annotated[str, StringConstraints(pattern=r"^(best|last|step-[0-9]{6,})$")] = "best"
 
 
 @dataclass(frozen=True)

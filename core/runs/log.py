@@ -95,7 +95,7 @@ class EventTail:
             return []
         end = data.rfind(b"\n") + 1
         self.offset += end
-        return data[:end].splitlines()
+        return data[:end].split(b"\n")[:-1]
 
 
 class LogHold:

@@ -27,7 +27,7 @@ def read_config(path: Path) -> RunConfig:
         ConfigError: the file is missing, is no YAML mapping, or has faults; all of them are named at once.
     """
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        raw = _load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError("config.unreadable", f"Expected a run file at {path}, found {error.strerror}.") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -43,6 +43,15 @@ def read_config(path: Path) -> RunConfig:
     if problems := config.problems():
         raise _faults(path, problems)
     return config
+
+
+def _load(text: str) -> Any:
+    """As ``yaml.safe_load``, ten times faster where libyaml is there: a listing reads hundreds of these."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
 
 
 def _faults(path: Path, problems: list[str]) -> ConfigError:

@@ -1,0 +1,146 @@
+"""Making a job's folder: built under another name, then renamed, so that nobody ever sees half of one.
+
+The maker comes out with the job's supervisor lock in its hands, to pass it on to a supervisor or to let go.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+
+from core.contract.config import RunConfig
+from core.contract.errors import ConfigError, MachineError
+from core.contract.events import Queued
+from core.locations import Locations
+from core.runs.folder import RUN_ID, ExportRequest, JobFolder, new_run_id
+from core.runs.locks import FileLock, locked
+from core.runs.log import EventWriter
+from core.runs.processes import replace_text
+from core.runs.run_yaml import dump_config
+
+__all__ = ["Drafts", "make_export", "make_run", "sweep", "throw_away"]
+
+_NEW, _TRASH = ".new-", ".trash-"
+
+
+def make_run(locations: Locations, config: RunConfig, queued: bool) -> tuple[JobFolder, FileLock]:
+    """A new run's folder, with its first event where it is to be queued.
+
+    Raises:
+        ConfigError: the config has faults; all are named.
+        MachineError: the disk does not take it.
+    """
+    if problems := config.problems():
+        raise ConfigError("config.faults", "This run cannot start:", "", problems)
+    locations.make()
+    while (path := locations.runs / new_run_id(config)).exists():
+        pass
+    return _make(path, "run.yaml", dump_config(config), queued)
+
+
+def make_export(run: JobFolder, request: ExportRequest) -> tuple[JobFolder, FileLock]:
+    """A new export job's folder. A name that is taken gets a number; a dead job that made nothing gives its name back.
+
+    Raises:
+        MachineError: the disk does not take it.
+    """
+    run.jobs.mkdir(mode=0o700, exist_ok=True)
+    with locked(run.jobs / ".lock"):
+        name = _free_name(run, request.name)
+        text = yaml.safe_dump(request.model_copy(update={"name": name}).model_dump(mode="json"), sort_keys=False)
+        return _make(run.jobs / name, "export.yaml", text, queued=True)
+
+
+def _free_name(run: JobFolder, wish: str) -> str:
+    name, number = wish, 1
+    while (run.exports / name).exists() or not _cleared(run.jobs / name):
+        number += 1
+        name = f"{wish[:60]}-{number}"
+    return name
+
+
+def _cleared(job: Path) -> bool:
+    if not job.exists():
+        return True
+    lock = FileLock(JobFolder(job).supervisor_lock)
+    if not lock.acquire():
+        return False
+    try:
+        throw_away(job)
+    finally:
+        lock.release()
+    return True
+
+
+def _make(path: Path, file: str, text: str, queued: bool) -> tuple[JobFolder, FileLock]:
+    fresh = JobFolder(path.with_name(_NEW + path.name))
+    lock = FileLock(fresh.supervisor_lock)
+    try:
+        fresh.path.mkdir(mode=0o700)
+        lock.acquire()
+        _write_durably(fresh.path / file, text)
+        if queued:
+            writer = EventWriter(fresh.events, attempt=1)
+            writer.write(Queued())
+            writer.close()
+        fresh.path.rename(path)
+    except OSError as error:
+        lock.release()
+        shutil.rmtree(fresh.path, ignore_errors=True)
+        message = f"Could not make the folder {path} ({error.strerror})."
+        raise MachineError("disk.write", message, "Make room on this disk, or choose another with --home.") from error
+    return JobFolder(path), lock
+
+
+def _write_durably(path: Path, text: str) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def throw_away(path: Path) -> None:
+    """Deletes a folder: renamed first, so that what is seen is whole or gone."""
+    trash = path.with_name(f"{_TRASH}{path.name}-{secrets.token_hex(4)}")
+    path.rename(trash)
+    shutil.rmtree(trash, ignore_errors=True)
+
+
+def sweep(locations: Locations) -> None:
+    """Deletes what an interrupted deletion left behind."""
+    for trash in locations.runs.glob(f"{_TRASH}*"):
+        shutil.rmtree(trash, ignore_errors=True)
+
+
+class Drafts:
+    """Which draft became which run, so that a second Start of the same draft opens the first's run."""
+
+    def __init__(self, locations: Locations) -> None:
+        self._folder = locations.runs / ".drafts"
+
+    @contextmanager
+    def once(self, draft_id: str) -> Iterator[tuple[str, Callable[[str], None]]]:
+        """Holds all other starts of this root back; gives the run that the draft became (or '') and the pen to note it.
+
+        An empty draft id is no draft: nothing is held and nothing is noted.
+        """
+        if not draft_id:
+            yield "", lambda _: None
+            return
+        note = self._folder / hashlib.sha256(draft_id.encode()).hexdigest()[:32]
+        with locked(self._folder / "lock"):
+            yield self._known(note), lambda run_id: replace_text(note, run_id)
+
+    def _known(self, note: Path) -> str:
+        try:
+            run_id = note.read_text(encoding="utf-8")
+        except OSError:
+            return ""
+        return run_id if RUN_ID.fullmatch(run_id) and (self._folder.parent / run_id).is_dir() else ""

@@ -1,0 +1,52 @@
+"""Starts a supervisor, detached: it has its own session and outlives whoever starts it.
+
+The starter holds the job's ``supervisor.lock`` already and passes the open descriptor on, so that from the first
+moment there is exactly one supervisor, and the job is never seen as lost.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+
+from core.locations import REPOSITORY, Locations
+from core.runs.folder import JobFolder
+from core.runs.locks import FileLock
+
+__all__ = ["SUPERVISOR_COMMAND", "inherited_lock", "spawn_supervisor"]
+
+SUPERVISOR_COMMAND = (sys.executable, "-m", "core.runs.supervisor")
+_LOCK_VARIABLE = "LUTHIER_SUPERVISOR_LOCK"
+
+
+def spawn_supervisor(
+    folder: JobFolder, locations: Locations, lock: FileLock, command: Sequence[str] = SUPERVISOR_COMMAND
+) -> None:
+    """Starts ``command FOLDER`` with the job's lock in its hands, and lets go of it here."""
+    environment = {**os.environ, "LUTHIER_HOME": str(locations.home), _LOCK_VARIABLE: str(lock.fileno())}
+    with folder.log.open("ab") as log:
+        process = subprocess.Popen(
+            [*command, str(folder.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=REPOSITORY,
+            env=environment,
+            start_new_session=True,
+            pass_fds=[lock.fileno()],
+        )
+    lock.release()
+    # Reaped when it ends before us, so that no zombie stays; it does not mind when we end first.
+    threading.Thread(target=process.wait, name=f"reap-{process.pid}", daemon=True).start()
+
+
+def inherited_lock(folder: JobFolder) -> FileLock | None:
+    """The job's supervisor lock: inherited from the starter, or taken here; None where another supervisor has it."""
+    lock = FileLock(folder.supervisor_lock)
+    passed = os.environ.pop(_LOCK_VARIABLE, "")
+    if passed.isdigit() and lock.inherit(int(passed)):
+        return lock
+    return lock if lock.acquire() else None

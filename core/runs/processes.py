@@ -1,0 +1,155 @@
+"""Processes of a job: known by pid *and* creation time, found by a mark in their environment, ended as a whole tree.
+
+A pid alone names whoever uses it next. A parent knows its children only until one detaches itself. So the worker gets
+``LUTHIER_JOB=FOLDER`` in its environment, which everything below it inherits, and the tree is the union of three:
+descendants, the worker's process group, and whoever bears the mark.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+from core.runs.folder import JobFolder
+
+__all__ = ["MARK", "Identity", "Owners", "end_tree", "find_worker", "identify", "read_owners", "write_owners"]
+
+MARK = "LUTHIER_JOB"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """One process for sure: its pid and when it was created, in seconds since the epoch."""
+
+    pid: int
+    created: float
+
+    def alive(self) -> bool:
+        """Whether this very process lives; a zombie does not."""
+        return self.process() is not None
+
+    def process(self) -> psutil.Process | None:
+        """The living process, or None; another one under the same pid is not it."""
+        try:
+            process = psutil.Process(self.pid)
+            same = abs(process.create_time() - self.created) < 0.05
+            return process if same and process.status() != psutil.STATUS_ZOMBIE else None
+        except (psutil.Error, ValueError):
+            return None
+
+
+@dataclass(frozen=True)
+class Owners:
+    """Who works on a job, as ``supervisor.json`` says it."""
+
+    supervisor: Identity | None = None
+    worker: Identity | None = None
+    attempt: int = 0
+
+
+def identify(pid: int) -> Identity | None:
+    """The identity of a living process; None where there is none."""
+    try:
+        return Identity(pid, psutil.Process(pid).create_time())
+    except (psutil.Error, ValueError):
+        return None
+
+
+def read_owners(folder: JobFolder) -> Owners:
+    """Who last worked on this job; nobody where the file is missing or torn."""
+    try:
+        raw = json.loads(folder.supervisor_json.read_bytes())
+        supervisor, worker = (Identity(**raw[who]) if raw.get(who) else None for who in ("supervisor", "worker"))
+        return Owners(supervisor, worker, int(raw.get("attempt", 0)))
+    except (OSError, ValueError, TypeError, AttributeError):
+        return Owners()
+
+
+def write_owners(folder: JobFolder, owners: Owners) -> None:
+    """Replaces ``supervisor.json`` as a whole."""
+    replace_text(folder.supervisor_json, json.dumps(asdict(owners)))
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Writes beside the file, then renames: a reader sees the old text or the new one."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh.write_text(text, encoding="utf-8")
+    fresh.replace(path)
+
+
+def find_worker(folder: JobFolder) -> Identity | None:
+    """The living worker of a job: as written down, else the marked process that leads its group (its supervisor died
+    before it could write); None where there is none."""
+    known = read_owners(folder).worker
+    if known and known.alive():
+        return known
+    leaders = (process.pid for process in _marked(folder) if _leads_group(process.pid))
+    return next((identity for pid in leaders if (identity := identify(pid))), None)
+
+
+def end_tree(folder: JobFolder, worker: Identity | None, grace_seconds: float) -> None:
+    """Ends the worker and everything below it: asked first, killed after the grace, and waited for."""
+    doomed = _tree(folder, worker)
+    _signal(doomed, kill=grace_seconds <= 0)
+    _, stubborn = psutil.wait_procs(doomed, timeout=grace_seconds)
+    # What was started meanwhile is found by looking again; three looks outrun any tree that is not a fork bomb.
+    for _ in range(3):
+        if not (rest := {*stubborn, *_tree(folder, worker)}):
+            return
+        _signal(rest, kill=True)
+        _, stubborn = psutil.wait_procs(list(rest), timeout=1.0)
+
+
+def _tree(folder: JobFolder, worker: Identity | None) -> list[psutil.Process]:
+    found = set(_marked(folder))
+    if worker:
+        found.update(_group(worker.pid))
+        if process := worker.process():
+            found.update([process, *_children(process)])
+    return [process for process in found if process.pid != os.getpid()]
+
+
+def _leads_group(pid: int) -> bool:
+    try:
+        return os.getpgid(pid) == pid
+    except OSError:
+        return False
+
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.children(recursive=True)
+    except psutil.Error:
+        return []
+
+
+def _group(leader: int) -> Iterator[psutil.Process]:
+    # A group outlives its leader, and its number is not given to a new process while a member lives.
+    for process in psutil.process_iter():
+        try:
+            if os.getpgid(process.pid) == leader and process.status() != psutil.STATUS_ZOMBIE:
+                yield process
+        except (psutil.Error, OSError):
+            continue
+
+
+def _marked(folder: JobFolder) -> Iterator[psutil.Process]:
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK) == str(folder.path) and process.status() != psutil.STATUS_ZOMBIE:
+                yield process
+        except (psutil.Error, OSError):
+            continue
+
+
+def _signal(processes: set[psutil.Process] | list[psutil.Process], kill: bool) -> None:
+    for process in processes:
+        try:
+            process.kill() if kill else process.terminate()
+        except psutil.Error:
+            continue

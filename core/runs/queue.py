@@ -1,0 +1,96 @@
+"""Who is next for the card: the run ids in ``queue.json``, changed under a lock and renamed whole.
+
+A supervisor waits for its own turn; there is no scheduler that could die. An entry whose supervisor died is skipped
+and dropped by the next who looks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from core.hardware import Machine
+from core.locations import Locations
+from core.runs.folder import RUN_ID, JobFolder
+from core.runs.locks import CardLock, held_by, is_held, locked
+from core.runs.processes import replace_text
+
+__all__ = ["JobQueue", "Turn", "card_wanted"]
+
+
+class JobQueue:
+    """The waiting runs under one root, first come first."""
+
+    def __init__(self, locations: Locations) -> None:
+        self._locations = locations
+
+    def waiting(self) -> list[str]:
+        """The run ids in order, whether their supervisors live or not."""
+        try:
+            raw = json.loads(self._locations.queue.read_bytes())
+            return [entry for entry in raw["waiting"] if isinstance(entry, str) and RUN_ID.fullmatch(entry)]
+        except (OSError, ValueError, KeyError, TypeError):
+            return []
+
+    def add(self, run_id: str, head: bool = False) -> None:
+        """Puts a run at the end, or at the head; a run stands there once."""
+        self._change(lambda others: [run_id, *others] if head else [*others, run_id], run_id)
+
+    def remove(self, run_id: str) -> None:
+        """Takes a run out; none is no fault."""
+        if run_id in self.waiting():
+            self._change(lambda others: others, run_id)
+
+    def first_living(self) -> str | None:
+        """The run whose turn it is; the dead before it are dropped."""
+        for run_id in self.waiting():
+            if is_held(JobFolder(self._locations.runs / run_id).supervisor_lock):
+                return run_id
+            self._drop_dead(run_id)
+        return None
+
+    def _drop_dead(self, run_id: str) -> None:
+        with locked(self._locations.locks / "queue"):
+            # Looked at again under the lock: it may have been resumed in between.
+            if not is_held(JobFolder(self._locations.runs / run_id).supervisor_lock):
+                self._write([other for other in self.waiting() if other != run_id])
+
+    def _change(self, arrange: Callable[[list[str]], list[str]], run_id: str) -> None:
+        with locked(self._locations.locks / "queue"):
+            self._write(arrange([other for other in self.waiting() if other != run_id]))
+
+    def _write(self, waiting: list[str]) -> None:
+        replace_text(self._locations.queue, json.dumps({"waiting": waiting}))
+
+
+class Turn:
+    """One run's wait for the card of this machine."""
+
+    def __init__(self, locations: Locations, machine: Machine, run_id: str) -> None:
+        self._locations, self._machine, self._run_id = locations, machine, run_id
+        self._queue = JobQueue(locations)
+
+    def join(self) -> None:
+        """Stands in the queue, where the starter has not put it there already."""
+        if self._run_id not in self._queue.waiting():
+            self._queue.add(self._run_id)
+
+    def take(self, card: CardLock) -> bool:
+        """Takes the card and leaves the queue, if this run is the first living one and the card is free."""
+        if self._queue.first_living() != self._run_id or not card.acquire(wait=False, holder=self._run_id):
+            return False
+        self._queue.remove(self._run_id)
+        return True
+
+    def reason(self) -> str:
+        """What the run waits for, for people."""
+        if holder := held_by(self._locations, self._machine.lock_name):
+            who = f"run {holder}" if RUN_ID.fullmatch(holder) else holder
+            return f"{who} holds the {'card' if self._machine.gpu else 'CPU'}"
+        first = self._queue.first_living()
+        return f"run {first} is before it in the queue" if first and first != self._run_id else ""
+
+
+def card_wanted(locations: Locations) -> bool:
+    """Whether a run waits for the card: an interactive job (Try) that holds it then leaves within 5 s."""
+    return JobQueue(locations).first_living() is not None

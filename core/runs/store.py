@@ -1,0 +1,276 @@
+"""All runs under one root: how they are made, started, steered, listed and deleted.
+
+The store only writes where nobody else may: into a folder that it is just making, or into the log of a job whose
+processes are dead, with that job's locks in hand. Everything else is asked of the job through its mailbox.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+
+from core.contract.commands import Verb
+from core.contract.config import RunConfig
+from core.contract.errors import MachineError, RunError
+from core.contract.events import Queued, Resumed, Stopped
+from core.locations import Locations
+from core.runs.create import Drafts, make_export, make_run, sweep, throw_away
+from core.runs.folder import JOB_NAME, RUN_ID, ExportRequest, JobFolder
+from core.runs.folds import Folds
+from core.runs.launch import SUPERVISOR_COMMAND, spawn_supervisor
+from core.runs.locks import FileLock, is_held
+from core.runs.mailbox import send
+from core.runs.queue import JobQueue
+from core.runs.record import ENDED, RUNNING, RunRecord
+from core.runs.summary import RunSummary, nobody_lives, summarise
+from core.runs.takeover import DeadJob, take_over
+
+__all__ = ["RunStore", "RunSummary"]
+
+LEAVING_SECONDS = 10.0
+"""How long we wait for the processes of a job that has said its last word."""
+
+
+class RunStore:
+    """The runs of one root folder. Holds no state but a cache: any number of stores may look at the same root."""
+
+    def __init__(self, locations: Locations, supervisor_command: Sequence[str] = SUPERVISOR_COMMAND) -> None:
+        self.locations = locations
+        self._command = supervisor_command
+        self._queue = JobQueue(locations)
+        self._folds = Folds()
+
+    # ── making and starting ──────────────────────────────────────────────────────────────────────────────────────
+
+    def create(self, config: RunConfig, draft_id: str = "") -> JobFolder:
+        """A run's folder that nobody starts; the same draft again gives the same folder. Raises as ``start``."""
+        with Drafts(self.locations).once(draft_id) as (known, note):
+            if known:
+                return self.open(known)
+            folder, lock = make_run(self.locations, config, queued=False)
+            lock.release()
+            note(folder.name)
+            return folder
+
+    def start(self, config: RunConfig, draft_id: str = "") -> str:
+        """Makes a run, queues it and starts its supervisor; the same draft again gives the first one's run id.
+
+        Raises:
+            ConfigError: the config has faults; all are named.
+            MachineError: the disk does not take it, or no process can be made.
+        """
+        with Drafts(self.locations).once(draft_id) as (known, note):
+            if known:
+                self._start_again(known)
+                return known
+            folder, lock = make_run(self.locations, config, queued=True)
+            note(folder.name)
+            self._queue.add(folder.name)
+            self._spawn(folder, lock)
+            return folder.name
+
+    def resume(self, run_id: str) -> None:
+        """Goes on from the last checkpoint: the run is queued at the head, as its next attempt.
+
+        Raises:
+            RunError: it runs, or is finished.
+        """
+        folder = self.open(run_id)
+        self._expect(run_id, ("paused", "stopped", "failed", "lost"), "resumed")
+        with take_over(folder, LEAVING_SECONDS) as dead:
+            if dead is None or dead.record.state == "finished":
+                raise RunError("run.busy", f"{run_id} is still at work.", "Try again in a moment.")
+            self._requeue(dead)
+
+    def adopt(self) -> list[str]:
+        """Gives every worker without a supervisor a new one; the jobs' names. For a studio that starts."""
+        sweep(self.locations)
+        return [folder.name for folder in self._all_jobs() if self._adopt(folder)]
+
+    # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def open(self, run_id: str) -> JobFolder:
+        """The folder of a run.
+
+        Raises:
+            RunError: no such run; anything that is no run id is one of those.
+        """
+        folder = JobFolder(self.locations.runs / run_id) if RUN_ID.fullmatch(run_id) else None
+        if folder is None or not folder.path.is_dir():
+            raise RunError("run.unknown", f"Expected a run, found none called {run_id[:80]!r}.", "'runs' lists them.")
+        return folder
+
+    def living(self) -> list[str]:
+        """The runs that have not ended (queued, starting, training, paused), newest first."""
+        return [run.run_id for run in self.list() if run.state in RUNNING or run.state == "paused"]
+
+    def list(self) -> list[RunSummary]:
+        """All runs, newest first."""
+        summaries = [summarise(folder) for folder in self._runs()]
+        return sorted(summaries, key=lambda run: (run.run_id[:15], run.started_at or 0.0, run.run_id), reverse=True)
+
+    def record(self, run_id: str) -> RunRecord:
+        """All that is known of a run. A worker that lost its supervisor gets a new one by being looked at."""
+        return self._judged(self.open(run_id))
+
+    # ── steering ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def pause(self, run_id: str) -> None:
+        """Asks a run to save, to leave the card and to wait for ``resume``."""
+        self._ask(run_id, "pause", RUNNING, "paused")
+
+    def save(self, run_id: str) -> None:
+        """Asks a run for a checkpoint now."""
+        self._ask(run_id, "save", ("starting", "training"), "saved")
+
+    def sample(self, run_id: str, prompt: str, max_new_tokens: int = 128) -> str:
+        """Asks a training run a question; its Sample events carry the id that is returned."""
+        self._expect(run_id, ("training",), "asked")
+        return send(self.open(run_id), "sample", prompt=prompt, max_new_tokens=max_new_tokens).id
+
+    def stop(self, run_id: str) -> None:
+        """Asks a run to save and to stop. A paused or lost one is stopped where it stands."""
+        self._stop(run_id, "stop")
+
+    def stop_now(self, run_id: str) -> None:
+        """Has a run's processes ended within 3 s; what was not saved is lost."""
+        self._stop(run_id, "stop_now")
+
+    def delete(self, run_id: str) -> None:
+        """Deletes a run with all that it made.
+
+        Raises:
+            RunError: it, or an export of it, is at work.
+        """
+        folder = self.open(run_id)
+        with take_over(folder, 1.0) as dead:
+            if dead is None or not all(nobody_lives(job) for job in _jobs(folder)):
+                raise RunError("run.busy", f"{run_id} is at work and cannot be deleted.", "Stop it first.")
+            self._queue.remove(run_id)
+            self._folds.forget(folder)
+            throw_away(folder.path)
+
+    # ── exports ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def export(self, run_id: str, request: ExportRequest) -> str:
+        """Starts an export job and returns its name, which is that of its folder under ``exports/`` too.
+
+        Raises:
+            RunError: the run has no checkpoint.
+        """
+        run = self.open(run_id)
+        if run.newest_checkpoint() is None:
+            message = f"Expected a checkpoint in {run_id}, found none."
+            raise RunError("export.nothing", message, "Let the run save one first.")
+        job, lock = make_export(run, request)
+        self._spawn(job, lock)
+        return job.name
+
+    def export_folder(self, run_id: str, name: str) -> JobFolder:
+        """The folder of an export job.
+
+        Raises:
+            RunError: no such run or job.
+        """
+        job = JobFolder(self.open(run_id).jobs / name) if JOB_NAME.fullmatch(name) else None
+        if job is None or not job.export_yaml.is_file():
+            raise RunError("export.unknown", f"Expected an export of {run_id}, found none called {name[:80]!r}.")
+        return job
+
+    def export_record(self, run_id: str, name: str) -> RunRecord:
+        """All that is known of an export job."""
+        return self._judged(self.export_folder(run_id, name))
+
+    def stop_export(self, run_id: str, name: str) -> None:
+        """Asks an export job to stop."""
+        send(self.export_folder(run_id, name), "stop")
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _judged(self, folder: JobFolder) -> RunRecord:
+        # Dead before the log was read means that what was read is all there is; twice, since it may be resumed between.
+        dead = nobody_lives(folder)
+        record = self._folds.record(folder)
+        if record.state not in RUNNING:
+            return record
+        if dead and nobody_lives(folder):
+            return replace(record, state="lost")
+        self._adopt(folder)
+        return record
+
+    def _adopt(self, folder: JobFolder) -> bool:
+        if is_held(folder.supervisor_lock) or not is_held(folder.events):
+            return False
+        lock = FileLock(folder.supervisor_lock)
+        if not lock.acquire():
+            return False
+        self._spawn(folder, lock)
+        return True
+
+    def _start_again(self, run_id: str) -> None:
+        """A first Start that was cut off before its supervisor came up is brought to its end."""
+        with take_over(self.open(run_id)) as dead:
+            if dead is not None and dead.record.state == "queued":
+                dead.say(max(dead.record.attempt, 1), Queued())
+                self._queue.add(run_id)
+                self._hand_on(dead)
+
+    def _requeue(self, dead: DeadJob) -> None:
+        dead.say(dead.record.attempt + 1, Resumed(step=dead.folder.newest_step()), Queued())
+        self._queue.add(dead.folder.name, head=True)
+        self._hand_on(dead)
+
+    def _hand_on(self, dead: DeadJob) -> None:
+        dead.hold.give()
+        self._spawn(dead.folder, dead.lock)
+
+    def _spawn(self, folder: JobFolder, lock: FileLock) -> None:
+        try:
+            spawn_supervisor(folder, self.locations, lock, self._command)
+        except OSError as error:
+            lock.release()
+            message = f"Could not start a process for {folder.name} ({error.strerror})."
+            raise MachineError("machine.process", message, "Close other programs, then resume the run.") from error
+
+    def _stop(self, run_id: str, verb: Verb) -> None:
+        record = self._expect(run_id, {*RUNNING, "paused", "lost"}, "stopped")
+        folder = self.open(run_id)
+        if record.state in RUNNING:
+            send(folder, verb)
+            return
+        with take_over(folder, LEAVING_SECONDS) as dead:
+            if dead is None:
+                raise RunError("run.busy", f"{run_id} is still leaving.", "Try again in a moment.")
+            if dead.record.state not in ENDED:
+                step = folder.newest_step()
+                dead.say(max(dead.record.attempt, 1), Stopped(step=step, kept=step > 0))
+                self._queue.remove(run_id)
+
+    def _ask(self, run_id: str, verb: Verb, states: Collection[str], done: str) -> None:
+        self._expect(run_id, states, done)
+        send(self.open(run_id), verb)
+
+    def _expect(self, run_id: str, states: Collection[str], done: str) -> RunRecord:
+        record = self.record(run_id)
+        if record.state not in states:
+            allowed = ", ".join(sorted(states))
+            message = f"{run_id} is {record.state} and cannot be {done}; expected one that is {allowed}."
+            raise RunError("run.state", message)
+        return record
+
+    def _runs(self) -> Iterator[JobFolder]:
+        if not self.locations.runs.is_dir():
+            return
+        for path in self.locations.runs.iterdir():
+            if RUN_ID.fullmatch(path.name) and path.is_dir():
+                yield JobFolder(path)
+
+    def _all_jobs(self) -> Iterator[JobFolder]:
+        for run in self._runs():
+            yield run
+            yield from _jobs(run)
+
+
+def _jobs(run: JobFolder) -> Iterator[JobFolder]:
+    if run.jobs.is_dir():
+        yield from (JobFolder(path) for path in run.jobs.iterdir() if JOB_NAME.fullmatch(path.name) and path.is_dir())

@@ -1,0 +1,96 @@
+"""The worker as its supervisor sees it: a child of its own, or one that a dead supervisor left behind.
+
+Either way it has its own session and process group, holds the log and the card through inherited descriptors, and is
+gone when its process is; what it leaves below itself is ended by the supervisor.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from core.hardware import Machine
+from core.locations import REPOSITORY
+from core.runs.folder import JobFolder
+from core.runs.log import ATTEMPT_VARIABLE
+from core.runs.processes import MARK, Identity, identify
+
+__all__ = ["RESTART_EXIT_CODE", "Worker", "exit_words", "start_worker", "worker_environment"]
+
+RESTART_EXIT_CODE = os.EX_TEMPFAIL
+"""75: "start me again in a fresh process, from the last checkpoint" (a GPU fault leaves a process unusable)."""
+
+
+class Worker:
+    """A worker being watched. ``exit_code`` is None while it lives, and for one that is not our child."""
+
+    def __init__(self, identity: Identity | None, child: subprocess.Popen[bytes] | None = None) -> None:
+        self.identity = identity
+        self._child = child
+
+    @property
+    def exit_code(self) -> int | None:
+        """As subprocess tells it: negative for a signal."""
+        return self._child.poll() if self._child else None
+
+    def gone(self) -> bool:
+        """Whether the worker's own process has ended."""
+        if self._child:
+            return self._child.poll() is not None
+        return self.identity is None or not self.identity.alive()
+
+
+def start_worker(
+    folder: JobFolder, command: Sequence[str], environment: Mapping[str, str], descriptors: Sequence[int]
+) -> Worker:
+    """Starts ``command FOLDER`` detached, with these descriptors; its output goes to ``worker.log``.
+
+    Raises:
+        OSError: the process cannot be made.
+    """
+    with folder.log.open("ab") as log:
+        child = subprocess.Popen(
+            [*command, str(folder.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=REPOSITORY,
+            env=dict(environment),
+            start_new_session=True,
+            pass_fds=[descriptor for descriptor in descriptors if descriptor >= 0],
+        )
+    return Worker(identify(child.pid), child)
+
+
+def worker_environment(
+    base: Mapping[str, str], folder: JobFolder, machine: Machine, attempt: int, plain: bool
+) -> dict[str, str]:
+    """What a worker is told: its attempt, its mark, the card that was locked for it, and whether kernels work here."""
+    told = {**base, ATTEMPT_VARIABLE: str(attempt), MARK: str(folder.path), "PYTHONUNBUFFERED": "1"}
+    if machine.gpu and machine.gpu.uuid.startswith("GPU-"):
+        # CUDA counts cards its own way; the one that computes must be the one that is locked.
+        told.setdefault("CUDA_VISIBLE_DEVICES", machine.gpu.uuid)
+    if plain:
+        told["LUTHIER_KERNELS"] = "plain"
+    return told
+
+
+def exit_words(code: int | None, step: int) -> tuple[str, str]:
+    """What a worker's death means and what to do about it, a line each; ``step`` is that of its last checkpoint."""
+    again = f"Resume goes on from step {step}." if step else "Start it again; no checkpoint stands yet."
+    if code == -signal.SIGKILL:
+        message = "The worker was killed (signal 9), most likely because memory ran out."
+        return message, f"Close other programs or choose fewer tokens a pass. {again}"
+    if code is not None and code < 0:
+        return f"The worker was ended by signal {-code} ({_signal_name(-code)}).", f"{again} worker.log has its words."
+    found = "without an exit code that we could see" if code is None else f"with exit code {code}"
+    return f"The worker ended {found} before it had finished.", f"See worker.log in the run's folder. {again}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"

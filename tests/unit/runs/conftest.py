@@ -1,0 +1,52 @@
+"""A root folder of its own and a store whose supervisors start the fake worker; what a test leaves behind is ended."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from core.contract.config import DataChoice, RunConfig
+from core.locations import REPOSITORY, Locations
+from core.runs.record import RunRecord
+from core.runs.store import RunStore
+
+SUPERVISOR = (sys.executable, str(Path(__file__).with_name("fake_supervisor.py")))
+
+
+@pytest.fixture
+def store(locations: Locations, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunStore]:
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))  # the fakes are scripts, which see their own folder only
+    yield RunStore(locations, SUPERVISOR)
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and any(str(locations.home) in word for word in process.cmdline()):
+                process.kill()
+        except psutil.Error:
+            continue
+
+
+@pytest.fixture
+def config() -> Callable[[str], RunConfig]:
+    return lambda name: RunConfig(name=name, data=DataChoice(path="/data/rows.jsonl"))
+
+
+@pytest.fixture
+def until(store: RunStore) -> Callable[..., RunRecord]:
+    """Waits until a run is in one of these states."""
+
+    def wait(run_id: str, *states: str, seconds: float = 15.0) -> RunRecord:
+        deadline = time.monotonic() + seconds
+        while (record := store.record(run_id)).state not in states:
+            log = store.open(run_id).log
+            printed = log.read_text() if log.exists() else ""
+            assert time.monotonic() < deadline, f"{run_id} is {record.state}, not {states}: {record} {printed}"
+            time.sleep(0.02)
+        return record
+
+    return wait

@@ -1,0 +1,78 @@
+"""A worker of a few lines for the tests of its supervisor: does what the run's name says, without torch."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from core.contract import events
+from core.runs.folder import JobFolder
+from core.runs.log import EventWriter, open_writer
+from core.runs.mailbox import open_mailbox
+
+GRANDCHILD = "import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
+
+
+def keep(folder: JobFolder, writer: EventWriter, step: int) -> None:
+    path = folder.checkpoints / f"step-{step:06d}"
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "MANIFEST.json").write_text("{}")
+    writer.write(events.Checkpoint(step=step, name=path.name))
+
+
+def train(folder: JobFolder, writer: EventWriter, steps: int) -> None:
+    mailbox = open_mailbox(folder, writer.attempt)
+    writer.write(events.Plan(total_steps=steps))
+    for step in range(folder.newest_step() + 1, steps + 1):
+        writer.write(events.Step(step=step, loss=1.0 / step))
+        for command in mailbox.poll():
+            writer.write(events.Acknowledged(command_id=command.id, command=command.verb))
+            keep(folder, writer, step)
+            if command.verb == "pause":
+                writer.write(events.Paused(step=step))
+                return
+            if command.verb == "stop":
+                writer.write(events.Stopped(step=step))
+                return
+        time.sleep(0.02)
+    keep(folder, writer, steps)
+    writer.write(events.Finished(step=steps))
+
+
+def main() -> int:
+    folder = JobFolder(Path(sys.argv[1]))
+    writer = open_writer(folder)
+    writer.write(events.Hello(pid=os.getpid()))
+    what, _, number = folder.config().name.partition(" ") if folder.kind == "train" else ("train", "", "1")
+    if what == "train":
+        train(folder, writer, int(number))
+    elif what == "exit":
+        return int(number)
+    elif what == "kill":
+        os.kill(os.getpid(), int(number))
+    elif what == "torn":
+        keep(folder, writer, 3)
+        with folder.events.open("ab") as log:
+            log.write(b'{"kind":"step","step":4,"lo')
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif what == "tree":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        for detached in (False, True):
+            subprocess.Popen([sys.executable, "-c", GRANDCHILD], start_new_session=detached)
+        writer.write(events.Step(step=1))
+        time.sleep(60)
+    elif what == "restart":  # asks for a fresh process until its third checkpoint
+        step = folder.newest_step() + 1
+        keep(folder, writer, step)
+        if step < int(number):
+            return os.EX_TEMPFAIL
+        writer.write(events.Finished(step=step))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

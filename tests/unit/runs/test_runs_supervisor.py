@@ -1,0 +1,236 @@
+"""Real processes: the supervisor with a small worker, from start to every kind of end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+import pytest
+
+from core.contract.config import RunConfig
+from core.contract.errors import RunError
+from core.contract.events import Starting, Step
+from core.runs.folder import ExportRequest, JobFolder
+from core.runs.locks import held_by, is_held
+from core.runs.log import EventTail
+from core.runs.processes import MARK, read_owners
+from core.runs.queue import JobQueue
+from core.runs.record import RunRecord
+from core.runs.store import RunStore
+
+Config = Callable[[str], RunConfig]
+Until = Callable[..., RunRecord]
+
+
+def marked(folder: JobFolder) -> list[int]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK) == str(folder.path) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+def gone(check: Callable[[], bool], seconds: float = 5.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while check():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def test_a_run_goes_from_start_to_finished(store: RunStore, config: Config, until: Until) -> None:
+    run_id = store.start(config("train 5"))
+    record = until(run_id, "finished")
+    assert [step.step for step in record.steps] == [1, 2, 3, 4, 5]
+    assert (record.attempt, record.last_step, record.hello is not None) == (1, 5, True)
+    folder = store.open(run_id)
+    assert gone(lambda: is_held(folder.supervisor_lock))
+    assert held_by(store.locations, "cpu") is None
+    assert JobQueue(store.locations).waiting() == []
+    with pytest.raises(RunError, match="finished and cannot be resumed"):
+        store.resume(run_id)
+
+
+def test_a_worker_that_dies_is_said_in_one_line(store: RunStore, config: Config, until: Until) -> None:
+    record = until(store.start(config("kill 9")), "failed")
+    assert record.failure is not None
+    assert record.failure.code == "worker.died"
+    assert "memory" in record.failure.message
+    record = until(store.start(config("exit 3")), "failed")
+    assert record.failure is not None
+    assert "exit code 3" in record.failure.message
+    assert "\n" not in record.failure.message + record.failure.hint
+
+
+def test_half_a_line_of_a_killed_worker_is_cut_away(store: RunStore, config: Config, until: Until) -> None:
+    run_id = store.start(config("torn"))
+    record = until(run_id, "failed")
+    assert record.failure is not None
+    assert "step 3" in record.failure.hint
+    lines = store.open(run_id).events.read_bytes().splitlines()
+    assert all(line.endswith(b"}") for line in lines)
+    assert not any(isinstance(event, Step) for event in EventTail(store.open(run_id).events).read())
+
+
+def test_stop_now_ends_the_whole_tree(store: RunStore, config: Config, until: Until) -> None:
+    run_id = store.start(config("tree"))
+    until(run_id, "training")
+    assert len(marked(store.open(run_id))) == 3
+    asked = time.monotonic()
+    store.stop_now(run_id)
+    record = until(run_id, "stopped")
+    assert time.monotonic() - asked < 3.5
+    assert marked(store.open(run_id)) == []
+    assert len(record.acknowledged) == 1
+    assert held_by(store.locations, "cpu") is None or gone(lambda: held_by(store.locations, "cpu") is not None)
+
+
+def test_runs_queue_and_a_waiting_one_stops_within_a_second(store: RunStore, config: Config, until: Until) -> None:
+    first = store.start(config("train 100000"))
+    until(first, "training")
+    second, third = store.start(config("train 2")), store.start(config("train 3"))
+    deadline = time.monotonic() + 10
+    while not store.record(third).queued_reason and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert store.record(third).queued_reason == f"run {first} holds the CPU"
+    assert JobQueue(store.locations).waiting() == [second, third]
+    assert set(store.living()) == {first, second, third}
+    asked = time.monotonic()
+    store.stop(second)
+    until(second, "stopped")
+    assert time.monotonic() - asked < 1.0
+    store.stop(first)
+    assert until(first, "stopped").checkpoints
+    assert until(third, "finished").last_step == 3
+    with pytest.raises(RunError, match="cannot be stopped"):
+        store.stop(first)
+
+
+def test_a_paused_run_frees_the_cpu_and_goes_on_before_the_others(
+    store: RunStore, config: Config, until: Until
+) -> None:
+    first = store.start(config("train 60"))
+    until(first, "training")
+    store.pause(first)
+    paused = until(first, "paused")
+    second = store.start(config("train 100000"))
+    until(second, "training")
+    third = store.start(config("train 1"))
+    store.resume(first)
+    assert JobQueue(store.locations).waiting() == [first, third]
+    store.stop(second)
+    done, last = until(first, "finished"), until(third, "finished")
+    assert done.attempt == 2
+    assert [step.step for step in done.steps] == list(range(1, 61))
+    started = [event for event in EventTail(store.open(first).events).read() if isinstance(event, Starting)]
+    assert [event.resumed_step for event in started] == [0, paused.last_step]
+    assert last.started_at is not None
+    assert done.ended_at is not None
+    assert last.started_at > done.ended_at
+
+
+def test_a_worker_without_supervisor_trains_on_and_is_adopted(store: RunStore, config: Config, until: Until) -> None:
+    run_id = store.start(config("train 100000"))
+    until(run_id, "training")
+    folder = store.open(run_id)
+    before = read_owners(folder)
+    assert before.supervisor is not None
+    assert before.worker is not None
+    os.kill(before.supervisor.pid, signal.SIGKILL)
+    assert gone(lambda: is_held(folder.supervisor_lock))
+    assert held_by(store.locations, "cpu") == run_id
+    assert RunStore(store.locations, store._command).adopt() == [run_id]
+    assert gone(lambda: read_owners(folder).supervisor in (None, before.supervisor))
+    assert before.worker.alive()
+    steps = store.record(run_id).last_step
+    assert gone(lambda: store.record(run_id).last_step <= steps)
+    store.stop_now(run_id)
+    assert until(run_id, "stopped").attempt == 1
+    assert not before.worker.alive()
+
+
+def test_a_look_adopts_and_the_death_of_both_is_lost(store: RunStore, config: Config, until: Until) -> None:
+    run_id = store.start(config("train 100000"))
+    until(run_id, "training")
+    folder = store.open(run_id)
+    first = read_owners(folder)
+    assert first.supervisor is not None
+    assert first.worker is not None
+    os.kill(first.supervisor.pid, signal.SIGKILL)
+    assert gone(lambda: is_held(folder.supervisor_lock))
+    assert store.record(run_id).state == "training"  # and a new supervisor is on its way
+    assert gone(lambda: read_owners(folder).supervisor == first.supervisor)
+    second = read_owners(folder).supervisor
+    assert second is not None
+    os.kill(second.pid, signal.SIGKILL)
+    os.kill(first.worker.pid, signal.SIGKILL)
+    assert gone(lambda: is_held(folder.events) or is_held(folder.supervisor_lock))
+    assert store.record(run_id).state == "lost"
+    assert [run.state for run in store.list()] == ["lost"]
+    assert store.living() == []
+    store.resume(run_id)
+    assert until(run_id, "training").attempt == 2
+    store.stop_now(run_id)
+    until(run_id, "stopped")
+
+
+def test_a_lost_run_is_stopped_by_the_store_itself(store: RunStore, config: Config) -> None:
+    folder = store.create(config("train 5"))
+    assert store.record(folder.name).state == "lost"
+    store.stop(folder.name)
+    record = store.record(folder.name)
+    assert record.state == "stopped"
+    store.delete(folder.name)
+    assert store.list() == []
+    with pytest.raises(RunError, match="found none called"):
+        store.record(folder.name)
+
+
+def test_the_same_draft_starts_one_run(store: RunStore, config: Config, until: Until) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        ids = set(pool.map(lambda _: store.start(config("train 2"), "draft-1"), range(8)))
+    assert len(ids) == 1
+    run_id = ids.pop()
+    assert until(run_id, "finished").attempt == 1
+    assert store.start(config("train 2"), "draft-1") == run_id
+    assert len(store.list()) == 1
+    assert store.start(config("train 2"), "draft-2") != run_id
+
+
+def test_a_worker_gets_a_fresh_process_as_long_as_it_gets_on(store: RunStore, config: Config, until: Until) -> None:
+    record = until(store.start(config("restart 5")), "finished")
+    assert record.attempt == 5
+    assert [note.code for note in record.notes] == ["worker.restarted"] * 4
+    record = until(store.start(config("exit 75")), "failed")
+    assert record.attempt == 3
+    assert record.failure is not None
+    assert record.failure.code == "worker.restarts"
+
+
+def test_an_export_is_a_job_that_does_not_wait_for_the_card(store: RunStore, config: Config, until: Until) -> None:
+    run_id = store.start(config("train 1"))
+    until(run_id, "finished")
+    blocker = store.start(config("train 100000"))
+    until(blocker, "training")
+    name = store.export(run_id, ExportRequest(name="adapter"))
+    deadline = time.monotonic() + 10
+    while store.export_record(run_id, name).state != "finished":
+        assert time.monotonic() < deadline, store.export_record(run_id, name)
+        time.sleep(0.02)
+    assert store.export_folder(run_id, name).run_folder == store.open(run_id)
+    with pytest.raises(RunError, match="found none called"):
+        store.export_folder(run_id, "../..")
+    with pytest.raises(RunError, match="Expected a checkpoint"):
+        store.export(blocker, ExportRequest(name="adapter"))
+    with pytest.raises(RunError, match="cannot be deleted"):
+        store.delete(blocker)
+    store.stop_now(blocker)
+    until(blocker, "stopped")
