@@ -16,7 +16,6 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from core.contract.data import Message
 from core.contract.errors import RunError
 from core.runs.folder import JobFolder
-from core.runs.record import RunRecord
 from core.runs.store import RunStore
 from studio.text import say
 
@@ -116,7 +115,7 @@ class Talks:
             self._timer = None
 
 
-def sampled(store: RunStore, look: Callable[[], RunRecord], question: Question) -> Iterator[dict[str, Any]]:
+def sampled(store: RunStore, question: Question) -> Iterator[dict[str, Any]]:
     """Asks the run that trains right now: it answers between two steps. Ends when both sides are done."""
     prompt = question.messages[-1].content
     command = store.sample(question.run, prompt, question.max_new_tokens)
@@ -124,7 +123,7 @@ def sampled(store: RunStore, look: Callable[[], RunRecord], question: Question) 
     told: dict[str, tuple[str, bool]] = {}
     deadline = time.monotonic() + SAMPLE_SECONDS
     while time.monotonic() < deadline:
-        record = look()
+        record = store.record(question.run)
         answers = {item.side: (item.text, item.done) for item in record.samples if item.command_id == command}
         for side, (text, done) in answers.items():
             if told.get(side) != (text, done):

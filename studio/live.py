@@ -10,7 +10,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -21,13 +21,12 @@ from core.contract.config import RunConfig
 from core.contract.errors import StudioError
 from core.locations import Locations
 from core.runs.folder import ExportRequest, JobFolder
-from core.runs.record import RUNNING, RunRecord
 from core.runs.store import RunStore
 from studio import figures, listing
-from studio.asking import Question, Talks
+from studio.asking import Question, Talks, sampled
 from studio.held_out import HeldOut
 from studio.log_lines import log_lines
-from studio.points import PointCache, RunPoints, Window
+from studio.points import PointCache, Window
 
 __all__ = ["Live", "routes"]
 
@@ -45,20 +44,6 @@ class Live:
     redraft: Callable[[RunConfig], None]
     cache: PointCache = field(default_factory=PointCache)
 
-    def look(self, run_id: str) -> tuple[RunPoints, RunRecord]:
-        """The run's points and its record, ``lost`` judged.
-
-        Raises:
-            RunError: no such run.
-        """
-        points = self.cache.get(self.store.open(run_id))
-        return points, self._judged(run_id, points.record)
-
-    def _judged(self, run_id: str, record: RunRecord) -> RunRecord:
-        if record.state in RUNNING and not self.store.alive(run_id):
-            return replace(record, state="lost")
-        return record
-
     def newest(self) -> str:
         """The living run, else the newest, else nothing."""
         runs = self.store.list()
@@ -70,18 +55,17 @@ class Live:
         run_id = run_id or self.newest()
         if not run_id:
             return {"run": ""}
-        points, record = self.look(run_id)
-        status = figures.status(record, config_of(points.folder), run_id, time.time())
-        status["kept"] = points.folder.newest_checkpoint() is not None
-        answer = {"run": run_id, "status": status, "points": points.points(window)}
-        return answer | ({"log": log_lines(points.recent)} if with_log else {})
+        folder, record = self.store.open(run_id), self.store.record(run_id)
+        status = figures.status(record, config_of(folder), run_id, time.time())
+        status["kept"] = folder.newest_checkpoint() is not None
+        answer = {"run": run_id, "status": status, "points": self.cache.get(run_id).answer(record, window)}
+        return answer | ({"log": log_lines(folder.events)} if with_log else {})
 
     def delete(self, run_id: str) -> None:
         """Deletes a run that has ended, and what we remember of it."""
-        folder = self.store.open(run_id)
         self.talks.leave(run_id)
         self.store.delete(run_id)
-        self.cache.forget(folder)
+        self.cache.forget(run_id)
 
 
 def config_of(folder: JobFolder) -> RunConfig | None:
@@ -145,10 +129,10 @@ def _looking(router: APIRouter, live: Live) -> None:
 
     @router.get("/run/{run_id}/keep")
     def keep(run_id: str) -> dict[str, Any]:
-        points, record = live.look(run_id)
-        config = config_of(points.folder)
-        exports = [(name, live.store.export_record(run_id, name)) for name in listing.export_names(points.folder)]
-        return listing.keep(points.folder, record, config, exports) | live.held_out.count(config)
+        folder = live.store.open(run_id)
+        config = config_of(folder)
+        exports = [(name, live.store.export_record(run_id, name)) for name in listing.export_names(folder)]
+        return listing.keep(folder, live.store.record(run_id), config, exports) | live.held_out.count(config)
 
 
 def _steering(router: APIRouter, live: Live) -> None:
@@ -186,8 +170,11 @@ def _trying(router: APIRouter, live: Live) -> None:
 
     @router.post("/ask")
     def ask(question: Question) -> StreamingResponse:
-        _, record = live.look(question.run)
-        answers = live.talks.ask(question, record)
+        record = live.store.record(question.run)
+        if record.state == "training":
+            answers = sampled(live.store, question)
+        else:
+            answers = live.talks.ask(live.store.open(question.run), question)
         return StreamingResponse(_lines(answers), media_type="application/x-ndjson")
 
 

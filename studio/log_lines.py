@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
-from core.contract.events import Event
+from core.contract.events import Event, parse_event
+from core.runs.log import EventTail
 from studio.figures import bytes_words, duration
 from studio.text import say
 
-__all__ = ["log_lines"]
+__all__ = ["log_lines", "said"]
+
+_STEP = b'{"kind":"step"'
 
 
-def log_lines(events: Iterable[Event]) -> list[str]:
+def log_lines(log: Path, keep: int = 400) -> list[str]:
+    """The log's last ``keep`` lines; steps, which the charts show, are not even parsed."""
+    lines = (line for line in EventTail(log).read_lines() if not line.startswith(_STEP))
+    return said(event for line in lines if (event := parse_event(line)))[-keep:]
+
+
+def said(events: Iterable[Event]) -> list[str]:
     """One line an event that says something; progress within a stage is said once."""
     lines: list[str] = []
     stage = ""

@@ -1,6 +1,6 @@
 """A run's numbers for its charts: read once, smoothed, then thinned to what a screen can show.
 
-The log of a run is read incrementally (``EventTail``) and folded (``RunFold``), so a tick costs what is new since the
+The store folds a run's log incrementally; here its steps become columns, to which a tick adds what is new since the
 last one, however many pages look. A chart gets at most ``BUCKETS`` buckets of neighbouring steps, each as its lowest
 and highest value, so no spike is lost. The width of a bucket is a power of two of steps: buckets then stay where they
 are while the run grows (all are sent anew only when the width doubles), and a page that has some asks for the rest.
@@ -15,17 +15,15 @@ import math
 import threading
 from array import array
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict, deque
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from core.contract.events import Event, Step
-from core.runs.folder import JobFolder
-from core.runs.log import EventTail
-from core.runs.record import RunFold, RunRecord
+from core.contract.events import Step
+from core.runs.record import RunRecord
 
 __all__ = ["BUCKETS", "LEVELS", "METRICS", "Columns", "PointCache", "RunPoints", "Window"]
 
@@ -40,7 +38,6 @@ METRICS = (
     "card_used_bytes",
     "gpu_load",
 )
-LOG_LINES = 400
 
 
 @dataclass(frozen=True)
@@ -139,87 +136,49 @@ class Columns:
 
 
 class RunPoints:
-    """One run as the window knows it: its record, its columns and the last lines of its log."""
+    """One run's columns, brought up to date by its record. Thread-safe."""
 
-    def __init__(self, folder: JobFolder) -> None:
-        self.folder = folder
-        self.lock = threading.RLock()
-        self._begin()
-
-    def _begin(self) -> None:
-        self._tail = EventTail(self.folder.events)
-        self._fold = RunFold()
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
         self.columns = Columns()
-        self.recent: deque[Event] = deque(maxlen=LOG_LINES)
-        self.count = 0
-        self._bytes = 0
-        self.record: RunRecord = self._fold.record
 
-    def refresh(self) -> RunRecord:
-        """Reads what was appended since the last call; a log that became shorter is read again from its start."""
-        with self.lock:
-            size = _size(self.folder)
-            if size < self._bytes:
-                generation = self.columns.generation
-                self._begin()
-                self.columns.generation = generation + 1
-            self._bytes = size
-            if events := self._tail.read():
-                self._take(events)
-            return self.record
+    def answer(self, record: RunRecord, window: Window) -> dict[str, Any]:
+        """The chart's numbers as plain JSON values, with held-out losses and the best checkpoint's place.
 
-    def _take(self, events: Iterable[Event]) -> None:
-        for event in events:
-            self._fold.add(event)
-            self.count += 1
-            if not isinstance(event, Step):
-                self.recent.append(event)
-        self.record = self._fold.record
-        self.columns.follow(self.record.steps)
-
-    def points(self, window: Window) -> dict[str, Any]:
-        """The chart's numbers as plain JSON values, with held-out losses and the best checkpoint's place."""
-        with self.lock:
-            record = self.record
+        ``version`` changes whenever anything in the answer may have.
+        """
+        with self._lock:
+            self.columns.follow(record.steps)
             answer = self.columns.buckets(window)
-            measured = ((item.step, _rounded(item.loss)) for item in record.evaluations[-BUCKETS:])
-            answer["evaluations"] = [[step, loss] for step, loss in measured if loss is not None]
-            best = next((item for item in reversed(record.checkpoints) if item.best), None)
-            answer["best"] = best and [best.step, _rounded(best.eval_loss)]
-            answer["version"] = self.count
-            return answer
+        measured = ((item.step, _rounded(item.loss)) for item in record.evaluations[-BUCKETS:])
+        answer["evaluations"] = [[step, loss] for step, loss in measured if loss is not None]
+        best = next((item for item in reversed(record.checkpoints) if item.best), None)
+        answer["best"] = best and [best.step, _rounded(best.eval_loss)]
+        answer["version"] = f"{len(record.steps)}.{len(record.evaluations)}.{len(record.checkpoints)}"
+        return answer
 
 
 class PointCache:
-    """The last few runs that somebody looked at. Thread-safe; memory is bounded by ``keep``."""
+    """The columns of the last few runs that somebody looked at, by run id; memory is bounded by ``keep``."""
 
     def __init__(self, keep: int = 6) -> None:
         self._keep = keep
         self._lock = threading.Lock()
         self._runs: OrderedDict[str, RunPoints] = OrderedDict()
 
-    def get(self, folder: JobFolder) -> RunPoints:
-        """The run's points, brought up to date."""
-        key = str(folder.path)
+    def get(self, run_id: str) -> RunPoints:
+        """The run's columns; empty ones where it is new here."""
         with self._lock:
-            found = self._runs.pop(key, None) or RunPoints(folder)
-            self._runs[key] = found
+            found = self._runs.pop(run_id, None) or RunPoints()
+            self._runs[run_id] = found
             while len(self._runs) > self._keep:
                 self._runs.popitem(last=False)
-        found.refresh()
-        return found
+            return found
 
-    def forget(self, folder: JobFolder) -> None:
+    def forget(self, run_id: str) -> None:
         """Drops a run that was deleted."""
         with self._lock:
-            self._runs.pop(str(folder.path), None)
-
-
-def _size(folder: JobFolder) -> int:
-    try:
-        return folder.events.stat().st_size
-    except OSError:
-        return 0
+            self._runs.pop(run_id, None)
 
 
 def _finite(value: float | None) -> float:

@@ -24,7 +24,8 @@ def past(steps: int, total: int = 0, finished: bool = False) -> list[Event]:
         events.append(step(number, at))
         if number % 100 == 0:
             events.append(Evaluation(at=at, attempt=1, step=number, loss=1.2 + 1 / number, rows=50, seconds=1.0))
-            events.append(Checkpoint(at=at, attempt=1, step=number, name=f"step-{number:06d}", bytes=10**6, best=True))
+            name, loss = f"step-{number:06d}", 1.2 + 1 / number
+            events.append(Checkpoint(at=at, attempt=1, step=number, name=name, bytes=10**6, best=True, eval_loss=loss))
     if finished:
         events.append(Finished(at=BEGAN + steps + 5, attempt=1, step=steps, seconds=steps + 4))
     return events

@@ -10,9 +10,10 @@ from made_runs import BEGAN, past
 
 from core.contract.config import DataChoice, ModelChoice, RunConfig
 from core.contract.events import Acknowledged, Failed, Note, Paused, Stage, Stopped
+from core.runs.folder import JobFolder
 from core.runs.record import fold
 from studio import figures
-from studio.log_lines import log_lines
+from studio.log_lines import log_lines, said
 from studio.text import STATES
 
 CONFIG = RunConfig(data=DataChoice(path="/home/me/good.jsonl"), model=ModelChoice(source="hub", name="Qwen/Qwen3-4B"))
@@ -27,72 +28,6 @@ def test_a_training_run_says_when_it_ends() -> None:
     assert shown["state"] == "training"
     assert shown["share"] == 0.25
     assert shown["facts"]["left"] == "5 min"  # 300 steps at one a second
-    assert (
-        shown["facts"]["finish"] == time.strftime("%H:%M", time.localtime(BEGAN + 404))
-        or "20" in shown["facts"]["finish"]
-    )
-    assert shown["facts"]["step"] == "100 of 400"
-    assert shown["facts"]["epoch"] == "1.00 of 3"
-    assert shown["facts"]["held_out"] == "1.210"
-    assert shown["tab"] == "Training 25 % · good.jsonl on Qwen3-4B · Luthier"
-
-
-def test_what_is_unknown_is_a_dash() -> None:
-    shown = status([])
-    facts = shown["facts"]
-    assert {facts[name] for name in ("finish", "left", "step", "epoch", "speed", "memory", "loss", "held_out")} == {"–"}
-    assert shown["share"] is None
-
-
-def test_downloads_count_bytes(stage_of: Callable[..., Stage]) -> None:
-    shown = status([*past(0), stage_of("downloading", done=1.2e9, total=4.1e9, unit="bytes")])
-    assert shown["stage"]["text"] == "Downloading 1.2 of 4.1 GB"
-    assert shown["stage"]["share"] == pytest.approx(1.2 / 4.1)
-    small = status([*past(0), stage_of("downloading", done=340e6, total=4.1e9, unit="bytes")])
-    assert small["stage"]["text"] == "Downloading 340 MB of 4.1 GB"
-
-
-def test_a_step_after_a_stage_means_training(stage_of: Callable[..., Stage]) -> None:
-    saving = stage_of("saving").model_copy(update={"at": BEGAN + 20})
-    assert status([*past(10), saving])["stage"]["text"] == "Saving"
-    assert status([*past(10), saving, *past(30)[-20:]])["stage"]["text"] == "Training"
-
-
-@pytest.mark.parametrize("state", STATES)
-def test_every_state_has_a_sentence_and_its_buttons(state: str) -> None:
-    record = fold(past(120))
-    shown = figures.status(type(record)(**{**vars(record), "state": state}), CONFIG, "x", BEGAN + 500)
-    assert shown["sentence"]
-    assert (shown["word"], shown["tone"]) == STATES[state]
-    on = {name for name, is_on in shown["buttons"].items() if is_on}
-    expected = {
-        "queued": {"stop"},
-        "starting": {"pause", "stop"},
-        "training": {"pause", "save", "stop"},
-        "finished": set(),
-    }
-    assert on == expected.get(state, {"resume"})
-
-
-def test_an_acknowledged_stop_leaves_only_the_harder_one() -> None:
-    shown = status([*past(10), Acknowledged(at=BEGAN + 20, attempt=1, command_id="a", command="stop")])
-    assert shown["sentence"].startswith("Stopping after this pass")
-    assert [name for name, on in shown["buttons"].items() if on] == ["stop_now"]
-
-
-def test_a_failure_says_cause_and_cure() -> None:
-    fault = Failed(
-        at=BEGAN + 99, attempt=1, code="disk.full", message="Expected 2 GB free, found 1.", hint="Make room."
-    )
-    shown = status([*past(10), fault])
-    assert shown["failure"] == {"message": fault.message, "hint": fault.hint}
-    assert shown["buttons"]["resume"]
-    assert not shown["living"]
-
-
-def test_a_paused_run_stops_its_clock() -> None:
-    shown = status([*past(10), Paused(at=BEGAN + 20, attempt=1, step=10)], now=BEGAN + 90_000)
-    assert shown["facts"]["took"] == "13 s"
     assert shown["facts"]["finish"] == figures.clock(BEGAN + 404, BEGAN + 104)
     assert shown["facts"]["step"] == "100 of 400"
     assert shown["facts"]["epoch"] == "1.00 of 3"
@@ -193,16 +128,18 @@ def test_clocks_name_the_day_when_it_is_another() -> None:
     assert figures.clock(noon + 10 * 86_400, noon) == "30 Nov 12:00"
 
 
-def test_the_log_is_lines_for_people() -> None:
+def test_the_log_is_lines_for_people(make_run: Callable[..., JobFolder]) -> None:
     note = Note(at=BEGAN, attempt=1, code="kernels.plain", text="No C compiler.", hint="sudo apt install gcc")
-    lines = log_lines([*past(100, finished=True), note])
-    said = [line.split("  ", 1)[1] for line in lines]
-    assert said[0] == "Queued"
-    assert "Saved step-000100 (1.0 MB), the best so far" in said
-    assert "Held-out loss 2.5000 before training (50 rows, 1 s)" in said
-    assert said[-1] == "No C compiler. sudo apt install gcc"
+    folder = make_run([*past(100, finished=True), note])
+    lines = [line.split("  ", 1)[1] for line in log_lines(folder.events)]
+    assert lines[0] == "Queued"
+    assert "Saved step-000100 (1.0 MB), the best so far" in lines
+    assert "Held-out loss 2.5000 before training (50 rows, 1 s)" in lines
+    assert lines[-1] == "No C compiler. sudo apt install gcc"
+    assert log_lines(folder.events, keep=1) != lines
+    assert log_lines(folder.path / "none") == []
 
 
 def test_progress_within_a_stage_is_one_line(stage_of: Callable[..., Stage]) -> None:
     downloads = [stage_of("downloading", text="Qwen3", done=done, total=9) for done in range(9)]
-    assert len(log_lines(downloads)) == 1
+    assert len(said(downloads)) == 1
