@@ -9,6 +9,7 @@ import torch
 from kernel_cases import CASES, Case, check, label_ops
 
 from core.kernels.dispatch import use_triton
+from core.kernels.probe_kernel import adds_one
 
 
 def test_the_interpreter_is_what_runs() -> None:
@@ -32,3 +33,7 @@ def test_logits_become_their_gradient(scale: float, softcap: float) -> None:
     torch.testing.assert_close(fast(ours, labels, scale, softcap), twin(theirs, labels, scale, softcap))
     torch.testing.assert_close(ours, theirs)
     assert not ours[2].any()
+
+
+def test_the_kernel_of_the_probe_adds_one() -> None:
+    assert adds_one("cpu")

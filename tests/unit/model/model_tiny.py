@@ -44,6 +44,7 @@ def build(family: str, seed: int = 0, **changes: Any) -> Any:
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(config, attn_implementation="luthier_packed")
     model.requires_grad_(False)
+    model.config.use_cache = False
     with torch.no_grad():  # layer norms start as ones (or zeros): make them say something
         for name, parameter in model.named_parameters():
             if "norm" in name:

@@ -1,0 +1,35 @@
+"""The trivial kernel of the probe, and the question whether a card is there to run it."""
+
+from __future__ import annotations
+
+import torch
+
+from core.kernels.dispatch import LOWEST_CAPABILITY, jit, launch, tl
+
+__all__ = ["adds_one", "card_problem"]
+
+COUNT = 64
+
+
+@jit
+def _add_one(values, COUNT: tl.constexpr):  # type: ignore[no-untyped-def]
+    index = tl.arange(0, COUNT)
+    tl.store(values + index, tl.load(values + index) + 1.0)
+
+
+def card_problem() -> str:
+    """Why no kernel can run on the first card, in one line; empty when one can."""
+    if not torch.cuda.is_available():
+        return "torch sees no CUDA card"
+    found = torch.cuda.get_device_capability(0)
+    if found < LOWEST_CAPABILITY:
+        wanted = ".".join(map(str, LOWEST_CAPABILITY))
+        return f"the card has compute capability {found[0]}.{found[1]}; kernels need {wanted}"
+    return ""
+
+
+def adds_one(device: str = "cuda") -> bool:
+    """Builds and runs the kernel; whether its result is right."""
+    values = torch.zeros(COUNT, device=device)
+    launch(_add_one, (1,), values, COUNT=COUNT)
+    return bool((values == 1.0).all())

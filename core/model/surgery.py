@@ -1,0 +1,178 @@
+"""Which decoder layers are swapped for fast ones, and the swap itself: a plan that can be printed, applied, undone.
+
+    plan = surgery.plan(peft_model)      # nothing is changed
+    plan.lines()                         # ("24 of 24 layers fast",)
+    applied = surgery.apply(peft_model, plan)
+    surgery.undo(applied)                # every layer is the object that it was
+
+Only instances are exchanged, after peft and before accelerate: no class is patched and no key changes. What cannot be
+swapped is left as it is and said, and the run goes on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from core.kernels import dispatch
+from core.model.families import Family, family_of
+from core.model.layers import PROJECTIONS, fast_layer
+from core.model.peft_bnb import base_causal_model, is_adapted, why_not_static
+
+__all__ = ["Applied", "Skip", "Swap", "SwapPlan", "apply", "plan", "undo"]
+
+Mode = Literal["auto", "plain"]
+
+
+@dataclass(frozen=True)
+class Swap:
+    """One layer that will be fast: its place in ``layers``."""
+
+    index: int
+    family: Family
+
+
+@dataclass(frozen=True)
+class Skip:
+    """One layer that stays as it is, and why, in a few words."""
+
+    index: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class SwapPlan:
+    """What will be swapped and what not. ``refusal`` is set where nothing at all is looked at."""
+
+    swaps: tuple[Swap, ...] = ()
+    skips: tuple[Skip, ...] = ()
+    refusal: str = ""
+
+    @property
+    def fast(self) -> bool:
+        """Whether any layer will be fast."""
+        return bool(self.swaps)
+
+    def lines(self) -> tuple[str, ...]:
+        """Sentences for a person."""
+        if self.refusal:
+            return (f"plain layers: {self.refusal}",)
+        total = len(self.swaps) + len(self.skips)
+        reasons = Counter(skip.reason for skip in self.skips)
+        return (
+            f"{len(self.swaps)} of {total} layers fast",
+            *(f"{count} {'layer' if count == 1 else 'layers'} plain: {why}" for why, count in reasons.items()),
+        )
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What was swapped: for each place the old layer and the new one."""
+
+    layers: Any
+    swapped: tuple[tuple[int, nn.Module, nn.Module], ...]
+
+
+def plan(peft_model: nn.Module, mode: Mode = "auto", force: bool = False) -> SwapPlan:
+    """Looks at the model and says what can be fast; changes nothing.
+
+    Args:
+        peft_model: a causal model with its adapter.
+        mode: ``plain`` swaps nothing.
+        force: swaps on the CPU too, where the ops are their textbook twins and nothing is gained but tests.
+    """
+    base = base_causal_model(peft_model)
+    family = family_of(base.config)
+    refusal = _refusal(base, family, mode, force)
+    if refusal or family is None:
+        return SwapPlan(refusal=refusal)
+    swaps: list[Swap] = []
+    skips: list[Skip] = []
+    for index, layer in enumerate(base.base_model.layers):
+        reason = _why_not(layer, family)
+        if reason:
+            skips.append(Skip(index, reason))
+        else:
+            swaps.append(Swap(index, family))
+    return SwapPlan(tuple(swaps), tuple(skips))
+
+
+def _refusal(base: Any, family: Family | None, mode: Mode, force: bool) -> str:
+    if mode == "plain":
+        return "fast kernels are switched off"
+    if os.environ.get("LUTHIER_KERNELS") == "plain":
+        return "no kernel could be built on this machine"
+    if not force:
+        device = next(base.parameters()).device
+        if device.type != "cuda":
+            return "no GPU"
+        if not dispatch.use_triton(torch.empty(0, device=device)):
+            return "this card or this install runs no Triton kernels (compute capability 7.5 and later)"
+    if family is None or not family.fast:
+        return f"no fast layer for model type {getattr(base.config, 'model_type', 'unknown')} yet"
+    if getattr(base.config, "hidden_act", "silu") not in ("silu", "swish"):
+        return f"activation {base.config.hidden_act}"
+    return ""
+
+
+def _why_not(layer: nn.Module, family: Family) -> str:
+    """Why this layer cannot be fast, whatever peft's state at a call is; empty when it can."""
+    if hasattr(layer, "replaced"):
+        return "swapped already"
+    adapted = False
+    for parent, name in PROJECTIONS:
+        module = getattr(getattr(layer, parent, None), name, None)
+        if module is None:
+            return f"no {name}"
+        reason = why_not_static(module)
+        if reason:
+            return f"{reason} in {name}"
+        adapted = adapted or is_adapted(module)
+    if not adapted:
+        # A layer without an adapter could not be told by peft that adapters are disabled.
+        return "no adapter in it"
+    for norm in _norms(layer, family):
+        if norm is None or not hasattr(norm, "variance_epsilon") or norm.weight.requires_grad or is_adapted(norm):
+            return "a norm that is trained or of another kind"
+    return ""
+
+
+def _norms(layer: Any, family: Family) -> list[Any]:
+    norms = [getattr(layer, name, None) for name in ("input_layernorm", "post_attention_layernorm")]
+    if family.head_norms:
+        norms += [getattr(layer.self_attn, name, None) for name in ("q_norm", "k_norm")]
+    return norms
+
+
+def apply(peft_model: nn.Module, plan: SwapPlan) -> Applied:
+    """Swaps what the plan names. Checkpointing set before carries over; set after, it finds the new layers."""
+    layers: Any = base_causal_model(peft_model).base_model.layers if plan.swaps else ()
+    swapped = []
+    for swap in plan.swaps:
+        old = layers[swap.index]
+        new = fast_layer(old, swap.family)
+        _hand_over(old, new)
+        layers[swap.index] = new
+        swapped.append((swap.index, old, new))
+    return Applied(layers, tuple(swapped))
+
+
+def undo(applied: Applied) -> None:
+    """Puts every replaced layer back where it was."""
+    for index, old, new in applied.swapped:
+        _hand_over(new, old)
+        old.training = new.training
+        applied.layers[index] = old
+
+
+def _hand_over(giver: Any, taker: Any) -> None:
+    """Moves the checkpointing setting, so that of two layers over the same children only the outer one recomputes."""
+    taker.gradient_checkpointing = giver.gradient_checkpointing
+    if hasattr(giver, "_gradient_checkpointing_func"):
+        taker._gradient_checkpointing_func = giver._gradient_checkpointing_func
+    giver.gradient_checkpointing = False

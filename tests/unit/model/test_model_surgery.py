@@ -1,0 +1,229 @@
+"""The swap: the same gradients, the same keys, exact undo, and the base model whenever peft is asked for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from model_tiny import adapt, assert_close, build, gradients, packed_batch, save_tiny
+
+from core.contract.config import LoraChoice, ModelChoice
+from core.model import layers, surgery
+from core.model.adapters import add_adapter, trainable
+from core.model.checkpointing import set_checkpointing
+from core.model.families import FAMILIES
+from core.model.loading import load_base
+from core.model.loss import LossModel
+
+FAST = sorted(name for name, family in FAMILIES.items() if family.fast)
+IDS = torch.tensor([[3, 14, 15, 9, 26, 5]])
+
+
+@pytest.fixture
+def count(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """How often the fast path ran: a test that compares the plain path with itself proves nothing."""
+    seen = {"fast": 0}
+    inner = layers._fast
+
+    def counted(*arguments: Any) -> torch.Tensor:
+        seen["fast"] += 1
+        return inner(*arguments)
+
+    monkeypatch.setattr(layers, "_fast", counted)
+    return seen
+
+
+def swap(model: Any) -> surgery.Applied:
+    return surgery.apply(model, surgery.plan(model, force=True))
+
+
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "single"])
+@pytest.mark.parametrize("family", FAST)
+def test_gradients_equal_plain_peft(family: str, packed: bool, count: dict[str, int]) -> None:
+    model = adapt(build(family))
+    model.train()
+    batch = packed_batch([7, 1, 12, 3]) if packed else {"input_ids": IDS[:, :4], "labels": IDS[:, :4]}
+    loss_model = LossModel(model)
+    wanted_loss = loss_model(**batch)
+    wanted_loss.backward()
+    wanted = gradients(model)
+    assert count["fast"] == 0
+
+    swap(model)
+    loss = loss_model(**batch)
+    loss.backward()
+    assert count["fast"] == 2
+    torch.testing.assert_close(loss, wanted_loss, rtol=1e-6, atol=0)
+    assert_close(gradients(model), wanted)
+
+
+@pytest.mark.parametrize("family", FAST)
+def test_gradients_equal_plain_peft_over_four_bits(family: str, tmp_path: Path, count: dict[str, int]) -> None:
+    folder = save_tiny(tmp_path, family)
+    base = load_base(folder, ModelChoice(quantization="nf4", dtype="float32"), torch.device("cpu")).model
+    model = adapt(base)
+    model.train()
+    loss_model, batch = LossModel(model), packed_batch([7, 12])
+    loss_model(**batch).backward()
+    wanted = gradients(model)
+    swap(model)
+    loss_model(**batch).backward()
+    assert count["fast"] == 2
+    assert_close(gradients(model), wanted)
+
+
+@pytest.mark.parametrize("family", FAST)
+def test_disabled_adapters_give_the_base_model_bit_for_bit(family: str, count: dict[str, int]) -> None:
+    base, ids = build(family), IDS[:, :4]
+    wanted = base(ids).logits
+    model = adapt(base)
+    swap(model)
+    with model.disable_adapter():
+        assert torch.equal(model(ids).logits, wanted)
+    assert count["fast"] == 0
+    assert not torch.equal(model(ids).logits, wanted)
+    assert count["fast"] == 2
+
+
+def test_partial_adapters_are_told_too(count: dict[str, int]) -> None:
+    base = build("llama")
+    wanted = base(IDS).logits
+    model = adapt(base, target_modules=["q_proj", "v_proj"], layers_to_transform=[1])
+    plan = surgery.plan(model, force=True)
+    assert plan.lines() == ("1 of 2 layers fast", "1 layer plain: no adapter in it")
+    expected = model(IDS).logits
+    surgery.apply(model, plan)
+    torch.testing.assert_close(model(IDS).logits, expected, rtol=1e-5, atol=1e-6)
+    assert count["fast"] == 1
+    with model.disable_adapter():
+        assert torch.equal(model(IDS).logits, wanted)
+
+
+def test_merged_several_padded_cached_and_watched_take_the_replaced_layer(count: dict[str, int]) -> None:
+    model = adapt(build("llama")).eval()
+    swap(model)
+    mask = torch.tensor([[1, 1, 1, 1, 0, 0]])
+    model(IDS, attention_mask=mask)
+    model(IDS, use_cache=True)
+    assert count["fast"] == 0
+    model.add_adapter("second", model.peft_config["default"])
+    model.base_model.set_adapter(["default", "second"])
+    model(IDS)
+    model.set_adapter("default")
+    model.merge_adapter()
+    model(IDS)
+    assert count["fast"] == 0
+    model.unmerge_adapter()
+    model(IDS)
+    assert count["fast"] == 2
+
+
+def test_whoever_records_hidden_states_gets_them_all() -> None:
+    model = adapt(build("llama")).eval()
+    wanted = model(IDS, output_hidden_states=True).hidden_states
+    surgery.undo(swap(model))
+    swap(model)
+    found = model(IDS, output_hidden_states=True).hidden_states
+    assert len(found) == len(wanted) == 3
+    torch.testing.assert_close(found, wanted)
+
+
+def test_a_hook_on_a_child_is_called(count: dict[str, int]) -> None:
+    model = adapt(build("llama")).eval()
+    swap(model)
+    called = []
+    model.get_base_model().model.layers[0].mlp.register_forward_hook(lambda *_: called.append(1))
+    model(IDS)
+    assert called == [1]
+    assert count["fast"] == 1
+
+
+def test_generation_equals_plain_peft() -> None:
+    model = adapt(build("llama")).eval()
+    options = {"max_new_tokens": 12, "do_sample": False, "use_cache": True}
+    wanted = model.generate(input_ids=IDS, **options)
+    swap(model)
+    assert torch.equal(model.generate(input_ids=IDS, **options), wanted)
+
+
+@pytest.mark.parametrize("family", FAST)
+def test_undo_is_exact_and_keys_never_change(family: str) -> None:
+    model = adapt(build(family))
+    keys, before = list(model.state_dict()), list(model.get_base_model().model.layers)
+    names = [name for name, _ in trainable(model)]
+    expected = model(IDS).logits
+    applied = swap(model)
+    assert list(model.state_dict()) == keys
+    assert [name for name, _ in trainable(model)] == names
+    assert all(isinstance(new, type(old)) for _, old, new in applied.swapped)
+    model.train()
+    surgery.undo(applied)
+    after = list(model.get_base_model().model.layers)
+    assert all(one is other for one, other in zip(before, after, strict=True))
+    assert all(layer.training for layer in after)
+    assert list(model.state_dict()) == keys
+    assert torch.equal(model.eval()(IDS).logits, expected)
+
+
+@pytest.mark.parametrize("order", ["before", "after"])
+def test_recomputing_works_set_before_or_after_the_swap(order: str, count: dict[str, int]) -> None:
+    model = adapt(build("llama"))
+    model.train()
+    loss_model, batch = LossModel(model), packed_batch([7, 12])
+    loss_model(**batch).backward()
+    wanted = gradients(model)
+    if order == "before":
+        set_checkpointing(model, "recompute")
+    applied = swap(model)
+    set_checkpointing(model, "recompute")
+    loss_model(**batch).backward()
+    assert count["fast"] == 4
+    assert_close(gradients(model), wanted)
+    surgery.undo(applied)
+    assert all(layer.gradient_checkpointing for layer in model.get_base_model().model.layers)
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "words"),
+    [
+        ("llama", {"lora_dropout": 0.1}, "adapter dropout"),
+        ("llama", {"use_dora": True}, "DoRA"),
+        ("llama", {"lora_bias": True}, "adapter bias"),
+        ("phi3", {}, "model type phi3"),
+        ("olmo2", {}, "model type olmo2"),
+    ],
+)
+def test_what_cannot_be_swapped_is_said(family: str, changes: dict[str, Any], words: str) -> None:
+    plan = surgery.plan(adapt(build(family), **changes), force=True)
+    assert not plan.fast
+    assert words in " ".join(plan.lines())
+
+
+def test_rslora_and_trained_biases_are_right(count: dict[str, int]) -> None:
+    for lora in (LoraChoice(use_rslora=True), LoraChoice(bias="lora_only")):
+        model = add_adapter(build("qwen2"), lora, seed=0)
+        with torch.no_grad():
+            for _, parameter in trainable(model):
+                parameter.normal_(0, 0.05)
+        loss_model, batch = LossModel(model), packed_batch([7, 12])
+        loss_model(**batch).backward()
+        wanted = gradients(model)
+        plan = surgery.plan(model, force=True)
+        assert plan.fast == lora.use_rslora
+        surgery.apply(model, plan)
+        loss_model(**batch).backward()
+        assert_close(gradients(model), wanted)
+    assert count["fast"] == 2
+
+
+def test_the_cpu_stays_plain_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = adapt(build("llama"))
+    assert surgery.plan(model).lines() == ("plain layers: no GPU",)
+    assert "switched off" in surgery.plan(model, mode="plain", force=True).lines()[0]
+    monkeypatch.setenv("LUTHIER_KERNELS", "plain")
+    assert "no kernel could be built" in surgery.plan(model, force=True).lines()[0]
+    applied = surgery.apply(model, surgery.plan(model))
+    assert applied.swapped == ()
+    surgery.undo(applied)
