@@ -1,0 +1,68 @@
+"""What client and child say to each other: one JSON object a line, over the child's stdin and stdout.
+
+::
+
+    client                                    child
+    Setup                                 →
+                                          ←   {"ready": true}   or a fault
+    Ask                                   →
+                                          ←   Piece … Piece(done=True)  for base, then for tuned
+    {"cancel": id}                        →
+    (stdin closes)                            the child ends
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.contract.config import DataChoice, ModelChoice
+
+__all__ = ["Ask", "Fault", "Piece", "Setup", "Side"]
+
+Side = Literal["base", "tuned"]
+
+
+class _Word(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Setup(_Word):
+    """What is loaded, once. ``adapter`` is a folder in peft's format, or empty for the base model alone."""
+
+    folder: str
+    model: ModelChoice
+    data: DataChoice
+    adapter: str = ""
+    home: str
+    lock_name: str
+
+
+class Ask(_Word):
+    """One question to both sides. Temperature 0 is greedy."""
+
+    id: str
+    messages: tuple[dict[str, str], ...]
+    max_new_tokens: int = Field(128, ge=1, le=8192)
+    temperature: float = Field(0.0, ge=0.0, le=5.0)
+    top_p: float = Field(1.0, gt=0.0, le=1.0)
+    seed: int = 0
+
+
+class Piece(_Word):
+    """A further piece of one side's answer; ``done`` closes that side."""
+
+    id: str
+    side: Side
+    text: str = ""
+    done: bool = False
+
+
+class Fault(_Word):
+    """A StudioError on its way to the client. ``id`` is empty where it ends the child."""
+
+    id: str = ""
+    code: str
+    message: str
+    hint: str = ""
