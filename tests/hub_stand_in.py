@@ -2,8 +2,8 @@
 
 ``with HubStandIn({"owner/name": folder}) as hub`` serves each folder at one commit. ``hub.environment(home)`` is what a
 child process needs to use it: huggingface_hub reads its address when it is imported. Sets of ids make trouble on
-purpose: ``gated`` wants a token, ``silent`` accepts and never answers, ``slow`` sends a megabyte every tenth of a second. Every
-request is kept in ``hub.requests``.
+purpose: ``gated`` wants a token, ``silent`` accepts and never answers, ``slow`` sends a megabyte every tenth of a
+second. Every request is kept in ``hub.requests``.
 """
 
 from __future__ import annotations
@@ -199,9 +199,9 @@ def _etag(path: Path) -> str:
 
 
 def tiny_model(folder: Path, shards: int = 1, megabytes: float = 0.0) -> Path:
-    """A Llama-shaped folder made by hand: config, tokenizer files, safetensors of zeros; enough to be found and fetched.
+    """A Llama-shaped folder made by hand: config, tokenizer files, safetensors of zeros.
 
-    It is no model that answers. ``megabytes`` pads each weight file.
+    It is enough to be found and fetched, and no model that answers. ``megabytes`` pads each weight file.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(TINY_CONFIG))

@@ -1,0 +1,199 @@
+"""The plan and what a person reads of it: arithmetic by card, verdicts, notes, time and disk."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from core.contract.catalogue import ModelSpec
+from core.contract.config import DataChoice, RunConfig, TrainChoice
+from core.contract.data import DataFacts
+from core.estimate import estimate, resolve, train_rows
+from core.estimate.time import operations_per_token, published_rate
+from core.estimate.work import work_of
+from core.hardware import Machine
+
+Card = Callable[..., Machine]
+Rows = Callable[..., DataFacts]
+Model = Callable[[str], ModelSpec]
+GIB = 1024**3
+
+
+def chosen(machine: Machine, spec: ModelSpec, config: RunConfig | None = None) -> RunConfig:
+    return resolve(config or RunConfig(), spec, None, machine)[0]
+
+
+@pytest.mark.parametrize(
+    ("capability", "key", "dtype"),
+    [((8, 6), "llama-3.2-1b", "bfloat16"), ((12, 0), "gemma-2-2b", "bfloat16"), ((7, 5), "llama-3.2-1b", "float16"),
+     ((7, 5), "gemma-2-2b", "float32"), (None, "llama-3.2-1b", "float16")],
+)  # fmt: skip
+def test_arithmetic_follows_the_card(
+    capability: tuple[int, int] | None, key: str, dtype: str, card: Card, model: Model
+) -> None:
+    config = chosen(card(20, capability), model(key))
+    assert (config.model.dtype, config.train.optim) == (dtype, "adamw_8bit")
+
+
+def test_the_cpu_computes_in_32_bits_with_moderate_passes(cpu: Machine, model: Model) -> None:
+    config = chosen(cpu, model("qwen2.5-0.5b"))
+    assert (config.model.dtype, config.train.optim, config.train.checkpointing) == ("float32", "adamw_torch", "none")
+    assert config.train.tokens_per_pass == 2048
+    longer = RunConfig(train=TrainChoice(max_length=3000))
+    assert chosen(cpu, model("qwen2.5-0.5b"), longer).train.tokens_per_pass == 3000
+
+
+def test_what_was_chosen_by_hand_stays(card: Card, model: Model) -> None:
+    train = TrainChoice(
+        optim="adamw_torch", checkpointing="none", tokens_per_pass=4096, eval_steps=3, save_steps=4, max_steps=9
+    )
+    config, lines = resolve(RunConfig(train=train), model("qwen3-8b"), None, card(5))
+    assert config.train == train
+    assert [line.key for line in lines] == ["model.dtype"]
+
+
+def test_more_memory_means_larger_passes_and_then_no_recomputing(card: Card, model: Model, rows: Rows) -> None:
+    facts, spec = rows((900,) * 400), model("qwen3-4b")
+    plans = [resolve(RunConfig(), spec, facts, card(free))[0].train for free in (5.4, 7.4, 11.4, 23.4)]
+    recomputing = [plan.tokens_per_pass for plan in plans if plan.checkpointing == "recompute"]
+    assert recomputing == sorted(recomputing)
+    assert [plan.checkpointing for plan in plans] == ["recompute", "recompute", "none", "none"]
+
+
+@pytest.mark.parametrize("free", [4.0, 5.4, 7.4, 11.4, 15.4, 23.4])
+@pytest.mark.parametrize("key", ["llama-3.2-1b", "gemma-2-2b", "qwen3-8b", "mistral-nemo-12b"])
+def test_an_automatic_plan_fits_or_says_that_it_does_not(free: float, key: str, card: Card, model: Model) -> None:
+    found = estimate(RunConfig(), model(key), None, card(free))
+    if found.verdict == "fits":
+        assert found.peak_bytes <= 0.9 * free * GIB
+    else:
+        config = chosen(card(free), model(key))
+        assert (config.train.checkpointing, config.train.tokens_per_pass) == ("recompute", config.train.max_length)
+
+
+def test_verdicts_and_their_sentences(card: Card, model: Model, cpu: Machine) -> None:
+    spec = model("qwen3-8b")
+    need = estimate(RunConfig(), spec, None, card(2)).peak_bytes / GIB
+    large, tight, fits, unknown = (
+        estimate(RunConfig(), spec, None, card(free)) for free in (need * 0.9, need * 1.05, need * 3, None)
+    )
+    assert [found.verdict for found in (large, tight, fits, unknown)] == ["too_large", "tight", "fits", "unknown"]
+    assert large.sentence.startswith("Too large: needs ")
+    assert tight.sentence.startswith("Tight: ")
+    assert fits.sentence.startswith("Fits: ")
+    assert unknown.free_bytes is None
+    assert estimate(RunConfig(), spec, None, cpu).device == "cpu"
+    assert all("\n" not in found.sentence for found in (large, tight, fits, unknown))
+
+
+def test_known_settings_land_near_what_the_field_reports(card: Card, model: Model) -> None:
+    """QLoRA of a 7B model with recomputing is known to fit 8 GB cards at 2,048 tokens, and 16-bit LoRA is not."""
+    config = RunConfig(train=TrainChoice(checkpointing="recompute", tokens_per_pass=2048))
+    four = estimate(config, model("mistral-7b"), None, card(7.4))
+    assert 4.5 * GIB < four.peak_bytes < 7 * GIB
+    whole = config.model_copy(update={"model": config.model.model_copy(update={"quantization": "none"})})
+    assert estimate(whole, model("mistral-7b"), None, card(7.4)).peak_bytes > 14 * GIB
+
+
+def test_without_data_rows_are_full_and_it_says_so(card: Card, model: Model) -> None:
+    found = estimate(RunConfig(), model("qwen3-4b"), None, card(11))
+    assert (found.total_steps, found.tokens_per_epoch, found.seconds) == (0, 0, None)
+    assert "No data yet" in found.notes[0]
+
+
+def test_data_counts_rows_tokens_and_steps(card: Card, model: Model, rows: Rows) -> None:
+    facts = rows((100,) * 190 + (3000,) * 10)
+    config = RunConfig(data=DataChoice(eval_fraction=0.1))
+    found = estimate(config, model("qwen3-4b"), facts, card(11))
+    assert train_rows(config, facts) == 180
+    assert found.total_steps == 36  # 180 rows, 16 a step: 12 windows, three times
+    assert found.rows_cut == 10
+    assert found.tokens_per_epoch == round((190 * 100 + 10 * 2048) * 0.9)
+    assert found.trained_tokens_per_epoch == round((190 * 50 + 10 * 1024) * 0.9)
+    assert "10 of 200 rows" in found.notes[0]
+
+
+def test_short_rows_need_less_than_full_ones(card: Card, model: Model, rows: Rows) -> None:
+    short = estimate(RunConfig(), model("qwen3-8b"), rows((60,) * 50), card(11))
+    assert short.peak_bytes < estimate(RunConfig(), model("qwen3-8b"), None, card(11)).peak_bytes
+
+
+def test_a_sample_is_scaled_to_all_rows(card: Card, model: Model, rows: Rows) -> None:
+    sample = rows((100,) * 50).model_copy(update={"rows": 500, "sampled": True})
+    found = estimate(RunConfig(data=DataChoice(eval_fraction=0)), model("qwen3-4b"), sample, card(11))
+    assert found.tokens_per_epoch == 50_000
+    assert any("sample of 50" in note for note in found.notes)
+
+
+def test_a_model_is_not_stretched_in_silence(card: Card, model: Model, rows: Rows) -> None:
+    config = RunConfig(train=TrainChoice(max_length=4096))
+    found = estimate(config, model("tinyllama-1.1b"), rows((3000,) * 30), card(11))
+    assert any("2,048" in note for note in found.notes)
+
+
+def test_time_rests_on_something_or_is_not_said(card: Card, model: Model, rows: Rows, cpu: Machine) -> None:
+    facts, spec = rows((500,) * 1000), model("qwen3-4b")
+    known = estimate(RunConfig(), spec, facts, card(11, name="NVIDIA GeForce RTX 4070"))
+    assert known.seconds is not None
+    assert 0 < known.seconds[0] < known.seconds[1]
+    assert "not measured" in known.time_basis
+    for machine in (cpu, card(11, name="NVIDIA GeForce RTX 4070 Laptop GPU"), card(11, name="Imaginary 1")):
+        unknown = estimate(RunConfig(), spec, facts, machine)
+        assert unknown.seconds is None
+        assert "no speed known" in unknown.time_basis
+    measured = estimate(RunConfig(), spec, facts, cpu, measured_tokens_per_second=1000.0)
+    assert measured.seconds is not None
+    low, high = measured.seconds
+    tokens = measured.tokens_per_epoch * 3
+    assert low < 1.1 * tokens / 1000 < high
+    assert measured.time_basis == "measured on this machine"
+
+
+def test_operations_agree_with_a_timed_matrix_count(model: Model) -> None:
+    """The products of one Mistral-7B step over 8,192 tokens, without head, took 0.334 s at 669 to 685 TFLOP/s."""
+    config = RunConfig(train=TrainChoice(checkpointing="none"))
+    spec = model("mistral-7b")
+    work = work_of(config, spec, 8192, gpu=True)
+    head = 4 * spec.shape.vocab_size * spec.shape.hidden_size
+    adapters = 6 * 41_943_040
+    products = 8192 * (operations_per_token(work, 0) - head - adapters)
+    assert products / 0.334 == pytest.approx(677e12, rel=0.03)
+
+
+def test_rates_are_found_by_the_whole_name() -> None:
+    assert published_rate("NVIDIA GeForce RTX 4060 Ti") == pytest.approx(44.1e12)
+    assert published_rate("NVIDIA GeForce RTX 4060") == pytest.approx(30.2e12)
+    assert published_rate("NVIDIA H200") == pytest.approx(989e12)
+    assert published_rate("NVIDIA GeForce RTX 4070 SUPER") is None
+
+
+def test_disk_holds_download_and_checkpoints(card: Card, model: Model) -> None:
+    spec = model("qwen3-4b")
+    missing = estimate(RunConfig(), spec, None, card(11)).disk_bytes
+    present = estimate(RunConfig(), spec.model_copy(update={"cached": True}), None, card(11)).disk_bytes
+    assert missing - present == spec.download_bytes
+    assert present > 0
+
+
+def test_measuring_and_saving_go_together_about_ten_times(card: Card, model: Model, rows: Rows) -> None:
+    config = resolve(RunConfig(), model("qwen3-4b"), rows((300,) * 2000), card(11))[0]
+    assert config.train.save_steps == config.train.eval_steps == 35
+    few = resolve(RunConfig(), model("qwen3-4b"), rows((300,) * 6), card(11))[0]
+    assert few.train.eval_steps == 1
+    by_hand = RunConfig(train=TrainChoice(eval_steps=7))
+    assert resolve(by_hand, model("qwen3-4b"), None, card(11))[0].train.save_steps == 7
+
+
+def test_an_answer_takes_less_than_five_milliseconds(card: Card, model: Model, rows: Rows) -> None:
+    facts = rows(tuple(30 + index * 37 % 900 for index in range(100_000)))
+    spec, machine = model("qwen3-14b"), card(11)
+    estimate(RunConfig(), spec, facts, machine)
+    took = []
+    for rank in range(1, 30):
+        config = RunConfig(lora=RunConfig().lora.model_copy(update={"r": rank}))
+        started = time.perf_counter()
+        estimate(config, spec, facts, machine)
+        took.append(time.perf_counter() - started)
+    assert sorted(took)[len(took) // 2] < 0.005

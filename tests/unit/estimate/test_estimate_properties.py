@@ -1,0 +1,150 @@
+"""What must hold for every model and setting: more never takes less, and a peak is no sum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.contract.catalogue import ModelShape, ModelSpec
+from core.contract.config import DataChoice, LoraChoice, ModelChoice, RunConfig, TrainChoice
+from core.data.split import split_rows
+from core.estimate import estimate, held_out_rows, resolve, total_steps
+from core.estimate.peak import memory_terms, peak_bytes
+from core.estimate.work import work_of
+from core.hardware import Gpu, Machine
+
+GIB = 1024**3
+CARD = Machine(
+    (Gpu(0, "GPU-1", "NVIDIA GeForce RTX 4070", 12 * GIB, 11 * GIB, (8, 9)),),
+    8, 32 * GIB, 24 * GIB, 100 * GIB, "Linux", wsl=False,
+)  # fmt: skip
+
+
+@st.composite
+def specs(draw: Any) -> ModelSpec:
+    heads = draw(st.sampled_from([4, 8, 32]))
+    shape = ModelShape(
+        hidden_size=64 * draw(st.integers(1, 64)),
+        intermediate_size=64 * draw(st.integers(1, 200)),
+        num_hidden_layers=draw(st.integers(1, 60)),
+        num_attention_heads=heads,
+        num_key_value_heads=draw(st.sampled_from([1, 2, heads])),
+        head_dim=draw(st.sampled_from([32, 64, 128])),
+        vocab_size=draw(st.integers(256, 260_000)),
+        tie_word_embeddings=draw(st.booleans()),
+    )
+    kind = draw(st.sampled_from(["llama", "gemma2", "other"]))
+    return ModelSpec(key="x", title="X", source="hub", name="x/x", model_type=kind, shape=shape)
+
+
+@st.composite
+def configs(draw: Any) -> RunConfig:
+    return RunConfig(
+        method=draw(st.sampled_from(["sft", "dpo"])),
+        model=ModelChoice(
+            quantization=draw(st.sampled_from(["nf4", "none"])),
+            dtype=draw(st.sampled_from(["bfloat16", "float16", "float32"])),
+        ),
+        lora=LoraChoice(r=draw(st.integers(1, 256))),
+        train=TrainChoice(
+            max_length=draw(st.integers(32, 8192)),
+            per_device_train_batch_size=draw(st.integers(1, 16)),
+            gradient_accumulation_steps=draw(st.integers(1, 16)),
+            checkpointing=draw(st.sampled_from(["none", "recompute"])),
+            optim=draw(st.sampled_from(["adamw_8bit", "adamw_torch"])),
+            kernels=draw(st.sampled_from(["auto", "plain"])),
+            tokens_per_pass=draw(st.integers(1, 20_000)),
+        ),
+    )
+
+
+def grown(config: RunConfig, part: str, **values: Any) -> RunConfig:
+    return config.model_copy(update={part: getattr(config, part).model_copy(update=values)})
+
+
+def needs(config: RunConfig, spec: ModelSpec) -> int:
+    return estimate(config, spec, None, CARD).peak_bytes
+
+
+@settings(max_examples=60, deadline=None)
+@given(configs(), specs(), st.integers(1, 64))
+def test_more_rank_never_takes_less(config: RunConfig, spec: ModelSpec, more: int) -> None:
+    assert needs(grown(config, "lora", r=config.lora.r + more), spec) > needs(config, spec)
+
+
+@settings(max_examples=60, deadline=None)
+@given(configs(), specs(), st.integers(1, 4096))
+def test_longer_rows_never_take_less(config: RunConfig, spec: ModelSpec, more: int) -> None:
+    assert needs(grown(config, "train", max_length=config.train.max_length + more), spec) >= needs(config, spec)
+
+
+@settings(max_examples=60, deadline=None)
+@given(configs(), specs(), st.integers(1, 4096))
+def test_a_larger_pass_never_takes_less(config: RunConfig, spec: ModelSpec, more: int) -> None:
+    larger = grown(config, "train", tokens_per_pass=config.train.tokens_per_pass + more)
+    assert needs(larger, spec) >= needs(config, spec)
+
+
+@settings(max_examples=60, deadline=None)
+@given(configs(), specs(), st.integers(1, 8))
+def test_more_layers_take_more(config: RunConfig, spec: ModelSpec, more: int) -> None:
+    deeper = spec.shape.model_copy(update={"num_hidden_layers": spec.shape.num_hidden_layers + more})
+    assert needs(config, spec.model_copy(update={"shape": deeper})) > needs(config, spec)
+
+
+@settings(max_examples=60, deadline=None)
+@given(configs(), specs())
+def test_batch_and_accumulation_are_one_thing(config: RunConfig, spec: ModelSpec) -> None:
+    """Tokens a pass decides memory; how a step's rows are written down does not."""
+    one = grown(config, "train", per_device_train_batch_size=1, gradient_accumulation_steps=config.rows_per_step)
+    assert needs(one, spec) == needs(config, spec)
+    enough = grown(config, "train", tokens_per_pass=config.train.max_length)
+    wider = grown(enough, "train", per_device_train_batch_size=2 * config.train.per_device_train_batch_size)
+    assert needs(wider, spec) == needs(enough, spec)
+
+
+@settings(max_examples=60, deadline=None)
+@given(configs(), specs(), st.integers(32, 8192))
+def test_the_peak_is_no_sum_and_no_less_than_any_part(config: RunConfig, spec: ModelSpec, tokens: int) -> None:
+    work = work_of(config, spec, tokens, gpu=True)
+    parts = {term.key: term.bytes for term in memory_terms(work)}
+    assert all(size >= 0 for size in parts.values())
+    assert max(parts.values()) < peak_bytes(work) < sum(parts.values())
+
+
+@settings(max_examples=60, deadline=None)
+@given(configs(), specs(), st.floats(1.0, 80.0))
+def test_a_plan_is_complete_and_stays_when_asked_again(config: RunConfig, spec: ModelSpec, free_gib: float) -> None:
+    auto = grown(config, "train", checkpointing="auto", optim="auto", tokens_per_pass=0)
+    auto = grown(auto, "model", dtype="auto")
+    card = CARD.gpus[0].__class__(0, "GPU-1", "card", None, int(free_gib * GIB), (8, 9))
+    machine = Machine((card,), 8, 32 * GIB, 24 * GIB, None, "Linux", wsl=False)
+    whole, chosen = resolve(auto, spec, None, machine)
+    assert "auto" not in (whole.model.dtype, whole.train.optim, whole.train.checkpointing)
+    assert min(whole.train.tokens_per_pass, whole.train.eval_steps, whole.train.save_steps) > 0
+    assert whole.train.tokens_per_pass >= whole.train.max_length
+    assert len(chosen) == 6
+    assert resolve(whole, spec, None, machine) == (whole, [])
+    assert RunConfig.model_validate(whole.model_dump()) == whole
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 5000), st.floats(0, 0.5), st.integers(1, 500))
+def test_held_out_rows_are_as_many_as_the_split_deals(rows: int, share: float, most: int) -> None:
+    choice = DataChoice(eval_fraction=share, eval_rows_max=most)
+    assert held_out_rows(rows, choice) == len(split_rows(rows, choice, seed=1)[1])
+
+
+@pytest.mark.parametrize(
+    ("rows", "batch", "epochs", "most", "steps"),
+    [(100, 16, 1, 0, 7), (96, 16, 1, 0, 6), (100, 16, 3, 0, 21), (100, 16, 2.5, 0, 18), (100, 16, 0.1, 0, 1),
+     (100, 16, 3, 5, 5), (100, 16, 1, 50, 7), (0, 16, 3, 0, 0), (1, 4096, 1, 0, 1)],
+)  # fmt: skip
+def test_steps_of_a_run(rows: int, batch: int, epochs: float, most: int, steps: int) -> None:
+    train = TrainChoice(
+        per_device_train_batch_size=batch, gradient_accumulation_steps=1, num_train_epochs=epochs, max_steps=most
+    )
+    assert total_steps(RunConfig(train=train), rows) == steps

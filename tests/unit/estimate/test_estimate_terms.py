@@ -1,0 +1,138 @@
+"""Memory terms against what real libraries hold, and against the constants of the rooms that they speak for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from core.contract.catalogue import ModelShape, ModelSpec
+from core.contract.config import RunConfig, TrainChoice
+from core.estimate import terms
+from core.estimate.work import FAST_TYPES, HEAD_TYPES, Work, work_of
+
+TINY = ModelShape(
+    hidden_size=128,
+    intermediate_size=320,
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=32,
+    vocab_size=64,
+)
+SPEC = ModelSpec(key="tiny", title="Tiny", source="folder", name="/tiny", model_type="llama", shape=TINY)
+
+
+def work(tokens: int = 64, dtype: str = "bfloat16", gpu: bool = False, **train: Any) -> Work:
+    config = RunConfig(train=TrainChoice(checkpointing="none").model_copy(update=train))
+    config = config.model_copy(update={"model": config.model.model_copy(update={"dtype": dtype})})
+    return work_of(config, SPEC, tokens, gpu=gpu)
+
+
+@pytest.mark.parametrize("sizes", [(64, 64), (128, 320), (192, 1000)])
+def test_nf4_is_what_bitsandbytes_holds(sizes: tuple[int, int]) -> None:
+    torch = pytest.importorskip("torch")
+    bitsandbytes = pytest.importorskip("bitsandbytes")
+    inputs, outputs = sizes
+    layer = bitsandbytes.nn.Linear4bit(inputs, outputs, bias=False, quant_type="nf4", compress_statistics=True)
+    layer.weight.data = torch.randn(outputs, inputs)
+    layer = layer.to("cpu")
+    state = layer.weight.quant_state
+    if state is None:
+        layer.weight = layer.weight._quantize("cpu")
+        state = layer.weight.quant_state
+    tensors = [layer.weight.data, state.absmax, state.code, state.offset, state.state2.absmax, state.state2.code]
+    held = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    assert state.nested
+    assert terms.nf4_bytes(inputs, outputs) == pytest.approx(held, abs=16)
+
+
+def test_whole_weights_are_parameters_times_bytes() -> None:
+    config = RunConfig().model_copy(update={"model": RunConfig().model.model_copy(update={"quantization": "none"})})
+    plain = work_of(config, SPEC, 64, gpu=True)
+    assert terms.weights_bytes(plain) == 2 * TINY.parameters
+    assert terms.workspace_bytes(plain) == 0
+    assert terms.weights_bytes(work(gpu=True)) < 0.5 * terms.weights_bytes(plain)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_kept_activations_are_those_that_plain_peft_saves(dtype: str) -> None:
+    """Counts the storages that autograd keeps in a real model, per token and layer, to the byte."""
+    torch = pytest.importorskip("torch")
+    saved = [_saved_bytes(torch, layers, dtype) for layers in (1, 3)]
+    per_layer = (saved[1] - saved[0]) / 2
+    expected = terms.stored_bytes(work(dtype=dtype)) / TINY.num_hidden_layers
+    assert expected == pytest.approx(per_layer, rel=0.001)
+
+
+def _saved_bytes(torch: Any, layers: int, dtype: str) -> int:
+    from peft import LoraConfig, get_peft_model
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    shape = TINY.model_dump(exclude={"sliding_window", "num_hidden_layers"})
+    config = LlamaConfig(**shape, num_hidden_layers=layers, attn_implementation="sdpa")
+    base = LlamaForCausalLM(config).to(getattr(torch, dtype))
+    lora = LoraConfig(r=RunConfig().lora.r, target_modules=list(RunConfig().lora.target_modules), task_type="CAUSAL_LM")
+    tuned = get_peft_model(base, lora).train()
+    own = {parameter.untyped_storage().data_ptr() for parameter in tuned.parameters()}
+    kept: dict[int, Any] = {}
+
+    def keep(tensor: Any) -> Any:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        tuned.get_base_model().model(input_ids=torch.zeros(1, 64, dtype=torch.long), use_cache=False)
+    return sum(storage.nbytes() for storage in kept.values())
+
+
+def test_adapters_count_as_peft_counts_them() -> None:
+    torch = pytest.importorskip("torch")
+    from peft import LoraConfig, get_peft_model
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    with torch.device("meta"):
+        base = LlamaForCausalLM(LlamaConfig(**TINY.model_dump(exclude={"sliding_window"})))
+        lora = RunConfig().lora
+        tuned = get_peft_model(base, LoraConfig(r=lora.r, target_modules=list(lora.target_modules)))
+    assert terms.adapter_parameters(work()) == tuned.get_nb_trainable_parameters()[0]
+
+
+def test_eight_bit_moments_are_a_quarter() -> None:
+    large = SPEC.model_copy(update={"shape": TINY.model_copy(update={"hidden_size": 4096})})
+    config = RunConfig()
+    whole = work_of(config, large, 64, gpu=True)
+    eight = work_of(config.model_copy(update={"train": TrainChoice(optim="adamw_8bit")}), large, 64, gpu=True)
+    ratio = terms.optimiser_bytes(eight) / terms.optimiser_bytes(whole)
+    assert 0.25 <= ratio < 0.35
+
+
+def test_our_layers_keep_less_than_plain_ones() -> None:
+    assert terms.stored_bytes(work(gpu=True)) < 0.6 * terms.stored_bytes(work(gpu=True, kernels="plain"))
+
+
+def test_recomputing_stores_one_input_a_layer() -> None:
+    kept, again = work(tokens=1000), work(tokens=1000, checkpointing="recompute")
+    assert terms.stored_bytes(again) == 3 * 1000 * 128 * 2
+    assert terms.stored_bytes(again) < terms.activations_bytes(again) < terms.activations_bytes(kept)
+
+
+def test_the_loss_stops_growing_where_it_is_made_in_pieces(model: Callable[[str], ModelSpec]) -> None:
+    config, spec = RunConfig(), model("qwen3-8b")
+    small, large = (terms.loss_bytes(work_of(config, spec, tokens, gpu=True)) for tokens in (2048, 8192))
+    assert large - small == (8192 - 2048) * spec.shape.hidden_size * 2
+    dpo = config.model_copy(update={"method": "dpo"})
+    assert terms.loss_bytes(work_of(dpo, spec, 2048, gpu=True)) > 4 * 2048 * spec.shape.vocab_size
+
+
+def test_constants_are_those_of_the_rooms_they_speak_for() -> None:
+    pytest.importorskip("torch")
+    from core.kernels.linear_cross_entropy import LOGITS_AT_ONCE
+    from core.model.families import FAMILIES
+
+    assert terms.LOGITS_AT_ONCE == LOGITS_AT_ONCE
+    assert {name for name, family in FAMILIES.items() if family.fast} == FAST_TYPES
+    assert set(FAMILIES) == HEAD_TYPES
