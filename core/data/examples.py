@@ -40,11 +40,11 @@ class Reading:
 
     def _row(self, record: Record) -> Example | RowProblem:
         if record.fault:
-            return RowProblem(row=record.row, code="row.unreadable", text=record.fault)
+            return RowProblem(row=record.row, code="row.unreadable", text=_short(record.fault))
         try:
             return to_example(self.found.layout, self.found.mapping, record.row, record.values)
         except RowError as fault:
-            return RowProblem(row=record.row, code=fault.code, text=fault.text)
+            return RowProblem(row=record.row, code=fault.code, text=_short(fault.text))
 
 
 @dataclass
@@ -138,6 +138,11 @@ def _decoded(source: Source) -> Iterator[Record]:
             f"Expected text in UTF-8 or UTF-16, found other bytes in {source.path.name}.",
             "Save it as UTF-8.",
         ) from error
+
+
+def _short(text: str) -> str:
+    """What a row says may be as long as the row; a problem is a line."""
+    return text if len(text) <= 300 else f"{text[:297]}..."
 
 
 def _nothing(tally: Tally, path: Path) -> DataError:

@@ -166,7 +166,8 @@ class Renderer:
         wanted = spans[-1:] if self.choice.train_on == "last_answer" else spans
         trained = [token_range(encoding, span, len(text)) for span in wanted]
         eos = self.tokenizer.eos_token_id
-        if self._ends_open(example, text, spans) and eos is not None and ids[-1:] != [eos]:
+        ended = self._ends_open(example, text, spans) and eos is not None and ids[-1:] != [eos]
+        if ended:
             # Nothing may stand between the answer and its end, or the model would never come to write that end.
             ids = [*ids[: trained[-1][1]], eos]
             trained.append((len(ids) - 1, len(ids)))
@@ -174,7 +175,7 @@ class Renderer:
             trained = [(0, len(ids))]
         bos = int(self._is_plain(example) and ids[:1] == [self.tokenizer.bos_token_id] and _writes_bos(self.tokenizer))
         merged = tuple(span for span in trained if span[0] < span[1])
-        return Encoded(example.row, text, tuple(ids), merged, encoding, bos, flows=bool(example.text))
+        return Encoded(example.row, text, tuple(ids), merged, encoding, bos, bool(example.text), ended)
 
     def _ends_open(self, example: Example, text: str, spans: list[tuple[int, int]]) -> bool:
         if example.text:

@@ -31,6 +31,7 @@ class Encoded:
         encoding: the tokenizer's record of which token holds which character.
         bos: 1 where the tokenizer put its BOS before the text.
         flows: raw text, which goes on in further rows instead of being cut.
+        ended: the last id is an end-of-text token that was put there; the text does not show it.
     """
 
     row: int
@@ -40,6 +41,7 @@ class Encoded:
     encoding: Any
     bos: int = 0
     flows: bool = False
+    ended: bool = False
 
     def labels(self) -> list[int]:
         """T labels: the id where trained, else -100."""
@@ -63,13 +65,16 @@ class Encoded:
 
     def starts(self) -> list[int]:
         """For each token the position in ``text`` at which what it shows begins, ascending; T + 1 numbers."""
+        body = len(self.ids) - self.ended
         position = 0
         found: list[int] = []
-        for number in range(len(self.ids)):
-            chars = self.encoding.token_to_chars(number) if number < len(self.encoding.ids) else None
+        for number in range(body):
+            chars = self.encoding.token_to_chars(number)
             position = max(position, chars[0] if chars else position)
-            found.append(len(self.text) if number >= len(self.encoding.ids) else position)
-        return [*found, len(self.text)]
+            found.append(position)
+        last = self.encoding.token_to_chars(body - 1) if body and body < len(self.encoding.ids) else None
+        end = last[1] if last else len(self.text)
+        return [*found, *([end] * self.ended), end]
 
 
 def token_range(encoding: Any, characters: tuple[int, int], size: int) -> tuple[int, int]:

@@ -1,0 +1,113 @@
+"""Rows as the model will see them, as coloured spans: made from the very rows that are trained.
+
+The kinds follow the labels of ``Encoded.cut``, which training uses too: a token is ``trained`` where its label is not
+-100, ``cut`` beyond the limit, else ``special`` or ``read``. Only the text beside the tokens is added here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any, Literal
+
+from core.contract.data import Example, PreviewRow, Span
+from core.data.renderer import Renderer
+from core.data.tokens import UNTRAINED, Encoded
+
+__all__ = ["SHOWN_CHARACTERS", "preview_rows"]
+
+Kind = Literal["read", "trained", "special", "cut"]
+SHOWN_CHARACTERS = 20_000
+"""Of a longer row the window gets the beginning; its counts stay whole."""
+_PIECES_SHOWN = 4
+
+
+def preview_rows(renderer: Renderer, example: Example, max_length: int) -> list[PreviewRow]:
+    """One row; both answers of a preference; the first few rows of a long raw text.
+
+    Raises:
+        DataError: the template refuses the row.
+    """
+    if example.chosen:
+        chosen, rejected = renderer.pair(example)
+        return [
+            _pair_side(renderer, chosen, "chosen", max_length),
+            _pair_side(renderer, rejected, "rejected", max_length),
+        ]
+    encoded = renderer.encoded(example)
+    special = _special_ids(renderer.tokenizer)
+    shown = []
+    for row, start, stop in encoded.cut(max_length)[:_PIECES_SHOWN]:
+        behind = len(encoded.ids) if not encoded.flows else stop
+        again = len(row.input_ids) - (stop - start)
+        kinds = [_kind(token, label, special) for token, label in zip(row.input_ids, row.labels, strict=True)][again:]
+        kinds += ["cut"] * (behind - stop)
+        shown.append(
+            PreviewRow(
+                row=row.row,
+                spans=_spans(renderer.tokenizer, encoded, start, kinds),
+                tokens=behind - start + again,
+                trained_tokens=row.trained_tokens,
+                cut_tokens=behind - stop,
+            )
+        )
+    return shown
+
+
+def _pair_side(
+    renderer: Renderer, encoded: Encoded, side: Literal["chosen", "rejected"], max_length: int
+) -> PreviewRow:
+    """One answer of a pair; the tokens behind its end of turn are not part of it."""
+    special = _special_ids(renderer.tokenizer)
+    prompt, end = encoded.trained[0][0], encoded.trained[-1][1]
+    kept = min(end, max_length)
+    kinds: list[Kind] = [_kind(token, UNTRAINED, special) for token in encoded.ids[: min(prompt, kept)]]
+    kinds += ["trained"] * (kept - len(kinds))
+    kinds += ["cut"] * (end - kept)
+    return PreviewRow(
+        row=encoded.row,
+        side=side,
+        spans=_spans(renderer.tokenizer, encoded, 0, kinds),
+        tokens=end,
+        trained_tokens=max(0, kept - prompt),
+        cut_tokens=end - kept,
+    )
+
+
+def _kind(token: int, label: int, special: frozenset[int]) -> Kind:
+    if label != UNTRAINED:
+        return "trained"
+    return "special" if token in special else "read"
+
+
+def _spans(tokenizer: Any, encoded: Encoded, first: int, kinds: list[Kind]) -> tuple[Span, ...]:
+    return tuple(_shortened(_runs(tokenizer, encoded, first, kinds)))
+
+
+def _runs(tokenizer: Any, encoded: Encoded, first: int, kinds: list[Kind]) -> Iterator[Span]:
+    """Neighbouring tokens of one kind with the text that they stand for, in order and without a gap."""
+    starts = encoded.starts()
+    position = first
+    for kind, group in groupby(kinds):
+        stop = position + len(list(group))
+        text = encoded.text[starts[position] : starts[stop]]
+        if encoded.bos and position == 0:
+            text = tokenizer.decode(encoded.ids[:1]) + text
+        if encoded.ended and stop == len(encoded.ids):
+            text += tokenizer.decode(encoded.ids[-1:])
+        yield Span(text=text, kind=kind, tokens=stop - position)
+        position = stop
+
+
+def _shortened(spans: Iterator[Span]) -> Iterator[Span]:
+    room = SHOWN_CHARACTERS
+    for span in spans:
+        if len(span.text) <= room:
+            yield span
+        else:
+            yield span.model_copy(update={"text": span.text[:room] + "…"})
+        room = max(0, room - len(span.text))
+
+
+def _special_ids(tokenizer: Any) -> frozenset[int]:
+    return frozenset(number for number, token in tokenizer.added_tokens_decoder.items() if token.special)
