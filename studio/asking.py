@@ -6,6 +6,7 @@ when another one is asked, when nobody asked for ten minutes, or when the studio
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -41,8 +42,8 @@ class Question(BaseModel):
 class Conversation(Protocol):
     """``core.talk.client.Talk``, as far as it is used here."""
 
-    def ask(self, messages: list[dict[str, str]], max_new_tokens: int, temperature: float, seed: int) -> Iterator[Any]:
-        """Answers of both sides, streamed."""
+    def ask(self, messages: list[dict[str, str]], max_new_tokens: int, temperature: float, seed: int) -> Any:
+        """A generator of both sides' answers as they grow; closing it cancels the question."""
 
     def close(self) -> None:
         """Ends the child."""
@@ -71,10 +72,12 @@ class Talks:
             self._stop_timer()
             talk = self._for(folder, question.checkpoint)
             messages = [message.model_dump() for message in question.messages]
-            for answer in talk.ask(messages, question.max_new_tokens, question.temperature, question.seed):
-                yield {"side": answer.side, "text": answer.text, "done": answer.done}
-        except BaseException:
-            self._close()  # a fault, or the page went away in mid-answer: what the child still says belongs to nobody
+            answers = talk.ask(messages, question.max_new_tokens, question.temperature, question.seed)
+            with contextlib.closing(answers):  # the page may go away in mid-answer: that cancels the question
+                for answer in answers:
+                    yield {"side": answer.side, "text": answer.text, "done": answer.done}
+        except Exception:
+            self._close()
             raise
         finally:
             self._start_timer()
@@ -124,11 +127,12 @@ def sampled(store: RunStore, question: Question) -> Iterator[dict[str, Any]]:
     deadline = time.monotonic() + SAMPLE_SECONDS
     while time.monotonic() < deadline:
         record = store.record(question.run)
-        answers = {item.side: (item.text, item.done) for item in record.samples if item.command_id == command}
+        mine = (item for item in record.samples if item.command_id == command)
+        answers: dict[str, tuple[str, bool]] = {item.side: (item.text, item.done) for item in mine}
         for side, (text, done) in answers.items():
             if told.get(side) != (text, done):
                 yield {"side": side, "text": text, "done": done}
-        told = dict(answers)
+        told = answers
         if len(told) == 2 and all(done for _, done in told.values()):
             return
         if record.state in _ENDED:

@@ -6,6 +6,7 @@ that were never trained on.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,6 +14,7 @@ from typing import Any, Protocol
 from core.contract.config import DataChoice, RunConfig
 from core.contract.data import DataReport, Example, Message
 from core.contract.errors import DataError, StudioError
+from core.contract.events import Plan
 from core.data.split import split_rows
 from studio.text import say
 
@@ -34,14 +36,19 @@ class HeldOut:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._splits: dict[tuple[str, ...], list[int]] = {}
+        self._splits: dict[tuple[str, ...], tuple[int, list[int]]] = {}
 
-    def count(self, config: RunConfig | None) -> dict[str, Any]:
-        """How many rows there are, and the words that say it; 0 where the file cannot be read any more."""
-        try:
-            count = len(self._indices(config)) if config and config.method == "sft" else 0
-        except StudioError:
-            count = 0
+    def count(self, config: RunConfig | None, plan: Plan | None) -> dict[str, Any]:
+        """How many rows there are, and the words that say it.
+
+        None where that is not sure: the file cannot be read any more, or the run left out rows that its template
+        refused, so that its split counted others than ours does.
+        """
+        count = 0
+        if config is not None and plan is not None and config.method == "sft":
+            with contextlib.suppress(StudioError):
+                usable, held_out = self._split(config)
+                count = len(held_out) if usable == plan.train_rows + plan.eval_rows else 0
         return {"held_out": count, "held_out_words": say("try.rows", count=f"{count:,}")}
 
     def row(self, config: RunConfig, at: int) -> dict[str, Any]:
@@ -50,7 +57,7 @@ class HeldOut:
         Raises:
             DataError: there is none, or the file is gone.
         """
-        indices = self._indices(config)
+        _, indices = self._split(config)
         if not indices:
             raise DataError("data.no_held_out", say("try.no_rows"))
         at %= len(indices)
@@ -66,15 +73,14 @@ class HeldOut:
             "words": words,
         }
 
-    def _indices(self, config: RunConfig | None) -> list[int]:
-        if config is None:
-            return []
+    def _split(self, config: RunConfig) -> tuple[int, list[int]]:
+        """Number of usable rows, and which of them are held out."""
         key = (config.data.model_dump_json(), str(config.train.seed))
         if key not in self._splits:
             usable = self._reader.report(Path(config.data.path), config.data).usable
             if len(self._splits) > 50:
                 self._splits.clear()
-            self._splits[key] = split_rows(usable, config.data, config.train.seed)[1]
+            self._splits[key] = usable, split_rows(usable, config.data, config.train.seed)[1]
         return self._splits[key]
 
 

@@ -132,7 +132,8 @@ def _looking(router: APIRouter, live: Live) -> None:
         folder = live.store.open(run_id)
         config = config_of(folder)
         exports = [(name, live.store.export_record(run_id, name)) for name in listing.export_names(folder)]
-        return listing.keep(folder, live.store.record(run_id), config, exports) | live.held_out.count(config)
+        record = live.store.record(run_id)
+        return listing.keep(folder, record, config, exports) | live.held_out.count(config, record.plan)
 
 
 def _steering(router: APIRouter, live: Live) -> None:
