@@ -68,7 +68,7 @@ def _compare(locations: Locations, folder: JobFolder) -> None:
             question = next(message.content for message in example.messages if message.role == "user")
             answers = {"base": "", "tuned": ""}
             for answer in talk.ask([{"role": "user", "content": question}], max_new_tokens=60, temperature=0.0, seed=0):
-                answers[answer.side] += answer.text
+                answers[answer.side] = answer.text
             print(f"\nasked     {question}\nbefore    {answers['base'].strip()}\nafter     {answers['tuned'].strip()}")
     finally:
         talk.close()

@@ -1,0 +1,113 @@
+"""The model card: base, data, recipe, what was measured, and the versions, from the run's own records.
+
+No path and no name of the person's machine stands in it: a card travels.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import yaml
+
+from core.contract.config import RunConfig
+from core.runs.record import RunRecord
+
+__all__ = ["base_name", "effective_config", "write_card"]
+
+
+def base_name(config: RunConfig) -> str:
+    """What the base is called in a card: its hub id, or the last part of its folder."""
+    model = config.model
+    return {"hub": model.name, "starter": "luthier-starter"}.get(model.source, Path(model.name).name)
+
+
+def effective_config(config: RunConfig, record: RunRecord) -> dict[str, object]:
+    """The recipe with later corrections folded in; paths become names."""
+    values = config.model_dump(mode="json")
+    values["data"]["path"] = Path(config.data.path).name
+    values["model"]["name"] = base_name(config)
+    for correction in record.corrections:
+        section, _, key = correction.key.partition(".")
+        if isinstance(values.get(section), dict) and key in values[section]:
+            values[section][key] = correction.new
+    return values
+
+
+def write_card(folder: Path, config: RunConfig, record: RunRecord, form: str, checkpoint: str) -> None:
+    """Writes ``README.md`` into an export. ``form`` is adapter or merged."""
+    values = effective_config(config, record)
+    front = {
+        "base_model": base_name(config),
+        "library_name": "peft" if form == "adapter" else "transformers",
+        "pipeline_tag": "text-generation",
+        "tags": ["lora" if form == "adapter" else "merged", config.method, "luthier"],
+    }
+    parts = [
+        f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n",
+        f"# {_plain(config.name) or base_name(config) + ', finetuned'}\n",
+        _origin(config, form, checkpoint),
+        _measured(record, checkpoint),
+        _use(config, form),
+        f"## Recipe\n\n```yaml\n{yaml.safe_dump(values, sort_keys=False, allow_unicode=True)}```\n",
+        _versions(record),
+    ]
+    (folder / "README.md").write_text("\n".join(parts), encoding="utf-8")
+
+
+def _origin(config: RunConfig, form: str, checkpoint: str) -> str:
+    revision = f" at revision `{config.model.revision}`" if config.model.revision else ""
+    quantised = "4-bit NF4 with double quantisation" if config.model.quantization == "nf4" else "16 bits"
+    what = "A LoRA adapter" if form == "adapter" else "16-bit weights with the adapter merged in,"
+    merged = (
+        "\nThe adapter was added to the original 16-bit weights, not to the 4-bit ones that it was trained over.\n"
+        if form == "merged" and config.model.quantization == "nf4"
+        else ""
+    )
+    return (
+        f"{what} made with Luthier from `{base_name(config)}`{revision}, held in {quantised} while training "
+        f"({config.method.upper()}), {checkpoint}.\n{merged}\n"
+        f"Data: `{_plain(Path(config.data.path).name)}`, SHA-256 `{config.data.sha256}`.\n"
+    )
+
+
+def _measured(record: RunRecord, checkpoint: str) -> str:
+    step = int(checkpoint.removeprefix("step-") or 0) if checkpoint.startswith("step-") else record.last_step
+    known = [said for said in record.evaluations if said.loss is not None]
+    before = next((said for said in known if said.step == 0), None)
+    after = next((said for said in reversed(known) if 0 < said.step <= step), None)
+    lines = ["## Measured\n"]
+    if before:
+        lines.append(f"- held-out loss of the base model: {before.loss:.4f} ({before.rows} rows)")
+    if after:
+        lines.append(f"- held-out loss after step {after.step}: {after.loss:.4f}")
+    if record.plan:
+        lines.append(
+            f"- {record.plan.train_rows} rows trained on, {record.plan.trainable_parameters:,} trained parameters"
+        )
+    return "\n".join([*lines, ""])
+
+
+def _use(config: RunConfig, form: str) -> str:
+    load = (
+        f'base = AutoModelForCausalLM.from_pretrained("{base_name(config)}")\n'
+        'model = PeftModel.from_pretrained(base, "this folder")'
+        if form == "adapter"
+        else 'model = AutoModelForCausalLM.from_pretrained("this folder")'
+    )
+    peft = "from peft import PeftModel\n" if form == "adapter" else ""
+    return (
+        f"## Use\n\n```python\n{peft}from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
+        f'tokenizer = AutoTokenizer.from_pretrained("this folder")\n{load}\n```\n'
+    )
+
+
+def _versions(record: RunRecord) -> str:
+    versions = record.hello.versions if record.hello else {}
+    device = record.hello.device_name if record.hello else "unknown"
+    return f"Trained on {device} with {json.dumps(versions, sort_keys=True)}.\n"
+
+
+def _plain(text: str) -> str:
+    """A name as text: nothing in it may start markup."""
+    return "".join(" " if character in "<>`[]|\n\r" else character for character in text).strip()

@@ -1,0 +1,207 @@
+"""Merged weights, tensor by tensor: base and adapter are read from safetensors, never loaded as models.
+
+LoRA (Hu et al. 2021, arXiv:2106.09685), for a projection W ``[out, in]`` with A ``[R, in]`` and B ``[out, R]``::
+
+    W' = W + s · B A            s = alpha / R, or alpha / sqrt(R) with rank-stabilised scaling (arXiv:2312.03732)
+
+DoRA (Liu et al. 2024, arXiv:2402.09353), with the trained magnitudes m ``[out]``::
+
+    W' = m · (W + s · B A) / ‖W + s · B A‖   row by row
+
+Sums are float32; what is written has the base's 16-bit dtype (bfloat16 for a float32 base). Memory is one shard.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from core.contract.errors import ModelError
+
+__all__ = ["Change", "merge_weights", "merged_bytes", "read_changes"]
+
+SHARD_BYTES = 2 << 30
+_PREFIX = "base_model.model."
+_SIXTEEN = (torch.bfloat16, torch.float16)
+
+
+@dataclass
+class Change:
+    """What the adapter does to one base tensor."""
+
+    scale: float
+    a: torch.Tensor | None = None
+    b: torch.Tensor | None = None
+    magnitude: torch.Tensor | None = None
+    replacement: torch.Tensor | None = None
+
+    def apply(self, weight: torch.Tensor) -> torch.Tensor:
+        """The changed tensor, in float32."""
+        if self.replacement is not None:
+            return self.replacement.float()
+        assert self.a is not None
+        assert self.b is not None
+        changed = weight.float() + self.scale * (self.b.float() @ self.a.float())
+        if self.magnitude is None:
+            return changed
+        return self.magnitude.float().reshape(-1, 1) * changed / changed.norm(dim=1, keepdim=True)
+
+
+def read_changes(adapter: Path) -> dict[str, Change]:
+    """The adapter's changes by the name of the base tensor.
+
+    Raises:
+        ModelError: it changes more than projections and their biases.
+    """
+    config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
+    rank, alpha = int(config["r"]), float(config["lora_alpha"])
+    scale = alpha / rank**0.5 if config.get("use_rslora") else alpha / rank
+    changes: dict[str, Change] = {}
+    for key, tensor in load_file(adapter / "adapter_model.safetensors").items():
+        _sort_in(changes, key.removeprefix(_PREFIX), tensor, scale)
+    for name, change in changes.items():
+        if change.replacement is None and (change.a is None or change.b is None):
+            raise _unknown(name)
+    return changes
+
+
+def merge_weights(
+    base: Path, adapter: Path, out: Path, on_tensor: Callable[[int, int], None], check: Callable[[], None]
+) -> torch.dtype:
+    """Writes the merged safetensors and their index into ``out``.
+
+    Args:
+        base: model folder with safetensors.
+        adapter: folder in peft's format.
+        out: an empty folder.
+        on_tensor: told of (tensors done, tensors in all).
+        check: called between tensors; raises where the export is to stop.
+
+    Returns:
+        the dtype that was written.
+
+    Raises:
+        ModelError: the adapter changes a tensor that the base does not have, or another shape of it.
+    """
+    changes = read_changes(adapter)
+    entries = list(_entries(base))
+    missing = set(changes) - {entry.name for entry in entries}
+    if missing:
+        raise ModelError(
+            "export.mismatch",
+            f"Expected {sorted(missing)[0]} in the base model, found no such tensor.",
+            "Merge with the base model that the adapter was trained on.",
+        )
+    dtype = next((entry.dtype for entry in entries if entry.dtype in _SIXTEEN), torch.bfloat16)
+    shards = _plan(entries, dtype)
+    done = 0
+    for shard in shards:
+        tensors: dict[str, torch.Tensor] = {}
+        for entry in shard.entries:
+            check()
+            tensors[entry.name] = _merged(entry, changes.get(entry.name), dtype)
+            done += 1
+            on_tensor(done, len(entries))
+        save_file(tensors, out / shard.name, metadata={"format": "pt"})
+    _write_index(out, shards)
+    return dtype
+
+
+def merged_bytes(base: Path) -> int:
+    """How large the merged weights will be."""
+    return sum(entry.elements * 2 for entry in _entries(base))
+
+
+def _sort_in(changes: dict[str, Change], key: str, tensor: torch.Tensor, scale: float) -> None:
+    for part, suffix in (("a", ".lora_A.weight"), ("b", ".lora_B.weight")):
+        if key.endswith(suffix):
+            setattr(changes.setdefault(key.removesuffix(suffix) + ".weight", Change(scale)), part, tensor)
+            return
+    for suffix in (".lora_magnitude_vector", ".lora_magnitude_vector.weight"):
+        if key.endswith(suffix):
+            changes.setdefault(key.removesuffix(suffix) + ".weight", Change(scale)).magnitude = tensor
+            return
+    if not key.endswith(".bias"):
+        raise _unknown(key)
+    changes[key.replace(".base_layer.bias", ".bias")] = Change(scale, replacement=tensor)
+
+
+def _unknown(name: str) -> ModelError:
+    return ModelError(
+        "export.unknown_part",
+        f"Expected LoRA weights in the adapter, found {name}, which cannot be merged.",
+        "Export the adapter instead.",
+    )
+
+
+@dataclass(frozen=True)
+class _Entry:
+    name: str
+    file: Path
+    elements: int
+    dtype: torch.dtype
+
+
+@dataclass
+class _Shard:
+    name: str = ""
+    entries: list[_Entry] = field(default_factory=list)
+    bytes: int = 0
+
+
+def _entries(base: Path) -> Iterator[_Entry]:
+    for file in sorted(base.glob("*.safetensors")):
+        with safe_open(file, framework="pt") as opened:
+            for name in opened.keys():  # noqa: SIM118 - a safetensors file is no dict
+                part = opened.get_slice(name)
+                yield _Entry(
+                    name, file, torch.Size(part.get_shape()).numel(), _DTYPES.get(part.get_dtype(), torch.int8)
+                )
+
+
+_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F64": torch.float64}
+
+
+def _merged(entry: _Entry, change: Change | None, dtype: torch.dtype) -> torch.Tensor:
+    with safe_open(entry.file, framework="pt") as opened:
+        tensor: torch.Tensor = opened.get_tensor(entry.name)
+    if change is None:
+        return tensor.to(dtype) if tensor.is_floating_point() else tensor
+    if change.b is not None and change.a is not None and (change.b.shape[0], change.a.shape[1]) != tuple(tensor.shape):
+        raise ModelError(
+            "export.mismatch",
+            f"Expected {entry.name} of {(change.b.shape[0], change.a.shape[1])}, found {tuple(tensor.shape)}.",
+            "Merge with the base model that the adapter was trained on.",
+        )
+    return change.apply(tensor).to(dtype)
+
+
+def _plan(entries: list[_Entry], dtype: torch.dtype) -> list[_Shard]:
+    shards = [_Shard()]
+    for entry in entries:
+        size = entry.elements * dtype.itemsize
+        if shards[-1].entries and shards[-1].bytes + size > SHARD_BYTES:
+            shards.append(_Shard())
+        shards[-1].entries.append(entry)
+        shards[-1].bytes += size
+    for number, shard in enumerate(shards, 1):
+        several = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        shard.name = several if len(shards) > 1 else "model.safetensors"
+    return shards
+
+
+def _write_index(out: Path, shards: list[_Shard]) -> None:
+    if len(shards) == 1:
+        return
+    index: dict[str, Any] = {
+        "metadata": {"total_size": sum(shard.bytes for shard in shards)},
+        "weight_map": {entry.name: shard.name for shard in shards for entry in shard.entries},
+    }
+    (out / "model.safetensors.index.json").write_text(json.dumps(index, indent=1), encoding="utf-8")

@@ -1,0 +1,231 @@
+"""One export job: files into a draft folder, reloaded in a fresh process, then renamed to where it is looked for.
+
+    .tmp-NAME/  adapter or merged weights, tokenizer, generation config, chat template, README.md
+                ─► verify (fresh process) ─► exports/NAME ─► Exported ─► Finished
+
+Export computes on the CPU, so that it never waits for the card or disturbs a run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from core.catalog import find_model
+from core.contract.config import RunConfig
+from core.contract.errors import MachineError, ModelError, RunError
+from core.contract.events import Exported, Finished, Stopped
+from core.data.examples import read_examples
+from core.data.render import apply_template_to, load_tokenizer, stop_token_ids
+from core.export.card import base_name, write_card
+from core.export.merge import merge_weights, merged_bytes
+from core.locations import REPOSITORY
+from core.runs.folder import ExportRequest, JobFolder
+from core.runs.log import EventTail, EventWriter
+from core.runs.mailbox import Mailbox
+from core.runs.record import RunRecord, fold
+from core.talk.client import adapter_folder
+from core.train.checkpoint import verify as verify_checkpoint
+from core.train.orders import Leave, Orders
+from core.train.tell import Teller
+
+__all__ = ["export"]
+
+SPARE_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What one export works on."""
+
+    folder: JobFolder
+    request: ExportRequest
+    config: RunConfig
+    record: RunRecord
+    checkpoint: Path
+    base: Path
+    draft: Path
+    tell: Teller
+    check: Callable[[], None]
+
+    @property
+    def final(self) -> Path:
+        return self.folder.exports / self.request.name
+
+
+def export(folder: JobFolder, writer: EventWriter, mailbox: Mailbox) -> None:
+    """Does the job in this folder; its last event says how it ended.
+
+    Raises:
+        StudioError: the checkpoint, the base model, the disk or the reloaded export is not as it must be.
+    """
+    tell = Teller(writer)
+    orders = Orders(mailbox, tell).start()
+    started = time.monotonic()
+    job = _open(folder, tell, orders.check)
+    try:
+        _make(job)
+        checks = _verify(job)
+        _settle(job, checks)
+        tell.say(Finished(seconds=round(time.monotonic() - started, 1)))
+    except Leave:
+        tell.say(Stopped(kept=False))
+    finally:
+        orders.close()
+        shutil.rmtree(job.draft, ignore_errors=True)
+
+
+def _open(folder: JobFolder, tell: Teller, check: Callable[[], None]) -> _Job:
+    request, config, run = folder.export_request(), folder.config(), folder.run_folder
+    checkpoint = adapter_folder(run, request.checkpoint)
+    if problem := verify_checkpoint(checkpoint):
+        raise RunError(
+            "checkpoint.damaged", f"Expected a whole {checkpoint.name}, found: {problem}.", "Export another checkpoint."
+        )
+    spec = find_model(config.model.source, config.model.name, config.model.revision)
+    if not spec.folder:
+        raise ModelError(
+            "model.not_here",
+            f"Expected {spec.title} on this machine, found it gone.",
+            "Download it again, then export.",
+        )
+    draft = folder.exports / f".tmp-{request.name}"
+    record = fold(EventTail(run.events).read())
+    job = _Job(folder, request, config, record, checkpoint, Path(spec.folder), draft, tell, check)
+    if job.final.exists():
+        raise RunError("export.exists", f"An export named {request.name} stands already.", "Choose another name.")
+    _require_room(job)
+    return job
+
+
+def _require_room(job: _Job) -> None:
+    adapter = sum(path.stat().st_size for path in (job.checkpoint / "adapter").rglob("*") if path.is_file())
+    needed = (merged_bytes(job.base) if job.request.form == "merged" else adapter) + SPARE_BYTES
+    job.folder.exports.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(job.folder.exports).free
+    if free < needed:
+        raise MachineError(
+            "disk.room",
+            f"Expected {needed / 2**30:.1f} GB of free disk for this export, found {free / 2**30:.1f}.",
+            "Make room, then export again.",
+        )
+
+
+def _make(job: _Job) -> None:
+    shutil.rmtree(job.draft, ignore_errors=True)
+    job.draft.mkdir()
+    adapter = job.checkpoint / "adapter"
+    if job.request.form == "merged":
+        job.tell.stage("merging", "Merging the adapter into 16-bit weights")
+
+        def progress(done: int, total: int) -> None:
+            job.tell.stage("merging", "Merging the adapter into 16-bit weights", done, total, "tensors")
+
+        dtype = merge_weights(job.base, adapter, job.draft, progress, job.check)
+        _write_config(job, str(dtype).removeprefix("torch."))
+    else:
+        job.tell.stage("merging", "Copying the adapter")
+        _copy_adapter(job, adapter)
+    job.check()
+    _write_tokenizer(job)
+    write_card(job.draft, job.config, job.record, job.request.form, job.checkpoint.name)
+
+
+def _copy_adapter(job: _Job, adapter: Path) -> None:
+    shutil.copy2(adapter / "adapter_model.safetensors", job.draft)
+    config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
+    # A folder of this machine means nothing elsewhere, and is nobody's business.
+    config["base_model_name_or_path"] = base_name(job.config)
+    (job.draft / "adapter_config.json").write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
+
+
+def _write_config(job: _Job, dtype: str) -> None:
+    config: dict[str, Any] = json.loads((job.base / "config.json").read_text(encoding="utf-8"))
+    config.pop("quantization_config", None)
+    config.pop("_name_or_path", None)
+    config["torch_dtype" if "torch_dtype" in config else "dtype"] = dtype
+    (job.draft / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
+
+
+def _write_tokenizer(job: _Job) -> None:
+    """Tokenizer and the template that was trained on; a merged model also carries how generation ends."""
+    tokenizer = load_tokenizer(job.base)
+    apply_template_to(tokenizer, job.config.data)
+    tokenizer.save_pretrained(str(job.draft))
+    if job.request.form != "merged":
+        return
+    source = job.base / "generation_config.json"
+    generation: dict[str, Any] = json.loads(source.read_text(encoding="utf-8")) if source.exists() else {}
+    known = generation.get("eos_token_id")
+    ends = [*(known if isinstance(known, list) else [known]), *stop_token_ids(tokenizer, job.config.data)]
+    generation["eos_token_id"] = list(dict.fromkeys(end for end in ends if end is not None))
+    (job.draft / "generation_config.json").write_text(json.dumps(generation, indent=2), encoding="utf-8")
+
+
+def _verify(job: _Job) -> tuple[str, ...]:
+    """Reloads the draft in a fresh process that knows nothing of ours."""
+    job.tell.stage("verifying", "Reloading it with plain peft and transformers")
+    request = {
+        "form": job.request.form,
+        "folder": str(job.draft),
+        "base": str(job.base),
+        "adapter": str(job.checkpoint / "adapter"),
+        "prompt": _prompt(job.config),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "request.json"
+        file.write_text(json.dumps(request), encoding="utf-8")
+        answer = _ask([sys.executable, "-m", "core.export.verify", str(file)], job.check)
+    if "checks" not in answer:
+        raise ModelError(
+            "export.unverified",
+            f"Expected plain peft and transformers to reload it, found: {answer.get('fault', 'no answer')}",
+            "Nothing was kept; worker.log has the details.",
+        )
+    return tuple(answer["checks"])
+
+
+def _ask(command: list[str], check: Callable[[], None]) -> dict[str, Any]:
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(command, stdout=output, cwd=REPOSITORY, env=environment)
+        try:
+            while process.poll() is None:
+                check()
+                time.sleep(0.1)
+        finally:
+            process.kill()
+            process.wait()
+        output.seek(0)
+        lines = output.read().decode(errors="replace").strip().splitlines()
+    try:
+        answer: dict[str, Any] = json.loads(lines[-1]) if lines else {}
+    except ValueError:
+        answer = {}
+    return answer or {"fault": f"the fresh process ended with exit code {process.returncode}"}
+
+
+def _prompt(config: RunConfig) -> str:
+    """A question of the data itself, where the file still stands; any words serve otherwise."""
+    try:
+        example = next(iter(read_examples(Path(config.data.path), config.data)))
+    except (StopIteration, OSError):
+        return "Hello."
+    asked = next((message.content for message in example.messages if message.role == "user"), example.text)
+    return asked[:500] or "Hello."
+
+
+def _settle(job: _Job, checks: tuple[str, ...]) -> None:
+    job.check()
+    job.draft.rename(job.final)
+    size = sum(path.stat().st_size for path in job.final.rglob("*") if path.is_file())
+    job.tell.say(Exported(name=job.request.name, form=job.request.form, bytes=size, checks=checks))

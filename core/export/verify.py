@@ -1,0 +1,114 @@
+"""``python -m core.export.verify REQUEST.json``: an export reloaded by plain peft and transformers, in a fresh process.
+
+Nothing of ours is imported but this file: what it loads, anyone can. It prints one line of JSON,
+``{"checks": [...]}`` or ``{"fault": "..."}``.
+
+- adapter: peft loads it onto the base; every tensor is bit-equal to the checkpoint's; the answer to a prompt differs
+  from the base model's.
+- merged: transformers loads it; its logits equal those of base + adapter to within 16-bit rounding.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["main"]
+
+LEAST_COSINE = 0.999
+"""Two 16-bit models whose weights differ by one rounding stay far above; a wrong scale or a lost layer far below."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """``request``: form, folder, base, adapter (of the checkpoint), prompt."""
+    request = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
+    try:
+        checks = _merged(request) if request["form"] == "merged" else _adapter(request)
+        print(json.dumps({"checks": checks}))
+    except Exception as error:  # noqa: BLE001 - said to the export, which says it to the person
+        words = (str(error).strip().splitlines() or [""])[0]
+        print(json.dumps({"fault": f"{type(error).__name__}: {words}"}))
+    return 0
+
+
+def _adapter(request: dict[str, Any]) -> list[str]:
+    import peft
+    from peft import PeftModel
+    from safetensors.torch import load_file
+
+    exported = load_file(Path(request["folder"]) / "adapter_model.safetensors")
+    original = load_file(Path(request["adapter"]) / "adapter_model.safetensors")
+    same = exported.keys() == original.keys() and all(exported[name].equal(original[name]) for name in original)
+    _expect(same, "the exported tensors differ from the checkpoint's")
+    model = PeftModel.from_pretrained(_load(request["base"]), request["folder"]).eval()
+    tokenizer = _tokenizer(request["folder"])
+    tuned = _logits(model, tokenizer, request["prompt"])
+    with model.disable_adapter():
+        base = _logits(model, tokenizer, request["prompt"])
+    _expect(bool(tuned.isfinite().all()), "the reloaded adapter gives logits that are no numbers")
+    moved = float((tuned - base).abs().max())
+    trained = any(bool(tensor.any()) for name, tensor in exported.items() if "lora_B" in name)
+    _expect(moved > 0 or not trained, "the reloaded adapter changes nothing")
+    return [
+        f"reloaded by plain peft {peft.__version__}: {len(exported)} tensors, bit-equal to the checkpoint",
+        f"it moves the base model's logits by up to {moved:.3f} on a prompt of the data",
+    ]
+
+
+def _merged(request: dict[str, Any]) -> list[str]:
+    import torch
+    import transformers
+    from peft import PeftModel
+
+    tokenizer = _tokenizer(request["folder"])
+    expected = _logits(
+        PeftModel.from_pretrained(_load(request["base"]), request["adapter"]).eval(), tokenizer, request["prompt"]
+    )
+    found = _logits(_load(request["folder"]), tokenizer, request["prompt"])
+    _expect(bool(found.isfinite().all()), "the merged model gives logits that are no numbers")
+    cosine = float(torch.nn.functional.cosine_similarity(found.flatten(), expected.flatten(), dim=0))
+    _expect(cosine >= LEAST_COSINE, f"its logits have cosine {cosine:.5f} with base + adapter, expected {LEAST_COSINE}")
+    return [
+        f"reloaded by plain transformers {transformers.__version__}",
+        f"logits against base + adapter on a prompt of the data: cosine {cosine:.6f}, largest difference "
+        f"{float((found - expected).abs().max()):.4f}",
+    ]
+
+
+def _load(folder: str) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(
+        folder, dtype="auto", local_files_only=True, use_safetensors=True
+    ).eval()
+
+
+def _tokenizer(folder: str) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+
+
+def _logits(model: Any, tokenizer: Any, prompt: str) -> Any:
+    """``[T, V]`` float32 logits of the prompt under the export's own chat template."""
+    import torch
+
+    text = prompt
+    if tokenizer.chat_template:
+        turns = [{"role": "user", "content": prompt}]
+        text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+    ids = tokenizer(text, return_tensors="pt", add_special_tokens=not tokenizer.chat_template)["input_ids"]
+    with torch.inference_mode():
+        return model(input_ids=ids[:, :256], use_cache=False).logits[0].float()
+
+
+def _expect(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise ValueError(otherwise)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
