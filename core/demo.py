@@ -85,7 +85,7 @@ def _held_out(config: RunConfig) -> Sequence[Example]:
 
 def _take_home(store: RunStore, run_id: str) -> None:
     for form in ("adapter", "merged"):
-        job = store.export(run_id, ExportRequest(name=form, form=form, checkpoint="best"))  # type: ignore[arg-type]
+        job = store.export(run_id, ExportRequest(name=form, form=form, checkpoint="best"))
         folder = store.export_folder(run_id, job)
         _expect_finished(follow(folder, print, lambda: store.export_record(run_id, job).state == "lost"), folder)  # noqa: B023
 
