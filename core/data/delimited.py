@@ -93,8 +93,18 @@ def _is_header(rows: list[list[str]], known: frozenset[str]) -> bool:
     if not named or not below or len(first) < 2:
         return False
     seen = {field.strip() for row in below for field in row}
+    if any(all(_is_number(field) for field in column) for column in zip(*below, strict=False)):
+        return True
     longest = max(len(field) for row in below for field in row)
     return not seen & set(first) and longest > 2 * max(map(len, first))
+
+
+def _is_number(field: str) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
 
 
 def apart(names: list[str]) -> tuple[str, ...]:

@@ -123,8 +123,21 @@ def read_examples(path: Path, choice: DataChoice) -> Iterator[Example]:
 
 
 def _look(path: Path) -> tuple[Source, tuple[str, ...], list[Record]]:
-    source = open_source(path, KNOWN_COLUMNS)
-    sample = [record for record in islice(_decoded(source), _SAMPLE) if not record.fault]
+    """The opened file, its columns and the first rows that can be read."""
+    try:
+        source = open_source(path, KNOWN_COLUMNS)
+    except UnicodeDecodeError as error:
+        raise _no_text(path) from error
+    first = list(islice(_decoded(source), _SAMPLE))
+    sample = [record for record in first if not record.fault]
+    if not first:
+        raise DataError("data.empty", f"Expected rows, found none in {path.name}.", "Choose another file.")
+    if not sample:
+        raise DataError(
+            "data.unreadable",
+            f"Expected {source.how} in {path.name}, found at row {first[0].row:,}: {_short(first[0].fault)}.",
+            "Save the file again as JSONL, JSON or CSV.",
+        )
     named = dict.fromkeys(str(column) for record in sample for column in record.values)
     return source, source.columns or tuple(named), sample
 
@@ -133,11 +146,13 @@ def _decoded(source: Source) -> Iterator[Record]:
     try:
         yield from source.records()
     except UnicodeDecodeError as error:
-        raise DataError(
-            "data.encoding",
-            f"Expected text in UTF-8 or UTF-16, found other bytes in {source.path.name}.",
-            "Save it as UTF-8.",
-        ) from error
+        raise _no_text(source.path) from error
+
+
+def _no_text(path: Path) -> DataError:
+    return DataError(
+        "data.encoding", f"Expected text in UTF-8 or UTF-16, found other bytes in {path.name}.", "Save it as UTF-8."
+    )
 
 
 def _short(text: str) -> str:
@@ -146,8 +161,6 @@ def _short(text: str) -> str:
 
 
 def _nothing(tally: Tally, path: Path) -> DataError:
-    if not tally.rows:
-        return DataError("data.empty", f"Expected rows, found none in {path.name}.", "Choose another file.")
     first = tally.problems[0]
     columns = ", ".join(tally.reading.columns[:20])
     return DataError(

@@ -124,8 +124,10 @@ class _Buffer:
         if self._ended:
             return False
         more = self._stream.read(max(_BLOCK, len(self._text) - self._place))
-        self._ended = not more
+        if not more:
+            self._ended = True
+            return False
         self._lines += self._text.count("\n", 0, self._place)
         self._text = self._text[self._place :] + more
         self._place = 0
-        return bool(more)
+        return True

@@ -1,0 +1,46 @@
+"""A tokenizer made in memory, so that these tests run wherever the project lies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MARKS = ["<|im_start|>", "<|im_end|>", "<eos>", "<bos>", "<pad>"]
+
+
+def make_tokenizer(bos: bool = False) -> Any:
+    """Byte-level BPE over a few words, with five special tokens; ``bos``: it begins each text with its BOS."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    inner = Tokenizer(models.BPE())
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=MARKS, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+    )
+    inner.train_from_iterator(["the answer is here", "a question of the assistant and the user"] * 5, trainer)
+    if bos:
+        inner.post_processor = processors.TemplateProcessing(
+            single="<bos> $A", special_tokens=[("<bos>", inner.token_to_id("<bos>"))]
+        )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=inner, eos_token="<eos>", bos_token="<bos>", pad_token="<pad>",
+        additional_special_tokens=["<|im_start|>", "<|im_end|>"],
+    )  # fmt: skip
+
+
+@pytest.fixture
+def tokenizer() -> Any:
+    """A fresh tokenizer without a chat template."""
+    return make_tokenizer()
+
+
+@pytest.fixture(scope="session")
+def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same tokenizer, saved."""
+    folder = tmp_path_factory.mktemp("tokenizer")
+    make_tokenizer().save_pretrained(folder)
+    return folder

@@ -1,0 +1,43 @@
+"""A chosen file is kept once under its content."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from core.contract.errors import DataError
+from core.data.keep import keep_file
+from core.locations import Locations
+
+
+def test_the_same_content_is_kept_once(tmp_path: Path) -> None:
+    source = tmp_path / "my rows (final).jsonl"
+    source.write_bytes(b'{"text": "one"}\n')
+    locations = Locations(tmp_path / "home")
+    kept, again = keep_file(source, locations), keep_file(source, locations)
+    assert kept == again
+    assert kept.sha256 == hashlib.sha256(source.read_bytes()).hexdigest()
+    assert kept.path == locations.data / kept.sha256 / "my_rows_final_.jsonl"
+    assert kept.path.read_bytes() == source.read_bytes()
+    assert [entry.name for entry in locations.data.iterdir()] == [kept.sha256]
+
+
+@pytest.mark.parametrize("content", [None, b""])
+def test_missing_and_empty_files_are_refused_in_one_line(tmp_path: Path, content: bytes | None) -> None:
+    source = tmp_path / "rows.csv"
+    if content is not None:
+        source.write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        keep_file(source, Locations(tmp_path / "home"))
+    assert "expected" in str(caught.value).lower()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_name_cannot_leave_its_folder(tmp_path: Path) -> None:
+    source = tmp_path / "...hidden\nname.txt"
+    source.write_bytes(b"text")
+    kept = keep_file(source, Locations(tmp_path / "home"))
+    assert kept.path.parent.parent == tmp_path / "home" / "data"
+    assert kept.name == "hidden_name.txt"

@@ -1,0 +1,209 @@
+"""Files as records: read exactly like Python's own json and csv, in every encoding, and one bad row is one bad row."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.contract.config import DataChoice
+from core.contract.errors import DataError
+from core.data import jsonstream
+from core.data.delimited import recognise
+from core.data.examples import read_columns, read_examples, read_report
+from core.data.formats import KNOWN_COLUMNS
+from core.data.sources import open_source
+
+TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=6,
+)
+ROWS = st.lists(st.dictionaries(TEXT, VALUES, min_size=1, max_size=4), min_size=1, max_size=8)
+
+
+def records_of(name: str, content: bytes) -> list[Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        path.write_bytes(content)
+        return [record.fault or record.values for record in open_source(path, KNOWN_COLUMNS).records()]
+
+
+@given(ROWS, st.sampled_from([None, 1, 4]), st.booleans())
+@settings(max_examples=50)
+def test_an_array_is_read_as_json_reads_it(rows: list[dict[str, Any]], indent: int | None, escaped: bool) -> None:
+    text = json.dumps(rows, indent=indent, ensure_ascii=escaped)
+    assert records_of("rows.json", text.encode()) == json.loads(text)
+    wrapped = json.dumps({"version": [1, {"a": "]"}], "data": rows, "more": 1}, indent=indent, ensure_ascii=escaped)
+    assert records_of("rows.json", wrapped.encode()) == json.loads(text)
+
+
+@given(ROWS)
+@settings(max_examples=30)
+def test_an_array_is_read_alike_through_the_smallest_buffer(rows: list[dict[str, Any]]) -> None:
+    text = json.dumps(rows, ensure_ascii=False)
+
+    class Drip(io.StringIO):
+        def read(self, size: int | None = -1) -> str:
+            return super().read(3)
+
+    assert list(jsonstream.array_rows(Drip(text), "rows.json")) == rows
+
+
+@given(ROWS, st.sampled_from(["\n", "\r\n", "\n\n"]))
+@settings(max_examples=50)
+def test_lines_are_read_as_json_reads_them(rows: list[dict[str, Any]], end: str) -> None:
+    text = end.join(json.dumps(row, ensure_ascii=False) for row in rows) + end
+    assert records_of("rows.jsonl", text.encode()) == rows
+
+
+CELL = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=12)
+
+
+@given(st.lists(st.tuples(CELL, CELL, CELL), min_size=1, max_size=8), st.sampled_from(",;\t|"))
+def test_fields_are_read_as_csv_reads_them(rows: list[tuple[str, str, str]], delimiter: str) -> None:
+    written = io.StringIO(newline="")
+    writer = csv.writer(written, delimiter=delimiter, quoting=csv.QUOTE_ALL)
+    writer.writerow(["instruction", "input", "output"])
+    writer.writerows(rows)
+    expected = list(csv.reader(io.StringIO(written.getvalue(), newline=""), delimiter=delimiter))[1:]
+    found = records_of("rows.csv", written.getvalue().encode())
+    assert [list(row.values()) for row in found] == expected
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("rows.jsonl", '{"prompt": "Grüße 🦜", "completion": "später"}\n'),
+        ("rows.json", '[{"prompt": "Grüße 🦜", "completion": "später"}]'),
+        ("rows.csv", "prompt;completion\nGrüße 🦜;später\n"),
+        ("rows.tsv", "prompt\tcompletion\r\nGrüße 🦜\tspäter\r\n"),
+    ],
+)
+def test_encodings(tmp_path: Path, encoding: str, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(text.encode(encoding))
+    (example,) = read_examples(path, DataChoice())
+    assert [message.content for message in example.messages] == ["Grüße 🦜", "später"]
+
+
+def test_a_broken_line_is_one_problem(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    good = '{"prompt": "a", "completion": "b"}\n'
+    path.write_bytes((good + "\n" + '{"prompt": "a", \n' + good).encode() + b'{"prompt": "\xff", "completion": "b"}\n')
+    report = read_report(path, DataChoice())
+    assert (report.rows, report.usable) == (4, 2)
+    assert [(problem.row, problem.code) for problem in report.problems] == [(3, "row.unreadable"), (5, "row.encoding")]
+    assert [example.row for example in read_examples(path, DataChoice())] == [1, 4]
+
+
+def test_a_broken_array_names_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    path.write_text('[\n {"prompt": "a", "completion": "b"},\n {"prompt": "a" "completion": "b"}\n]')
+    with pytest.raises(DataError, match="line 3"):
+        read_report(path, DataChoice())
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("rows.jsonl", b"", "empty file"),
+        ("rows.csv", b" \n\n", "white space"),
+        ("rows.json", b"[]", "found none"),
+        ("rows.json", b'{\n"rows": [1, 2]}', "array of rows"),
+        ("rows.json", b"[[[[", "line 1"),
+        ("rows.json", b"[" * 200_000, "line 1"),
+        ("rows.xlsx", b"PK\x03\x04\0\0\0", "binary"),
+        ("rows.bin", bytes(range(256)), "JSONL, JSON, CSV"),
+        ("rows.parquet", b"PAR1 and then nothing", "Parquet"),
+        ("rows.weird", b"just words", "found .weird"),
+        ("rows.csv", b"a,b,c\n1,2,3\n", "columns: a, b, c"),
+        ("rows.csv", b"prompt,completion\nquestion,\n", "completion is empty"),
+        ("rows.json", '[{"text": "a"}]'.encode("utf-16-le"), "binary"),
+        ("rows.jsonl", b"\xff\xfe\x00", "UTF-16"),
+    ],
+)
+def test_bad_files_get_one_line(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        read_report(path, DataChoice())
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_deep_and_long_lines_are_problems_of_their_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("core.data.sources.ROW_LIMIT", 2_000_000)
+    path = tmp_path / "rows.jsonl"
+    bad = ['{"text": ' + "[" * 100_000, '{"text": ' + "1" * 5000 + "}", '"' + "x" * 3_000_000 + '"']
+    path.write_text("\n".join(['{"text": "good"}', *bad, '{"text": "good too"}']))
+    report = read_report(path, DataChoice())
+    assert [problem.row for problem in report.problems] == [2, 3, 4]
+    assert [example.row for example in read_examples(path, DataChoice())] == [1, 5]
+
+
+def test_content_counts_more_than_the_suffix(tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    path.write_text('{"prompt": "a", "completion": "b"}\n{"prompt": "c", "completion": "d"}\n')
+    assert read_report(path, DataChoice()).rows == 2
+    path.write_text('{\n "data": [\n{"prompt": "a", "completion": "b"}]}')
+    assert read_report(path, DataChoice()).rows == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "delimiter", "header", "columns"),
+    [
+        ("question,answer\nhi,hello\n", ",", True, ("question", "answer")),
+        ("a film, long, yet good\t1\nbad, bad\t0\n", "\t", False, ("column 1", "column 2")),
+        ("frage|antwort\nwas ist das denn hier|ein Haus, ein Baum\n", "|", True, ("frage", "antwort")),
+        ("text;text\na long line of text;b\n", ";", True, ("text", "text (2)")),
+        ("yes;no\nno;yes\n", ";", False, ("column 1", "column 2")),
+    ],
+)
+def test_dialects(text: str, delimiter: str, header: bool, columns: tuple[str, ...]) -> None:
+    dialect = recognise(text, KNOWN_COLUMNS, tabs=delimiter == "\t", whole=True)
+    assert (dialect.delimiter, dialect.header, dialect.columns) == (delimiter, header, columns)
+
+
+def test_a_row_with_other_fields_is_a_problem(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("prompt,completion\na,b\na,b,c\n\nd,e\n")
+    report = read_report(path, DataChoice())
+    assert (report.rows, report.usable) == (3, 2)
+    assert report.problems[0].row == 2
+    assert report.problems[0].text == "expected 2 fields, found 3"
+
+
+def test_parquet(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "rows.parquet"
+    turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+    pq.write_table(pa.table({"messages": [turns, None, turns], "id": [1, 2, 3]}), path)
+    report = read_report(path, DataChoice())
+    assert (report.rows, report.usable, report.layout) == (3, 2, "messages")
+    assert report.problems[0].row == 2
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(DataError, match="broken"):
+        read_columns(path)
+
+
+def test_plain_text(tmp_path: Path) -> None:
+    path = tmp_path / "book.md"
+    path.write_text("First line.\r\nSecond line.\r\n")
+    assert [example.text for example in read_examples(path, DataChoice())] == ["First line.", "Second line."]
+    paragraphs = [f"# Part {number}\n" + "words and more words " * 60 for number in range(12)]
+    path.write_text("\n\n".join(paragraphs))
+    texts = [example.text for example in read_examples(path, DataChoice())]
+    assert 2 <= len(texts) < 12
+    assert "\n\n".join(texts).split() == path.read_text().split()
