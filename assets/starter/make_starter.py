@@ -125,14 +125,14 @@ def _common_words() -> list[str]:
         "why ask went men read need land different home us move try kind hand picture again change off play spell air "
         "away animal house point page letter mother answer found study still learn should world following explain "
         "describe list create generate example provide using given text story idea important between ing ed er tion"
-    ).split()
-    return [" ".join(words)] * 200
+    )
+    return [words] * 200
 
 
 def save_tokenizer(tokenizer: Tokenizer, out: Path) -> Any:
     """Writes tokenizer.json, tokenizer_config.json and chat_template.jinja, and reads them back plainly."""
     fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token="<|bos|>", eos_token="<|end|>", pad_token="<|pad|>",
+        tokenizer_object=tokenizer, pad_token=SPECIAL[0], bos_token=SPECIAL[1], eos_token=SPECIAL[2],
         additional_special_tokens=list(SPECIAL[3:]), model_max_length=1024, clean_up_tokenization_spaces=False,
         padding_side="right",
     )  # fmt: skip
@@ -193,7 +193,8 @@ def train(model: LlamaForCausalLM, rows: torch.Tensor, args: argparse.Namespace)
 
 def _groups(model: LlamaForCausalLM) -> list[dict[str, Any]]:
     weights = [p for p in model.parameters() if p.ndim >= 2]
-    return [{"params": weights, "weight_decay": 0.1}, {"params": [p for p in model.parameters() if p.ndim < 2], "weight_decay": 0.0}]  # fmt: skip
+    norms = [p for p in model.parameters() if p.ndim < 2]
+    return [{"params": weights, "weight_decay": 0.1}, {"params": norms, "weight_decay": 0.0}]
 
 
 def _rate(step: int, steps: int, time_left: float) -> float:

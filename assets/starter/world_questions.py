@@ -218,7 +218,8 @@ def _animals() -> list[Topic]:
                            f"What is the food of {a}?"), f"{one} eats {each.eats}.", each.eats, also),
             Topic("young", (f"What is a young {each.name} called?", f"What do you call a young {each.name}?",
                             f"What is the name of a young {each.name}?"),
-                  f"A young {each.name} is called {with_article(each.young)}.", each.young, f"And a young {each.name}?"),
+                  f"A young {each.name} is called {with_article(each.young)}.", each.young,
+                  f"And a young {each.name}?"),
         ]  # fmt: skip
     return found
 
@@ -271,12 +272,12 @@ def _words() -> list[Topic]:
                                    f"What is the contrary of {a}?", f"Which word is the opposite of {a}?"),
                       f"The opposite of {a} is {b}.", f"is {b}.", f"And of {a}?",
                       ("Name the opposite of this word.", a)))  # fmt: skip
-    for a in range(0, 20):
+    for a in range(20):
         found.append(
             Topic("next", (f"What number comes after {a}?", f"Which number comes after {a}?",
                            f"Count on from {a}.", f"What number follows {a}?"),
                   f"{a + 1} comes after {a}.", f"{a + 1} comes", f"And after {a}?"))  # fmt: skip
-        for b in range(0, 21):
+        for b in range(21):
             if a != b:
                 big, small = max(a, b), min(a, b)
                 found.append(
