@@ -14,7 +14,7 @@ import torch
 
 from core.kernels import cross_entropy, linear_cross_entropy, lora, reference, rms_norm, rope, swiglu
 
-__all__ = ["CASES", "Case", "check"]
+__all__ = ["CASES", "WIDE_CASES", "Case", "check", "label_ops", "run"]
 
 Inputs = list[Any]
 
@@ -115,6 +115,21 @@ CASES = (
     _lora_case(7, 33, 20, 5, True),
 )
 
+WIDE_CASES = (
+    _norm_case(333, 4096, 0.0),
+    _norm_case(3, 14337, 1.0),
+    _add_norm_case(101, 5120),
+    _rope_case(1, 333, 32, 8, 128),
+    _rope_case(3, 65, 14, 2, 64),
+    _gated_case("swiglu", 101, 14336),
+    _gated_case("geglu", 101, 9217),
+    _head_case(301, 512, 32_003, 1.0, 0.0),
+    _head_case(65, 128, 256_001, 1.0, 30.0),
+    _lora_case(333, 2048, 1024, 16, False),
+    _lora_case(129, 896, 4864, 64, True),
+)
+"""Shapes as models have them, for a card."""
+
 
 def run(
     function: Callable[..., Any], inputs: Inputs, dtype: torch.dtype, device: str
@@ -145,7 +160,7 @@ def check(case: Case, dtype: torch.dtype, device: str, seed: int = 0) -> None:
     """Asserts the rule for one case in one dtype on one device. Inputs are rounded to the dtype before the truth."""
     inputs = case.draw(torch.Generator().manual_seed(seed))
     rounded = [_move(_move(value, dtype, "cpu"), torch.float32, "cpu") for value in inputs]
-    truth = run(case.twin, rounded, torch.float64, "cpu")
+    truth = run(case.twin, rounded, torch.float64, device)
     plain = run(case.twin, rounded, dtype, device)
     fast = run(case.fast, rounded, dtype, device)
     kinds = ("output", "gradient")

@@ -1,0 +1,250 @@
+"""On a card: every Triton kernel against float64, packed attention, and swapped models in 16 and 4 bits.
+
+    pytest -m gpu tests/gpu/test_kernels_gpu.py
+
+All models are small, random and made here. Cases and tiny models are those of the unit tests.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+UNIT = Path(__file__).parents[1] / "unit"
+sys.path[:0] = [str(UNIT / "kernels"), str(UNIT / "model")]
+
+from kernel_cases import CASES, WIDE_CASES, Case, check, label_ops  # noqa: E402
+from model_tiny import adapt, build, gradients, packed_batch, rows_of, save_tiny  # noqa: E402
+
+from core.contract.config import ModelChoice  # noqa: E402
+from core.kernels.dispatch import use_triton  # noqa: E402
+from core.kernels.probe import probe  # noqa: E402
+from core.model import attention, layers, surgery  # noqa: E402
+from core.model.checkpointing import set_checkpointing  # noqa: E402
+from core.model.loading import load_base, resolve_dtype  # noqa: E402
+from core.model.loss import LossModel  # noqa: E402
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA card"),
+]
+CUDA = torch.device("cuda", 0)
+DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+FAMILIES = ["llama", "mistral", "qwen2", "qwen3"]
+LENGTHS = [37, 5, 64, 1, 90]
+SIZES = {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64, "vocab_size": 515}
+
+
+def half() -> torch.dtype:
+    return resolve_dtype("auto", CUDA)
+
+
+def flash_runs() -> bool:
+    return torch.cuda.get_device_capability(CUDA) >= (8, 0)
+
+
+@pytest.fixture
+def count(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """How often the fast layer and the variable-length attention ran."""
+    seen = {"fast": 0, "varlen": 0}
+
+    def counted(name: str, inner: Any) -> Any:
+        def run(*arguments: Any) -> Any:
+            seen[name] += 1
+            return inner(*arguments)
+
+        return run
+
+    monkeypatch.setattr(layers, "_fast", counted("fast", layers._fast))
+    monkeypatch.setattr(attention, "_varlen", counted("varlen", attention._varlen))
+    return seen
+
+
+def on_card(batch: dict[str, Any]) -> dict[str, Any]:
+    return {name: value.to(CUDA) if isinstance(value, torch.Tensor) else value for name, value in batch.items()}
+
+
+def relative_errors(found: dict[str, torch.Tensor], truth: dict[str, torch.Tensor]) -> torch.Tensor:
+    errors = []
+    for name, wanted in truth.items():
+        assert wanted.norm() > 0, name
+        errors.append((found[name].double().cpu() - wanted.double().cpu()).norm() / wanted.double().cpu().norm())
+    return torch.stack(errors)
+
+
+def test_the_probe_agrees() -> None:
+    verdict = probe()
+    assert verdict.ok, verdict
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("case", CASES + WIDE_CASES, ids=lambda case: case.name)
+def test_kernel_is_as_exact_as_plain_torch(case: Case, dtype: torch.dtype) -> None:
+    if dtype == torch.bfloat16 and not flash_runs():
+        pytest.skip("no bfloat16 on this card")
+    assert use_triton(torch.empty(0, dtype=dtype, device=CUDA))
+    check(case, dtype, "cuda")
+
+
+@pytest.mark.parametrize(("scale", "softcap"), [(1.0, 0.0), (0.7, 20.0)])
+def test_logits_of_a_large_vocabulary_become_their_gradient(scale: float, softcap: float) -> None:
+    fast, twin = label_ops()
+    logits = torch.randn(33, 128_257, device=CUDA) * 5
+    labels = torch.randint(0, 128_257, (33,), device=CUDA)
+    labels[3] = -100
+    ours, theirs = logits.clone(), logits.clone()
+    losses = fast(ours, labels, scale, softcap)
+    torch.testing.assert_close(losses, twin(theirs, labels, scale, softcap), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+    assert not ours[3].any()
+
+
+def attend(
+    inputs: list[torch.Tensor], dtype: torch.dtype, device: torch.device, window: int | None
+) -> list[torch.Tensor]:
+    """Output and gradients of packed attention over rows of ``LENGTHS``, as float64 on the CPU."""
+    q, k, v = (part.to(device=device, dtype=dtype).detach().requires_grad_() for part in inputs)
+    bounds = torch.tensor([0, *torch.tensor(LENGTHS).cumsum(0).tolist()], dtype=torch.int32, device=device)
+    module: Any = SimpleNamespace(num_key_value_groups=q.shape[1] // k.shape[1], is_causal=True)
+    output, _ = attention.packed_attention(
+        module, q, k, v, None, scaling=0.11, cu_seq_lens_q=bounds, max_length_q=max(LENGTHS), sliding_window=window
+    )
+    seed = torch.randn(output.shape, generator=torch.Generator().manual_seed(2)).to(device=device, dtype=dtype)
+    found = [output, *torch.autograd.grad(output, (q, k, v), seed)]
+    return [part.detach().double().cpu() for part in found]
+
+
+@pytest.mark.parametrize("window", [None, 7], ids=["full", "window"])
+@pytest.mark.parametrize(("heads", "groups", "head_dim"), [(8, 2, 64), (3, 3, 128)])
+def test_packed_attention_is_as_exact_as_row_by_row(
+    heads: int, groups: int, head_dim: int, window: int | None, count: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = torch.Generator().manual_seed(1)
+    shapes = [(1, heads, sum(LENGTHS), head_dim), *[(1, groups, sum(LENGTHS), head_dim)] * 2]
+    inputs = [torch.randn(shape, generator=generator).to(half()).float() for shape in shapes]
+    fast = attend(inputs, half(), CUDA, window)
+    assert count["varlen"] == (1 if flash_runs() else 0)
+    monkeypatch.setattr(attention, "_varlen_runs", lambda *_: False)
+    plain = attend(inputs, half(), CUDA, window)
+    truth = attend(inputs, torch.float64, torch.device("cpu"), window)
+    for index, (ours, theirs, wanted) in enumerate(zip(fast, plain, truth, strict=True)):
+        slack = 0.5 * torch.finfo(half()).eps * wanted.abs().max()
+        error, usual = (ours - wanted).square().mean().sqrt(), (theirs - wanted).square().mean().sqrt()
+        assert error <= 1.5 * usual + slack, (index, error, usual, slack)
+        assert (ours - wanted).abs().max() <= 2 * (theirs - wanted).abs().max() + 2 * slack, index
+
+
+def test_a_changed_row_leaves_the_others_loss_bit_equal() -> None:
+    model = build("llama", **SIZES).to(device=CUDA, dtype=half())
+    loss_model, batch = LossModel(model), on_card(packed_batch([40, 70], 515))
+    batch["labels"][:, :40] = -100
+    with torch.no_grad():
+        before = loss_model(**batch)
+        batch["input_ids"] = batch["input_ids"].clone()
+        batch["input_ids"][:, :40] = torch.randint(3, 515, (1, 40), device=CUDA)
+        assert torch.equal(loss_model(**batch), before)
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, "gemma2", "gemma3_text", "phi3"])
+def test_packed_equals_one_by_one_in_float32(family: str) -> None:
+    model = adapt(build(family, **SIZES)).to(CUDA)
+    loss_model, batch = LossModel(model), on_card(packed_batch(LENGTHS, 515))
+    alone = torch.stack([loss_model(**row) for row in rows_of(batch)]).sum()
+    alone.backward()
+    wanted = gradients(model)
+    together = loss_model(**batch)
+    together.backward()
+    torch.testing.assert_close(together, alone, rtol=1e-5, atol=0)
+    assert relative_errors(gradients(model), wanted).max() <= 1e-4
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_swapped_model_is_no_further_from_float64_than_plain_peft(family: str, count: dict[str, int]) -> None:
+    model = adapt(build(family, **SIZES))
+    for parameter in model.parameters():
+        if not parameter.requires_grad:
+            parameter.data = parameter.data.to(half())
+    batch = packed_batch(LENGTHS, 515)
+
+    exact = LossModel(copy.deepcopy(model).double())
+    exact(**batch).backward()
+    truth = gradients(exact.model)
+
+    model = model.to(CUDA)
+    model.train()
+    loss_model, batch = LossModel(model), on_card(batch)
+    plain_loss = loss_model(**batch)
+    plain_loss.backward()
+    plain = relative_errors(gradients(model), truth)
+    plan = surgery.plan(model)
+    assert plan.lines() == ("2 of 2 layers fast",)
+    surgery.apply(model, plan)
+    fast_loss = loss_model(**batch)
+    fast_loss.backward()
+    fast = relative_errors(gradients(model), truth)
+
+    assert count["fast"] == 2
+    torch.testing.assert_close(fast_loss, plain_loss, rtol=5e-3, atol=0)
+    assert fast.mean() <= 1.5 * plain.mean(), (fast.mean(), plain.mean())
+    assert fast.max() <= 2.0 * plain.max() + 1e-3, (fast.max(), plain.max())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_four_bits_recomputed_and_under_autocast(family: str, tmp_path: Path, count: dict[str, int]) -> None:
+    folder = save_tiny(tmp_path, family, **SIZES)
+    model = adapt(load_base(folder, ModelChoice(quantization="nf4"), CUDA).model).to(CUDA)
+    model.train()
+    loss_model, batch = LossModel(model), on_card(packed_batch(LENGTHS, 515))
+    loss_model(**batch).backward()
+    plain = gradients(model)
+    surgery.apply(model, surgery.plan(model))
+    loss_model(**batch).backward()
+    fast = gradients(model)
+    assert count["fast"] == 2
+    set_checkpointing(model, "recompute")
+    with torch.autocast("cuda", dtype=half()):
+        loss = loss_model(**batch)
+    loss.backward()
+    again = gradients(model)
+    assert count["fast"] == 6
+    for name, wanted in plain.items():
+        assert wanted.norm() > 0, name
+        for found in (fast[name], again[name]):
+            assert torch.cosine_similarity(found.flatten(), wanted.flatten(), dim=0) >= 0.999, name
+
+
+def test_disabled_adapters_give_the_base_model_bit_for_bit(count: dict[str, int]) -> None:
+    base = build("llama", **SIZES).to(device=CUDA, dtype=half()).eval()
+    ids = torch.randint(3, 515, (1, 50), device=CUDA)
+    with torch.no_grad():
+        wanted = base(ids).logits
+        model = adapt(base).to(CUDA).eval()
+        applied = surgery.apply(model, surgery.plan(model))
+        with model.disable_adapter():
+            assert torch.equal(model(ids).logits, wanted)
+        assert count["fast"] == 0
+        model(ids)
+        assert count["fast"] == 2
+        options = {"max_new_tokens": 8, "do_sample": False, "use_cache": True}
+        generated = model.generate(input_ids=ids[:, :9], **options)
+        surgery.undo(applied)
+        assert torch.equal(model.generate(input_ids=ids[:, :9], **options), generated)
+
+
+def test_memory_of_the_head_stays_far_below_all_logits() -> None:
+    tokens, width, vocabulary = 8192, 64, 128_256
+    from core.kernels.linear_cross_entropy import linear_cross_entropy
+
+    hidden = torch.randn(tokens, width, device=CUDA, dtype=half()).requires_grad_()
+    weight = torch.randn(vocabulary, width, device=CUDA, dtype=half())
+    labels = torch.randint(0, vocabulary, (tokens,), device=CUDA)
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    linear_cross_entropy(hidden, weight, labels).backward()
+    assert torch.cuda.max_memory_allocated() - before < 0.2 * tokens * vocabulary * 2
