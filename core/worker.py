@@ -83,6 +83,7 @@ def _work(folder: JobFolder, writer: EventWriter, tell: Teller) -> None:
         export(folder, writer, mailbox)
         return
     orders = Orders(mailbox, tell).start()
+    tell.stage("preparing", "Starting the libraries")
     try:
         from core.train.run import train
 

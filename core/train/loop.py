@@ -70,14 +70,18 @@ class Loop:
             Leave: pause or stop.
         """
         self.orders.check()
+        self.obey()
+        self.orders.check()
+
+    def obey(self) -> None:
+        """Does every save and sample that waits; none of it counts as the step's time."""
         while command := self.orders.take():
             with self.clock.aside():
                 if command.verb == "save":
                     self.save(asked=True)
                 elif command.verb == "sample":
-                    answer(self.trainer, self.saver.peft_model, self.saver.tokenizer, command, self.tell, self.orders,
-                           self.config.data.system_prompt)  # fmt: skip
-        self.orders.check()
+                    saver, system = self.saver, self.config.data.system_prompt
+                    answer(saver.peft_model, saver.tokenizer, command, self.tell, self.orders, system)
 
     def window_done(self, window: Sequence[int], loss: float) -> None:
         """After the last pass: what the window's gradients were computed from."""
@@ -106,6 +110,7 @@ class Loop:
         self.tell.step = self.step
         self.evaluate()
         self.save()
+        self.obey()
 
     def evaluate(self) -> bool:
         """Measures the held-out loss at the present step; True where it is the lowest of the run so far."""

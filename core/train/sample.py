@@ -29,11 +29,9 @@ class _Asked(StoppingCriteria):
         return torch.full((input_ids.shape[0],), self._orders.leaving, device=input_ids.device)
 
 
-def answer(
-    trainer: Any, peft_model: Any, tokenizer: Any, command: Command, tell: Teller, orders: Orders, system: str = ""
-) -> None:
+def answer(peft_model: Any, tokenizer: Any, command: Command, tell: Teller, orders: Orders, system: str = "") -> None:
     """Says one ``Sample`` a side; the model's mode is left as it was."""
-    ids = prompt_ids(tokenizer, command.prompt, system).to(trainer.args.device)
+    ids = prompt_ids(tokenizer, command.prompt, system).to(next(peft_model.parameters()).device)
     training = peft_model.training
     peft_model.eval()
     try:

@@ -120,7 +120,13 @@ def preference_trainer(
     precise = {name: parameter.data for name, parameter in trainable(peft_model)}
     trainer = PreferenceTrainer(
         model=peft_model,
-        args=DPOConfig(**settings, beta=config.train.beta, max_length=config.train.max_length),
+        args=DPOConfig(
+            **settings,
+            beta=config.train.beta,
+            max_length=config.train.max_length,
+            # TRL switches recomputing off for the reference's pass and on again after it, with these words.
+            gradient_checkpointing_kwargs={"use_reentrant": False},
+        ),
         train_dataset=Dataset.from_list([{"prompt_ids": [0], "chosen_ids": [0], "rejected_ids": [0]}]),  # for its type
         processing_class=tokenizer,
         data_collator=DataCollatorForPreference(tokenizer.pad_token_id, config.train.max_length),

@@ -21,15 +21,13 @@ WORDS = (
 )  # fmt: skip
 
 
-@pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def make_model(folder: Path) -> Path:
     """A Llama of two layers and 64 dimensions; every in_features is a multiple of 64, as NF4 wants."""
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
     from tokenizers.decoders import ByteLevel
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-    folder = tmp_path_factory.mktemp("tiny")
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = ByteLevel()
@@ -53,6 +51,12 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model, made once."""
+    return make_model(tmp_path_factory.mktemp("tiny"))
+
+
 def sentence(number: int) -> str:
     """A sentence of its own length for each number, always the same."""
     return " ".join(WORDS[(number * 7 + place * (number % 5 + 1)) % len(WORDS)] for place in range(3 + number % 9))
@@ -60,8 +64,12 @@ def sentence(number: int) -> str:
 
 @pytest.fixture(scope="session")
 def instructions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The instructions, written once."""
+    return write_instructions(tmp_path_factory.mktemp("data") / "rows.jsonl")
+
+
+def write_instructions(path: Path) -> Path:
     """Forty rows of prompt and completion."""
-    path = tmp_path_factory.mktemp("data") / "rows.jsonl"
     rows = [{"prompt": sentence(number), "completion": sentence(number + 3)} for number in range(40)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
@@ -79,20 +87,35 @@ def preferences(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def raw_config(model: Path, data: Path) -> dict[str, Any]:
+    """A complete config of six steps, as nested dictionaries."""
+    raw = RunConfig().model_dump()
+    raw["model"].update(source="folder", name=str(model), quantization="none", dtype="float32")
+    raw["data"].update(path=str(data), layout="prompt_completion", eval_fraction=0.1)
+    raw["lora"].update(r=4, lora_alpha=8)
+    raw["train"].update(
+        max_length=64, per_device_train_batch_size=2, gradient_accumulation_steps=2, max_steps=6, warmup_steps=1,
+        optim="adamw_torch", tokens_per_pass=64, checkpointing="none", eval_steps=3, save_steps=2, save_minutes=0,
+        learning_rate=1e-2, num_train_epochs=50,
+    )  # fmt: skip
+    return raw
+
+
+def make_in(folder: str) -> None:
+    """Model, data and a config of 150 steps in a folder, for tests of whole processes."""
+    model = make_model(Path(folder) / "tiny")
+    raw = raw_config(model, write_instructions(Path(folder) / "rows.jsonl"))
+    raw["lora"].update(lora_dropout=0.1)
+    raw["train"].update(max_steps=150, eval_steps=60, save_steps=10)
+    (Path(folder) / "run.json").write_text(json.dumps(raw), encoding="utf-8")
+
+
 @pytest.fixture
 def run_config(tiny_model: Path, instructions: Path) -> Callable[..., RunConfig]:
     """A complete config on the tiny model; keyword arguments are dotted keys with ``__`` for the dot."""
 
     def make(**values: Any) -> RunConfig:
-        raw = RunConfig().model_dump()
-        raw["model"].update(source="folder", name=str(tiny_model), quantization="none", dtype="float32")
-        raw["data"].update(path=str(instructions), layout="prompt_completion", eval_fraction=0.1)
-        raw["lora"].update(r=4, lora_alpha=8)
-        raw["train"].update(
-            max_length=64, per_device_train_batch_size=2, gradient_accumulation_steps=2, max_steps=6, warmup_steps=1,
-            optim="adamw_torch", tokens_per_pass=64, checkpointing="none", eval_steps=3, save_steps=2, save_minutes=0,
-            learning_rate=1e-2,
-        )  # fmt: skip
+        raw = raw_config(tiny_model, instructions)
         for key, value in values.items():
             part = raw
             *parents, last = key.split("__")

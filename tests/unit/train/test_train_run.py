@@ -1,0 +1,298 @@
+"""Runs in this process, on the CPU: the same run twice is the same, and an interrupted one ends like a whole one."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from core.contract.commands import Command
+from core.contract.config import RunConfig
+from core.contract.errors import DataError, MachineError, RunError
+from core.contract.events import Event
+from core.runs.folder import JobFolder
+from core.runs.log import EventTail, EventWriter
+from core.train import checkpoint, trainers
+from core.train import run as run_module
+from core.train.run import train
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "packed": {"lora__lora_dropout": 0.1},
+    "8-bit": {"model__quantization": "nf4", "train__optim": "adamw_8bit", "train__packing": False},
+    "dpo": {"method": "dpo", "data__layout": "preference", "train__tokens_per_pass": 128},
+}
+
+
+class Killed(BaseException):
+    """Stands for a SIGKILL at one exact event."""
+
+
+class Log(EventWriter):
+    """The real writer, which keeps what was said and may die on a wanted event."""
+
+    def __init__(self, folder: JobFolder, attempt: int = 1, die: Callable[[Event], bool] | None = None) -> None:
+        super().__init__(folder.events, attempt)
+        self.said: list[Any] = []
+        self._die = die
+
+    def write(self, event: Any) -> Any:
+        said = super().write(event)
+        self.said.append(said)
+        if self._die and self._die(event):
+            raise Killed
+        return said
+
+    def of(self, kind: str) -> list[Any]:
+        return [event for event in self.said if event.kind == kind]
+
+
+@pytest.fixture(autouse=True)
+def quiet_torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A run sets threads and algorithms for its process; this one goes on to other tests."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(False)
+
+
+def steps_of(log: Log) -> dict[int, float | None]:
+    return {event.step: event.loss for event in log.of("step")}
+
+
+def weights(folder: JobFolder, name: str = "") -> dict[str, torch.Tensor]:
+    place = folder.checkpoints / name if name else checkpoint.latest_good(folder)
+    assert place is not None
+    return load_file(place / "adapter" / "adapter_model.safetensors")
+
+
+def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_twice_the_same_and_interrupted_the_same(
+    variant: str, run_config: Any, make_folder: Any, letters: Any, preferences: Path
+) -> None:
+    values = dict(VARIANTS[variant])
+    if variant == "dpo":
+        values["data__path"] = str(preferences)
+    config = run_config(**values)
+    whole, again, broken = (make_folder(config, name) for name in ("whole", "again", "broken"))
+    first, second = Log(whole), Log(again)
+    train(whole, first, letters)
+    train(again, second, letters)
+    assert len(steps_of(first)) == 6
+    assert all(loss is not None and math.isfinite(loss) for loss in steps_of(first).values())
+    assert steps_of(first) == steps_of(second)
+    assert equal(weights(whole), weights(again))
+
+    with pytest.raises(Killed):
+        train(broken, Log(broken, 1, lambda event: event.kind == "step" and event.step == 5), letters)
+    resumed = Log(broken, 2)
+    train(broken, resumed, letters)
+    assert [event.resumed_step for event in resumed.of("starting")] == [4]
+    assert list(steps_of(resumed)) == [5, 6]
+    assert steps_of(resumed) == {step: steps_of(first)[step] for step in (5, 6)}
+    assert equal(weights(whole), weights(broken))
+    assert not equal(weights(whole), weights(whole, "step-000004")), "the last steps changed something"
+
+
+@pytest.fixture
+def done(run_config: Any, make_folder: Any, letters: Any) -> tuple[JobFolder, Log]:
+    """A short finished run."""
+    folder = make_folder(run_config())
+    log = Log(folder)
+    train(folder, log, letters)
+    return folder, log
+
+
+def test_a_run_says_what_it_does_in_order(done: tuple[JobFolder, Log]) -> None:
+    folder, log = done
+    stages = list(dict.fromkeys(event.stage for event in log.of("stage")))
+    assert stages == ["preparing", "loading", "evaluating", "first_step", "training", "saving"]
+    plan = log.of("plan")[0]
+    assert (plan.total_steps, plan.train_rows, plan.eval_rows) == (6, 36, 4)
+    assert plan.train_tokens > plan.trained_tokens > 0
+    assert plan.trainable_parameters > 0
+    assert plan.lines
+    assert [event.step for event in log.of("evaluation")] == [0, 3, 6]
+    step = log.of("step")[1]
+    assert step.learning_rate == pytest.approx(1e-2)
+    assert step.epoch == pytest.approx(2 / 9)
+    assert step.tokens > 0
+    assert step.tokens_per_second > 0
+    assert step.grad_norm > 0
+    assert step.memory_bytes > 1e6
+    assert log.said[-1].kind == "finished"
+    assert log.said[-1].step == 6
+    names = sorted(path.name for path in folder.checkpoints.iterdir())
+    assert {event.name for event in log.of("checkpoint")} >= set(names)
+    assert names[-1] == "step-000006"
+    best = min((event for event in log.of("evaluation") if event.step), key=lambda event: event.loss)
+    assert checkpoint.best(folder) == folder.checkpoints / f"step-{best.step:06d}"
+
+
+def test_no_file_of_a_checkpoint_is_a_pickle(done: tuple[JobFolder, Log]) -> None:
+    files = [path for path in done[0].checkpoints.rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} == {".safetensors", ".json", ".md"}
+    assert all(path.read_bytes()[:2] != b"\x80\x04" for path in files)
+
+
+def test_an_adapter_on_disk_is_plain_pefts(done: tuple[JobFolder, Log], tiny_model: Path) -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    place = checkpoint.latest_good(done[0])
+    assert place is not None
+    model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tiny_model), place / "adapter")
+    ids = torch.tensor([[5, 6, 7, 8]])
+    tuned = model(input_ids=ids).logits
+    with model.disable_adapter():
+        assert not torch.equal(tuned, model(input_ids=ids).logits)
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(done: tuple[JobFolder, Log], letters: Any) -> None:
+    folder, whole = done
+    newest = folder.checkpoints / "step-000006"
+    before = weights(folder)
+    (newest / "optimizer.json").write_text("{}")
+    resumed = Log(folder, 2)
+    train(folder, resumed, letters)
+    note = resumed.of("note")[0]
+    assert note.code == "checkpoint.bad"
+    assert "step-000006" in note.text
+    assert [event.resumed_step for event in resumed.of("starting")] == [4]
+    assert steps_of(resumed) == {step: steps_of(whole)[step] for step in (5, 6)}
+    assert equal(weights(folder), before)
+
+
+def test_resume_from_starts_with_the_other_runs_adapter(
+    done: tuple[JobFolder, Log], run_config: Any, make_folder: Any, letters: Any
+) -> None:
+    folder, log = done
+    further = make_folder(run_config(resume_from=folder.name, train__max_steps=1), "further")
+    said = Log(further)
+    train(further, said, letters)
+    best = min(event.loss for event in log.of("evaluation") if event.step)
+    assert said.of("evaluation")[0].loss == pytest.approx(best, rel=1e-6)
+    lost = make_folder(run_config(resume_from="nowhere"), "lost")
+    with pytest.raises(RunError, match="nowhere"):
+        train(lost, Log(lost), letters)
+
+
+def test_dpo_after_another_run_keeps_that_adapter_as_reference(
+    done: tuple[JobFolder, Log], run_config: Any, make_folder: Any, letters: Any, preferences: Path
+) -> None:
+    values = {**VARIANTS["dpo"], "data__path": str(preferences), "resume_from": done[0].name, "train__max_steps": 2}
+    folder = make_folder(run_config(**values), "preferences")
+    said = Log(folder)
+    train(folder, said, letters)
+    assert said.of("evaluation")[0].loss == pytest.approx(math.log(2), rel=1e-5)
+    assert not (folder.checkpoints / "step-000002" / "adapter" / "ref").exists()
+
+
+def test_a_bad_number_is_skipped_and_three_end_the_run(
+    run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = trainers.TextTrainer.pass_loss
+
+    def broken_at(*steps: int) -> None:
+        def pass_loss(self: Any, model: Any, rows: Any, chosen: Any) -> torch.Tensor:
+            bad = self.model.training and self.state.global_step + 1 in steps
+            return honest(self, model, rows, chosen) * (math.nan if bad else 1)
+
+        monkeypatch.setattr(trainers.TextTrainer, "pass_loss", pass_loss)
+
+    broken_at(2)
+    folder = make_folder(run_config(train__max_steps=3), "once")
+    log = Log(folder)
+    train(folder, log, letters)
+    assert [step for step, loss in steps_of(log).items() if loss is None] == [2]
+    assert [note.code for note in log.of("note")] == ["step.skipped"]
+    assert all(torch.isfinite(tensor).all() for tensor in weights(folder).values())
+
+    broken_at(3, 4, 5)
+    folder = make_folder(run_config(), "thrice")
+    with pytest.raises(RunError, match="steps 3 to 5"):
+        train(folder, Log(folder), letters)
+    assert checkpoint.latest_good(folder) == folder.checkpoints / "step-000004"
+
+
+def test_data_that_trains_nothing_fails_before_a_model_loads(
+    run_config: Any, make_folder: Any, letters: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "long.jsonl"
+    row = {"prompt": "cat " * 100, "completion": "dog"}
+    path.write_text("".join(json.dumps(row) + "\n" for _ in range(6)), encoding="utf-8")
+    folder = make_folder(run_config(data__path=str(path)))
+    log = Log(folder)
+    with pytest.raises(DataError, match="none in 6 rows cut at 64 tokens"):
+        train(folder, log, letters)
+    assert "loading" not in {event.stage for event in log.of("stage")}
+
+
+def test_a_full_disk_ends_the_run_and_leaves_the_last_checkpoint(
+    run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_folder(run_config())
+    real = checkpoint._require_room
+
+    def room(root: Path, expected: int) -> None:
+        real(root, expected if not list(root.glob("step-*")) else 10**18)
+
+    monkeypatch.setattr(checkpoint, "_require_room", room)
+    with pytest.raises(MachineError) as caught:
+        train(folder, Log(folder), letters)
+    assert caught.value.code == "disk.full"
+    assert checkpoint.latest_good(folder) == folder.checkpoints / "step-000002"
+
+
+@pytest.mark.parametrize(("verb", "ending"), [("pause", "paused"), ("stop", "stopped")])
+def test_leaving_while_the_model_loads_keeps_nothing_and_says_so(
+    run_config: Any, make_folder: Any, letters: Any, verb: Any, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_folder(run_config())
+    log = Log(folder)
+    real = run_module.prepare
+
+    def slow(config: RunConfig, *arguments: Any) -> Any:
+        letters.waiting = [Command(verb=verb)]
+        while not log.of("acknowledged"):
+            pass
+        return real(config, *arguments)
+
+    monkeypatch.setattr(run_module, "prepare", slow)
+    train(folder, log, letters)
+    assert log.said[-1].kind == ending
+    assert getattr(log.said[-1], "kept", False) is False
+    assert not log.of("step")
+
+
+def test_what_is_asked_in_mid_run_is_done_at_a_seam(run_config: Any, make_folder: Any, letters: Any) -> None:
+    folder = make_folder(run_config(train__max_steps=400, train__save_steps=1000, train__eval_steps=1000))
+    asked = [Command(id="s", verb="sample", prompt="the cat", max_new_tokens=5), Command(id="k", verb="save")]
+
+    def then(event: Event) -> bool:
+        if event.kind == "step" and event.step == 3:
+            letters.waiting.extend(asked)
+        if event.kind == "checkpoint" and not letters.waiting:
+            letters.waiting.append(Command(id="p", verb="pause"))
+        return False
+
+    log = Log(folder, 1, then)
+    train(folder, log, letters)
+    assert [event.command for event in log.of("acknowledged")] == ["sample", "save", "pause"]
+    assert [(event.command_id, event.side) for event in log.of("sample")] == [("s", "base"), ("s", "tuned")]
+    assert all(event.text for event in log.of("sample"))
+    saved = log.of("checkpoint")
+    assert log.said[-1].kind == "paused"
+    assert log.said[-1].step == saved[-1].step < 400
+    assert checkpoint.latest_good(folder) == folder.checkpoints / saved[-1].name
+    assert [event.kind for event in EventTail(folder.events).read()] == [event.kind for event in log.said]
