@@ -135,6 +135,7 @@ class Drafts:
             yield "", lambda _: None
             return
         note = self._folder / hashlib.sha256(draft_id.encode()).hexdigest()[:32]
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with locked(self._folder / "lock"):
             yield self._known(note), lambda run_id: replace_text(note, run_id)
 

@@ -113,7 +113,6 @@ def is_held(path: Path) -> bool:
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Holds the lock on a file for the length of a block: for changes that take milliseconds."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = FileLock(path)
     lock.acquire(float("inf"))
     try:

@@ -7,6 +7,7 @@ waiting for that death. Whoever takes the log over cuts it back to its last newl
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
@@ -69,7 +70,8 @@ class EventWriter:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             # Half a line would swallow the next event: take it back.
-            os.ftruncate(self._descriptor, before)
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, before)
             message = f"Could not write {self.path.name} ({error.strerror})."
             raise MachineError("disk.write", message, "Make room on this disk, then resume.") from error
 

@@ -12,6 +12,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from core.contract.commands import Command, Verb, parse_command
+from core.contract.errors import RunError
 from core.contract.events import Acknowledged, parse_event
 from core.runs.folder import JobFolder
 from core.runs.locks import locked
@@ -55,7 +56,13 @@ def open_mailbox(folder: JobFolder, attempt: int) -> Mailbox:
 def send(
     folder: JobFolder, verb: Verb, *, attempt: int | None = None, prompt: str = "", max_new_tokens: int = 128
 ) -> Command:
-    """Puts a command into the mailbox and returns it; without ``attempt`` it is meant for the present one."""
+    """Puts a command into the mailbox and returns it; without ``attempt`` it is meant for the present one.
+
+    Raises:
+        RunError: the job's folder is gone.
+    """
+    if not folder.path.is_dir():
+        raise RunError("run.unknown", f"Expected the run {folder.name}, found it deleted.")
     with locked(folder.commands):
         meant = attempt if attempt is not None else present_attempt(folder.events)
         command = Command(verb=verb, attempt=meant, at=time.time(), prompt=prompt, max_new_tokens=max_new_tokens)

@@ -20,14 +20,21 @@ from core.runs.folder import JobFolder
 __all__ = ["MARK", "Identity", "Owners", "end_tree", "find_worker", "identify", "read_owners", "write_owners"]
 
 MARK = "LUTHIER_JOB"
+_START_TICKS = 19
+"""``starttime`` in /proc/PID/stat, counted from the field after the name (proc(5): field 22)."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """One process for sure: its pid and when it was created, in seconds since the epoch."""
+    """One process for sure: its pid and when it was created.
+
+    On Linux that is counted in seconds since the boot named here: a time of day would move with every correction of
+    the clock (after a night's sleep of the laptop), and a living worker would no longer be recognised.
+    """
 
     pid: int
     created: float
+    boot: str = ""
 
     def alive(self) -> bool:
         """Whether this very process lives; a zombie does not."""
@@ -37,8 +44,8 @@ class Identity:
         """The living process, or None; another one under the same pid is not it."""
         try:
             process = psutil.Process(self.pid)
-            same = abs(process.create_time() - self.created) < 0.05
-            return process if same and process.status() != psutil.STATUS_ZOMBIE else None
+            living = identify(self.pid) == self and process.status() != psutil.STATUS_ZOMBIE
+            return process if living else None
         except (psutil.Error, ValueError):
             return None
 
@@ -54,6 +61,16 @@ class Owners:
 
 def identify(pid: int) -> Identity | None:
     """The identity of a living process; None where there is none."""
+    try:
+        # The program's name stands in brackets and may hold anything; what follows the last one is numbers.
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return Identity(pid, int(fields[_START_TICKS]) / os.sysconf("SC_CLK_TCK"), boot)
+    except (OSError, ValueError, IndexError):
+        return _identify_without_proc(pid)
+
+
+def _identify_without_proc(pid: int) -> Identity | None:
     try:
         return Identity(pid, psutil.Process(pid).create_time())
     except (psutil.Error, ValueError):

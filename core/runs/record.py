@@ -114,7 +114,8 @@ class RunFold:
         self._facts.update(state="queued", queued_reason="", ended_at=None, failure=None, pending="", stage=None)
 
     def _starting(self, event: Starting) -> None:
-        """A new attempt: what came after its checkpoint is forgotten."""
+        """A new attempt: what came after its checkpoint is forgotten. A worker that finds that checkpoint bad and takes
+        an older one says ``Starting`` again, with the step that it did take."""
         facts = {"state": "starting", "queued_reason": "", "ended_at": None, "failure": None, "pending": ""}
         self._facts.update(facts, stage=None, last_step=event.resumed_step)
         if not self._begun:

@@ -105,7 +105,7 @@ def _make(folder: JobFolder) -> RunSummary:
         train_loss=record.steps[-1].loss if record.steps else None,
         eval_loss=_eval_loss(record),
         preset=config.preset if config else "",
-        bytes_on_disk=_bytes(folder.path),
+        bytes_on_disk=_bytes(folder.path, folder.summary_json.name),
     )
 
 
@@ -120,8 +120,8 @@ def _config(folder: JobFolder) -> RunConfig | None:
         return None  # a listing shows what can be shown
 
 
-def _bytes(folder: Path) -> int:
-    files = (Path(root) / name for root, _, names in os.walk(folder) for name in names)
+def _bytes(folder: Path, besides: str) -> int:
+    files = (Path(root) / name for root, _, names in os.walk(folder) for name in names if name != besides)
     total = 0
     for file in files:
         with suppress(OSError):

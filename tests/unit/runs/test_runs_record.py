@@ -1,0 +1,151 @@
+"""The fold: what a run is follows from its events alone."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from core.contract.events import (
+    Acknowledged,
+    Checkpoint,
+    Evaluation,
+    Event,
+    Exported,
+    Failed,
+    Finished,
+    Note,
+    Paused,
+    Plan,
+    Queued,
+    Resumed,
+    Sample,
+    Stage,
+    Starting,
+    Step,
+    Stopped,
+)
+from core.runs.folder import JobFolder
+from core.runs.folds import Folds
+from core.runs.log import EventTail, EventWriter
+from core.runs.record import RunFold, RunRecord, fold
+
+STORY: list[tuple[Event, str]] = [
+    (Queued(at=1, attempt=1), "queued"),
+    (Queued(at=2, attempt=1, reason="run a holds the card"), "queued"),
+    (Starting(at=3, attempt=1), "starting"),
+    (Stage(stage="loading"), "starting"),
+    (Stage(stage="first_step"), "training"),
+    (Step(step=1, loss=2.0), "training"),
+    (Paused(step=1), "paused"),
+    (Resumed(attempt=2), "queued"),
+    (Starting(attempt=2, resumed_step=1), "starting"),
+    (Step(step=2, loss=1.0), "training"),
+    (Failed(code="worker.died", message="gone", at=9), "failed"),
+    (Resumed(attempt=3), "queued"),
+    (Starting(attempt=3, resumed_step=1), "starting"),
+    (Stopped(at=10), "stopped"),
+    (Note(text="late"), "stopped"),
+    (Starting(attempt=4, resumed_step=1), "starting"),
+    (Finished(at=11), "finished"),
+]
+
+
+def test_every_event_moves_the_state_as_the_house_says() -> None:
+    state = RunFold()
+    for event, expected in STORY:
+        state.add(event)
+        assert state.record.state == expected, event
+    record = state.record
+    assert (record.started_at, record.ended_at, record.attempt, record.failure) == (3, 11, 4, None)
+    assert record.queued_reason == ""
+
+
+def test_the_reason_the_start_and_the_failure_are_told() -> None:
+    waiting = fold(event for event, _ in STORY[:2])
+    assert (waiting.queued_reason, waiting.started_at, waiting.attempt) == ("run a holds the card", 1, 1)
+    failed = fold(event for event, _ in STORY[:11])
+    assert failed.failure is not None
+    assert (failed.failure.message, failed.ended_at) == ("gone", 9)
+    assert fold([]) == RunRecord()
+
+
+def test_a_later_attempt_drops_what_came_after_its_checkpoint() -> None:
+    events: list[Event] = [Starting(attempt=1)]
+    events += [Step(step=step, attempt=1, loss=1.0) for step in range(1, 8)]
+    events += [Evaluation(step=0, loss=3.0), Evaluation(step=4, loss=2.0), Evaluation(step=6, loss=1.0)]
+    events += [Checkpoint(step=4, name="step-000004"), Checkpoint(step=6, name="step-000006")]
+    events += [Starting(attempt=2, resumed_step=4)]
+    record = fold(events)
+    assert [step.step for step in record.steps] == [1, 2, 3, 4]
+    assert [found.step for found in record.evaluations] == [0, 4]
+    assert [found.step for found in record.checkpoints] == [4]
+    assert record.last_step == 4
+    again = fold([*events, Step(step=5, attempt=2, loss=0.5), Starting(attempt=2, resumed_step=2)])
+    assert [step.step for step in again.steps] == [1, 2]
+
+
+def test_charts_never_run_backwards_within_an_attempt() -> None:
+    steps = [1, 2, 3, 2, 3, 4]
+    record = fold([Starting(), *(Step(step=step, loss=float(place)) for place, step in enumerate(steps))])
+    assert [(step.step, step.loss) for step in record.steps] == [(1, 0.0), (2, 3.0), (3, 4.0), (4, 5.0)]
+    assert [e.step for e in fold([Evaluation(step=2), Evaluation(step=2), Evaluation(step=3)]).evaluations] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("command", "fulfilled"),
+    [("save", Checkpoint(step=1)), ("pause", Paused()), ("stop", Stopped()), ("stop", Finished()), ("pause", Failed())],
+)
+def test_a_command_is_pending_until_it_is_fulfilled(command: str, fulfilled: Event) -> None:
+    begun: list[Event] = [Starting(), Acknowledged(command_id="a", command=command)]
+    assert fold(begun).pending == command
+    assert fold(begun).acknowledged == {"a"}
+    assert fold([*begun, fulfilled]).pending == ""
+    assert fold([*begun, Starting(attempt=2)]).pending == ""
+
+
+def test_a_checkpoint_on_the_way_to_a_stop_does_not_fulfil_it() -> None:
+    assert fold([Acknowledged(command="stop"), Checkpoint(step=3)]).pending == "stop"
+    assert fold([Acknowledged(command="sample")]).pending == ""
+
+
+def test_what_is_collected_is_kept_in_order() -> None:
+    record = fold([Plan(total_steps=9), Note(text="a"), Note(text="b"), Sample(text="s"), Exported(name="x")])
+    assert record.plan is not None
+    assert record.plan.total_steps == 9
+    assert [note.text for note in record.notes] == ["a", "b"]
+    assert (record.samples[0].text, record.exported[0].name) == ("s", "x")
+
+
+def test_a_record_is_a_copy() -> None:
+    state = RunFold()
+    state.add(Step(step=1))
+    before = state.record
+    state.add(Step(step=2))
+    assert (len(before.steps), len(state.record.steps)) == (1, 2)
+
+
+def test_twenty_thousand_steps_fold_within_a_second(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    line = Step(step=1, loss=1.2345, learning_rate=1e-4, grad_norm=0.5, tokens=4096, seconds=1.0).model_dump_json()
+    path.write_text("".join(line.replace('"step":1,', f'"step":{step},') + "\n" for step in range(1, 20_001)))
+    began = time.process_time()
+    record = fold(EventTail(path).read())
+    assert time.process_time() - began < 1.0
+    assert (len(record.steps), record.last_step) == (20_000, 20_000)
+
+
+def test_folds_read_only_what_was_added(tmp_path: Path) -> None:
+    folds = Folds()
+    folders = [JobFolder(tmp_path / str(number)) for number in range(20)]
+    for folder in folders:
+        folder.path.mkdir()
+        EventWriter(folder.events, 1).write(Step(step=1))
+        assert folds.record(folder).last_step == 1
+    EventWriter(folders[19].events, 1).write(Step(step=2))
+    assert [step.step for step in folds.record(folders[19]).steps] == [1, 2]
+    assert folds.record(folders[0]).last_step == 1  # was dropped, and is read again
+    folds.forget(folders[19])
+    folders[19].events.unlink()
+    assert folds.record(folders[19]) == RunRecord()

@@ -1,0 +1,238 @@
+"""The store without processes: making, listing, refusing, deleting."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from core.contract.config import RunConfig
+from core.contract.errors import ConfigError, MachineError, RunError
+from core.contract.events import Checkpoint, Evaluation, Finished, Plan, Queued, Starting, Step, Stopped
+from core.locations import Locations
+from core.runs import create
+from core.runs.folder import ExportRequest, JobFolder
+from core.runs.locks import FileLock
+from core.runs.log import EventTail, EventWriter
+from core.runs.run_yaml import dump_config
+from core.runs.store import RunStore
+from core.runs.summary import summarise
+
+Config = Callable[[str], RunConfig]
+HOSTILE = [
+    "",
+    ".",
+    "..",
+    "../runs",
+    "/etc",
+    "a/b",
+    "2026-11-20_2243_a_k3f9/..",
+    "2026-11-20_2243_a_k3f9\n",
+    "\0",
+    "x" * 999,
+]
+
+
+def ended(store: RunStore, config: Config, name: str, steps: int = 3) -> JobFolder:
+    """A run that finished, made without processes."""
+    folder = store.create(config(name))
+    writer = EventWriter(folder.events, 1)
+    writer.write(Starting())
+    writer.write(Plan(total_steps=steps))
+    for step in range(1, steps + 1):
+        writer.write(Step(step=step, loss=1 / step))
+    writer.write(Evaluation(step=steps, loss=0.25))
+    writer.write(Finished(step=steps))
+    writer.close()
+    return folder
+
+
+def test_a_run_is_made_whole_and_complete(store: RunStore, config: Config) -> None:
+    folder = store.create(config("My first run!"))
+    assert "_my-first-run_" in folder.name
+    assert folder.config() == config("My first run!")
+    assert sorted(path.name for path in store.locations.runs.iterdir()) == [folder.name]
+    assert folder.path.stat().st_mode & 0o077 == 0
+    assert store.open(folder.name) == folder
+    again = store.create(config("x"), "draft")
+    assert store.create(config("y"), "draft") == again
+
+
+def test_a_config_with_faults_makes_nothing(store: RunStore) -> None:
+    with pytest.raises(ConfigError, match=r"data\.path"):
+        store.start(RunConfig())
+    assert store.list() == []
+
+
+def test_a_full_disk_leaves_nothing_behind(store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, text: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(create, "_write_durably", full)
+    with pytest.raises(MachineError, match="No space left"):
+        store.start(config("x"))
+    assert [path for path in store.locations.runs.iterdir() if path.name != ".drafts"] == []
+
+
+def test_a_supervisor_that_cannot_start_is_said(store: RunStore, config: Config) -> None:
+    broken = RunStore(store.locations, ("/no/such/program",))
+    with pytest.raises(MachineError, match="Could not start a process"):
+        broken.start(config("x"))
+    assert [run.state for run in broken.list()] == ["lost"]
+
+
+@pytest.mark.parametrize("run_id", HOSTILE)
+def test_only_run_ids_open_runs(store: RunStore, run_id: str) -> None:
+    for ask in (store.open, store.record, store.stop, store.delete, store.resume):
+        with pytest.raises(RunError, match="found none called"):
+            ask(run_id)
+
+
+def test_a_listing_tells_what_the_log_tells(store: RunStore, config: Config) -> None:
+    folder = ended(store, config, "a", steps=5)
+    (run,) = store.list()
+    assert (run.run_id, run.name, run.state, run.method, run.model_name) == (
+        folder.name,
+        "a",
+        "finished",
+        "sft",
+        "starter",
+    )
+    assert (run.data_name, run.last_step, run.total_steps, run.train_loss) == ("rows.jsonl", 5, 5, 0.2)
+    assert (run.eval_loss, run.bytes_on_disk is not None, run.ended_at is not None) == (0.25, True, True)
+    for damage in ("", "[]", '{"key": 1}', '{"key": [1,2,3], "summary": {}}'):
+        folder.summary_json.write_text(damage)
+        assert store.list() == [run]
+    folder.summary_json.unlink()
+    assert store.list() == [run]
+
+
+def test_a_summary_is_valid_for_its_byte_count_only(store: RunStore, config: Config) -> None:
+    folder = ended(store, config, "a")
+    assert store.list()[0].state == "finished"
+    kept = json.loads(folder.summary_json.read_text())
+    kept["summary"]["name"] = "believed"
+    folder.summary_json.write_text(json.dumps(kept))
+    assert store.list()[0].name == "believed"
+    EventWriter(folder.events, 2).write(Starting(resumed_step=2))
+    run = store.list()[0]
+    assert (run.name, run.state, run.last_step) == ("a", "lost", 2)
+    lock = FileLock(folder.supervisor_lock)
+    lock.acquire()
+    assert store.list()[0].state == "starting"  # liveness is never cached
+    lock.release()
+    assert store.list()[0].state == "lost"
+
+
+def test_a_summary_folds_to_what_the_whole_log_folds_to(store: RunStore, config: Config) -> None:
+    folder = store.create(config("a"))
+    writer = EventWriter(folder.events, 1)
+    for event in (Queued(), Starting(), *(Step(step=n, loss=n / 1) for n in range(1, 9)), Checkpoint(step=6)):
+        writer.write(event)
+    for event in (Starting(resumed_step=6), *(Step(step=n, loss=n / 10) for n in range(7, 9)), Stopped(step=8)):
+        writer.write(event)
+    summary, record = summarise(folder), store.record(folder.name)
+    assert (summary.state, summary.last_step) == (record.state, record.last_step) == ("stopped", 8)
+    assert summary.train_loss == record.steps[-1].loss == 0.8
+
+
+def test_a_run_with_a_broken_config_is_still_listed(store: RunStore, config: Config) -> None:
+    folder = ended(store, config, "a")
+    folder.run_yaml.write_text("{")
+    assert [(run.name, run.state, run.model_name) for run in store.list()] == [(folder.name, "finished", "")]
+
+
+def test_deleting_keeps_out_of_the_way_of_the_living(store: RunStore, config: Config) -> None:
+    folder = ended(store, config, "a")
+    lock = FileLock(folder.supervisor_lock)
+    lock.acquire()
+    with pytest.raises(RunError, match="cannot be deleted"):
+        store.delete(folder.name)
+    lock.release()
+    job = JobFolder(folder.jobs / "adapter")
+    job.path.mkdir(parents=True)
+    lock = FileLock(job.supervisor_lock)
+    lock.acquire()
+    with pytest.raises(RunError, match="cannot be deleted"):
+        store.delete(folder.name)
+    lock.release()
+    store.delete(folder.name)
+    assert list(store.locations.runs.iterdir()) == []
+    assert store.list() == []
+
+
+def test_an_interrupted_deletion_is_finished_by_the_next_studio(store: RunStore) -> None:
+    (store.locations.runs / ".trash-x" / "deep").mkdir(parents=True)
+    assert store.adopt() == []
+    assert list(store.locations.runs.iterdir()) == []
+
+
+def test_an_export_name_that_is_taken_gets_a_number(store: RunStore, config: Config) -> None:
+    run = ended(store, config, "a")
+    wish = ExportRequest(name="adapter")
+    first, lock = create.make_export(run, wish)
+    assert first.export_request() == wish
+    second, other = create.make_export(run, wish)
+    assert (second.name, second.export_request().name) == ("adapter-2", "adapter-2")
+    lock.release()
+    other.release()
+    third, lock = create.make_export(run, wish)  # the first died and made nothing: its name is free again
+    assert third.name == "adapter"
+    lock.release()
+    (run.exports / "adapter").mkdir(parents=True)
+    fourth, lock = create.make_export(run, wish)
+    assert fourth.name == "adapter-2"
+    lock.release()
+
+
+def test_a_stopped_draft_is_not_started_again(store: RunStore, config: Config) -> None:
+    folder = store.create(config("a"), "d")
+    EventWriter(folder.events, 1).write(Stopped())
+    assert store.start(config("a"), "d") == folder.name
+    assert store.record(folder.name).state == "stopped"
+    assert [event.kind for event in EventTail(folder.events).read()] == ["stopped"]
+
+
+def fill(locations: Locations, config: RunConfig, runs: int, steps: int) -> None:
+    step = Step(
+        step=1, at=1.0, loss=1.2345, learning_rate=1e-4, grad_norm=0.5, tokens=4096, seconds=1.0
+    ).model_dump_json()
+    body = "".join(step.replace('"step":1,', f'"step":{n},') + "\n" for n in range(1, steps + 1))
+    head = "".join(event.model_dump_json() + "\n" for event in (Queued(), Starting(), Plan(total_steps=steps)))
+    text, yaml = head + body + Finished(at=2.0).model_dump_json() + "\n", dump_config(config)
+    for number in range(runs):
+        folder = JobFolder(locations.runs / f"2026-11-20_2243_run-{number}_aaaa")
+        folder.path.mkdir()
+        folder.events.write_text(text)
+        folder.run_yaml.write_text(yaml)
+
+
+def listed(store: RunStore) -> tuple[float, int]:
+    began = time.perf_counter()
+    runs = store.list()
+    assert all((run.state, run.last_step) == ("finished", runs[0].total_steps) for run in runs)
+    return time.perf_counter() - began, len(runs)
+
+
+def test_fifty_runs_are_listed_in_no_time(store: RunStore, config: Config) -> None:
+    fill(store.locations, config("a"), runs=50, steps=2000)
+    cold, count = listed(store)
+    warm = min(listed(store)[0] for _ in range(3))
+    assert count == 50
+    assert cold < 1.5
+    assert warm < 0.08
+
+
+@pytest.mark.slow
+def test_five_hundred_runs_are_listed_in_four_seconds_cold_and_a_fifth_warm(store: RunStore, config: Config) -> None:
+    fill(store.locations, config("a"), runs=500, steps=2000)
+    cold, count = listed(store)
+    warm = min(listed(store)[0] for _ in range(3))
+    print(f"500 runs of 2,000 steps: {cold:.2f} s cold, {1000 * warm:.0f} ms warm, {os.cpu_count()} cores")
+    assert count == 500
+    assert cold < 4.0
+    assert warm < 0.2

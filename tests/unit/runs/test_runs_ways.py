@@ -1,0 +1,203 @@
+"""What surrounds the worker: the kernel trial, the words for its death, its environment, WSL, and run.yaml."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.contract.config import DataChoice, LoraChoice, RunConfig, TrainChoice
+from core.contract.errors import ConfigError, RunError
+from core.hardware import Gpu, Machine
+from core.runs.folder import RUN_ID as PATTERN
+from core.runs.folder import ExportRequest, JobFolder, new_run_id, slug
+from core.runs.kernel_check import check_kernels, read_answer
+from core.runs.locks import is_held
+from core.runs.run_yaml import dump_config, read_config
+from core.runs.supervisor import main
+from core.runs.worker_process import exit_words, worker_environment
+from core.runs.wsl import hold_session, session_command
+
+GPU = Gpu(0, "GPU-1234", "Card", None, None, None)
+
+
+def never() -> bool:
+    return False
+
+
+def test_the_trial_says_yes_no_or_nothing() -> None:
+    assert read_answer(b'warming up\n{"ok": true, "reason": "", "cure": ""}\n') is None
+    note = read_answer(b'{"ok": false, "reason": "no C compiler", "cure": "sudo apt install gcc"}')
+    assert note is not None
+    assert (note.code, note.text, note.hint) == ("kernels.plain", "no C compiler", "sudo apt install gcc")
+    for silence in (b"", b"Traceback\n  boom", b"[1]", b'{"other": 1}'):
+        note = read_answer(silence)
+        assert note is not None
+        assert note.hint == "sudo apt install gcc python3-dev"
+
+
+def test_the_trial_is_a_process_with_a_limit() -> None:
+    good = (sys.executable, "-c", "print('{\"ok\": true}')")
+    assert check_kernels(never, good) is None
+    slow = (sys.executable, "-c", "import time; time.sleep(60)")
+    began = time.monotonic()
+    note = check_kernels(never, slow, 0.5)
+    assert note is not None
+    assert "did not answer" in note.text
+    assert check_kernels(lambda: True, slow) is not None
+    assert time.monotonic() - began < 5
+    missing = check_kernels(never, ("/no/such/program",))
+    assert missing is not None
+    assert "could not be started" in missing.text
+
+
+def test_a_death_is_said_with_what_to_do() -> None:
+    assert "memory" in exit_words(-9, 0)[0]
+    assert "Resume goes on from step 200." in exit_words(-9, 200)[1]
+    assert "SIGSEGV" in exit_words(-11, 0)[0]
+    assert "unknown" in exit_words(-250, 0)[0]
+    assert "exit code 1" in exit_words(1, 0)[0]
+    assert "could see" in exit_words(None, 0)[0]
+
+
+def test_a_worker_is_told_its_attempt_its_card_and_whether_kernels_work(tmp_path: Path) -> None:
+    folder = JobFolder(tmp_path)
+    with_card = Machine((GPU,), 1, 0, 0, None, "Linux", False)
+    told = worker_environment({"A": "1"}, folder, with_card, 2, plain=True)
+    assert (told["A"], told["LUTHIER_ATTEMPT"], told["LUTHIER_JOB"]) == ("1", "2", str(tmp_path))
+    assert (told["CUDA_VISIBLE_DEVICES"], told["LUTHIER_KERNELS"]) == ("GPU-1234", "plain")
+    chosen = worker_environment({"CUDA_VISIBLE_DEVICES": "1"}, folder, with_card, 1, plain=False)
+    assert (chosen["CUDA_VISIBLE_DEVICES"], "LUTHIER_KERNELS" in chosen) == ("1", False)
+    without = Machine((), 1, 0, 0, None, "Linux", False)
+    assert "CUDA_VISIBLE_DEVICES" not in worker_environment({}, folder, without, 1, plain=False)
+
+
+def test_the_windows_session_is_held_by_a_command_that_ends_with_us() -> None:
+    command = session_command({"WSL_DISTRO_NAME": "Ubuntu"}, "/x/wsl.exe", 42)
+    assert command == ["/x/wsl.exe", "-d", "Ubuntu", "--exec", "tail", "--pid=42", "-f", "/dev/null"]
+    assert session_command({}, "/x/wsl.exe", 42) is None
+    assert session_command({"WSL_DISTRO_NAME": "Ubuntu"}, None, 42) is None
+
+
+def test_the_session_lives_as_long_as_the_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recorded interop: a wsl.exe that writes down its arguments and does what it is told."""
+    program = tmp_path / "wsl.exe"
+    program.write_text('#!/bin/sh\necho "$@" > "$0.said"\nexec 9>"$0.lock"; flock 9\nshift 3\nexec "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("WSL_DISTRO_NAME", "Ubuntu")
+    with hold_session(wsl=True) as note:
+        assert note is None
+        assert (tmp_path / "wsl.exe.said").read_text().split() == [
+            *("-d", "Ubuntu", "--exec", "tail", f"--pid={os.getpid()}", "-f", "/dev/null")
+        ]
+        assert is_held(tmp_path / "wsl.exe.lock")
+    assert not is_held(tmp_path / "wsl.exe.lock")
+    program.write_text("#!/bin/sh\nexit 1\n")  # interop switched off
+    with hold_session(wsl=True) as note:
+        assert note is not None
+        assert "Keep this terminal open" in note.hint
+    with hold_session(wsl=False) as note:
+        assert note is None
+
+
+def test_without_interop_the_page_says_keep_the_terminal_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("WSL_DISTRO_NAME", "Ubuntu")
+    with hold_session(wsl=True) as note:
+        assert note is not None
+        assert note.code == "wsl.session"
+
+
+@given(st.text(max_size=80))
+def test_a_run_id_is_safe_whatever_the_run_is_called(name: str) -> None:
+    run_id = new_run_id(RunConfig(name=name))
+    assert PATTERN.fullmatch(run_id)
+    assert len(slug(name)) <= 40
+
+
+def test_a_run_without_a_name_is_called_after_its_model() -> None:
+    config = RunConfig().model_copy(update={"model": RunConfig().model.model_copy(update={"name": "Qwen/Qwen3-0.6B"})})
+    assert "_qwen3-0-6b_" in new_run_id(config)
+    assert new_run_id(config, at=0.0)[:4] in ("1969", "1970")
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden", "a\n", "x" * 80, "-rf"])
+def test_an_export_cannot_be_called_anything_that_is_a_path(name: str) -> None:
+    with pytest.raises(ValueError, match="pattern"):
+        ExportRequest(name=name)
+
+
+def test_a_folder_knows_what_kind_of_job_it_is(tmp_path: Path) -> None:
+    run = JobFolder(tmp_path / "run")
+    job = JobFolder(run.path / "jobs" / "merged")
+    job.path.mkdir(parents=True)
+    assert (run.kind, run.run_folder) == ("train", run)
+    job.export_yaml.write_text("name: merged\nform: merged\ncheckpoint: step-000200\n")
+    assert (job.kind, job.run_folder, job.exports) == ("export", run, run.path / "exports")
+    assert job.export_request() == ExportRequest(name="merged", form="merged", checkpoint="step-000200")
+    job.export_yaml.write_text("name: [")
+    with pytest.raises(RunError, match="Expected an export request"):
+        job.export_request()
+
+
+def test_the_newest_checkpoint_is_the_newest_with_a_manifest(tmp_path: Path) -> None:
+    folder = JobFolder(tmp_path)
+    assert (folder.newest_checkpoint(), folder.newest_step()) == (None, 0)
+    for step, whole in (("step-000200", True), ("step-1000000", True), ("step-2000000", False), ("step-x", True)):
+        path = folder.checkpoints / step
+        path.mkdir(parents=True)
+        if whole:
+            (path / "MANIFEST.json").touch()
+    assert folder.newest_step() == 1_000_000
+
+
+def test_a_config_survives_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    config = RunConfig(
+        name="Ünïcode: 'quoted' #1\nline",
+        data=DataChoice(path="/a b/c.jsonl", columns={"prompt": "no: yes"}),
+        lora=LoraChoice(target_modules=("q_proj",)),
+        train=TrainChoice(learning_rate=1e-5),
+    )
+    path.write_text(dump_config(config))
+    assert read_config(path) == config
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("- a\n- b\n", "found list"),
+        ("name: [", "is not YAML"),
+        ("a: !!python/object/apply:os.system ['touch canary']", "is not YAML"),
+        ("train:\n  learning_rte: 1\n  max_length: 1\nmethod: magic\ndata: {path: x}\n", "has 3 faults"),
+        ("lora: {target_modules: []}\n", "has 2 faults"),
+    ],
+)
+def test_a_wrong_run_file_is_told_whole(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        read_config(path)
+    assert said in str(caught.value)
+    assert not Path("canary").exists()
+
+
+def test_a_misspelt_field_is_answered_with_the_right_one(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("train: {learning_rte: 1}\ndata: {path: x}\n")
+    with pytest.raises(ConfigError, match="Did you mean 'learning_rate'"):
+        read_config(path)
+    with pytest.raises(ConfigError, match="No such file"):
+        read_config(tmp_path / "missing.yaml")
+
+
+def test_the_supervisor_wants_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == os.EX_USAGE
+    assert main(["/no/such/folder"]) == os.EX_USAGE
+    assert "expected the folder of one job" in capsys.readouterr().err
