@@ -15,7 +15,7 @@ from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.estimate import Estimate
 from core.estimate import terms
-from core.estimate.fit import SPARE, free_bytes, pass_tokens, resolve
+from core.estimate.fit import SPARE, free_bytes, pass_tokens, plan
 from core.estimate.peak import memory_terms, peak_bytes
 from core.estimate.rows import Rows, held_out_rows, rows_of, total_steps
 from core.estimate.time import run_seconds
@@ -44,9 +44,9 @@ def estimate(
         facts: lengths of the data's rows; None before it is read, when every row is taken as full.
         measured_tokens_per_second: of an earlier run like this one on this machine, where there is one.
     """
-    config, _ = resolve(config, spec, facts, machine)
     rows = rows_of(config, facts)
-    work = work_of(config, spec, pass_tokens(config, rows), gpu=machine.gpu is not None)
+    config, _ = plan(config, spec, rows, machine)
+    work = work_of(config, spec, pass_tokens(config, rows), machine.gpu is not None, rows.longest)
     steps = total_steps(config, rows.train) if rows.known else 0
     free, peak = free_bytes(machine), peak_bytes(work)
     verdict = _verdict(peak, free)

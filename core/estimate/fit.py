@@ -19,7 +19,7 @@ from core.estimate.rows import Rows, rows_of, total_steps
 from core.estimate.work import work_of
 from core.hardware import Machine
 
-__all__ = ["SPARE", "free_bytes", "pass_tokens", "resolve", "row_tokens"]
+__all__ = ["SPARE", "free_bytes", "pass_tokens", "plan", "resolve", "row_tokens"]
 
 SPARE = 0.9
 """The share of free memory that a plan may use: the allocator rounds up and leaves gaps."""
@@ -43,7 +43,11 @@ def resolve(
     Returns:
         the complete config, and one line for every value that was chosen here.
     """
-    rows = rows_of(config, facts)
+    return plan(config, spec, rows_of(config, facts), machine)
+
+
+def plan(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine) -> tuple[RunConfig, list[Resolved]]:
+    """``resolve`` where the data's numbers are known already."""
     chosen: list[Resolved] = []
 
     def take(config: RunConfig, choices: Iterator[Choice]) -> RunConfig:
@@ -122,11 +126,11 @@ def _search(
     if config.train.checkpointing != "recompute":
         least = enough if config.train.checkpointing == "auto" else 0
         for tokens in sizes:
-            if tokens >= least and _peak(config, spec, tokens, "none", machine) <= SPARE * free:
+            if tokens >= least and _peak(config, spec, (tokens, rows.longest), "none", machine) <= SPARE * free:
                 return "none", tokens, True
     if config.train.checkpointing != "none":
         for tokens in sizes:
-            if _peak(config, spec, tokens, "recompute", machine) <= SPARE * free:
+            if _peak(config, spec, (tokens, rows.longest), "recompute", machine) <= SPARE * free:
                 return "recompute", tokens, True
     return "none" if config.train.checkpointing == "none" else "recompute", sizes[-1], False
 
@@ -142,10 +146,10 @@ def _sizes(config: RunConfig, rows: Rows, gpu: bool) -> list[int]:
 
 
 def _peak(
-    config: RunConfig, spec: ModelSpec, tokens: int, policy: Literal["none", "recompute"], machine: Machine
+    config: RunConfig, spec: ModelSpec, size: tuple[int, int], policy: Literal["none", "recompute"], machine: Machine
 ) -> int:
     tried = config.model_copy(update={"train": config.train.model_copy(update={"checkpointing": policy})})
-    return peak_bytes(work_of(tried, spec, tokens, gpu=machine.gpu is not None))
+    return peak_bytes(work_of(tried, spec, size[0], machine.gpu is not None, size[1]))
 
 
 def _intervals(config: RunConfig, rows: Rows) -> Iterator[Choice]:

@@ -8,7 +8,11 @@ float32, so at b = 2 every adapted projection keeps a copy of its own::
 
     b = 2:  2 (2Q + 2K + 3F) + 4 (5D + Q + F) + 8D + 4 · 7R        (tests count the same in a real model)
     b = 4:  4 (4D + 2Q + 2K + 4F) + 4 · 7R
-    ours :  b (4D + 2Q + 2K + 2F) + 7 R b
+    ours :  b (4D + 2Q + 2K + 3F) + 7 R b
+
+Norms per head keep Q + K once more, norms behind attention and MLP D each; plain ones in float32, ours in b bytes.
+Where attention's logits are capped, every pair of tokens in a row keeps its tanh and its weight, the latter twice
+(2b + 4 bytes a head), and keys and values stand once for each query head.
 
 NF4 (Dettmers et al. 2023, arXiv:2305.14314) keeps half a byte a weight, one 8-bit scale a block of 64, and, since the
 scales are quantised again, one float32 a block of 256 scales, with two small tables a matrix.
@@ -134,14 +138,17 @@ def _layer_bytes_per_token(work: Work) -> int:
     hidden, inner = shape.hidden_size, shape.intermediate_size
     queries = shape.num_attention_heads * shape.head_dim
     keys = shape.num_key_value_heads * shape.head_dim
-    small = 4 * shape.num_attention_heads + 8
     ranks = len(_adapted(work)) * work.lora.r
+    more = (queries + keys if work.head_norms else 0) + (2 * hidden if work.four_norms else 0)
+    small = 4 * shape.num_attention_heads + 8
+    if work.capped:
+        small += shape.num_attention_heads * work.row * (2 * b + 4) + 2 * b * (queries - keys)
     if work.fast:
-        return b * (4 * hidden + 2 * queries + 2 * keys + 2 * inner) + b * ranks + small
+        return b * (4 * hidden + 2 * queries + 2 * keys + 3 * inner + more + ranks) + small
+    small += 4 * (more + ranks)
     if b == 4:
-        return 4 * (4 * hidden + 2 * queries + 2 * keys + 4 * inner) + 4 * ranks + small
-    half = 2 * (2 * queries + 2 * keys + 3 * inner)
-    return half + 4 * (5 * hidden + queries + inner) + 8 * hidden + 4 * ranks + small
+        return 4 * (4 * hidden + 2 * queries + 2 * keys + 4 * inner) + small
+    return 2 * (2 * queries + 2 * keys + 3 * inner) + 4 * (5 * hidden + queries + inner) + 8 * hidden + small
 
 
 def _adapted(work: Work) -> list[tuple[int, int]]:
