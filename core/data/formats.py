@@ -173,7 +173,8 @@ def _fits(layout: Layout, mapping: dict[str, str], columns: tuple[str, ...], sam
         return True
     if layout == "text":
         return mapping["text"].lower() != "column 1" or len(columns) == 1
-    return all(not isinstance(row.get(column), dict) for row in sample for column in mapping.values())
+    cells = [row.get(column) for row in sample for column in mapping.values()]
+    return 2 * sum(isinstance(cell, dict) for cell in cells) < len(cells)
 
 
 def _turn_keys(sample: Sequence[dict[str, Any]], column: str) -> set[str]:

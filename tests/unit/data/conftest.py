@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 MARKS = ["<|im_start|>", "<|im_end|>", "<eos>", "<bos>", "<pad>"]
 
 
-def make_tokenizer(bos: bool = False) -> Any:
+def _make(bos: bool = False) -> Any:
     """Byte-level BPE over a few words, with five special tokens; ``bos``: it begins each text with its BOS."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
@@ -32,15 +33,21 @@ def make_tokenizer(bos: bool = False) -> Any:
     )  # fmt: skip
 
 
+@pytest.fixture(scope="session")
+def make_tokenizer() -> Callable[..., Any]:
+    """Makes a tokenizer; ``bos=True``: one that begins each text with its BOS."""
+    return _make
+
+
 @pytest.fixture
 def tokenizer() -> Any:
     """A fresh tokenizer without a chat template."""
-    return make_tokenizer()
+    return _make()
 
 
 @pytest.fixture(scope="session")
 def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same tokenizer, saved."""
     folder = tmp_path_factory.mktemp("tokenizer")
-    make_tokenizer().save_pretrained(folder)
+    _make().save_pretrained(folder)
     return folder

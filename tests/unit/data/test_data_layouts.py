@@ -1,0 +1,220 @@
+"""Every layout is recognised with a reason, mapped by hand where it is not, and no row is lost or changed unseen."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.contract.config import DataChoice
+from core.contract.data import DataReport, Example
+from core.contract.errors import DataError
+from core.data.examples import read_columns, read_examples, read_report
+
+CHAT = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]
+TURNS = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+CALL = {"name": "weather", "arguments": {"city": "Oslo"}}
+
+
+def read(tmp_path: Path, rows: list[Any], choice: DataChoice | None = None) -> tuple[DataReport, list[Example]]:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    choice = choice or DataChoice()
+    return read_report(path, choice), list(read_examples(path, choice))
+
+
+def said(example: Example) -> list[tuple[str, str]]:
+    return [(message.role, message.content) for message in example.messages]
+
+
+@pytest.mark.parametrize(
+    ("row", "layout", "expected"),
+    [
+        ({"instruction": "Do", "input": "this", "output": "Done"}, "alpaca", ["Do\n\nthis", "Done"]),
+        ({"instruction": "Do", "input": None, "output": "Done"}, "alpaca", ["Do", "Done"]),
+        ({"instruction": "Do", "context": "", "response": "Done", "category": "x"}, "alpaca", ["Do", "Done"]),
+        ({"prompt": "Hi", "completion": "Hello"}, "prompt_completion", ["Hi", "Hello"]),
+        ({"Question": "Hi", "Answer": "Hello"}, "prompt_completion", ["Hi", "Hello"]),
+        ({"prompt": TURNS[:1], "completion": TURNS[1:]}, "prompt_completion", ["Hi", "Hello"]),
+        ({"conversations": CHAT}, "sharegpt", ["Hi", "Hello"]),
+        ({"messages": TURNS}, "messages", ["Hi", "Hello"]),
+        ({"messages": json.dumps(TURNS)}, "messages", ["Hi", "Hello"]),
+        ({"conversations": TURNS}, "messages", ["Hi", "Hello"]),
+        ({"messages": TURNS, "label": True}, "kto", ["Hi", "Hello"]),
+        ({"prompt": "Hi", "completion": "Hello", "label": True}, "kto", ["Hi", "Hello"]),
+        ({"text": "fine film", "label": 1}, "classification", ["fine film", "1"]),
+        ({"sentence": "fine film", "label": "good"}, "classification", ["fine film", "good"]),
+    ],
+)
+def test_conversations(tmp_path: Path, row: dict[str, Any], layout: str, expected: list[str]) -> None:
+    report, (example,) = read(tmp_path, [row])
+    assert (report.layout, report.method) == (layout, "sft")
+    assert said(example) == [("user", expected[0]), ("assistant", expected[1])]
+    assert report.reason
+    assert set(report.mapping) <= set(report.roles)
+    assert set(report.mapping.values()) <= set(report.columns)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "Hi", "chosen": "Hello", "rejected": "Go"},
+        {"instruction": "Hi", "input": "", "chosen": "Hello", "rejected": "Go"},
+        {"conversations": CHAT[:1], "chosen": CHAT[1], "rejected": {"from": "gpt", "value": "Go"}},
+        {"prompt": TURNS[:1], "chosen": TURNS[1:], "rejected": [{"role": "assistant", "content": "Go"}]},
+        {"prompt": "Hi", "chosen": TURNS, "rejected": [TURNS[0], {"role": "assistant", "content": "Go"}]},
+        {"chosen": TURNS, "rejected": [TURNS[0], {"role": "assistant", "content": "Go"}]},
+    ],
+)
+def test_preferences(tmp_path: Path, row: dict[str, Any]) -> None:
+    report, (example,) = read(tmp_path, [row])
+    assert (report.layout, report.method) == ("preference", "dpo")
+    assert (said(example), example.chosen, example.rejected) == ([("user", "Hi")], "Hello", "Go")
+
+
+def test_raw_text(tmp_path: Path) -> None:
+    report, (example,) = read(tmp_path, [{"text": "Once upon a time"}])
+    assert (report.layout, example.text, example.messages) == ("text", "Once upon a time", ())
+
+
+def test_tool_turns(tmp_path: Path) -> None:
+    turns = [
+        CHAT[0],
+        {"from": "function_call", "value": json.dumps(CALL)},
+        {"from": "observation", "value": "rain"},
+        {"from": "gpt", "value": "Rain."},
+    ]
+    tools = json.dumps([{"name": "weather", "parameters": {}}])
+    _, examples = read(tmp_path, [{"conversations": turns, "tools": tools}, {"conversations": CHAT, "tools": "[]"}])
+    called, plain = examples
+    assert [message.role for message in called.messages] == ["user", "assistant", "tool", "assistant"]
+    assert json.loads(called.messages[1].tool_calls) == [CALL]
+    assert json.loads(called.tools) == json.loads(tools)
+    assert plain.tools == ""
+
+
+def test_openai_parts_and_calls(tmp_path: Path) -> None:
+    call = {"id": "1", "type": "function", "function": {**CALL, "arguments": json.dumps(CALL["arguments"])}}
+    turns = [
+        {"role": "developer", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "Wea"}, {"type": "text", "text": "ther?"}]},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": "rain", "tool_call_id": "1"},
+        {"role": "assistant", "content": "Rain."},
+    ]
+    image = [{"role": "user", "content": [{"type": "image_url"}]}, TURNS[1]]
+    report, (example,) = read(tmp_path, [{"messages": turns}, {"messages": image}])
+    assert said(example)[:2] == [("system", "Be brief."), ("user", "Weather?")]
+    assert json.loads(example.messages[2].tool_calls) == [CALL]
+    assert report.problems[0].text == "turn 1 of messages holds a part of type image_url, expected text"
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (None, "output is null or missing, expected text"),
+        (float("nan"), "output is NaN, expected text"),
+        (7, "output is the number 7, expected text"),
+        (10**300, "output is a very long number, expected text"),
+        (["a"], "output is a list, expected text"),
+        ({"a": 1}, "output is an object, expected text"),
+        (True, "output is true, expected text"),
+        ("  ", "output is empty"),
+        ("\ud800", "output holds bytes that are no UTF-8 text"),
+    ],
+)
+def test_what_is_no_text_is_listed(tmp_path: Path, value: Any, why: str) -> None:
+    good = {"instruction": "a", "input": "", "output": "b"}
+    report, examples = read(tmp_path, [good, {**good, "output": value}, good])
+    assert (report.rows, report.usable, len(examples)) == (3, 2, 2)
+    assert [(problem.row, problem.text) for problem in report.problems] == [(2, why)]
+
+
+def test_labels_that_say_no_are_counted(tmp_path: Path) -> None:
+    report, examples = read(tmp_path, [{"messages": TURNS, "label": label} for label in (True, False, True)])
+    assert (report.rows, report.usable, [example.row for example in examples]) == (3, 2, [1, 3])
+    assert report.problems[0].code == "row.kto_false"
+
+
+def test_two_hundred_problems_are_shown_and_all_are_counted(tmp_path: Path) -> None:
+    report, _ = read(tmp_path, [{"text": "good"}, *[{"text": None}] * 300])
+    assert (report.rows, report.usable, len(report.problems)) == (301, 1, 200)
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        (DataChoice(columns={"prompt": "b", "completion": "a"}), ["two", "one"]),
+        (
+            DataChoice(layout="alpaca", columns={"instruction": "a", "input": "b", "output": "c"}),
+            ["one\n\ntwo", "three"],
+        ),
+        (DataChoice(layout="classification", columns={"text": "a", "label": "c"}), ["one", "three"]),
+    ],
+)
+def test_columns_mapped_by_hand(tmp_path: Path, choice: DataChoice, expected: list[str]) -> None:
+    report, (example,) = read(tmp_path, [{"a": "one", "b": "two", "c": "three"}], choice)
+    assert [message.content for message in example.messages] == expected
+    assert "you" in report.reason
+
+
+@pytest.mark.parametrize(
+    ("choice", "why"),
+    [
+        (DataChoice(), "a, b"),
+        (DataChoice(columns={"prompt": "x", "completion": "a"}), "'x'"),
+        (DataChoice(layout="alpaca", columns={"instruction": "a"}), "output"),
+        (DataChoice(layout="alpaca", columns={"chosen": "a"}), "not chosen"),
+        (DataChoice(columns={"prompt": "a", "rejected": "b"}), "one layout"),
+        (DataChoice(layout="sharegpt", columns={"conversations": "a"}), "found no answer"),
+        (DataChoice(columns={"prompt": "a", "completion": "b"}), "b is the number 2"),
+    ],
+)
+def test_a_mapping_that_leaves_nothing_is_refused_with_the_columns(
+    tmp_path: Path, choice: DataChoice, why: str
+) -> None:
+    with pytest.raises(DataError) as caught:
+        read(tmp_path, [{"a": "one", "b": 2}], choice)
+    assert why in str(caught.value)
+    assert "a, b" in str(caught.value)
+    assert read_columns(tmp_path / "rows.jsonl") == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ({"messages": [{"role": "narrator", "content": "x"}]}, "said by 'narrator'"),
+        ({"messages": ["hello"]}, "turn 1 of messages is text"),
+        ({"messages": []}, "messages is empty"),
+        ({"messages": TURNS[:1]}, "found no answer"),
+        ({"messages": 3}, "the number 3"),
+        ({"messages": TURNS, "tools": "{"}, "expected a JSON list of functions"),
+        ({"messages": [*TURNS, {"role": "user"}]}, "turn 3 of messages is null or missing"),
+        ({"messages": [TURNS[0], {"role": "assistant", "tool_calls": [{"id": 1}]}]}, "without a name"),
+    ],
+)
+def test_rows_that_are_no_conversation(tmp_path: Path, row: dict[str, Any], why: str) -> None:
+    report, _ = read(tmp_path, [{"messages": TURNS}, row])
+    assert report.usable == 1
+    assert why in report.problems[0].text
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ({"prompt": "Hi", "chosen": "Same", "rejected": "Same"}, "the same text"),
+        ({"prompt": "Hi", "chosen": "", "rejected": "Go"}, "chosen is empty"),
+        ({"prompt": None, "chosen": "a", "rejected": "b"}, "no prompt"),
+        (
+            {"prompt": "Hi", "chosen": TURNS, "rejected": [{"role": "user", "content": "?"}, TURNS[1]]},
+            "same conversation",
+        ),
+        ({"prompt": "Hi", "chosen": TURNS[:1], "rejected": TURNS[:1]}, "end with an answer"),
+    ],
+)
+def test_rows_that_are_no_preference(tmp_path: Path, row: dict[str, Any], why: str) -> None:
+    report, _ = read(tmp_path, [{"prompt": "Hi", "chosen": "a", "rejected": "b"}, row])
+    assert report.usable == 1
+    assert why in report.problems[0].text

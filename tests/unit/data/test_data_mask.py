@@ -1,0 +1,313 @@
+"""What is trained: the answers and their ends, under any template; ids exactly as transformers' own make them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.contract.config import DataChoice
+from core.contract.data import Example, Message
+from core.contract.errors import DataError
+from core.data.preview import preview_rows
+from core.data.render import apply_template_to, encode, encode_pair, encode_rows, resolve_template, stop_token_ids
+from core.data.renderer import renderer
+from core.data.template import layout_turns, tools_of
+
+Made = Callable[..., Any]
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+TRIMS = (
+    "{{ bos_token }}{% if messages[0].role == 'system' %}{{ raise_exception('no system here') }}{% endif %}"
+    "{% for m in messages %}"
+    "{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('in turn!') }}{% endif %}"
+    "[{{ m.role }}] {{ m.content | trim }}<eos>\n{% endfor %}{% if add_generation_prompt %}[assistant] {% endif %}"
+)
+THINKS = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.role == 'assistant' %}{% set c = m.content %}"
+    "{% if '</think>' in c %}{% set c = c.split('</think>')[-1].lstrip('\n') %}{% endif %}"
+    "{% if loop.last %}<think>\n\n</think>\n\n{% endif %}{{ c }}"
+    "{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+OPEN = (
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}"
+)
+NO_PROMPT = (
+    "{% for m in messages %}{% if m.role == 'user' %}Q {{ m.content }} A"
+    "{% elif m.role == 'assistant' %} {{ m.content }}<eos>{% endif %}{% endfor %}"
+)
+ALL = {"chatml": CHATML, "trims": TRIMS, "thinks": THINKS, "open": OPEN, "no_prompt": NO_PROMPT}
+
+
+def talk(*said: str, system: str = "", row: int = 1) -> Example:
+    turns = [Message(role="user" if place % 2 == 0 else "assistant", content=text) for place, text in enumerate(said)]
+    return Example(row=row, messages=(*([Message(role="system", content=system)] if system else []), *turns))
+
+
+def learned(tokenizer: Any, example: Example, choice: DataChoice | None = None, max_length: int = 10_000) -> list[str]:
+    """The trained runs of a row, decoded."""
+    row = encode(tokenizer, example, choice or DataChoice(), max_length)
+    runs: list[list[int]] = [[]]
+    for token, label in zip(row.input_ids, row.labels, strict=True):
+        if label == -100:
+            runs.append([])
+        else:
+            assert label == token
+            runs[-1].append(token)
+    return [tokenizer.decode(run) for run in runs if run]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("chatml", [" Yes! 🦜 \n<|im_end|>", "No.<|im_end|>"]),
+        ("trims", ["Yes! 🦜<eos>", "No.<eos>"]),
+        ("thinks", [" Yes! 🦜 \n<|im_end|>", "<think>\n\n</think>\n\nNo.<|im_end|>"]),
+        ("no_prompt", [" Yes! 🦜 \n<eos>", "No.<eos>"]),
+    ],
+)
+def test_answers_and_their_ends_are_trained(tokenizer: Any, name: str, expected: list[str]) -> None:
+    tokenizer.chat_template = ALL[name]
+    example = talk("Is it so?", " Yes! 🦜 \n", "And this?", "No.")
+    assert [text.removeprefix("\n") for text in learned(tokenizer, example)] == expected
+
+
+def test_answers_that_a_template_rewrites_are_found(tokenizer: Any) -> None:
+    tokenizer.chat_template = THINKS
+    example = talk("Why?", "<think>\nhm <|im_start|>\n</think>\n\nSo.", "Really?", "<think>x</think>\nYes.")
+    assert learned(tokenizer, example) == ["So.<|im_end|>", "<think>\n\n</think>\n\nYes.<|im_end|>"]
+
+
+def test_an_answer_that_repeats_the_marks_of_its_template(tokenizer: Any) -> None:
+    tokenizer.chat_template = CHATML
+    example = talk("assistant\n", "user\nassistant\n", "<|im_end|>\n<|im_start|>assistant\n", "Xmark0Q")
+    assert learned(tokenizer, example) == ["user\nassistant\n<|im_end|>", "Xmark0Q<|im_end|>"]
+
+
+def test_a_template_without_an_end_of_turn_gets_the_end_of_text(tokenizer: Any) -> None:
+    tokenizer.chat_template = OPEN
+    row = encode(tokenizer, talk("Hi", "Hello"), DataChoice(), 1000)
+    assert row.input_ids[-1] == row.labels[-1] == tokenizer.eos_token_id
+    assert learned(tokenizer, talk("Hi", "Hello")) == ["Hello<eos>"]
+    assert "end of turn" in " ".join(resolve_template(tokenizer, DataChoice()).notes)
+
+
+@pytest.mark.parametrize("name", ["chatml", "trims", "thinks", "no_prompt"])
+@pytest.mark.parametrize("bos", [False, True])
+def test_ids_equal_transformers_own_with_one_bos_at_most(make_tokenizer: Made, name: str, bos: bool) -> None:
+    tokenizer = make_tokenizer(bos)
+    tokenizer.chat_template = ALL[name]
+    example = talk("Is it <so>?", " Yes! 🦜 \n", "And this?", "No.", "Good")
+    turns = [{"role": message.role, "content": message.content} for message in example.messages]
+    expected = tokenizer.apply_chat_template(turns, tokenize=True, return_dict=False)
+    found = encode(tokenizer, example, DataChoice(), 10_000).input_ids
+    assert list(found) == expected
+    assert found.count(tokenizer.bos_token_id) == (1 if name == "trims" else 0)
+
+
+WORDS = st.text(st.sampled_from("ab \n<|im_endstart>🦜é:"), min_size=1, max_size=12).filter(str.strip)
+
+
+@given(st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=3), st.sampled_from(["chatml", "trims", "no_prompt"]))
+@settings(max_examples=60, deadline=None)
+def test_what_is_trained_decodes_to_the_answers(make_tokenizer: Made, pairs: list[tuple[str, str]], name: str) -> None:
+    tokenizer = _made.setdefault(name, make_tokenizer())
+    tokenizer.chat_template = ALL[name]
+    example = talk(*[text for pair in pairs for text in pair])
+    text = renderer(tokenizer, DataChoice()).text_of(example)
+    found = learned(tokenizer, example)
+    end = "<|im_end|>" if name == "chatml" else "<eos>"
+    answers = [(answer.strip() if name == "trims" else answer) + end for _, answer in pairs]
+    # A token across the edge of an answer is trained whole: it may bring a space or a line end of the header along.
+    assert [one.lstrip() for one in found] == [one.lstrip() for one in answers]
+    assert all(one in text for one in found)
+
+
+_made: dict[str, Any] = {}
+
+
+@pytest.mark.parametrize(
+    ("train_on", "expected"),
+    [
+        ("answers", ["One<|im_end|>", "Two<|im_end|>"]),
+        ("last_answer", ["Two<|im_end|>"]),
+        (
+            "everything",
+            ["<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nOne<|im_end|>\n"
+             "<|im_start|>user\nb<|im_end|>\n<|im_start|>assistant\nTwo<|im_end|>\n"],
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_learned_can_be_chosen(tokenizer: Any, train_on: Any, expected: list[str]) -> None:
+    choice = DataChoice(train_on=train_on, template="chatml")
+    assert learned(tokenizer, talk("a", "One", "b", "Two"), choice) == expected
+
+
+def test_a_system_prompt_is_put_before_rows_without_one(tokenizer: Any) -> None:
+    tokenizer.chat_template = CHATML
+    choice = DataChoice(system_prompt="Be kind.")
+    render = renderer(tokenizer, choice)
+    assert render.text_of(talk("a", "b")).startswith("<|im_start|>system\nBe kind.<|im_end|>")
+    assert "Be kind." not in render.text_of(talk("a", "b", system="Own."))
+    tokenizer.chat_template = TRIMS
+    render = renderer(tokenizer, choice)
+    assert render.text_of(talk("a", "b")).startswith("<bos>[user] Be kind.\n\na<eos>")
+    assert "first question" in " ".join(render.choice.notes)
+    assert learned(tokenizer, talk("a", "b", system="Own."), choice) == ["b<eos>"]
+
+
+def test_turns_that_a_template_cannot_show_are_put_where_it_can(tokenizer: Any) -> None:
+    tokenizer.chat_template = TRIMS
+    call = '[{"name": "weather", "arguments": {"city": "Oslo"}}]'
+    messages = (
+        Message(role="user", content="Rain?"),
+        Message(role="assistant", content="", tool_calls=call),
+        Message(role="tool", content="it rains"),
+        Message(role="assistant", content="Yes."),
+    )
+    example = Example(row=1, messages=messages, tools='[{"name": "weather"}]')
+    text = renderer(tokenizer, DataChoice()).text_of(example)
+    for part in ('[{"name": "weather"}]', "[user] it rains", '"arguments": {"city": "Oslo"}'):
+        assert part in text
+    first, last = learned(tokenizer, example)
+    assert first == '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call><eos>'
+    assert last == "Yes.<eos>"
+
+
+def test_a_base_model_gets_chatml_and_is_told_so(tokenizer: Any, make_tokenizer: Made) -> None:
+    choice = resolve_template(tokenizer, DataChoice())
+    assert (choice.kind, choice.name) == ("chatml", "ChatML")
+    assert "no chat template" in choice.notes[0]
+    assert learned(tokenizer, talk("Hi", "Hello")) == ["Hello<|im_end|>"]
+    apply_template_to(tokenizer, DataChoice())
+    again = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "Hi"}], tokenize=False, add_generation_prompt=True
+    )
+    assert again == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    im_end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    assert stop_token_ids(tokenizer, DataChoice()) == (im_end, tokenizer.eos_token_id)
+    with pytest.raises(DataError, match="found none"):
+        resolve_template(make_tokenizer(), DataChoice(template="model"))
+
+
+def test_chatml_on_a_tokenizer_without_its_marks_ends_with_the_end_of_text(make_tokenizer: Made) -> None:
+    tokenizer = make_tokenizer(bos=True)
+    tokenizer.get_vocab = dict
+    choice = resolve_template(tokenizer, DataChoice(template="chatml"))
+    assert "plain text" in " ".join(choice.notes)
+    row = encode(tokenizer, talk("Hi", "Hello", "More", "Yes"), choice, 1000)
+    assert row.input_ids.count(tokenizer.bos_token_id) == 1
+    assert learned(tokenizer, talk("Hi", "Hello", "More", "Yes"), choice) == ["Hello<eos>", "Yes<eos>"]  # type: ignore[arg-type]
+
+
+def test_raw_text_is_trained_whole_and_goes_on_in_further_rows(make_tokenizer: Made) -> None:
+    tokenizer = make_tokenizer(bos=True)
+    text = "the answer is a question " * 40
+    (whole,) = encode_rows(tokenizer, [Example(row=7, text=text)], DataChoice(), 10_000)
+    assert whole.labels == whole.input_ids
+    assert (whole.input_ids[0], whole.input_ids[-1]) == (tokenizer.bos_token_id, tokenizer.eos_token_id)
+    pieces = encode_rows(tokenizer, [Example(row=7, text=text)], DataChoice(), 64)
+    assert len(pieces) > 2
+    joined = [token for piece in pieces for token in piece.input_ids[1:]]
+    assert [tokenizer.bos_token_id, *joined] == list(whole.input_ids)
+    for piece in pieces:
+        assert (piece.row, piece.input_ids.count(tokenizer.bos_token_id), len(piece.input_ids) <= 64) == (7, 1, True)
+
+
+def test_no_template_writes_the_turns_a_line_each(tokenizer: Any) -> None:
+    row = encode(tokenizer, talk("Hi", "Hello"), DataChoice(template="none"), 1000)
+    assert tokenizer.decode(row.input_ids) == "Hi\nHello<eos>\n"
+    assert learned(tokenizer, talk("Hi", "Hello"), DataChoice(template="none")) == ["Hello<eos>"]
+
+
+def test_pairs_share_their_prompt_and_end_their_answers(tokenizer: Any) -> None:
+    tokenizer.chat_template = THINKS
+    example = Example(row=1, messages=talk("a", "One", "b").messages, chosen="Good", rejected="Bad answer")
+    prompt, chosen, rejected = encode_pair(tokenizer, example, DataChoice(), 1000)
+    assert tokenizer.decode(prompt).endswith("<|im_start|>user\nb<|im_end|>\n<|im_start|>assistant\n")
+    assert tokenizer.decode(chosen) == "<think>\n\n</think>\n\nGood<|im_end|>"
+    assert tokenizer.decode(rejected) == "<think>\n\n</think>\n\nBad answer<|im_end|>"
+    short = encode_pair(tokenizer, example, DataChoice(), len(prompt) + 3)
+    assert [len(part) for part in short] == [len(prompt), 3, 3]
+    assert encode_pair(tokenizer, example, DataChoice(), 5) == (prompt[:5], [], [])
+    assert learned(tokenizer, example) == ["One<|im_end|>", "<think>\n\n</think>\n\nGood<|im_end|>"]
+
+
+def test_rows_that_cannot_be_trained_are_named(tokenizer: Any) -> None:
+    tokenizer.chat_template = TRIMS
+    twice = Example(row=2, messages=(*talk("a").messages, *talk("b", "c").messages))
+    examples = [talk("a", "b", row=1), twice, talk("a " * 300, "b", row=3)]
+    refused: list[Any] = []
+    seen: list[tuple[int, int]] = []
+    rows = encode_rows(tokenizer, examples, DataChoice(), 64, lambda done, total: seen.append((done, total)), refused)
+    assert [row.row for row in rows] == [1]
+    assert [(problem.row, problem.code) for problem in refused] == [(2, "data.template"), (3, "row.cut_away")]
+    assert "in turn!" in refused[0].text
+    assert seen == [(3, 3)]
+    with pytest.raises(DataError, match="in turn!"):
+        encode(tokenizer, twice, DataChoice(), 64)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("{% for m in messages %}{{ m.role }}{% endfor %}", "leaves it out"),
+        ("{{ messages[0].content.__class__ }}", ""),
+        ("{{ 1 / 0 }}", "division"),
+        ("{% for", "refuses"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "recursion"),
+    ],
+)
+def test_templates_that_fail_get_one_line(tokenizer: Any, source: str, said: str) -> None:
+    tokenizer.chat_template = source
+    with pytest.raises(DataError) as caught:
+        encode(tokenizer, talk("Hi", "Hello"), DataChoice(), 100)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", list(ALL))
+@pytest.mark.parametrize("max_length", [9, 40, 1000])
+def test_the_preview_shows_what_is_trained(tokenizer: Any, name: str, max_length: int) -> None:
+    tokenizer.chat_template = ALL[name]
+    for example in (talk("Is it so?", " Yes! 🦜 \n", "And?", "No."), Example(row=2, text="the answer 🦜 " * 9)):
+        using = renderer(tokenizer, DataChoice())
+        (first, *_) = preview_rows(using, example, max_length)
+        row = encode(tokenizer, example, DataChoice(), max_length)
+        kinds = [span.kind for span in first.spans for _ in range(span.tokens)]
+        assert [kind == "trained" for kind in kinds[: len(row.labels)]] == [label != -100 for label in row.labels]
+        assert first.trained_tokens == row.trained_tokens
+        assert kinds.count("cut") == first.cut_tokens == first.tokens - len(row.labels)
+        if example.messages:
+            end = "<eos>" if name == "open" else ""
+            assert "".join(span.text for span in first.spans).rstrip("\n") == (
+                using.text_of(example).rstrip("\n") + end
+            )
+
+
+def test_the_preview_of_a_pair_shows_both_sides(tokenizer: Any) -> None:
+    example = Example(row=1, messages=talk("Hi").messages, chosen="Good one", rejected="Bad")
+    sides = preview_rows(renderer(tokenizer, DataChoice()), example, 1000)
+    parts = encode_pair(tokenizer, example, DataChoice(), 1000)
+    assert [side.side for side in sides] == ["chosen", "rejected"]
+    for side, answer in zip(sides, parts[1:], strict=True):
+        assert side.trained_tokens == len(answer)
+        assert side.tokens == len(parts[0]) + len(answer)
+        assert side.spans[-1].text == tokenizer.decode(answer)
+
+
+def test_layout_keeps_what_a_row_brings(tokenizer: Any) -> None:
+    choice = resolve_template(tokenizer, DataChoice(template="chatml"))
+    example = talk("a", "b", system="S").model_copy(update={"tools": '[{"name": "f"}]'})
+    turns = layout_turns(example, choice)
+    assert turns[0]["content"].startswith("S\n\n")
+    assert '[{"name": "f"}]' in turns[0]["content"]
+    assert tools_of(example, choice) is None

@@ -1,0 +1,155 @@
+"""Real files and real templates, where they lie beside the project: all load, and the mask is right under each."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.contract.config import DataChoice
+from core.contract.data import Example
+from core.data.examples import read_examples, read_report
+from core.data.render import encode, encode_pair, encode_rows, load_tokenizer, resolve_template
+from core.data.renderer import renderer
+from core.data.template import layout_turns, tools_of
+
+FILES = {
+    "alpaca_en_999.json": (999, 999, "alpaca", "sft"),
+    "gsm8k_7473.json": (7473, 7473, "alpaca", "sft"),
+    "sharegpt_500.json": (500, 500, "sharegpt", "sft"),
+    "sharegpt_tools_300.json": (300, 300, "sharegpt", "sft"),
+    "preference_300.json": (300, 300, "preference", "dpo"),
+    "kto_300.json": (300, 150, "kto", "sft"),
+    "text_300.jsonl": (300, 300, "text", "sft"),
+    "text_wiki.txt": (30, 30, "text", "sft"),
+    "sst2_train.tsv": (6920, 6920, "classification", "sft"),
+    "sst2_dev.tsv": (872, 872, "classification", "sft"),
+}
+TOKENIZERS = ("gpt-2", "phi-3", "qwen2")
+TEMPLATES = (
+    "HuggingFaceTB-SmolLM3-3B",
+    "Qwen-Qwen2.5-7B-Instruct",
+    "Qwen-Qwen3-0.6B",
+    "google-gemma-2-2b-it",
+    "meta-llama-Llama-3.1-8B-Instruct",
+)
+ENDS = {"google": "<end_of_turn>", "meta": "<|eot_id|>"}
+_loaded: dict[str, Any] = {}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_file_loads(shared_data: Path, name: str) -> None:
+    report = read_report(shared_data / name, DataChoice())
+    assert (report.rows, report.usable, report.layout, report.method) == FILES[name]
+    assert len(report.problems) == min(200, report.rows - report.usable)
+    assert sum(1 for _ in read_examples(shared_data / name, DataChoice())) == report.usable
+
+
+def test_tool_turns_of_the_real_file(shared_data: Path) -> None:
+    raw = json.loads((shared_data / "sharegpt_tools_300.json").read_text())
+    examples = list(read_examples(shared_data / "sharegpt_tools_300.json", DataChoice()))
+    assert sum(bool(example.tools) for example in examples) == sum(row["tools"] != "[]" for row in raw)
+    for row, example in zip(raw, examples, strict=True):
+        for turn, message in zip(row["conversations"], example.messages, strict=True):
+            if turn["from"] == "function_call":
+                assert json.loads(message.tool_calls) == [json.loads(turn["value"])]
+            else:
+                assert message.content == turn["value"]
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize("vocabulary", TOKENIZERS)
+def test_ids_and_mask(shared_data: Path, vocabulary: str, template: str) -> None:
+    tokenizer = _tokenizer(shared_data, vocabulary, template)
+    end = next((mark for start, mark in ENDS.items() if template.startswith(start)), "<|im_end|>")
+    choice = resolve_template(tokenizer, DataChoice())
+    using = renderer(tokenizer, choice)
+    for example in _conversations(shared_data):
+        row = encode(tokenizer, example, choice, 1_000_000)
+        turns = layout_turns(example, choice)
+        own = tokenizer.apply_chat_template(
+            copy.deepcopy(turns), tools=tools_of(example, choice), tokenize=True, return_dict=False
+        )
+        assert list(row.input_ids) == own
+        bos = tokenizer.bos_token_id
+        assert row.input_ids.count(bos) == (1 if template.startswith(("google", "meta")) else 0)
+        expected = list(_answers(turns, using.text_of(example), template, end))
+        assert _learned(tokenizer, row.input_ids, row.labels, end) == expected
+
+
+def _answers(turns: list[dict[str, Any]], text: str, template: str, end: str) -> Iterator[str]:
+    """What the answers of a row are under a template, written down independently of the search."""
+    last_question = max(number for number, turn in enumerate(turns) if turn["role"] == "user")
+    for number, turn in enumerate(turns):
+        if turn["role"] != "assistant":
+            continue
+        answer = turn["content"].strip() if template.startswith(("google", "meta")) else turn["content"]
+        for call in turn.get("tool_calls", ()):
+            key = "parameters" if template.startswith("meta") else "arguments"
+            made = json.dumps(call["function"]["arguments"], ensure_ascii=False)
+            written = f'{{"name": "{call["function"]["name"]}", "{key}": {made}}}'
+            answer += written if template.startswith("meta") else f"<tool_call>\n{written}\n</tool_call>"
+        if template == "Qwen-Qwen3-0.6B" and number == len(turns) - 1 and number > last_question:
+            # Qwen3 has the model itself write an empty thought before its last answer.
+            answer = "<think>\n\n</think>\n\n" + answer.lstrip("\n")
+        if template.startswith("HuggingFaceTB"):
+            answer = answer.lstrip("\n")
+        assert answer + end in text
+        yield answer + end
+
+
+def _learned(tokenizer: Any, ids: tuple[int, ...], labels: tuple[int, ...], end: str) -> list[str]:
+    runs: list[list[int]] = [[]]
+    for token, label in zip(ids, labels, strict=True):
+        if label == -100:
+            runs.append([])
+        else:
+            runs[-1].append(token)
+    decoded = [tokenizer.decode(run, clean_up_tokenization_spaces=False) for run in runs if run]
+    if end in tokenizer.get_vocab():
+        return decoded
+    # Where the end mark is plain text, its last token may reach over it ("<|eot_id|>" and "<" of the next mark).
+    return [text[: text.rindex(end) + len(end)] for text in decoded]
+
+
+def _tokenizer(folder: Path, vocabulary: str, template: str) -> Any:
+    if vocabulary not in _loaded:
+        _loaded[vocabulary] = load_tokenizer(folder / "tokenizers" / vocabulary)
+    tokenizer = _loaded[vocabulary]
+    tokenizer.chat_template = (folder / "templates" / f"{template}.jinja").read_text()
+    return tokenizer
+
+
+def _conversations(folder: Path) -> list[Example]:
+    found: list[Example] = []
+    for name, rows in (("alpaca_en_999.json", 15), ("sharegpt_500.json", 10), ("sharegpt_tools_300.json", 40)):
+        found += islice(read_examples(folder / name, DataChoice()), rows)
+    return found
+
+
+@pytest.mark.parametrize("vocabulary", TOKENIZERS)
+def test_every_row_of_every_file_is_encoded(shared_data: Path, vocabulary: str) -> None:
+    tokenizer = load_tokenizer(shared_data / "tokenizers" / vocabulary)
+    for name, (_, usable, layout, _) in FILES.items():
+        if name in ("gsm8k_7473.json", "sst2_train.tsv", "text_wiki.txt"):
+            continue
+        refused: list[Any] = []
+        choice = DataChoice(layout=layout)  # type: ignore[arg-type]
+        examples = list(read_examples(shared_data / name, choice))
+        rows = encode_rows(tokenizer, examples, choice, 100_000, refused=refused)
+        assert (len(rows), refused) == (usable, [])
+        assert rows[0] == encode(tokenizer, examples[0], choice, 100_000)
+
+
+def test_pairs_of_the_real_file(shared_data: Path) -> None:
+    tokenizer = load_tokenizer(shared_data / "tokenizers" / "qwen2")
+    for example in islice(read_examples(shared_data / "preference_300.json", DataChoice()), 50):
+        prompt, chosen, rejected = encode_pair(tokenizer, example, DataChoice(), 100_000)
+        assert tokenizer.decode(prompt).endswith("<|im_start|>assistant\n")
+        assert tokenizer.decode(chosen) == example.chosen + "<|im_end|>"
+        assert tokenizer.decode(rejected) == example.rejected + "<|im_end|>"
