@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
+import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from core.data.service import DataService
@@ -11,14 +14,14 @@ from core.hardware import Machine, read_machine
 from core.locations import Locations
 from core.runs.store import RunStore
 
-__all__ = ["Studio"]
+__all__ = ["Studio", "opened"]
 
 MACHINE_SECONDS = 3.0
 
 
 @dataclass
 class Studio:
-    """One studio process. Pages get it as their only argument: ``build(studio)``, ``router(studio)``."""
+    """One studio process. Pages get it as their only argument: ``build(studio)``."""
 
     locations: Locations
     store: RunStore
@@ -33,3 +36,20 @@ class Studio:
         if self._machine is None or now - self._machine[0] > MACHINE_SECONDS:
             self._machine = (now, read_machine(self.locations.home))
         return self._machine[1]
+
+
+@contextlib.contextmanager
+def opened(locations: Locations, port: int) -> Iterator[Studio]:
+    """A studio with its store, which takes care of living runs, and its data service, warmed in the background."""
+    studio = Studio(locations, RunStore(locations), DataService(locations), port)
+    threading.Thread(target=_wake, args=(studio,), daemon=True).start()
+    try:
+        yield studio
+    finally:
+        studio.data.close()
+
+
+def _wake(studio: Studio) -> None:
+    """What may take its time and must not hold the first page."""
+    studio.data.warm()
+    studio.store.adopt()

@@ -45,12 +45,13 @@ def dress(page: str, path: str) -> str:
 def policy(page: str) -> str:
     """The content policy of this page: scripts of ours and its own inline scripts, by hash."""
     hashes = " ".join(
-        f"'sha256-{base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()}'" for body in _SCRIPT.findall(page)
+        f"'sha256-{base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()}'"
+        for body in _SCRIPT.findall(page)
     )
     return (
-        f"default-src 'none'; script-src 'self' {hashes}; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
-        "font-src 'self' data:; connect-src 'self'; manifest-src 'self'; worker-src 'self'; base-uri 'self'; "
-        "form-action 'self'; frame-ancestors 'none'"
+        f"default-src 'none'; script-src 'self' {hashes}; style-src 'self' 'unsafe-inline'; "
+        "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; manifest-src 'self'; "
+        "worker-src 'self'; base-uri 'self'; form-action 'self'; frame-ancestors 'none'"
     )
 
 
@@ -63,6 +64,7 @@ def _head() -> Markup:
         Markup('<link rel="manifest" crossorigin="use-credentials" href="/studio/assets/app.webmanifest">'),
         Markup('<meta name="color-scheme" content="light dark">'),
         tag("script", type="module", src="/studio/assets/studio.js"),
+        tag("script", type="module", src="/studio/assets/js/new_run.js"),
     )
 
 

@@ -39,6 +39,10 @@ class _Say:
     def __call__(self, key: str, /, **values: object) -> str:
         return self._words[key].format(**values) if values else self._words[key]
 
+    def get(self, key: str) -> str:
+        """The words of a key that may be missing; empty then."""
+        return self._words.get(key, "")
+
     def under(self, prefix: str) -> dict[str, str]:
         """All words below ``prefix.``, by the rest of their key."""
         start = f"{prefix}."

@@ -1,4 +1,4 @@
-"""Gradio's theme under our tokens: every colour is a CSS variable of ``assets/studio.css``, so light and dark need no code."""
+"""Gradio's theme under our tokens: every colour is a variable of ``assets/studio.css``, light and dark alike."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""One module a page; each exports ``build(studio)``. Pages are strangers to each other: only ``studio.app`` knows all."""
+"""One module a page; each exports ``build(studio)``. Pages are strangers to each other."""

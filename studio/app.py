@@ -1,0 +1,154 @@
+"""The studio as one process: finds a living one or becomes it, builds the pages, and stands them behind the guard.
+
+    guard ─► shell ─► FastAPI: /studio/… (ours)  and  / (Gradio's pages)
+
+The port is bound and the browser opened before the pages are built, so that browser and studio start side by side; the
+first request waits in the socket's queue. No run lives here: closing the studio leaves every run untouched.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from core.contract.errors import MachineError
+from core.hardware import is_wsl
+from core.locations import ASSETS, Locations
+from studio.browser import open_address
+from studio.door import Door
+from studio.living import living_studio, remember
+from studio.text import say
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from core.runs.folder import JobFolder
+    from studio.house import Studio
+    from studio.live import Live
+
+__all__ = ["DEFAULT_PORT", "application", "bind", "main"]
+
+DEFAULT_PORT = 8765
+_TRIES = 10
+
+
+def main(port: int | None = None, home: Path | str | None = None, open_browser: bool = True) -> int:
+    """Opens the studio and serves it until Ctrl+C. ``port`` None tries the default and the ones after it.
+
+    Raises:
+        MachineError: the asked port, or every port tried, is in use.
+    """
+    locations = Locations.find(home).make()
+    if address := living_studio(locations):
+        print(say("start.living", address=address), flush=True)
+        return _open(address, open_browser)
+    listener = bind(port)
+    number = int(listener.getsockname()[1])
+    if port is None and number != DEFAULT_PORT:
+        print(say("start.other_port", default=DEFAULT_PORT, port=number), flush=True)
+    door = Door(locations.sessions)
+    address = f"http://127.0.0.1:{number}/enter?token={door.token()}"
+    print(say("start.address", address=address), flush=True)
+    threading.Thread(target=_open, args=(address, open_browser), daemon=True).start()
+    return _serve(locations, listener, door)
+
+
+def bind(port: int | None) -> socket.socket:
+    """A listening socket on loopback.
+
+    Raises:
+        MachineError: the port is in use; only without a wish are the next ones tried.
+    """
+    wished = [port] if port is not None else list(range(DEFAULT_PORT, DEFAULT_PORT + _TRIES))
+    for number in wished:
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", number))
+            listener.listen(128)
+        except OSError as error:
+            listener.close()
+            reason = error.strerror or str(error)
+        else:
+            return listener
+    last = f"{wished[0]}" if len(wished) == 1 else f"{wished[0]} to {wished[-1]}"
+    raise MachineError(
+        "port.taken",
+        f"Expected port {last} on 127.0.0.1 to be free, found: {reason}.",
+        f"Choose another: --port {wished[-1] + 1}",
+    )
+
+
+def _open(address: str, wanted: bool) -> int:
+    if wanted and not open_address(address, is_wsl()):
+        print(say("start.no_browser"), flush=True)
+    return 0
+
+
+def _serve(locations: Locations, listener: socket.socket, door: Door) -> int:
+    os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+    import uvicorn
+
+    from studio.guard import Guard
+    from studio.house import opened
+
+    port = int(listener.getsockname()[1])
+    with opened(locations, port) as studio:
+        guarded = Guard(application(studio), door, port, studio.secret)
+        config = uvicorn.Config(
+            guarded, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=1
+        )
+        with remember(locations, port, studio.secret):
+            uvicorn.Server(config).run(sockets=[listener])
+    return 0
+
+
+def application(studio: Studio) -> FastAPI:
+    """All pages and routes, not yet guarded."""
+    from fastapi import FastAPI, Request
+    from fastapi.responses import JSONResponse
+    from starlette.middleware import Middleware
+
+    from core.contract.errors import StudioError
+    from studio.files import OurFiles
+    from studio.guard import PAGES
+    from studio.live import routes
+    from studio.shell import Shell
+    from studio.upload import uploads
+    from studio.window import mount_pages
+
+    shell = Middleware(Shell, is_page=PAGES.__contains__)
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, middleware=[shell])
+
+    @app.exception_handler(StudioError)
+    def said(_: Request, error: StudioError) -> JSONResponse:
+        return JSONResponse({"code": error.code, "message": error.message, "hint": error.hint}, 409)
+
+    app.include_router(uploads(studio))
+    app.include_router(routes(_live(studio)))
+    app.mount("/studio/assets", OurFiles(ASSETS))
+    mount_pages(app, studio)
+    return app
+
+
+def _live(studio: Studio) -> Live:
+    """The live pages' view of this studio; a run that is run again becomes the draft of New run."""
+    from core.talk.client import Talk
+    from studio.asking import Talks
+    from studio.held_out import HeldOut
+    from studio.live import Live
+    from studio.session import redraft
+
+    def begin(folder: JobFolder, checkpoint: str) -> Talk:
+        return Talk(studio.locations, folder.config(), folder.path, checkpoint=checkpoint)
+
+    return Live(
+        locations=studio.locations,
+        store=studio.store,
+        talks=Talks(begin),
+        held_out=HeldOut(studio.data),
+        redraft=lambda config: redraft(studio.locations, config),
+    )

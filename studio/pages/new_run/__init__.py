@@ -1,0 +1,20 @@
+"""New run, the first screen: three numbered blocks, *Data → Model → Train*, and a summary with Start, always in view.
+
+Every event sends all fields; the page is the state (``Form``). An edit is answered twice: at once by arithmetic over
+what is remembered, and then, where it touches rows or model, with what had to be looked up (``Desk``).
+"""
+
+from __future__ import annotations
+
+from studio.house import Studio
+from studio.pages.new_run import layout
+from studio.pages.new_run.wires import Wires
+
+__all__ = ["build"]
+
+
+def build(studio: Studio) -> None:
+    """Puts the page into the open Blocks and connects it."""
+    wires = Wires(studio)
+    parts = layout.lay_out(wires.form, wires.drafts.load(), studio)
+    wires.connect(parts)

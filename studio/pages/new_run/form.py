@@ -1,0 +1,119 @@
+"""Knobs as form fields, and the form as a session: a knob's label, hint, unit and range come from its declaration.
+
+Ranges are checked by the config, never by Gradio, whose own check answers with a passing notice instead of a line that
+stays where the fault is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gradio as gr
+
+from core.contract.config import RunConfig
+from core.contract.knobs import Knob, knobs
+from studio.session import Session
+from studio.text import say
+
+__all__ = ["KNOBS", "Form", "field_of", "label_of", "source_of"]
+
+KNOBS: dict[str, Knob] = knobs(RunConfig)
+ROLES = 6
+
+
+def label_of(knob: Knob) -> str:
+    """The label, with the unit where the label does not name it."""
+    named = not knob.unit or knob.unit in knob.label.lower()
+    return knob.label if named else f"{knob.label} ({knob.unit})"
+
+
+def field_of(key: str, value: Any, **options: Any) -> Any:
+    """The Gradio component of one knob."""
+    knob = KNOBS[key]
+    shared: dict[str, Any] = {
+        "label": label_of(knob),
+        "info": knob.hint or None,
+        "value": value,
+        "interactive": True,
+        "elem_id": key.replace(".", "-"),
+        **options,
+    }
+    if knob.kind == "choice":
+        choices = [(_choice_words(key, choice), choice) for choice in knob.choices]
+        return gr.Dropdown(choices=choices, filterable=False, **shared)
+    if knob.kind == "switch":
+        return gr.Checkbox(**shared)
+    if knob.kind in ("integer", "number"):
+        return gr.Number(precision=0 if knob.kind == "integer" else None, **shared)
+    return gr.Textbox(lines=2, max_lines=6, **shared)
+
+
+def _choice_words(key: str, choice: str) -> str:
+    return say.get(f"choice.{key}.{choice}") or choice
+
+
+def source_of(name: str) -> str:
+    """Where a model of this name comes from: built in, a folder (a path), or the hub (an id)."""
+    if name == "starter":
+        return "starter"
+    return "folder" if name.startswith(("/", "~")) else "hub"
+
+
+class Form:
+    """The page's fields in one fixed order; every event sends them all, so the page itself is the state.
+
+    A restarted studio then reads an open page as well as the one before it did.
+    """
+
+    def __init__(self) -> None:
+        self.fields: dict[str, Any] = {}
+
+    def add(self, key: str, component: Any) -> Any:
+        """Registers a field under its dotted key."""
+        self.fields[key] = component
+        return component
+
+    @property
+    def components(self) -> list[Any]:
+        """All fields, in order: inputs of every event."""
+        return list(self.fields.values())
+
+    def values(self, session: Session) -> list[Any]:
+        """What the fields show for a session, in order."""
+        return [_shown(session, key) for key in self.fields]
+
+    def session(self, values: Sequence[Any], base: Session) -> Session:
+        """The fields' values as a session; what no field shows keeps its value in ``base``.
+
+        Raises:
+            ConfigError: values out of range, all of them.
+        """
+        given = dict(zip(self.fields, values, strict=True))
+        draft_id = str(given.pop("draft_id") or base.draft_id)
+        roles = [str(given.pop(f"role.{index}") or "") for index in range(ROLES)]
+        names = str(given.pop("roles") or "").split(",")
+        columns = {name: column for name, column in zip(names, roles, strict=False) if name and column}
+        name = str(given.pop("model.name") or "").strip()
+        given |= {"model.name": name, "model.source": source_of(name), "data.columns": columns}
+        if name != base.config.model.name:
+            given["model.revision"] = ""
+        if str(given["data.path"]) != base.config.data.path:
+            given["data.sha256"] = ""
+        session = base.with_values({key: value for key, value in given.items() if value is not None or key in KNOBS})
+        return Session(session.config, draft_id)
+
+
+def _shown(session: Session, key: str) -> Any:
+    if key == "draft_id":
+        return session.draft_id
+    columns = session.config.data.columns
+    if key == "roles":
+        return ",".join(columns)
+    if key.startswith("role."):
+        index = int(key.removeprefix("role."))
+        return list(columns.values())[index] if index < len(columns) else ""
+    value: Any = session.config
+    for part in key.split("."):
+        value = getattr(value, part)
+    return value

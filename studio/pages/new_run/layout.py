@@ -1,0 +1,57 @@
+"""New run's layout: machine strip, blocks, the summary beside them; Advanced below, after Start for the keyboard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import gradio as gr
+
+from studio.house import Studio
+from studio.pages.new_run import data, model, train
+from studio.pages.new_run.data import DataBlock
+from studio.pages.new_run.form import Form
+from studio.pages.new_run.model import ModelBlock
+from studio.pages.new_run.summary import machine_view
+from studio.pages.new_run.train import TrainBlock
+from studio.parts import board, join, tag
+from studio.session import Session
+from studio.text import say
+
+__all__ = ["Parts", "lay_out"]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The components that events read or write, beside the form's fields."""
+
+    data: DataBlock
+    model: ModelBlock
+    train: TrainBlock
+    machine: gr.HTML
+    summary: gr.HTML
+    bar: gr.HTML
+    start: gr.Button
+    outcome: gr.HTML
+    auto: gr.HTML
+
+
+def lay_out(form: Form, session: Session, studio: Studio) -> Parts:
+    """Draws the page for a session; nothing is looked up that could take time."""
+    machine = studio.machine()
+    title = tag("h1", say("new.title"), id="page", tabindex="-1")
+    strip = board(join(tag("div", title, machine_view(machine), class_="page-head")), elem_id="machine")
+    with gr.Column(elem_classes="desk"):
+        with gr.Column(elem_classes="desk-blocks"):
+            data_block = data.layout(form, session)
+            model_block = model.layout(form, session, machine)
+            train_block = train.layout(form, session)
+        with gr.Column(elem_classes="desk-summary"), gr.Column(elem_classes="summary-sheet"):
+            summary = board(tag("h2", say("summary.title")), elem_id="summary")
+            with gr.Column(elem_classes="start-bar"):
+                bar = board(elem_id="start-line")
+                start = gr.Button(say("start.now"), variant="primary", elem_id="start", size="lg")
+                outcome = board(elem_id="outcome")
+        with gr.Column(elem_classes="desk-advanced"):
+            auto = train.advanced(form, session)
+    form.add("draft_id", gr.Textbox(session.draft_id, visible=False))
+    return Parts(data_block, model_block, train_block, strip, summary, bar, start, outcome, auto)

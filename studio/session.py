@@ -1,0 +1,163 @@
+"""What this visitor has chosen: one frozen value, and its keeping as a draft.
+
+Every change is a new ``Session``; its only product is a ``RunConfig``. The draft lies in ``draft.json`` (renamed whole,
+written a moment after the last change), so a refresh or a restarted studio loses nothing. Start carries the draft's id:
+a second Start with the same id opens the first one's run.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from core.catalog import apply_preset, preset
+from core.contract.config import DataChoice, RunConfig
+from core.contract.errors import ConfigError
+from core.contract.knobs import Knob, knobs
+from core.locations import ASSETS, Locations
+from studio.door import write_private
+from studio.text import say
+
+__all__ = ["SAMPLES", "Drafts", "Session", "first", "load", "redraft", "sample_of", "sample_path"]
+
+SAMPLES = {
+    "instruction": "instruction.jsonl",
+    "chat": "chat.jsonl",
+    "preference": "preference.jsonl",
+    "text": "text.txt",
+}
+FIRST_PRESET = "try-it"
+_KNOBS: dict[str, Knob] = knobs(RunConfig)
+
+
+def _fresh_id() -> str:
+    return secrets.token_hex(8)
+
+
+@dataclass(frozen=True)
+class Session:
+    """The choices so far. ``config`` may hold automatic values; they are resolved at Start."""
+
+    config: RunConfig
+    draft_id: str = field(default_factory=_fresh_id)
+
+    def to_run_config(self) -> RunConfig:
+        """The run that Start would start."""
+        return self.config
+
+    def with_values(self, values: Mapping[str, Any]) -> Session:
+        """The session with these dotted keys changed.
+
+        Raises:
+            ConfigError: values out of range or of the wrong kind, all of them, in the words of their labels.
+        """
+        raw = self.config.model_dump()
+        for key, value in values.items():
+            part, _, name = key.rpartition(".")
+            (raw[part] if part else raw)[name] = value
+        try:
+            return replace(self, config=RunConfig.model_validate(raw))
+        except ValidationError as error:
+            faults = [_fault(".".join(map(str, fault["loc"])), fault["input"]) for fault in error.errors()]
+            raise ConfigError("config.faults", say("form.faults", count=len(faults)), "", faults) from error
+
+    def renewed(self) -> Session:
+        """The same choices for the next run."""
+        return replace(self, draft_id=_fresh_id())
+
+
+def first() -> Session:
+    """What a first visit finds: built-in model, instruction sample, the preset "Try it"."""
+    start = RunConfig(data=DataChoice(path=str(sample_path("instruction"))))
+    return Session(apply_preset(start, preset(FIRST_PRESET)))
+
+
+def sample_path(key: str) -> Path:
+    """The file of a sample."""
+    return ASSETS / "samples" / SAMPLES[key]
+
+
+def sample_of(path: str) -> str:
+    """The key of the sample at this path; empty where it is none."""
+    return next((key for key in SAMPLES if path == str(sample_path(key))), "")
+
+
+def load(locations: Locations) -> Session:
+    """The draft, or a first visit's session where there is none that can be read."""
+    try:
+        raw = json.loads(locations.draft.read_text(encoding="utf-8"))
+        return Session(RunConfig.model_validate(raw["config"]), str(raw["draft_id"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return first()
+
+
+def redraft(locations: Locations, config: RunConfig) -> None:
+    """Makes a config the draft: what New run shows next."""
+    _write(locations, Session(config.model_copy(update={"name": ""})))
+
+
+def _write(locations: Locations, session: Session) -> None:
+    draft = {"draft_id": session.draft_id, "config": session.config.model_dump(mode="json")}
+    write_private(locations.draft, json.dumps(draft))
+
+
+class Drafts:
+    """Keeps the draft, a moment after the last change; ``flush`` writes at once."""
+
+    def __init__(self, locations: Locations, delay_seconds: float = 0.4) -> None:
+        self._locations = locations
+        self._delay = delay_seconds
+        self._lock = threading.Lock()
+        self._waiting: Session | None = None
+
+    def load(self) -> Session:
+        """The newest session: the one that waits to be written, else the file's."""
+        with self._lock:
+            waiting = self._waiting
+        return waiting or load(self._locations)
+
+    def save(self, session: Session) -> None:
+        """Writes the session soon; only the last of a burst is written."""
+        with self._lock:
+            begins = self._waiting is None
+            self._waiting = session
+        if begins:
+            timer = threading.Timer(self._delay, self.flush)
+            timer.daemon = True
+            timer.start()
+
+    def flush(self) -> None:
+        """Writes what waits. A disk that refuses loses the draft, never the page."""
+        with self._lock:
+            session, self._waiting = self._waiting, None
+            if session is None:
+                return
+            try:
+                _write(self._locations, session)
+            except OSError:
+                return
+
+
+def _fault(key: str, found: object) -> str:
+    """One field's fault in the words of its label: what was expected, and what was found."""
+    knob = _KNOBS.get(key)
+    if knob is None:
+        return say("form.fault.other", key=key, found=found)
+    return say("form.fault", label=knob.label, expected=_expected(knob), found="nothing" if found is None else found)
+
+
+def _expected(knob: Knob) -> str:
+    if knob.choices:
+        return ", ".join(knob.choices)
+    low, high = (None if bound is None else f"{bound:,g}" for bound in (knob.minimum, knob.maximum))
+    unit = f" {knob.unit}" if knob.unit else ""
+    if low is not None and high is not None:
+        return say("form.range", low=low, high=high) + unit
+    return say("form.at_least", low=low) + unit if low is not None else say("form.number")
