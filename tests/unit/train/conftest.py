@@ -21,7 +21,7 @@ WORDS = (
 )  # fmt: skip
 
 
-def make_model(folder: Path) -> Path:
+def make_model(folder: Path, **shape: int) -> Path:
     """A Llama of two layers and 64 dimensions; every in_features is a multiple of 64, as NF4 wants."""
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
@@ -43,9 +43,9 @@ def make_model(folder: Path) -> Path:
     fast.save_pretrained(folder)
     torch.manual_seed(7)
     config = LlamaConfig(
-        vocab_size=len(fast), hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=256, eos_token_id=0, pad_token_id=0, bos_token_id=None,
-        initializer_range=0.2,
+        vocab_size=len(fast), **{"hidden_size": 64, "intermediate_size": 128, **shape}, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256, eos_token_id=0, pad_token_id=0,
+        bos_token_id=None, initializer_range=0.2,
     )  # fmt: skip
     LlamaForCausalLM(config).save_pretrained(folder)
     return folder
@@ -101,9 +101,9 @@ def raw_config(model: Path, data: Path) -> dict[str, Any]:
     return raw
 
 
-def make_in(folder: str) -> None:
+def make_in(folder: str, **shape: int) -> None:
     """Model, data and a config of 150 steps in a folder, for tests of whole processes."""
-    model = make_model(Path(folder) / "tiny")
+    model = make_model(Path(folder) / "tiny", **shape)
     raw = raw_config(model, write_instructions(Path(folder) / "rows.jsonl"))
     raw["lora"].update(lora_dropout=0.1)
     raw["train"].update(max_steps=150, eval_steps=60, save_steps=10)

@@ -1,0 +1,121 @@
+"""On a card: a QLoRA run end to end, with 8-bit AdamW and swapped layers, interrupted and taken up again."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from core.contract.config import RunConfig
+from core.contract.events import Event
+from core.runs.folder import JobFolder
+from core.runs.log import EventWriter
+from core.runs.run_yaml import dump_config
+from core.train import checkpoint
+from core.train.run import train
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA card here")]
+
+
+class Killed(BaseException):
+    """Stands for a SIGKILL at one exact event."""
+
+
+class Log(EventWriter):
+    """The real writer, which keeps what was said and may die on a wanted event."""
+
+    def __init__(self, folder: JobFolder, attempt: int = 1, die: Callable[[Event], bool] | None = None) -> None:
+        super().__init__(folder.events, attempt)
+        self.said: list[Any] = []
+        self._die = die
+
+    def write(self, event: Any) -> Any:
+        said = super().write(event)
+        self.said.append(said)
+        if self._die and self._die(event):
+            raise Killed
+        return said
+
+    def losses(self) -> dict[int, float]:
+        return {event.step: event.loss for event in self.said if event.kind == "step"}
+
+
+class Silence:
+    """A mailbox that nobody writes to."""
+
+    def poll(self) -> list[Any]:
+        return []
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The tiny model and data of the tests of training, with heads of 64 as FlashAttention wants."""
+    place = Path(__file__).parents[1] / "unit" / "train" / "conftest.py"
+    spec = importlib.util.spec_from_file_location("tiny_parts", place)
+    assert spec
+    assert spec.loader
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    root = tmp_path_factory.mktemp("gpu")
+    made.make_in(str(root), hidden_size=256, intermediate_size=512)
+    raw: dict[str, Any] = json.loads((root / "run.json").read_text())
+    raw["model"].update(quantization="nf4", dtype="bfloat16")
+    raw["train"].update(optim="adamw_8bit", max_steps=8, eval_steps=4, save_steps=2, tokens_per_pass=128)
+    raw["train"].update(learning_rate=2e-3, checkpointing="recompute")
+    return raw
+
+
+def folder_for(raw: dict[str, Any], path: Path) -> JobFolder:
+    path.mkdir(parents=True)
+    (path / "run.yaml").write_text(dump_config(RunConfig.model_validate(raw)), encoding="utf-8")
+    return JobFolder(path)
+
+
+@pytest.mark.parametrize("kernels", ["auto", "plain"])
+def test_qlora_trains_and_goes_on_after_a_kill(parts: dict[str, Any], tmp_path: Path, kernels: str) -> None:
+    raw = {**parts, "train": {**parts["train"], "kernels": kernels}}
+    whole, broken = folder_for(raw, tmp_path / "whole"), folder_for(raw, tmp_path / "broken")
+    first = Log(whole)
+    train(whole, first, Silence())
+    plan = next(event for event in first.said if event.kind == "plan")
+    assert plan.dtype == "bfloat16"
+    assert plan.fast == (kernels == "auto"), plan.lines
+    assert list(first.losses()) == list(range(1, 9))
+    assert all(math.isfinite(loss) for loss in first.losses().values())
+    step = next(event for event in first.said if event.kind == "step")
+    assert step.memory_bytes
+    assert step.reserved_bytes
+    assert step.reserved_bytes >= step.memory_bytes
+    newest = checkpoint.latest_good(whole)
+    assert newest
+    state = (newest / "optimizer.json").read_text()
+    assert "qmap1" in state or "absmax1" in state, "8-bit moments are in the checkpoint"
+
+    with pytest.raises(Killed):
+        train(broken, Log(broken, 1, lambda event: event.kind == "step" and event.step == 5), Silence())
+    resumed = Log(broken, 2)
+    train(broken, resumed, Silence())
+    assert list(resumed.losses()) == [5, 6, 7, 8]
+    for step_number, loss in resumed.losses().items():
+        # Sums on a card have no fixed order; on the CPU this is an equality, and tested as one.
+        assert loss == pytest.approx(first.losses()[step_number], rel=2e-3)
+
+
+def test_float16_scales_its_gradients_and_keeps_the_scale(parts: dict[str, Any], tmp_path: Path) -> None:
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState._reset_state(True)  # one precision a process, which a worker is and a test run is not
+    raw = {**parts, "model": {**parts["model"], "dtype": "float16"}}
+    folder = folder_for(raw, tmp_path / "half")
+    log = Log(folder)
+    train(folder, log, Silence())
+    assert all(math.isfinite(loss) for loss in log.losses().values())
+    newest = checkpoint.latest_good(folder)
+    assert newest
+    assert json.loads((newest / "scaler.json").read_text())["scale"] > 0
