@@ -38,6 +38,12 @@ class Question(BaseModel):
     temperature: float = Field(0.0, ge=0.0, le=5.0)
     seed: int = Field(0, ge=0, le=2**31 - 1)
 
+    def after(self, system_prompt: str) -> Question:
+        """The question as the run's rows were trained: behind its system prompt, where it brings none."""
+        if not system_prompt or self.messages[0].role == "system":
+            return self
+        return self.model_copy(update={"messages": (Message(role="system", content=system_prompt), *self.messages)})
+
 
 class Conversation(Protocol):
     """``core.talk.client.Talk``, as far as it is used here."""

@@ -171,11 +171,11 @@ def _trying(router: APIRouter, live: Live) -> None:
 
     @router.post("/ask")
     def ask(question: Question) -> StreamingResponse:
-        record = live.store.record(question.run)
+        folder, record = live.store.open(question.run), live.store.record(question.run)
         if record.state == "training":
             answers = sampled(live.store, question)
         else:
-            answers = live.talks.ask(live.store.open(question.run), question)
+            answers = live.talks.ask(folder, question.after(folder.config().data.system_prompt))
         return StreamingResponse(_lines(answers), media_type="application/x-ndjson")
 
 

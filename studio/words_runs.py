@@ -160,7 +160,7 @@ _TRY = {
     "try.busy.hint": "Wait for it, or stop it.",
     "try.unanswered": "Expected an answer of the training run, found none in time.",
     "try.unanswered.hint": "Ask again when the run is paused or done.",
-    "checkpoint.best": "Best so far, step {step}",
+    "checkpoint.best": "Best, step {step}",
     "checkpoint.last": "Last, step {step}",
     "checkpoint.other": "Step {step}",
     "checkpoint.loss": " (held-out loss {loss})",

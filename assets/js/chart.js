@@ -10,10 +10,10 @@ import { draw, list, make, put, say, show } from "./dom.js";
 import { UNKNOWN, axis, place, range, ticks, written } from "./scale.js";
 
 const ROWS = 40;
-const PAD = { left: 52, right: 14, top: 10, bottom: 24 };
+const PAD = { left: 56, right: 14, top: 10, bottom: 24 };
 
 export class Chart {
-  /** `spec`: {key, title, format, log, floor, series: [{key, label, tone, points}]}; `group`: {hover, zoom, words}. */
+  /** `spec`: {key, title, format, log, base, top, best, series: [{key, label, tone, points}]}; `group`: {hover, zoom, words}. */
   constructor(host, spec, group) {
     Object.assign(this, { host, spec, group, log: false, model: null, step: null, frame: 0, picked: null });
     this.build();
@@ -32,7 +32,8 @@ export class Chart {
     this.table = this.buildTable();
     this.host.classList.add("chart");
     this.host.append(
-      make("div", { class: "chart-head" }, make("h3", {}, spec.title), this.legend, this.at, this.logButton),
+      make("div", { class: "chart-head" }, make("h3", {}, spec.title), this.at, this.logButton),
+      this.legend,
       this.plot,
       this.table,
     );
@@ -84,6 +85,7 @@ export class Chart {
   /** New numbers: {steps, raw, smooth, points, last, best, begin, until}. Drawn at the next frame. */
   update(model) {
     this.model = model;
+    show(this.host, !model.steps.length || this.parts.some(({ series }) => (series.points ? model.points : model.raw)[series.key]));
     this.redraw();
     this.fillTable();
   }
@@ -108,7 +110,7 @@ export class Chart {
     const { width, height } = this.plot.getBoundingClientRect();
     if (!this.model || width < 60) return;
     Object.assign(this, { width, height, inner: { left: PAD.left, right: width - PAD.right, top: PAD.top, bottom: height - PAD.bottom } });
-    const spanY = range(this.visible(), this.log, this.spec.floor);
+    const spanY = range(this.visible(), this.log, this.spec.base, this.spec.top);
     const known = spanY !== null;
     show(this.empty, !known);
     this.spanX = [this.model.begin, Math.max(this.model.until, this.model.begin + 1)];
@@ -229,8 +231,10 @@ export class Chart {
 
   write(low, high) {
     if (low === null) return UNKNOWN;
-    const name = written[this.spec.format];
-    return name(low) === name(high) ? name(low) : `${name(low)} … ${name(high)}`;
+    const [from, to] = [low, high].map(written[this.spec.format]);
+    const unit = to.slice(to.indexOf(" "));
+    if (from === to) return to;
+    return `${to.includes(" ") && from.endsWith(unit) ? from.slice(0, -unit.length) : from} – ${to}`;
   }
 
   latest(series) {

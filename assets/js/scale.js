@@ -5,8 +5,9 @@ export const UNKNOWN = "–";
 
 const nice = [1, 2, 2.5, 5, 10];
 
-/** The range of all numbers with a little air, or null where there are none. On a log scale only positive ones count. */
-export function range(values, log, floor) {
+/** The range of all numbers with a little air, or null where there are none. On a log scale only positive ones count;
+   on a plain one it begins at `base` and reaches `top` at least, where they are given. */
+export function range(values, log, base, top) {
   let low = Infinity;
   let high = -Infinity;
   for (const value of values) {
@@ -16,9 +17,9 @@ export function range(values, log, floor) {
   }
   if (low > high) return null;
   if (log) return low === high ? [low / 1.5, high * 1.5] : [low / 1.05, high * 1.05];
-  if (floor !== undefined && low >= floor && low - (high - low) < floor) low = floor;
-  const air = (high - low) * 0.06 || Math.abs(high) * 0.1 || 1;
-  return [low === floor ? low : low - air, high + air];
+  const from = base === undefined ? low : Math.min(low, base);
+  const air = (high - from) * 0.06 || Math.abs(high) * 0.1 || 1;
+  return [base === undefined ? from - air : from, Math.max(high + air, top ?? -Infinity)];
 }
 
 /** At most `count` round numbers within a range. */
@@ -28,7 +29,7 @@ export function ticks([low, high], count, log) {
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * nice.find((factor) => factor * power >= rough * 0.999);
   const found = [];
-  for (let at = Math.ceil(low / step - 1e-9); at * step <= high + step * 1e-9 && found.length < 20; at += 1) found.push(at * step);
+  for (let at = Math.ceil(low / step - 1e-9); at * step <= high + step * 1e-9 && found.length < 20; at += 1) found.push(at * step || 0);
   return found;
 }
 
@@ -57,7 +58,7 @@ export const written = {
   number: (value) => plain(value, 4),
   loss: (value) => value.toFixed(Math.abs(value) < 10 ? 3 : 1),
   rate: (value) => (value === 0 ? "0" : Math.abs(value) < 0.01 ? value.toExponential(2).replace("e-", "e−") : plain(value, 3)),
-  speed: (value) => `${Math.round(value).toLocaleString("en")} tok/s`,
+  speed: (value) => Math.round(value).toLocaleString("en"),
   bytes: (value) => bytes(value),
   share: (value) => `${Math.round(value * 100)} %`,
   step: (value) => Math.round(value).toLocaleString("en"),
@@ -66,11 +67,15 @@ export const written = {
 /** Short forms for the axis. */
 export const axis = {
   ...written,
+  bytes: (value) => (value === 0 ? "0" : bytes(value).replace(/\.0+ /, " ")),
   number: (value) => plain(value, 3),
   loss: (value) => plain(value, 3),
-  rate: (value) => (value === 0 ? "0" : Math.abs(value) < 0.001 ? value.toExponential().replace("e-", "e−") : plain(value, 3)),
-  speed: (value) => plain(value, 3),
+  rate: (value) => (value === 0 ? "0" : Math.abs(value) < 0.001 ? short(value) : plain(value, 3)),
 };
+
+function short(value) {
+  return Number(value.toPrecision(3)).toExponential().replace("e-", "e−");
+}
 
 function plain(value, digits) {
   const size = Math.abs(value);

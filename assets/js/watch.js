@@ -18,7 +18,7 @@ class Watch {
   constructor(root, words) {
     Object.assign(this, { root, words, living: true, shape: "", since: 0, zoomed: [0, 0], model: EMPTY });
     this.run = new URLSearchParams(location.search).get("run") ?? "";
-    this.level = Number(localStorage.getItem("luthier.smooth") ?? 0);
+    this.level = Number(localStorage.getItem("luthier.smooth") ?? 0.6);
     const group = { words: words.chart, hover: (step) => this.charts.forEach((chart) => chart.hover(step)), zoom: (from, to) => this.zoom(from, to) };
     this.charts = words.charts.map((spec) => {
       const host = make("figure", { class: `chart-${spec.key}` });
@@ -106,7 +106,7 @@ class Watch {
     const stage = status.stage;
     say(field(root, "stage"), stage ? stage.text : "");
     say(field(root, "detail"), stage ? stage.detail : "");
-    show(field(root, "stage-box"), stage);
+    show(field(root, "stage-box"), stage && (stage.text !== status.word || stage.detail));
     const bar = field(root, "bar");
     const share = stage && stage.share !== null ? stage.share : status.share;
     if (share === null) bar.removeAttribute("value");

@@ -14,7 +14,7 @@ __all__ = ["build", "page"]
 
 def build(_: Studio) -> None:
     """Puts the page into the open Blocks."""
-    board(page())
+    board(page(), apply_default_css=False)
 
 
 def page() -> Markup:

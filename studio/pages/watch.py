@@ -19,7 +19,7 @@ FACTS = ("step", "epoch", "loss", "held_out", "speed", "memory", "took", "device
 
 def build(_: Studio) -> None:
     """Puts the page into the open Blocks."""
-    board(page())
+    board(page(), apply_default_css=False)
 
 
 def page() -> Markup:
@@ -36,11 +36,11 @@ def charts() -> list[dict[str, Any]]:
     """The charts in their order: what each reads, in which tone, and how its readings are written."""
     return [
         _chart("loss", "loss", ("loss", "loss.train", "a"), ("evaluation", "loss.held_out", "b"), log=True, best=True),
-        _chart("learning_rate", "rate", ("learning_rate", "learning_rate.now", "a"), floor=0),
-        _chart("grad_norm", "number", ("grad_norm", "grad_norm.now", "a"), log=True, floor=0),
-        _chart("speed", "speed", ("tokens_per_second", "speed.now", "a"), floor=0),
-        _chart("memory", "bytes", ("memory_bytes", "memory.run", "a"), ("card_used_bytes", "memory.card", "b")),
-        _chart("load", "share", ("gpu_load", "load.now", "a"), floor=0),
+        _chart("learning_rate", "rate", ("learning_rate", "learning_rate.now", "a"), base=0),
+        _chart("grad_norm", "number", ("grad_norm", "grad_norm.now", "a"), log=True, base=0),
+        _chart("speed", "speed", ("tokens_per_second", "speed.now", "a"), base=0),
+        _chart("memory", "bytes", ("memory_bytes", "memory.run", "a"), ("card_used_bytes", "memory.card", "b"), base=0),
+        _chart("load", "share", ("gpu_load", "load.now", "a"), base=0, top=1),
     ]
 
 
