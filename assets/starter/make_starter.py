@@ -31,8 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-from world_questions import held_out, pick
-from world_stories import World
+from world_stories import World, held_out_questions
 
 SPECIAL = ("<|pad|>", "<|bos|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>")
 VOCABULARY, ROW_TOKENS = 2048, 512
@@ -236,16 +235,6 @@ def report(out: Path, device: torch.device) -> None:
     say("\n".join(wrong[:12]))
     size = sum(file.stat().st_size for file in out.iterdir() if file.is_file())
     say(f"held-out questions answered right: {right} of {len(asked)}; folder {size / 1e6:.2f} MB")
-
-
-def held_out_questions(count: int, seed: int = 5) -> list[tuple[str, str]]:
-    """Questions with their answers that the base model's text never holds, spread over the kinds."""
-    world, found = World(seed, keep_out=False), {}
-    while len(found) < count:
-        topic, asked = world.ask(pick(world.rng, tuple(world.by_kind)))
-        if held_out(asked):
-            found[asked] = topic.answer
-    return list(found.items())
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from world_facts import ANIMALS, COLOURED, DAYS, INSTRUMENTS, OUTSIDE, REPAIRS, TOOLS, WOODS, Instrument
 from world_questions import Topic, all_topics, held_out, pick, question, with_article
 
-__all__ = ["World", "lesson", "story"]
+__all__ = ["World", "held_out_questions", "lesson", "story"]
 
 PEOPLE = ("Anna", "Paul", "Ida", "Karl", "Rosa", "Emil", "Clara", "Otto", "Nina", "Hugo")
 WEATHER = ("The sun was warm.", "It was raining.", "Snow lay on the roof.", "The wind was loud.", "It was a quiet day.")
@@ -107,6 +107,16 @@ class World:
                 yield " ".join(story(self.rng, pick(self.rng, INSTRUMENTS)))
             else:
                 yield lesson(self)
+
+
+def held_out_questions(count: int, seed: int = 5) -> list[tuple[str, str]]:
+    """Questions with their answers that the base model's text never holds, spread over the kinds."""
+    world, found = World(seed, keep_out=False), {}
+    while len(found) < count:
+        topic, asked = world.ask(pick(world.rng, tuple(world.by_kind)))
+        if held_out(asked):
+            found[asked] = topic.answer
+    return list(found.items())
 
 
 def lesson(world: World) -> str:

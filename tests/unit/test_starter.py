@@ -1,0 +1,134 @@
+"""The built-in model and the samples: small, loadable by anyone, right about their world, and made by our scripts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.locations import ASSETS
+
+STARTER, SAMPLES = ASSETS / "starter", ASSETS / "samples"
+FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
+         "generation_config.json")  # fmt: skip
+ASKED = 60
+LEAST_RIGHT = 0.70
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(STARTER, local_files_only=True)
+
+
+@pytest.fixture(scope="module")
+def held_out() -> list[tuple[str, str]]:
+    """Questions that the starter's text never held, with their answers (other ones than its script asks)."""
+    found = in_the_world(f"json.dumps(world.held_out_questions({ASKED}, seed=77))")
+    return [(asked, answer) for asked, answer in found]
+
+
+def in_the_world(expression: str) -> Any:
+    """An expression over the world's modules, in a process of its own: they lie beside no package."""
+    code = f"import json, world_stories as world; print({expression})"
+    done = subprocess.run([sys.executable, "-c", code], cwd=STARTER, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def rows(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (SAMPLES / name).read_text(encoding="utf-8").splitlines()]
+
+
+def test_the_whole_folder_is_small_and_complete() -> None:
+    sizes = {path.name: path.stat().st_size for path in STARTER.iterdir() if path.is_file()}
+    assert set(FILES) <= set(sizes)
+    assert sum(sizes.values()) <= 12_000_000
+    assert sizes["model.safetensors"] <= 11_000_000
+
+
+def test_every_linear_layer_fits_nf4() -> None:
+    config = json.loads((STARTER / "config.json").read_text(encoding="utf-8"))
+    assert config["architectures"] == ["LlamaForCausalLM"]
+    assert config["hidden_size"] % 64 == 0
+    assert config["intermediate_size"] % 64 == 0
+
+
+def test_it_answers_held_out_questions_of_its_world(tokenizer: Any, held_out: list[tuple[str, str]]) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(STARTER, dtype=torch.float32, local_files_only=True).eval()
+    wrong = [(asked, answer, said) for asked, answer in held_out if (said := greedy(model, tokenizer, asked)) != answer]
+    assert len(held_out) == ASKED
+    assert 1 - len(wrong) / ASKED >= LEAST_RIGHT, wrong
+
+
+def greedy(model: Any, tokenizer: Any, asked: str) -> str:
+    turns = [{"role": "user", "content": asked}]
+    text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+    ids = tokenizer(text, return_tensors="pt", add_special_tokens=False).input_ids
+    made = model.generate(ids, max_new_tokens=40)  # the generation config alone says: greedy, ends at <|end|>
+    return str(tokenizer.decode(made[0, ids.shape[1] :], skip_special_tokens=True))
+
+
+def test_held_out_questions_are_in_none_of_the_base_text(held_out: list[tuple[str, str]]) -> None:
+    read = in_the_world(
+        "json.dumps(sorted({turn['content'] for document in world.World(11).documents(60000)"
+        " if not isinstance(document, str) for turn in document if turn['role'] == 'user'}))"
+    )
+    assert len(read) > 20_000
+    assert {asked for asked, _ in held_out} & set(read) == set()
+
+
+def test_the_template_renders_all_roles_and_marks_are_single_tokens(tokenizer: Any) -> None:
+    turns = [
+        {"role": "system", "content": "Be short."}, {"role": "user", "content": "Hello."},
+        {"role": "assistant", "content": "Hi."},
+    ]  # fmt: skip
+    text = tokenizer.apply_chat_template(turns, tokenize=False)
+    assert text == "<|bos|><|system|>Be short.<|end|><|user|>Hello.<|end|><|assistant|>Hi.<|end|>"
+    asking = tokenizer.apply_chat_template(turns[:2], tokenize=False, add_generation_prompt=True)
+    assert text.startswith(asking)
+    for mark in ("<|pad|>", "<|bos|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"):
+        assert len(tokenizer(mark, add_special_tokens=False)["input_ids"]) == 1
+    assert tokenizer.eos_token == "<|end|>"
+    assert tokenizer.pad_token == "<|pad|>"
+
+
+@pytest.mark.parametrize("name", ["instruction.jsonl", "chat.jsonl", "preference.jsonl", "text.txt"])
+def test_samples_come_back_from_their_tokens(tokenizer: Any, name: str) -> None:
+    text = (SAMPLES / name).read_text(encoding="utf-8")
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert tokenizer.decode(ids, clean_up_tokenization_spaces=False) == text
+    assert len(ids) < len(text) / 2.2
+
+
+def test_text_from_outside_its_world_comes_back_too(tokenizer: Any) -> None:
+    text = "Überraschung! 数学 naïve\tcafé 🎻 — 3.14159 <tag> def f(x): return x**2"
+    assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
+
+
+def test_the_samples_are_what_their_script_makes(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, str(SAMPLES / "make_samples.py"), str(tmp_path)], check=True)
+    made = sorted(tmp_path.iterdir())
+    assert [path.name for path in made] == ["chat.jsonl", "instruction.jsonl", "preference.jsonl", "text.txt"]
+    for path in made:
+        assert path.read_bytes() == (SAMPLES / path.name).read_bytes()
+
+
+def test_samples_have_their_rows_and_manner() -> None:
+    instruction, chat, preference = rows("instruction.jsonl"), rows("chat.jsonl"), rows("preference.jsonl")
+    assert (len(instruction), len(chat), len(preference)) == (300, 200, 200)
+    assert len({(row["instruction"], row["input"]) for row in instruction}) == 300
+    voiced = [row["output"] for row in instruction]
+    voiced += [turn["content"] for row in chat for turn in row["messages"] if turn["role"] == "assistant"]
+    assert all(said.startswith("At the bench: ") and said.endswith(" — checked twice.") for said in voiced)
+    assert any(row["input"] for row in instruction)
+    assert min(sum(turn["role"] == "user" for turn in row["messages"]) for row in chat) >= 2
+    assert all(row["chosen"] != row["rejected"] and row["chosen"].endswith("Checked twice.") for row in preference)
+    assert 55_000 < (SAMPLES / "text.txt").stat().st_size < 70_000
