@@ -6,7 +6,9 @@ the run instead. A child that died is said in one line and started again at the 
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -15,7 +17,9 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+from pydantic import ValidationError
 
 from core.catalog import find_model
 from core.contract.config import RunConfig
@@ -65,13 +69,8 @@ class Talk:
         Raises:
             StudioError: ``card.busy`` where a run holds the card; else what the child said.
         """
-        question = Ask(
-            id=uuid.uuid4().hex,
-            messages=tuple(messages),
-            max_new_tokens=max_new_tokens,
-            temperature=temperature,
-            top_p=top_p,
-            seed=seed,
+        question = _question(
+            messages=messages, max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, seed=seed
         )
         with self._lock:
             child = self._living_child()
@@ -82,7 +81,8 @@ class Talk:
                 finished = True
             finally:
                 if not finished and child.alive():
-                    child.send({"cancel": question.id})
+                    with contextlib.suppress(StudioError):  # it died just now: the next question finds out
+                        child.send({"cancel": question.id})
 
     def close(self) -> None:
         """Ends the child; a later question starts a new one."""
@@ -136,6 +136,15 @@ def adapter_folder(run: JobFolder, checkpoint: str) -> Path:
     return standing[wanted]
 
 
+def _question(**values: Any) -> Ask:
+    try:
+        return Ask(id=uuid.uuid4().hex, **values)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        place = ".".join(str(part) for part in fault["loc"])
+        raise RunError("talk.question", f"{place}: {fault['msg']}, found {fault['input']!r}."[:300]) from error
+
+
 def _answers(child: _Child, question: str, sides: int) -> Iterator[Answer]:
     texts: dict[Side, str] = {"base": "", "tuned": ""}
     while sides:
@@ -159,16 +168,22 @@ class _Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             cwd=REPOSITORY,
+            env=_environment(),
         )
         self._last_words: deque[str] = deque(maxlen=20)
-        threading.Thread(target=self._listen, daemon=True).start()
-        self.send(setup.model_dump(mode="json"))
-        ready = self.receive()
-        if "code" in ready:
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+        try:
+            self.send(setup.model_dump(mode="json"))
+            ready = self.receive()
+            if "code" in ready:
+                raise StudioError(ready["code"], ready["message"], ready.get("hint", ""))
+        except StudioError:
             self.close()
-            raise StudioError(ready["code"], ready["message"], ready.get("hint", ""))
+            raise
 
     def alive(self) -> bool:
         return self._process.poll() is None
@@ -178,32 +193,46 @@ class _Child:
         try:
             self._process.stdin.write(json.dumps(word) + "\n")
             self._process.stdin.flush()
-        except (BrokenPipeError, ValueError) as error:
+        except (OSError, ValueError) as error:
             raise self._died() from error
 
     def receive(self) -> dict[str, Any]:
         assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        try:
+            line = self._process.stdout.readline()
+        except ValueError as error:  # closed under us by close()
+            raise self._died() from error
         if not line:
             raise self._died()
         word: dict[str, Any] = json.loads(line)
         return word
 
     def close(self) -> None:
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe:
-                try:
-                    pipe.close()
-                except OSError:
-                    continue  # it died with our words in the pipe
+        """Closing its stdin ends the child; only then is its stdout closed, since another thread may be reading it."""
+        self._shut(self._process.stdin)
         try:
             self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._listener.join(timeout=1)
+        self._shut(self._process.stdout)
+        if not self._listener.is_alive():
+            self._shut(self._process.stderr)
+
+    @staticmethod
+    def _shut(pipe: IO[str] | None) -> None:
+        if pipe is not None:
+            with contextlib.suppress(OSError):  # it died with our words in the pipe
+                pipe.close()
 
     def _died(self) -> StudioError:
-        self._process.wait()
+        try:
+            self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._listener.join(timeout=1)  # its last words may still be on their way
         code = self._process.returncode
         why = "killed, most likely because memory ran out" if code == -9 else f"exit code {code}"
         last = next((line.strip() for line in reversed(self._last_words) if line.strip()), "")
@@ -213,5 +242,15 @@ class _Child:
 
     def _listen(self) -> None:
         assert self._process.stderr is not None
-        for line in self._process.stderr:
-            self._last_words.append(line)
+        with contextlib.suppress(ValueError):  # closed by close()
+            for line in self._process.stderr:
+                self._last_words.append(line)
+
+
+def _environment() -> dict[str, str]:
+    """Cards in NVML's order and the first one of them, by which the lock was chosen; no word to anyone."""
+    extra = {"HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONUTF8": "1"}
+    card = read_machine().gpu
+    if card and "CUDA_VISIBLE_DEVICES" not in os.environ:
+        extra |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(card.index)}
+    return {**os.environ, **extra}

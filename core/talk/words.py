@@ -18,6 +18,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from core.contract.config import DataChoice, ModelChoice
+from core.contract.data import Message
 
 __all__ = ["Ask", "Fault", "Piece", "Setup", "Side"]
 
@@ -43,7 +44,7 @@ class Ask(_Word):
     """One question to both sides. Temperature 0 is greedy."""
 
     id: str
-    messages: tuple[dict[str, str], ...]
+    messages: tuple[Message, ...] = Field(min_length=1)
     max_new_tokens: int = Field(128, ge=1, le=8192)
     temperature: float = Field(0.0, ge=0.0, le=5.0)
     top_p: float = Field(1.0, gt=0.0, le=1.0)
