@@ -125,8 +125,8 @@ _CHART = {
     "chart.speed": "Speed",
     "chart.speed.now": "Tokens a second",
     "chart.memory": "Memory",
-    "chart.memory.run": "This run",
-    "chart.memory.card": "Whole card",
+    "chart.memory.run": "Run",
+    "chart.memory.card": "Card",
     "chart.load": "GPU load",
     "chart.load.now": "Busy",
 }

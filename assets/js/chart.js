@@ -85,7 +85,7 @@ export class Chart {
   /** New numbers: {steps, raw, smooth, points, last, best, begin, until}. Drawn at the next frame. */
   update(model) {
     this.model = model;
-    show(this.host, !model.steps.length || this.parts.some(({ series }) => (series.points ? model.points : model.raw)[series.key]));
+    show(this.host, this.spec.best || this.parts.some(({ series }) => this.column(series)));
     this.redraw();
     this.fillTable();
   }
@@ -127,10 +127,16 @@ export class Chart {
     for (const { series } of this.parts) {
       if (series.points) for (const [step, value] of this.model.points[series.key] ?? []) { if (step >= from && step <= to) yield value; }
       else {
-        const column = this.model.smooth[series.key] ?? this.model.raw[series.key];
+        const column = this.column(series);
         if (column) { yield* column.low; yield* column.high; }
       }
     }
+  }
+
+  /** What a series draws strongly: its smoothed column as one line, where it is smoothed, else all of its values. */
+  column(series) {
+    const smooth = series.exact ? undefined : this.model.smooth[series.key];
+    return smooth ? { low: smooth.middle, high: smooth.middle } : this.model.raw[series.key];
   }
 
   x(step) {
@@ -161,7 +167,9 @@ export class Chart {
       const value = columns[index];
       say(text, value === undefined ? "" : written.step(value));
       if (value === undefined) return;
-      put(text, "x", this.x(value).toFixed(1));
+      const x = this.x(value);
+      put(text, "text-anchor", x > this.width - 30 ? "end" : "middle");
+      put(text, "x", (x > this.width - 30 ? right + 8 : x).toFixed(1));
       put(text, "y", bottom + 17);
     });
   }
@@ -169,15 +177,15 @@ export class Chart {
   paintSeries({ series, item, faint, line, dots }) {
     const points = series.points ? this.model.points[series.key] ?? [] : null;
     const raw = this.model.raw[series.key];
-    const smooth = this.model.smooth[series.key];
+    const strong = this.column(series);
     show(item, points ? points.length : raw);
     if (points) {
       put(line, "d", points.map(([step, value], index) => `${index ? "L" : "M"}${this.x(step).toFixed(1)} ${this.y(value).toFixed(1)}`).join(""));
       put(dots, "d", points.map(([step, value]) => `M${this.x(step).toFixed(1)} ${this.y(value).toFixed(1)}h0`).join(""));
       return;
     }
-    put(line, "d", this.trace(smooth ?? raw));
-    put(faint, "d", smooth ? this.trace(raw) : "");
+    put(line, "d", this.trace(strong));
+    put(faint, "d", strong === raw ? "" : this.trace(raw));
   }
 
   /** A path through a column: of each bucket first the end that lies nearer to the line so far, then the other. */
@@ -254,7 +262,7 @@ export class Chart {
         const point = (this.model.points[series.key] ?? []).filter(([at]) => at <= steps[index]).at(-1);
         return point ? [point[1], point[1], point[0]] : [null, null, 0];
       }
-      const column = this.model.smooth[series.key] ?? this.model.raw[series.key];
+      const column = this.column(series);
       return [column?.low[index] ?? null, column?.high[index] ?? null, steps[index]];
     };
     return { step: steps[index], index, of };

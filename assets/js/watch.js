@@ -183,7 +183,7 @@ export function merge(have, got) {
   return {
     steps,
     raw: join(have.raw, got.raw),
-    smooth: join(have.smooth, got.smooth),
+    smooth: middles(join(have.smooth, got.smooth)),
     points: { evaluation: got.evaluations },
     last: got.last,
     best: got.best,
@@ -192,6 +192,12 @@ export function merge(have, got) {
     begin: got.first,
     until: got.until,
   };
+}
+
+/** A smoothed series is drawn as one line, through the middle of each bucket. */
+function middles(columns) {
+  for (const column of Object.values(columns)) column.middle = column.low.map((low, index) => (low === null ? null : (low + column.high[index]) / 2));
+  return columns;
 }
 
 function blank(count) {

@@ -16,7 +16,7 @@ GROUPS = ("paused", "finished", "stopped", "failed")
 
 def build(_: Studio) -> None:
     """Puts the page into the open Blocks."""
-    board(page(), apply_default_css=False)
+    board(page())
 
 
 def page() -> Markup:

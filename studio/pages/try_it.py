@@ -14,7 +14,7 @@ __all__ = ["build", "page"]
 
 def build(_: Studio) -> None:
     """Puts the page into the open Blocks."""
-    board(page(), apply_default_css=False)
+    board(page())
 
 
 def page() -> Markup:

@@ -12,6 +12,8 @@ from studio.text import say
 __all__ = ["build", "charts", "page"]
 
 LEVELS = ("0", "0.6", "0.9", "0.98")
+EXACT = frozenset({"learning_rate", "memory_bytes", "card_used_bytes"})
+"""Readings without noise: smoothing would only make them late."""
 FACTS = ("step", "epoch", "loss", "held_out", "speed", "memory", "took", "device")
 
 # ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -19,7 +21,7 @@ FACTS = ("step", "epoch", "loss", "held_out", "speed", "memory", "took", "device
 
 def build(_: Studio) -> None:
     """Puts the page into the open Blocks."""
-    board(page(), apply_default_css=False)
+    board(page())
 
 
 def page() -> Markup:
@@ -46,7 +48,13 @@ def charts() -> list[dict[str, Any]]:
 
 def _chart(key: str, form: str, *series: tuple[str, str, str], **more: Any) -> dict[str, Any]:
     drawn = [
-        {"key": name, "label": say(f"chart.{label}"), "tone": tone, "points": name == "evaluation"}
+        {
+            "key": name,
+            "label": say(f"chart.{label}"),
+            "tone": tone,
+            "points": name == "evaluation",
+            "exact": name in EXACT,
+        }
         for name, label, tone in series
     ]
     return {"key": key, "title": say(f"chart.{key}"), "format": form, "series": drawn, **more}

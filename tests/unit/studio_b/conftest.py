@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from made_runs import BEGAN, append
+from made_runs import BEGAN, write_run
 
-from core.contract.config import DataChoice, RunConfig
 from core.contract.events import Event, Stage
 from core.locations import Locations
 from core.runs.folder import JobFolder
-from core.runs.run_yaml import dump_config
 
 
 @pytest.fixture
@@ -22,15 +21,10 @@ def locations(tmp_path: Path) -> Locations:
 
 @pytest.fixture
 def make_run(locations: Locations) -> Callable[..., JobFolder]:
-    """Writes a run's folder: ``make_run(events, run_id=..., name=...)``."""
+    """Writes a run's folder: ``make_run(events, run_id=..., name=..., checkpoints=...)``."""
 
-    def make(events: list[Event], run_id: str = "2026-11-20_2243_test_k3f9", name: str = "") -> JobFolder:
-        folder = JobFolder(locations.runs / run_id)
-        folder.path.mkdir(parents=True)
-        config = RunConfig(name=name, preset="try-it", data=DataChoice(path=str(locations.data / "rows.jsonl")))
-        folder.run_yaml.write_text(dump_config(config), encoding="utf-8")
-        append(folder, events)
-        return folder
+    def make(events: list[Event], run_id: str = "2026-11-20_2243_test_k3f9", **more: Any) -> JobFolder:
+        return write_run(locations, events, run_id, **more)
 
     return make
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 
+from core.contract.config import DataChoice, RunConfig
 from core.contract.events import Checkpoint, Evaluation, Event, Finished, Hello, Plan, Queued, Starting, Step
+from core.locations import Locations
 from core.runs.folder import JobFolder
+from core.runs.run_yaml import dump_config
 
 BEGAN = 1_780_000_000.0
 
@@ -52,3 +55,20 @@ def append(folder: JobFolder, events: list[Event]) -> None:
     """Appends events as lines."""
     with folder.events.open("a", encoding="utf-8") as log:
         log.writelines(event.model_dump_json() + "\n" for event in events)
+
+
+def write_run(
+    locations: Locations, events: list[Event], run_id: str, name: str = "", checkpoints: tuple[int, ...] = ()
+) -> JobFolder:
+    """A run's folder with its config, its log and the checkpoints that still stand."""
+    folder = JobFolder(locations.runs / run_id)
+    folder.path.mkdir(parents=True)
+    config = RunConfig(name=name, preset="try-it", data=DataChoice(path=str(locations.data / "rows.jsonl")))
+    folder.run_yaml.write_text(dump_config(config), encoding="utf-8")
+    append(folder, events)
+    for number in checkpoints:
+        adapter = folder.checkpoints / f"step-{number:06d}" / "adapter"
+        adapter.mkdir(parents=True)
+        (adapter / "adapter_model.safetensors").write_bytes(bytes(1000))
+        (adapter.parent / "MANIFEST.json").write_text("{}", encoding="utf-8")
+    return folder

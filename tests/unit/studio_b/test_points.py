@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_runs import BEGAN, past, step
 
@@ -119,6 +119,7 @@ def test_an_empty_run_has_an_empty_answer() -> None:
     assert (answer["steps"], answer["raw"], answer["since"], answer["best"]) == ([], {}, 0, None)
 
 
+@settings(deadline=None, max_examples=40)
 @given(cuts=st.lists(st.integers(1, 400), min_size=1, max_size=8), level=st.sampled_from([0.0, 0.9]))
 def test_ticks_put_together_are_the_whole(cuts: list[int], level: float) -> None:
     """However the log grows between ticks, a page ends with what one single answer would have given it."""
