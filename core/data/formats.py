@@ -112,12 +112,12 @@ def recognise_layout(
             raise _fault(f"a column {column!r} for {role}", columns)
     given = {role: column for role, column in choice.columns.items() if column}
     if choice.layout != "auto":
-        return _complete(choice.layout, f"{LAYOUT_NAMES[choice.layout]}, as you chose", given, columns)
+        return _complete(choice.layout, f"{LAYOUT_NAMES[choice.layout]}, as you chose", given, columns, header)
     if given:
         layout = next((layout for layout in _TABLE if _covers(layout, given)), None)
         if layout is None:
             raise _fault(f"roles of one layout, not {', '.join(given)}", columns)
-        return _complete(layout, f"{LAYOUT_NAMES[layout]}, by the columns you mapped", given, columns)
+        return _complete(layout, f"{LAYOUT_NAMES[layout]}, by the columns you mapped", given, columns, header)
     return _by_names(columns, sample) or _by_content(columns, sample, header)
 
 
@@ -126,14 +126,18 @@ def _covers(layout: Layout, given: dict[str, str]) -> bool:
     return set(given) <= set(ROLES[layout]) and required <= set(given)
 
 
-def _complete(layout: Layout, reason: str, given: dict[str, str], columns: tuple[str, ...]) -> Found:
-    """The mapping with what was not named filled in by usual names."""
+def _complete(layout: Layout, reason: str, given: dict[str, str], columns: tuple[str, ...], header: bool) -> Found:
+    """The mapping with what was not named filled in: by usual names, or in order where columns have no names."""
     unknown = [role for role in given if role not in ROLES[layout]]
     if unknown:
         wanted = ", ".join(ROLES[layout])
         raise _fault(f"roles of {LAYOUT_NAMES[layout]} ({wanted}), not {', '.join(unknown)}", columns)
     mapping = {**_usual(layout, tuple(column for column in columns if column not in given.values())), **given}
     missing = [role.name for role in _TABLE[layout] if role.required and role.name not in mapping]
+    left = [column for column in columns if column not in mapping.values()]
+    if (not header or len(columns) == 1) and len(left) == len(missing):
+        mapping |= dict(zip(missing, left, strict=True))
+        missing = []
     if missing:
         raise _fault(f"a column for {' and '.join(missing)} ({LAYOUT_NAMES[layout]})", columns)
     return Found(layout, reason, {role: mapping[role] for role in ROLES[layout] if role in mapping})

@@ -144,7 +144,11 @@ class Child:
         return 0
 
     def _ended(self) -> DataError:
-        code = self._process.poll() if self._process else None
+        code = None
+        if self._process:
+            # The pipe closes a moment before the process is gone.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = self._process.wait(timeout=2)
         self._kill()
         return DataError(
             "data.ended",

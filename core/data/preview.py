@@ -35,7 +35,7 @@ def preview_rows(renderer: Renderer, example: Example, max_length: int) -> list[
             _pair_side(renderer, rejected, "rejected", max_length),
         ]
     encoded = renderer.encoded(example)
-    special = _special_ids(renderer.tokenizer)
+    special = renderer.special_ids
     shown = []
     for row, start, stop in encoded.cut(max_length)[:_PIECES_SHOWN]:
         behind = len(encoded.ids) if not encoded.flows else stop
@@ -58,7 +58,7 @@ def _pair_side(
     renderer: Renderer, encoded: Encoded, side: Literal["chosen", "rejected"], max_length: int
 ) -> PreviewRow:
     """One answer of a pair; the tokens behind its end of turn are not part of it."""
-    special = _special_ids(renderer.tokenizer)
+    special = renderer.special_ids
     prompt, end = encoded.trained[0][0], encoded.trained[-1][1]
     kept = min(end, max_length)
     kinds: list[Kind] = [_kind(token, UNTRAINED, special) for token in encoded.ids[: min(prompt, kept)]]
@@ -107,7 +107,3 @@ def _shortened(spans: Iterator[Span]) -> Iterator[Span]:
         else:
             yield span.model_copy(update={"text": span.text[:room] + "…"})
         room = max(0, room - len(span.text))
-
-
-def _special_ids(tokenizer: Any) -> frozenset[int]:
-    return frozenset(number for number, token in tokenizer.added_tokens_decoder.items() if token.special)

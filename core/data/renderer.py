@@ -54,6 +54,9 @@ class Renderer:
     def __init__(self, tokenizer: Tokenizer, choice: TemplateChoice) -> None:
         self.tokenizer = tokenizer
         self._specials = _turn_enders(tokenizer)
+        self.special_ids = frozenset(
+            number for number, token in tokenizer.added_tokens_decoder.items() if token.special
+        )
         self._headers: dict[str, str] = {}
         self.choice = choice
         if choice.kind != "none" and not choice.ending:

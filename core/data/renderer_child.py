@@ -142,7 +142,10 @@ def _holds(using: Renderer, example: Example, needle: str) -> bool:
 
 
 if __name__ == "__main__":
-    import transformers  # noqa: F401 - warm before the first row comes
-    from transformers import AutoTokenizer  # noqa: F401
+    import sys
+
+    # Tokenizers need no torch, and transformers goes without where there is none: half the start, 200 MB less.
+    sys.modules["torch"] = None  # type: ignore[assignment]
+    from transformers import AutoTokenizer  # noqa: F401 - warm before the first row comes
 
     serve({"preview": preview, "measure": measure})

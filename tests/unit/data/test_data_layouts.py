@@ -218,3 +218,13 @@ def test_rows_that_are_no_preference(tmp_path: Path, row: dict[str, Any], why: s
     report, _ = read(tmp_path, [{"prompt": "Hi", "chosen": "a", "rejected": "b"}, row])
     assert report.usable == 1
     assert why in report.problems[0].text
+
+
+def test_a_chosen_layout_takes_columns_without_names_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "rows.tsv"
+    path.write_text("a fine film, truly\t1\na bad film\t0\n")
+    assert read_report(path, DataChoice()).layout == "classification"
+    for layout, roles in (("classification", ("text", "label")), ("prompt_completion", ("prompt", "completion"))):
+        report = read_report(path, DataChoice(layout=layout))  # type: ignore[arg-type]
+        assert report.mapping == dict(zip(roles, ("column 1", "column 2"), strict=True))
+        assert report.usable == 2

@@ -1,0 +1,204 @@
+"""The window's data room: two children that stay warm, are limited, killed, replaced, and end with their pipe."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from core.contract.config import DataChoice
+from core.contract.errors import DataError
+from core.data import facts
+from core.data.examples import read_examples
+from core.data.pipe import Child, Limits
+from core.data.render import encode_rows, load_tokenizer
+from core.data.service import DataService
+from core.locations import REPOSITORY, Locations
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataService]:
+    made = DataService(Locations(tmp_path_factory.mktemp("data home")).make())
+    made.warm()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.jsonl"
+    made = [{"prompt": f"question {number}", "completion": "the answer " * (number + 1)} for number in range(30)]
+    path.write_text("\n".join(json.dumps(row) for row in made) + "\nnothing\n")
+    return path
+
+
+def test_nothing_heavy_is_imported_for_the_window() -> None:
+    asked = (
+        "import sys, core.data.service; print([m for m in ('torch', 'transformers', 'pyarrow') if m in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", asked], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_report_preview_and_facts(service: DataService, rows: Path, tokenizer_folder: Path) -> None:
+    report = service.report(rows, DataChoice())
+    assert (report.rows, report.usable, report.layout) == (31, 30, "prompt_completion")
+    assert report.problems[0].row == 31
+    page = service.preview(rows, DataChoice(), tokenizer_folder, 64, offset=5, limit=10)
+    assert [row.row for row in page.rows] == list(range(6, 16))
+    assert (page.total, page.template) == (30, "ChatML")
+    found = service.preview(rows, DataChoice(), tokenizer_folder, 64, search="QUESTION 2")
+    assert [row.row for row in found.rows] == [3, *range(21, 31)]
+    assert found.total == 11
+    assert service.preview(rows, DataChoice(), tokenizer_folder, 64, search="nowhere").total == 0
+    examples = list(read_examples(rows, DataChoice()))
+    tokenizer = load_tokenizer(tokenizer_folder)
+    for max_length in (40, 1000):
+        known = service.facts(rows, DataChoice(), tokenizer_folder, max_length)
+        whole = encode_rows(tokenizer, examples, DataChoice(), 10_000)
+        cut = encode_rows(tokenizer, examples, DataChoice(), max_length)
+        assert known.lengths == tuple(len(row.input_ids) for row in whole)
+        assert known.trained == tuple(row.trained_tokens for row in cut)
+        assert (known.rows, known.sampled, known.longest) == (30, False, max(known.lengths))
+
+
+def test_facts_of_raw_text_are_those_of_its_rows(service: DataService, tmp_path: Path, tokenizer_folder: Path) -> None:
+    path = tmp_path / "book.txt"
+    path.write_text("\n".join("the answer is here " * number for number in range(1, 40)))
+    known = service.facts(path, DataChoice(), tokenizer_folder, 50)
+    made = encode_rows(load_tokenizer(tokenizer_folder), list(read_examples(path, DataChoice())), DataChoice(), 50)
+    assert known.lengths == tuple(len(row.input_ids) for row in made)
+    assert known.trained == tuple(row.trained_tokens for row in made)
+    assert known.rows == len(made) > 39
+
+
+def test_large_files_are_sampled(
+    service: DataService, rows: Path, tokenizer_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("core.data.service.ALL_ROWS", 20)
+    monkeypatch.setattr("core.data.service.SAMPLE_ROWS", 10)
+    known = service.facts(rows, DataChoice(train_on="last_answer"), tokenizer_folder, 1000)
+    assert (known.rows, len(known.lengths), known.sampled) == (30, 10, True)
+
+
+def test_errors_come_back_as_one_line(service: DataService, rows: Path, tokenizer_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="found: No such file"):
+        service.report(tmp_path / "absent.csv", DataChoice())
+    with pytest.raises(DataError, match="Expected a tokenizer"):
+        service.preview(rows, DataChoice(), tmp_path, 64)
+    with pytest.raises(DataError, match="Expected tokens to train on"):
+        service.facts(rows, DataChoice(), tokenizer_folder, 3)
+    with pytest.raises(DataError, match="chat template"):
+        service.preview(rows, DataChoice(template="model"), tokenizer_folder, 64)
+    assert service.columns(rows) == ("prompt", "completion")
+
+
+def test_it_may_be_asked_from_many_threads(service: DataService, rows: Path, tokenizer_folder: Path) -> None:
+    totals: list[int] = []
+
+    def ask(word: str) -> None:
+        totals.append(service.preview(rows, DataChoice(), tokenizer_folder, 64, search=word, limit=1).total)
+
+    threads = [threading.Thread(target=ask, args=(word,)) for word in ("question", "question 29", "nowhere") * 3]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(totals) == [0, 0, 0, 1, 1, 1, 30, 30, 30]
+
+
+def test_a_killed_child_is_replaced(service: DataService, rows: Path) -> None:
+    before = service.reader.pid
+    assert before is not None
+    psutil.Process(before).kill()
+    psutil.Process(before).wait(5)
+    assert service.report(rows, DataChoice()).usable == 30
+    assert service.reader.pid != before
+
+
+CHILD = """
+import time
+from core.data.serve import serve
+held = []
+def sleep(request): time.sleep(60)
+def grow(request):
+    while True: held.append(bytearray(20 << 20)); time.sleep(0.01)
+def die(request): raise SystemExit(3)
+def fail(request): raise RuntimeError("two\\nlines")
+def chat(request): print("a library says something"); return 5
+serve({"sleep": sleep, "grow": grow, "die": die, "fail": fail, "chat": chat})
+"""
+
+
+@pytest.fixture
+def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Child]:
+    (tmp_path / "little_child.py").write_text(CHILD)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    made = Child("little_child", "reader", Limits(seconds=1.5, start_seconds=60, memory_bytes=200 << 20))
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("do", "said", "killed"),
+    [
+        ("sleep", "within 1.5 seconds", True),
+        ("grow", "less than 200 MB", True),
+        ("die", "exit code 3", True),
+        ("fail", "RuntimeError: two lines", False),
+    ],
+)
+def test_breaches_end_the_child_and_the_next_answers(child: Child, do: str, said: str, killed: bool) -> None:
+    assert child.ask({"do": "chat"}) == 5
+    first, start = child.pid, time.monotonic()
+    with pytest.raises(DataError) as caught:
+        child.ask({"do": do})
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert time.monotonic() - start < 10
+    assert (child.pid is None) == killed
+    assert child.ask({"do": "chat"}) == 5
+    assert (child.pid != first) == killed
+
+
+def test_a_child_ends_with_its_pipe(child: Child) -> None:
+    assert child.ask({"do": "chat"}) == 5
+    assert child.pid is not None
+    process = psutil.Process(child.pid)
+    assert child._process is not None
+    assert child._process.stdin is not None
+    child._process.stdin.close()
+    assert process.wait(10) in (0, None)
+
+
+def test_hostile_templates_end_the_renderer_only(
+    rows: Path, tokenizer_folder: Path, locations: Locations, tmp_path: Path
+) -> None:
+    endless = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+    service = DataService(locations, renderer=Limits(seconds=3, start_seconds=60, memory_bytes=500 << 20))
+    try:
+        for number, template in enumerate((endless, "{{ 'x' * 10**10 }}")):
+            folder = tmp_path / f"hostile {number}"
+            shutil.copytree(tokenizer_folder, folder)
+            (folder / "chat_template.jinja").write_text(template)
+            with pytest.raises(DataError) as caught:
+                service.preview(rows, DataChoice(), folder, 64)
+            assert "\n" not in str(caught.value)
+        assert service.preview(rows, DataChoice(), tokenizer_folder, 64).total == 30
+    finally:
+        service.close()
+
+
+def test_measures_hold_for_every_length() -> None:
+    measure = facts.Measure(10, ((2, 5), (7, 10)))
+    assert [measure.rows(limit)[0] for limit in (1, 4, 8, 100)] == [(10, 0), (10, 2), (10, 4), (10, 6)]
+    everything = facts.Measure(4, ((0, 4),))
+    assert everything.rows(100) == [(4, 3)]
