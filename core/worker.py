@@ -85,6 +85,8 @@ def _work(folder: JobFolder, writer: EventWriter, tell: Teller) -> None:
     orders = Orders(mailbox, tell).start()
     tell.stage("preparing", "Starting the libraries")
     try:
+        if folder.config().train.kernels == "plain":
+            os.environ[PLAIN_VARIABLE] = "plain"  # every op asks for it
         from core.train.run import train
 
         train(folder, writer, orders, plain=os.environ.get(PLAIN_VARIABLE) == "plain")

@@ -16,7 +16,7 @@ import torch
 
 from core.train.rows import TextRows
 
-__all__ = ["cut_padded", "pack", "pad"]
+__all__ = ["IGNORED", "cut_padded", "pack", "pad"]
 
 IGNORED = -100
 

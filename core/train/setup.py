@@ -152,7 +152,10 @@ def _trainer(
     lines: list[str] = []
     if config.method == "dpo":
         trainer: Any = preference_trainer(peft_model, settings, config, tokenizer, bool(config.resume_from))
-        lines.append("loss: TRL's DPO, reference: " + ("the adapter as it came" if config.resume_from else "the base"))
+        how = "the formula" if trainer.textbook else "TRL's"
+        lines.append(
+            f"loss: DPO, {how}; reference: " + ("the adapter as it came" if config.resume_from else "the base")
+        )
     else:
         loss_model = LossModel(peft_model)
         trainer = text_trainer(loss_model, settings, tokenizer.pad_token_id)

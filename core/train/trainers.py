@@ -15,14 +15,16 @@ from typing import Any
 import torch
 from accelerate.utils import AutocastKwargs
 from datasets import Dataset
+from torch.nn import functional
 from transformers import PrinterCallback, Trainer, TrainingArguments
 from trl import DPOConfig, DPOTrainer
 from trl.trainer.dpo_trainer import DataCollatorForPreference
+from trl.trainer.utils import use_adapter
 
 from core.contract.config import RunConfig
 from core.model.adapters import trainable
 from core.train.mixin import WindowTrainer
-from core.train.passes import pack, pad
+from core.train.passes import IGNORED, pack, pad
 from core.train.rows import PairRows, TextRows
 
 __all__ = ["PreferenceTrainer", "TextTrainer", "arguments", "preference_trainer", "text_trainer"]
@@ -45,6 +47,8 @@ class PreferenceTrainer(WindowTrainer, DPOTrainer):
     """DPO. TRL's loss is a mean over the pairs of a pass; times their number it is the sum that the mixin wants."""
 
     packed = False
+    textbook = False
+    """TRL's own log-probabilities are Triton kernels on a card; without a compiler there the formula stands in."""
 
     def pass_loss(self, model: Any, rows: PairRows, chosen: Sequence[int]) -> torch.Tensor:
         """One padded pass of both sides."""
@@ -62,12 +66,34 @@ class PreferenceTrainer(WindowTrainer, DPOTrainer):
             metrics.clear()  # TRL keeps every pass's numbers until somebody logs them
         return loss
 
+    def compute_loss(self, model: Any, inputs: dict[str, torch.Tensor], *rest: Any, **options: Any) -> Any:
+        """Mean over the pairs of ``-log σ(β ((π_c - ρ_c) - (π_r - ρ_r)))``, π and ρ log-probabilities of answers."""
+        if not self.textbook:
+            return super().compute_loss(model, inputs, *rest, **options)
+        policy = _answer_log_probabilities(model, inputs)
+        frozen = self.accelerator.unwrap_model(self.model)
+        with torch.no_grad(), use_adapter(frozen, "ref" if "ref" in frozen.peft_config else None):
+            reference = _answer_log_probabilities(self.model, inputs)
+        chosen, rejected = (policy - reference).chunk(2)
+        return -functional.logsigmoid(self.beta * (chosen - rejected)).mean()
+
     def _prepare_dataset(self, dataset: Any, *_arguments: Any, **_options: Any) -> Any:
         """Rows come tokenised, and not through a dataset."""
         return dataset
 
     def _send_telemetry(self) -> None:
         """Nothing leaves this machine."""
+
+
+def _answer_log_probabilities(model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    """``[rows]``: the log-probability of each row's answer; row by row, so that float32 logits are held of one only."""
+    logits = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], use_cache=False).logits
+    labels = inputs["input_ids"].masked_fill(inputs["completion_mask"] == 0, IGNORED)
+    losses = [
+        functional.cross_entropy(row[:-1].float(), target[1:], ignore_index=IGNORED, reduction="sum")
+        for row, target in zip(logits, labels, strict=True)
+    ]
+    return -torch.stack(losses)
 
 
 def arguments(config: RunConfig, output: Path, total_steps: int, device: torch.device, dtype: str) -> dict[str, Any]:
@@ -136,6 +162,7 @@ def preference_trainer(
     for name, parameter in peft_model.named_parameters():
         if name in precise:
             parameter.data = precise[name]
+    trainer.textbook = config.train.kernels == "plain"
     return _quiet(trainer)
 
 

@@ -198,6 +198,23 @@ def test_dpo_after_another_run_keeps_that_adapter_as_reference(
     assert not (folder.checkpoints / "step-000002" / "adapter" / "ref").exists()
 
 
+def test_dpo_without_kernels_is_the_same_training(
+    run_config: Any, make_folder: Any, letters: Any, preferences: Path
+) -> None:
+    losses = []
+    for kernels in ("auto", "plain"):
+        values = {**VARIANTS["dpo"], "data__path": str(preferences), "train__kernels": kernels}
+        folder = make_folder(run_config(**values), kernels)
+        said = Log(folder)
+        train(folder, said, letters)
+        losses.append(steps_of(said))
+        assert ("the formula" in " ".join(said.of("plan")[0].lines)) == (kernels == "plain")
+    assert losses[0].keys() == losses[1].keys()
+    for step, loss in losses[0].items():
+        assert losses[1][step] == pytest.approx(loss, rel=1e-4), step
+    assert losses[0][6] != pytest.approx(math.log(2), rel=1e-3), "something was learned, so this says something"
+
+
 def test_a_bad_number_is_skipped_and_three_end_the_run(
     run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
