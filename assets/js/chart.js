@@ -242,7 +242,7 @@ export class Chart {
     const [from, to] = [low, high].map(written[this.spec.format]);
     const unit = to.slice(to.indexOf(" "));
     if (from === to) return to;
-    return `${to.includes(" ") && from.endsWith(unit) ? from.slice(0, -unit.length) : from} – ${to}`;
+    return `${to.includes(" ") && from.endsWith(unit) ? from.slice(0, -unit.length) : from} … ${to}`;
   }
 
   latest(series) {
