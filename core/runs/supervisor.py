@@ -29,7 +29,7 @@ from core.runs.launch import inherited_lock
 from core.runs.locks import CardLock, locked
 from core.runs.log import LAST_KINDS, EventTail, EventWriter, LogHold, last_event
 from core.runs.mailbox import ALL_VERBS, Mailbox, acknowledged_ids
-from core.runs.processes import Owners, end_tree, find_worker, identify, write_owners
+from core.runs.processes import Identity, Owners, end_tree, find_worker, identify, write_owners
 from core.runs.queue import JobQueue, Turn
 from core.runs.record import RUNNING, RunRecord, fold
 from core.runs.worker_process import RESTART_EXIT_CODE, Worker, exit_words, start_worker, worker_environment
@@ -39,7 +39,7 @@ __all__ = ["WORKER_COMMAND", "Supervisor", "main", "supervise"]
 
 WORKER_COMMAND = (sys.executable, "-m", "core.worker")
 TICK_SECONDS = 0.1
-GRACE_SECONDS = 2.0
+GRACE_SECONDS = 1.0
 """What a worker gets between being asked to end and being killed: 'stop now' is done within 3 s."""
 LINGER_SECONDS = 30.0
 """What a worker gets to leave after its last event before it is ended."""
@@ -63,10 +63,9 @@ class Supervisor:
 
     def run(self) -> None:
         """Brings the job to its last event, or to its pause."""
-        write_owners(self.folder, Owners(identify(os.getpid()), find_worker(self.folder), self.attempt))
         with hold_session(self.machine.wsl) as warning:
             try:
-                go_on = self._admit(warning) if self._take_log(0.5) else self._watch(Worker(find_worker(self.folder)))
+                go_on = self._adopt_or_admit(warning)
                 while go_on:
                     worker = self._start()
                     go_on = worker is not None and self._watch(worker)
@@ -74,10 +73,24 @@ class Supervisor:
                 self._fail("supervisor.failed", str(error), "See worker.log in the run's folder, then resume.")
                 raise
             finally:
-                JobQueue(self.locations).remove(self.folder.name)
                 self.card.release()
+                self._give_log()
+                JobQueue(self.locations).remove(self.folder.name)
 
     # ── before the worker ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _adopt_or_admit(self, warning: Note | None) -> bool:
+        """Watches the worker that lives here already; where none does, admits the job. True: a worker is to start."""
+        self._sign(find_worker(self.folder))
+        while not self._take_log(0.5):
+            # Held but not found: the worker is being started, or was started by hand and is only waited for.
+            if worker := find_worker(self.folder):
+                self._sign(worker)
+                return self._watch(Worker(worker))
+        return self._admit(warning)
+
+    def _sign(self, worker: Identity | None) -> None:
+        write_owners(self.folder, Owners(identify(os.getpid()), worker, self.attempt))
 
     def _admit(self, warning: Note | None) -> bool:
         """A job that nobody works on: True once it may start."""
@@ -137,7 +150,7 @@ class Supervisor:
         environment = worker_environment(os.environ, self.folder, self.machine, self.attempt, self.plain)
         worker = start_worker(self.folder, self.worker_command, environment, [self.hold.fileno(), self.card.fileno()])
         self._give_log()
-        write_owners(self.folder, Owners(identify(os.getpid()), worker.identity, self.attempt))
+        self._sign(worker.identity)
         return worker
 
     def _try_kernels(self) -> bool:

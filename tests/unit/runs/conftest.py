@@ -40,7 +40,7 @@ def config() -> Callable[[str], RunConfig]:
 def until(store: RunStore) -> Callable[..., RunRecord]:
     """Waits until a run is in one of these states."""
 
-    def wait(run_id: str, *states: str, seconds: float = 15.0) -> RunRecord:
+    def wait(run_id: str, *states: str, seconds: float = 60.0) -> RunRecord:
         deadline = time.monotonic() + seconds
         while (record := store.record(run_id)).state not in states:
             log = store.open(run_id).log

@@ -65,6 +65,12 @@ def main() -> int:
             subprocess.Popen([sys.executable, "-c", GRANDCHILD], start_new_session=detached)
         writer.write(events.Step(step=1))
         time.sleep(60)
+    elif what == "tell":  # what it was told by its environment
+        writer.write(events.Note(code="told", text=os.environ.get(number, "nothing")))
+        writer.write(events.Finished())
+    elif what == "linger":
+        writer.write(events.Finished())
+        time.sleep(60)
     elif what == "restart":  # asks for a fresh process until its third checkpoint
         step = folder.newest_step() + 1
         keep(folder, writer, step)

@@ -1,0 +1,184 @@
+"""The supervisor's own decisions, run inside the test's process: with a card that exists on paper only."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from core.contract.config import RunConfig
+from core.contract.events import Note, Paused, Queued, Starting, Step
+from core.hardware import Gpu, Machine
+from core.locations import Locations
+from core.runs import supervisor
+from core.runs.folder import JobFolder
+from core.runs.locks import CardLock, FileLock, held_by, is_held
+from core.runs.log import EventTail, EventWriter
+from core.runs.mailbox import send
+from core.runs.record import RunRecord, fold
+from core.runs.store import RunStore
+from core.runs.supervisor import Supervisor
+
+Config = Callable[[str], RunConfig]
+WORKER = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
+CARD = Machine((Gpu(0, "GPU-1", "Card", None, None, None),), 2, 0, 0, None, "Linux", False)
+BARE = Machine((), 2, 0, 0, None, "Linux", False)
+REFUSED = Note(code="kernels.plain", text="no C compiler", hint="sudo apt install gcc python3-dev")
+
+
+def run(folder: JobFolder, locations: Locations, machine: Machine) -> RunRecord:
+    lock = FileLock(folder.supervisor_lock)
+    assert lock.acquire()
+    try:
+        Supervisor(folder, locations, machine, WORKER).run()
+    finally:
+        lock.release()
+    return told(folder)
+
+
+def told(folder: JobFolder) -> RunRecord:
+    return fold(EventTail(folder.events).read())
+
+
+def test_where_kernels_fail_the_run_takes_the_plain_path_and_says_so(
+    store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "check_kernels", lambda interrupted: REFUSED)
+    record = run(store.create(config("tell LUTHIER_KERNELS")), store.locations, CARD)
+    assert [(note.code, note.text) for note in record.notes] == [("kernels.plain", "no C compiler"), ("told", "plain")]
+    assert record.state == "finished"
+
+
+def test_where_kernels_work_nothing_is_said(store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "check_kernels", lambda interrupted: None)
+    monkeypatch.delenv("LUTHIER_KERNELS", raising=False)
+    record = run(store.create(config("tell LUTHIER_KERNELS")), store.locations, CARD)
+    assert [note.text for note in record.notes] == ["nothing"]
+
+
+def test_without_a_card_no_kernel_is_tried(store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "check_kernels", lambda interrupted: pytest.fail("tried"))
+    assert run(store.create(config("train 1")), store.locations, BARE).state == "finished"
+
+
+def test_a_stop_during_the_trial_is_obeyed_at_once(
+    store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = store.create(config("train 1"))
+
+    def trial(interrupted: Callable[[], bool]) -> Note | None:
+        assert not interrupted()
+        send(folder, "stop")
+        assert interrupted()
+        return REFUSED
+
+    monkeypatch.setattr(supervisor, "check_kernels", trial)
+    record = run(folder, store.locations, CARD)
+    assert (record.state, record.notes, record.hello) == ("stopped", (), None)
+    assert held_by(store.locations, "gpu-GPU-1") is None
+
+
+def test_the_worker_computes_on_the_card_that_is_locked(
+    store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "check_kernels", lambda interrupted: None)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    record = run(store.create(config("tell CUDA_VISIBLE_DEVICES")), store.locations, CARD)
+    assert record.notes[-1].text == "GPU-1"
+
+
+def test_a_run_waits_for_a_card_that_someone_else_holds(store: RunStore, config: Config) -> None:
+    card = CardLock(store.locations, "cpu")
+    card.acquire(wait=False, holder="Try")
+    folder = store.create(config("train 1"))
+    threading.Timer(0.5, card.release).start()
+    record = run(folder, store.locations, BARE)
+    said = [event.reason for event in EventTail(folder.events).read() if isinstance(event, Queued)]
+    assert said == ["", "Try holds the CPU"]
+    assert record.state == "finished"
+
+
+@pytest.mark.parametrize(("verb", "state"), [("pause", "paused"), ("stop", "stopped"), ("stop_now", "stopped")])
+def test_what_was_asked_before_the_worker_is_obeyed_without_one(
+    store: RunStore, config: Config, verb: str, state: str
+) -> None:
+    folder = store.create(config("train 1"))
+    save, last = send(folder, "save"), send(folder, verb)  # type: ignore[arg-type]
+    record = run(folder, store.locations, BARE)
+    assert (record.state, record.hello, record.acknowledged) == (state, None, {save.id, last.id})
+
+
+def test_a_worker_that_stays_after_its_last_word_is_ended(
+    store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "LINGER_SECONDS", 0.5)
+    began = time.monotonic()
+    record = run(store.create(config("linger")), store.locations, BARE)
+    assert record.state == "finished"
+    assert time.monotonic() - began < 10
+
+
+def test_a_worker_that_cannot_be_started_is_a_failed_run(store: RunStore, config: Config) -> None:
+    folder = store.create(config("train 1"))
+    lock = FileLock(folder.supervisor_lock)
+    lock.acquire()
+    with pytest.raises(FileNotFoundError):
+        Supervisor(folder, store.locations, BARE, ("/no/such/program",)).run()
+    record = told(folder)
+    assert record.failure is not None
+    assert record.failure.code == "supervisor.failed"
+    assert not is_held(store.locations.locks / "cpu")
+    lock.release()
+
+
+def test_a_promise_is_kept_when_the_worker_asks_for_a_fresh_process(
+    store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = store.create(config("exit 75"))
+    real = supervisor.start_worker
+
+    def start(*arguments: object) -> object:
+        send(folder, "stop")  # the worker dies without having read it
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(supervisor, "start_worker", start)
+    record = run(folder, store.locations, BARE)
+    assert (record.state, record.attempt) == ("stopped", 1)
+
+
+def test_a_log_without_anybody_is_brought_to_its_end(store: RunStore, config: Config) -> None:
+    folder = store.create(config("train 1"))
+    writer = EventWriter(folder.events, 1)
+    writer.write(Starting())
+    writer.write(Step(step=1))
+    record = run(folder, store.locations, BARE)
+    assert record.failure is not None
+    assert (record.state, record.failure.code, record.attempt) == ("failed", "worker.died", 1)
+    before = folder.events.read_bytes()
+    assert run(folder, store.locations, BARE) == record
+    assert folder.events.read_bytes() == before
+
+
+def test_a_paused_log_is_left_alone(store: RunStore, config: Config) -> None:
+    folder = store.create(config("train 1"))
+    EventWriter(folder.events, 1).write(Paused(step=1))
+    before = folder.events.read_bytes()
+    assert run(folder, store.locations, BARE).state == "paused"
+    assert folder.events.read_bytes() == before
+
+
+def test_a_second_supervisor_leaves_at_once(store: RunStore, config: Config, until: Callable[..., RunRecord]) -> None:
+    run_id = store.start(config("train 100000"))
+    until(run_id, "training")
+    folder = store.open(run_id)
+    second = subprocess.run([*store._command, str(folder.path)], env=dict(os.environ), timeout=20, check=False)
+    assert second.returncode == 0
+    assert store.record(run_id).state == "training"
+    store.stop_now(run_id)
+    until(run_id, "stopped")
