@@ -77,7 +77,7 @@ class Talks:
         try:
             self._stop_timer()
             talk = self._for(folder, question.checkpoint)
-            messages = [message.model_dump() for message in question.messages]
+            messages = [message.model_dump(exclude_defaults=True) for message in question.messages]
             answers = talk.ask(messages, question.max_new_tokens, question.temperature, question.seed)
             with contextlib.closing(answers):  # the page may go away in mid-answer: that cancels the question
                 for answer in answers:

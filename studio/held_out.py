@@ -68,7 +68,7 @@ class HeldOut:
         return {
             "at": at,
             "prompt": shown,
-            "messages": [message.model_dump() for message in messages],
+            "messages": [message.model_dump(exclude_defaults=True) for message in messages],
             "answer": answer,
             "words": words,
         }

@@ -1,0 +1,321 @@
+"""The routes behind the live pages, with the real store and made runs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from made_runs import append, past
+
+from core.contract.config import RunConfig
+from core.contract.data import DataReport, Example, Message
+from core.contract.errors import ModelError
+from core.contract.events import Exported, Failed, Finished, Paused, Queued, Sample, Stage, Starting
+from core.locations import Locations
+from core.runs.folder import JobFolder
+from core.runs.locks import FileLock
+from core.runs.store import RunStore
+from studio.asking import Talks
+from studio.held_out import HeldOut, question_and_answer
+from studio.live import Live, routes
+
+MakeRun = Callable[..., JobFolder]
+RUN = "2026-11-20_2243_test_k3f9"
+
+
+@dataclass
+class Said:
+    side: str
+    text: str
+    done: bool
+
+
+class FakeTalk:
+    """Answers with what it was asked, a word at a time."""
+
+    def __init__(self, fault: ModelError | None = None) -> None:
+        self.asked: list[Any] = []
+        self.closed = False
+        self.fault = fault
+
+    def ask(self, messages: list[dict[str, str]], *settings: object) -> Iterator[Said]:
+        self.asked.append((messages, settings))
+        yield Said("base", "I", False)
+        if self.fault:
+            raise self.fault
+        yield Said("base", "I am", True)
+        yield Said("tuned", "Yours", True)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Reader:
+    """A data service with ten rows."""
+
+    def report(self, path: object, choice: object) -> DataReport:
+        return DataReport(
+            path="", sha256="", bytes=1, rows=10, usable=10, layout="alpaca", reason="", columns=(), mapping={},
+            roles=(), method="sft",
+        )  # fmt: skip
+
+    def examples(self, path: object, choice: object, indices: list[int]) -> list[Example]:
+        turns = (Message(role="user", content="q"), Message(role="assistant", content="a"))
+        return [Example(row=index + 1, messages=turns) for index in indices]
+
+
+@dataclass
+class Desk:
+    client: TestClient
+    live: Live
+    talks: list[FakeTalk]
+    drafts: list[RunConfig]
+
+
+@pytest.fixture
+def desk(locations: Locations) -> Desk:
+    talks: list[FakeTalk] = []
+    drafts: list[RunConfig] = []
+
+    def begin(folder: JobFolder, checkpoint: str) -> FakeTalk:
+        talks.append(FakeTalk())
+        return talks[-1]
+
+    live = Live(locations, RunStore(locations), Talks(begin), HeldOut(Reader()), drafts.append)
+    app = FastAPI()
+    app.include_router(routes(live))
+    return Desk(TestClient(app), live, talks, drafts)
+
+
+@pytest.fixture
+def alive() -> Iterator[Callable[[JobFolder], None]]:
+    """Makes a run look alive: somebody holds its supervisor's lock."""
+    held: list[FileLock] = []
+
+    def hold(folder: JobFolder) -> None:
+        lock = FileLock(folder.supervisor_lock)
+        assert lock.acquire()
+        held.append(lock)
+
+    yield hold
+    for lock in held:
+        lock.release()
+
+
+def test_a_tick_has_words_and_numbers_and_asks_for_the_log_apart(desk: Desk, make_run: MakeRun) -> None:
+    make_run(past(300, finished=True), name="Mine")
+    answer = desk.client.get("/studio/points", params={"run": RUN, "smooth": "0.9"}).json()
+    assert answer["status"]["name"] == "Mine"
+    assert answer["points"]["steps"][-1] == 300
+    assert set(answer["points"]["smooth"]) == set(answer["points"]["raw"])
+    assert "log" not in answer
+    assert any("Finished" in line for line in desk.client.get(f"/studio/points?run={RUN}&log=1").json()["log"])
+
+
+def test_nonsense_in_the_address_is_no_fault(desk: Desk, make_run: MakeRun) -> None:
+    make_run(past(10))
+    asked = {"run": RUN, "since": "-5", "smooth": "nan?", "first": "x", "last": "9" * 40, "shape": "\x00"}
+    assert desk.client.get("/studio/points", params=asked).status_code == 200
+
+
+def test_without_a_run_there_is_nothing_to_watch(desk: Desk) -> None:
+    assert desk.client.get("/studio/points").json() == {"run": ""}
+
+
+@pytest.mark.parametrize("name", ["../../etc", "2026-11-20_2243_none_k3f9", "x" * 300])
+def test_an_unknown_run_is_404_and_one_line(desk: Desk, name: str) -> None:
+    answer = desk.client.get("/studio/points", params={"run": name})
+    assert answer.status_code == 404
+    assert answer.json()["message"].startswith("Expected a run")
+
+
+def test_a_run_without_processes_is_lost_and_a_living_one_is_not(
+    desk: Desk, make_run: MakeRun, alive: Callable[[JobFolder], None]
+) -> None:
+    folder = make_run(past(10, total=20))
+    assert desk.client.get(f"/studio/points?run={RUN}").json()["status"]["state"] == "lost"
+    alive(folder)
+    assert desk.client.get(f"/studio/points?run={RUN}").json()["status"]["state"] == "training"
+
+
+@pytest.mark.parametrize("verb", ["pause", "save", "stop", "stop_now"])
+def test_verbs_reach_the_mailbox(desk: Desk, make_run: MakeRun, alive: Callable[[JobFolder], None], verb: str) -> None:
+    folder = make_run(past(10, total=20))
+    alive(folder)
+    assert desk.client.post(f"/studio/run/{RUN}/{verb}").json() == {"ok": True}
+    assert json.loads(folder.commands.read_text().splitlines()[-1])["verb"] == verb
+
+
+def test_a_verb_that_makes_no_sense_is_refused_in_one_line(desk: Desk, make_run: MakeRun) -> None:
+    make_run(past(10, finished=True))
+    answer = desk.client.post(f"/studio/run/{RUN}/pause")
+    assert answer.status_code == 409
+    assert "cannot be paused" in answer.json()["message"]
+
+
+def test_verbs_want_a_post(desk: Desk, make_run: MakeRun) -> None:
+    make_run(past(1))
+    assert desk.client.get(f"/studio/run/{RUN}/stop").status_code == 405
+
+
+def test_the_history_is_sent_once_until_it_changes(desk: Desk, make_run: MakeRun) -> None:
+    folder = make_run([*past(20), Paused(at=1e9, attempt=1, step=20)], name="<i>x</i>")
+    first = desk.client.get("/studio/runs").json()
+    row = first["runs"][0]
+    assert (row["title"], row["word"], row["can"]) == (
+        "<i>x</i>",
+        "Paused",
+        {"resume": True, "rerun": True, "delete": True},
+    )
+    assert desk.client.get(f"/studio/runs?tag={first['tag']}").json() == {"same": True, "tag": first["tag"]}
+    append(folder, [Failed(at=1e9, attempt=1, code="x", message="Broken.", hint="")])
+    assert desk.client.get(f"/studio/runs?tag={first['tag']}").json()["runs"][0]["word"] == "Failed"
+
+
+def test_many_runs_are_listed_fast_when_warm(desk: Desk, make_run: MakeRun) -> None:
+    for number in range(100):
+        make_run(past(2, finished=True), run_id=f"2026-10-{number % 28 + 1:02d}_{number // 28:02d}00_many_aaaa")
+    desk.client.get("/studio/runs")
+    began = time.process_time()
+    assert len(desk.client.get("/studio/runs").json()["runs"]) == 100
+    assert time.process_time() - began < 0.1
+
+
+def test_a_run_can_be_repeated(desk: Desk, make_run: MakeRun) -> None:
+    folder = make_run(past(5, finished=True), name="Again")
+    config = desk.client.get(f"/studio/run/{RUN}/config").json()
+    assert "learning_rate" in config["yaml"]
+    assert config["command"] == f"python3 launcher.py train {folder.run_yaml}"
+    assert desk.client.post(f"/studio/run/{RUN}/rerun").json() == {"go": "/"}
+    assert desk.drafts == [folder.config()]
+
+
+def test_deleting_forgets_the_run(desk: Desk, make_run: MakeRun) -> None:
+    folder = make_run(past(5, finished=True))
+    desk.client.get(f"/studio/points?run={RUN}")
+    assert desk.client.post(f"/studio/run/{RUN}/delete").status_code == 200
+    assert not folder.path.exists()
+    assert desk.client.get(f"/studio/points?run={RUN}").status_code == 404
+
+
+def test_what_there_is_to_take_home(desk: Desk, make_run: MakeRun) -> None:
+    folder = make_run(past(300, finished=True), checkpoints=(100, 200, 300))
+    job = JobFolder(folder.jobs / "merged")
+    job.path.mkdir(parents=True)
+    job.export_yaml.write_text("name: merged\nform: merged\n")
+    done = Exported(at=9.0, attempt=1, name="merged", form="merged", bytes=9_000_000, checks=("same logits",))
+    append(job, [Queued(at=1.0), Starting(at=2.0, attempt=1), Stage(at=3.0, attempt=1, stage="merging"), done])
+    append(job, [Finished(at=10.0, attempt=1, seconds=8.0)])
+    keep = desk.client.get(f"/studio/run/{RUN}/keep").json()
+    assert [item["name"] for item in keep["checkpoints"]] == ["best", "step-000200", "step-000100"]
+    assert keep["checkpoints"][0]["words"] == "Best, step 300 (held-out loss 1.203)"
+    assert {form["key"] for form in keep["forms"]} == {"adapter", "merged"}
+    assert keep["jobs"][0]["path"] == str(folder.exports / "merged")
+    assert keep["jobs"][0]["checks"] == ["same logits"]
+    assert keep["disk"].endswith("free on this disk.")
+
+
+def test_a_bad_export_request_is_refused(desk: Desk, make_run: MakeRun) -> None:
+    make_run(past(5, finished=True))
+    assert desk.client.post(f"/studio/run/{RUN}/export", json={"name": "../x", "form": "adapter"}).status_code == 422
+    nothing = desk.client.post(f"/studio/run/{RUN}/export", json={"name": "x", "form": "adapter"})
+    assert nothing.status_code == 409
+    assert "checkpoint" in nothing.json()["message"]
+
+
+def lines(answer: Any) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in answer.text.splitlines()]
+
+
+def question(**more: Any) -> dict[str, Any]:
+    return {"run": RUN, "messages": [{"role": "user", "content": "Who are you?"}], **more}
+
+
+def test_both_answers_are_streamed_and_the_child_stays_warm(desk: Desk, make_run: MakeRun) -> None:
+    make_run(past(5, finished=True), checkpoints=(5,))
+    heard = lines(desk.client.post("/studio/ask", json=question(temperature=0.5, seed=7, max_new_tokens=9)))
+    assert heard[-1] == {"side": "tuned", "text": "Yours", "done": True}
+    assert desk.talks[0].asked == [([{"role": "user", "content": "Who are you?"}], (9, 0.5, 7))]
+    desk.client.post("/studio/ask", json=question())
+    assert len(desk.talks) == 1
+    desk.client.post("/studio/ask", json=question(checkpoint="last"))
+    assert len(desk.talks) == 2
+    assert desk.talks[0].closed
+
+
+def test_a_fault_in_mid_answer_is_the_last_line(desk: Desk, make_run: MakeRun) -> None:
+    make_run(past(5, finished=True))
+    fault = ModelError("model.gone", "Expected the model, found it gone.", "Download it again.")
+    desk.live.talks = Talks(lambda folder, checkpoint: FakeTalk(fault))
+    heard = lines(desk.client.post("/studio/ask", json=question()))
+    assert heard[-1] == {"fault": "Expected the model, found it gone. Download it again."}
+
+
+def test_an_idle_child_is_let_go(make_run: MakeRun, desk: Desk) -> None:
+    make_run(past(5, finished=True))
+    talk = FakeTalk()
+    desk.live.talks = Talks(lambda folder, checkpoint: talk, idle_seconds=0.05)
+    desk.client.post("/studio/ask", json=question())
+    deadline = time.monotonic() + 5
+    while not talk.closed and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert talk.closed
+
+
+def test_a_training_run_answers_itself(
+    desk: Desk, make_run: MakeRun, alive: Callable[[JobFolder], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_run(past(10, total=20))
+    alive(folder)
+    send = desk.live.store.sample
+
+    def answered(run_id: str, prompt: str, max_new_tokens: int) -> str:
+        command = send(run_id, prompt, max_new_tokens)
+        for side in ("base", "tuned"):
+            append(folder, [Sample(attempt=1, command_id=command, side=side, prompt=prompt, text=f"{side} says")])
+        return command
+
+    monkeypatch.setattr(desk.live.store, "sample", answered)
+    heard = lines(desk.client.post("/studio/ask", json=question()))
+    assert heard[1:] == [{"side": side, "text": f"{side} says", "done": True} for side in ("base", "tuned")]
+    assert desk.talks == []
+
+
+def test_a_question_is_put_behind_the_system_prompt_that_was_trained() -> None:
+    from studio.asking import Question
+
+    asked = Question.model_validate(question())
+    assert [message.role for message in asked.after("Be brief.").messages] == ["system", "user"]
+    assert asked.after("") == asked
+
+
+def test_held_out_rows_come_with_their_right_answer(desk: Desk, make_run: MakeRun) -> None:
+    counts = {"train_rows": 9, "eval_rows": 1}
+    made = past(5, finished=True)
+    events = [event.model_copy(update=counts) if event.kind == "plan" else event for event in made]
+    make_run(events)
+    assert desk.client.get(f"/studio/run/{RUN}/keep").json()["held_out"] == 1
+    row = desk.client.get(f"/studio/run/{RUN}/held-out?at=-1").json()
+    assert (row["prompt"], row["answer"], row["at"]) == ("q", "a", 0)
+
+
+def test_no_row_is_called_held_out_where_the_run_counted_others(desk: Desk, make_run: MakeRun) -> None:
+    """The run left out rows that its template refused: its split is not the one that we would compute."""
+    make_run(past(5, finished=True))  # its plan names 900 rows, the file has 10
+    assert desk.client.get(f"/studio/run/{RUN}/keep").json()["held_out"] == 0
+
+
+def test_questions_of_all_kinds_of_rows() -> None:
+    roles = ("user", "assistant", "user", "assistant")
+    chat = Example(row=1, messages=tuple(Message(role=role, content=role) for role in roles))
+    messages, answer = question_and_answer(chat)
+    assert [message.role for message in messages] == ["user", "assistant", "user"]
+    assert answer == "assistant"
+    text = Example(row=1, text="one two three four")
+    assert question_and_answer(text)[1] == "four"
