@@ -30,12 +30,20 @@ def effective_config(config: RunConfig, record: RunRecord) -> dict[str, object]:
     for correction in record.corrections:
         section, _, key = correction.key.partition(".")
         if isinstance(values.get(section), dict) and key in values[section]:
-            values[section][key] = correction.new
+            values[section][key] = _value(correction.new)
     return values
 
 
-def write_card(folder: Path, config: RunConfig, record: RunRecord, form: str, checkpoint: str) -> None:
-    """Writes ``README.md`` into an export. ``form`` is adapter or merged."""
+def _value(text: str) -> object:
+    """A correction's value: a number where it is one."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def write_card(folder: Path, config: RunConfig, record: RunRecord, form: str, checkpoint: str, dtype: str = "") -> None:
+    """Writes ``README.md`` into an export. ``form`` is adapter or merged; ``dtype`` that of merged weights."""
     values = effective_config(config, record)
     front = {
         "base_model": base_name(config),
@@ -46,7 +54,7 @@ def write_card(folder: Path, config: RunConfig, record: RunRecord, form: str, ch
     parts = [
         f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n",
         f"# {_plain(config.name) or base_name(config) + ', finetuned'}\n",
-        _origin(config, form, checkpoint),
+        _origin(config, form, checkpoint, dtype),
         _measured(record, checkpoint),
         _use(config, form),
         f"## Recipe\n\n```yaml\n{yaml.safe_dump(values, sort_keys=False, allow_unicode=True)}```\n",
@@ -55,10 +63,14 @@ def write_card(folder: Path, config: RunConfig, record: RunRecord, form: str, ch
     (folder / "README.md").write_text("\n".join(parts), encoding="utf-8")
 
 
-def _origin(config: RunConfig, form: str, checkpoint: str) -> str:
+def _origin(config: RunConfig, form: str, checkpoint: str, dtype: str) -> str:
     revision = f" at revision `{config.model.revision}`" if config.model.revision else ""
-    quantised = "4-bit NF4 with double quantisation" if config.model.quantization == "nf4" else "16 bits"
-    what = "A LoRA adapter" if form == "adapter" else "16-bit weights with the adapter merged in,"
+    quantised = (
+        "4-bit NF4 with double quantisation"
+        if config.model.quantization == "nf4"
+        else config.model.dtype.replace("auto", "16 bits")
+    )
+    what = "A LoRA adapter" if form == "adapter" else f"16-bit weights ({dtype}) with the adapter merged in,"
     merged = (
         "\nThe adapter was added to the original 16-bit weights, not to the 4-bit ones that it was trained over.\n"
         if form == "merged" and config.model.quantization == "nf4"
@@ -89,23 +101,28 @@ def _measured(record: RunRecord, checkpoint: str) -> str:
 
 
 def _use(config: RunConfig, form: str) -> str:
-    load = (
-        f'base = AutoModelForCausalLM.from_pretrained("{base_name(config)}")\n'
-        'model = PeftModel.from_pretrained(base, "this folder")'
-        if form == "adapter"
-        else 'model = AutoModelForCausalLM.from_pretrained("this folder")'
+    hub = config.model.source == "hub"
+    base = config.model.name if hub else "the folder of the base model"
+    revision = f', revision="{config.model.revision}"' if hub and config.model.revision else ""
+    lines = ["from peft import PeftModel"] if form == "adapter" else []
+    lines += ["from transformers import AutoModelForCausalLM, AutoTokenizer", ""]
+    lines += ['tokenizer = AutoTokenizer.from_pretrained("this folder")']
+    if form == "adapter":
+        lines += [f'base = AutoModelForCausalLM.from_pretrained("{base}"{revision}, dtype="auto")']
+        lines += ['model = PeftModel.from_pretrained(base, "this folder")']
+    else:
+        lines += ['model = AutoModelForCausalLM.from_pretrained("this folder", dtype="auto")']
+    template = (
+        "\nThe tokenizer carries the chat template that was trained on.\n" if config.data.layout != "text" else ""
     )
-    peft = "from peft import PeftModel\n" if form == "adapter" else ""
-    return (
-        f"## Use\n\n```python\n{peft}from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
-        f'tokenizer = AutoTokenizer.from_pretrained("this folder")\n{load}\n```\n'
-    )
+    return "## Use\n\n```python\n" + "\n".join(lines) + "\n```\n" + template
 
 
 def _versions(record: RunRecord) -> str:
-    versions = record.hello.versions if record.hello else {}
-    device = record.hello.device_name if record.hello else "unknown"
-    return f"Trained on {device} with {json.dumps(versions, sort_keys=True)}.\n"
+    if record.hello is None:
+        return "## Versions\n\nNot recorded.\n"
+    named = ", ".join(f"{name} {version}" for name, version in sorted(record.hello.versions.items()))
+    return f"## Versions\n\nTrained on {_plain(record.hello.device_name)} with {named}.\n"
 
 
 def _plain(text: str) -> str:

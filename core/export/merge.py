@@ -24,6 +24,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from core.contract.errors import ModelError
+from core.weight_files import read_header, weight_files
 
 __all__ = ["Change", "merge_weights", "merged_bytes", "read_changes"]
 
@@ -41,6 +42,17 @@ class Change:
     b: torch.Tensor | None = None
     magnitude: torch.Tensor | None = None
     replacement: torch.Tensor | None = None
+    transposed: bool = False
+    """Whether the base holds W as ``[in, out]`` (GPT-2's Conv1D; peft's ``fan_in_fan_out``)."""
+
+    def shape(self) -> tuple[int, ...]:
+        """The shape that the base tensor must have."""
+        if self.replacement is not None:
+            return tuple(self.replacement.shape)
+        assert self.a is not None
+        assert self.b is not None
+        sizes = (self.b.shape[0], self.a.shape[1])
+        return sizes[::-1] if self.transposed else sizes
 
     def apply(self, weight: torch.Tensor) -> torch.Tensor:
         """The changed tensor, in float32."""
@@ -48,10 +60,11 @@ class Change:
             return self.replacement.float()
         assert self.a is not None
         assert self.b is not None
-        changed = weight.float() + self.scale * (self.b.float() @ self.a.float())
-        if self.magnitude is None:
-            return changed
-        return self.magnitude.float().reshape(-1, 1) * changed / changed.norm(dim=1, keepdim=True)
+        held = weight.float()
+        changed = (held.T if self.transposed else held) + self.scale * (self.b.float() @ self.a.float())
+        if self.magnitude is not None:
+            changed = self.magnitude.float().reshape(-1, 1) * changed / changed.norm(dim=1, keepdim=True)
+        return changed.T.contiguous() if self.transposed else changed
 
 
 def read_changes(adapter: Path) -> dict[str, Change]:
@@ -61,12 +74,18 @@ def read_changes(adapter: Path) -> dict[str, Change]:
         ModelError: it changes more than projections and their biases.
     """
     config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
+    for part in ("rank_pattern", "alpha_pattern", "layer_replication", "modules_to_save", "trainable_token_indices"):
+        if config.get(part):
+            raise _unknown(part)
+    if config.get("peft_type", "LORA") != "LORA":
+        raise _unknown(str(config["peft_type"]))
     rank, alpha = int(config["r"]), float(config["lora_alpha"])
     scale = alpha / rank**0.5 if config.get("use_rslora") else alpha / rank
     changes: dict[str, Change] = {}
     for key, tensor in load_file(adapter / "adapter_model.safetensors").items():
         _sort_in(changes, key.removeprefix(_PREFIX), tensor, scale)
     for name, change in changes.items():
+        change.transposed = bool(config.get("fan_in_fan_out"))
         if change.replacement is None and (change.a is None or change.b is None):
             raise _unknown(name)
     return changes
@@ -90,15 +109,8 @@ def merge_weights(
     Raises:
         ModelError: the adapter changes a tensor that the base does not have, or another shape of it.
     """
-    changes = read_changes(adapter)
     entries = list(_entries(base))
-    missing = set(changes) - {entry.name for entry in entries}
-    if missing:
-        raise ModelError(
-            "export.mismatch",
-            f"Expected {sorted(missing)[0]} in the base model, found no such tensor.",
-            "Merge with the base model that the adapter was trained on.",
-        )
+    changes = _placed(read_changes(adapter), entries)
     dtype = next((entry.dtype for entry in entries if entry.dtype in _SIXTEEN), torch.bfloat16)
     shards = _plan(entries, dtype)
     done = 0
@@ -128,7 +140,7 @@ def _sort_in(changes: dict[str, Change], key: str, tensor: torch.Tensor, scale: 
         if key.endswith(suffix):
             changes.setdefault(key.removesuffix(suffix) + ".weight", Change(scale)).magnitude = tensor
             return
-    if not key.endswith(".bias"):
+    if not key.endswith(".bias") or ".lora_" in key:
         raise _unknown(key)
     changes[key.replace(".base_layer.bias", ".bias")] = Change(scale, replacement=tensor)
 
@@ -141,12 +153,40 @@ def _unknown(name: str) -> ModelError:
     )
 
 
+def _placed(changes: dict[str, Change], entries: list[_Entry]) -> dict[str, Change]:
+    """The changes under the names that the base's files use: some leave the model's first word out (``transformer.``).
+
+    Raises:
+        ModelError: the base has no such tensor, or one of another shape.
+    """
+    shapes = {entry.name: entry.shape for entry in entries}
+    placed: dict[str, Change] = {}
+    for name, change in changes.items():
+        found = name if name in shapes else name.partition(".")[2]
+        if found not in shapes:
+            raise _mismatch(f"Expected {name} in the base model's files, found no such tensor.")
+        if shapes[found] != change.shape():
+            raise _mismatch(f"Expected {found} of shape {change.shape()} in the base, found {shapes[found]}.")
+        placed[found] = change
+    return placed
+
+
+def _mismatch(message: str) -> ModelError:
+    return ModelError(
+        "export.mismatch", message, "Merge with the base model that the adapter was trained on, or export the adapter."
+    )
+
+
 @dataclass(frozen=True)
 class _Entry:
     name: str
     file: Path
-    elements: int
+    shape: tuple[int, ...]
     dtype: torch.dtype
+
+    @property
+    def elements(self) -> int:
+        return torch.Size(self.shape).numel()
 
 
 @dataclass
@@ -157,13 +197,10 @@ class _Shard:
 
 
 def _entries(base: Path) -> Iterator[_Entry]:
-    for file in sorted(base.glob("*.safetensors")):
-        with safe_open(file, framework="pt") as opened:
-            for name in opened.keys():  # noqa: SIM118 - a safetensors file is no dict
-                part = opened.get_slice(name)
-                yield _Entry(
-                    name, file, torch.Size(part.get_shape()).numel(), _DTYPES.get(part.get_dtype(), torch.int8)
-                )
+    """Every tensor of the files that make up the model; other safetensors may lie beside them."""
+    for file in weight_files(base):
+        for name, entry in read_header(file).items():
+            yield _Entry(name, file, tuple(entry["shape"]), _DTYPES.get(entry["dtype"], torch.int8))
 
 
 _DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F64": torch.float64}
@@ -174,12 +211,6 @@ def _merged(entry: _Entry, change: Change | None, dtype: torch.dtype) -> torch.T
         tensor: torch.Tensor = opened.get_tensor(entry.name)
     if change is None:
         return tensor.to(dtype) if tensor.is_floating_point() else tensor
-    if change.b is not None and change.a is not None and (change.b.shape[0], change.a.shape[1]) != tuple(tensor.shape):
-        raise ModelError(
-            "export.mismatch",
-            f"Expected {entry.name} of {(change.b.shape[0], change.a.shape[1])}, found {tuple(tensor.shape)}.",
-            "Merge with the base model that the adapter was trained on.",
-        )
     return change.apply(tensor).to(dtype)
 
 

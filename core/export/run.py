@@ -22,7 +22,7 @@ from typing import Any
 
 from core.catalog import find_model
 from core.contract.config import RunConfig
-from core.contract.errors import MachineError, ModelError, RunError
+from core.contract.errors import DataError, MachineError, ModelError, RunError
 from core.contract.events import Exported, Finished, Stopped
 from core.data.examples import read_examples
 from core.data.render import apply_template_to, load_tokenizer, stop_token_ids
@@ -123,21 +123,21 @@ def _require_room(job: _Job) -> None:
 def _make(job: _Job) -> None:
     shutil.rmtree(job.draft, ignore_errors=True)
     job.draft.mkdir()
-    adapter = job.checkpoint / "adapter"
+    adapter, dtype = job.checkpoint / "adapter", ""
     if job.request.form == "merged":
         job.tell.stage("merging", "Merging the adapter into 16-bit weights")
 
         def progress(done: int, total: int) -> None:
             job.tell.stage("merging", "Merging the adapter into 16-bit weights", done, total, "tensors")
 
-        dtype = merge_weights(job.base, adapter, job.draft, progress, job.check)
-        _write_config(job, str(dtype).removeprefix("torch."))
+        dtype = str(merge_weights(job.base, adapter, job.draft, progress, job.check)).removeprefix("torch.")
+        _write_config(job, dtype)
     else:
         job.tell.stage("merging", "Copying the adapter")
         _copy_adapter(job, adapter)
     job.check()
     _write_tokenizer(job)
-    write_card(job.draft, job.config, job.record, job.request.form, job.checkpoint.name)
+    write_card(job.draft, job.config, job.record, job.request.form, job.checkpoint.name, dtype)
 
 
 def _copy_adapter(job: _Job, adapter: Path) -> None:
@@ -211,6 +211,8 @@ def _ask(command: list[str], check: Callable[[], None]) -> dict[str, Any]:
         answer: dict[str, Any] = json.loads(lines[-1]) if lines else {}
     except ValueError:
         answer = {}
+    if not answer and process.returncode == -9:
+        return {"fault": "the fresh process was killed, most likely because memory ran out"}
     return answer or {"fault": f"the fresh process ended with exit code {process.returncode}"}
 
 
@@ -218,7 +220,7 @@ def _prompt(config: RunConfig) -> str:
     """A question of the data itself, where the file still stands; any words serve otherwise."""
     try:
         example = next(iter(read_examples(Path(config.data.path), config.data)))
-    except (StopIteration, OSError):
+    except (StopIteration, OSError, DataError):
         return "Hello."
     asked = next((message.content for message in example.messages if message.role == "user"), example.text)
     return asked[:500] or "Hello."
@@ -226,6 +228,10 @@ def _prompt(config: RunConfig) -> str:
 
 def _settle(job: _Job, checks: tuple[str, ...]) -> None:
     job.check()
+    files = [path for path in job.draft.rglob("*") if path.is_file()]
+    size = sum(path.stat().st_size for path in files)
+    for path in files:  # "done" must still be true after the power went
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
     job.draft.rename(job.final)
-    size = sum(path.stat().st_size for path in job.final.rglob("*") if path.is_file())
     job.tell.say(Exported(name=job.request.name, form=job.request.form, bytes=size, checks=checks))

@@ -1,0 +1,170 @@
+"""Merged weights against peft's own merge: LoRA, rank-stabilised, DoRA, biases, Conv1D, tied heads, shards."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
+
+from core.contract.errors import ModelError
+from core.export import merge
+from core.export.merge import merge_weights, merged_bytes, read_changes
+
+SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "vocab_size": 96, "max_position_embeddings": 64}  # fmt: skip
+
+
+def make_base(folder: Path, kind: str, dtype: torch.dtype, **extra: Any) -> Path:
+    from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+
+    torch.manual_seed(5)
+    model: Any
+    if kind == "gpt2":
+        model = GPT2LMHeadModel(GPT2Config(n_embd=64, n_layer=2, n_head=4, vocab_size=96, n_positions=64))
+    elif kind == "qwen2":
+        model = Qwen2ForCausalLM(Qwen2Config(**SIZES, **extra))
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                torch.nn.init.normal_(parameter)
+    else:
+        model = LlamaForCausalLM(LlamaConfig(**SIZES, **extra))
+    model.to(dtype).save_pretrained(folder)
+    return folder
+
+
+def make_adapter(base: Path, folder: Path, **lora: Any) -> dict[str, torch.Tensor]:
+    """Saves an adapter with random B (and moved magnitudes and biases); gives peft's own float32 merge."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    lora = {"r": 4, "lora_alpha": 12, "target_modules": ["q_proj", "down_proj"], "task_type": "CAUSAL_LM", **lora}
+    adapted = get_peft_model(model, LoraConfig(init_lora_weights=False, **lora))
+    with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if parameter.requires_grad and ("magnitude" in name or name.endswith("bias")):
+                parameter.mul_(1 + 0.3 * torch.rand_like(parameter)).add_(0.05)
+    adapted.save_pretrained(str(folder), save_embedding_layers=False)
+    return {name: tensor.detach().clone() for name, tensor in adapted.merge_and_unload().state_dict().items()}
+
+
+def merged_as_peft(base: Path, adapter: Path, out: Path, expected: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    out.mkdir()
+    dtype = merge_weights(base, adapter, out, lambda done, total: None, lambda: None)
+    found = {name: tensor for file in out.glob("*.safetensors") for name, tensor in load_file(file).items()}
+    assert found.keys() == {name for file in base.glob("model*.safetensors") for name in load_file(file)}
+    for name, tensor in found.items():
+        wanted = expected[name if name in expected else f"transformer.{name}"]
+        assert tensor.dtype == dtype
+        # One rounding to 16 bits of the same float32 sum: half a unit in the last place, and sums may differ in order.
+        torch.testing.assert_close(tensor.float(), wanted, rtol=2**-8, atol=1e-6)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "extra", "lora"),
+    [
+        ("llama", {}, {}),
+        ("llama", {"tie_word_embeddings": True}, {"use_rslora": True, "r": 16}),
+        ("llama", {}, {"use_dora": True}),
+        ("qwen2", {}, {"bias": "lora_only"}),
+        ("gpt2", {}, {"target_modules": ["c_attn", "c_proj"], "fan_in_fan_out": True}),
+    ],
+    ids=["lora", "rslora tied", "dora", "biases", "conv1d"],
+)
+def test_equal_to_pefts_own_merge(tmp_path: Path, kind: str, extra: dict[str, Any], lora: dict[str, Any]) -> None:
+    base = make_base(tmp_path / "base", kind, torch.bfloat16, **extra)
+    expected = make_adapter(base, tmp_path / "adapter", **lora)
+    found = merged_as_peft(base, tmp_path / "adapter", tmp_path / "out", expected)
+    before = {name: tensor for file in base.glob("*.safetensors") for name, tensor in load_file(file).items()}
+    changed = {name for name in found if not torch.equal(found[name], before[name])}
+    asked = lora.get("target_modules", ["q_proj", "down_proj"])
+    assert {name.split(".")[-2] for name in changed} == set(asked)
+    assert ("lm_head.weight" in found) == ("lm_head.weight" in before)
+
+
+def test_a_float32_base_becomes_bfloat16_and_a_float16_base_stays(tmp_path: Path) -> None:
+    for name, held, written in (("a", torch.float32, torch.bfloat16), ("b", torch.float16, torch.float16)):
+        base = make_base(tmp_path / f"base-{name}", "llama", held)
+        make_adapter(base, tmp_path / f"adapter-{name}")
+        out = tmp_path / f"out-{name}"
+        out.mkdir()
+        assert merge_weights(base, tmp_path / f"adapter-{name}", out, lambda *_: None, lambda: None) == written
+        assert {tensor.dtype for tensor in load_file(out / "model.safetensors").values()} == {written}
+        size = sum(tensor.nbytes for tensor in load_file(out / "model.safetensors").values())
+        assert size == merged_bytes(base)
+
+
+def test_shards_have_an_index_that_transformers_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import AutoModelForCausalLM
+
+    monkeypatch.setattr(merge, "SHARD_BYTES", 60_000)
+    base = make_base(tmp_path / "base", "llama", torch.bfloat16)
+    expected = make_adapter(base, tmp_path / "adapter")
+    merged_as_peft(base, tmp_path / "adapter", tmp_path / "out", expected)
+    files = sorted(path.name for path in (tmp_path / "out").glob("*.safetensors"))
+    assert len(files) > 2
+    assert files[0] == f"model-00001-of-{len(files):05d}.safetensors"
+    (tmp_path / "out" / "config.json").write_bytes((base / "config.json").read_bytes())
+    loaded, report = AutoModelForCausalLM.from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert not report["missing_keys"]
+    assert not report["unexpected_keys"]
+    name = "model.layers.1.mlp.down_proj.weight"
+    torch.testing.assert_close(loaded.state_dict()[name].float(), expected[name], rtol=2**-8, atol=1e-6)
+
+
+def test_other_safetensors_beside_an_indexed_model_are_left_alone(tmp_path: Path) -> None:
+    """Some repositories carry the same weights a second time (consolidated.safetensors)."""
+    base = make_base(tmp_path / "base", "llama", torch.bfloat16)
+    expected = make_adapter(base, tmp_path / "adapter")
+    tensors = load_file(base / "model.safetensors")
+    (base / "model.safetensors").rename(base / "model-00001-of-00001.safetensors")
+    index = {"weight_map": dict.fromkeys(tensors, "model-00001-of-00001.safetensors")}
+    (base / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    save_file({"tok_embeddings.weight": torch.zeros(4, 4)}, base / "consolidated.safetensors")
+    assert "tok_embeddings.weight" not in merged_as_peft(base, tmp_path / "adapter", tmp_path / "out", expected)
+
+
+def test_an_adapter_of_another_model_is_refused_in_one_line(tmp_path: Path) -> None:
+    base = make_base(tmp_path / "base", "llama", torch.bfloat16)
+    narrow = make_base(tmp_path / "narrow", "llama", torch.bfloat16, head_dim=32)
+    short = tmp_path / "short"
+    make_base(short, "qwen2", torch.bfloat16)
+    make_adapter(narrow, tmp_path / "adapter-narrow")
+    make_adapter(short, tmp_path / "adapter-short", bias="lora_only")
+    for name, words in (("narrow", "of shape"), ("short", "no such tensor")):
+        with pytest.raises(ModelError, match=words) as caught:
+            merge_weights(base, tmp_path / f"adapter-{name}", tmp_path, lambda *_: None, lambda: None)
+        assert caught.value.code == "export.mismatch"
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "lora", [{"modules_to_save": ["lm_head"]}, {"rank_pattern": {"q_proj": 2}}, {"lora_bias": True}], ids=str
+)
+def test_what_cannot_be_merged_is_refused(tmp_path: Path, lora: dict[str, Any]) -> None:
+    base = make_base(tmp_path / "base", "qwen2", torch.bfloat16)
+    lora = {"target_modules": ["q_proj"], **lora}
+    make_adapter(base, tmp_path / "adapter", **lora)
+    with pytest.raises(ModelError, match="cannot be merged") as caught:
+        read_changes(tmp_path / "adapter")
+    assert caught.value.code == "export.unknown_part"
+
+
+def test_it_stops_between_tensors(tmp_path: Path) -> None:
+    base = make_base(tmp_path / "base", "llama", torch.bfloat16)
+    make_adapter(base, tmp_path / "adapter")
+    told: list[tuple[int, int]] = []
+
+    def check() -> None:
+        if len(told) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        merge_weights(base, tmp_path / "adapter", tmp_path, lambda *done: told.append(done), check)
+    assert told == [(1, told[0][1]), (2, told[0][1]), (3, told[0][1])]
+    assert not list(tmp_path.glob("*.safetensors"))

@@ -1,0 +1,185 @@
+"""Whole export jobs on the built-in model: what they write, say and carry, and what is left where they fail."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.contract.commands import Command
+from core.contract.errors import MachineError, ModelError, RunError
+from core.contract.events import Event
+from core.export import run as export_room
+from core.export.run import export
+from core.locations import ASSETS
+from core.runs.folder import JobFolder
+
+Ask = Callable[..., JobFolder]
+SECRET = "somebodys-private-folder"
+
+
+class Said:
+    """A writer that keeps what is written."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.attempt = 1
+
+    def write(self, event: Event) -> Event:
+        self.events.append(event)
+        return event
+
+    def of(self, kind: str) -> list[Any]:
+        return [event for event in self.events if event.kind == kind]
+
+
+class Letters:
+    """A mailbox into which a test puts commands."""
+
+    def __init__(self, *waiting: Command) -> None:
+        self.waiting = list(waiting)
+
+    def poll(self) -> list[Command]:
+        found, self.waiting = self.waiting, []
+        return found
+
+
+def done(job: JobFolder) -> tuple[Path, Said]:
+    said = Said()
+    export(job, said, Letters())  # type: ignore[arg-type]
+    return job.exports / job.name, said
+
+
+def carries_no_path(folder: Path) -> bool:
+    """Nothing of the machine travels: not its folders, not its user."""
+    texts = [path.read_text("utf-8") for path in folder.iterdir() if path.suffix in (".json", ".md", ".jinja")]
+    return not any(word in text for text in texts for word in (SECRET, str(ASSETS), str(Path.home()) + "/"))
+
+
+def test_an_adapter_is_pefts_own_and_reloads(run: JobFolder, ask_for: Ask, trained_adapter: Path) -> None:
+    out, said = done(ask_for("mine", "adapter"))
+    names = {path.name for path in out.iterdir()}
+    assert {"adapter_model.safetensors", "adapter_config.json", "tokenizer.json", "chat_template.jinja"} <= names
+    assert "README.md" in names
+    original = trained_adapter / "adapter_model.safetensors"
+    assert (out / "adapter_model.safetensors").read_bytes() == original.read_bytes()
+    config = json.loads((out / "adapter_config.json").read_text("utf-8"))
+    before = json.loads((trained_adapter / "adapter_config.json").read_text("utf-8"))
+    assert config == {**before, "base_model_name_or_path": "luthier-starter"}
+    assert carries_no_path(out)
+    [exported] = said.of("exported")
+    assert (exported.name, exported.form) == ("mine", "adapter")
+    assert exported.bytes == sum(path.stat().st_size for path in out.iterdir())
+    assert any("bit-equal" in check for check in exported.checks)
+    assert [event.kind for event in said.events[-2:]] == ["exported", "finished"]
+    assert [path.name for path in run.exports.iterdir()] == ["mine"]
+
+
+def test_a_merged_model_stands_alone_and_says_what_the_adapter_says(ask_for: Ask, trained_adapter: Path) -> None:
+    out, said = done(ask_for("whole", "merged"))
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(out)
+    starter = AutoTokenizer.from_pretrained(ASSETS / "starter")
+    assert tokenizer.chat_template == starter.chat_template
+    assert tokenizer.get_vocab() == starter.get_vocab()
+    model = AutoModelForCausalLM.from_pretrained(out)
+    assert str(model.dtype) == "torch.bfloat16"
+    assert model.generation_config.eos_token_id == [tokenizer.eos_token_id]
+    assert model.generation_config.do_sample is False
+    assert carries_no_path(out)
+    stages = {event.stage for event in said.of("stage")}
+    assert stages == {"merging", "verifying"}
+    [exported] = said.of("exported")
+    assert any("cosine 0.99" in check or "cosine 1.0" in check for check in exported.checks)
+    last = [event for event in said.of("stage") if event.stage == "merging"][-1]
+    assert last.done == last.total > 50
+
+
+def test_the_card_says_what_it_is(ask_for: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export_room, "_verify", lambda job: ("checked elsewhere",))
+    card = (done(ask_for("card", "merged"))[0] / "README.md").read_text("utf-8")
+    for words in (
+        "base_model: luthier-starter", "library_name: transformers", f"SHA-256 `{'a' * 64}`", "`instruction.jsonl`",
+        "base model: 2.5000 (15 rows)", "after step 12: 0.5000", "4-bit NF4", "bfloat16", "torch 2.13.0",
+        "peft 0.21.2", "285 rows", "system_prompt: Be short.", "not to the 4-bit ones",
+    ):  # fmt: skip
+        assert words in card
+    assert "<b>" not in card.split("## Recipe")[0]
+    # A correction during the run stands in the recipe: it is the effective config.
+    assert "learning_rate: 0.0001" in card
+
+
+def test_a_stop_leaves_nothing(run: JobFolder, ask_for: Ask) -> None:
+    said, job = Said(), ask_for("stopped", "merged")
+    export(job, said, Letters(Command(verb="stop", attempt=1)))  # type: ignore[arg-type]
+    assert said.events[-1].kind == "stopped"
+    assert not said.of("exported")
+    assert list(run.exports.iterdir()) == []
+
+
+def test_a_full_disk_is_said_before_anything_is_written(
+    run: JobFolder, ask_for: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(run.path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1 << 20))
+    with pytest.raises(MachineError, match="free disk") as caught:
+        done(ask_for("big", "merged"))
+    assert caught.value.code == "disk.room"
+    assert list(run.exports.iterdir()) == []
+
+
+def test_a_name_is_used_once(run: JobFolder, ask_for: Ask) -> None:
+    (run.exports / "mine").mkdir(parents=True)
+    with pytest.raises(RunError, match="mine") as caught:
+        done(ask_for("mine", "adapter"))
+    assert caught.value.code == "export.exists"
+
+
+def test_a_damaged_checkpoint_is_refused(run: JobFolder, ask_for: Ask) -> None:
+    weights = run.checkpoints / "step-000012" / "adapter" / "adapter_model.safetensors"
+    damaged = bytearray(weights.read_bytes())
+    damaged[-1] ^= 1
+    weights.write_bytes(damaged)
+    with pytest.raises(RunError, match=r"adapter_model\.safetensors") as caught:
+        done(ask_for("mine", "adapter"))
+    assert caught.value.code == "checkpoint.damaged"
+
+
+def test_what_does_not_reload_is_not_kept(run: JobFolder, ask_for: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export_room, "_ask", lambda command, check: {"fault": "it is broken"})
+    with pytest.raises(ModelError, match="it is broken") as caught:
+        done(ask_for("broken", "adapter"))
+    assert caught.value.code == "export.unverified"
+    assert list(run.exports.iterdir()) == []
+
+
+def test_a_data_file_that_is_gone_does_not_hinder(ask_for: Ask, run: JobFolder, tmp_path: Path) -> None:
+    config = run.config().model_copy(update={"data": run.config().data.model_copy(update={"path": "/gone.jsonl"})})
+    assert export_room._prompt(config) == "Hello."
+    assert "?" in export_room._prompt(run.config()) or export_room._prompt(run.config()).endswith(".")
+
+
+@pytest.mark.parametrize("form", ["adapter", "merged"])
+def test_the_fresh_process_finds_a_wrong_export(form: str, trained_adapter: Path, tmp_path: Path) -> None:
+    """In this process, to save seconds: an export whose weights are not what they should be is found."""
+    from safetensors.torch import load_file, save_file
+
+    from core.export import verify
+
+    shutil.copytree(ASSETS / "starter", tmp_path / "out", ignore=shutil.ignore_patterns("*.py"))
+    if form == "adapter":
+        shutil.copytree(trained_adapter, tmp_path / "out", dirs_exist_ok=True)
+        weights = load_file(tmp_path / "out" / "adapter_model.safetensors")
+        name = next(name for name in weights if "lora_B" in name)
+        save_file({**weights, name: weights[name] * 1.001}, tmp_path / "out" / "adapter_model.safetensors")
+    request: dict[str, Any] = {
+        "form": form, "folder": str(tmp_path / "out"), "base": str(ASSETS / "starter"),
+        "adapter": str(trained_adapter), "prompt": "Hello.",
+    }  # fmt: skip
+    with pytest.raises(ValueError, match=r"differ from|cosine"):
+        verify._merged(request) if form == "merged" else verify._adapter(request)
