@@ -62,9 +62,12 @@ def icon(name: str, label: str = "") -> Markup:
     return tag("svg", tag("use", href=f"/studio/assets/icons.svg#{name}"), class_="icon", **hidden)
 
 
+_PLAIN: dict[str, Any] = {"js_on_load": None, "padding": False, "apply_default_css": False}
+
+
 def board(value: str = "", elem_id: str | None = None, **options: Any) -> gr.HTML:
-    """A piece of HTML on a page: no padding, no script (``js_on_load=None``, which the content policy wants)."""
-    return gr.HTML(value, elem_id=elem_id, js_on_load=None, padding=False, **options)
+    """A piece of HTML on a page: no padding, no styles of Gradio's, no script (which the content policy forbids)."""
+    return gr.HTML(value, elem_id=elem_id, **{**_PLAIN, **options})
 
 
 def fault(error: StudioError | str) -> Markup:

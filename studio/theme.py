@@ -23,10 +23,11 @@ def theme() -> gr.themes.Base:
         font_mono=list(MONO),
     )
     chosen = {name: f"var(--{token})" for name, token in _TOKENS.items()}
-    return base.set(**chosen, **{f"{name}_dark": value for name, value in chosen.items() if name not in _ONE_MODE})
+    return base.set(**chosen, **{f"{name}_dark": value for name, value in chosen.items()}, **_SHAPES)
 
 
 _TOKENS = {
+    "accordion_text_color": "ink",
     "body_background_fill": "paper",
     "body_text_color": "ink",
     "body_text_color_subdued": "ink-2",
@@ -40,7 +41,6 @@ _TOKENS = {
     "link_text_color_hover": "accent-ink",
     "link_text_color_active": "accent-ink",
     "link_text_color_visited": "accent-ink",
-    "block_background_fill": "sheet",
     "block_border_color": "line",
     "block_label_background_fill": "sheet",
     "block_label_text_color": "ink-2",
@@ -89,4 +89,36 @@ _TOKENS = {
     "error_background_fill": "bad-soft",
     "error_border_color": "bad",
 }
-_ONE_MODE: frozenset[str] = frozenset()
+_SHAPES = {
+    "block_border_width": "0px",
+    "block_padding": "0px",
+    "block_radius": "0px",
+    "block_shadow": "none",
+    "block_title_text_size": "14px",
+    "block_title_text_weight": "550",
+    "block_info_text_size": "13px",
+    "block_label_text_size": "14px",
+    "form_gap_width": "0px",
+    "layout_gap": "12px",
+    "input_border_width": "1px",
+    "input_padding": "7px 10px",
+    "input_radius": "6px",
+    "input_text_size": "15px",
+    "input_shadow": "none",
+    "input_shadow_focus": "none",
+    "checkbox_label_text_size": "14px",
+    "checkbox_label_padding": "6px 12px",
+    "checkbox_label_border_width": "1px",
+    "checkbox_label_shadow": "none",
+    "button_border_width": "1px",
+    "button_large_text_size": "16px",
+    "button_large_text_weight": "600",
+    "button_large_radius": "8px",
+    "button_large_padding": "11px 18px",
+    "button_small_text_size": "14px",
+    "button_small_text_weight": "500",
+    "button_small_radius": "6px",
+    "button_small_padding": "4px 12px",
+    "button_primary_shadow": "none",
+    "button_secondary_shadow": "none",
+}

@@ -28,7 +28,7 @@ _FRAME = {
 _MACHINE = {
     "machine.title": "This machine",
     "machine.none": "No NVIDIA GPU:",
-    "machine.none.means": "everything works here, training is slow{reason}. Small models are a good choice.",
+    "machine.none.means": "everything works, training is slow. Choose a small model.",
     "machine.vram": "{free} of {total} free",
     "machine.ram": "{free} of {total} memory free",
     "machine.disk": "{free} disk free",
@@ -144,7 +144,7 @@ _SUMMARY = {
     "summary.parts": "What takes it",
     "summary.time": "Time",
     "summary.steps": "Steps",
-    "summary.steps_of": "{steps} of {rows} rows",
+    "summary.steps_of": "{steps}, of {rows} rows each",
     "summary.passes": "Passes over the data",
     "summary.tokens": "Tokens learned a pass",
     "summary.disk": "Disk",

@@ -63,7 +63,14 @@ document.addEventListener("keydown", (event) => {
   if (start && !start.disabled) start.click();
 });
 
+/* Gradio gives each choice of a radio group a name of its own; the arrow keys and screen readers want one. */
+function oneName() {
+  for (const group of document.querySelectorAll("fieldset.block[id]"))
+    for (const choice of group.querySelectorAll('input[type="radio"]')) if (choice.name !== group.id) choice.name = group.id;
+}
+
 new MutationObserver(() => {
+  oneName();
   const link = document.querySelector("a[data-goto]:not([data-gone])");
   if (!link) return;
   link.setAttribute("data-gone", "");

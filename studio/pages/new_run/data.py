@@ -61,8 +61,6 @@ def layout(form: Form, session: Session) -> DataBlock:
                 typed = gr.Textbox(
                     label=say("data.typed"), placeholder=say("data.typed.example"), elem_id="data-typed", max_lines=1
                 )
-        form.add("data.path", gr.Textbox(data.path, visible="hidden", elem_id="data-path"))
-        upload = gr.Textbox(visible="hidden", elem_id="data-upload", interactive=True)
         report = board(elem_id="data-report")
         preview = board(elem_id="data-preview")
         with gr.Row(elem_classes="pager"):
@@ -70,6 +68,8 @@ def layout(form: Form, session: Session) -> DataBlock:
             later = gr.Button(say("preview.later"), size="sm", interactive=False)
             offset = gr.Number(0, visible=False, precision=0)
         shown_roles, roles = _reading(form, data)
+    form.add("data.path", gr.Textbox(data.path, visible="hidden", elem_id="data-path"))
+    upload = gr.Textbox(visible="hidden", elem_id="data-upload", interactive=True)
     return DataBlock(sample, upload, typed, report, preview, offset, earlier, later, shown_roles, roles)
 
 
@@ -126,11 +126,11 @@ def report_view(view: View) -> Markup:
     report = view.report
     name = tag("strong", report.path.rsplit("/", 1)[-1])
     counts = say("data.counts", rows=f"{report.rows:,}", usable=f"{report.usable:,}")
-    head = tag("p", icon("file"), name, tag("span", counts), class_="report-line")
+    head = tag("p", icon("file"), name, tag("span", counts), tag("span", _learned(view)), class_="report-line")
     kind = say("data.recognised", layout=LAYOUT_NAMES.get(report.layout, report.layout))
     why = tag("p", tag("span", kind, class_="chip"), tag("span", report.reason.rstrip(".") + "."), class_="report-why")
     below = fault(view.data_fault) if view.data_fault is not None else None
-    return join(head, why, tag("p", _learned(view), class_="report-learned"), _problems(report), below)
+    return join(head, why, _problems(report), below)
 
 
 def _learned(view: View) -> str:

@@ -30,8 +30,8 @@ def machine_view(machine: Machine) -> Markup:
 def _chip_fact(machine: Machine) -> Markup:
     card = machine.gpu
     if card is None:
-        reason = f" ({machine.gpu_problem})" if machine.gpu_problem else ""
-        return _fact("chip", join(tag("strong", say("machine.none")), " ", say("machine.none.means", reason=reason)))
+        words = join(tag("strong", say("machine.none")), " ", say("machine.none.means"))
+        return tag("span", icon("chip"), tag("span", words), class_="machine-fact", title=machine.gpu_problem or None)
     arithmetic = "bf16" if card.bf16 else "fp16"
     if card.free_bytes is None or card.total_bytes is None:
         return _fact("chip", join(tag("strong", card.name), " ", arithmetic))
