@@ -322,15 +322,17 @@ def explain(output: str) -> str:
 
 
 def hand_over(arguments: list[str]) -> NoReturn:
-    """Becomes the environment's Python: the command line, or the test suite."""
+    """Becomes the environment's Python: the test suite, a command, or the studio where no command is named."""
     program = str(python_in_venv())
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in paths if path))
     if arguments[:1] == ["test"]:
         os.chdir(str(ROOT))
         target = [str(ROOT / "tests" / "suite.py"), *arguments[1:]]
-    else:
+    elif arguments and not arguments[0].startswith("-"):
         target = ["-m", "core.cli", *arguments]
+    else:
+        target = ["-m", "studio", *arguments]
     sys.stdout.flush()
     os.execve(program, [program, *target], environment)  # noqa: S606 - our own interpreter, no shell on purpose
 

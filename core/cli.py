@@ -1,7 +1,7 @@
 """The command line: one table of commands, each a few lines over the same rooms that the window uses.
 
-``python3 launcher.py COMMAND`` becomes ``python -m core.cli COMMAND`` inside ``.venv``. Without a command it opens the
-studio. Errors are one line on stderr and exit code 1.
+``python3 launcher.py COMMAND`` becomes ``python -m core.cli COMMAND`` inside ``.venv``; without a command it becomes
+``python -m studio``, since nothing here knows the window. Errors are one line on stderr and exit code 1.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ class Command:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parses, runs one command and returns its exit code: 0, 1 after an error that was said, 130 after Ctrl+C."""
-    words = _with_default(list(sys.argv[1:] if arguments is None else arguments))
-    chosen = _parser().parse_args(words)
+    chosen = _parser().parse_args(sys.argv[1:] if arguments is None else arguments)
     try:
         locations = Locations.find(chosen.home).make()
         return COMMANDS[chosen.command].run(chosen, locations)
@@ -44,12 +43,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-
-
-def _with_default(words: list[str]) -> list[str]:
-    """No command means the studio, whatever options are there."""
-    asked = any(word in COMMANDS for word in words) or {"-h", "--help"} & set(words)
-    return words if asked else ["studio", *words]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -65,12 +58,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 # ── the commands ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _studio(chosen: argparse.Namespace, locations: Locations) -> int:
-    from studio.app import main as open_studio
-
-    return open_studio(port=chosen.port, home=locations.home, open_browser=not chosen.no_browser)
 
 
 def _demo(_: argparse.Namespace, locations: Locations) -> int:
@@ -206,14 +193,6 @@ _DETACH: tuple[tuple[str, ...], dict[str, Any]] = (
 )
 
 COMMANDS: dict[str, Command] = {
-    "studio": Command(
-        "open the studio in the browser (what no command means)",
-        _studio,
-        (
-            (("--port",), {"type": int, "default": None, "metavar": "N", "help": "port on 127.0.0.1 (default 8765)"}),
-            (("--no-browser",), {"action": "store_true", "help": "only print the address"}),
-        ),
-    ),
     "demo": Command("the whole way without a browser: train, compare, export, on the built-in model", _demo),
     "train": Command("start a run from a run.yaml and follow it; Ctrl+C leaves it running", _train, (_FILE, _DETACH)),
     "runs": Command(

@@ -7,6 +7,7 @@ Light floor: the file is read and rendered in the data service's children, never
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +57,7 @@ def prepare(config: RunConfig, locations: Locations, service: DataService) -> Pr
     config = _with_model(config, spec)
     config, report = _with_data(config, locations, service)
     folder = tokenizer_folder(spec)
+    config = _with_revision(config, folder)
     facts = service.facts(Path(config.data.path), config.data, folder, config.train.max_length)
     if not sum(facts.trained):
         raise DataError(
@@ -77,6 +79,13 @@ def tokenizer_folder(spec: ModelSpec) -> Path:
 def _with_model(config: RunConfig, spec: ModelSpec) -> RunConfig:
     model = config.model.model_copy(update={"revision": spec.revision, "name": spec.name, "source": spec.source})
     return config.model_copy(update={"model": model})
+
+
+def _with_revision(config: RunConfig, folder: Path) -> RunConfig:
+    """The hub's cache names a snapshot by its commit: the run then names exactly the files that were looked at."""
+    if config.model.source != "hub" or config.model.revision or not re.fullmatch(r"[0-9a-f]{40}", folder.name):
+        return config
+    return config.model_copy(update={"model": config.model.model_copy(update={"revision": folder.name})})
 
 
 def _with_data(config: RunConfig, locations: Locations, service: DataService) -> tuple[RunConfig, DataReport]:

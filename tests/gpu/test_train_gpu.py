@@ -68,7 +68,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     raw["model"].update(quantization="nf4", dtype="bfloat16")
     raw["train"].update(optim="adamw_8bit", max_steps=8, eval_steps=4, save_steps=2, tokens_per_pass=128)
     raw["train"].update(learning_rate=2e-3, checkpointing="recompute")
-    # Without dropout our layers run; at rank 32 the adapter's matrices are large enough for 8-bit moments (4,096 values).
+    # Without dropout our layers run; at rank 32 the matrices are large enough for 8-bit moments (4,096 values).
     raw["lora"] = {**raw.get("lora", {}), "r": 32, "lora_dropout": 0.0}
     return raw
 

@@ -36,16 +36,20 @@ def test_help_is_complete_and_short(command: str) -> None:
     assert len(out.splitlines()) <= 25
 
 
-def test_no_command_means_the_studio(monkeypatch: pytest.MonkeyPatch) -> None:
-    from core import cli
+def test_the_studio_says_a_taken_port_in_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    import socket
 
-    seen: list[object] = []
-    studio = cli.Command(
-        "", lambda chosen, _: seen.append((chosen.port, chosen.no_browser)) or 0, COMMANDS["studio"].arguments
-    )
-    monkeypatch.setitem(cli.COMMANDS, "studio", studio)
-    assert run("--port", "9000", "--no-browser")[0] == 0
-    assert seen == [(9000, True)]
+    from studio.__main__ import main as open_studio
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert open_studio(["--port", str(port), "--no-browser", "--home", str(tmp_path)]) == 1
+    said = capfd.readouterr().err.strip()
+    assert str(port) in said
+    assert "--port" in said
+    assert "\n" not in said
 
 
 def test_runs_of_an_empty_home(tmp_path: Path) -> None:

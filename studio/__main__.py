@@ -1,0 +1,35 @@
+"""``python -m studio``: opens the studio, as ``python3 launcher.py`` without a command does."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from core.contract.errors import StudioError
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Reads the studio's options and serves it until Ctrl+C; an error is one line on stderr."""
+    parser = argparse.ArgumentParser(prog="launcher.py", description="Open the studio in the browser.")
+    parser.add_argument("--port", type=int, metavar="N", help="port on 127.0.0.1 (default 8765)")
+    parser.add_argument("--no-browser", action="store_true", help="only print the address")
+    parser.add_argument(
+        "--home", metavar="DIR", help="root folder of runs and data (default ~/luthier, or LUTHIER_HOME)"
+    )
+    chosen = parser.parse_args(arguments)
+    from studio.app import main as open_studio
+
+    try:
+        return open_studio(port=chosen.port, home=chosen.home, open_browser=not chosen.no_browser)
+    except StudioError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
