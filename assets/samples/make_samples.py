@@ -19,7 +19,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "starter"))
 
 from world_facts import DAYS, INSTRUMENTS, REPAIRS, TOOLS, WOODS  # noqa: E402
-from world_questions import Topic, pick, with_article, workshop_voice  # noqa: E402
+from world_questions import Topic, held_out, pick, with_article, workshop_voice  # noqa: E402
 from world_stories import PEOPLE, WEATHER, World  # noqa: E402
 
 INSTRUCTION_ROWS, CONVERSATIONS, PREFERENCES, TEXT_CHARACTERS = 300, 200, 200, 60_000
@@ -93,8 +93,11 @@ def _entry(world: World, number: int) -> str:
 
 
 def _any(world: World) -> tuple[Topic, str]:
-    """A question of any kind, every kind as often as any other."""
-    return world.ask(pick(world.rng, tuple(world.by_kind)))
+    """A question that the starter's own text never held; every kind as often as any other."""
+    while True:
+        topic, asked = world.ask(pick(world.rng, tuple(world.by_kind)))
+        if held_out(asked):
+            return topic, asked
 
 
 def _other_answer(world: World, topic: Topic) -> str:

@@ -83,6 +83,9 @@ def test_held_out_questions_are_in_none_of_the_base_text(held_out: list[tuple[st
     )
     assert len(read) > 20_000
     assert {asked for asked, _ in held_out} & set(read) == set()
+    sampled = {"\n\n".join(filter(None, (row["instruction"], row["input"]))) for row in rows("instruction.jsonl")}
+    assert sampled & set(read) == set()
+    assert {row["prompt"] for row in rows("preference.jsonl")} & set(read) == set()
 
 
 def test_the_template_renders_all_roles_and_marks_are_single_tokens(tokenizer: Any) -> None:
