@@ -128,9 +128,10 @@ def _read_config(folder: Path) -> Any:
         return AutoConfig.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
 
 
-def _check_complete(folder: Path, report: dict[str, Any]) -> None:
+def _check_complete(folder: Path, report: Any) -> None:
     """Refuses weights that transformers would have filled in at random."""
-    missing = sorted(report.get("missing_keys") or ())
+    found = report["missing_keys"] if isinstance(report, dict) else report.missing_keys
+    missing = sorted(found or ())
     if missing:
         raise ModelError(
             "model.incomplete",
