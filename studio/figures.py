@@ -178,9 +178,17 @@ def _facts(record: RunRecord, config: RunConfig | None, left: float | None, now:
         "speed": f"{last.tokens_per_second:,.0f} tok/s" if last and last.tokens_per_second else UNKNOWN,
         "memory": _memory(last, record),
         "loss": _loss(last.loss) if last and last.loss is not None else UNKNOWN,
-        "held_out": _loss(losses[-1]) if losses else UNKNOWN,
+        "held_out": _held_out(losses),
         "device": (record.hello.device_name or record.hello.device) if record.hello else UNKNOWN,
     }
+
+
+def _held_out(losses: Sequence[float]) -> str:
+    """The latest, and the best where that is an earlier one."""
+    if not losses:
+        return UNKNOWN
+    latest, best = losses[-1], min(losses)
+    return say("loss.best", latest=_loss(latest), best=_loss(best)) if best < latest else _loss(latest)
 
 
 def _took(record: RunRecord, now: float) -> str:

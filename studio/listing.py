@@ -5,9 +5,11 @@ from __future__ import annotations
 import shlex
 import shutil
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from core.catalog import cached_models, catalogue
 from core.contract.config import RunConfig
 from core.contract.events import Exported
 from core.locations import ASSETS
@@ -122,14 +124,20 @@ def _forms(folder: JobFolder, config: RunConfig | None) -> list[dict[str, str]]:
 
 
 def _merged_bytes(config: RunConfig | None) -> int:
-    """Bytes of the base in 16 bits, from the safetensors files on this disk; 0 where they cannot be found."""
+    """Bytes of the base in 16 bits: its files on this disk, or for a hub model its parameters; 0 where unknown."""
     if config is None:
         return 0
     if config.model.source == "starter":
         return _folder_bytes(ASSETS / "starter", "*.safetensors")
     if config.model.source == "folder":
         return _folder_bytes(Path(config.model.name), "*.safetensors")
-    return 0
+    return _hub_bytes(config.model.name)
+
+
+@cache
+def _hub_bytes(name: str) -> int:
+    known = (spec for specs in (catalogue, cached_models) for spec in specs() if spec.name == name)
+    return next((2 * spec.shape.parameters for spec in known), 0)
 
 
 def _folder_bytes(folder: Path, pattern: str = "*") -> int:

@@ -44,6 +44,7 @@ _RUN = {
     "stage.merging": "Merging",
     "stage.verifying": "Checking the result",
     "stage.since": "for {time}",
+    "loss.best": "{latest}, best {best}",
     "memory.forecast": "{now}, forecast {forecast}",
     "correction": "Step {step}: {key} went from {old} to {new}: {reason}",
 }

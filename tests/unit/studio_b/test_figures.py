@@ -9,7 +9,7 @@ import pytest
 from made_runs import BEGAN, past
 
 from core.contract.config import DataChoice, ModelChoice, RunConfig
-from core.contract.events import Acknowledged, Failed, Note, Paused, Stage, Stopped
+from core.contract.events import Acknowledged, Evaluation, Failed, Note, Paused, Stage, Stopped
 from core.runs.folder import JobFolder
 from core.runs.record import fold
 from studio import figures
@@ -143,3 +143,8 @@ def test_the_log_is_lines_for_people(make_run: Callable[..., JobFolder]) -> None
 def test_progress_within_a_stage_is_one_line(stage_of: Callable[..., Stage]) -> None:
     downloads = [stage_of("downloading", text="Qwen3", done=done, total=9) for done in range(9)]
     assert len(said(downloads)) == 1
+
+
+def test_the_best_held_out_loss_is_named_where_it_was_earlier() -> None:
+    later = Evaluation(at=BEGAN + 600, attempt=1, step=300, loss=1.9, rows=50)
+    assert status([*past(200), later])["facts"]["held_out"] == "1.900, best 1.205"

@@ -319,3 +319,12 @@ def test_questions_of_all_kinds_of_rows() -> None:
     assert answer == "assistant"
     text = Example(row=1, text="one two three four")
     assert question_and_answer(text)[1] == "four"
+
+
+def test_a_hub_models_merged_size_is_known_before_it_is_made() -> None:
+    from core.contract.config import ModelChoice
+    from studio.listing import _merged_bytes
+
+    qwen = RunConfig(model=ModelChoice(source="hub", name="Qwen/Qwen3-4B"))
+    assert _merged_bytes(qwen) == pytest.approx(8.04e9, rel=0.01)
+    assert _merged_bytes(RunConfig(model=ModelChoice(source="folder", name="/nowhere"))) == 0
