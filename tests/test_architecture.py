@@ -57,7 +57,7 @@ def test_functions_stay_below_the_wall() -> None:
 
 def is_kernel(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """Triton kernels take pointers and strides, autograd Functions what their op takes: both are exempt."""
-    return "triton" in " ".join(ast.unparse(decorator) for decorator in node.decorator_list) or node.name in (
+    return "jit" in " ".join(ast.unparse(decorator) for decorator in node.decorator_list) or node.name in (
         "forward",
         "backward",
     )

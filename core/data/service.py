@@ -69,6 +69,7 @@ class DataService:
         choice: DataChoice,
         tokenizer_folder: Path,
         max_length: int,
+        *,
         offset: int = 0,
         limit: int = 20,
         search: str = "",

@@ -83,6 +83,7 @@ def packed_attention(
     key: torch.Tensor,
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
+    *,
     dropout: float = 0.0,
     scaling: float | None = None,
     **options: Any,
@@ -107,17 +108,17 @@ def packed_attention(
         if softcap is None:
             return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **options)
         scale = scaling if scaling is not None else query.shape[-1] ** -0.5
-        return _capped(query, key, value, attention_mask, scale, float(softcap), dropout), None
+        return _capped(query, key, value, attention_mask, scale=scale, cap=float(softcap), drop=dropout), None
     longest = int(options.get("max_length_q") or query.shape[2])
     window = int(window) if window is not None and window < longest else None
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
     if softcap is None and dropout == 0.0 and _varlen_runs(query.device, query.dtype, query.shape[-1], window):
-        return _varlen(query, key, value, bounds, longest, scale, window), None
+        return _varlen(query, key, value, bounds, longest, scale=scale, window=window), None
 
     def one_row(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         mask = _window_mask(q.shape[2], window, q.device)
         if softcap is not None:
-            return _capped(q, k, v, mask, scale, float(softcap), dropout)
+            return _capped(q, k, v, mask, scale=scale, cap=float(softcap), drop=dropout)
         return sdpa_attention_forward(module, q, k, v, mask, dropout, scale)[0]
 
     return _row_by_row(one_row, query, key, value, bounds), None
@@ -144,7 +145,14 @@ def _window_mask(length: int, window: int | None, device: torch.device) -> torch
 
 
 def _capped(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, scale: float, cap: float, drop: float
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None,
+    *,
+    scale: float,
+    cap: float,
+    drop: float,
 ) -> torch.Tensor:
     """Textbook attention with logits ``cap · tanh(logits / cap)``, as transformers' eager path of Gemma 2."""
     groups = q.shape[1] // k.shape[1]
@@ -161,14 +169,21 @@ def _capped(
 
 
 def _varlen(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: torch.Tensor, longest: int, scale: float, w: int | None
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    bounds: torch.Tensor,
+    longest: int,
+    *,
+    scale: float,
+    window: int | None,
 ) -> torch.Tensor:
     """All rows in one FlashAttention call; ``[1, T, heads, head_dim]``."""
     function, known = _varlen_function()
     options: dict[str, Any] = {}
     if "window_size" in known:
         # FlashAttention counts the keys left of the query; transformers' window counts the query itself too.
-        options["window_size"] = (-1 if w is None else w - 1, 0)
+        options["window_size"] = (-1 if window is None else window - 1, 0)
     else:
         options["is_causal"] = True
     if "scale" in known:
