@@ -95,8 +95,8 @@ class RunningStudio:
 
 @contextlib.contextmanager
 def running_studio(home: Path, port: int | None = None, **environment: str) -> Iterator[RunningStudio]:
-    """Starts ``python -m core.cli studio`` and waits for its address."""
-    command = [sys.executable, "-m", "core.cli", "studio", "--no-browser", "--port", str(port or free_port())]
+    """Starts ``python -m studio`` and waits for its address."""
+    command = [sys.executable, "-m", "studio", "--no-browser", "--port", str(port or free_port())]
     process = subprocess.Popen(
         [*command, "--home", str(home)], cwd=REPOSITORY, text=True, stdout=subprocess.PIPE,
         env={**os.environ, "LUTHIER_HOME": str(home), **environment},
