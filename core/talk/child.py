@@ -20,13 +20,16 @@ from pydantic import ValidationError
 
 from core.contract.errors import MachineError, StudioError
 from core.locations import Locations
+from core.runs.folder import RUN_ID, JobFolder
 from core.runs.locks import CardLock, held_by
+from core.runs.log import LAST_KINDS, last_event
 from core.runs.queue import card_wanted
 from core.talk.words import Ask, Fault, Piece, Setup
 
 __all__ = ["main"]
 
 LOOK_SECONDS = 1.0
+ENDING_SECONDS = 15.0
 
 
 class Mouth:
@@ -96,14 +99,25 @@ def main() -> int:
 
 def _take_card(locations: Locations, lock_name: str) -> CardLock:
     card = CardLock(locations.make(), lock_name)
-    if not card.acquire(wait=False, holder="Try"):
+    patience = time.monotonic() + ENDING_SECONDS
+    while not card.acquire(wait=False, holder="Try"):
         holder = held_by(locations, lock_name) or "another program"
-        raise MachineError(
-            "card.busy",
-            f"Expected a free card, found it held by {holder}.",
-            "Ask through that run while it trains, or ask again when it has ended.",
-        )
+        if not _is_ending(locations, holder) or time.monotonic() > patience:
+            raise MachineError(
+                "card.busy",
+                f"Expected a free card, found it held by {holder}.",
+                "Ask through that run while it trains, or ask again when it has ended.",
+            )
+        time.sleep(0.1)
     return card
+
+
+def _is_ending(locations: Locations, holder: str) -> bool:
+    """Whether the holder is a run that has said its last word: its process ends a moment later."""
+    if not RUN_ID.fullmatch(holder):
+        return holder == "another program"  # it let go between our try and our look
+    last = last_event(JobFolder(locations.runs / holder).events)
+    return last is not None and last.kind in LAST_KINDS
 
 
 def _leave_when_wanted(locations: Locations, mouth: Mouth) -> None:

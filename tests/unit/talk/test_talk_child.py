@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from itertools import pairwise
@@ -15,10 +16,12 @@ import pytest
 
 from core.contract.config import RunConfig
 from core.contract.errors import StudioError
+from core.contract.events import Finished, Step
 from core.hardware import read_machine
 from core.locations import ASSETS, REPOSITORY, Locations
 from core.runs.folder import JobFolder
 from core.runs.locks import CardLock, FileLock, held_by
+from core.runs.log import EventWriter
 from core.runs.queue import JobQueue
 from core.talk.client import Answer, Talk
 from core.talk.words import Setup
@@ -115,6 +118,27 @@ def test_a_busy_card_is_said_at_once(tmp_path: Path, config: RunConfig) -> None:
     finally:
         card.release()
     assert caught.value.code == "card.busy"
+
+
+def test_a_run_that_has_just_ended_is_waited_for(talk_home: Locations, run_folder: Path, tmp_path: Path) -> None:
+    """ "finished" is written some moments before the worker's process, and with it its hold on the card, is gone."""
+    from core.talk import child
+
+    locations = Locations(tmp_path).make()
+    run = JobFolder(locations.runs / run_folder.name)
+    run.path.mkdir()
+    writer = EventWriter(run.events, 1)
+    writer.write(Step(step=1))
+    card = CardLock(locations, "cpu")
+    assert card.acquire(wait=False, holder=run.name)
+    with pytest.raises(StudioError, match=run.name):
+        child._take_card(locations, "cpu")
+    writer.write(Finished(step=1))
+    threading.Timer(0.5, card.release).start()
+    taken = child._take_card(locations, "cpu")
+    assert held_by(locations, "cpu") == "Try"
+    taken.release()
+    writer.close()
 
 
 def test_the_child_ends_when_its_pipe_closes_even_while_it_loads(tmp_path: Path, config: RunConfig) -> None:
