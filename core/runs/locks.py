@@ -72,10 +72,11 @@ class CardLock:
     def __init__(self, locations: Locations, lock_name: str) -> None:
         self._lock = FileLock(locations.locks / lock_name)
 
-    def acquire(self, wait: bool, holder: str = "") -> bool:
-        """Takes the card, without waiting or for as long as it takes; ``holder`` is told to others by ``held_by``."""
+    def acquire(self, wait: bool, holder: str = "", seconds: float = 0.0) -> bool:
+        """Takes the card: for as long as it takes, or waiting at most so many seconds (a run that has just said its
+        last word needs a moment to leave). ``holder`` is told to others by ``held_by``."""
         self._lock.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not self._lock.acquire(float("inf") if wait else 0.0):
+        if not self._lock.acquire(float("inf") if wait else seconds):
             return False
         os.ftruncate(self.fileno(), 0)
         os.pwrite(self.fileno(), holder.encode(), 0)

@@ -143,7 +143,8 @@ class RunStore:
             RunError: it, or an export of it, is at work.
         """
         folder = self.open(run_id)
-        with take_over(folder, 1.0) as dead:
+        at_work = self._folds.record(folder).state in RUNNING
+        with take_over(folder, 0.0 if at_work else LEAVING_SECONDS) as dead:
             if dead is None or not all(nobody_lives(job) for job in _jobs(folder)):
                 raise RunError("run.busy", f"{run_id} is at work and cannot be deleted.", "Stop it first.")
             self._queue.remove(run_id)

@@ -63,6 +63,11 @@ def test_a_card_has_one_holder_and_tells_who(locations: Locations) -> None:
     assert CardLock(locations, "gpu-2").acquire(wait=False)
     first.release()
     assert second.acquire(wait=True, holder="Try")
+    threading.Timer(0.3, second.release).start()
+    assert not first.acquire(wait=False)
+    assert first.acquire(wait=False, holder="b", seconds=10.0)
+    first.release()
+    assert second.acquire(wait=False, holder="Try")
     assert held_by(locations, "gpu-1") == "Try"
     second.release()
     assert held_by(locations, "gpu-1") is None

@@ -146,7 +146,10 @@ def test_a_run_with_a_broken_config_is_still_listed(store: RunStore, config: Con
     assert [(run.name, run.state, run.model_name) for run in store.list()] == [(folder.name, "finished", "")]
 
 
-def test_deleting_keeps_out_of_the_way_of_the_living(store: RunStore, config: Config) -> None:
+def test_deleting_keeps_out_of_the_way_of_the_living(
+    store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("core.runs.store.LEAVING_SECONDS", 0.2)
     folder = ended(store, config, "a")
     lock = FileLock(folder.supervisor_lock)
     lock.acquire()

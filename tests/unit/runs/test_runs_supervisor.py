@@ -59,6 +59,13 @@ def test_a_run_goes_from_start_to_finished(store: RunStore, config: Config, unti
         store.resume(run_id)
 
 
+def test_a_run_can_be_deleted_the_moment_it_is_over(store: RunStore, config: Config, until: Until) -> None:
+    run_id = store.start(config("train 1"))
+    until(run_id, "finished")
+    store.delete(run_id)  # its processes are still leaving
+    assert store.list() == []
+
+
 def test_a_worker_that_dies_is_said_in_one_line(store: RunStore, config: Config, until: Until) -> None:
     record = until(store.start(config("kill 9")), "failed")
     assert record.failure is not None
