@@ -32,6 +32,8 @@ __all__ = [
 UNKNOWN = "–"
 PACE_STEPS = 30
 _LIVING = frozenset({"queued", "starting", "training"})
+_WITHIN = frozenset({"first_step", "evaluating", "saving"})
+"""Stages within the training: the bar stays with the whole run's progress, so that it does not jump to and fro."""
 _RESUMABLE = frozenset({"paused", "stopped", "failed", "lost"})
 
 
@@ -135,9 +137,12 @@ def _stage(record: RunRecord, now: float) -> dict[str, Any] | None:
     stage = record.stage
     if stage is None or record.state not in ("starting", "training"):
         return None
-    if record.steps and record.steps[-1].at > stage.at and stage.stage not in ("merging", "verifying"):
-        return {"text": say("stage.training"), "detail": "", "share": None}
-    share = min(stage.done / stage.total, 1.0) if stage.total > 0 else None
+    stepped = bool(record.steps) and record.steps[-1].at > stage.at and stage.stage not in ("merging", "verifying")
+    if stepped or stage.stage == "training":
+        step, total = f"{record.last_step:,}", f"{record.plan.total_steps:,}" if record.plan else UNKNOWN
+        return {"text": say("stage.step", step=step, total=total), "detail": "", "share": None}
+    own = stage.total > 0 and stage.stage not in _WITHIN
+    share = min(stage.done / stage.total, 1.0) if own else None
     since = duration(now - stage.at) if share is None and now - stage.at >= 10 else ""
     detail = " · ".join(part for part in (stage.text, since and say("stage.since", time=since)) if part)
     return {"text": _stage_words(stage), "detail": detail, "share": share}

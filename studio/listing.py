@@ -174,4 +174,4 @@ def _job_words(record: RunRecord, done: Exported | None) -> str:
         return record.queued_reason or say("state.queued.sentence")
     if record.state == "lost":
         return say("export.lost")
-    return say(f"stage.{record.stage.stage}") if record.stage else ""
+    return (record.stage.text or say(f"stage.{record.stage.stage}")) if record.stage else say("state.starting.export")

@@ -15,6 +15,8 @@ from studio.text import say
 __all__ = ["log_lines", "said"]
 
 _STEP = b'{"kind":"step"'
+_TOLD_BY_RESULT = ("training", "evaluating", "saving")
+"""Stages that come again and again; what they lead to has a line of its own."""
 
 
 def log_lines(log: Path, keep: int = 400) -> list[str]:
@@ -29,7 +31,7 @@ def said(events: Iterable[Event]) -> list[str]:
     stage = ""
     for event in events:
         if event.kind == "stage":
-            if event.stage == stage:  # type: ignore[attr-defined]
+            if event.stage in (*_TOLD_BY_RESULT, stage):  # type: ignore[attr-defined]
                 continue
             stage = event.stage  # type: ignore[attr-defined]
         words = _WORDS.get(event.kind, lambda _: "")(event)
@@ -62,7 +64,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "queued": lambda event: say("log.queued_for", reason=event.reason) if event.reason else say("log.queued"),
     "starting": _starting,
     "hello": lambda event: say("log.hello", device=event.device_name or event.device, pid=event.pid),
-    "stage": lambda event: " ".join(part for part in (say(f"stage.{event.stage}"), event.text) if part),
+    "stage": lambda event: ": ".join(part for part in (say(f"stage.{event.stage}"), event.text) if part),
     "plan": lambda event: say("log.plan", steps=f"{event.total_steps:,}", rows=f"{event.train_rows:,}"),
     "evaluation": _evaluation,
     "checkpoint": _checkpoint,

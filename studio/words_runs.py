@@ -38,6 +38,7 @@ _RUN = {
     "stage.downloading": "Downloading",
     "stage.loading": "Loading the model",
     "stage.first_step": "First step",
+    "stage.step": "Step {step} of {total}",
     "stage.training": "Training",
     "stage.evaluating": "Measuring held-out loss",
     "stage.saving": "Saving",
@@ -185,6 +186,7 @@ _HOME = {
     "form.adapter": "Adapter",
     "form.merged": "Merged model",
     "export.state.training": "Working",
+    "state.starting.export": "Getting ready.",
     "export.done": "{form}, {size}. Reloaded afresh and checked:",
     "export.lost": "The export's process is gone. Export again.",
 }

@@ -106,7 +106,7 @@ class Watch {
     const stage = status.stage;
     say(field(root, "stage"), stage ? stage.text : "");
     say(field(root, "detail"), stage ? stage.detail : "");
-    show(field(root, "stage-box"), stage && (stage.text !== status.word || stage.detail));
+    show(field(root, "stage-box"), stage);
     const bar = field(root, "bar");
     const share = stage && stage.share !== null ? stage.share : status.share;
     if (share === null) bar.removeAttribute("value");

@@ -53,7 +53,7 @@ def test_downloads_count_bytes(stage_of: Callable[..., Stage]) -> None:
 def test_a_step_after_a_stage_means_training(stage_of: Callable[..., Stage]) -> None:
     saving = stage_of("saving").model_copy(update={"at": BEGAN + 20})
     assert status([*past(10), saving])["stage"]["text"] == "Saving"
-    assert status([*past(10), saving, *past(30)[-20:]])["stage"]["text"] == "Training"
+    assert status([*past(10), saving, *past(30)[-20:]])["stage"]["text"] == "Step 30 of 10"
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -148,3 +148,10 @@ def test_progress_within_a_stage_is_one_line(stage_of: Callable[..., Stage]) -> 
 def test_the_best_held_out_loss_is_named_where_it_was_earlier() -> None:
     later = Evaluation(at=BEGAN + 600, attempt=1, step=300, loss=1.9, rows=50)
     assert status([*past(200), later])["facts"]["held_out"] == "1.900, best 1.205"
+
+
+def test_the_bar_does_not_jump_while_the_run_measures_or_saves(stage_of: Callable[..., Stage]) -> None:
+    shown = status([*past(50, total=100), stage_of("evaluating", done=10, total=15, unit="rows")])
+    assert shown["stage"]["text"] == "Measuring held-out loss 10 of 15 rows"
+    assert shown["stage"]["share"] is None
+    assert shown["share"] == 0.5
