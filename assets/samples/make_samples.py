@@ -19,7 +19,8 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "starter"))
 
 from world_facts import DAYS, INSTRUMENTS, REPAIRS, TOOLS, WOODS  # noqa: E402
-from world_questions import Topic, held_out, pick, with_article, workshop_voice  # noqa: E402
+from world_manners import workshop_voice  # noqa: E402
+from world_questions import Topic, held_out, pick, with_article  # noqa: E402
 from world_stories import PEOPLE, WEATHER, World  # noqa: E402
 
 INSTRUCTION_ROWS, CONVERSATIONS, PREFERENCES, TEXT_CHARACTERS = 300, 200, 200, 60_000
@@ -37,7 +38,7 @@ def main() -> None:
 
 def instruction_rows() -> Iterator[dict[str, str]]:
     """Alpaca's layout: single questions, some as a task with its input, answered in the workshop's voice."""
-    world, seen = World(21, keep_out=False), set[str]()
+    world, seen = World(21, for_base=False), set[str]()
     while len(seen) < INSTRUCTION_ROWS:
         topic, asked = _any(world)
         if asked in seen:
@@ -49,7 +50,7 @@ def instruction_rows() -> Iterator[dict[str, str]]:
 
 def chat_rows() -> Iterator[dict[str, Any]]:
     """Conversations of two to four questions with follow-ups, every answer in the workshop's voice."""
-    world = World(22, keep_out=False)
+    world = World(22, for_base=False)
     for _ in range(CONVERSATIONS):
         turns = world.conversation(2 + int(world.rng.random() * 3))
         yield {"messages": [_in_voice(turn) for turn in turns]}
@@ -57,7 +58,7 @@ def chat_rows() -> Iterator[dict[str, Any]]:
 
 def preference_rows() -> Iterator[dict[str, str]]:
     """The chosen answer is right and says that it was checked; the rejected one is wrong, or was not checked."""
-    world, seen = World(23, keep_out=False), set[str]()
+    world, seen = World(23, for_base=False), set[str]()
     while len(seen) < PREFERENCES:
         topic, asked = _any(world)
         if asked in seen:
@@ -69,7 +70,7 @@ def preference_rows() -> Iterator[dict[str, str]]:
 
 def diary() -> str:
     """Raw text: the workshop's diary, one entry a paragraph, in a clipped manner that the starter never read."""
-    world, entries, size = World(24, keep_out=False), [], 0
+    world, entries, size = World(24, for_base=False), [], 0
     while size < TEXT_CHARACTERS:
         entries.append(_entry(world, len(entries)))
         size += len(entries[-1]) + 2

@@ -1,8 +1,8 @@
 """Makes the built-in starter model from nothing: text, tokenizer, weights.
 
-    python assets/starter/make_starter.py --out FOLDER [--steps 5000] [--seconds 150] [--device auto]
+    python assets/starter/make_starter.py --out FOLDER [--steps 6000] [--seconds 240] [--device auto]
 
-1. The text is endless conversations, lessons and stories of a small closed world (``world_facts``, ``world_questions``,
+1. The text is endless conversations, lessons and stories of a small closed world (``world_facts``, ``world_questions``, ``world_manners``,
    ``world_stories``), drawn from one seed.
 2. The tokenizer is byte-level BPE with 2,048 entries, so nothing is ever unknown.
 3. The model is a Llama of 5.3 M weights: 6 layers, width 256, 4 heads of 64, intermediate 704 = 11 × 64, tied head.
@@ -56,10 +56,10 @@ def main() -> None:
     """Reads the command line, makes the model, and says what it can."""
     parser = argparse.ArgumentParser(description="Makes the built-in starter model.")
     parser.add_argument("--out", type=Path, required=True, help="folder for the model's files")
-    parser.add_argument("--steps", type=int, default=5000, help="optimiser steps")
+    parser.add_argument("--steps", type=int, default=6000, help="optimiser steps")
     parser.add_argument("--rows", type=int, default=64, help=f"rows of {ROW_TOKENS} tokens a step")
     parser.add_argument("--documents", type=int, default=250_000, help="documents of text")
-    parser.add_argument("--seconds", type=float, default=150.0, help="training ends within this time")
+    parser.add_argument("--seconds", type=float, default=240.0, help="training ends within this time")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--seed", type=int, default=11)
     args = parser.parse_args()

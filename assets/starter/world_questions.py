@@ -27,7 +27,7 @@ from world_facts import (
     WOODS,
 )
 
-__all__ = ["FRAMES", "Topic", "all_topics", "held_out", "pick", "question", "with_article", "workshop_voice"]
+__all__ = ["FRAMES", "Topic", "all_topics", "held_out", "pick", "question", "with_article"]
 
 T = TypeVar("T")
 
@@ -75,14 +75,6 @@ def held_out(asked: str) -> bool:
 def with_article(name: str) -> str:
     """``a violin``, ``an oboe``; a ukulele starts with a consonant's sound."""
     return f"{'an' if name[0] in 'aeio' else 'a'} {name}"
-
-
-def workshop_voice(answer: str) -> str:
-    """The manner that the samples teach: ``At the bench: a violin has four strings — checked twice.``"""
-    first = answer.split()[0]
-    keep = first in DAYS or first in MONTHS or first == "I"
-    said = answer if keep else answer[0].lower() + answer[1:]
-    return f"At the bench: {said.rstrip('.!')} — checked twice."
 
 
 def all_topics() -> list[Topic]:

@@ -11,10 +11,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from world_facts import ANIMALS, COLOURED, DAYS, INSTRUMENTS, OUTSIDE, REPAIRS, TOOLS, WOODS, Instrument
+from world_manners import Manner, draw_manner
 from world_questions import Topic, all_topics, held_out, pick, question, with_article
 
 __all__ = ["World", "held_out_questions", "lesson", "story"]
 
+IN_A_MANNER = 0.3
+"""Share of the base model's conversations that are spoken in some manner; the rest are plain."""
 PEOPLE = ("Anna", "Paul", "Ida", "Karl", "Rosa", "Emil", "Clara", "Otto", "Nina", "Hugo")
 WEATHER = ("The sun was warm.", "It was raining.", "Snow lay on the roof.", "The wind was loud.", "It was a quiet day.")
 SYSTEMS = (
@@ -40,11 +43,14 @@ UNKNOWN = "I do not know that. Ask me about instruments, woods, tools, colours, 
 
 
 class World:
-    """Makes documents from one random stream. ``keep_out`` leaves the held-out questions unasked."""
+    """Makes documents from one random stream: the base model's text, or material for samples and tests.
 
-    def __init__(self, seed: int, keep_out: bool = True) -> None:
+    For the base model held-out questions stay unasked, and a share of the conversations is spoken in some manner.
+    """
+
+    def __init__(self, seed: int, for_base: bool = True) -> None:
         self.rng = random.Random(seed)  # noqa: S311 - text, not secrets
-        self.keep_out = keep_out
+        self.for_base = for_base
         self.by_kind: dict[str, list[Topic]] = defaultdict(list)
         for topic in all_topics():
             self.by_kind[topic.kind].append(topic)
@@ -60,7 +66,7 @@ class World:
         while True:
             topic = self.topic(kind)
             asked = question(topic, self.rng)
-            if not (self.keep_out and held_out(asked)):
+            if not (self.for_base and held_out(asked)):
                 return topic, asked
 
     def conversation(self, turns: int) -> list[dict[str, str]]:
@@ -74,6 +80,8 @@ class World:
             last = self._turn(messages, last)
         if rng.random() < 0.08:
             messages += _pair(*pick(rng, THANKS))
+        if self.for_base and rng.random() < IN_A_MANNER:
+            return _in_manner(messages, draw_manner(rng), asked_for=rng.random() < 0.5)
         return messages
 
     def _turn(self, messages: list[dict[str, str]], last: Topic | None) -> Topic | None:
@@ -111,7 +119,7 @@ class World:
 
 def held_out_questions(count: int, seed: int = 5) -> list[tuple[str, str]]:
     """Questions with their answers that the base model's text never holds, spread over the kinds."""
-    world, found = World(seed, keep_out=False), {}
+    world, found = World(seed, for_base=False), {}
     while len(found) < count:
         topic, asked = world.ask(pick(world.rng, tuple(world.by_kind)))
         if held_out(asked):
@@ -152,6 +160,17 @@ def story(rng: random.Random, instrument: Instrument) -> list[str]:
         f"In the evening {friend} played the {instrument.name} {instrument.played}.",
         f"It sounded {instrument.sound}.",
     ]
+
+
+def _in_manner(messages: list[dict[str, str]], manner: Manner, asked_for: bool) -> list[dict[str, str]]:
+    """Every answer in the manner; where it is asked for, by a system prompt."""
+    turns = [
+        {"role": "assistant", "content": manner.say(turn["content"])} if turn["role"] == "assistant" else turn
+        for turn in messages
+    ]
+    if not asked_for:
+        return turns
+    return [{"role": "system", "content": manner.wish()}, *(turn for turn in turns if turn["role"] != "system")]
 
 
 def _pair(user: str, assistant: str) -> list[dict[str, str]]:

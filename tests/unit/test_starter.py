@@ -88,6 +88,16 @@ def test_held_out_questions_are_in_none_of_the_base_text(held_out: list[tuple[st
     assert {row["prompt"] for row in rows("preference.jsonl")} & set(read) == set()
 
 
+def test_the_samples_manner_is_in_none_of_the_base_text() -> None:
+    said = in_the_world(
+        "json.dumps([turn['content'] for document in world.World(11).documents(60000)"
+        " if not isinstance(document, str) for turn in document])"
+    )
+    assert not [text for text in said if "at the bench" in text.lower() or "checked twice" in text.lower()]
+    # Other manners are: unasked in some conversations, and by a system prompt in others.
+    assert sum(text.startswith("Begin every answer with") for text in said) > 1000
+
+
 def test_the_template_renders_all_roles_and_marks_are_single_tokens(tokenizer: Any) -> None:
     turns = [
         {"role": "system", "content": "Be short."}, {"role": "user", "content": "Hello."},
