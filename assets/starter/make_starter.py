@@ -2,8 +2,8 @@
 
     python assets/starter/make_starter.py --out FOLDER [--steps 6000] [--seconds 240] [--device auto]
 
-1. The text is endless conversations, lessons and stories of a small closed world (``world_facts``, ``world_questions``, ``world_manners``,
-   ``world_stories``), drawn from one seed.
+1. The text is endless conversations, lessons and stories of a small closed world (``world_facts``,
+   ``world_questions``, ``world_manners``, ``world_stories``), drawn from one seed.
 2. The tokenizer is byte-level BPE with 2,048 entries, so nothing is ever unknown.
 3. The model is a Llama of 5.3 M weights: 6 layers, width 256, 4 heads of 64, intermediate 704 = 11 × 64, tied head.
    Rows are filled with whole documents, so that every row starts where a conversation starts; AdamW; the rate rises,
