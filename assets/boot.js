@@ -19,3 +19,15 @@
   Object.setPrototypeOf(Reading, Native);
   window.Function = Reading;
 })();
+
+/* Gradio gives every page the application's name; each page keeps the title that it came with. */
+(() => {
+  let own = "";
+  document.addEventListener("DOMContentLoaded", () => {
+    own = document.title;
+    const common = own.split(" · ").at(-1);
+    new MutationObserver(() => {
+      if (document.title === common && own !== common) document.title = own;
+    }).observe(document.head, { subtree: true, childList: true, characterData: true });
+  });
+})();

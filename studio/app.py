@@ -8,9 +8,13 @@ first request waits in the socket's queue. No run lives here: closing the studio
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import socket
+import sys
 import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,13 +100,13 @@ def _serve(locations: Locations, listener: socket.socket, door: Door) -> int:
     from studio.house import opened
 
     port = int(listener.getsockname()[1])
-    with opened(locations, port) as studio:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn hands the signal on; what is open is then closed
+    with opened(locations, port) as studio, remember(locations, port, studio.secret):
         guarded = Guard(application(studio), door, port, studio.secret)
         config = uvicorn.Config(
             guarded, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=1
         )
-        with remember(locations, port, studio.secret):
-            uvicorn.Server(config).run(sockets=[listener])
+        uvicorn.Server(config).run(sockets=[listener])
     return 0
 
 
@@ -121,7 +125,13 @@ def application(studio: Studio) -> FastAPI:
     from studio.window import mount_pages
 
     shell = Middleware(Shell, is_page=PAGES.__contains__)
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, middleware=[shell])
+
+    @contextlib.asynccontextmanager
+    async def awake(_: FastAPI) -> AsyncIterator[None]:
+        studio.wake()
+        yield
+
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, middleware=[shell], lifespan=awake)
 
     @app.exception_handler(StudioError)
     def said(_: Request, error: StudioError) -> JSONResponse:

@@ -37,19 +37,21 @@ class Studio:
             self._machine = (now, read_machine(self.locations.home))
         return self._machine[1]
 
+    def wake(self) -> None:
+        """Starts what takes its time and must not hold the first page: warm data children, care for living runs."""
+
+        def work() -> None:
+            self.data.warm()
+            self.store.adopt()
+
+        threading.Thread(target=work, daemon=True).start()
+
 
 @contextlib.contextmanager
 def opened(locations: Locations, port: int) -> Iterator[Studio]:
-    """A studio with its store, which takes care of living runs, and its data service, warmed in the background."""
+    """A studio whose children end with it."""
     studio = Studio(locations, RunStore(locations), DataService(locations), port)
-    threading.Thread(target=_wake, args=(studio,), daemon=True).start()
     try:
         yield studio
     finally:
         studio.data.close()
-
-
-def _wake(studio: Studio) -> None:
-    """What may take its time and must not hold the first page."""
-    studio.data.warm()
-    studio.store.adopt()

@@ -20,7 +20,8 @@ from studio.door import write_private
 
 __all__ = ["living_studio", "remember"]
 
-_SECONDS = 3.0
+_SECONDS = 20.0
+"""A studio that is just starting listens already, and answers when its pages stand."""
 
 
 def living_studio(locations: Locations) -> str | None:

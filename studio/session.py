@@ -156,7 +156,7 @@ def _fault(key: str, found: object) -> str:
 def _expected(knob: Knob) -> str:
     if knob.choices:
         return ", ".join(knob.choices)
-    low, high = (None if bound is None else f"{bound:,g}" for bound in (knob.minimum, knob.maximum))
+    low, high = (None if bound is None else f"{bound:,.10g}" for bound in (knob.minimum, knob.maximum))
     unit = f" {knob.unit}" if knob.unit else ""
     if low is not None and high is not None:
         return say("form.range", low=low, high=high) + unit

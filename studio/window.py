@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import gradio as gr
@@ -31,12 +32,18 @@ def mount_pages(app: FastAPI, studio: Studio) -> None:
     for words, path, build in _PAGES:
         with blocks.route(say(words), path):
             build(studio)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that server-side rendering is off, as we ask for
+        _mount(app, blocks, studio.port)
+
+
+def _mount(app: FastAPI, blocks: gr.Blocks, port: int) -> None:
     gr.mount_gradio_app(
         app,
         blocks,
         path="/",
         server_name="127.0.0.1",
-        server_port=studio.port,
+        server_port=port,
         footer_links=[],
         run_history=False,
         show_error=False,

@@ -58,7 +58,7 @@ _DATA = {
     "data.learned.last_answer": "The last answer of each row is learned; everything before is only read.",
     "data.learned.everything": "Every token is learned.",
     "data.learned.dpo": "To prefer the chosen answer over the rejected one is learned (DPO).",
-    "data.problems": "{count} rows cannot be used",
+    "data.problems": "Rows that cannot be used: {count}",
     "data.row": "Row {row}",
     "preview.title": "As the model will see it",
     "preview.trained": "learned",

@@ -1,6 +1,6 @@
 """Takes screenshots of every page at both sizes and in both themes:
 
-    .venv/bin/python tests/e2e/shots.py [--home DIR] [--to DIR] [--only PAGE ...] [--size wide|phone] [--theme light|dark]
+    .venv/bin/python tests/e2e/shots.py [--home DIR] [--to DIR] [--only PAGE ...] [--size SIZE] [--theme THEME]
 
 They land in ``tests/e2e/shots/`` (not in the repository) as PAGE-SIZE-THEME.png, and whatever the browser's console
 complained about is printed.
@@ -34,13 +34,16 @@ def main() -> None:
     parser.add_argument("--whole", action="store_true", help="the whole page, not the first screen")
     chosen = parser.parse_args()
     chosen.to.mkdir(exist_ok=True, parents=True)
-    with tempfile.TemporaryDirectory() as fresh, running_studio(chosen.home or Path(fresh)) as studio:
-        with sync_playwright() as playwright:
-            browser = launch(playwright)
-            for size in chosen.size or SIZES:
-                for theme in chosen.theme or ("light", "dark"):
-                    _shoot(browser, studio, chosen, size, theme)
-            browser.close()
+    with (
+        tempfile.TemporaryDirectory() as fresh,
+        running_studio(chosen.home or Path(fresh)) as studio,
+        sync_playwright() as playwright,
+    ):
+        browser = launch(playwright)
+        for size in chosen.size or SIZES:
+            for theme in chosen.theme or ("light", "dark"):
+                _shoot(browser, studio, chosen, size, theme)
+        browser.close()
 
 
 def _shoot(browser: Any, studio: Any, chosen: argparse.Namespace, size: str, theme: str) -> None:

@@ -63,11 +63,12 @@ class Desk:
         view = self._with(view, "spec", "model_fault", _model_key(config))
         view = self._with(view, "report", "data_fault", _report_key(config.data))
         if view.spec and view.report and view.report.usable:
+            near = _near(config, view.spec)
             view = self._with(view, "facts", "data_fault", _facts_key(config, view.spec))
-            if view.facts is None and not view.data_fault:  # lengths of another limit: nearly right, for a moment
-                return replace(
-                    self._estimated(self._with(view, "facts", "data_fault", _near(config, view.spec))), waiting=True
-                )
+            if (
+                view.facts is None and view.data_fault is None
+            ):  # lengths under another limit: nearly right, for a moment
+                return replace(self._estimated(self._with(view, "facts", "data_fault", near)), waiting=True)
         known = view.spec or view.model_fault, view.report or view.data_fault
         return replace(self._estimated(view), waiting=not all(known))
 

@@ -28,6 +28,7 @@ from studio.upload import uploaded
 __all__ = ["Wires"]
 
 _EVENT: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": 4}
+_CHOICE = {**_EVENT, "trigger_mode": "always_last"}
 _LOOKS = ("data.", "model.name", "train.max_length", "role.")
 _READING = ("data.layout", "roles")
 
@@ -57,10 +58,10 @@ class Wires:
         for role in block.roles:
             taken = role.input(lambda shown: shown, block.shown_roles, self.form.fields["roles"], **_EVENT)
             self._look(self._glance(taken.then))
-        self._look(block.sample.input(self.sampled, block.sample, reading, **_EVENT).then)
-        self._look(block.typed.submit(self.typed, block.typed, [*reading, block.report], **_EVENT).success)
-        self._look(block.upload.input(self.dropped, block.upload, [*reading, block.report], **_EVENT).success)
-        chosen = parts.train.preset.input(self.preset_chosen, [parts.train.preset, *fields], fields, **_EVENT)
+        self._look(block.sample.input(self.sampled, block.sample, reading, **_CHOICE).then)
+        self._look(block.typed.submit(self.typed, block.typed, [*reading, block.report], **_CHOICE).success)
+        self._look(block.upload.change(self.dropped, block.upload, [*reading, block.report], **_CHOICE).success)
+        chosen = parts.train.preset.input(self.preset_chosen, [parts.train.preset, *fields], fields, **_CHOICE)
         self._look(self._glance(chosen.then))
         block.later.click(self.paged(ROWS_A_PAGE), [block.offset, *fields], self._preview(), **_EVENT)
         block.earlier.click(self.paged(-ROWS_A_PAGE), [block.offset, *fields], self._preview(), **_EVENT)
@@ -77,7 +78,7 @@ class Wires:
 
     def _glance(self, event: Any) -> Any:
         outputs = self._answers()
-        return event(self.edited, self.form.components, outputs, **_EVENT, trigger_mode="always_last").then
+        return event(self.edited, self.form.components, outputs, **_CHOICE).then
 
     def _look(self, event: Any) -> None:
         block = self._parts.data

@@ -1,0 +1,200 @@
+"""New run in a real browser: one click trains; a file is dropped, read and shown; edits are answered and survive."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from driving import RunningStudio, running_studio
+
+from core.locations import Locations
+from core.runs.store import RunStore
+
+pytestmark = pytest.mark.browser
+PATIENCE = 60_000
+ROWS = [{"question": f"What is {number} plus one?", "reply": f"It is {number + 1}."} for number in range(30)]
+
+
+@pytest.fixture(scope="module")
+def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStudio]:
+    with running_studio(tmp_path_factory.mktemp("new-run-home")) as running:
+        yield running
+
+
+@pytest.fixture
+def page(browser: Any, studio: RunningStudio) -> Iterator[Any]:
+    """New run as a first visit finds it, in a browser that was just let in; the console must stay clean."""
+    (studio.home / "draft.json").unlink(missing_ok=True)
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    opened = context.new_page()
+    faults: list[str] = []
+    opened.on("pageerror", lambda error: faults.append(str(error)))
+    opened.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
+    opened.goto(studio.fresh_address())
+    opened.wait_for_url(f"{studio.root}/")
+    settled(opened, "Rows 1 to 3 of")
+    yield opened
+    context.close()
+    time.sleep(0.6)  # the last edit is written a moment later
+    assert [fault for fault in faults if "Failed to load resource" not in fault] == []
+
+
+def settled(page: Any, words: str) -> None:
+    """Waits until the preview shows these words."""
+    page.wait_for_function(
+        "words => document.querySelector('#data-preview')?.innerText.includes(words)", arg=words, timeout=PATIENCE
+    )
+
+
+def draft(studio: RunningStudio) -> Any:
+    return json.loads((studio.home / "draft.json").read_text("utf-8"))
+
+
+def until(found: Any, seconds: float = 20.0) -> None:
+    """Waits for something on this side of the wire."""
+    last = time.monotonic() + seconds
+    while not found():
+        assert time.monotonic() < last, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def say_rows(folder: Path, name: str, rows: list[dict[str, Any]]) -> Path:
+    file = folder / name
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return file
+
+
+def test_one_click_trains_and_leads_to_the_run(page: Any, studio: RunningStudio) -> None:
+    assert page.locator("#start").inner_text().startswith("Start training")
+    box = page.locator("#start").bounding_box()
+    assert box["y"] + box["height"] <= 900, "Start stands on the first screen"
+    page.locator("#start").click()
+    page.wait_for_url("**/watch?run=*", timeout=PATIENCE)
+    run_id = page.url.split("run=")[1]
+    store = RunStore(Locations(studio.home))
+    try:
+        config = store.open(run_id).config()
+        assert (config.model.source, config.preset) == ("starter", "try-it")
+        assert config.data.sha256
+        assert config.train.save_steps > 0, "nothing automatic is left"
+    finally:
+        store.stop_now(run_id)
+    until(lambda: store.record(run_id).state in ("stopped", "failed", "finished"))
+
+
+def test_an_own_file_is_read_mapped_and_shown_as_the_model_sees_it(
+    page: Any, studio: RunningStudio, tmp_path: Path
+) -> None:
+    page.locator("#data-file").set_input_files(say_rows(tmp_path, "sums <b>.jsonl", ROWS))
+    settled(page, "of 30 ·")
+    report = page.locator("#data-report").inner_text()
+    assert "30 of 30 rows can be used" in report
+    learned = page.locator("#data-preview .rows .token.trained").first.inner_text()
+    assert learned.startswith("It is 1.")
+    until(lambda: draft(studio)["config"]["data"]["path"].startswith(str(studio.home / "data")))
+    page.get_by_role("button", name="Next rows").click()
+    settled(page, "Rows 4 to 6 of 30")
+
+
+def test_a_file_that_is_no_data_is_one_line_where_it_was_chosen(page: Any, tmp_path: Path) -> None:
+    file = tmp_path / "broken.jsonl"
+    file.write_text('{"instruction": "a", "output": "b"}\n{"instruction": \n', "utf-8")
+    page.locator("#data-file").set_input_files(file)
+    page.wait_for_selector("#data-report :is(.fault, .problems)", timeout=PATIENCE)
+    words = page.locator("#data-report").inner_text()
+    assert "Traceback" not in words
+    assert "1 of 2 rows can be used" in words
+    page.locator("#data-report .problems summary").click()
+    page.locator("#data-report .problems").get_by_text("no JSON").wait_for()
+
+
+def test_an_empty_upload_and_a_foreign_ending_are_refused_in_the_zone(page: Any, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.jsonl"
+    empty.touch()
+    with page.expect_response("**/studio/upload") as answer:
+        page.locator("#data-file").set_input_files(empty)
+    assert answer.value.status == 409
+    page.wait_for_function("() => document.querySelector('.drop-line').textContent.includes('empty file')")
+    page.locator("#data-report").get_by_text("300 of 300 rows").wait_for()
+
+
+def test_an_edit_is_answered_at_once_and_survives_a_refresh(page: Any, studio: RunningStudio) -> None:
+    before = page.locator("#summary .figures").inner_text()
+    page.locator("#train-num_train_epochs input").fill("1")
+    page.wait_for_function(
+        "before => document.querySelector('#summary .figures').innerText !== before", arg=before, timeout=5_000
+    )
+    page.locator("#train-learning_rate input").fill("0.0005")
+    until(lambda: draft(studio)["config"]["train"]["learning_rate"] == 0.0005)
+    page.reload()
+    settled(page, "Rows 1 to 3 of")
+    assert page.locator("#train-learning_rate input").input_value() == "0.0005"
+    assert page.locator("#train-num_train_epochs input").input_value() == "1"
+
+
+def test_a_value_out_of_range_is_named_and_start_waits(page: Any) -> None:
+    page.locator("#train-max_length input").fill("3")
+    page.locator("#summary .fault").get_by_text("Longest example: expected 32 to").wait_for(timeout=5_000)
+    assert page.locator("#start").is_disabled()
+    page.locator("#train-max_length input").fill("128")
+    page.wait_for_function("() => !document.querySelector('#start').disabled", timeout=5_000)
+
+
+def test_a_goal_fills_in_its_settings(page: Any) -> None:
+    page.get_by_role("radio", name="Follow a format").check()
+    page.wait_for_function("() => document.querySelector('#train-max_length input').value === '1024'", timeout=PATIENCE)
+    page.locator("#preset-goal").get_by_text("one fixed shape").wait_for(timeout=PATIENCE)
+    assert page.locator("#data-path textarea").input_value().endswith("instruction.jsonl")
+
+
+def test_a_typed_path_and_a_missing_file(page: Any, tmp_path: Path) -> None:
+    typed = page.locator("#data-typed input")
+    typed.fill(str(say_rows(tmp_path, "typed.jsonl", ROWS)))
+    typed.press("Enter")
+    settled(page, "of 30 ·")
+    typed.fill("/nowhere/at/all.jsonl")
+    typed.press("Enter")
+    page.locator("#data-report .fault").get_by_text("/nowhere/at/all.jsonl").wait_for(timeout=PATIENCE)
+    page.wait_for_function("() => document.querySelector('#start').disabled")
+    assert page.locator("#start").inner_text() == "Mend the data file"
+
+
+def test_a_model_folder_that_is_none_is_said_under_the_model(page: Any, tmp_path: Path) -> None:
+    model = page.locator("#model-name input")
+    model.click()
+    model.fill(str(tmp_path))
+    model.press("Enter")
+    page.locator("#model-about .fault").wait_for(timeout=PATIENCE)
+    assert page.locator("#start").inner_text() == "Choose another model"
+
+
+def test_a_browser_without_the_key_stays_outside(browser: Any, studio: RunningStudio) -> None:
+    context = browser.new_context()
+    try:
+        stranger = context.new_page()
+        assert stranger.goto(f"{studio.root}/").status == 403
+        assert "python3 launcher.py" in stranger.inner_text("main")
+    finally:
+        context.close()
+
+
+def test_the_doctor_says_what_it_found(page: Any, studio: RunningStudio) -> None:
+    page.goto(f"{studio.root}/doctor")
+    page.wait_for_selector(".finding", timeout=PATIENCE)
+    assert "cores" in page.locator(".findings").inner_text()
+    assert page.title() == "Doctor · Luthier"
+
+
+def test_nothing_is_asked_of_another_machine(browser: Any, studio: RunningStudio) -> None:
+    context = browser.new_context()
+    asked: list[str] = []
+    opened = context.new_page()
+    opened.on("request", lambda request: asked.append(request.url))
+    opened.goto(studio.fresh_address())
+    settled(opened, "Rows 1 to 3 of")
+    context.close()
+    assert [url for url in asked if not url.startswith((studio.root, "data:", "blob:"))] == []

@@ -1,0 +1,179 @@
+"""Starting: ports, the living studio that a second start finds, uploads, and what importing leaves alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import uvicorn
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+from starlette.responses import PlainTextResponse
+from starlette.testclient import TestClient
+
+from core.contract.errors import DataError, MachineError, StudioError
+from core.locations import REPOSITORY, Locations
+from studio import app as app_module
+from studio import upload as upload_module
+from studio.app import bind, main
+from studio.door import Door
+from studio.guard import Guard
+from studio.house import Studio
+from studio.living import living_studio, remember
+from studio.upload import uploaded, uploads
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port that something else listens on."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen(1)
+        yield other.getsockname()[1]
+
+
+def test_an_asked_port_that_is_taken_is_one_line_with_the_way_out(taken: int) -> None:
+    with pytest.raises(MachineError) as caught:
+        bind(taken)
+    assert str(taken) in caught.value.message
+    assert f"--port {taken + 1}" in caught.value.hint
+
+
+def test_without_a_wish_the_next_port_is_taken(taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app_module, "DEFAULT_PORT", taken)
+    with bind(None) as listener:
+        host, port = listener.getsockname()
+    assert host == "127.0.0.1"
+    assert taken < port < taken + 10
+
+
+@pytest.fixture
+def living(locations: Locations) -> Iterator[Door]:
+    """A guard that serves, remembered as this process's studio."""
+    door = Door(locations.sessions)
+    listener = bind(0)
+    port = listener.getsockname()[1]
+    guard = Guard(PlainTextResponse("inside"), door, port, "the secret")
+    server = uvicorn.Server(uvicorn.Config(guard, log_level="error", lifespan="off"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    with remember(locations, port, "the secret"):
+        yield door
+    server.should_exit = True
+    thread.join(10)
+    listener.close()
+
+
+def test_a_second_start_finds_the_living_studio_and_opens_that(
+    living: Door, locations: Locations, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(app_module, "open_address", lambda address, wsl: bool(opened.append(address)) or True)
+    assert main(None, locations.home, open_browser=True) == 0
+    assert len(opened) == 1
+    assert opened[0] in capsys.readouterr().out
+    assert living.enter(opened[0].split("token=")[1])
+    assert stat.S_IMODE(locations.studio.stat().st_mode) == 0o600
+
+
+def test_a_wrong_secret_or_a_dead_process_is_no_living_studio(living: Door, locations: Locations) -> None:
+    known = json.loads(locations.studio.read_text("utf-8"))
+    locations.studio.write_text(json.dumps({**known, "secret": "other"}))
+    assert living_studio(locations) is None
+    locations.studio.write_text(json.dumps({**known, "created": known["created"] - 100}))
+    assert living_studio(locations) is None
+    locations.studio.write_text("{")
+    assert living_studio(locations) is None
+
+
+def test_the_studios_file_goes_with_it_unless_another_took_its_place(locations: Locations) -> None:
+    with remember(locations, 1, "a"):
+        assert json.loads(locations.studio.read_text("utf-8"))["pid"] == os.getpid()
+        assert json.loads(locations.studio.read_text("utf-8"))["created"] == psutil.Process().create_time()
+    assert not locations.studio.exists()
+    with remember(locations, 1, "a"):
+        locations.studio.write_text('{"pid": 1, "created": 1, "port": 2, "secret": "b"}')
+    assert locations.studio.exists()
+
+
+@pytest.fixture
+def client(studio: Studio) -> TestClient:
+    app = FastAPI()
+    app.include_router(uploads(studio))
+
+    @app.exception_handler(StudioError)
+    def said(_: Request, error: StudioError) -> JSONResponse:
+        return JSONResponse({"code": error.code, "message": error.message, "hint": error.hint}, 409)
+
+    return TestClient(app)
+
+
+def put(client: TestClient, name: str, content: bytes) -> dict[str, str]:
+    return client.put("/studio/upload", content=content, headers={"X-File-Name": name}).json()
+
+
+def test_an_upload_lies_privately_under_an_id_of_ours(client: TestClient, locations: Locations) -> None:
+    answer = put(client, "Meine%20Daten%20%C3%A4.jsonl", b'{"a": 1}\n')
+    file = uploaded(locations, answer["id"])
+    assert file.read_bytes() == b'{"a": 1}\n'
+    assert file.name == "Meine Daten ä.jsonl"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(
+    "name", ["../../../../etc/cron.jsonl", "..%2F..%2Fx.jsonl", "C:\\Users\\me\\x.jsonl", "/x.jsonl"]
+)
+def test_the_sent_name_is_never_a_path(client: TestClient, locations: Locations, name: str) -> None:
+    file = uploaded(locations, put(client, name, b"{}")["id"])
+    assert file.parent.parent == locations.uploads
+    assert file.name in ("cron.jsonl", "x.jsonl")
+
+
+def test_faulty_uploads_say_why_and_leave_nothing(
+    client: TestClient, locations: Locations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert put(client, "model.bin", b"x")["code"] == "data.ending"
+    assert put(client, "empty.jsonl", b"")["code"] == "data.empty"
+    monkeypatch.setattr(upload_module.shutil, "disk_usage", lambda _: type("Usage", (), {"free": (200 << 20) + 3}))
+    assert put(client, "big.jsonl", b"12345")["code"] == "disk.full"
+    assert list(locations.uploads.iterdir()) == []
+
+
+@pytest.mark.parametrize("key", ["", "..", "../data", "a" * 20])
+def test_an_unknown_upload_is_one_line(locations: Locations, key: str) -> None:
+    with pytest.raises(DataError, match="gone"):
+        uploaded(locations, key)
+
+
+def left(program: str) -> str:
+    """What a fresh interpreter prints after this program."""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False
+    )
+    return done.stdout.strip() or done.stderr
+
+
+def test_importing_the_studio_takes_neither_torch_nor_gradio() -> None:
+    names = "{'torch', 'transformers', 'pyarrow', 'gradio', 'pandas'}"
+    assert left(f"import sys, studio.app; print(sorted({names} & set(sys.modules)))") == "[]"
+
+
+def test_the_whole_window_is_built_without_the_heavy_floor(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from core.locations import Locations\n"
+        "from studio.house import opened; from studio.app import application\n"
+        f"with opened(Locations(Path({str(tmp_path)!r})).make(), 8765) as studio: application(studio)\n"
+        "heavy = {'torch', 'transformers', 'peft', 'trl', 'bitsandbytes', 'datasets', 'accelerate'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    assert left(program) == "[]"

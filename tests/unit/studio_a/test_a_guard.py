@@ -1,0 +1,144 @@
+"""The door: what comes in, what does not, and that what does not leaves no mark."""
+
+from __future__ import annotations
+
+import json
+import stat
+import time
+
+import pytest
+from starlette.responses import PlainTextResponse
+from starlette.testclient import TestClient
+from starlette.websockets import WebSocketDisconnect
+
+from core.locations import Locations
+from studio import door as door_module
+from studio.door import Door
+from studio.guard import Guard
+
+ROOT = "http://127.0.0.1:8765"
+
+
+@pytest.fixture
+def door(locations: Locations) -> Door:
+    return Door(locations.sessions)
+
+
+@pytest.fixture
+def outside(door: Door) -> TestClient:
+    """A browser that was not let in."""
+    guard = Guard(PlainTextResponse("inside"), door, 8765, "the secret")
+    return TestClient(guard, base_url=ROOT, follow_redirects=False)
+
+
+@pytest.fixture
+def inside(outside: TestClient, door: Door) -> TestClient:
+    """A browser that came through the door."""
+    assert outside.get("/enter", params={"token": door.token()}).status_code == 200
+    return outside
+
+
+def test_without_a_cookie_there_is_a_page_that_says_how_to_get_in(outside: TestClient) -> None:
+    answer = outside.get("/", headers={"accept": "text/html"})
+    assert answer.status_code == 403
+    assert "python3 launcher.py" in answer.text
+    assert outside.get("/studio/points").json()["code"] == "door.closed"
+
+
+def test_a_start_token_opens_once(outside: TestClient, door: Door) -> None:
+    token = door.token()
+    first = outside.get("/enter", params={"token": token})
+    assert 'http-equiv="refresh"' in first.text
+    cookie = first.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "samesite=strict" in cookie.lower()
+    assert outside.get("/").text == "inside"
+    other = TestClient(Guard(PlainTextResponse("inside"), door, 8765, "s"), base_url=ROOT)
+    assert other.get("/enter", params={"token": token}).status_code == 403
+
+
+def test_a_start_token_grows_old(outside: TestClient, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = door.token()
+    later = time.monotonic() + door_module.TOKEN_SECONDS + 1
+    monkeypatch.setattr(door_module.time, "monotonic", lambda: later)
+    assert outside.get("/enter", params={"token": token}).status_code == 403
+
+
+def test_the_cookie_outlives_the_process_and_only_its_hash_is_kept(
+    inside: TestClient, door: Door, locations: Locations
+) -> None:
+    cookie = inside.cookies["luthier_8765"]
+    assert cookie not in locations.sessions.read_text("utf-8")
+    assert stat.S_IMODE(locations.sessions.stat().st_mode) == 0o600
+    assert Door(locations.sessions).knows(cookie)
+    kept = json.loads(locations.sessions.read_text("utf-8"))
+    locations.sessions.write_text(json.dumps(dict.fromkeys(kept, time.time() - 1)))
+    assert not Door(locations.sessions).knows(cookie)
+
+
+@pytest.mark.parametrize("host", ["evil.example:8765", "127.0.0.1", "127.0.0.1:8766", "localhost.evil.example:8765"])
+def test_another_host_is_refused(inside: TestClient, host: str) -> None:
+    assert inside.get("/", headers={"host": host}).status_code == 421
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"origin": "https://127.0.0.1:8765"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+    ],
+)
+def test_another_site_is_refused_even_with_the_cookie(inside: TestClient, headers: dict[str, str]) -> None:
+    assert inside.post("/gradio_api/queue/join", headers=headers).status_code == 403
+
+
+def test_our_own_pages_are_served(inside: TestClient) -> None:
+    ours = {"origin": ROOT, "sec-fetch-site": "same-origin"}
+    assert inside.post("/gradio_api/queue/join", headers=ours).text == "inside"
+    for path in ("/", "/watch", "/assets/index-1.js", "/theme.css", "/gradio_api/app_id", "/studio/points"):
+        assert inside.get(path, headers=ours).text == "inside", path
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/gradio_api/file=/etc/passwd",
+        "/gradio_api/proxy=http://evil.example",
+        "/gradio_api/info",
+        "/gradio_api/run/predict",
+        "/gradio_api/call/predict",
+        "/config",
+        "/docs",
+        "/openapi.json",
+        "/monitoring",
+        "/assets/../core/cli.py",
+        "/studio/assets/%2e%2e/starter/model.safetensors",
+        "/login",
+    ],
+)
+def test_what_a_session_does_not_use_does_not_exist(inside: TestClient, path: str) -> None:
+    assert inside.get(path).status_code == 404
+
+
+def test_reading_routes_cannot_be_written(inside: TestClient) -> None:
+    assert inside.post("/").status_code == 404
+    assert inside.post("/gradio_api/upload").status_code == 404
+    assert inside.request("PATCH", "/studio/upload").status_code == 404
+
+
+def test_a_second_start_gets_a_token_for_the_secret_and_no_page_does(outside: TestClient, door: Door) -> None:
+    shown = {"authorization": "Bearer the secret"}
+    token = outside.post("/studio/token", headers=shown).json()["token"]
+    assert door.enter(token)
+    assert outside.post("/studio/token", headers={"authorization": "Bearer guess"}).status_code == 404
+    assert outside.post("/studio/token", headers={**shown, "origin": ROOT}).status_code == 404
+    assert outside.get("/studio/token", headers=shown).status_code == 404
+
+
+def test_no_websocket_opens(inside: TestClient) -> None:
+    with pytest.raises(WebSocketDisconnect) as closed, inside.websocket_connect("/gradio_api/queue/data"):
+        pass
+    assert closed.value.code == 1008

@@ -1,0 +1,76 @@
+"""The session: its values, its faults in words, and the draft that survives."""
+
+from __future__ import annotations
+
+import stat
+import time
+
+import pytest
+
+from core.catalog import preset
+from core.contract.config import RunConfig
+from core.contract.errors import ConfigError
+from core.locations import Locations
+from studio.session import SAMPLES, Drafts, Session, first, load, redraft, sample_of, sample_path
+
+
+def test_a_first_visit_can_start_at_once() -> None:
+    config = first().to_run_config()
+    assert config.problems() == []
+    assert config.model.source == "starter"
+    assert sample_of(config.data.path) == "instruction"
+    assert config.preset == "try-it"
+    assert config.train.max_steps == preset("try-it").values["train.max_steps"]
+
+
+def test_every_sample_is_there() -> None:
+    assert [key for key in SAMPLES if not sample_path(key).is_file()] == []
+
+
+def test_a_change_is_a_new_session_with_the_same_id() -> None:
+    before = first()
+    after = before.with_values({"train.learning_rate": 0.5, "name": "mine"})
+    assert after.config.train.learning_rate == 0.5
+    assert after.config.name == "mine"
+    assert after.draft_id == before.draft_id
+    assert before.config.train.learning_rate != 0.5
+    assert before.renewed().draft_id != before.draft_id
+
+
+def test_all_faults_are_named_by_their_labels() -> None:
+    with pytest.raises(ConfigError) as caught:
+        first().with_values({"train.max_length": 3, "train.learning_rate": None, "data.train_on": "nothing"})
+    assert set(caught.value.problems) == {
+        "Longest example: expected 32 to 1,048,576 tokens, found 3.",
+        "How strongly to learn (learning rate): expected 0 to 1, found nothing.",
+        "What is learned: expected answers, last_answer, everything, found nothing.",
+    }
+
+
+def test_the_draft_survives_and_only_the_last_of_a_burst_is_written(locations: Locations) -> None:
+    drafts = Drafts(locations, delay_seconds=0.05)
+    session = first()
+    for steps in range(1, 20):
+        session = session.with_values({"train.max_steps": steps})
+        drafts.save(session)
+    assert drafts.load() == session, "what waits is what a reload shows"
+    until = time.monotonic() + 5
+    while not locations.draft.exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    assert load(locations) == session
+    assert stat.S_IMODE(locations.draft.stat().st_mode) == 0o600
+
+
+def test_a_draft_that_cannot_be_read_is_a_first_visit(locations: Locations) -> None:
+    for text in ("", "{", "[]", '{"config": {"nonsense": 1}, "draft_id": "x"}'):
+        locations.draft.write_text(text)
+        assert load(locations).config == first().config
+
+
+def test_a_run_that_is_run_again_becomes_a_fresh_draft(locations: Locations) -> None:
+    old = Session(RunConfig(name="old", preset="chat-style"))
+    redraft(locations, old.config)
+    draft = load(locations)
+    assert draft.config.preset == "chat-style"
+    assert draft.config.name == ""
+    assert draft.draft_id != old.draft_id
