@@ -131,15 +131,16 @@ def _export(chosen: argparse.Namespace, locations: Locations) -> int:
     from core.runs.store import RunStore
 
     store = RunStore(locations)
-    name = chosen.name or chosen.form
-    job = store.export(chosen.run, ExportRequest(name=name, form=chosen.form, checkpoint=chosen.checkpoint))
+    job = store.export(
+        chosen.run, ExportRequest(name=chosen.name or chosen.form, form=chosen.form, checkpoint=chosen.checkpoint)
+    )
     folder = store.open(chosen.run)
     last = follow(
         store.export_folder(chosen.run, job), print, lambda: store.export_record(chosen.run, job).state == "lost"
     )
     if last is None or last.kind != "finished":
         return 1
-    print(f"folder    {folder.exports / name}")
+    print(f"folder    {folder.exports / job}")
     return 0
 
 

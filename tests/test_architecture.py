@@ -147,7 +147,7 @@ def test_every_module_says_what_it_is() -> None:
 def test_nothing_is_loaded_from_outside() -> None:
     """No CDN, no fonts, no telemetry: assets and pages name no foreign address that a browser would fetch."""
     pattern = re.compile(r"""(?:src|href|url\(|@import|fetch\()\s*[=(]?\s*["'(]?https?://""")
-    files = [*(ROOT / "assets").glob("*.css"), *(ROOT / "assets").glob("*.js"), *(ROOT / "studio").rglob("*.py")]
+    files = [*(ROOT / "assets").rglob("*.css"), *(ROOT / "assets").rglob("*.js"), *(ROOT / "studio").rglob("*.py")]
     assert [relative(path) for path in files if pattern.search(path.read_text("utf-8"))] == []
     assert any(path.suffix == ".css" for path in files)
 

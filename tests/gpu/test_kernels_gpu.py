@@ -55,9 +55,9 @@ def count(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     seen = {"fast": 0, "varlen": 0}
 
     def counted(name: str, inner: Any) -> Any:
-        def run(*arguments: Any) -> Any:
+        def run(*arguments: Any, **options: Any) -> Any:
             seen[name] += 1
-            return inner(*arguments)
+            return inner(*arguments, **options)
 
         return run
 
