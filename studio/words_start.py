@@ -77,9 +77,8 @@ _DATA = {
 
 _MODEL = {
     "model.title": "Model",
-    "model.about": "What it starts from.",
+    "model.about": "What it starts from: choose one, or type a Hugging Face id or a folder.",
     "model.name": "Base model",
-    "model.name.hint": "Choose one, or type a Hugging Face id or a folder.",
     "model.starter": "Starter (built in)",
     "model.looking": "Looking at the model …",
     "model.here": "on this machine",

@@ -12,6 +12,7 @@ from studio.text import say
 __all__ = ["build", "view"]
 
 _ORDER = {"fault": 0, "advice": 1, "fine": 2}
+_COMMANDS = ("sudo ", "pip ", "python3 ")
 _ICONS = {"fault": "warning", "advice": "info", "fine": "check"}
 
 
@@ -37,6 +38,7 @@ def view(found: list[Finding] | tuple[Finding, ...] | None) -> Markup:
 
 
 def _row(finding: Finding) -> Markup:
-    action = tag("p", tag("span", say("doctor.do")), tag("code", finding.action)) if finding.action else None
+    kind = "code" if finding.action.startswith(_COMMANDS) else "span"
+    action = tag("p", tag("span", say("doctor.do")), tag(kind, finding.action)) if finding.action else None
     words = tag("div", tag("p", tag("strong", say(f"doctor.{finding.level}")), finding.text), action)
     return tag("li", icon(_ICONS[finding.level]), words, class_=f"finding {finding.level}")

@@ -44,13 +44,12 @@ def layout(form: Form, session: Session, machine: Machine) -> ModelBlock:
                 model_choices(config, machine),
                 value=config.model.name,
                 label=say("model.name"),
-                info=say("model.name.hint"),
                 allow_custom_value=True,
                 interactive=True,
                 elem_id="model-name",
             )
             form.add("model.name", name)
-            form.add("model.quantization", field_of("model.quantization", config.model.quantization))
+            form.add("model.quantization", field_of("model.quantization", config.model.quantization, info=None))
         about = board(elem_id="model-about")
     return ModelBlock(name, about)
 
