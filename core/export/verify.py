@@ -69,7 +69,7 @@ def _merged(request: dict[str, Any]) -> list[str]:
     )
     found = _logits(_load(request["folder"]), tokenizer, request["prompt"])
     _expect(bool(found.isfinite().all()), "the merged model gives logits that are no numbers")
-    cosine = float(torch.nn.functional.cosine_similarity(found.flatten(), expected.flatten(), dim=0))
+    cosine = float(torch.nn.functional.cosine_similarity(found.double().flatten(), expected.double().flatten(), dim=0))
     _expect(cosine >= LEAST_COSINE, f"its logits have cosine {cosine:.5f} with base + adapter, expected {LEAST_COSINE}")
     return [
         f"reloaded by plain transformers {transformers.__version__}",

@@ -1,0 +1,152 @@
+"""The whole way in a real browser, on real processes: data, model, estimate, train, watch, try, take home, history;
+and a studio that is killed while a run trains."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from driving import RunningStudio, running_studio
+
+from core.locations import ASSETS, REPOSITORY, Locations
+from core.runs.store import RunStore
+
+pytestmark = pytest.mark.browser
+PATIENCE = 120_000
+ALPACA = REPOSITORY.parent / "shared" / "data" / "alpaca_en_999.json"
+"""Real rows, where they lie beside the project; a user's clone walks the same way on a sample."""
+ANSWERS, SPOKE = "[data-f=answers] .answer-text", "answer => answer.innerText.length > 3"
+
+
+def entered(browser: Any, studio: RunningStudio) -> Any:
+    """A page in a browser that was just let in; ``faults`` collects what its scripts complain of."""
+    page = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
+    page.set_default_timeout(PATIENCE)
+    page.faults = []
+    page.on("pageerror", lambda error: page.faults.append(str(error)))
+    page.goto(studio.fresh_address())
+    page.wait_for_url(f"{studio.root}/")
+    shows(page, "#data-preview", "Rows 1 to")
+    return page
+
+
+def shows(page: Any, selector: str, words: str) -> None:
+    page.wait_for_function(
+        "([selector, words]) => document.querySelector(selector)?.innerText.includes(words)", arg=[selector, words]
+    )
+
+
+def set_knobs(page: Any, **values: str) -> None:
+    """Types into fields of the Train block, the advanced ones too."""
+    page.locator("#block-advanced").get_by_text("Advanced").first.click()
+    for key, value in values.items():
+        field = page.locator(f"#train-{key} input")
+        field.fill(value)
+        field.press("Tab")
+
+
+def start(page: Any) -> str:
+    page.wait_for_function("() => !document.querySelector('#start').disabled")
+    page.locator("#start").click()
+    page.wait_for_url("**/watch?run=*")
+    return str(page.url.split("run=")[1].split("&")[0])
+
+
+def until(found: Callable[[], bool], seconds: float = 120.0) -> None:
+    last = time.monotonic() + seconds
+    while not found():
+        assert time.monotonic() < last, "it did not happen in time"
+        time.sleep(0.1)
+
+
+def test_the_whole_way(browser: Any, tmp_path: Path) -> None:
+    real = ALPACA.exists()
+    data = ALPACA if real else ASSETS / "samples" / "instruction.jsonl"
+    rows = 999 if real else 300
+    with running_studio(tmp_path) as studio:
+        page = entered(browser, studio)
+
+        # data: what was dropped is read, and shown as the model will see it
+        page.locator("#data-file").set_input_files(data)
+        shows(page, "#data-report", f"of {rows} rows can be used")
+        shows(page, "#data-preview", f"of {rows}")
+        assert page.locator("#data-preview .token.trained").count() > 0
+        assert "Alpaca" in page.locator("#data-report").inner_text()
+
+        # estimate: it follows a knob
+        shows(page, "#summary", "Fits")
+        before = page.locator("#summary .figures").inner_text()
+        set_knobs(page, max_length="96", max_steps="12")
+        page.wait_for_function("before => document.querySelector('#summary .figures').innerText !== before", arg=before)
+        shows(page, "#summary", "12")
+
+        # train and watch
+        run_id = start(page)
+        shows(page, '[data-f="word"]', "Finished")
+        assert page.locator('[data-f="step"]').inner_text() == "12 of 12"
+        assert len(page.locator(".chart-loss .line").first.get_attribute("d")) > 20
+        record = RunStore(Locations(tmp_path)).record(run_id)
+        assert [step.step for step in record.steps] == list(range(1, 13))
+        assert record.evaluations[0].step == 0
+        assert record.evaluations[-1].loss < record.evaluations[0].loss
+        assert any(checkpoint.best for checkpoint in record.checkpoints)
+
+        # try: the same question to both, streamed
+        page.goto(f"{studio.root}/try?run={run_id}")
+        page.locator('[data-f="prompt"]').fill("How does a horn sound?")
+        page.locator('[data-f="length"]').evaluate("field => { field.value = '24' }")
+        page.locator('[data-f="send"]').click()
+        page.wait_for_function(f"() => [...document.querySelectorAll('{ANSWERS}')].filter({SPOKE}).length >= 2")
+
+        # take home: reloaded by plain peft before it is said to be done
+        page.goto(f"{studio.root}/take-home?run={run_id}")
+        page.locator('[data-f="send"]').click()
+        shows(page, '[data-f="jobs"]', "reloaded by plain peft")
+        exported = tmp_path / "runs" / run_id / "exports" / "adapter"
+        assert {"adapter_model.safetensors", "adapter_config.json", "README.md", "tokenizer.json"} <= {
+            file.name for file in exported.iterdir()
+        }
+
+        # history
+        page.goto(f"{studio.root}/history")
+        shows(page, "[data-live=history]", "Finished")
+        assert page.faults == []
+
+
+def test_a_killed_studio_leaves_the_run_untouched_and_the_next_one_shows_and_stops_it(
+    browser: Any, tmp_path: Path
+) -> None:
+    store = RunStore(Locations(tmp_path).make())
+    with running_studio(tmp_path) as studio:
+        page = entered(browser, studio)
+        set_knobs(page, max_steps="5000")
+        run_id = start(page)
+        until(lambda: store.record(run_id).last_step >= 3)
+        page.wait_for_function("() => document.querySelector('.chart-loss .line')?.getAttribute('d')?.length > 20")
+        studio.stop(signal.SIGKILL)
+        at_death = store.record(run_id).last_step
+        until(lambda: store.record(run_id).last_step >= at_death + 3)
+    with running_studio(tmp_path) as studio:
+        page = entered(browser, studio)
+        page.goto(f"{studio.root}/watch")
+        shows(page, '[data-f="word"]', "Training")
+        assert page.url.endswith(run_id)
+        seen = page.locator('[data-f="step"]').inner_text()
+        path = page.locator(".chart-loss .line").first.get_attribute("d")
+        page.wait_for_function("seen => document.querySelector('[data-f=step]').textContent !== seen", arg=seen)
+        page.wait_for_function(
+            "path => document.querySelector('.chart-loss .line').getAttribute('d') !== path", arg=path
+        )
+        page.locator('[data-verb="stop"]').click()
+        page.locator('[data-f="stop-dialog"] button[value="stop"]').click()
+        shows(page, '[data-f="word"]', "Stopped")
+        assert page.faults == []
+    record = store.record(run_id)
+    assert record.state == "stopped"
+    assert record.attempt == 1, "the run never noticed"
+    assert [step.step for step in record.steps] == list(range(1, record.last_step + 1))
+    assert store.open(run_id).newest_step() == record.last_step
