@@ -17,6 +17,8 @@ from core.runs.store import RunStore
 __all__ = ["Studio", "opened"]
 
 MACHINE_SECONDS = 3.0
+WAKE_SECONDS = 1.5
+"""The first page and a browser that just started want both cores of a small machine for so long."""
 
 
 @dataclass
@@ -41,6 +43,7 @@ class Studio:
         """Starts what takes its time and must not hold the first page: warm data children, care for living runs."""
 
         def work() -> None:
+            time.sleep(WAKE_SECONDS)
             self.data.warm()
             self.store.adopt()
 
