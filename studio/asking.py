@@ -18,6 +18,7 @@ from core.contract.data import Message
 from core.contract.errors import RunError
 from core.runs.folder import JobFolder
 from core.runs.store import RunStore
+from core.talk.client import adapter_folder
 from studio.text import say
 
 __all__ = ["Question", "Talks", "sampled"]
@@ -62,7 +63,7 @@ class Talks:
         self._begin = begin
         self._idle_seconds = idle_seconds
         self._lock = threading.Lock()
-        self._key = ("", "")
+        self._key = ("", "", "")
         self._talk: Conversation | None = None
         self._timer: threading.Timer | None = None
 
@@ -100,7 +101,7 @@ class Talks:
                 self._lock.release()
 
     def _for(self, folder: JobFolder, checkpoint: str) -> Conversation:
-        key = (folder.name, checkpoint)
+        key = (folder.name, checkpoint, _standing(folder, checkpoint))  # "best" may be another one by now
         if self._talk is None or self._key != key:
             self._close()
             self._talk, self._key = self._begin(folder, checkpoint), key
@@ -108,7 +109,7 @@ class Talks:
 
     def _close(self) -> None:
         self._stop_timer()
-        talk, self._talk, self._key = self._talk, None, ("", "")
+        talk, self._talk, self._key = self._talk, None, ("", "", "")
         if talk is not None:
             talk.close()
 
@@ -122,6 +123,13 @@ class Talks:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _standing(folder: JobFolder, checkpoint: str) -> str:
+    """The step that a checkpoint's name means now; empty where there is none, which the conversation says itself."""
+    with contextlib.suppress(RunError):
+        return adapter_folder(folder, checkpoint).name
+    return ""
 
 
 def sampled(store: RunStore, question: Question) -> Iterator[dict[str, Any]]:

@@ -43,7 +43,7 @@ def row(run: RunSummary) -> dict[str, Any]:
         "held_out": UNKNOWN if run.eval_loss is None else f"{run.eval_loss:.3f}",
         "preset": run.preset or UNKNOWN,
         "size": bytes_words(run.bytes_on_disk) if run.bytes_on_disk else "",
-        "cause": getattr(run, "failure", "") or "",
+        "cause": run.failure,
         "can": {"resume": can["resume"], "rerun": True, "delete": not can["stop"]},
         "words": " ".join((title, word, run.run_id, run.model_name, run.data_name, run.preset, run.method)).lower(),
     }

@@ -118,10 +118,11 @@ def _looking(router: APIRouter, live: Live) -> None:
     @router.get("/runs")
     def runs(kept: int = 0, tag: str = "") -> dict[str, Any]:
         rows = [listing.row(summary) for summary in live.store.list()]
+        count = len(rows)
         if kept:
             rows = [row for row in rows if live.store.open(row["id"]).newest_checkpoint()]
         now = hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
-        return {"same": True, "tag": now} if tag == now else {"tag": now, "runs": rows}
+        return {"same": True, "tag": now} if tag == now else {"tag": now, "runs": rows, "all": count}
 
     @router.get("/run/{run_id}/config")
     def config(run_id: str) -> dict[str, str]:
@@ -154,6 +155,11 @@ def _steering(router: APIRouter, live: Live) -> None:
     def export(run_id: str, request: ExportRequest) -> dict[str, str]:
         live.talks.leave()
         return {"name": live.store.export(run_id, request)}
+
+    @router.post("/run/{run_id}/export/{name}/stop")
+    def stop_export(run_id: str, name: str) -> dict[str, bool]:
+        live.store.stop_export(run_id, name)
+        return {"ok": True}
 
 
 def _obey(live: Live, verb: str) -> Callable[[str], dict[str, bool]]:

@@ -1,12 +1,13 @@
 """What this visitor has chosen: one frozen value, and its keeping as a draft.
 
 Every change is a new ``Session``; its only product is a ``RunConfig``. The draft lies in ``draft.json`` (renamed whole,
-written a moment after the last change), so a refresh or a restarted studio loses nothing. Start carries the draft's id:
-a second Start with the same id opens the first one's run.
+written a moment after the last change), so a refresh or a restarted studio loses nothing. Start carries the draft's id
+and its choices: a second Start of the same opens the first one's run.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import secrets
 import threading
@@ -25,7 +26,7 @@ from core.locations import ASSETS, Locations
 from studio.door import write_private
 from studio.text import say
 
-__all__ = ["SAMPLES", "Drafts", "Session", "first", "load", "redraft", "sample_of", "sample_path"]
+__all__ = ["SAMPLES", "Drafts", "Session", "first", "home_written_out", "load", "redraft", "sample_of", "sample_path"]
 
 SAMPLES = {
     "instruction": "instruction.jsonl",
@@ -33,6 +34,14 @@ SAMPLES = {
     "preference": "preference.jsonl",
     "text": "text.txt",
 }
+AUTOMATIC = (
+    "model.dtype",
+    "train.optim",
+    "train.checkpointing",
+    "train.tokens_per_pass",
+    "train.eval_steps",
+    "train.save_steps",
+)
 FIRST_PRESET = "try-it"
 _KNOBS: dict[str, Knob] = knobs(RunConfig)
 
@@ -68,9 +77,24 @@ class Session:
             faults = [_fault(".".join(map(str, fault["loc"])), fault["input"]) for fault in error.errors()]
             raise ConfigError("config.faults", say("form.faults", count=len(faults)), "", faults) from error
 
+    @property
+    def start_id(self) -> str:
+        """What one Start is: the same click twice is one run; other choices, as in a second window, are another."""
+        choices = json.dumps(self.config.model_dump(mode="json"), sort_keys=True)
+        return f"{self.draft_id}-{hashlib.sha256(choices.encode()).hexdigest()}"
+
     def renewed(self) -> Session:
         """The same choices for the next run."""
         return replace(self, draft_id=_fresh_id())
+
+
+def home_written_out(path: str) -> str:
+    """A path without blanks around it and with ``~`` written out; a home that nobody has stays as it is."""
+    path = (path or "").strip()
+    try:
+        return str(Path(path).expanduser()) if path.startswith("~") else path
+    except RuntimeError:
+        return path
 
 
 def first() -> Session:
@@ -99,8 +123,17 @@ def load(locations: Locations) -> Session:
 
 
 def redraft(locations: Locations, config: RunConfig) -> None:
-    """Makes a config the draft: what New run shows next."""
-    _write(locations, Session(config.model_copy(update={"name": ""})))
+    """Makes a run's config the draft: what New run shows next. What we choose ourselves is chosen anew at Start."""
+    _write(locations, Session(config.model_copy(update={"name": ""})).with_values(_automatic()))
+
+
+def _automatic() -> dict[str, Any]:
+    """The values that ``core.estimate.resolve`` fills in, as they stand before it did."""
+    found: dict[str, Any] = {}
+    for key in AUTOMATIC:
+        part, _, name = key.partition(".")
+        found[key] = getattr(getattr(RunConfig(), part), name)
+    return found
 
 
 def _write(locations: Locations, session: Session) -> None:

@@ -36,9 +36,15 @@ def uploads(studio: Studio) -> APIRouter:
         name = _name(request.headers.get("x-file-name", ""))
         room = _room(studio.locations, request.headers.get("content-length", ""))
         folder = studio.locations.uploads / secrets.token_urlsafe(16)
-        folder.mkdir(mode=0o700)
+        try:
+            folder.mkdir(mode=0o700)
+        except OSError as error:
+            raise _unwritable(studio.locations, error) from error
         try:
             count = await _stream(request, folder / name, room)
+        except OSError as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise _unwritable(studio.locations, error) from error
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -84,6 +90,11 @@ def _room(locations: Locations, announced: str) -> int:
             "Make room, or move the root folder: --home DIR.",
         )
     return free
+
+
+def _unwritable(locations: Locations, error: OSError) -> MachineError:
+    message = f"Expected to write the file to {locations.home}, found: {error.strerror or error}."
+    return MachineError("disk.write", message, "Make room, or move the root folder: --home DIR.")
 
 
 async def _stream(request: Request, target: Path, room: int) -> int:

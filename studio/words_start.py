@@ -170,6 +170,9 @@ _SUMMARY = {
     "start.preparing": "Preparing …",
     "start.started": "Started",
     "start.follow": "Go to the run",
+    "start.fault": "Start failed by a fault of ours; the terminal that runs the studio says more. Try again.",
+    "start.unread": "Expected the typed file to be read before Start, found it unread.",
+    "start.unread.do": "Press Enter in its field, look at its rows, then start.",
 }
 
 _DOCTOR = {

@@ -11,6 +11,15 @@ function type(id, text) {
   input.dispatchEvent(new Event("input", { bubbles: true }));
 }
 
+/** The answer's values; nothing where it is no JSON, as that of a fault that nobody foresaw. */
+function read(text) {
+  try {
+    return JSON.parse(text) ?? {};
+  } catch {
+    return {};
+  }
+}
+
 /** Sends one file; the line in the zone says how far it is, and the fault where there is one. */
 function send(zone, file) {
   const bar = zone.querySelector("progress");
@@ -28,7 +37,7 @@ function send(zone, file) {
   };
   request.onerror = () => end(zone.dataset.failed);
   request.onload = () => {
-    const answer = JSON.parse(request.responseText || "{}");
+    const answer = read(request.responseText);
     if (request.status === 200) {
       end("");
       type("data-upload", answer.id);

@@ -2,7 +2,7 @@
 
 import { ask, poll } from "./ask.js";
 import { copy, field, list, make, put, say, show } from "./dom.js";
-import { fillRuns } from "./runs.js";
+import { offer } from "./runs.js";
 
 export function take_home(root, words) {
   return new TakeHome(root, words);
@@ -21,10 +21,7 @@ class TakeHome {
 
   async begin() {
     try {
-      const { runs } = await ask("/studio/runs?kept=1");
-      const some = fillRuns(this.get("run"), runs);
-      show(this.get("none"), !some);
-      show(this.get("some"), some);
+      const some = offer(this.get, await ask("/studio/runs?kept=1"), this.words);
       if (some) this.turn = poll(this.root, () => this.tick(), () => (this.living ? 1000 : 5000));
     } catch (error) {
       this.fault(error.message || this.words.away);
@@ -75,13 +72,17 @@ class TakeHome {
     const create = () => {
       const path = make("code", { class: "path" });
       const button = make("button", { type: "button", onclick: () => this.copied(button, path.textContent) }, this.words.copy);
+      const stop = make("button", { type: "button", class: "quiet", onclick: () => this.stop(stop.dataset.job) }, this.words.stop);
       return make("li", { class: "job" },
         make("div", { class: "job-head" }, make("h3"), make("span", { class: "state" }, make("span", { class: "dot" }), make("b"))),
         make("p", { class: "job-words" }), make("progress", { max: 1, "aria-label": this.words.progress }),
-        make("ul", { class: "checks" }), make("p", { class: "job-path" }, path, button));
+        make("ul", { class: "checks" }), make("p", { class: "job-path" }, path, button), make("p", {}, stop));
     };
     list(this.get("jobs"), jobs, create, (item, job) => {
-      const [head, words, bar, checks, where] = item.children;
+      const [head, words, bar, checks, where, ending] = item.children;
+      show(ending, job.living);
+      put(ending.firstElementChild, "data-job", job.name);
+      put(ending.firstElementChild, "aria-label", `${this.words.stop}: ${job.title}`);
       say(head.children[0], job.title);
       put(head.children[1], "class", `state tone-${job.tone}`);
       say(head.children[1].lastElementChild, job.word);
@@ -110,6 +111,16 @@ class TakeHome {
       this.fault(error.message || this.words.away);
     } finally {
       this.get("send").disabled = false;
+    }
+  }
+
+  async stop(name) {
+    this.fault("");
+    try {
+      await ask(`/studio/run/${encodeURIComponent(this.filled)}/export/${encodeURIComponent(name)}/stop`, {});
+      await this.turn();
+    } catch (error) {
+      this.fault(error.message || this.words.away);
     }
   }
 

@@ -2,7 +2,7 @@
 
 import { ask, stream } from "./ask.js";
 import { field, make, put, say, show } from "./dom.js";
-import { fillRuns } from "./runs.js";
+import { offer } from "./runs.js";
 
 const KEPT = 12;
 
@@ -18,7 +18,7 @@ class TryIt {
     this.get("prompt").addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); this.send(); } });
     this.get("prompt").addEventListener("input", () => this.forget());
     this.get("cancel").addEventListener("click", () => this.busy?.abort());
-    this.get("run").addEventListener("change", () => this.changed());
+    this.get("run").addEventListener("change", () => this.changed().catch((error) => this.fault(error.message || this.words.away)));
     this.get("row-next").addEventListener("click", () => this.heldOut(this.at + 1));
     this.get("row-before").addEventListener("click", () => this.heldOut(this.at - 1));
     this.begin();
@@ -26,10 +26,7 @@ class TryIt {
 
   async begin() {
     try {
-      const { runs } = await ask("/studio/runs?kept=1");
-      const some = fillRuns(this.get("run"), runs);
-      show(this.get("none"), !some);
-      show(this.get("some"), some);
+      const some = offer(this.get, await ask("/studio/runs?kept=1"), this.words);
       if (some) await this.changed();
     } catch (error) {
       this.fault(error.message || this.words.away);
@@ -42,9 +39,18 @@ class TryIt {
     this.forget();
     const run = this.get("run").value;
     history.replaceState(history.state, "", `${location.pathname}?run=${encodeURIComponent(run)}`);
+    this.fault("");
+    await this.facts(run);
+  }
+
+  /** What stands of a run now: it may have begun or ended to train since it was last looked at. */
+  async facts(run) {
     const facts = await ask(`/studio/run/${encodeURIComponent(run)}/keep`);
+    if (run !== this.get("run").value) return;
     const select = this.get("checkpoint");
+    const chosen = select.value;
     select.replaceChildren(...facts.checkpoints.map((item) => make("option", { value: item.name }, item.words)));
+    if (facts.checkpoints.some((item) => item.name === chosen)) select.value = chosen;
     say(this.get("busy-card"), facts.living ? this.words.living : "");
     show(this.get("busy-card"), facts.living);
     for (const name of ["checkpoint", "temperature", "seed"]) this.get(name).disabled = facts.living;
@@ -79,15 +85,18 @@ class TryIt {
     this.fault("");
     this.busy = new AbortController();
     this.working(true);
-    const question = {
-      run: this.get("run").value,
-      checkpoint: this.get("checkpoint").value,
-      messages: this.row ? this.row.messages : [{ role: "user", content: prompt }],
-      max_new_tokens: Number(this.get("length").value) || 128,
-      temperature: Number(this.get("temperature").value) || 0,
-      seed: Number(this.get("seed").value) || 0,
-    };
+    const run = this.get("run").value;
+    const messages = this.row ? this.row.messages : [{ role: "user", content: prompt }];
     try {
+      await this.facts(run);
+      const question = {
+        run,
+        checkpoint: this.get("checkpoint").value,
+        messages,
+        max_new_tokens: Number(this.get("length").value) || 128,
+        temperature: Number(this.get("temperature").value) || 0,
+        seed: Number(this.get("seed").value) || 0,
+      };
       await stream("/studio/ask", question, (line) => this.heard(card, line), this.busy.signal);
     } catch (error) {
       if (error.name !== "AbortError") this.fault(error.message || this.words.away);

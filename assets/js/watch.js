@@ -59,8 +59,8 @@ class Watch {
     const asked = `${this.level} ${this.zoomed}`;
     try {
       const answer = await ask(`/studio/points?${wanted}`);
+      if (this.failed) this.fault("");
       this.failed = false;
-      this.fault("");
       if (answer.run) this.take(answer);
       else this.nothing();
     } catch (error) {
@@ -122,7 +122,8 @@ class Watch {
     this.lines("corrections", status.corrections);
     this.notes(status.notes);
     show(field(root, "plan-box"), status.plan.length || status.corrections.length);
-    show(field(root, "next"), status.kept && !status.living);
+    show(field(root, "next"), status.kept);
+    show(root.querySelector('[data-to="/take-home"]'), !status.living);
     for (const link of root.querySelectorAll("[data-to]")) put(link, "href", `${link.dataset.to}?run=${encodeURIComponent(this.run)}`);
   }
 
@@ -156,6 +157,7 @@ class Watch {
   async command(verb) {
     const chosen = verb === "stop" ? await choose(field(this.root, "stop-dialog")) : verb;
     if (!chosen) return;
+    this.fault("");
     try {
       await ask(`/studio/run/${encodeURIComponent(this.run)}/${chosen}`, {});
       this.living = true;

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ _STARTING = b'{"kind":"starting"'
 
 @dataclass(frozen=True)
 class RunSummary:
-    """A run in a listing. Losses are the latest; what is not known yet is None or empty."""
+    """A run in a listing. Losses are the latest; what is not known yet is None or empty; ``failure`` is one line."""
 
     run_id: str
     name: str
@@ -48,6 +48,7 @@ class RunSummary:
     eval_loss: float | None
     preset: str
     bytes_on_disk: int | None
+    failure: str = ""
 
 
 def summarise(folder: JobFolder) -> RunSummary:
@@ -106,6 +107,7 @@ def _make(folder: JobFolder) -> RunSummary:
         eval_loss=_eval_loss(record),
         preset=config.preset if config else "",
         bytes_on_disk=_bytes(folder.path, folder.summary_json.name),
+        failure=record.failure.message if record.failure and record.state == "failed" else "",
     )
 
 
@@ -130,8 +132,12 @@ def _bytes(folder: Path, besides: str) -> int:
 
 
 def _key(folder: JobFolder) -> list[int]:
-    """What the summary depends on: the log's length, and the folders whose change moves ``bytes_on_disk``."""
-    return [_stat(folder.events, "st_size"), *(_stat(folder.path / part, "st_mtime_ns") for part in _PARTS)]
+    """What the summary depends on: its fields, the log's length, and the folders whose change moves its size."""
+    return [
+        len(fields(RunSummary)),
+        _stat(folder.events, "st_size"),
+        *(_stat(folder.path / part, "st_mtime_ns") for part in _PARTS),
+    ]
 
 
 _PARTS = ("checkpoints", "exports")

@@ -20,6 +20,7 @@ def build(_: Studio) -> None:
 def page() -> Markup:
     """The skeleton; sizes, exports and progress are filled in by the script."""
     words = {key: say(f"run.{key}") for key in ("copy", "copied", "not_copied")} | {"progress": say("home.progress")}
+    words |= {"stop": say("home.stop"), "unsaved": say("run.unsaved"), "unsaved_do": say("run.unsaved.do")}
     head = tag("header", tag("h1", say("home.title")), tag("p", say("home.about"), class_="about"))
     fault = slot("fault", "p", role="alert", class_="fault-line", hidden=True)
     jobs = slot("jobs-box", "section", tag("h2", say("home.list")), slot("jobs", "ul", class_="jobs"), hidden=True)

@@ -27,6 +27,8 @@ def page() -> Markup:
         "nothing": say("try.nothing"),
         "none": say("try.no_answer"),
         "living": say("try.living"),
+        "unsaved": say("run.unsaved"),
+        "unsaved_do": say("run.unsaved.do"),
     }
     head = tag("header", tag("h1", say("try.title")), tag("p", say("try.about"), class_="about"))
     fault = slot("fault", "p", role="alert", class_="fault-line", hidden=True)

@@ -103,7 +103,7 @@ def _heading() -> Markup:
 
 
 def _drop_zone() -> Markup:
-    """A label around a file input: reachable by keyboard, by drop and by click; ``assets/js/drop.js`` does the rest."""
+    """A label around a file input: reachable by keyboard, drop and click; ``assets/js/new_run.js`` does the rest."""
     kinds = " ".join(ending.lstrip(".").upper() for ending in ENDINGS if ending != ".md")
     chosen = tag("input", type="file", id="data-file", accept=",".join(ENDINGS), class_="sr-only")
     words = tag("span", tag("strong", say("data.drop")), tag("span", kinds, class_="kinds"))

@@ -22,8 +22,10 @@ from core.contract.errors import StudioError
 from core.contract.estimate import Estimate, Resolved
 from core.estimate import estimate, resolve
 from core.hardware import Machine
+from core.hub_cache import is_cached
 from core.prepare import tokenizer_folder
 from studio.house import Studio
+from studio.session import home_written_out
 
 __all__ = ["ROWS_A_PAGE", "Desk", "View"]
 
@@ -127,7 +129,7 @@ class Desk:
     def _find(self, key: Hashable, work: Callable[[], Found]) -> None:
         """Remembers the answer; an error is remembered for this state of the page only, and tried again next time."""
         known = self._recall(key)
-        if known is not None and not isinstance(known, StudioError):
+        if known is not None and not isinstance(known, StudioError) and not _came_here(known):
             return
         try:
             self._remember(key, work())
@@ -146,8 +148,13 @@ class Desk:
                 self._known.popitem(last=False)
 
 
+def _came_here(known: object) -> bool:
+    """Whether a hub model that was not on this machine has been downloaded since."""
+    return isinstance(known, ModelSpec) and not known.folder and known.source == "hub" and is_cached(known.name)
+
+
 def _path(data: DataChoice) -> Path:
-    return Path(data.path).expanduser()
+    return Path(home_written_out(data.path))
 
 
 def _model_key(config: RunConfig) -> Hashable:

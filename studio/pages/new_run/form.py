@@ -13,7 +13,7 @@ import gradio as gr
 
 from core.contract.config import RunConfig
 from core.contract.knobs import Knob, knobs
-from studio.session import Session
+from studio.session import Session, home_written_out
 from studio.text import say
 
 __all__ = ["KNOBS", "Form", "field_of", "label_of", "source_of"]
@@ -94,7 +94,7 @@ class Form:
         roles = [str(given.pop(f"role.{index}") or "") for index in range(ROLES)]
         names = str(given.pop("roles") or "").split(",")
         columns = {name: column for name, column in zip(names, roles, strict=False) if name and column}
-        name = str(given.pop("model.name") or "").strip()
+        name = home_written_out(str(given.pop("model.name") or ""))
         given |= {"model.name": name, "model.source": source_of(name), "data.columns": columns}
         if name != base.config.model.name:
             given["model.revision"] = ""

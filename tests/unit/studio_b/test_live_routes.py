@@ -328,3 +328,50 @@ def test_a_hub_models_merged_size_is_known_before_it_is_made() -> None:
     qwen = RunConfig(model=ModelChoice(source="hub", name="Qwen/Qwen3-4B"))
     assert _merged_bytes(qwen) == pytest.approx(8.04e9, rel=0.01)
     assert _merged_bytes(RunConfig(model=ModelChoice(source="folder", name="/nowhere"))) == 0
+
+
+def test_an_export_can_be_stopped(desk: Desk, make_run: MakeRun) -> None:
+    folder = make_run(past(100, finished=True), checkpoints=(100,))
+    job = JobFolder(folder.jobs / "merged")
+    job.path.mkdir(parents=True)
+    job.export_yaml.write_text("name: merged\nform: merged\n")
+    append(job, [Queued(at=1.0), Starting(at=2.0, attempt=1)])
+    assert desk.client.post(f"/studio/run/{RUN}/export/merged/stop").json() == {"ok": True}
+    assert json.loads(job.commands.read_text().splitlines()[-1])["verb"] == "stop"
+    assert desk.client.post(f"/studio/run/{RUN}/export/none/stop").status_code == 409
+
+
+def test_a_newer_best_checkpoint_is_the_one_that_answers(desk: Desk, make_run: MakeRun) -> None:
+    folder = make_run(past(100), checkpoints=(100,))
+    desk.client.post("/studio/ask", json=question())
+    append(folder, past(200)[len(past(100)) :])
+    newer = folder.checkpoints / "step-000200"
+    newer.mkdir()
+    (newer / "MANIFEST.json").write_text("{}")
+    desk.client.post("/studio/ask", json=question())
+    assert len(desk.talks) == 2
+    assert desk.talks[0].closed
+
+
+def test_the_history_says_why_a_run_failed_until_it_goes_on(desk: Desk, make_run: MakeRun) -> None:
+    folder = make_run([*past(5), Failed(at=1e9, attempt=1, code="x", message="Broken.", hint="")])
+    assert desk.client.get("/studio/runs").json()["runs"][0]["cause"] == "Broken."
+    append(folder, [Queued(at=2e9, attempt=2), Starting(at=2e9, attempt=2)])
+    assert desk.client.get("/studio/runs").json()["runs"][0]["cause"] == ""
+
+
+def test_a_failure_shows_though_an_older_studio_kept_the_summary(desk: Desk, make_run: MakeRun) -> None:
+    folder = make_run([*past(5), Failed(at=1e9, attempt=1, code="x", message="Broken.", hint="")])
+    desk.client.get("/studio/runs")
+    kept = json.loads(folder.summary_json.read_text())
+    del kept["summary"]["failure"]
+    kept["key"] = kept["key"][1:]
+    folder.summary_json.write_text(json.dumps(kept))
+    assert desk.client.get("/studio/runs").json()["runs"][0]["cause"] == "Broken."
+
+
+def test_no_run_and_no_checkpoint_are_two_things(desk: Desk, make_run: MakeRun) -> None:
+    assert desk.client.get("/studio/runs?kept=1").json()["all"] == 0
+    make_run(past(5))
+    answer = desk.client.get("/studio/runs?kept=1").json()
+    assert (answer["runs"], answer["all"]) == ([], 1)

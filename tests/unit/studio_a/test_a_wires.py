@@ -1,0 +1,166 @@
+"""New run's handlers without a browser: late looks, typed paths, and Start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_window import FakeData
+
+from core.catalog import find_model
+from core.contract.config import RunConfig
+from core.contract.errors import MachineError
+from studio.house import Studio
+from studio.pages.new_run import desk as desk_module
+from studio.pages.new_run import wires as wires_module
+from studio.pages.new_run.desk import Desk, View
+from studio.pages.new_run.form import KNOBS, ROLES
+from studio.pages.new_run.wires import Wires
+from studio.session import first, sample_path
+
+
+@dataclass
+class Window:
+    """Stands for ``gr.Request``, of which only the window's id is read."""
+
+    session_hash: str = "window-1"
+
+
+class Field:
+    """Stands for a component: the form only asks for its place."""
+
+
+@pytest.fixture
+def wires(studio: Studio) -> Wires:
+    made = Wires(studio)
+    for key in ("data.path", "model.name", "draft_id", "roles", *(f"role.{index}" for index in range(ROLES)), *KNOBS):
+        made.form.add(key, Field())
+    made.drafts.save(first())
+    return made
+
+
+def shown(wires: Wires, **changes: Any) -> list[Any]:
+    """What the fields send, with some of them changed."""
+    values = dict(zip(wires.form.fields, wires.form.values(wires.drafts.load()), strict=True))
+    return list((values | changes).values())
+
+
+def test_a_choice_made_while_a_look_runs_is_what_is_shown_in_the_end(
+    wires: Wires, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look, seen = wires.desk.look, []
+    later = str(sample_path("chat"))
+
+    def slow(config: RunConfig) -> View:
+        if not seen:  # another file is chosen meanwhile; another window's choice must not count
+            wires.edited(Window(), *shown(wires, **{"data.path": later}))
+            wires.edited(Window("window-2"), *shown(wires, **{"data.path": str(sample_path("text"))}))
+        seen.append(config.data.path)
+        return look(config)
+
+    monkeypatch.setattr(wires.desk, "look", slow)
+    answer = wires.looked(Window(), *shown(wires, **{"data.path": str(sample_path("instruction"))}))
+    assert seen == [str(sample_path("instruction")), later]
+    assert "chat.jsonl" in "".join(str(part) for part in answer)
+
+
+def test_looks_are_never_dropped() -> None:
+    assert wires_module._CHOICE["trigger_mode"] == "always_last"
+    calls: list[dict[str, Any]] = []
+
+    class Parts:
+        def __getattr__(self, name: str) -> Any:
+            return Parts() if name != "roles" else ()
+
+    made = Wires.__new__(Wires)
+    made._parts, made.form = Parts(), wires_module.Form()  # type: ignore[assignment]
+    made._look(lambda *_, **options: calls.append(options))
+    assert calls[0]["trigger_mode"] == "always_last"
+
+
+def test_a_typed_path_counts_once_and_a_home_is_written_out(wires: Wires, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert wires.typed(" ~/rows.jsonl ", "/old")[0] == "/home/me/rows.jsonl"
+    assert "value" not in wires.typed("~/rows.jsonl", "/home/me/rows.jsonl")[0]
+    assert "value" not in wires.typed("  ", "/old")[0]
+    assert wires.typed("~nobody-of-this-name/x", "")[0] == "~nobody-of-this-name/x"
+    session = wires.form.session(shown(wires, **{"model.name": "~/models/x"}), first())
+    assert (session.config.model.source, session.config.model.name) == ("folder", "/home/me/models/x")
+
+
+@dataclass
+class Store:
+    """Runs by their draft id."""
+
+    started: list[str]
+
+    def start(self, config: RunConfig, draft_id: str) -> str:
+        self.started.append(draft_id)
+        return "2026-11-20_2243_test_k3f9"
+
+
+@dataclass
+class Ready:
+    config: RunConfig
+
+
+def test_the_same_start_twice_is_one_run_and_other_choices_are_another(
+    wires: Wires, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store([])
+    wires.studio.store = store  # type: ignore[assignment]
+    monkeypatch.setattr(wires_module, "prepare", lambda config, *_: Ready(config))
+    same = shown(wires)
+    other = shown(wires, **{"train.learning_rate": 0.001})
+    for values in (same, same, other):
+        assert "/watch?run=" in list(wires.begin("", *values))[-1][1]
+    assert store.started[0] == store.started[1] != store.started[2]
+
+
+def test_a_path_that_was_typed_but_not_read_is_not_passed_over(wires: Wires) -> None:
+    last = list(wires.begin("/somewhere/else.jsonl", *shown(wires)))[-1]
+    assert "Press Enter" in last[1]
+    assert wires.studio.store is None, "nothing was asked to start"
+
+
+@pytest.mark.parametrize("error", [MachineError("disk.full", "The disk is full.", ""), ValueError("unforeseen")])
+def test_start_can_be_pressed_again_after_any_fault(
+    wires: Wires, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception
+) -> None:
+    def broken(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(wires_module, "prepare", broken)
+    button, line = list(wires.begin("", *shown(wires)))[-1]
+    assert button["interactive"] is True
+    assert 'role="alert"' in line
+    assert "unforeseen" not in line
+    assert ("ValueError: unforeseen" in capsys.readouterr().err) == isinstance(error, ValueError)
+
+
+def test_an_edit_shows_the_machine_as_it_is_now(wires: Wires) -> None:
+    answer = wires.edited(Window(), *shown(wires))
+    assert len(answer) == 7
+    assert "12.0 GB of 16.0 GB memory free" in answer[-1]
+
+
+def test_a_model_that_was_downloaded_meanwhile_is_looked_at_again(
+    studio: Studio, fake_data: FakeData, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The page must then read "on this machine"."""
+    spec = find_model("starter", "starter").model_copy(update={"source": "hub", "name": "a/b", "folder": ""})
+    here: list[str] = []
+    found = lambda *_: spec.model_copy(update={"folder": here[0]}) if here else spec  # noqa: E731
+    monkeypatch.setattr(desk_module, "find_model", found)
+    monkeypatch.setattr(desk_module, "is_cached", lambda name: bool(here))
+    config = first().with_values({"data.path": "", "model.source": "hub", "model.name": "a/b"}).config
+    desk = Desk(studio)
+    seen = desk.look(config)
+    assert seen.spec is not None
+    assert not seen.spec.folder
+    here.append(str(tmp_path))
+    again = desk.look(config)
+    assert again.spec is not None
+    assert again.spec.folder == str(tmp_path)
