@@ -11,12 +11,16 @@ import platform
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 __all__ = ["Gpu", "GpuReading", "Machine", "is_wsl", "read_gpu", "read_machine"]
+
+
+_UUIDS = ("GPU-", "MIG-")
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,11 @@ class Gpu:
         """bfloat16 arithmetic in hardware: Ampere (8.0) and later."""
         return self.compute_capability is not None and self.compute_capability >= (8, 0)
 
+    @property
+    def cuda_name(self) -> str:
+        """What CUDA_VISIBLE_DEVICES calls this card: its UUID, or its number in the order of the PCI bus."""
+        return self.uuid if self.uuid.startswith(_UUIDS) else str(self.index)
+
 
 @dataclass(frozen=True)
 class GpuReading:
@@ -49,7 +58,7 @@ class GpuReading:
 
 @dataclass(frozen=True)
 class Machine:
-    """What there is to train on. ``gpu`` is the first card, or None."""
+    """What there is to train on: the cards that PyTorch may use, in the order of CUDA_VISIBLE_DEVICES."""
 
     gpus: tuple[Gpu, ...]
     cpu_count: int
@@ -115,19 +124,46 @@ def read_gpu(uuid: str) -> GpuReading:
 
 
 def _read_gpus() -> tuple[tuple[Gpu, ...], str]:
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if hidden is not None and hidden.strip() in ("", "-1"):
+    if "+cpu" in torch_build():
+        return (), "this PyTorch is the CPU build"
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None and visible.strip() in ("", "-1"):
         return (), "CUDA_VISIBLE_DEVICES hides all cards"
     with _nvml() as nvml:
         if nvml is None:
             return (), "no NVIDIA driver answers"
         count = _ask(nvml.nvmlDeviceGetCount) or 0
-        cards = (_read_card(nvml, index) for index in range(count))
-        return tuple(card for card in cards if card is not None), "" if count else "the driver shows no card"
+        read = (_read_card(nvml, index, _ask(nvml.nvmlDeviceGetHandleByIndex, index)) for index in range(count))
+        cards = [card for card in read if card is not None]
+        if not count or visible is None:
+            return tuple(cards), "" if count else "the driver shows no card"
+        chosen = tuple(_chosen(nvml, cards, visible))
+        return chosen, "" if chosen else "CUDA_VISIBLE_DEVICES names no card of this machine"
 
 
-def _read_card(nvml: Any, index: int) -> Gpu | None:
-    handle = _ask(nvml.nvmlDeviceGetHandleByIndex, index)
+def torch_build() -> str:
+    """The version of the installed PyTorch with its build, such as ``2.13.0+cpu``; empty where there is none."""
+    try:
+        return version("torch")
+    except PackageNotFoundError:
+        return ""
+
+
+def _chosen(nvml: Any, cards: list[Gpu], visible: str) -> Iterator[Gpu]:
+    """The cards that a CUDA_VISIBLE_DEVICES names, in its order; as in CUDA, what follows an unknown name is hidden."""
+    for name in (word.strip() for word in visible.split(",")):
+        if name.startswith("MIG-"):
+            card = _read_card(nvml, 0, _ask(nvml.nvmlDeviceGetHandleByUUID, name))
+        elif name.startswith("GPU-"):  # the first letters of a UUID are enough for CUDA
+            card = next((card for card in cards if card.uuid.startswith(name)), None)
+        else:
+            card = next((card for card in cards if str(card.index) == name), None)
+        if card is None:
+            return
+        yield card
+
+
+def _read_card(nvml: Any, index: int, handle: Any) -> Gpu | None:
     if handle is None:
         return None
     memory = _ask(nvml.nvmlDeviceGetMemoryInfo, handle)

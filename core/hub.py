@@ -102,9 +102,12 @@ def fetch(
         return _cached_whole(folder, on_progress)
     sizes = _wanted(info)
     check_config(read_json(_download_file(repo_id, "config.json", str(info.sha))), repo_id)
-    present = _present(repo_id, str(info.sha), sizes)
     total = sum(sizes.values())
-    _check_disk(total - present, repo_id)
+    _check_disk(total - _present(repo_id, str(info.sha), sizes), repo_id)
+    if INDEX_NAME in sizes:
+        # Before any weights: with it, what a stopped download left behind is known to be incomplete.
+        _download_file(repo_id, INDEX_NAME, str(info.sha))
+    present = _present(repo_id, str(info.sha), sizes)
     return _Download(repo_id, str(info.sha), revision, sorted(sizes)).run(present, total, on_progress, should_stop)
 
 

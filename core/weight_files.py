@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ __all__ = [
 
 INDEX_NAME = "model.safetensors.index.json"
 HEADER_LIMIT_BYTES = 100_000_000
+SHARD_NAME = re.compile(r".*-(\d{5,})-of-(\d{5,})\.safetensors")
 OTHER_WEIGHTS = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx")
 
 
@@ -34,7 +36,8 @@ def weight_files(folder: Path) -> list[Path]:
     """The safetensors files of a model, as its index names them, else those that lie there.
 
     Raises:
-        ModelError: there are none, or the index names one that is missing or lies outside the folder.
+        ModelError: there are none, the index names one that is missing or lies outside the folder, or there are
+            parts of a model without the index that joins them (a download that was stopped).
     """
     index = folder / INDEX_NAME
     if not index.is_file():
@@ -42,7 +45,7 @@ def weight_files(folder: Path) -> list[Path]:
         if not found:
             refuse_other_weights(folder)
             raise ModelError("model.no_weights", f"Expected safetensors files in {folder}, found no weights.")
-        return found
+        return _whole(folder, found)
     names = read_json(index).get("weight_map")
     if not isinstance(names, dict) or not names:
         raise ModelError("model.bad_index", f"Expected weight_map in {index}, found none.", "Fetch the file again.")
@@ -59,6 +62,20 @@ def weight_files(folder: Path) -> list[Path]:
             "Finish the download or copy the missing files.",
         )
     return shards
+
+
+def _whole(folder: Path, found: list[Path]) -> list[Path]:
+    """The files without parts of a split model, which nothing can join without an index: alone they are no model."""
+    whole = [path for path in found if not SHARD_NAME.fullmatch(path.name)]
+    if whole:
+        return whole
+    named = SHARD_NAME.fullmatch(found[0].name)
+    expected = int(named[2]) if named else len(found)
+    raise ModelError(
+        "model.missing_shard",
+        f"Expected {expected} weight files and {INDEX_NAME} in {folder}, found {len(found)} and no index.",
+        "Finish the download or copy the missing files.",
+    )
 
 
 def read_header(path: Path) -> dict[str, Any]:

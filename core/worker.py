@@ -19,6 +19,7 @@ from pathlib import Path
 from core.contract.errors import StudioError
 from core.contract.events import Failed, Hello
 from core.hardware import Machine, read_machine
+from core.model.faults import is_card_fault, is_named
 from core.runs.folder import JobFolder
 from core.runs.log import EventWriter, open_writer
 from core.runs.mailbox import open_mailbox
@@ -66,7 +67,7 @@ def failure_of(error: BaseException) -> Failed:
     if is_disk_full(error):
         hint = "Make room on this disk, then resume; the last good checkpoint stands."
         return Failed(code="disk.full", message=f"The disk is full: {_line(error)}.", hint=hint)
-    if _is_named(error, "OutOfMemoryError"):
+    if is_named(error, "OutOfMemoryError"):
         hint = "Choose fewer tokens a pass, shorter examples, a smaller model, or recomputed activations; then resume."
         return Failed(code="memory.gpu", message="The card's memory is full.", hint=hint)
     if isinstance(error, MemoryError):
@@ -97,7 +98,7 @@ def _work(folder: JobFolder, writer: EventWriter, tell: Teller) -> None:
 def _said(error: Exception, tell: Teller) -> int:
     """Says the fault; a fault of the card asks for a fresh process instead, since this one's context is lost."""
     try:
-        if _is_card_fault(error):
+        if is_card_fault(error):
             tell.note("card.fault", f"The card faulted: {_line(error)}.", "A fresh process goes on.")
             return RESTART
         tell.say(failure_of(error))
@@ -123,20 +124,9 @@ def _set_environment(machine: Machine) -> None:
     """One card, no word to anyone, no warnings about forks; set here since libraries read it when imported."""
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    if machine.gpu and "CUDA_VISIBLE_DEVICES" not in os.environ:
+    if machine.gpu:
         os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # NVML's order, by which the card was chosen
-        os.environ["CUDA_VISIBLE_DEVICES"] = str(machine.gpu.index)
-
-
-def _is_card_fault(error: BaseException) -> bool:
-    if _is_named(error, "OutOfMemoryError") or "out of memory" in str(error):
-        return False
-    return _is_named(error, "AcceleratorError") or "CUDA error" in str(error)
-
-
-def _is_named(error: BaseException, name: str) -> bool:
-    """By name, since torch may be what could not be imported."""
-    return any(base.__name__ == name for base in type(error).__mro__)
+        os.environ["CUDA_VISIBLE_DEVICES"] = machine.gpu.cuda_name
 
 
 def _hint(error: StudioError) -> str:

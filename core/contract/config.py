@@ -221,3 +221,7 @@ def _cross_field(config: RunConfig) -> Iterator[str]:
         yield "lora.target_modules: expected at least one module name, found none."
     if config.lora.use_dora and config.lora.bias != "none":
         yield "lora.bias: DoRA cannot train biases; set bias to none or use_dora to false."
+    if config.lora.bias != "none" and config.method == "dpo":
+        yield "lora.bias: method dpo compares with the base, whose biases would be trained too; set bias to none."
+    if config.lora.bias != "none" and config.model.dtype == "float16":
+        yield "lora.bias: biases cannot be trained in float16; set bias to none or choose bfloat16 or float32."

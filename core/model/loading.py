@@ -20,6 +20,7 @@ from transformers.utils import logging as transformers_logging
 from core.contract.config import ModelChoice
 from core.contract.errors import MachineError, ModelError
 from core.model import attention
+from core.model.faults import is_card_fault
 from core.model.peft_bnb import forbid_cpu_repacking
 
 __all__ = ["LoadedModel", "ensure_padding", "load_base", "resolve_dtype"]
@@ -151,6 +152,8 @@ def _plain_words(folder: Path) -> Iterator[None]:
             "Choose 4-bit weights or a smaller model, or close what else uses the card.",
         ) from error
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        if is_card_fault(error):
+            raise  # the model may be in order: a fresh process tries it again
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ModelError(
             "model.load",

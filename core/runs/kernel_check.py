@@ -59,7 +59,7 @@ def read_answer(printed: bytes) -> Note | None:
         except ValueError:
             continue
         if isinstance(answer, dict) and "ok" in answer:
-            return None if answer["ok"] else _note(str(answer.get("reason", "")), str(answer.get("cure") or _CURE))
+            return None if answer["ok"] else _note(str(answer.get("reason", "")), str(answer.get("cure", _CURE) or ""))
     return _note("the trial kernel ended without an answer")
 
 

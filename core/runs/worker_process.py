@@ -69,9 +69,9 @@ def worker_environment(
 ) -> dict[str, str]:
     """What a worker is told: its attempt, its mark, the card that was locked for it, and whether kernels work here."""
     told = {**base, ATTEMPT_VARIABLE: str(attempt), MARK: str(folder.path), "PYTHONUNBUFFERED": "1"}
-    if machine.gpu and machine.gpu.uuid.startswith("GPU-"):
+    if machine.gpu:
         # CUDA counts cards its own way; the one that computes must be the one that is locked.
-        told.setdefault("CUDA_VISIBLE_DEVICES", machine.gpu.uuid)
+        told |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": machine.gpu.cuda_name}
     if plain:
         told["LUTHIER_KERNELS"] = "plain"
     return told

@@ -16,11 +16,9 @@ from typing import Any
 import torch
 from transformers import StoppingCriteriaList, TextIteratorStreamer
 
-from core.contract.data import Example
 from core.contract.errors import MachineError, StudioError
+from core.data.question import question_ids
 from core.data.render import stop_token_ids
-from core.data.renderer import renderer
-from core.data.template import layout_turns
 from core.model.adapters import load_adapter
 from core.model.loading import load_base
 from core.talk.words import Ask, Setup, Side
@@ -50,8 +48,7 @@ class Speaker:
     def __init__(self, model: Any, tokenizer: Any, setup: Setup) -> None:
         self._model, self._tokenizer = model, tokenizer
         self._adapted = bool(setup.adapter)
-        self._renderer = renderer(tokenizer, setup.data)
-        self._raw = setup.data.layout == "text"
+        self._data = setup.data
         self._stops = stop_token_ids(tokenizer, setup.data)
         self.sides: tuple[Side, ...] = ("base", "tuned") if self._adapted else ("base",)
 
@@ -84,15 +81,7 @@ class Speaker:
 
     def _prompt(self, ask: Ask) -> torch.Tensor:
         """``[1, T]``: the conversation as rows were trained, ending where the answer begins."""
-        choice = self._renderer.choice
-        turns = layout_turns(Example(row=1, messages=ask.messages), choice)
-        if choice.kind == "none":
-            text = "\n".join(turn["content"] for turn in turns) + ("" if self._raw else "\n")
-        else:
-            text = self._renderer.ask(turns, generation=True)
-        encoded = self._tokenizer(text, return_tensors="pt", add_special_tokens=choice.kind == "none")
-        ids: torch.Tensor = encoded["input_ids"]
-        return ids
+        return torch.tensor([question_ids(self._tokenizer, ask.messages, self._data)], dtype=torch.long)
 
     def _generate(
         self, ids: torch.Tensor, ask: Ask, side: Side, streamer: Any, is_cancelled: Callable[[], bool]

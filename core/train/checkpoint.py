@@ -24,7 +24,7 @@ from typing import Any
 from core.contract.errors import MachineError, RunError
 from core.runs.folder import JobFolder, checkpoint_step
 
-__all__ = ["Saved", "best", "latest_good", "prune", "read_manifest", "save", "step_name", "verify"]
+__all__ = ["Saved", "add_facts", "best", "latest_good", "prune", "read_manifest", "save", "step_name", "verify"]
 
 MANIFEST = "MANIFEST.json"
 KEPT = 2
@@ -126,6 +126,26 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """
     manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     return manifest
+
+
+def add_facts(path: Path, facts: Mapping[str, Any]) -> None:
+    """Writes what became known later into a standing checkpoint's manifest, all of it or nothing.
+
+    Raises:
+        MachineError: the disk is full; the manifest is as it was.
+    """
+    manifest = {**read_manifest(path), **facts}
+    draft = path / f".tmp-{MANIFEST}"
+    try:
+        draft.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+        _fsync(draft)
+        draft.rename(path / MANIFEST)
+        _fsync(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        if is_disk_full(error):
+            raise _full(path, 0) from error
+        raise
 
 
 def prune(folder: JobFolder | Path, kept: int = KEPT) -> None:

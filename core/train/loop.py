@@ -80,8 +80,8 @@ class Loop:
                 if command.verb == "save":
                     self.save(asked=True)
                 elif command.verb == "sample":
-                    saver, system = self.saver, self.config.data.system_prompt
-                    answer(saver.peft_model, saver.tokenizer, command, self.tell, self.orders, system)
+                    saver, data = self.saver, self.config.data
+                    answer(saver.peft_model, saver.tokenizer, command, self.tell, self.orders, data)
 
     def window_done(self, window: Sequence[int], loss: float) -> None:
         """After the last pass: what the window's gradients were computed from."""
@@ -126,7 +126,9 @@ class Loop:
         if finite is None:
             return False
         self._eval_loss = (self.step, finite)
-        return self.step > 0 and self.saver.is_best(finite)
+        improved = self.step > 0 and self.saver.is_best(finite)
+        self.saver.measured(self.step, finite)  # one that was saved while this went on
+        return improved
 
     def save(self, asked: bool = False) -> None:
         """A checkpoint of the last whole step, unless it stands already; who ``asked`` is told either way."""

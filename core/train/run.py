@@ -17,6 +17,7 @@ import torch
 from transformers import TrainerCallback
 
 from core.contract.config import RunConfig
+from core.contract.errors import MachineError
 from core.contract.events import Finished, Paused, Starting, Stopped
 from core.hardware import read_machine
 from core.runs.folder import JobFolder
@@ -117,12 +118,24 @@ def _config(folder: JobFolder, plain: bool) -> RunConfig:
 
 
 def _device(seed: int) -> torch.device:
-    """The first card, or the CPU with a fixed number of threads and order-independent algorithms."""
+    """The first card, or the CPU with a fixed number of threads and order-independent algorithms.
+
+    Raises:
+        MachineError: there is a card, and PyTorch cannot use it; training on the CPU was not what was planned.
+    """
     torch.manual_seed(seed)
+    machine = read_machine()
     if torch.cuda.is_available():
         torch.cuda.set_device(0)
         return torch.device("cuda", 0)
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or read_machine().cpu_count))
+    if machine.gpu:
+        raise MachineError(
+            "gpu.unusable",
+            f"Expected PyTorch {torch.__version__} to use the {machine.gpu.name}, found that it cannot "
+            f"(driver {machine.gpu.driver or 'unknown'}).",
+            "Update the NVIDIA driver, or choose a PyTorch for it: python3 launcher.py --torch cu126 (or cpu).",
+        )
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or machine.cpu_count))
     torch.use_deterministic_algorithms(True, warn_only=True)
     return torch.device("cpu")
 

@@ -1,6 +1,7 @@
 """A question put to a running job: answered by the model without and with the adapter, in the middle of a step.
 
-Greedy, so that both answers differ by what was learned and by nothing else.
+Greedy, so that both answers differ by what was learned and by nothing else. A question that cannot be answered is said
+to be so, and never ends the run.
 """
 
 from __future__ import annotations
@@ -12,11 +13,16 @@ import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
 
 from core.contract.commands import Command
+from core.contract.config import DataChoice
+from core.contract.data import Message
 from core.contract.events import Sample
+from core.data.question import question_ids
+from core.data.render import stop_token_ids
+from core.model.faults import is_card_fault, is_named
 from core.train.orders import Orders
 from core.train.tell import Teller
 
-__all__ = ["answer", "prompt_ids"]
+__all__ = ["answer"]
 
 
 class _Asked(StoppingCriteria):
@@ -29,47 +35,57 @@ class _Asked(StoppingCriteria):
         return torch.full((input_ids.shape[0],), self._orders.leaving, device=input_ids.device)
 
 
-def answer(peft_model: Any, tokenizer: Any, command: Command, tell: Teller, orders: Orders, system: str = "") -> None:
-    """Says one ``Sample`` a side; the model's mode is left as it was."""
-    ids = prompt_ids(tokenizer, command.prompt, system).to(next(peft_model.parameters()).device)
+def answer(
+    peft_model: Any, tokenizer: Any, command: Command, tell: Teller, orders: Orders, data: DataChoice | None = None
+) -> None:
+    """Says one ``Sample`` a side, an empty one where there is no answer; the model's mode is left as it was.
+
+    Args:
+        data: how the run's rows were laid out, as the question is too.
+
+    Raises:
+        RuntimeError: the card faulted, and this process cannot go on.
+    """
     training = peft_model.training
     peft_model.eval()
+    failed = False
     try:
-        for side, adapter in (("base", peft_model.disable_adapter()), ("tuned", contextlib.nullcontext())):
-            with torch.no_grad(), adapter:
-                text = _generate(peft_model, tokenizer, ids, command.max_new_tokens, orders)
-            tell.say(Sample(command_id=command.id, side=side, prompt=command.prompt, text=text))
+        for side in ("base", "tuned"):
+            text = ""
+            try:
+                text = "" if failed else _answer(peft_model, tokenizer, command, orders, data or DataChoice(), side)
+            except Exception as error:  # whatever it is, a question must not end a run
+                if is_card_fault(error):
+                    raise
+                failed = True
+                tell.note("sample.failed", f"The question could not be answered: {_words(error)}.", "Ask another one.")
+            tell.say(Sample(command_id=command.id, side=side, prompt=command.prompt, text=text, done=True))
     finally:
         peft_model.train(training)
 
 
-def prompt_ids(tokenizer: Any, prompt: str, system: str = "") -> torch.Tensor:
-    """``[1, T]``: the prompt under the tokenizer's chat template, or as it is where there is none."""
-    if not tokenizer.chat_template:
-        return _ids(tokenizer(prompt, return_tensors="pt"))
-    messages = [{"role": "system", "content": system}] if system else []
-    messages.append({"role": "user", "content": prompt})
-    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    return _ids(tokenizer(text, return_tensors="pt", add_special_tokens=False))
-
-
-def _ids(encoded: Any) -> torch.Tensor:
-    ids: torch.Tensor = encoded["input_ids"]
-    return ids
-
-
-def _generate(model: Any, tokenizer: Any, ids: torch.Tensor, max_new_tokens: int, orders: Orders) -> str:
-    grown = model.generate(
-        input_ids=ids,
-        attention_mask=torch.ones_like(ids),
-        max_new_tokens=max_new_tokens,
-        do_sample=False,
-        temperature=None,
-        top_p=None,
-        top_k=None,
-        use_cache=True,
-        pad_token_id=tokenizer.pad_token_id,
-        stopping_criteria=StoppingCriteriaList([_Asked(orders)]),
-    )
+def _answer(model: Any, tokenizer: Any, command: Command, orders: Orders, data: DataChoice, side: str) -> str:
+    asked = question_ids(tokenizer, (Message(role="user", content=command.prompt),), data)
+    ids = torch.tensor([asked], dtype=torch.long, device=next(model.parameters()).device)
+    with torch.no_grad(), model.disable_adapter() if side == "base" else contextlib.nullcontext():
+        grown = model.generate(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=command.max_new_tokens,
+            do_sample=False,
+            temperature=None,
+            top_p=None,
+            top_k=None,
+            use_cache=True,
+            pad_token_id=tokenizer.pad_token_id,
+            eos_token_id=list(stop_token_ids(tokenizer, data)) or None,
+            stopping_criteria=StoppingCriteriaList([_Asked(orders)]),
+        )
     text: str = tokenizer.decode(grown[0, ids.shape[1] :], skip_special_tokens=True)
     return text
+
+
+def _words(error: Exception) -> str:
+    if is_named(error, "OutOfMemoryError"):
+        return "the card's memory ran out"
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -51,7 +51,7 @@ class Saver:
         name = checkpoint.step_name(step)
         if (self.folder.checkpoints / name).is_dir() and not checkpoint.verify(self.folder.checkpoints / name):
             if asked:
-                self.tell.say(Checkpoint(step=step, name=name, bytes=self._expected_bytes()))
+                self._say_standing(step)
             return
         is_best = eval_loss is not None and self.is_best(eval_loss)
         facts = {"eval_loss": eval_loss}
@@ -62,6 +62,27 @@ class Saver:
             self.best_loss = eval_loss
         self.tell.say(Checkpoint(step=step, name=name, bytes=saved.bytes, best=is_best, eval_loss=eval_loss))
         checkpoint.prune(self.folder)
+
+    def measured(self, step: int, eval_loss: float) -> None:
+        """Gives a checkpoint that stands since before its evaluation had ended that loss, and the mark if it is best.
+
+        Raises:
+            MachineError: the disk is full.
+        """
+        path = self.folder.checkpoints / checkpoint.step_name(step)
+        if not path.is_dir() or checkpoint.verify(path) or checkpoint.read_manifest(path).get("eval_loss") is not None:
+            return
+        checkpoint.add_facts(path, {"eval_loss": eval_loss})
+        if self.is_best(eval_loss):
+            self.best_loss = eval_loss
+        self._say_standing(step)
+
+    def _say_standing(self, step: int) -> None:
+        path = self.folder.checkpoints / checkpoint.step_name(step)
+        size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+        loss = checkpoint.read_manifest(path).get("eval_loss")
+        best = loss is not None and loss == self.best_loss
+        self.tell.say(Checkpoint(step=step, name=path.name, bytes=size, best=best, eval_loss=loss))
 
     def restore(self, path: Path) -> int:
         """Adapter, optimiser, scheduler and scaler as they were; returns the step. ``path`` was verified.

@@ -91,6 +91,7 @@ def test_a_driver_that_answers_half_is_read_half(monkeypatch: pytest.MonkeyPatch
         nvmlDeviceGetUtilizationRates=refuse, nvmlDeviceGetPowerUsage=refuse, nvmlDeviceGetTemperature=refuse,
     )  # fmt: skip
     monkeypatch.setitem(__import__("sys").modules, "pynvml", nvml)
+    monkeypatch.setattr(core.hardware, "torch_build", lambda: "2.11.0+cu128")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     (card,) = read_machine().gpus
     assert (card.uuid, card.name, card.compute_capability, card.bf16) == (
@@ -123,3 +124,51 @@ def test_the_root_folder_is_given_or_from_the_environment(monkeypatch: pytest.Mo
     assert made.home == tmp_path / "given"
     assert made.runs.is_dir()
     assert made.home.stat().st_mode & 0o777 == 0o700
+
+
+def fake_cards(monkeypatch: pytest.MonkeyPatch, build: str = "2.11.0+cu128") -> None:
+    """Three cards and one part of a card, read through a driver that tells only who they are."""
+    names = ["GPU-aa11", "GPU-bb22", "GPU-cc33"]
+    nvml = SimpleNamespace(
+        nvmlInit=lambda: None, nvmlShutdown=lambda: None, nvmlDeviceGetCount=lambda: 3,
+        nvmlDeviceGetHandleByIndex=lambda index: names[index], nvmlDeviceGetUUID=lambda handle: handle,
+        nvmlDeviceGetHandleByUUID=lambda uuid: {"MIG-dd44": "MIG-dd44"}[uuid],
+        nvmlDeviceGetMemoryInfo=lambda handle: None, nvmlDeviceGetCudaComputeCapability=lambda handle: (8, 0),
+        nvmlDeviceGetName=lambda handle: "NVIDIA A100", nvmlSystemGetDriverVersion=lambda: "580.65",
+    )  # fmt: skip
+    monkeypatch.setitem(__import__("sys").modules, "pynvml", nvml)
+    monkeypatch.setattr(core.hardware, "torch_build", lambda: build)
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        ("2", ["GPU-cc33"]),
+        ("2,0", ["GPU-cc33", "GPU-aa11"]),
+        (" GPU-bb , 0", ["GPU-bb22", "GPU-aa11"]),
+        ("1,-1,0", ["GPU-bb22"]),
+        ("MIG-dd44", ["MIG-dd44"]),
+        ("7", []),
+        ("GPU-ff", []),
+    ],
+)
+def test_a_list_of_cards_filters_and_orders_them(
+    visible: str, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_cards(monkeypatch)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    machine = read_machine()
+    assert [card.uuid for card in machine.gpus] == expected
+    assert ("names no card" in machine.gpu_problem) == (not expected)
+    assert [card.cuda_name for card in machine.gpus] == expected
+
+
+@pytest.mark.parametrize(("build", "cards"), [("2.13.0+cpu", 0), ("2.11.0+cu128", 3), ("2.13.0", 3), ("", 3)])
+def test_a_cpu_build_of_pytorch_has_no_card_for_anybody(
+    build: str, cards: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_cards(monkeypatch, build)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    machine = read_machine()
+    assert len(machine.gpus) == cards
+    assert machine.gpu_problem == ("" if cards else "this PyTorch is the CPU build")

@@ -13,7 +13,7 @@ from hub_stand_in import TINY_CONFIG, tiny_model
 from core.catalog import check_folder, find_model
 from core.contract.errors import ModelError
 from core.model_folder import check_config, read_shape
-from core.weight_files import fingerprint, read_header
+from core.weight_files import fingerprint, read_header, weight_files
 
 
 def rewrite(folder: Path, **changes: object) -> None:
@@ -173,3 +173,20 @@ def test_headers_are_read_as_the_library_writes_them(tmp_path: Path) -> None:
     save_file({"a": numpy.zeros((3, 5), "float32"), "b": numpy.zeros((2,), "float16")}, path, metadata={"format": "pt"})
     header = read_header(path)
     assert {name: entry["shape"] for name, entry in header.items()} == {"a": [3, 5], "b": [2]}
+
+
+@pytest.mark.parametrize("left", [1, 3, 4])
+def test_parts_without_their_index_are_no_whole_model(left: int, tmp_path: Path) -> None:
+    folder = tiny_model(tmp_path / "split", shards=4)
+    (folder / "model.safetensors.index.json").unlink()
+    for number in range(left + 1, 5):
+        (folder / f"model-{number:05}-of-00004.safetensors").unlink()
+    with pytest.raises(ModelError, match=f"Expected 4 weight files.*found {left} and no index") as caught:
+        weight_files(folder)
+    assert caught.value.code == "model.missing_shard"
+
+
+def test_a_whole_file_counts_where_parts_lie_beside_it(tmp_path: Path) -> None:
+    folder = tiny_model(tmp_path / "both")
+    (folder / "model-00001-of-00004.safetensors").write_bytes(b"x")
+    assert [path.name for path in weight_files(folder)] == ["model.safetensors"]

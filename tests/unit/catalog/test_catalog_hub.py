@@ -157,3 +157,21 @@ def test_a_disk_that_is_too_small_is_said_first(ask: Ask, hub_of: HubStandIn) ->
     answer = ask("(setattr(hub, 'SPARE_BYTES', 10**18), " + fetch() + ")")
     assert (answer["code"], answer["kind"]) == ("disk.small", "MachineError")
     assert not any("resolve" in request and "GET" in request for request in hub_of.requests if "config" not in request)
+
+
+def test_a_download_stopped_between_parts_does_not_look_whole(ask: Ask, hub_of: HubStandIn, tmp_path: Path) -> None:
+    hub_of.models["tester/split"] = tiny_model(tmp_path / "split", shards=4)
+    folder = Path(ask(fetch("tester/split"))["value"])
+    asked = [request for request in hub_of.requests if request.startswith("GET") and "/resolve/" in request]
+    first = [request.rpartition("/")[2] for request in asked[:2]]
+    assert first == ["config.json", "model.safetensors.index.json"]
+    for number in (2, 4):
+        (folder / f"model-{number:05}-of-00004.safetensors").unlink()
+    assert ask("hub.is_cached('tester/split')")["value"] is False
+    (folder / "model.safetensors.index.json").unlink()
+    assert ask("hub.is_cached('tester/split')")["value"] is False
+    again = ask(fetch("tester/split", COMMIT))
+    assert sorted(path.name for path in Path(again["value"]).glob("*.safetensors"))[-1] == (
+        "model-00004-of-00004.safetensors"
+    )
+    assert ask("hub.is_cached('tester/split')")["value"] is True

@@ -43,6 +43,15 @@ def test_faults_between_fields_are_listed_at_once() -> None:
     assert RunConfig(data=DataChoice(path="/a.jsonl")).problems() == []
 
 
+@pytest.mark.parametrize("values", [{"method": "dpo"}, {"model": ModelChoice(dtype="float16")}])
+def test_biases_are_refused_where_they_cannot_be_trained(values: dict[str, object]) -> None:
+    config = RunConfig(data=DataChoice(path="/a.jsonl")).model_copy(update=values)
+    assert config.problems() == []
+    (problem,) = config.model_copy(update={"lora": LoraChoice(bias="lora_only")}).problems()
+    assert problem.startswith("lora.bias: ")
+    assert "\n" not in problem
+
+
 def test_a_yaml_names_all_wrong_fields_at_once(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text("data: {path: /a}\ntrain: {learning_rat: 1, max_length: lots, packing: true}\nlora: {r: 0}\n")

@@ -10,6 +10,7 @@ import torch
 from bitsandbytes.nn import Linear4bit
 from model_tiny import build, save_tiny
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
 
 from core.contract.config import ModelChoice
 from core.contract.errors import ModelError
@@ -83,6 +84,19 @@ def test_a_folder_without_config_or_safetensors_is_one_line(tmp_path: Path) -> N
     with pytest.raises(ModelError, match="safetensors") as error:
         load_base(folder, PLAIN, CPU)
     assert "\n" not in str(error.value)
+
+
+def test_a_fault_of_the_card_is_not_called_a_bad_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fault(*_: object, **__: object) -> object:
+        raise RuntimeError(said)
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", fault)
+    said = "CUDA error: unspecified launch failure"
+    with pytest.raises(RuntimeError, match="CUDA error"):
+        load_base(folder, PLAIN, CPU)
+    said = "size mismatch"
+    with pytest.raises(ModelError, match="size mismatch"):
+        load_base(folder, PLAIN, CPU)
 
 
 def test_remote_code_is_never_run(tmp_path: Path) -> None:

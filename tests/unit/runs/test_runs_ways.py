@@ -35,6 +35,9 @@ def test_the_trial_says_yes_no_or_nothing() -> None:
     note = read_answer(b'{"ok": false, "reason": "no C compiler", "cure": "sudo apt install gcc"}')
     assert note is not None
     assert (note.code, note.text, note.hint) == ("kernels.plain", "no C compiler", "sudo apt install gcc")
+    old = read_answer(b'{"ok": false, "reason": "the card is too old", "cure": ""}\n')
+    assert old is not None
+    assert (old.text, old.hint) == ("the card is too old", "")
     for silence in (b"", b"Traceback\n  boom", b"[1]", b'{"other": 1}'):
         note = read_answer(silence)
         assert note is not None
@@ -71,8 +74,8 @@ def test_a_worker_is_told_its_attempt_its_card_and_whether_kernels_work(tmp_path
     told = worker_environment({"A": "1"}, folder, with_card, 2, plain=True)
     assert (told["A"], told["LUTHIER_ATTEMPT"], told["LUTHIER_JOB"]) == ("1", "2", str(tmp_path))
     assert (told["CUDA_VISIBLE_DEVICES"], told["LUTHIER_KERNELS"]) == ("GPU-1234", "plain")
-    chosen = worker_environment({"CUDA_VISIBLE_DEVICES": "1"}, folder, with_card, 1, plain=False)
-    assert (chosen["CUDA_VISIBLE_DEVICES"], "LUTHIER_KERNELS" in chosen) == ("1", False)
+    chosen = worker_environment({"CUDA_VISIBLE_DEVICES": "1,0"}, folder, with_card, 1, plain=False)
+    assert (chosen["CUDA_VISIBLE_DEVICES"], "LUTHIER_KERNELS" in chosen) == ("GPU-1234", False)
     without = Machine((), 1, 0, 0, None, "Linux", False)
     assert "CUDA_VISIBLE_DEVICES" not in worker_environment({}, folder, without, 1, plain=False)
 

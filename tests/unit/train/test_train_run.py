@@ -16,6 +16,7 @@ from core.contract.commands import Command
 from core.contract.config import RunConfig
 from core.contract.errors import DataError, MachineError, RunError
 from core.contract.events import Event
+from core.hardware import Gpu, Machine
 from core.runs.folder import JobFolder
 from core.runs.log import EventTail, EventWriter
 from core.train import checkpoint, trainers
@@ -313,3 +314,46 @@ def test_what_is_asked_in_mid_run_is_done_at_a_seam(run_config: Any, make_folder
     assert log.said[-1].step == saved[-1].step < 400
     assert checkpoint.latest_good(folder) == folder.checkpoints / saved[-1].name
     assert [event.kind for event in EventTail(folder.events).read()] == [event.kind for event in log.said]
+
+
+@pytest.mark.parametrize("verb", ["save", "pause"])
+def test_a_checkpoint_saved_during_an_evaluation_gets_its_loss_and_the_mark(
+    verb: Any, run_config: Any, make_folder: Any, letters: Any
+) -> None:
+    folder = make_folder(run_config(train__save_steps=1000))
+    asked: list[Event] = []
+
+    def then(event: Event) -> bool:
+        if event.kind == "stage" and event.stage == "evaluating" and event.step == 3 and not asked:
+            asked.append(event)
+            letters.waiting.append(Command(id="k", verb=verb))
+            while not log.of("acknowledged"):
+                pass
+        return False
+
+    log = Log(folder, 1, then)
+    train(folder, log, letters)
+    assert [event.eval_loss for event in log.of("checkpoint") if event.step == 3][0] is None
+    if verb == "pause":
+        assert log.said[-1].kind == "paused"
+        log = Log(folder, 2)
+        train(folder, log, letters)
+    (measured,) = [event for event in log.of("evaluation") if event.step == 3]
+    told = [event for event in log.of("checkpoint") if event.step == 3]
+    assert (told[-1].eval_loss, told[-1].best) == (measured.loss, True)
+    path = folder.checkpoints / "step-000003"
+    assert checkpoint.read_manifest(path)["eval_loss"] == measured.loss
+    assert checkpoint.verify(path) == ""
+    assert not list(path.glob(".tmp*"))
+
+
+def test_a_card_that_pytorch_cannot_use_is_said_and_not_replaced_by_the_cpu(
+    run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = Gpu(0, "GPU-1", "NVIDIA GeForce RTX 3060", None, None, (8, 6), "470.1")
+    monkeypatch.setattr(run_module, "read_machine", lambda: Machine((card,), 1, 1, 1, None, "Linux", False))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    folder = make_folder(run_config())
+    with pytest.raises(MachineError, match=r"RTX 3060.*launcher\.py --torch") as caught:
+        train(folder, Log(folder), letters)
+    assert "\n" not in str(caught.value)

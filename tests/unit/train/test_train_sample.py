@@ -1,0 +1,91 @@
+"""A question in mid-run: laid out as rows are, ended where answers end, and never the end of the run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from core.contract.commands import Command
+from core.contract.config import DataChoice, LoraChoice, ModelChoice
+from core.contract.data import Message
+from core.data.question import question_ids
+from core.model.adapters import add_adapter
+from core.model.loading import load_base
+from core.train.sample import answer
+from core.train.tell import Teller
+
+NO_SYSTEM = (
+    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+    "{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] + '<|end|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
+ASKED = Command(id="s", verb="sample", prompt="the cat", max_new_tokens=4)
+ORDERS: Any = SimpleNamespace(leaving=False)
+
+
+@pytest.fixture(scope="module")
+def loaded(tiny_model: Path) -> tuple[Any, Any]:
+    base = load_base(tiny_model, ModelChoice(quantization="none", dtype="float32"), torch.device("cpu"))
+    return add_adapter(base.model, LoraChoice(r=4), 1), base.tokenizer
+
+
+def test_a_template_without_a_system_role_gets_it_in_the_question(
+    loaded: tuple[Any, Any], said: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, tokenizer = loaded
+    monkeypatch.setattr(tokenizer, "chat_template", NO_SYSTEM)
+    data = DataChoice(system_prompt="be small")
+    ids = question_ids(tokenizer, (Message(role="user", content="the cat"),), data)
+    assert tokenizer.decode(ids) == "<|user|>be small\n\nthe cat<|end|><|assistant|>"
+    answer(model, tokenizer, ASKED, Teller(said), ORDERS, data)
+    assert [(event.side, event.done, bool(event.text)) for event in said.of("sample")] == [
+        ("base", True, True),
+        ("tuned", True, True),
+    ]
+    assert not said.of("note")
+
+
+def test_an_answer_ends_at_the_templates_end_of_turn(
+    loaded: tuple[Any, Any], said: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, tokenizer = loaded
+    seen: list[Any] = []
+    monkeypatch.setattr(tokenizer, "chat_template", NO_SYSTEM.replace("<|end|>", "<|system|>"))
+    monkeypatch.setattr(model, "generate", lambda **given: seen.append(given["eos_token_id"]) or given["input_ids"])
+    answer(model, tokenizer, ASKED, Teller(said), ORDERS, DataChoice())
+    assert seen == [[tokenizer.convert_tokens_to_ids("<|system|>"), tokenizer.eos_token_id]] * 2
+
+
+def test_what_fails_is_noted_and_closed_and_the_run_goes_on(
+    loaded: tuple[Any, Any], said: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, tokenizer = loaded
+
+    def fail(**_: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")
+
+    monkeypatch.setattr(model, "generate", fail)
+    model.train()
+    answer(model, tokenizer, ASKED, Teller(said), ORDERS, DataChoice())
+    assert model.training
+    assert [(event.command_id, event.side, event.text, event.done) for event in said.of("sample")] == [
+        ("s", "base", "", True),
+        ("s", "tuned", "", True),
+    ]
+    (note,) = said.of("note")
+    assert (note.code, "memory ran out" in note.text) == ("sample.failed", True)
+
+
+def test_a_fault_of_the_card_is_not_caught(loaded: tuple[Any, Any], said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokenizer = loaded
+
+    def fault(**_: Any) -> Any:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(model, "generate", fault)
+    with pytest.raises(RuntimeError, match="CUDA error"):
+        answer(model, tokenizer, ASKED, Teller(said), ORDERS, DataChoice())
