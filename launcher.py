@@ -14,7 +14,7 @@
 options of the studio:
   --port N        port on 127.0.0.1 (default 8765)
   --no-browser    only print the address
-  --home DIR      root folder of runs and data (default ~/luthier, or LUTHIER_HOME)
+  --home DIR      root folder of runs and data (default ~/luthier-studio, or LUTHIER_HOME)
 
 options of the setup:
   --torch BUILD   cpu, cu126, cu128, cu130 or pypi instead of the one chosen for this machine
@@ -74,9 +74,10 @@ def main(arguments: list[str]) -> int:
         return 0
     try:
         check_machine(tuple(sys.version_info[:3]), sys.platform)
-        options, rest = split_options(arguments)
+        options, words = split_options(arguments)
+        rest = command_first(words)
         testing = rest[:1] == ["test"]
-        if not is_ready(wanted_stamp(testing), read_stamp()):
+        if not is_ready(wanted_stamp(testing), read_stamp(), options.get("torch")):
             set_up(options.get("torch"), testing)
         if "setup_only" in options:
             print("Ready.")
@@ -122,6 +123,14 @@ def split_options(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
     return options, rest
 
 
+def command_first(words: list[str]) -> list[str]:
+    """A --home that stands before the command goes behind it, where the command reads it."""
+    count = 2 if words[:1] == ["--home"] else 1 if words and words[0].startswith("--home=") else 0
+    if not count or len(words) <= count or words[count].startswith("-"):
+        return words
+    return [words[count], *words[:count], *words[count + 1 :]]
+
+
 # ── what is installed ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -139,8 +148,11 @@ def read_stamp() -> dict[str, object]:
         return {}
 
 
-def is_ready(wanted: dict[str, object], found: dict[str, object]) -> bool:
-    """Whether nothing needs installing. An environment with the test tools also serves without them."""
+def is_ready(wanted: dict[str, object], found: dict[str, object], build: str | None = None) -> bool:
+    """Whether nothing needs installing. An environment with the test tools also serves without them; one with another
+    build of torch than the one asked for does not."""
+    if build and found.get("torch") != build:
+        return False
     same = all(found.get(key) == wanted[key] for key in ("python", "packages"))
     enough = bool(found.get("development")) or not wanted["development"]
     return same and enough and python_in_venv().exists()
@@ -214,17 +226,32 @@ def torch_arguments(build: str) -> list[str]:
 def set_up(build: str | None, testing: bool) -> None:
     """Three steps, each harmless to repeat; the stamp comes last, so that an interrupted setup goes on."""
     started = time.monotonic()
-    choice = TorchChoice(build, "as you asked") if build else choose_torch(read_driver(), sys.platform)
+    before = read_stamp().get("torch")  # now: what follows deletes it
+    choice = wanted_torch(build, before)
     check_room(choice.build, shutil.disk_usage(str(ROOT)).free)
     print(f"Setting up Luthier in {VENV} (once; a few minutes).", flush=True)
     make_venv()
     STAMP.unlink(missing_ok=True)
     print(f"2/3  PyTorch, {choice.build} build ({choice.reason})", flush=True)
-    install(torch_arguments(choice.build))
+    install(torch_arguments(choice.build) + replacing(choice.build, before), choice.build)
     print("3/3  Everything else", flush=True)
     install(["-e", str(ROOT) + extras(choice.build, testing)])
     STAMP.write_text(json.dumps(dict(wanted_stamp(testing), torch=choice.build)), encoding="utf-8")
     print(f"Set up in {time.monotonic() - started:.0f} s.", flush=True)
+
+
+def wanted_torch(build: str | None, before: object) -> TorchChoice:
+    """The build that was asked for, else the one that stands already, else the one that fits this machine."""
+    if build:
+        return TorchChoice(build, "as you asked")
+    if isinstance(before, str) and before in ROOM_BYTES:
+        return TorchChoice(before, "as before")
+    return choose_torch(read_driver(), sys.platform)
+
+
+def replacing(build: str, before: object) -> list[str]:
+    """Any other build of a fitting version satisfies PyPI's requirement too: pip would leave it where it is."""
+    return ["--force-reinstall"] if build == "pypi" and before != "pypi" else []
 
 
 def extras(build: str, testing: bool) -> str:
@@ -261,7 +288,7 @@ def make_venv() -> None:
         raise StopError(f"Making .venv failed: {explain(done.stdout + done.stderr)}")
 
 
-def install(packages: list[str]) -> None:
+def install(packages: list[str], torch_build: str = "") -> None:
     """pip, under the person's own configuration, showing what it does in one moving line."""
     command = [str(python_in_venv()), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *packages]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
@@ -280,7 +307,7 @@ def install(packages: list[str]) -> None:
         process.wait()
         show_end()
     if process.returncode:
-        raise StopError(f"pip could not install: {explain(''.join(kept))}")
+        raise StopError(f"pip could not install: {explain(''.join(kept), torch_build)}")
 
 
 def show(count: int, line: str) -> None:
@@ -299,26 +326,46 @@ def show_end() -> None:
         print("\r\033[K", end="", flush=True)
 
 
-def explain(output: str) -> str:
-    """pip's last words as one line that says what to do."""
-    causes = (
-        ("No space left on device", "the disk is full. Make room and start again; what was fetched is kept."),
-        ("externally-managed-environment", "pip worked outside .venv. Delete .venv and start again."),
-        ("Temporary failure in name resolution", "no network. Connect and start again; setup goes on where it was."),
-        ("Failed to establish a new connection", "no network. Connect and start again; setup goes on where it was."),
-        ("ReadTimeoutError", "the package index did not answer in time. Start again; setup goes on where it was."),
-    )
-    for sign, words in causes:
+NO_NETWORK = "no network. Connect and start again; setup goes on where it was."
+CAUSES = (
+    ("No space left on device", "the disk is full. Make room and start again; what was fetched is kept."),
+    ("externally-managed-environment", "pip worked outside .venv. Delete .venv and start again."),
+)
+UNREACHED = (
+    ("Temporary failure in name resolution", NO_NETWORK),
+    ("Failed to establish a new connection", NO_NETWORK),
+    ("ReadTimeoutError", "the package index did not answer in time. Start again; setup goes on where it was."),
+    ("ConnectTimeoutError", "the package index did not answer in time. Start again; setup goes on where it was."),
+)
+RETRIES = ("WARNING: Retrying", "Could not fetch URL")
+
+
+def explain(output: str, torch_build: str = "") -> str:
+    """pip's last words as one line that says what to do; ``torch_build`` where torch was being installed."""
+    for sign, words in CAUSES:
         if sign in output:
             return words
-    if "No matching distribution found for torch" in output:
-        return (
-            f"this PyTorch build was not found; its index ({TORCH_INDEX}) may be out of reach, or this Python too new. "
-            "Try again later, or take PyPI's build:   python3 launcher.py --torch pypi"
-        )
+    # Before the signs of no network: pip also prints those for an extra index that alone is out of reach.
+    if line := explain_torch(output, torch_build):
+        return line
+    for sign, words in UNREACHED:
+        if sign in output:
+            return words
     errors = [line.strip() for line in output.splitlines() if line.lower().startswith("error")]
     last = errors or [line.strip() for line in output.splitlines() if line.strip()] or ["no output"]
     return last[-1][:300]
+
+
+def explain_torch(output: str, build: str) -> str:
+    """The line for a build that comes from PyTorch's own index and did not; empty where that is not the fault."""
+    missing = "No matching distribution found for torch==" in output
+    unreached = any(sign in output for sign in (*RETRIES, *(sign for sign, _ in UNREACHED)))
+    instead = "or take PyPI's build:   python3 launcher.py --torch pypi"
+    if unreached and (missing or build not in ("", "pypi")):
+        return f"PyTorch's index ({TORCH_INDEX}) could not be reached. Connect and start again, {instead}"
+    if missing:
+        return f"this PyTorch build was not found; this Python may be too new for it. Try another Python, {instead}"
+    return ""
 
 
 def hand_over(arguments: list[str]) -> NoReturn:
@@ -326,6 +373,7 @@ def hand_over(arguments: list[str]) -> NoReturn:
     program = str(python_in_venv())
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in paths if path))
+    environment["PYTHONSAFEPATH"] = "1"  # a json.py in the person's folder must not be taken for Python's own
     if arguments[:1] == ["test"]:
         os.chdir(str(ROOT))
         target = [str(ROOT / "tests" / "suite.py"), *arguments[1:]]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from core.contract.errors import StudioError
+from core.contract.errors import RunError, StudioError
 from core.locations import Locations
 
 __all__ = ["COMMANDS", "main"]
@@ -48,7 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="launcher.py", description="Finetune language models on your own GPU.")
     home = argparse.ArgumentParser(add_help=False)
-    home.add_argument("--home", metavar="DIR", help="root folder of runs and data (default ~/luthier, or LUTHIER_HOME)")
+    home.add_argument(
+        "--home", metavar="DIR", help="root folder of runs and data (default ~/luthier-studio, or LUTHIER_HOME)"
+    )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
         sub = commands.add_parser(name, help=command.about, description=command.about, parents=[home])
@@ -96,8 +98,12 @@ def _follow(store: Any, run_id: str, from_now: bool = False) -> int:
     except KeyboardInterrupt:
         print(f"\nThe run goes on. See it in the studio, or stop it:   python3 launcher.py stop {run_id}")
         return 130
+    if last is None:
+        again = f"Go on:   python3 launcher.py resume {run_id}"
+        print(f"lost      The run's processes are gone. {again}   (log: {folder.log})")
+        return 1
     print(f"folder    {folder.path}")
-    return 0 if last is not None and last.kind != "failed" else 1
+    return 0 if last.kind != "failed" else 1
 
 
 def _runs(chosen: argparse.Namespace, locations: Locations) -> int:
@@ -127,21 +133,32 @@ def _stop(chosen: argparse.Namespace, locations: Locations) -> int:
 
 def _export(chosen: argparse.Namespace, locations: Locations) -> int:
     from core.follow import follow
-    from core.runs.folder import ExportRequest
     from core.runs.store import RunStore
 
     store = RunStore(locations)
-    job = store.export(
-        chosen.run, ExportRequest(name=chosen.name or chosen.form, form=chosen.form, checkpoint=chosen.checkpoint)
-    )
-    folder = store.open(chosen.run)
-    last = follow(
-        store.export_folder(chosen.run, job), print, lambda: store.export_record(chosen.run, job).state == "lost"
-    )
+    job = store.export(chosen.run, _export_request(chosen))
+    folder, job_folder = store.open(chosen.run), store.export_folder(chosen.run, job)
+    last = follow(job_folder, print, lambda: store.export_record(chosen.run, job).state == "lost")
+    if last is None:
+        print(f"lost      The export's processes are gone. Start it again.   (log: {job_folder.log})")
     if last is None or last.kind != "finished":
         return 1
     print(f"folder    {folder.exports / job}")
     return 0
+
+
+def _export_request(chosen: argparse.Namespace) -> Any:
+    from pydantic import ValidationError
+
+    from core.runs.folder import ExportRequest
+
+    try:
+        return ExportRequest(name=chosen.name or chosen.form, form=chosen.form, checkpoint=chosen.checkpoint)
+    except ValidationError as error:
+        option = str(error.errors()[0]["loc"][0])
+        expected = {"name": "letters, digits, '.', '_' and '-', at most 64", "checkpoint": "best, last or step-000200"}
+        message = f"Expected {expected.get(option, 'another value')} for --{option}, found {vars(chosen)[option]!r}."
+        raise RunError("export.request", message) from error
 
 
 def _estimate(chosen: argparse.Namespace, locations: Locations) -> int:

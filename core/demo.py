@@ -40,12 +40,21 @@ def demo(locations: Locations) -> int:
     print(f"memory    {prepared.estimate.sentence}")
     store = RunStore(locations)
     run_id = store.start(prepared.config)
-    folder = store.open(run_id)
-    _expect_finished(follow(folder, print, lambda: store.record(run_id).state == "lost"), folder)
-    _compare(locations, folder)
-    _take_home(store, run_id)
+    try:
+        _to_the_end(store, run_id)
+    except KeyboardInterrupt:
+        if run_id in store.living():
+            print(f"\nThe run goes on. See it in the studio, or stop it:   python3 launcher.py stop {run_id}")
+        return 130
     _report(store, run_id, time.monotonic() - started)
     return 0
+
+
+def _to_the_end(store: RunStore, run_id: str) -> None:
+    folder = store.open(run_id)
+    _expect_finished(follow(folder, print, lambda: store.record(run_id).state == "lost"), folder)
+    _compare(store.locations, folder)
+    _take_home(store, run_id)
 
 
 def demo_config() -> RunConfig:

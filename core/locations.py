@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from core.contract.errors import MachineError
+
 __all__ = ["ASSETS", "PRESETS", "REPOSITORY", "Locations"]
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -21,9 +23,17 @@ class Locations:
 
     @classmethod
     def find(cls, home: str | Path | None = None) -> Locations:
-        """The given root, else LUTHIER_HOME, else ``~/luthier``."""
-        chosen = home or os.environ.get("LUTHIER_HOME") or Path.home() / "luthier"
-        return cls(Path(chosen).expanduser().resolve())
+        """The given root, else LUTHIER_HOME, else ``~/luthier-studio`` (``~/luthier`` is where a clone lies).
+
+        Raises:
+            MachineError: the root would be the repository's own folder.
+        """
+        chosen = home or os.environ.get("LUTHIER_HOME") or Path.home() / "luthier-studio"
+        root = Path(chosen).expanduser().resolve()
+        if root == REPOSITORY:
+            message = f"Expected a folder for runs and data, found Luthier's own program folder: {root}."
+            raise MachineError("home.repository", message, "Choose another: --home ~/luthier-studio")
+        return cls(root)
 
     @property
     def runs(self) -> Path:

@@ -15,7 +15,7 @@ from core.catalog import find_model
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts, DataReport
-from core.contract.errors import ConfigError, DataError
+from core.contract.errors import ConfigError, DataError, RunError
 from core.contract.estimate import Estimate, Resolved
 from core.data.keep import keep_file
 from core.data.service import DataService
@@ -23,6 +23,7 @@ from core.estimate import estimate, resolve
 from core.hardware import Machine, read_machine
 from core.hub import fetch_tokenizer
 from core.locations import Locations
+from core.runs.folder import RUN_ID, JobFolder
 
 __all__ = ["Prepared", "prepare", "tokenizer_folder"]
 
@@ -48,11 +49,14 @@ def prepare(config: RunConfig, locations: Locations, service: DataService) -> Pr
     """Resolves everything, keeps the data file, and estimates.
 
     Raises:
-        ConfigError: faults between fields, all at once.
+        ConfigError: faults between fields, all at once; or method dpo without pairs.
+        RunError: the run to start from is not there, or has no checkpoint; said before anything is fetched.
         StudioError: the model, the file or the mapping cannot be used; one line says why.
     """
     if problems := config.problems():
         raise ConfigError("config.faults", f"This run has {len(problems)} fault(s):", "", problems)
+    _check_resume(config, locations)
+    wished = config.method
     spec = find_model(config.model.source, config.model.name, config.model.revision)
     config = _with_model(config, spec)
     config, report = _with_data(config, locations, service)
@@ -67,6 +71,7 @@ def prepare(config: RunConfig, locations: Locations, service: DataService) -> Pr
         )
     machine = read_machine(locations.home)
     config, resolved = resolve(config, spec, facts, machine)
+    resolved = [*_changed_method(wished, config.method), *resolved]
     figures = estimate(config, spec, facts, machine)
     return Prepared(config, spec, report, facts, tuple(resolved), figures, machine)
 
@@ -74,6 +79,23 @@ def prepare(config: RunConfig, locations: Locations, service: DataService) -> Pr
 def tokenizer_folder(spec: ModelSpec) -> Path:
     """The folder that holds the tokenizer; of a hub model only the tokenizer's files are fetched."""
     return Path(spec.folder) if spec.folder else fetch_tokenizer(spec.name, spec.revision)
+
+
+def _check_resume(config: RunConfig, locations: Locations) -> None:
+    if not config.resume_from:
+        return
+    name = Path(config.resume_from).name
+    if not RUN_ID.fullmatch(name) or JobFolder(locations.runs / name).newest_checkpoint() is None:
+        raise RunError(
+            "run.resume_from",
+            f"Expected a run with a checkpoint to start from, found none called {config.resume_from[:80]!r}.",
+            "Choose a run that has one, or leave resume_from empty.",
+        )
+
+
+def _changed_method(wished: str, method: str) -> list[Resolved]:
+    """The data decides: pairs are trained as pairs."""
+    return [] if wished == method else [Resolved(key="method", value=method, reason="preference data")]
 
 
 def _with_model(config: RunConfig, spec: ModelSpec) -> RunConfig:
@@ -96,6 +118,12 @@ def _with_data(config: RunConfig, locations: Locations, service: DataService) ->
             "data.nothing_usable",
             f"Expected rows to train on in {kept.name}, found {report.rows} rows and none usable.",
             report.problems[0].text if report.problems else "Choose another layout or mapping.",
+        )
+    if config.method == "dpo" and report.method != "dpo":
+        raise ConfigError(
+            "config.method",
+            f"Expected pairs of answers (chosen, rejected) for method dpo, found {report.layout} rows in {kept.name}.",
+            "Choose method sft, or a file with pairs.",
         )
     chosen = {"path": str(kept.path), "sha256": kept.sha256, "layout": report.layout}
     config = config.model_copy(update={"data": config.data.model_copy(update=chosen), "method": report.method})

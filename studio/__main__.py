@@ -17,15 +17,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--port", type=int, metavar="N", help="port on 127.0.0.1 (default 8765)")
     parser.add_argument("--no-browser", action="store_true", help="only print the address")
     parser.add_argument(
-        "--home", metavar="DIR", help="root folder of runs and data (default ~/luthier, or LUTHIER_HOME)"
+        "--home", metavar="DIR", help="root folder of runs and data (default ~/luthier-studio, or LUTHIER_HOME)"
     )
     chosen = parser.parse_args(arguments)
+    if chosen.port is not None and not 1024 <= chosen.port <= 65535:
+        print(f"Expected a port from 1024 to 65535, found {chosen.port}. Choose another: --port 8765", file=sys.stderr)
+        return 1
     from studio.app import main as open_studio
 
     try:
         return open_studio(port=chosen.port, home=chosen.home, open_browser=not chosen.no_browser)
     except StudioError as error:
         print(error, file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 0

@@ -1,7 +1,7 @@
 """One studio a root folder: where the living one is (``studio.json``, 0600), and how a second start asks it.
 
-The file is believed only when its process still lives (pid and creation time) and answers on its port to the secret
-that stands beside them; the answer is a fresh start token.
+The file is believed only when its process still lives (pid and creation, counted from the boot: a corrected clock must
+not disown it) and answers on its port to the secret that stands beside them; the answer is a fresh start token.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import http.client
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
-import psutil
-
 from core.locations import Locations
+from core.runs.processes import Identity, identify
 from studio.door import write_private
 
 __all__ = ["living_studio", "remember"]
@@ -37,7 +37,8 @@ def living_studio(locations: Locations) -> str | None:
 @contextlib.contextmanager
 def remember(locations: Locations, port: int, secret: str) -> Iterator[None]:
     """Says where this studio is while it lives; the file goes with it, unless another has taken its place."""
-    mine = {"pid": os.getpid(), "created": psutil.Process().create_time(), "port": port, "secret": secret}
+    me = identify(os.getpid()) or Identity(os.getpid(), 0.0)
+    mine = {**asdict(me), "port": port, "secret": secret}
     write_private(locations.studio, json.dumps(mine))
     try:
         yield
@@ -56,8 +57,8 @@ def _read(locations: Locations) -> dict[str, Any] | None:
 
 def _lives(known: dict[str, Any]) -> bool:
     try:
-        return abs(psutil.Process(int(known["pid"])).create_time() - float(known["created"])) < 1.0
-    except (psutil.Error, ValueError, TypeError):
+        return Identity(int(known["pid"]), float(known["created"]), str(known.get("boot", ""))).alive()
+    except (ValueError, TypeError, OverflowError):
         return False
 
 

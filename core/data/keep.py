@@ -11,6 +11,8 @@ import hashlib
 import os
 import re
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,11 +41,12 @@ def keep_file(source: Path, locations: Locations) -> KeptFile:
         DataError: the file is missing, empty, no file, unreadable, or the disk is full.
     """
     size = _check(source)
-    locations.data.mkdir(mode=0o700, parents=True, exist_ok=True)
     name = _safe_name(source.name)
-    handle, raw = tempfile.mkstemp(prefix=".incoming-", dir=locations.data)
-    incoming = Path(raw)
+    incoming: Path | None = None
     try:
+        locations.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, raw = tempfile.mkstemp(prefix=".incoming-", dir=locations.data)
+        incoming = Path(raw)
         sha256 = _copy(source, handle)
         target = locations.data / sha256 / name
         if not target.exists():
@@ -56,7 +59,8 @@ def keep_file(source: Path, locations: Locations) -> KeptFile:
             "Free some disk space, or move Luthier's folder with --home.",
         ) from error
     finally:
-        incoming.unlink(missing_ok=True)
+        if incoming:
+            incoming.unlink(missing_ok=True)
     return KeptFile(target, sha256, name, target.stat().st_size)
 
 
@@ -67,9 +71,10 @@ def file_sha256(path: Path) -> str:
 
 
 def _check(source: Path) -> int:
-    if not source.is_file():
-        raise DataError("data.missing", f"Expected a data file, found none at {source}.", "Choose the file again.")
-    size = source.stat().st_size
+    with _reading(source):
+        if not source.is_file():
+            raise DataError("data.missing", f"Expected a data file, found none at {source}.", "Choose the file again.")
+        size = source.stat().st_size
     if size == 0:
         raise DataError("data.empty", f"Expected rows, found an empty file: {source.name}.", "Choose another file.")
     return size
@@ -77,8 +82,8 @@ def _check(source: Path) -> int:
 
 def _copy(source: Path, handle: int) -> str:
     digest = hashlib.sha256()
-    with source.open("rb") as reading, os.fdopen(handle, "wb") as writing:
-        while block := reading.read(_BLOCK):
+    with os.fdopen(handle, "wb") as writing:
+        for block in _blocks(source):
             digest.update(block)
             writing.write(block)
         writing.flush()
@@ -86,7 +91,31 @@ def _copy(source: Path, handle: int) -> str:
     return digest.hexdigest()
 
 
+def _blocks(source: Path) -> Iterator[bytes]:
+    with _reading(source):
+        stream = source.open("rb")
+    with stream:
+        while True:
+            with _reading(source):
+                block = stream.read(_BLOCK)
+            if not block:
+                return
+            yield block
+
+
+@contextmanager
+def _reading(source: Path) -> Iterator[None]:
+    """Only what reads the source stands in here: a fault of the disk that is written to is another line."""
+    try:
+        yield
+    except OSError as error:
+        message = f"Expected a file that can be read at {source}, found: {error.strerror or error}."
+        raise DataError("data.unreadable", message, "Change its permissions, or choose another file.") from error
+
+
 def _safe_name(name: str) -> str:
-    """A file name of plain characters, its suffix kept: the name goes into paths, YAML and command lines."""
-    cleaned = re.sub(r"[^\w.\-]+", "_", name, flags=re.ASCII).strip("._") or "data"
-    return cleaned[-120:]
+    """A file name of plain characters: it goes into paths, YAML and command lines. The suffix decides how the file is
+    read, so it is cleaned apart and stays where nothing of the stem does."""
+    stem = re.sub(r"[^\w.\-]+", "_", Path(name).stem, flags=re.ASCII).lstrip("._") or "data"
+    suffix = re.sub(r"[^A-Za-z0-9]+", "", Path(name).suffix)
+    return f"{stem[:100]}.{suffix[:20]}" if suffix else stem[:100]

@@ -6,6 +6,7 @@ to stderr from then on.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -15,6 +16,8 @@ from typing import Any
 from core.contract.errors import StudioError
 
 __all__ = ["Handler", "serve"]
+
+_MAKE_ROOM = "Free some disk space, or move Luthier's folder with --home."
 
 Handler = Callable[[dict[str, Any]], Any]
 
@@ -35,6 +38,9 @@ def _handled(handler: Handler, request: dict[str, Any]) -> dict[str, Any]:
     except StudioError as error:
         return {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
     except Exception as error:  # noqa: BLE001 - a hostile file may raise anything; the studio gets one line
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            message = f"Expected room on the disk to read the data, found: {error.strerror}."
+            return {"error": {"code": "disk.full", "message": message, "hint": _MAKE_ROOM}}
         said = " ".join(str(error).split())[:200]
         found = f"{type(error).__name__}: {said}" if said else type(error).__name__
         message = f"Expected data that can be read, found something else ({found})."

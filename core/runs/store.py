@@ -7,6 +7,7 @@ processes are dead, with that job's locks in hand. Everything else is asked of t
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from core.contract.commands import Verb
@@ -48,8 +49,9 @@ class RunStore:
             if known:
                 return self.open(known)
             folder, lock = make_run(self.locations, config, queued=False)
+            with _whole_or_gone(folder, lock):
+                note(folder.name)
             lock.release()
-            note(folder.name)
             return folder
 
     def start(self, config: RunConfig, draft_id: str = "") -> str:
@@ -64,8 +66,9 @@ class RunStore:
                 self._start_again(known)
                 return known
             folder, lock = make_run(self.locations, config, queued=True)
-            note(folder.name)
-            self._queue.add(folder.name)
+            with _whole_or_gone(folder, lock):
+                note(folder.name)
+                self._queue.add(folder.name)
             self._spawn(folder, lock)
             return folder.name
 
@@ -270,6 +273,19 @@ class RunStore:
         for run in self._runs():
             yield run
             yield from _jobs(run)
+
+
+@contextmanager
+def _whole_or_gone(folder: JobFolder, lock: FileLock) -> Iterator[None]:
+    """A run that cannot be noted or queued has not been made: nobody would start it, and its lock would stay held."""
+    try:
+        yield
+    except OSError as error:
+        lock.release()
+        with suppress(OSError):
+            throw_away(folder.path)
+        message = f"Could not start a run in {folder.path.parent} ({error.strerror or error})."
+        raise MachineError("disk.write", message, "Make room on this disk, or choose another with --home.") from error
 
 
 def _jobs(run: JobFolder) -> Iterator[JobFolder]:

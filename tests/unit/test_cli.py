@@ -5,15 +5,20 @@ from __future__ import annotations
 import io
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from core.cli import COMMANDS, main
 from core.contract import events
 from core.contract.config import DataChoice, RunConfig
+from core.contract.errors import ConfigError, RunError
+from core.data.service import DataService
 from core.follow import follow, say
-from core.locations import Locations
+from core.locations import ASSETS, Locations
+from core.prepare import Prepared, prepare
 from core.runs.log import EventWriter
+from core.runs.run_yaml import read_config
 from core.runs.store import RunStore
 
 
@@ -119,3 +124,115 @@ def test_every_event_that_a_person_should_hear_has_words() -> None:
     assert [say(event) for event in silent] == [""] * len(silent)
     assert say(events.Failed(message="No.", hint="Do.")) == "failed    No. Do."
     assert say(events.Note(text="Plain path.", hint="sudo apt install gcc python3-dev")).endswith("python3-dev")
+
+
+@pytest.mark.parametrize("port", ["80", "0", "70000", "-1"])
+def test_a_port_out_of_range_is_one_line(tmp_path: Path, port: str, capfd: pytest.CaptureFixture[str]) -> None:
+    from studio.__main__ import main as open_studio
+
+    assert open_studio([f"--port={port}", "--no-browser", "--home", str(tmp_path)]) == 1
+    said = capfd.readouterr().err.strip()
+    assert "1024 to 65535" in said
+    assert "\n" not in said
+
+
+def test_the_studio_says_a_home_that_is_a_file_in_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    from studio.__main__ import main as open_studio
+
+    (tmp_path / "file").touch()
+    assert open_studio(["--no-browser", "--home", str(tmp_path / "file")]) == 1
+    said = capfd.readouterr().err.strip()
+    assert "file" in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize("words", [("--checkpoint", "newest"), ("--name", "../x")])
+def test_a_bad_export_option_is_one_line(locations: Locations, words: tuple[str, str]) -> None:
+    code, _, err = run("export", "2026-01-01_0000_x_abcd", *words, "--home", str(locations.home))
+    assert code == 1
+    assert f"for {words[0]}, found {words[1]!r}" in err
+    assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("text", ["name: 2026-13-45", "name: !!bool perhaps", "name: !!int x", "name: !!timestamp x"])
+def test_a_scalar_that_yaml_cannot_make_is_said(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match="is not YAML"):
+        read_config(file)
+
+
+def test_faults_of_fields_and_between_them_are_said_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("data: {path: /a}\nlora: {r: -1, use_dora: true, bias: lora_only}\n")
+    with pytest.raises(ConfigError) as caught:
+        read_config(file)
+    assert [problem.split(":")[0] for problem in caught.value.problems] == ["lora.r", "lora.bias"]
+    file.write_text("method: nothing\ndata: 5\n")
+    with pytest.raises(ConfigError) as caught:
+        read_config(file)
+    assert [problem.split(":")[0] for problem in caught.value.problems] == ["method", "data"]
+
+
+def test_a_lost_run_says_how_to_go_on(locations: Locations, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = RunStore(locations).create(RunConfig(name="lost", data=DataChoice(path="/a.jsonl")))
+    folder.events.touch()
+    monkeypatch.setattr(RunStore, "resume", lambda *_: None)
+    monkeypatch.setattr("core.follow.follow", lambda *_, **__: None)
+    code, out, _ = run("resume", folder.name, "--home", str(locations.home))
+    assert code == 1
+    assert f"launcher.py resume {folder.name}" in out
+    assert "worker.log" in out
+
+
+def test_leaving_the_demo_says_that_the_run_goes_on(locations: Locations, monkeypatch: pytest.MonkeyPatch) -> None:
+    def leave(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    spec = SimpleNamespace(title="M", shape=SimpleNamespace(parameters=1))
+    sentences = {"report": SimpleNamespace(usable=1, reason=""), "estimate": SimpleNamespace(sentence="")}
+    monkeypatch.setattr("core.demo.prepare", lambda *_: SimpleNamespace(config=None, spec=spec, **sentences))
+    monkeypatch.setattr(RunStore, "start", lambda *_: "the-run")
+    monkeypatch.setattr(RunStore, "living", lambda *_: ["the-run"])
+    monkeypatch.setattr("core.demo._to_the_end", leave)
+    code, out, _ = run("demo", "--home", str(locations.home))
+    assert code == 130
+    assert "launcher.py stop the-run" in out
+
+
+def prepared(file: Path, locations: Locations, text: str) -> Prepared:
+    (file.parent / "run.yaml").write_text(f"data: {{path: {file}}}\n{text}")
+    service = DataService(locations)
+    try:
+        return prepare(read_config(file.parent / "run.yaml"), locations, service)
+    finally:
+        service.close()
+
+
+def test_pairs_are_trained_as_pairs_and_it_is_said(locations: Locations, tmp_path: Path) -> None:
+    pairs = tmp_path / "preference.jsonl"
+    pairs.write_bytes((ASSETS / "samples" / "preference.jsonl").read_bytes())
+    made = prepared(pairs, locations, "")
+    assert made.config.method == "dpo"
+    assert "method = dpo: preference data" in made.resolved_lines()
+
+
+def test_dpo_without_pairs_is_one_line(locations: Locations, tmp_path: Path) -> None:
+    rows = tmp_path / "instruction.jsonl"
+    rows.write_bytes((ASSETS / "samples" / "instruction.jsonl").read_bytes())
+    with pytest.raises(ConfigError, match="for method dpo, found") as caught:
+        prepared(rows, locations, "method: dpo\n")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_run_to_start_from_is_looked_for_before_anything_is_fetched(
+    locations: Locations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetched(*_: object) -> None:
+        raise AssertionError("the model was looked for")
+
+    monkeypatch.setattr("core.prepare.find_model", fetched)
+    bare = RunStore(locations).create(RunConfig(name="bare", data=DataChoice(path="/a.jsonl")))
+    for name in ("2026-01-01_0000_x_abcd", "..", bare.name):
+        with pytest.raises(RunError, match="with a checkpoint to start from"):
+            prepared(tmp_path / "rows.jsonl", locations, f"resume_from: {name}\n")

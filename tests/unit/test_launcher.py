@@ -157,3 +157,70 @@ def test_the_launcher_is_standard_library_only() -> None:
     code = "import sys; sys.path = [p for p in sys.path if 'site-packages' not in p]; import launcher; print('plain')"
     done = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "plain", done.stderr
+
+
+def test_another_build_is_set_up_again_and_no_wish_keeps_the_one_that_stands(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(launcher, "VENV", tmp_path)
+    monkeypatch.setattr(launcher, "STAMP", tmp_path / "luthier.json")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").touch()
+    stamp = {**launcher.wanted_stamp(False), "torch": "cpu"}
+    assert launcher.is_ready(launcher.wanted_stamp(False), stamp, "cpu")
+    assert not launcher.is_ready(launcher.wanted_stamp(False), stamp, "pypi")
+    installed: list[list[str]] = []
+    monkeypatch.setattr(launcher, "make_venv", lambda: None)
+    monkeypatch.setattr(launcher, "install", lambda packages, build="": installed.append(packages))
+    monkeypatch.setattr(launcher, "read_driver", lambda: driver("13.0", "8.9, NVIDIA GeForce RTX 4090\n"))
+    launcher.STAMP.write_text(json.dumps(stamp))
+    launcher.set_up(None, False)
+    assert installed[0][0].endswith("+cpu")
+    assert launcher.read_stamp()["torch"] == "cpu"
+    launcher.set_up("pypi", False)
+    assert "--force-reinstall" in installed[2]  # a +cpu build of a fitting version would satisfy pip
+    launcher.set_up(None, False)
+    assert installed[4] == launcher.torch_arguments("pypi")
+    launcher.STAMP.unlink()
+    launcher.set_up(None, False)
+    assert installed[6][0].endswith("+cu130")
+
+
+RETRY = "WARNING: Retrying (Retry(total=4)) ... Failed to establish a new connection: [Errno 111]: /whl/cpu/torch/\n"
+
+
+def test_an_index_out_of_reach_is_told_from_no_network() -> None:
+    missing = "ERROR: No matching distribution found for torch==2.13.0+cpu"
+    for output in (RETRY + missing, RETRY + "ERROR: Could not install packages"):
+        line = launcher.explain(output, "cpu")
+        assert "could not be reached" in line
+        assert "--torch pypi" in line
+    assert "too new" in launcher.explain(missing, "cpu")
+    for build in ("", "pypi"):
+        assert "no network" in launcher.explain(RETRY + "ERROR: No matching distribution found for torch>=2.10", build)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--home", "X", "train", "a.yaml"], ["train", "--home", "X", "a.yaml"]),
+        (["--home=X", "runs"], ["runs", "--home=X"]),
+        (["--home", "X"], ["--home", "X"]),
+        (["--home", "X", "--port", "9000"], ["--home", "X", "--port", "9000"]),
+        (["train", "a.yaml", "--home", "X"], ["train", "a.yaml", "--home", "X"]),
+        (["--home"], ["--home"]),
+    ],
+)
+def test_a_home_before_the_command_goes_behind_it(words: list[str], expected: list[str]) -> None:
+    assert launcher.command_first(words) == expected
+
+
+def test_a_folder_with_a_json_of_its_own_shadows_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    given: dict[str, str] = {}
+    monkeypatch.setattr(launcher.os, "execve", lambda program, words, environment: given.update(environment))
+    launcher.hand_over(["runs"])
+    (tmp_path / "json.py").write_text("raise SystemExit('shadowed')")
+    done = subprocess.run(
+        [sys.executable, "-m", "core.cli", "runs"], cwd=tmp_path, env=given, capture_output=True, text=True, check=False
+    )
+    assert "No runs yet" in done.stdout, done.stderr

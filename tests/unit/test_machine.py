@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 import core.hardware
+from core.contract.errors import MachineError
 from core.doctor import Surroundings, findings, read_surroundings
 from core.hardware import Gpu, GpuReading, Machine, is_wsl, read_gpu, read_machine
-from core.locations import Locations
+from core.locations import REPOSITORY, Locations
 
 GIB = 1 << 30
 CARD = Gpu(0, "GPU-1", "NVIDIA GeForce RTX 3060", 12 * GIB, 11 * GIB, (8, 6), "580.65")
@@ -172,3 +173,10 @@ def test_a_cpu_build_of_pytorch_has_no_card_for_anybody(
     machine = read_machine()
     assert len(machine.gpus) == cards
     assert machine.gpu_problem == ("" if cards else "this PyTorch is the CPU build")
+
+
+def test_the_default_root_is_beside_the_clone_and_never_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LUTHIER_HOME")
+    assert Locations.find().home == Path.home().resolve() / "luthier-studio"
+    with pytest.raises(MachineError, match="--home"):
+        Locations.find(REPOSITORY)

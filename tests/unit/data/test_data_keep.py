@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,3 +43,47 @@ def test_a_name_cannot_leave_its_folder(tmp_path: Path) -> None:
     kept = keep_file(source, Locations(tmp_path / "home"))
     assert kept.path.parent.parent == tmp_path / "home" / "data"
     assert kept.name == "hidden_name.txt"
+
+
+@pytest.mark.parametrize(
+    ("name", "kept_as"),
+    [("данные.csv", "data.csv"), ("_.json", "data.json"), ("a" * 200 + ".jsonl", "a" * 100 + ".jsonl")],
+)
+def test_the_suffix_stays_whatever_the_stem_is(tmp_path: Path, name: str, kept_as: str) -> None:
+    source = tmp_path / "in" / name
+    source.parent.mkdir()
+    source.write_bytes(b"a,b\n")
+    assert keep_file(source, Locations(tmp_path / "home")).name == kept_as
+
+
+def test_a_file_that_may_not_be_read_is_no_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "rows.csv"
+    source.write_bytes(b"a,b\n")
+    opened = Path.open
+
+    def refuse(path: Path, *arguments: Any, **options: Any) -> Any:
+        if path == source:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(DataError, match="Permission denied") as caught:
+        keep_file(source, Locations(tmp_path / "home"))
+    assert caught.value.code == "data.unreadable"
+    assert list((tmp_path / "home" / "data").iterdir()) == []
+
+
+@pytest.mark.parametrize("place", ["pathlib.Path.mkdir", "tempfile.mkstemp"])
+def test_a_full_disk_is_one_line_from_the_first_write_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    source = tmp_path / "rows.csv"
+    source.write_bytes(b"a,b\n")
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(place, full)
+    with pytest.raises(DataError, match="No space left") as caught:
+        keep_file(source, Locations(tmp_path / "home"))
+    assert caught.value.code == "data.copy"

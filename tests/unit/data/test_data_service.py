@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -20,6 +23,7 @@ from core.data import facts
 from core.data.examples import read_examples
 from core.data.pipe import Child, Limits
 from core.data.render import encode_rows, load_tokenizer
+from core.data.serve import _handled
 from core.data.service import DataService
 from core.locations import REPOSITORY, Locations
 
@@ -202,3 +206,14 @@ def test_measures_hold_for_every_length() -> None:
     assert [measure.rows(limit)[0] for limit in (1, 4, 8, 100)] == [(10, 0), (10, 2), (10, 4), (10, 6)]
     everything = facts.Measure(4, ((0, 4),))
     assert everything.rows(100) == [(4, 3)]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_not_blamed_on_the_file(number: int) -> None:
+    def full(_: dict[str, Any]) -> None:
+        raise OSError(number, os.strerror(number))
+
+    said = _handled(full, {})["error"]
+    assert said["code"] == "disk.full"
+    assert os.strerror(number) in said["message"]
+    assert "--home" in said["hint"]

@@ -239,3 +239,17 @@ def test_five_hundred_runs_are_listed_in_four_seconds_cold_and_a_fifth_warm(stor
     assert count == 500
     assert cold < 4.0
     assert warm < 0.2
+
+
+def test_a_run_that_cannot_be_queued_leaves_nothing_behind(
+    store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("core.runs.queue.JobQueue.add", full)
+    with pytest.raises(MachineError, match="No space left") as caught:
+        store.start(config("x"), "draft")
+    assert caught.value.code == "disk.write"
+    assert store.list() == []
+    assert [path.name for path in store.locations.runs.iterdir() if not path.name.startswith(".")] == []

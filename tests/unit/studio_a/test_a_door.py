@@ -98,7 +98,7 @@ def test_a_wrong_secret_or_a_dead_process_is_no_living_studio(living: Door, loca
 def test_the_studios_file_goes_with_it_unless_another_took_its_place(locations: Locations) -> None:
     with remember(locations, 1, "a"):
         assert json.loads(locations.studio.read_text("utf-8"))["pid"] == os.getpid()
-        assert json.loads(locations.studio.read_text("utf-8"))["created"] == psutil.Process().create_time()
+        assert json.loads(locations.studio.read_text("utf-8"))["boot"]
     assert not locations.studio.exists()
     with remember(locations, 1, "a"):
         locations.studio.write_text('{"pid": 1, "created": 1, "port": 2, "secret": "b"}')
@@ -149,6 +149,20 @@ def test_faulty_uploads_say_why_and_leave_nothing(
     assert list(locations.uploads.iterdir()) == []
 
 
+def test_a_disk_that_refuses_an_upload_is_one_line_and_leaves_nothing(
+    client: TestClient, locations: Locations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(upload_module.os, "fdopen", full)
+        answer = put(client, "rows.jsonl", b"12345")
+    assert answer["code"] == "disk.write"
+    assert "No space left on device" in answer["message"]
+    assert list(locations.uploads.iterdir()) == []
+
+
 @pytest.mark.parametrize("key", ["", "..", "../data", "a" * 20])
 def test_an_unknown_upload_is_one_line(locations: Locations, key: str) -> None:
     with pytest.raises(DataError, match="gone"):
@@ -177,3 +191,11 @@ def test_the_whole_window_is_built_without_the_heavy_floor(tmp_path: Path) -> No
         "print(sorted(heavy & set(sys.modules)))"
     )
     assert left(program) == "[]"
+
+
+def test_a_corrected_clock_does_not_disown_the_living_studio(
+    living: Door, locations: Locations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved = psutil.Process().create_time() + 3600
+    monkeypatch.setattr(psutil.Process, "create_time", lambda _: moved)
+    assert living_studio(locations)
