@@ -333,7 +333,7 @@ def test_a_checkpoint_saved_during_an_evaluation_gets_its_loss_and_the_mark(
 
     log = Log(folder, 1, then)
     train(folder, log, letters)
-    assert [event.eval_loss for event in log.of("checkpoint") if event.step == 3][0] is None
+    assert next(event.eval_loss for event in log.of("checkpoint") if event.step == 3) is None
     if verb == "pause":
         assert log.said[-1].kind == "paused"
         log = Log(folder, 2)
