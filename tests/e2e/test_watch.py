@@ -17,7 +17,17 @@ sys.path.append(str(Path(__file__).parents[1] / "unit" / "studio_b"))
 
 from made_runs import append, past, step, write_run
 
-from core.contract.events import Acknowledged, Checkpoint, Evaluation, Failed, Finished, Paused
+from core.contract.events import (
+    Acknowledged,
+    Checkpoint,
+    Evaluation,
+    Failed,
+    Finished,
+    Paused,
+    Queued,
+    Starting,
+    Stopped,
+)
 from core.locations import Locations
 from core.runs.folder import JobFolder
 from core.runs.locks import FileLock
@@ -320,3 +330,35 @@ def test_a_finished_run_leads_on(house: House) -> None:
     assert page.get_by_role("link", name="Take it home").get_attribute("href") == f"/take-home?run={LIVING}"
     assert page.locator('[data-f="word"]').inner_text() == "Finished"
     page.close()
+
+
+def test_a_refused_command_stays_on_the_page_while_it_looks_on(house: House) -> None:
+    page = house.page(f"/watch?run={FAILED}")
+    page.locator('[data-verb="resume"]').wait_for()
+    refusal = '{"code": "run.state", "message": "It cannot be resumed now.", "hint": ""}'
+    page.route("**/resume", lambda route: route.fulfill(status=409, content_type="application/json", body=refusal))
+    page.locator('[data-verb="resume"]').click()
+    page.locator('[data-f="fault"]').get_by_text("It cannot be resumed now.").wait_for()
+    for _ in range(2):
+        page.wait_for_event("response", lambda answer: "/studio/points" in answer.url)
+    page.wait_for_timeout(200)
+    assert page.locator('[data-f="fault"]').is_visible()
+    page.close()
+
+
+def test_an_export_at_work_can_be_stopped(house: House) -> None:
+    job = JobFolder(JobFolder(house.living.path.parent / FAILED).jobs / "merged")
+    job.path.mkdir(parents=True)
+    job.export_yaml.write_text("name: merged\nform: merged\n")
+    append(job, [Queued(at=1.0), Starting(at=2.0, attempt=1)])
+    hold = FileLock(job.supervisor_lock)
+    assert hold.acquire()
+    page = house.page(f"/take-home?run={FAILED}")
+    page.get_by_role("button", name="Stop: merged").click()
+    page.wait_for_timeout(500)
+    assert '"verb":"stop"' in job.commands.read_text().replace(" ", "")
+    append(job, [Stopped(at=3.0, attempt=1)])
+    page.get_by_role("button", name="Stop: merged").wait_for(state="hidden")
+    assert page.faults == []
+    page.close()
+    hold.release()
