@@ -131,5 +131,5 @@ def _disk(machine: Machine, around: Surroundings) -> Iterator[Finding]:
     if machine.wsl and around.home.is_relative_to("/mnt"):
         yield Finding(
             "advice", "disk.mnt", f"{around.home} lies on the Windows disk, which WSL reads slowly.",
-            "Keep runs in the Linux home: --home ~/luthier",
+            "Keep runs in the Linux home: --home ~/luthier-studio",
         )  # fmt: skip

@@ -251,6 +251,6 @@ def _environment() -> dict[str, str]:
     """Cards in NVML's order and the first one of them, by which the lock was chosen; no word to anyone."""
     extra = {"HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONUTF8": "1"}
     card = read_machine().gpu
-    if card and "CUDA_VISIBLE_DEVICES" not in os.environ:
-        extra |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(card.index)}
+    if card:
+        extra |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": card.cuda_name}
     return {**os.environ, **extra}
