@@ -46,6 +46,7 @@ class TakeHome {
       history.replaceState(history.state, "", `${location.pathname}?run=${encodeURIComponent(run)}`);
       this.get("checkpoint").replaceChildren(...facts.checkpoints.map((item) => make("option", { value: item.name }, item.words)));
     }
+    if (!this.facts) this.get("send").disabled = false;
     this.facts = facts;
     for (const form of facts.forms) say(field(this.root, `size-${form.key}`), form.size);
     say(this.get("disk"), facts.disk);
@@ -99,6 +100,7 @@ class TakeHome {
 
   async send() {
     const request = this.suggest();
+    if (!request) return; // nothing is known of the run yet: the button comes alive with the first answer
     this.fault("");
     this.get("send").disabled = true;
     try {

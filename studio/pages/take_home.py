@@ -36,7 +36,7 @@ def _form() -> Markup:
     forms = tag("fieldset", legend, _choice("adapter", checked=True), _choice("merged"), class_="forms")
     name = slot("name", "input", type="text", name_="name", pattern=r"[A-Za-z0-9][A-Za-z0-9._\-]{0,63}", maxlength="64")
     named = tag("label", tag("span", say("home.name")), name)
-    send = tag("button", say("home.send"), type="submit", class_="push primary", data_f="send")
+    send = tag("button", say("home.send"), type="submit", class_="push primary", data_f="send", disabled=True)
     actions = tag("div", send, slot("disk", class_="hint"), class_="actions")
     copying = button(say("run.copy"), "quiet", data_copy="command")
     same = tag("p", slot("command", "code", class_="path"), copying, class_="job-path")

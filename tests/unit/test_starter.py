@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -36,7 +37,8 @@ def held_out() -> list[tuple[str, str]]:
 def in_the_world(expression: str) -> Any:
     """An expression over the world's modules, in a process of its own: they lie beside no package."""
     code = f"import json, world_stories as world; print({expression})"
-    done = subprocess.run([sys.executable, "-c", code], cwd=STARTER, capture_output=True, text=True, check=True)
+    command, environment = [sys.executable, "-c", code], {**os.environ, "PYTHONPATH": str(STARTER)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
 
