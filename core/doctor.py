@@ -62,7 +62,9 @@ def _card(machine: Machine) -> Iterator[Finding]:
         where = "in Windows (WSL uses the Windows driver)" if machine.wsl else "for your card"
         yield Finding(
             "advice", "gpu.none", f"No NVIDIA GPU answers ({machine.gpu_problem}): everything works, training is slow.",
-            f"If there is one, install a current NVIDIA driver {where} and start again.",
+            "Set up again with a CUDA build: python3 launcher.py --torch cu128 (or cu126, cu130)."
+            if "CPU build" in machine.gpu_problem
+            else f"If there is one, install a current NVIDIA driver {where} and start again.",
         )  # fmt: skip
         return
     size = f"{card.total_bytes / GIB:.0f} GB" if card.total_bytes else "unknown memory"

@@ -124,8 +124,6 @@ def read_gpu(uuid: str) -> GpuReading:
 
 
 def _read_gpus() -> tuple[tuple[Gpu, ...], str]:
-    if "+cpu" in torch_build():
-        return (), "this PyTorch is the CPU build"
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None and visible.strip() in ("", "-1"):
         return (), "CUDA_VISIBLE_DEVICES hides all cards"
@@ -133,6 +131,8 @@ def _read_gpus() -> tuple[tuple[Gpu, ...], str]:
         if nvml is None:
             return (), "no NVIDIA driver answers"
         count = _ask(nvml.nvmlDeviceGetCount) or 0
+        if count and "+cpu" in torch_build():
+            return (), "this PyTorch is the CPU build"
         read = (_read_card(nvml, index, _ask(nvml.nvmlDeviceGetHandleByIndex, index)) for index in range(count))
         cards = [card for card in read if card is not None]
         if not count or visible is None:

@@ -64,6 +64,17 @@ def test_every_advice_names_an_action_and_is_one_line() -> None:
     assert findings(worst, TOOLS)[0].level == "fault"
 
 
+def test_a_card_that_this_pytorch_cannot_use_is_said_with_its_cure() -> None:
+    (finding,) = [
+        found for found in findings(change(gpus=(), gpu_problem="this PyTorch is the CPU build"), TOOLS) if found.action
+    ]
+    assert "--torch" in finding.action
+    (finding,) = [
+        found for found in findings(change(gpus=(), gpu_problem="no NVIDIA driver answers"), TOOLS) if found.action
+    ]
+    assert "driver" in finding.action
+
+
 def test_no_compiler_on_an_empty_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CC", raising=False)
