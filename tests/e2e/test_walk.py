@@ -40,13 +40,15 @@ def shows(page: Any, selector: str, words: str) -> None:
     )
 
 
-def set_knobs(page: Any, **values: str) -> None:
-    """Types into fields of the Train block, the advanced ones too."""
-    page.locator("#block-advanced").get_by_text("Advanced").first.click()
-    for key, value in values.items():
-        field = page.locator(f"#train-{key} input")
-        field.fill(value)
-        field.press("Tab")
+def set_knob(page: Any, key: str, value: str) -> None:
+    """Types into a field of the Train block and waits, as a person does, until the summary has answered."""
+    before = page.locator("#summary .figures").inner_text()
+    field = page.locator(f"#train-{key} input")
+    if not field.is_visible():
+        page.locator("#block-advanced").get_by_text("Advanced").first.click()
+    field.fill(value)
+    field.press("Tab")
+    page.wait_for_function("before => document.querySelector('#summary .figures').innerText !== before", arg=before)
 
 
 def start(page: Any) -> str:
@@ -79,9 +81,8 @@ def test_the_whole_way(browser: Any, tmp_path: Path) -> None:
 
         # estimate: it follows a knob
         shows(page, "#summary", "Fits")
-        before = page.locator("#summary .figures").inner_text()
-        set_knobs(page, max_length="96", max_steps="12")
-        page.wait_for_function("before => document.querySelector('#summary .figures').innerText !== before", arg=before)
+        set_knob(page, "max_length", "96")
+        set_knob(page, "max_steps", "12")
         shows(page, "#summary", "12")
 
         # train and watch
@@ -123,7 +124,7 @@ def test_a_killed_studio_leaves_the_run_untouched_and_the_next_one_shows_and_sto
     store = RunStore(Locations(tmp_path).make())
     with running_studio(tmp_path) as studio:
         page = entered(browser, studio)
-        set_knobs(page, max_steps="5000")
+        set_knob(page, "max_steps", "5000")
         run_id = start(page)
         until(lambda: store.record(run_id).last_step >= 3)
         page.wait_for_function("() => document.querySelector('.chart-loss .line')?.getAttribute('d')?.length > 20")

