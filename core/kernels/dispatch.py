@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["block_of", "jit", "launch", "tl", "triton", "use_triton", "warps_for"]
+__all__ = ["block_of", "jit", "launch", "rows_run", "tl", "triton", "use_triton", "warps_for"]
 
 try:
     import triton
@@ -25,9 +25,15 @@ except ImportError:  # a CPU build of torch: every op then takes its textbook tw
 LOWEST_CAPABILITY = (7, 5)
 
 
-def jit(function: Callable[..., Any]) -> Any:
-    """``triton.jit``; without Triton the function stays as it is and is never called."""
-    return function if triton is None else triton.jit(function)
+def jit(function: Callable[..., Any] | None = None, *, varying: tuple[str, ...] = ()) -> Any:
+    """``triton.jit``; without Triton the function stays as it is and is never called.
+
+    Triton compiles a kernel anew when an integer becomes 1 or a multiple of 16. Sizes that are a model's own may have
+    that (it is what makes loads 16 bytes wide); token counts, which change from step to step, are named in ``varying``.
+    """
+    if function is None:
+        return lambda kernel: jit(kernel, varying=varying)
+    return function if triton is None else triton.jit(function, do_not_specialize=list(varying))
 
 
 def use_triton(tensor: torch.Tensor) -> bool:
@@ -42,6 +48,13 @@ def use_triton(tensor: torch.Tensor) -> bool:
     if not tensor.is_cuda:
         return os.environ.get("TRITON_INTERPRET") == "1"
     return _capable(tensor.get_device())
+
+
+def rows_run(first: torch.Tensor, *others: torch.Tensor | None) -> bool:
+    """``use_triton`` for kernels that walk rows: each row's values must lie side by side, rows may lie apart."""
+    if not use_triton(first) or first.stride(-1) != 1:
+        return False
+    return all(other is None or other.stride(-1) == 1 for other in others)
 
 
 @lru_cache(maxsize=16)
@@ -62,9 +75,11 @@ def warps_for(block: int) -> int:
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
     """Runs ``kernel`` on the device of its first tensor, which need not be the current one."""
     first = arguments[0]
-    if first.is_cuda:
-        with torch.cuda.device(first.device):
-            kernel[grid](*arguments, **constants)
-    else:
+    if not first.is_cuda:
         constants.pop("num_warps", None)
         kernel[grid](*arguments, **constants)
+    elif first.get_device() == torch.cuda.current_device():
+        kernel[grid](*arguments, **constants)
+    else:
+        with torch.cuda.device(first.device):
+            kernel[grid](*arguments, **constants)

@@ -9,21 +9,34 @@ Shapes: T tokens, D hidden, V vocabulary, O outputs, R rank, H heads.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch.nn import functional as F
 
+if TYPE_CHECKING:
+    from core.kernels.nf4 import Nf4, Place
+
 __all__ = [
     "IGNORED",
     "add_rms_norm",
+    "border",
     "cross_entropy",
     "cross_entropy_gradient_",
+    "dequantize",
+    "gate",
+    "gate_backward_",
     "geglu",
     "linear_cross_entropy",
     "lora_linear",
+    "normalize",
+    "normalize_again",
+    "normalize_backward",
     "rms_norm",
     "rope",
     "swiglu",
+    "turn_",
+    "turn_back",
     "wide",
 ]
 
@@ -43,17 +56,46 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, offset: float = 
         x: ``[..., D]``.
         weight: ``[D]``. Gemma stores it less one: ``offset=1``.
     """
-    values = x.to(wide(x.dtype))
-    normed = values * torch.rsqrt(values.pow(2).mean(-1, keepdim=True) + eps)
-    return (normed * (weight.to(values.dtype) + offset)).to(x.dtype)
+    return normalize(x, weight, eps, offset)[0]
 
 
 def add_rms_norm(
     x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float, offset: float = 0.0
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """``(rms_norm(x + residual), x + residual)``: the end of one block and the start of the next."""
-    total = x + residual
-    return rms_norm(total, weight, eps, offset), total
+    return normalize(x, weight, eps, offset, residual)[:2]
+
+
+def normalize(
+    x: torch.Tensor, weight: torch.Tensor, eps: float, offset: float = 0.0,
+    residual: torch.Tensor | None = None, out: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    """``(y, h, s)``: h = x + residual, s = 1 / rms(h) flat and wide, y = h · s · (weight + offset), in ``out``."""
+    h = x if residual is None else x + residual
+    s = torch.rsqrt(h.to(wide(h.dtype)).pow(2).mean(-1, keepdim=True) + eps)
+    return normalize_again(h, weight, s, offset, out), h, s.flatten()
+
+
+def normalize_again(
+    h: torch.Tensor, weight: torch.Tensor, s: torch.Tensor, offset: float = 0.0, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """y from h and its s."""
+    values = h.to(wide(h.dtype))
+    y = values * s.view(*h.shape[:-1], 1) * (weight.to(values.dtype) + offset)
+    return y.to(h.dtype) if out is None else out.copy_(y)
+
+
+def normalize_backward(
+    dy: torch.Tensor, h: torch.Tensor, weight: torch.Tensor, s: torch.Tensor, offset: float = 0.0,
+    extra: torch.Tensor | None = None, *, out: torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
+    """``dh = s · (g - h · s² · mean(g · h)) + extra`` with ``g = dy · (weight + offset)``."""
+    values = h.to(wide(h.dtype))
+    s = s.view(*h.shape[:-1], 1)
+    g = dy.to(values.dtype) * (weight.to(values.dtype) + offset)
+    dh = s * (g - values * (s.square() * (g * values).mean(-1, keepdim=True)))
+    dh = dh if extra is None else dh + extra
+    return dh.to(h.dtype) if out is None else out.copy_(dh)
 
 
 def rope(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -75,6 +117,44 @@ def _turn(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor
     return torch.cat((turned, rest), dim=-1) if rest.shape[-1] else turned
 
 
+def _unturn(dy: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """The transposed of ``_turn``: its gradient, and for true angles its inverse."""
+    rotated = cos.shape[-1]
+    head, rest = dy[..., :rotated], dy[..., rotated:]
+    first, second = (head * sin).chunk(2, dim=-1)
+    return torch.cat((head * cos + torch.cat((second, -first), dim=-1), rest), dim=-1)
+
+
+def turn_(
+    rows: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, heads: int, head_dim: int, backward: bool = False
+) -> None:
+    """Turns the first ``heads`` heads of each row in place; ``backward`` applies the transposed.
+
+    Args:
+        rows: ``[T, at least heads · head_dim]``.
+        cos, sin: ``[1 or batch, T', rotated]``; their rows repeat until there are T.
+    """
+    turned = rows[:, : heads * head_dim].unflatten(1, (heads, head_dim))
+    turned.copy_((_unturn if backward else _turn)(turned.to(wide(rows.dtype)), *_angles(cos, sin, rows.shape[0])))
+
+
+def turn_back(
+    dq: torch.Tensor, dk: torch.Tensor, dv: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, out: torch.Tensor
+) -> None:
+    """Gradients of turned heads ``[T, H, head_dim]`` un-turned, dv as it is, side by side in ``out``'s rows."""
+    angles = _angles(cos, sin, dq.shape[0])
+    parts = [_unturn(part.to(wide(part.dtype)), *angles).flatten(1) for part in (dq, dk)]
+    joined = torch.cat([*parts, dv.flatten(1)], dim=1)
+    out[:, : joined.shape[1]].copy_(joined)
+
+
+def _angles(cos: torch.Tensor, sin: torch.Tensor, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """``[T, 1, rotated]`` each."""
+    flat = (cos.flatten(0, 1)[:, None], sin.flatten(0, 1)[:, None])
+    times = tokens // max(1, flat[0].shape[0])
+    return flat[0].repeat(times, 1, 1), flat[1].repeat(times, 1, 1)
+
+
 def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     """``silu(gate) · up`` (Shazeer 2020, arXiv:2002.05202); any shape, both alike."""
     return F.silu(gate) * up
@@ -83,6 +163,28 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
 def geglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     """``gelu(gate) · up`` with gelu's tanh form, as Gemma has it."""
     return F.gelu(gate, approximate="tanh") * up
+
+
+def gate(gate_up: torch.Tensor, kind: str, out: torch.Tensor) -> torch.Tensor:
+    """``f(gate) · up`` of rows ``[gate | up]`` into ``out``; ``kind`` is ``silu`` or ``gelu_tanh``."""
+    values = gate_up.to(wide(gate_up.dtype))
+    return out.copy_({"silu": swiglu, "gelu_tanh": geglu}[kind](*values.chunk(2, dim=-1)))
+
+
+def gate_backward_(dh: torch.Tensor, gate_up: torch.Tensor, kind: str) -> None:
+    """``gate_up [T, 2I]`` becomes ``[dgate | dup]``, ``dh [T, I]`` becomes ``h = f(gate) · up``."""
+    g, up = gate_up.to(wide(gate_up.dtype)).chunk(2, dim=-1)
+    if kind == "silu":
+        s = torch.sigmoid(g)
+        value, slope = F.silu(g), s * (1.0 + g * (1.0 - s))
+    else:
+        u = 0.7978845608028654 * (g + 0.044715 * g.pow(3))
+        slope_u = 0.7978845608028654 * (1.0 + 0.134145 * g.square())
+        value = F.gelu(g, approximate="tanh")
+        slope = torch.sigmoid(2.0 * u) * (1.0 + 2.0 * g * torch.sigmoid(-2.0 * u) * slope_u)
+    gradient = torch.cat((dh * up * slope, dh * value), dim=-1)
+    dh.copy_(value * up)
+    gate_up.copy_(gradient)
 
 
 def cross_entropy(logits: torch.Tensor, labels: torch.Tensor, scale: float = 1.0, softcap: float = 0.0) -> torch.Tensor:
@@ -152,3 +254,58 @@ def lora_linear(
     """
     low = x @ a.to(x.dtype).T
     return F.linear(x, weight().to(x.dtype), bias) + (low @ b.to(x.dtype).T) * scale
+
+
+def dequantize(weight: Nf4, out: torch.Tensor | None = None) -> torch.Tensor:
+    """``level4[n] · m`` in float32, rounded to the weight's dtype (Dettmers et al. 2023, arXiv:2305.14314).
+
+    Args:
+        out: ``[O, D]`` with rows that may be strided; in another dtype the rounded values are converted.
+    """
+    packed = weight.packed.reshape(-1)
+    numbers = torch.stack((packed >> 4, packed & 15), dim=-1).view(-1)[: weight.shape[0] * weight.shape[1]]
+    values = _scaled(weight.code[numbers.int()], _magnitudes(weight), weight.blocksize)
+    values = values.to(weight.dtype).view(weight.shape)
+    return values if out is None else out.copy_(values)
+
+
+def _magnitudes(weight: Nf4) -> torch.Tensor:
+    """Each block's largest magnitude, ``level8[q] · nested + offset`` where it is quantised itself."""
+    if weight.nested_absmax is None or weight.nested_code is None or weight.offset is None:
+        return weight.absmax
+    levels = weight.nested_code[weight.absmax.int()]
+    return _scaled(levels, weight.nested_absmax, weight.nested_blocksize) + weight.offset
+
+
+def _scaled(values: torch.Tensor, scales: torch.Tensor, blocksize: int) -> torch.Tensor:
+    """Each block of ``values`` times its scale; the last block may be short."""
+    count = values.numel()
+    blocks = F.pad(values, (0, -count % blocksize)).view(-1, blocksize)
+    return blocks.mul_(scales[:, None]).view(-1)[:count]
+
+
+def border(
+    weight: Nf4 | torch.Tensor, a: torch.Tensor | None, b: torch.Tensor | None, scale: float, place: Place
+) -> None:
+    """Writes W ``[O, D]``, ``scale · B`` beside it and A below into the bordered matrix ``place.out``.
+
+    Columns beside W and outside of B's become zero, and with ``place.last`` so do the rows below the last A. The
+    corner is left as it is.
+
+    Args:
+        a: ``[R, D]``; ``b``: ``[O, R]``; both None where there is no adapter.
+    """
+    height, width = weight.shape
+    rank = 0 if b is None else b.shape[1]
+    rows, below = place.out[place.row : place.row + height], place.out[place.rows + place.rank :, :width]
+    with torch.no_grad():
+        if isinstance(weight, torch.Tensor):
+            rows[:, :width] = weight
+        else:
+            dequantize(weight, rows[:, :width])
+        rows[:, width:] = 0
+        if a is not None and b is not None:
+            rows[:, width + place.rank : width + place.rank + rank] = b.to(wide(b.dtype)) * scale
+            below[:rank] = a
+        if place.last:
+            below[rank:] = 0

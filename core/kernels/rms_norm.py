@@ -1,8 +1,8 @@
-"""RMSNorm, alone or with the residual add that comes before it.
+"""RMSNorm, alone or with the residual add that comes before it, of whole rows or of each head of a row.
 
-Forward, over the last axis (D values x of one token)::
+Forward, over the last axis (D values x of one token or one head)::
 
-    h = x + residual                   (add_rms_norm only)
+    h = x + residual                   (h = x where nothing is added)
     s = 1 / sqrt(mean(h²) + eps)
     y = h · s · (w + offset)
 
@@ -11,7 +11,9 @@ Backward, with g = dy · (w + offset)::
     dh = s · (g - h · s² · mean(g · h)) + (what flows into h beside the norm)
     dx = dresidual = dh
 
-One program takes one token. The weight is frozen and gets no gradient; a trained one takes the textbook twin.
+One program takes one wide row or several narrow ones, reads each value once and keeps it in registers. Rows may lie
+apart in memory (columns of a wider buffer). The weight is frozen and gets no gradient; a trained one takes the textbook
+twin.
 """
 
 from __future__ import annotations
@@ -22,99 +24,169 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from core.kernels import reference
-from core.kernels.dispatch import block_of, jit, launch, tl, use_triton, warps_for
+from core.kernels.dispatch import block_of, jit, launch, rows_run, tl, use_triton
 
-__all__ = ["add_rms_norm", "rms_norm"]
+__all__ = ["add_rms_norm", "normalize", "normalize_again", "normalize_backward", "rms_norm"]
 
 WIDEST = 65536
-"""Values of one token that one program can hold; wider ones take the twin."""
+"""Values of one row that one program can hold; wider ones take the twin."""
 
 
-@jit
+@jit(varying=("rows",))
 def _forward(  # type: ignore[no-untyped-def]
-    x, residual, weight, y, total, inverse, width, eps, offset, ADD: tl.constexpr, BLOCK: tl.constexpr
+    x, residual, weight, y, total, inverse, x_token, x_head, residual_token, residual_head, y_token, y_head,
+    rows, heads, width, eps, offset, ADD: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0)
-    columns = tl.arange(0, BLOCK)
-    inside = columns < width
-    start = row.to(tl.int64) * width
-    h = tl.load(x + start + columns, mask=inside, other=0.0).to(tl.float32)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    token, head = (row // heads).to(tl.int64)[:, None], (row % heads)[:, None]
+    columns = tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows)[:, None] & (columns < width)
+    h = tl.load(x + token * x_token + head * x_head + columns, mask=inside, other=0.0).to(tl.float32)
     if ADD:
-        h += tl.load(residual + start + columns, mask=inside, other=0.0).to(tl.float32)
+        beside = residual + token * residual_token + head * residual_head + columns
+        h += tl.load(beside, mask=inside, other=0.0).to(tl.float32)
         # Rounded as it is stored, so that the norm sees the same numbers that the next block's residual does.
         h = h.to(total.dtype.element_ty)
-        tl.store(total + start + columns, h, mask=inside)
+        tl.store(total + row.to(tl.int64)[:, None] * width + columns, h, mask=inside)
         h = h.to(tl.float32)
-    s = 1.0 / tl.sqrt(tl.sum(h * h, axis=0) / width + eps)
-    w = tl.load(weight + columns, mask=inside, other=0.0).to(tl.float32) + offset
-    tl.store(inverse + row, s)
-    tl.store(y + start + columns, h * s * w, mask=inside)
+    s = tl.rsqrt(tl.sum(h * h, axis=1) / width + eps)
+    w = tl.load(weight + columns, mask=columns < width, other=0.0).to(tl.float32) + offset
+    tl.store(inverse + row, s, mask=row < rows)
+    tl.store(y + token * y_token + head * y_head + columns, h * s[:, None] * w, mask=inside)
 
 
-@jit
-def _backward(  # type: ignore[no-untyped-def]
-    dy, dtotal, h, weight, inverse, dx, width, offset, ADD: tl.constexpr, BLOCK: tl.constexpr
+@jit(varying=("rows",))
+def _again(  # type: ignore[no-untyped-def]
+    h, weight, inverse, y, h_token, h_head, y_token, y_head, rows, heads, width, offset,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0)
-    columns = tl.arange(0, BLOCK)
-    inside = columns < width
-    start = row.to(tl.int64) * width
-    values = tl.load(h + start + columns, mask=inside, other=0.0).to(tl.float32)
-    w = tl.load(weight + columns, mask=inside, other=0.0).to(tl.float32) + offset
-    g = tl.load(dy + start + columns, mask=inside, other=0.0).to(tl.float32) * w
-    s = tl.load(inverse + row)
-    dh = s * (g - values * (s * s * (tl.sum(g * values, axis=0) / width)))
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    token, head = (row // heads).to(tl.int64)[:, None], (row % heads)[:, None]
+    columns = tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows)[:, None] & (columns < width)
+    values = tl.load(h + token * h_token + head * h_head + columns, mask=inside, other=0.0).to(tl.float32)
+    s = tl.load(inverse + row, mask=row < rows, other=0.0)[:, None]
+    w = tl.load(weight + columns, mask=columns < width, other=0.0).to(tl.float32) + offset
+    # The products of _forward in their order: the same bits.
+    tl.store(y + token * y_token + head * y_head + columns, values * s * w, mask=inside)
+
+
+@jit(varying=("rows",))
+def _backward(  # type: ignore[no-untyped-def]
+    dy, extra, h, weight, inverse, dh, dy_token, dy_head, extra_token, extra_head, h_token, h_head, dh_token, dh_head,
+    rows, heads, width, offset, ADD: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    token, head = (row // heads).to(tl.int64)[:, None], (row % heads)[:, None]
+    columns = tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows)[:, None] & (columns < width)
+    values = tl.load(h + token * h_token + head * h_head + columns, mask=inside, other=0.0).to(tl.float32)
+    w = tl.load(weight + columns, mask=columns < width, other=0.0).to(tl.float32) + offset
+    g = tl.load(dy + token * dy_token + head * dy_head + columns, mask=inside, other=0.0).to(tl.float32) * w
+    s = tl.load(inverse + row, mask=row < rows, other=0.0)
+    shared = s * s * (tl.sum(g * values, axis=1) / width)
+    slope = s[:, None] * (g - values * shared[:, None])
     if ADD:
-        dh += tl.load(dtotal + start + columns, mask=inside, other=0.0).to(tl.float32)
-    tl.store(dx + start + columns, dh, mask=inside)
+        slope += tl.load(extra + token * extra_token + head * extra_head + columns, mask=inside, other=0.0).to(
+            tl.float32
+        )
+    tl.store(dh + token * dh_token + head * dh_head + columns, slope, mask=inside)
 
 
-def _run_forward(
-    x: torch.Tensor, residual: torch.Tensor | None, weight: torch.Tensor, eps: float, offset: float
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """``(y, h, s)``; h is x itself where nothing is added."""
-    x = x.contiguous()
-    other = x if residual is None else residual.contiguous()
-    width = x.shape[-1]
-    rows = x.numel() // max(1, width)
-    y = torch.empty_like(x)
-    total = x if residual is None else torch.empty_like(x)
-    inverse = torch.empty(rows, dtype=torch.float32, device=x.device)
+def _strides(tensor: torch.Tensor) -> tuple[int, int]:
+    """From token to token, and from head to head of ``[T, H, W]`` (0 for ``[T, W]``)."""
+    return tensor.stride(0), tensor.stride(1) if tensor.dim() == 3 else 0
+
+
+def _launch(kernel: Any, like: torch.Tensor, arguments: tuple[Any, ...], rest: tuple[Any, ...], **flags: bool) -> None:
+    """``kernel`` over the rows of ``like``: some 16 values a thread, and enough narrow rows to fill four warps."""
+    width = like.shape[-1]
+    rows = like.numel() // max(1, width)
     block = block_of(width)
-    if rows:
+    together = max(1, 2048 // block)
+    warps = min(32, max(4, together * block // 512))
+    if rows and width:
+        heads = like.shape[1] if like.dim() == 3 else 1
         launch(
-            _forward, (rows,), x, other, weight, y, total, inverse, width, eps, offset,
-            ADD=residual is not None, BLOCK=block, num_warps=warps_for(block),
+            kernel, (-(-rows // together),), *arguments, rows, heads, width, *rest,
+            ROWS=together, BLOCK=block, num_warps=warps, **flags,
         )  # fmt: skip
-    return y, total, inverse
 
 
-def _run_backward(ctx: Any, dy: torch.Tensor, dtotal: torch.Tensor | None) -> torch.Tensor:
-    h, weight, inverse = ctx.saved_tensors
-    dy = dy.contiguous()
-    extra = dy if dtotal is None else dtotal.contiguous()
-    dx = torch.empty_like(h)
-    block = block_of(h.shape[-1])
-    if inverse.numel():
-        launch(
-            _backward, (inverse.numel(),), dy, extra, h, weight, inverse, dx, h.shape[-1], ctx.offset,
-            ADD=dtotal is not None, BLOCK=block, num_warps=warps_for(block),
-        )  # fmt: skip
-    return dx
+def normalize(
+    x: torch.Tensor, weight: torch.Tensor, eps: float, offset: float = 0.0,
+    residual: torch.Tensor | None = None, out: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    """``(y, h, s)`` of the module's formulas, without autograd; see ``reference.normalize``.
+
+    Args:
+        x: ``[T, W]``, or ``[T, H, W]`` for a norm of each head; rows may lie apart. Without a residual h is x itself.
+        weight: ``[W]``.
+        out: takes y; may be x itself where there is no residual (the returned h then holds y).
+
+    Returns:
+        s is float32 ``[T]`` or ``[T·H]``.
+    """
+    alike = residual is None or residual.dtype == x.dtype
+    if not rows_run(x, residual, out) or x.shape[-1] > WIDEST or not alike:
+        return reference.normalize(x, weight, eps, offset, residual, out)
+    y = torch.empty(x.shape, dtype=x.dtype, device=x.device) if out is None else out
+    h = x if residual is None else torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    beside = x if residual is None else residual
+    s = torch.empty(x.shape[:-1].numel(), dtype=torch.float32, device=x.device)
+    tensors = (x, beside, weight, y, h, s, *_strides(x), *_strides(beside), *_strides(y))
+    _launch(_forward, x, tensors, (float(eps), float(offset)), ADD=residual is not None)
+    return y, h, s
+
+
+def normalize_again(
+    h: torch.Tensor, weight: torch.Tensor, s: torch.Tensor, offset: float = 0.0, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """y once more from h and the s of ``normalize``, bit for bit, without a reduction; ``out`` may be h."""
+    if not rows_run(h, out) or h.shape[-1] > WIDEST:
+        return reference.normalize_again(h, weight, s, offset, out)
+    y = torch.empty(h.shape, dtype=h.dtype, device=h.device) if out is None else out
+    _launch(_again, h, (h, weight, s, y, *_strides(h), *_strides(y)), (float(offset),))
+    return y
+
+
+def normalize_backward(
+    dy: torch.Tensor, h: torch.Tensor, weight: torch.Tensor, s: torch.Tensor, offset: float = 0.0,
+    extra: torch.Tensor | None = None, *, out: torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
+    """dh of the module's formulas, with ``extra`` (what flows into h beside the norm) added.
+
+    Shapes as in ``normalize``; ``out`` takes dh and may be ``dy``, ``extra`` or ``h``.
+    """
+    if not rows_run(dy, h, extra, out) or h.shape[-1] > WIDEST:
+        return reference.normalize_backward(dy, h, weight, s, offset, extra, out=out)
+    dh = torch.empty(h.shape, dtype=h.dtype, device=h.device) if out is None else out
+    beside = dy if extra is None else extra
+    tensors = (dy, beside, h, weight, s, dh, *_strides(dy), *_strides(beside), *_strides(h), *_strides(dh))
+    _launch(_backward, h, tensors, (float(offset),), ADD=extra is not None)
+    return dh
+
+
+def _rows(tensor: torch.Tensor) -> torch.Tensor:
+    """``[T, W]`` of ``[..., W]``, each row's values side by side (an expanded gradient's are not)."""
+    rows = tensor.reshape(-1, tensor.shape[-1])
+    return rows if rows.stride(-1) == 1 else rows.contiguous()
 
 
 class _RmsNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, eps: float, offset: float) -> torch.Tensor:
-        y, h, inverse = _run_forward(x, None, weight, eps, offset)
-        ctx.save_for_backward(h, weight, inverse)
+        y, h, s = normalize(_rows(x), weight, eps, offset)
+        ctx.save_for_backward(h, weight, s)
         ctx.offset = offset
-        return y
+        return y.view(x.shape)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        return _run_backward(ctx, dy, None), None, None, None
+        h, weight, s = ctx.saved_tensors
+        dh = normalize_backward(_rows(dy), h, weight, s, ctx.offset)
+        return dh.view(dy.shape), None, None, None
 
 
 class _AddRmsNorm(torch.autograd.Function):
@@ -122,20 +194,21 @@ class _AddRmsNorm(torch.autograd.Function):
     def forward(
         ctx: Any, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float, offset: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        y, h, inverse = _run_forward(x, residual, weight, eps, offset)
-        ctx.save_for_backward(h, weight, inverse)
+        y, h, s = normalize(_rows(x), weight, eps, offset, _rows(residual))
+        ctx.save_for_backward(h, weight, s)
         ctx.offset = offset
-        return y, h
+        return y.view(x.shape), h.view(x.shape)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: torch.Tensor, dtotal: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        dh = _run_backward(ctx, dy, dtotal)
+        h, weight, s = ctx.saved_tensors
+        dh = normalize_backward(_rows(dy), h, weight, s, ctx.offset, _rows(dtotal)).view(dy.shape)
         return dh, dh, None, None, None
 
 
 def _runs(x: torch.Tensor, weight: torch.Tensor) -> bool:
-    return use_triton(x) and x.shape[-1] <= WIDEST and not weight.requires_grad
+    return use_triton(x) and 0 < x.shape[-1] <= WIDEST and not weight.requires_grad
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, offset: float = 0.0) -> torch.Tensor:
@@ -150,7 +223,7 @@ def add_rms_norm(
     x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float, offset: float = 0.0
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """``(rms_norm(x + residual), x + residual)``; see ``reference.add_rms_norm``."""
-    if not _runs(x, weight) or x.dtype != residual.dtype:
+    if not _runs(x, weight) or x.dtype != residual.dtype or x.shape != residual.shape:
         return reference.add_rms_norm(x, residual, weight, eps, offset)
     normed, total = _AddRmsNorm.apply(x, residual, weight, eps, offset)
     return normed, total

@@ -5,68 +5,192 @@ With a head's halves (x1, x2), and cos, sin given for both halves::
     forward    y1 = x1 · c1 - x2 · s1        y2 = x2 · c2 + x1 · s2
     backward   dx1 = dy1 · c1 + dy2 · s2     dx2 = dy2 · c2 - dy1 · s1
 
-cos and sin come from the model's own rotary module, so every scaling of positions is right unasked. One program turns
-all heads of one token.
+cos and sin come from the model's own rotary module, so every scaling of positions is right unasked. Where they are
+narrower than a head (Phi-4-mini), the rest of the head stays. One program turns some heads of one token.
+
+``turn_`` works in place on rows ``[q heads | k heads | v heads]``; ``turn_back`` gathers the gradients of q, k and v
+from where attention left them into such rows.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch.autograd.function import once_differentiable
 
 from core.kernels import reference
-from core.kernels.dispatch import block_of, jit, launch, tl, use_triton
+from core.kernels.dispatch import block_of, jit, launch, rows_run, tl, use_triton
 
-__all__ = ["rope"]
+__all__ = ["rope", "turn_", "turn_back"]
 
 
 @jit
-def _turn(  # type: ignore[no-untyped-def]
-    x, y, cos, sin, batch_stride, head_stride, token_stride, y_batch_stride, y_head_stride, y_token_stride,
-    angle_batch_stride, angle_token_stride, tokens, heads, half,
-    BACKWARD: tl.constexpr, HEADS: tl.constexpr, HALF: tl.constexpr,
+def _turn_heads(  # type: ignore[no-untyped-def]
+    source, target, source_head, target_head, cos, sin, head, heads, half, head_dim,
+    BACKWARD: tl.constexpr, HALF: tl.constexpr, REST: tl.constexpr,
 ):  # fmt: skip
-    program = tl.program_id(0).to(tl.int64)
-    batch = program // tokens
-    token = program % tokens
-    head = tl.arange(0, HEADS)[:, None]
+    """Heads ``head`` of one token from ``source`` to ``target``; cos and sin point at the token's angles."""
     column = tl.arange(0, HALF)[None, :]
     inside = (head < heads) & (column < half)
-    angle = batch * angle_batch_stride + token * angle_token_stride + column
-    c1 = tl.load(cos + angle, mask=column < half, other=0.0).to(tl.float32)
-    c2 = tl.load(cos + angle + half, mask=column < half, other=0.0).to(tl.float32)
-    s1 = tl.load(sin + angle, mask=column < half, other=0.0).to(tl.float32)
-    s2 = tl.load(sin + angle + half, mask=column < half, other=0.0).to(tl.float32)
-    source = x + batch * batch_stride + token * token_stride + head * head_stride + column
-    x1 = tl.load(source, mask=inside, other=0.0).to(tl.float32)
-    x2 = tl.load(source + half, mask=inside, other=0.0).to(tl.float32)
+    c1 = tl.load(cos + column, mask=column < half, other=0.0).to(tl.float32)
+    c2 = tl.load(cos + half + column, mask=column < half, other=0.0).to(tl.float32)
+    s1 = tl.load(sin + column, mask=column < half, other=0.0).to(tl.float32)
+    s2 = tl.load(sin + half + column, mask=column < half, other=0.0).to(tl.float32)
+    start = source + head * source_head + column
+    x1 = tl.load(start, mask=inside, other=0.0).to(tl.float32)
+    x2 = tl.load(start + half, mask=inside, other=0.0).to(tl.float32)
     if BACKWARD:
         y1 = x1 * c1 + x2 * s2
         y2 = x2 * c2 - x1 * s1
     else:
         y1 = x1 * c1 - x2 * s1
         y2 = x2 * c2 + x1 * s2
-    target = y + batch * y_batch_stride + token * y_token_stride + head * y_head_stride + column
-    tl.store(target, y1, mask=inside)
-    tl.store(target + half, y2, mask=inside)
+    end = target + head * target_head + column
+    tl.store(end, y1, mask=inside)
+    tl.store(end + half, y2, mask=inside)
+    if REST:
+        _copy_heads(
+            source + 2 * half, target + 2 * half, source_head, target_head, head, heads, head_dim - 2 * half, REST
+        )
 
 
-def _run(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, backward: bool) -> torch.Tensor:
+@jit
+def _copy_heads(  # type: ignore[no-untyped-def]
+    source, target, source_head, target_head, head, heads, width, BLOCK: tl.constexpr
+):  # fmt: skip
+    column = tl.arange(0, BLOCK)[None, :]
+    inside = (head < heads) & (column < width)
+    values = tl.load(source + head * source_head + column, mask=inside, other=0.0)
+    tl.store(target + head * target_head + column, values, mask=inside)
+
+
+@jit(varying=("x_batch", "y_batch", "tokens", "angles"))
+def _turn(  # type: ignore[no-untyped-def]
+    x, y, cos, sin, x_batch, x_token, x_head, y_batch, y_token, y_head, angle_token, tokens, angles,
+    heads, blocks, half, head_dim,
+    BACKWARD: tl.constexpr, HEADS: tl.constexpr, HALF: tl.constexpr, REST: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0) // blocks
+    head = (tl.program_id(0) % blocks) * HEADS + tl.arange(0, HEADS)[:, None]
+    batch, token = (row // tokens).to(tl.int64), (row % tokens).to(tl.int64)
+    angle = (row % angles).to(tl.int64) * angle_token
+    source = x + batch * x_batch + token * x_token
+    target = y + batch * y_batch + token * y_token
+    _turn_heads(
+        source, target, x_head, y_head, cos + angle, sin + angle, head, heads, half, head_dim, BACKWARD, HALF, REST
+    )
+
+
+@jit(varying=("angles",))
+def _turn_back(  # type: ignore[no-untyped-def]
+    dq, dk, dv, out, cos, sin, q_token, q_head, k_token, k_head, v_token, v_head, out_token, angle_token, angles,
+    q_heads, k_heads, q_blocks, k_blocks, half, head_dim,
+    HEADS: tl.constexpr, HALF: tl.constexpr, REST: tl.constexpr, WHOLE: tl.constexpr,
+):  # fmt: skip
+    blocks = q_blocks + 2 * k_blocks
+    row = (tl.program_id(0) // blocks).to(tl.int64)
+    block = tl.program_id(0) % blocks
+    inner = tl.arange(0, HEADS)[:, None]
+    angle = (row % angles) * angle_token
+    target = out + row * out_token
+    if block < q_blocks:
+        head = block * HEADS + inner
+        _turn_heads(
+            dq + row * q_token, target, q_head, head_dim, cos + angle, sin + angle, head, q_heads, half, head_dim,
+            True, HALF, REST,
+        )  # fmt: skip
+    elif block < q_blocks + k_blocks:
+        head = (block - q_blocks) * HEADS + inner
+        _turn_heads(
+            dk + row * k_token, target + q_heads * head_dim, k_head, head_dim, cos + angle, sin + angle, head, k_heads,
+            half, head_dim, True, HALF, REST,
+        )  # fmt: skip
+    else:
+        head = (block - q_blocks - k_blocks) * HEADS + inner
+        target += (q_heads + k_heads) * head_dim
+        _copy_heads(dv + row * v_token, target, v_head, head_dim, head, k_heads, head_dim, WHOLE)
+
+
+def _together(heads: int) -> int:
+    """Heads of one program: a power of two that divides them, from 4 (the last may then be masked) to 16."""
+    return max(4, min(16, heads & -heads))
+
+
+def _shape(heads: int, head_dim: int, rotated: int, moved: bool) -> dict[str, int]:
+    """Block sizes and warps; what of a head is not turned is copied only where the head moves."""
+    half, rest = rotated // 2, head_dim - rotated
+    shape = {"HEADS": _together(heads), "HALF": block_of(half), "REST": block_of(rest) if rest and moved else 0}
+    return {**shape, "num_warps": min(4, max(1, shape["HEADS"] * shape["HALF"] // 256))}
+
+
+def turn_(
+    rows: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, heads: int, head_dim: int, backward: bool = False
+) -> None:
+    """Turns the first ``heads`` heads of each row in place, without autograd; see ``reference.turn_``.
+
+    Args:
+        rows: ``[T, at least heads · head_dim]``; rows may lie apart. q heads and k heads lie one after another.
+        cos, sin: ``[1 or batch, T', rotated]`` with batch · T' = T, or T' alone dividing T; rotated ≤ head_dim.
+    """
+    if not rows_run(rows):
+        reference.turn_(rows, cos, sin, heads, head_dim, backward)
+        return
+    cos, sin = _flat(cos), _flat(sin)
+    shape = _shape(heads, head_dim, cos.shape[-1], moved=False)
+    blocks = -(-heads // shape["HEADS"])
+    if rows.shape[0] * blocks:
+        launch(
+            _turn, (rows.shape[0] * blocks,), rows, rows, cos, sin, 0, rows.stride(0), head_dim,
+            0, rows.stride(0), head_dim, cos.stride(0), rows.shape[0], cos.shape[0],
+            heads, blocks, cos.shape[-1] // 2, head_dim, BACKWARD=backward, **shape,
+        )  # fmt: skip
+
+
+def turn_back(
+    dq: torch.Tensor, dk: torch.Tensor, dv: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, out: torch.Tensor
+) -> None:
+    """Un-turns dq ``[T, Hq, head_dim]`` and dk ``[T, Hk, head_dim]`` into rows of ``out``, dv behind them as it is.
+
+    ``out`` is ``[T, at least (Hq + 2 Hk) · head_dim]`` and shares no memory with the others; cos and sin as in
+    ``turn_``. See ``reference.turn_back``.
+    """
+    if not rows_run(dq, dk, dv, out):
+        reference.turn_back(dq, dk, dv, cos, sin, out)
+        return
+    cos, sin = _flat(cos), _flat(sin)
+    tokens, q_heads, head_dim = dq.shape
+    k_heads = dk.shape[1]
+    shape = _shape(math.gcd(q_heads, k_heads), head_dim, cos.shape[-1], moved=True)
+    q_blocks, k_blocks = -(-q_heads // shape["HEADS"]), -(-k_heads // shape["HEADS"])
+    strides = [step for part in (dq, dk, dv) for step in part.stride()[:2]]
+    if tokens:
+        launch(
+            _turn_back, (tokens * (q_blocks + 2 * k_blocks),), dq, dk, dv, out, cos, sin, *strides, out.stride(0),
+            cos.stride(0), cos.shape[0], q_heads, k_heads, q_blocks, k_blocks, cos.shape[-1] // 2, head_dim,
+            WHOLE=block_of(head_dim), **shape,
+        )  # fmt: skip
+
+
+def _flat(angles: torch.Tensor) -> torch.Tensor:
+    """``[rows, rotated]``; a view where the rows of all batches follow each other."""
+    return angles.reshape(-1, angles.shape[-1]).contiguous()
+
+
+def _moved(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, backward: bool) -> torch.Tensor:
     """One tensor ``[batch, H, T, head_dim]`` turned; the result lies in memory as ``[batch, T, H, head_dim]``."""
     if x.stride(-1) != 1:
         x = x.contiguous()
     batch, heads, tokens, head_dim = x.shape
     y = torch.empty((batch, tokens, heads, head_dim), dtype=x.dtype, device=x.device).transpose(1, 2)
-    half = head_dim // 2
-    shape = {"HEADS": block_of(heads), "HALF": block_of(half)}
-    if batch * tokens:
+    shape = _shape(heads, head_dim, cos.shape[-1], moved=True)
+    blocks = -(-heads // shape["HEADS"])
+    if y.numel():
         launch(
-            _turn, (batch * tokens,), x, y, cos, sin, x.stride(0), x.stride(1), x.stride(2),
-            y.stride(0), y.stride(1), y.stride(2), cos.stride(0) if cos.shape[0] > 1 else 0, cos.stride(1),
-            tokens, heads, half, BACKWARD=backward, **shape,
-            num_warps=min(8, max(1, shape["HEADS"] * shape["HALF"] // 256)),
+            _turn, (batch * tokens * blocks,), x, y, cos, sin, x.stride(0), x.stride(2), x.stride(1),
+            y.stride(0), y.stride(2), y.stride(1), cos.stride(0), tokens, cos.shape[0],
+            heads, blocks, cos.shape[-1] // 2, head_dim, BACKWARD=backward, **shape,
         )  # fmt: skip
     return y
 
@@ -77,23 +201,21 @@ class _Rope(torch.autograd.Function):
         ctx: Any, q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         ctx.save_for_backward(cos, sin)
-        return _run(q, cos, sin, backward=False), _run(k, cos, sin, backward=False)
+        return _moved(q, cos, sin, backward=False), _moved(k, cos, sin, backward=False)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dq: torch.Tensor, dk: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         cos, sin = ctx.saved_tensors
-        return _run(dq, cos, sin, backward=True), _run(dk, cos, sin, backward=True), None, None
+        return _moved(dq, cos, sin, backward=True), _moved(dk, cos, sin, backward=True), None, None
 
 
 def rope(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Turns ``q`` and ``k`` ``[batch, H, T, head_dim]`` by ``cos``, ``sin`` ``[batch or 1, T, head_dim]``.
+    """Turns ``q`` and ``k`` ``[batch, H, T, head_dim]`` by ``cos``, ``sin`` ``[batch or 1, T, rotated]``.
 
-    A part of the head that is not turned (Phi-3) takes the twin; see ``reference.rope``.
+    See ``reference.rope``.
     """
-    whole = cos.shape[-1] == q.shape[-1] and cos.shape[0] in (1, q.shape[0])
-    if not use_triton(q) or not whole:
+    if not use_triton(q) or cos.shape[0] not in (1, q.shape[0]):
         return reference.rope(q, k, cos, sin)
-    cos, sin = cos.contiguous(), sin.contiguous()
-    turned_q, turned_k = _Rope.apply(q, k, cos, sin)
+    turned_q, turned_k = _Rope.apply(q, k, _flat(cos), _flat(sin))
     return turned_q, turned_k

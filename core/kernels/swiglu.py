@@ -13,6 +13,9 @@ Backward::
            u = √(2/π) · (g + 0.044715 g³),  u' = √(2/π) · (1 + 0.134145 g²)
 
 The tanh of gelu, (1 + tanh u) / 2, is written σ(2u): where u is far below zero 1 + tanh(u) has no digits left.
+
+``gate`` and ``gate_backward_`` take rows ``[gate | up]`` as one product leaves them. The backward pass needs no memory:
+the gradients take the place of gate and up, and h (which the gradient of the next projection reads) that of dh.
 """
 
 from __future__ import annotations
@@ -23,11 +26,12 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from core.kernels import reference
-from core.kernels.dispatch import jit, launch, tl, use_triton
+from core.kernels.dispatch import block_of, jit, launch, rows_run, tl, use_triton, warps_for
 
-__all__ = ["geglu", "swiglu"]
+__all__ = ["gate", "gate_backward_", "geglu", "swiglu"]
 
-BLOCK = 1024
+WIDEST_BLOCK = 1024
+"""Columns of one program: 8 a thread."""
 
 
 @jit
@@ -47,25 +51,68 @@ def _activation(g, GELU: tl.constexpr):  # type: ignore[no-untyped-def]
 
 
 @jit
-def _forward(gate, up, h, count, GELU: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = index < count
-    g = tl.load(gate + index, mask=inside, other=0.0).to(tl.float32)
-    u = tl.load(up + index, mask=inside, other=0.0).to(tl.float32)
+def _forward(  # type: ignore[no-untyped-def]
+    gate, up, h, gate_row, up_row, h_row, width, blocks, GELU: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    row = (tl.program_id(0) // blocks).to(tl.int64)
+    columns = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
+    inside = columns < width
+    g = tl.load(gate + row * gate_row + columns, mask=inside, other=0.0).to(tl.float32)
+    u = tl.load(up + row * up_row + columns, mask=inside, other=0.0).to(tl.float32)
     value, _slope = _activation(g, GELU)
-    tl.store(h + index, value * u, mask=inside)
+    tl.store(h + row * h_row + columns, value * u, mask=inside)
 
 
 @jit
-def _backward(dh, gate, up, dgate, dup, count, GELU: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = index < count
-    d = tl.load(dh + index, mask=inside, other=0.0).to(tl.float32)
-    g = tl.load(gate + index, mask=inside, other=0.0).to(tl.float32)
-    u = tl.load(up + index, mask=inside, other=0.0).to(tl.float32)
+def _backward(  # type: ignore[no-untyped-def]
+    dh, gate, up, dgate, dup, dh_row, gate_row, up_row, dgate_row, dup_row, width, blocks,
+    GELU: tl.constexpr, KEEP: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = (tl.program_id(0) // blocks).to(tl.int64)
+    columns = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
+    inside = columns < width
+    d = tl.load(dh + row * dh_row + columns, mask=inside, other=0.0).to(tl.float32)
+    g = tl.load(gate + row * gate_row + columns, mask=inside, other=0.0).to(tl.float32)
+    u = tl.load(up + row * up_row + columns, mask=inside, other=0.0).to(tl.float32)
     value, slope = _activation(g, GELU)
-    tl.store(dgate + index, d * u * slope, mask=inside)
-    tl.store(dup + index, d * value, mask=inside)
+    tl.store(dgate + row * dgate_row + columns, d * u * slope, mask=inside)
+    tl.store(dup + row * dup_row + columns, d * value, mask=inside)
+    if KEEP:
+        tl.store(dh + row * dh_row + columns, value * u, mask=inside)
+
+
+def _launch(kernel: Any, tensors: tuple[torch.Tensor, ...], **flags: bool) -> None:
+    """``kernel`` over ``[T, I]`` tensors whose rows may lie apart."""
+    rows, width = tensors[0].shape
+    block = min(WIDEST_BLOCK, block_of(width))
+    blocks = -(-width // block)
+    if rows * blocks:
+        launch(
+            kernel, (rows * blocks,), *tensors, *(tensor.stride(0) for tensor in tensors), width, blocks,
+            BLOCK=block, num_warps=warps_for(block), **flags,
+        )  # fmt: skip
+
+
+def gate(gate_up: torch.Tensor, kind: str, out: torch.Tensor) -> torch.Tensor:
+    """``f(gate) · up`` of rows ``[gate | up]`` ``[T, 2I]`` into ``out [T, I]``, without autograd.
+
+    ``kind`` is ``silu`` or ``gelu_tanh``. See ``reference.gate``.
+    """
+    if not rows_run(gate_up, out):
+        return reference.gate(gate_up, kind, out)
+    half = gate_up.shape[1] // 2
+    _launch(_forward, (gate_up[:, :half], gate_up[:, half:], out), GELU=kind == "gelu_tanh")
+    return out
+
+
+def gate_backward_(dh: torch.Tensor, gate_up: torch.Tensor, kind: str) -> None:
+    """In place: ``gate_up [T, 2I]`` becomes ``[dgate | dup]`` and ``dh [T, I]`` becomes ``h``, as ``gate`` wrote it."""
+    if not rows_run(dh, gate_up):
+        reference.gate_backward_(dh, gate_up, kind)
+        return
+    half = gate_up.shape[1] // 2
+    left, right = gate_up[:, :half], gate_up[:, half:]
+    _launch(_backward, (dh, left, right, left, right), GELU=kind == "gelu_tanh", KEEP=True)
 
 
 class _Gated(torch.autograd.Function):
@@ -73,9 +120,7 @@ class _Gated(torch.autograd.Function):
     def forward(ctx: Any, gate: torch.Tensor, up: torch.Tensor, gelu: bool) -> torch.Tensor:
         gate, up = gate.contiguous(), up.contiguous()
         h = torch.empty_like(gate)
-        if h.numel():
-            grid = (-(-h.numel() // BLOCK),)
-            launch(_forward, grid, gate, up, h, h.numel(), GELU=gelu, BLOCK=BLOCK, num_warps=4)
+        _launch(_forward, (_rows(gate), _rows(up), _rows(h)), GELU=gelu)
         ctx.save_for_backward(gate, up)
         ctx.gelu = gelu
         return h
@@ -84,17 +129,23 @@ class _Gated(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, dh: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         gate, up = ctx.saved_tensors
-        dh = dh.contiguous()
         dgate, dup = torch.empty_like(gate), torch.empty_like(up)
-        if dh.numel():
-            grid = (-(-dh.numel() // BLOCK),)
-            launch(_backward, grid, dh, gate, up, dgate, dup, dh.numel(), GELU=ctx.gelu, BLOCK=BLOCK, num_warps=4)
+        tensors = (dh.contiguous(), gate, up, dgate, dup)
+        _launch(_backward, tuple(_rows(tensor) for tensor in tensors), GELU=ctx.gelu, KEEP=False)
         return dgate, dup, None
+
+
+def _rows(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.view(-1, tensor.shape[-1]) if tensor.numel() else tensor.new_empty(0, 1)
+
+
+def _runs(gate: torch.Tensor, up: torch.Tensor) -> bool:
+    return use_triton(gate) and gate.dim() > 0 and gate.shape == up.shape
 
 
 def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     """``silu(gate) · up``, any shape, both alike; see ``reference.swiglu``."""
-    if not use_triton(gate):
+    if not _runs(gate, up):
         return reference.swiglu(gate, up)
     result: torch.Tensor = _Gated.apply(gate, up, False)
     return result
@@ -102,7 +153,7 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
 
 def geglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     """``gelu(gate) · up`` (tanh form), any shape, both alike; see ``reference.geglu``."""
-    if not use_triton(gate):
+    if not _runs(gate, up):
         return reference.geglu(gate, up)
     result: torch.Tensor = _Gated.apply(gate, up, True)
     return result
