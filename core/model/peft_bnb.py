@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import bitsandbytes
 import torch
@@ -18,8 +19,11 @@ from peft.tuners.lora import LoraLayer
 from peft.utils import ModulesToSaveWrapper
 from torch import nn
 
+from core.kernels.dispatch import use_triton
+from core.kernels.lora import Projection
+from core.kernels.nf4 import Nf4, dequantize
+
 __all__ = [
-    "Projection",
     "base_causal_model",
     "forbid_cpu_repacking",
     "is_adapted",
@@ -27,20 +31,6 @@ __all__ = [
     "read_projection",
     "why_not_static",
 ]
-
-
-@dataclass(frozen=True)
-class Projection:
-    """``y = x W' + bias + scale · (x A') B'``; A and B are None where no adapter sits.
-
-    ``weight()`` gives W in ``[out, in]``, dequantised anew where it is held in 4 bits.
-    """
-
-    weight: Callable[[], torch.Tensor]
-    bias: torch.Tensor | None
-    a: torch.Tensor | None
-    b: torch.Tensor | None
-    scale: float
 
 
 def base_causal_model(model: nn.Module) -> Any:
@@ -110,15 +100,20 @@ def read_projection(module: Any) -> Projection | None:
     among the targets) reads with A and B None.
     """
     if not isinstance(module, LoraLayer):
-        return Projection(_weight(module), module.bias, None, None, 0.0)
+        return _projection(module, None, None, 0.0)
     if module.disable_adapters or module.merged or len(module.active_adapters) != 1:
         return None
     name = module.active_adapters[0]
     if name not in module.lora_A:
         return None
-    base = module.get_base_layer()
     a, b = module.lora_A[name].weight, module.lora_B[name].weight
-    return Projection(_weight(base), base.bias, a, b, float(module.scaling[name]))
+    return _projection(module.get_base_layer(), a, b, float(module.scaling[name]))
+
+
+def _projection(base: Any, a: torch.Tensor | None, b: torch.Tensor | None, scale: float) -> Projection:
+    held = _nf4(base)
+    weight = _weight(base) if held is None else lambda: dequantize(held)
+    return Projection(weight, base.bias, a, b, scale, (base.out_features, base.in_features), held)
 
 
 def _weight(base: Any) -> Callable[[], torch.Tensor]:
@@ -126,3 +121,48 @@ def _weight(base: Any) -> Callable[[], torch.Tensor]:
     if isinstance(base, bitsandbytes.nn.Linear4bit):
         return lambda: dequantize_4bit(weight.data, weight.quant_state)
     return lambda: weight
+
+
+@dataclass(frozen=True)
+class _Held:
+    """What an ``Nf4`` was read from: a weight that was loaded anew or has moved has other tensors."""
+
+    state: Any
+    absmax: torch.Tensor
+    address: int
+    weight: Nf4 | None
+
+
+_HELD: WeakKeyDictionary[nn.Module, _Held] = WeakKeyDictionary()
+
+
+def _nf4(base: Any) -> Nf4 | None:
+    """The weight of a 4-bit layer as tensors, read once; None where it is not NF4, or where our kernels cannot run.
+
+    There bitsandbytes' own kernel, which gives the same bits, is far ahead of our plain torch.
+    """
+    state = base.weight.quant_state if isinstance(base, bitsandbytes.nn.Linear4bit) else None
+    if state is None or (state.code.is_cuda and not use_triton(state.code)):
+        return None
+    held, address = _HELD.get(base), base.weight.data_ptr()
+    if held is None or held.state is not state or held.absmax is not state.absmax or held.address != address:
+        held = _HELD[base] = _Held(state, state.absmax, address, _read_nf4(base.weight.data, state))
+    return held.weight
+
+
+def _read_nf4(packed: torch.Tensor, state: Any) -> Nf4 | None:
+    if state.quant_type != "nf4" or len(state.shape) != 2:
+        return None
+    nested = state.state2
+    return Nf4(
+        packed=packed.view(torch.uint8),
+        absmax=state.absmax if nested else state.absmax.float(),
+        code=state.code.float(),
+        blocksize=state.blocksize,
+        nested_absmax=nested.absmax.float() if nested else None,
+        nested_code=nested.code.float() if nested else None,
+        nested_blocksize=nested.blocksize if nested else 1,
+        offset=state.offset.float() if nested else None,
+        shape=(state.shape[0], state.shape[1]),
+        dtype=state.dtype,
+    )
