@@ -1,67 +1,140 @@
-"""A frozen linear layer with its LoRA adapter, products bracketed so that R stays the inner size.
+"""Frozen projections with their LoRA adapters, as products with one bordered matrix.
 
-Forward, with r = R ranks, x ``[T, D]``, W ``[O, D]``, A ``[R, D]``, B ``[O, R]`` and scale s::
+Projections that share their input (q, k and v; gate and up) are stacked. With W ``[O, D]`` their weights one below
+the other, A ``[R, D]`` likewise, and sB ``[O, R]`` block-diagonal with each adapter's scale in it::
 
-    low = x A'                     [T, R]
-    y   = x W' + bias + low (s B)'
+    M = [[ W , sB ],        low  = x A'            y  = x W' + low (sB)'   = [x, low] [W, sB]'
+         [ A ,  0 ]]        dlow = dy (sB)         dx = dy W + dlow A      = [dy, dlow] [W; A]
 
-Backward, dW is never needed::
+                            dA   = dlow' x         dB = s · dy' low        dW is never needed
 
-    dlow = dy (s B)                [T, R]
-    dx   = dy W + dlow A
-    dA   = dlow' x                 dB = s · dy' low
-
-Every adapter product has R as one side: (T·R)(D + O) operations where forming ``s B A`` first would take R·D·O and a
-second product as large as the frozen one. W is asked for again in the backward pass, so a 4-bit weight is dequantised
-twice and never kept. Cast-down copies of A and B are made at each call; their gradients are float32.
+So the adapter adds R columns to one large product and no second pass over y or dx; R stays the inner size, and
+``s B A`` is never formed. What is multiplied lies in buffers with room for those columns: ``[x, low]`` is
+``[T, D + R]``, ``[dy, dlow]`` is ``[T, O + R]``. M is made anew for each pass over the layer: a 4-bit weight is never kept in 16 bits.
+The adapter's gradients are summed and kept in float32. R is the ranks' sum rounded up to a multiple of 8, as the
+matrix units want it; what is rounded up holds zeros.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
 
 from core.kernels import reference
+from core.kernels.nf4 import Nf4, Place, border
 
-__all__ = ["lora_linear"]
+__all__ = ["Projection", "Stack", "lora_linear", "lora_linears"]
 
 Weight = Callable[[], torch.Tensor]
 
 
-class _LoraLinear(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: torch.Tensor,
-        weight: Weight,
-        bias: torch.Tensor | None,
-        a: torch.Tensor,
-        b: torch.Tensor,
-        scale: float,
-    ) -> torch.Tensor:
-        low = x @ a.to(x.dtype).T
-        y = F.linear(x, weight().to(x.dtype), bias)
-        y.addmm_(low, (b * scale).to(x.dtype).T)
-        ctx.save_for_backward(x, low, a, b)
-        ctx.weight, ctx.scale = weight, scale
-        return y
+@dataclass(frozen=True)
+class Projection:
+    """``y = x W' + bias + scale · (x A') B'``; A ``[R, D]`` and B ``[O, R]`` are None where no adapter sits.
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        x, low, a, b = ctx.saved_tensors
-        dlow = dy @ (b * ctx.scale).to(dy.dtype)
-        dx = None
-        if ctx.needs_input_grad[0]:
-            dx = dy @ ctx.weight().to(dy.dtype)
-            dx.addmm_(dlow, a.to(dy.dtype))
-        da = _wide_product(dlow.T, x).to(a.dtype) if ctx.needs_input_grad[3] else None
-        db = (_wide_product(dy.T, low) * ctx.scale).to(b.dtype) if ctx.needs_input_grad[4] else None
-        return dx, None, None, da, db, None
+    ``weight()`` gives W ``[O, D]``, dequantised anew where it is held in 4 bits; ``nf4`` is then what it is held in.
+    """
+
+    weight: Weight
+    bias: torch.Tensor | None
+    a: torch.Tensor | None
+    b: torch.Tensor | None
+    scale: float
+    shape: tuple[int, int]
+    nf4: Nf4 | None = None
+
+    @property
+    def rank(self) -> int:
+        """R, 0 without an adapter."""
+        return 0 if self.a is None else int(self.a.shape[0])
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Projections of one input, their outputs side by side. No autograd: whoever calls writes the backward pass."""
+
+    parts: tuple[Projection, ...]
+
+    @cached_property
+    def rows(self) -> int:
+        """O: outputs of all projections."""
+        return sum(part.shape[0] for part in self.parts)
+
+    @cached_property
+    def width(self) -> int:
+        """D."""
+        return self.parts[0].shape[1]
+
+    @cached_property
+    def rank(self) -> int:
+        """R: the ranks' sum, rounded up to a multiple of 8."""
+        return -(-sum(part.rank for part in self.parts) // 8) * 8
+
+    @property
+    def adapters(self) -> list[torch.Tensor]:
+        """A and B of each projection that has them, in order: what a gradient is owed to."""
+        return [tensor for part in self.parts for tensor in (part.a, part.b) if tensor is not None]
+
+    def matrix(self, like: torch.Tensor) -> torch.Tensor:
+        """M ``[O + R, D + R]`` in ``like``'s dtype; its last corner holds nothing."""
+        m = like.new_empty(self.rows + self.rank, self.width + self.rank)
+        row = rank = 0
+        for number, part in enumerate(self.parts, start=1):
+            place = Place(out=m, row=row, rank=rank, rows=self.rows, last=number == len(self.parts))
+            border(part.nf4 or part.weight(), part.a, part.b, part.scale, place)
+            row, rank = row + part.shape[0], rank + part.rank
+        return m
+
+    def room(self, like: torch.Tensor, width: int) -> torch.Tensor:
+        """An empty ``[T, width + R]`` for T rows of ``like``."""
+        return like.new_empty(like.shape[0], width + self.rank)
+
+    def project(self, x: torch.Tensor, m: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        """y ``[T, O]`` of ``x [T, D + R]``, whose last R columns are filled with ``low`` here."""
+        self.low(x, m)
+        weight = m[: self.rows].T
+        if all(part.bias is None for part in self.parts):
+            return torch.mm(x, weight, out=out)
+        return torch.addmm(self._bias(x), x, weight, out=out)
+
+    def low(self, x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+        """``x A'`` ``[T, R]``, written into the last columns of ``x [T, D + R]``."""
+        low = x[:, self.width :]
+        return torch.mm(x[:, : self.width], m[self.rows :, : self.width].T, out=low) if self.rank else low
+
+    def pull_low(self, dy: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+        """``dy (sB)`` ``[T, R]``, written into the last columns of ``dy [T, O + R]``."""
+        dlow = dy[:, self.rows :]
+        return torch.mm(dy[:, : self.rows], m[: self.rows, self.width :], out=dlow) if self.rank else dlow
+
+    def pull(self, dy: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+        """dx ``[T, D]`` of ``dy [T, O + R]``, whose last columns ``pull_low`` has filled."""
+        return torch.mm(dy, m[:, : self.width])
+
+    def gradients(self, x: torch.Tensor, low: torch.Tensor, dy: torch.Tensor) -> list[torch.Tensor]:
+        """dA and dB in the order of ``adapters``, of ``x [T, D]``, ``low [T, R]`` and ``dy [T, O + R]``."""
+        if not self.rank:
+            return []
+        da = _wide_product(dy[:, self.rows :].T, x)
+        db = _wide_product(dy[:, : self.rows].T, low)
+        found: list[torch.Tensor] = []
+        row = rank = 0
+        for part in self.parts:
+            if part.a is not None and part.b is not None:
+                here = db[row : row + part.shape[0], rank : rank + part.rank]
+                scaled = here if part.scale == 1.0 else here * part.scale
+                found += [da[rank : rank + part.rank].to(part.a.dtype), scaled.to(part.b.dtype)]
+            row, rank = row + part.shape[0], rank + part.rank
+        return found
+
+    def _bias(self, x: torch.Tensor) -> torch.Tensor:
+        biases = [x.new_zeros(p.shape[0]) if p.bias is None else p.bias.to(x.dtype) for p in self.parts]
+        return biases[0] if len(biases) == 1 else torch.cat(biases)
 
 
 def _wide_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -69,6 +142,37 @@ def _wide_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     if left.is_cuda and left.dtype in (torch.bfloat16, torch.float16):
         return torch.mm(left, right, out_dtype=torch.float32)
     return torch.mm(left, right)
+
+
+class _LoraLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, stack: Stack, *_adapters: torch.Tensor) -> torch.Tensor:
+        m = stack.matrix(x)
+        bordered = stack.room(x, stack.width)
+        bordered[:, : stack.width] = x
+        y = stack.project(bordered, m)
+        ctx.save_for_backward(x, bordered[:, stack.width :].clone())
+        ctx.stack = stack
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        stack: Stack = ctx.stack
+        x, low = ctx.saved_tensors
+        m = stack.matrix(x)
+        bordered = stack.room(dy, stack.rows)
+        bordered[:, : stack.rows] = dy
+        stack.pull_low(bordered, m)
+        dx = stack.pull(bordered, m) if ctx.needs_input_grad[0] else None
+        return dx, None, *stack.gradients(x, low, bordered)
+
+
+def lora_linears(x: torch.Tensor, projections: Sequence[Projection]) -> torch.Tensor:
+    """The projections of ``x [..., D]`` side by side, ``[..., O]``. Their biases are frozen."""
+    stack = Stack(tuple(projections))
+    flat: torch.Tensor = _LoraLinear.apply(x.reshape(-1, x.shape[-1]), stack, *stack.adapters)
+    return flat.view(*x.shape[:-1], stack.rows)
 
 
 def lora_linear(
@@ -81,11 +185,8 @@ def lora_linear(
 ) -> torch.Tensor:
     """``x W' + bias + scale · (x A') B'`` for ``x [..., D]``; see ``reference.lora_linear``.
 
-    ``weight`` gives the frozen W ``[O, D]`` whenever it is called: a dequantiser, or a tensor kept as it is.
-    A trained bias takes the twin.
+    ``weight`` gives the frozen W ``[O, D]`` whenever it is called. A trained bias takes the twin.
     """
     if bias is not None and bias.requires_grad:
         return reference.lora_linear(x, weight, bias, a, b, scale)
-    bias = bias if bias is None else bias.to(x.dtype)
-    flat: torch.Tensor = _LoraLinear.apply(x.reshape(-1, x.shape[-1]), weight, bias, a, b, scale)
-    return flat.view(*x.shape[:-1], flat.shape[-1])
+    return lora_linears(x, [Projection(weight, bias, a, b, scale, (b.shape[0], a.shape[1]))])

@@ -6,8 +6,8 @@ plain peft's. A model that is not in the table trains through plain peft and its
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 __all__ = ["FAMILIES", "Family", "Head", "family_of", "head_of"]
 
@@ -16,12 +16,19 @@ __all__ = ["FAMILIES", "Family", "Head", "family_of", "head_of"]
 class Family:
     """What sets one family's decoder layer apart from Llama's.
 
-    ``fast`` says that ``core.model.layers`` knows the layer; ``head_norms`` that queries and keys are normalised per
-    head (``q_norm``, ``k_norm``) before they are turned.
+    ``fast`` says that ``core.model.layers`` knows the layer. ``qkv`` and ``gate_up`` name the projections whose outputs
+    lie side by side, ``norms`` the layer's norms in the order in which they run (four of them: two are Gemma's, after
+    attention and after the MLP). ``head_norms``: queries and keys are normalised per head before they are turned.
+    ``norm_offset`` is added to a norm's weight.
     """
 
     fast: bool = False
     head_norms: bool = False
+    norm_offset: float = 0.0
+    activation: Literal["silu", "gelu_tanh"] = "silu"
+    qkv: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")
+    gate_up: tuple[str, ...] = ("gate_proj", "up_proj")
+    norms: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")
 
 
 @dataclass(frozen=True)
@@ -32,15 +39,27 @@ class Head:
     softcap: float = 0.0
 
 
+_LLAMA = Family(fast=True)
+_GEMMA = Family(fast=True, norm_offset=1.0, activation="gelu_tanh")
+_GEMMA_2 = replace(
+    _GEMMA,
+    norms=(
+        "input_layernorm",
+        "post_attention_layernorm",
+        "pre_feedforward_layernorm",
+        "post_feedforward_layernorm",
+    ),
+)
+
 FAMILIES: dict[str, Family] = {
-    "llama": Family(fast=True),
-    "mistral": Family(fast=True),
-    "qwen2": Family(fast=True),
-    "qwen3": Family(fast=True, head_norms=True),
-    "gemma": Family(),
-    "gemma2": Family(),
-    "gemma3_text": Family(),
-    "phi3": Family(),
+    "llama": _LLAMA,
+    "mistral": _LLAMA,
+    "qwen2": _LLAMA,
+    "qwen3": replace(_LLAMA, head_norms=True),
+    "gemma": _GEMMA,
+    "gemma2": _GEMMA_2,
+    "gemma3_text": replace(_GEMMA_2, head_norms=True),
+    "phi3": replace(_LLAMA, qkv=("qkv_proj",), gate_up=("gate_up_proj",)),
     "granite": Family(),
     "cohere": Family(),
 }

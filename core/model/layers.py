@@ -1,14 +1,15 @@
 """The fast twin of a decoder layer.
 
 A fast layer holds the old layer's own children under their own names, so that every key, hook and adapter stays where
-it was, and computes the same thing from their tensors with our ops::
+it was, and computes the same thing from their tensors with our ops, each with a hand-written backward pass::
 
-    n = rms_norm(x)                                    q, k, v = lora_linear(n)      q, k = rope(q, k)
-    n, h = add_rms_norm(lora_linear(attention), x)     y = h + lora_linear(swiglu(lora_linear(n), lora_linear(n)))
+    q, k, v, x = lora_qkv(x)        a = attend(q, k, v)        y = lora_mlp(a, x)
 
 It asks at every call whether that is what peft would compute. With disabled, merged or several adapters, with a KV
 cache, a mask (padding), or hooks on its children it calls the layer that it replaced, which it keeps outside of its
 list of children. So inside ``disable_adapter()`` the model is the base model, bit for bit.
+
+What it keeps for its backward pass is chosen anew for every pass (``core.model.checkpointing``).
 """
 
 from __future__ import annotations
@@ -20,26 +21,31 @@ import torch
 from torch import nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from core.kernels.lora import lora_linear
-from core.kernels.rms_norm import add_rms_norm, rms_norm
-from core.kernels.rope import rope
-from core.kernels.swiglu import swiglu
+from core.kernels.lora import Projection, Stack
+from core.kernels.lora_mlp import Mlp, lora_mlp
+from core.kernels.lora_qkv import Heads, Norm, lora_qkv
 from core.model.families import Family
-from core.model.peft_bnb import Projection, read_projection
+from core.model.peft_bnb import read_projection
+from core.model.recompute import Shelf, recomputed
 
-__all__ = ["PROJECTIONS", "fast_layer"]
+__all__ = ["fast_layer", "kept_columns", "norms_of", "projections_of"]
 
-PROJECTIONS = (
-    ("self_attn", "q_proj"),
-    ("self_attn", "k_proj"),
-    ("self_attn", "v_proj"),
-    ("self_attn", "o_proj"),
-    ("mlp", "gate_proj"),
-    ("mlp", "up_proj"),
-    ("mlp", "down_proj"),
-)
+Read = dict[str, Projection]
+Angles = tuple[torch.Tensor, torch.Tensor]
 
-Read = dict[str, tuple[Any, Projection]]
+
+def projections_of(layer: Any, family: Family) -> dict[str, Any]:
+    """The linear layers by name; None where one is missing."""
+    places = {"self_attn": (*family.qkv, "o_proj"), "mlp": (*family.gate_up, "down_proj")}
+    return {name: getattr(getattr(layer, at, None), name, None) for at, names in places.items() for name in names}
+
+
+def norms_of(layer: Any, family: Family) -> dict[str, Any]:
+    """The norms by name; None where one is missing."""
+    found = {name: getattr(layer, name, None) for name in family.norms}
+    if family.head_norms:
+        found |= {name: getattr(layer.self_attn, name, None) for name in ("q_norm", "k_norm")}
+    return found
 
 
 def fast_layer(old: nn.Module, family: Family) -> nn.Module:
@@ -54,6 +60,7 @@ def fast_layer(old: nn.Module, family: Family) -> nn.Module:
     # In a tuple: an attribute that is a module would become a child, and every key would be there twice.
     new.replaced = (old,)
     new.family = family
+    new.choice = None
     return new
 
 
@@ -64,14 +71,13 @@ def _class_over(layer_class: Any) -> Any:
 
 
 class _FastForward:
-    """The forward pass, mixed into a layer class of transformers."""
+    """The forward pass, mixed into a layer class of transformers. Without a ``choice`` everything is kept."""
 
     replaced: tuple[Any]
     family: Family
+    choice: tuple[Any, int] | None
     self_attn: Any
     mlp: Any
-    input_layernorm: Any
-    post_attention_layernorm: Any
 
     def forward(
         self,
@@ -80,7 +86,7 @@ class _FastForward:
         position_ids: torch.Tensor | None = None,
         past_key_values: Any = None,
         use_cache: bool | None = False,
-        position_embeddings: tuple[torch.Tensor, torch.Tensor] | None = None,
+        position_embeddings: Angles | None = None,
         **options: Any,
     ) -> torch.Tensor:
         """``[batch, T, D]`` to the same, in the convention of transformers' decoder layers."""
@@ -105,20 +111,17 @@ class _FastForward:
 
 
 def _read(layer: Any) -> Read | None:
-    """The seven projections as they stand now, or None where the replaced layer must be asked."""
+    """The projections as they stand now, or None where the replaced layer must be asked."""
     found: Read = {}
-    for parent, name in PROJECTIONS:
-        module = getattr(getattr(layer, parent), name)
+    for name, module in projections_of(layer, layer.family).items():
         projection = None if _hooked(module) else read_projection(module)
         if projection is None:
             return None
-        found[name] = (module, projection)
-    norms = (layer.input_layernorm, layer.post_attention_layernorm)
-    watched = (layer.replaced[0], layer.self_attn, layer.mlp, *norms)
+        found[name] = projection
+    watched = (layer.replaced[0], layer.self_attn, layer.mlp, *norms_of(layer, layer.family).values())
     if any(_hooked(module) for module in watched):
         return None
-    known = layer.self_attn.config._attn_implementation in ALL_ATTENTION_FUNCTIONS
-    return found if known else None
+    return found if layer.self_attn.config._attn_implementation in ALL_ATTENTION_FUNCTIONS else None
 
 
 def _hooked(module: Any) -> bool:
@@ -126,48 +129,95 @@ def _hooked(module: Any) -> bool:
     return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
-def _fast(
-    layer: Any, read: Read, x: torch.Tensor, angles: tuple[torch.Tensor, torch.Tensor], options: dict[str, Any]
-) -> torch.Tensor:
-    first, second = layer.input_layernorm, layer.post_attention_layernorm
-    normed = rms_norm(x, first.weight, first.variance_epsilon)
-    mixed = _project(read, "o_proj", _attend(layer, read, normed, angles, options))
-    normed, residual = add_rms_norm(mixed, x, second.weight, second.variance_epsilon)
-    gated = swiglu(_project(read, "gate_proj", normed), _project(read, "up_proj", normed))
-    return residual + _project(read, "down_proj", gated)
+def _fast(layer: Any, read: Read, x: torch.Tensor, angles: Angles, options: dict[str, Any]) -> torch.Tensor:
+    norms = {name: _norm(module, layer.family) for name, module in norms_of(layer, layer.family).items()}
+    qkv, heads, mlp = _stack(read, layer.family.qkv), _heads(layer, norms), _mlp(layer.family, read, norms)
+    shape = x.shape
+
+    def run(rows: torch.Tensor, wanted: bool = True) -> torch.Tensor:
+        q, k, v, residual = lora_qkv(rows, norms[layer.family.norms[0]], qkv, heads, angles)
+        return lora_mlp(_attend(layer, (q, k, v), shape, options), residual, mlp, wanted)
+
+    flat = x.reshape(-1, shape[-1])
+    shelf = _shelf(layer, len(flat))
+    if shelf is None:
+        return run(flat).view(shape)
+    return recomputed(run, flat, [*qkv.adapters, *mlp.adapters], shelf).view(shape)
+
+
+def _shelf(layer: Any, tokens: int) -> Shelf | None:
+    """Where this pass keeps the layer's input; None where it keeps everything or nothing."""
+    if layer.choice is None or not layer.training or not torch.is_grad_enabled():
+        return None
+    chooser, index = layer.choice
+    shelf: Shelf | None = chooser.shelf(index, tokens)
+    return shelf
+
+
+def kept_columns(layer: Any) -> tuple[int, int]:
+    """``(kept, work)``: values a token that a kept layer holds, and that its backward pass works with beside them.
+
+    Kept are x, h, attention's heads and result, ``[gate | up]`` (and Gemma's rows before its norms). At work are, beside
+    a layer's own rows that are made again, dt, dy, dn, n and dh.
+    """
+    module, family = layer.self_attn, layer.family
+    config, hidden = module.config, int(layer.input_layernorm.weight.shape[0])
+    heads = (int(config.num_attention_heads) + 2 * int(config.num_key_value_heads)) * int(module.head_dim)
+    joined, inner = int(config.num_attention_heads) * int(module.head_dim), int(config.intermediate_size)
+    kept = 2 * hidden + heads + joined + 2 * inner
+    if len(family.norms) == 4:
+        kept += 2 * hidden
+    if family.head_norms:
+        kept += heads
+    return kept, kept + inner + 4 * hidden
+
+
+def _stack(read: Read, names: tuple[str, ...]) -> Stack:
+    return Stack(tuple(read[name] for name in names))
+
+
+def _norm(module: Any, family: Family) -> Norm:
+    eps = module.variance_epsilon if hasattr(module, "variance_epsilon") else module.eps
+    return Norm(module.weight, float(eps), family.norm_offset)
+
+
+def _heads(layer: Any, norms: dict[str, Norm]) -> Heads:
+    config, size = layer.self_attn.config, int(layer.self_attn.head_dim)
+    query, key = int(config.num_attention_heads), int(config.num_key_value_heads)
+    return Heads(query, key, size, norms.get("q_norm"), norms.get("k_norm"))
+
+
+def _mlp(family: Family, read: Read, norms: dict[str, Norm]) -> Mlp:
+    first, *between = family.norms[1:]
+    return Mlp(
+        o=_stack(read, ("o_proj",)),
+        gate_up=_stack(read, family.gate_up),
+        down=_stack(read, ("down_proj",)),
+        norm=norms[between[0] if between else first],
+        activation=family.activation,
+        after_attention=norms[first] if between else None,
+        after_mlp=norms[between[1]] if between else None,
+    )
 
 
 def _attend(
-    layer: Any, read: Read, x: torch.Tensor, angles: tuple[torch.Tensor, torch.Tensor], options: dict[str, Any]
+    layer: Any, heads: tuple[torch.Tensor, ...], shape: tuple[int, ...], options: dict[str, Any]
 ) -> torch.Tensor:
-    """Attention over ``x [batch, T, D]``, heads joined again, before the output projection."""
+    """Attention of ``q, k, v [T, heads, size]``, its heads joined again: ``[T, heads · size]``."""
     module = layer.self_attn
-    heads = (*x.shape[:-1], -1, module.head_dim)
-    q, k, v = (_project(read, name, x).view(heads) for name in ("q_proj", "k_proj", "v_proj"))
-    if layer.family.head_norms:
-        q = rms_norm(q, module.q_norm.weight, module.q_norm.variance_epsilon)
-        k = rms_norm(k, module.k_norm.weight, module.k_norm.variance_epsilon)
-    q, k = rope(q.transpose(1, 2), k.transpose(1, 2), *angles)
-    attention = ALL_ATTENTION_FUNCTIONS[module.config._attn_implementation]
-    window = getattr(module, "sliding_window", getattr(module.config, "sliding_window", None))
-    result, _ = attention(
+    q, k, v = (part.view(*shape[:-1], *part.shape[1:]).transpose(1, 2) for part in heads)
+    if getattr(module, "attn_logit_softcapping", None) is not None:
+        options = {**options, "softcap": module.attn_logit_softcapping}
+    result, _ = ALL_ATTENTION_FUNCTIONS[module.config._attn_implementation](
         module,
         q,
         k,
-        v.transpose(1, 2),
+        v,
         None,
         dropout=module.attention_dropout if module.training else 0.0,
         scaling=module.scaling,
-        sliding_window=window,
+        sliding_window=getattr(module, "sliding_window", getattr(module.config, "sliding_window", None)),
         **options,
     )
-    joined: torch.Tensor = result.reshape(*x.shape[:-1], -1)
+    joined: torch.Tensor = result.reshape(-1, heads[0].shape[1] * heads[0].shape[2])
     return joined
-
-
-def _project(read: Read, name: str, x: torch.Tensor) -> torch.Tensor:
-    module, p = read[name]
-    if p.a is None or p.b is None:
-        plain: torch.Tensor = module(x)
-        return plain
-    return lora_linear(x, p.weight, p.bias, p.a, p.b, p.scale)

@@ -21,12 +21,14 @@ from torch import nn
 
 from core.kernels import dispatch
 from core.model.families import Family, family_of
-from core.model.layers import PROJECTIONS, fast_layer
+from core.model.layers import fast_layer, norms_of, projections_of
 from core.model.peft_bnb import base_causal_model, is_adapted, why_not_static
 
 __all__ = ["Applied", "Skip", "Swap", "SwapPlan", "apply", "plan", "undo"]
 
 Mode = Literal["auto", "plain"]
+ACTIVATIONS = {"silu": ("silu", "swish"), "gelu_tanh": ("gelu_pytorch_tanh",)}
+"""Our kernels' activations by transformers' names."""
 
 
 @dataclass(frozen=True)
@@ -115,8 +117,8 @@ def _refusal(base: Any, family: Family | None, mode: Mode, force: bool) -> str:
             return "this card or this install runs no Triton kernels (compute capability 7.5 and later)"
     if family is None or not family.fast:
         return f"no fast layer for model type {getattr(base.config, 'model_type', 'unknown')} yet"
-    if getattr(base.config, "hidden_act", "silu") not in ("silu", "swish"):
-        return f"activation {base.config.hidden_act}"
+    if (activation := _activation(base.config)) not in ACTIVATIONS[family.activation]:
+        return f"activation {activation}"
     return ""
 
 
@@ -125,8 +127,7 @@ def _why_not(layer: nn.Module, family: Family) -> str:
     if hasattr(layer, "replaced"):
         return "swapped already"
     adapted = False
-    for parent, name in PROJECTIONS:
-        module = getattr(getattr(layer, parent, None), name, None)
+    for name, module in projections_of(layer, family).items():
         if module is None:
             return f"no {name}"
         reason = why_not_static(module)
@@ -136,27 +137,30 @@ def _why_not(layer: nn.Module, family: Family) -> str:
     if not adapted:
         # A layer without an adapter could not be told by peft that adapters are disabled.
         return "no adapter in it"
-    for norm in _norms(layer, family):
-        if norm is None or not hasattr(norm, "variance_epsilon") or norm.weight.requires_grad or is_adapted(norm):
+    if any(dropout.p > 0 for dropout in layer.children() if isinstance(dropout, nn.Dropout)):
+        return "dropout on its residuals"
+    for norm in norms_of(layer, family).values():
+        if norm is None or not _has_eps(norm) or norm.weight.requires_grad or is_adapted(norm):
             return "a norm that is trained or of another kind"
     return ""
 
 
-def _norms(layer: Any, family: Family) -> list[Any]:
-    norms = [getattr(layer, name, None) for name in ("input_layernorm", "post_attention_layernorm")]
-    if family.head_norms:
-        norms += [getattr(layer.self_attn, name, None) for name in ("q_norm", "k_norm")]
-    return norms
+def _has_eps(norm: nn.Module) -> bool:
+    return hasattr(norm, "variance_epsilon") or hasattr(norm, "eps")
+
+
+def _activation(config: Any) -> str:
+    """Gemma's configs of the first generation say ``hidden_act`` and mean ``hidden_activation`` where it is set."""
+    return str(getattr(config, "hidden_activation", None) or getattr(config, "hidden_act", "silu"))
 
 
 def apply(peft_model: nn.Module, plan: SwapPlan) -> Applied:
-    """Swaps what the plan names. Checkpointing set before carries over; set after, it finds the new layers."""
+    """Swaps what the plan names. Recomputing is set afterwards (``core.model.checkpointing``), on the new layers."""
     layers: Any = base_causal_model(peft_model).base_model.layers if plan.swaps else ()
     swapped = []
     for swap in plan.swaps:
         old = layers[swap.index]
         new = fast_layer(old, swap.family)
-        _hand_over(old, new)
         layers[swap.index] = new
         swapped.append((swap.index, old, new))
     return Applied(layers, tuple(swapped))
@@ -165,14 +169,5 @@ def apply(peft_model: nn.Module, plan: SwapPlan) -> Applied:
 def undo(applied: Applied) -> None:
     """Puts every replaced layer back where it was."""
     for index, old, new in applied.swapped:
-        _hand_over(new, old)
         old.training = new.training
         applied.layers[index] = old
-
-
-def _hand_over(giver: Any, taker: Any) -> None:
-    """Moves the checkpointing setting, so that of two layers over the same children only the outer one recomputes."""
-    taker.gradient_checkpointing = giver.gradient_checkpointing
-    if hasattr(giver, "_gradient_checkpointing_func"):
-        taker._gradient_checkpointing_func = giver._gradient_checkpointing_func
-    giver.gradient_checkpointing = False

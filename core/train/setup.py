@@ -164,9 +164,8 @@ def _trainer(
     trainer.tokens_per_pass = config.train.tokens_per_pass
     swaps = surgery.plan(peft_model, config.train.kernels)
     surgery.apply(peft_model, swaps)
-    recomputed = set_checkpointing(peft_model, "recompute" if config.train.checkpointing == "recompute" else "none")
     lines[:0] = swaps.lines()
-    lines.append(f"activations: recomputed in {recomputed} layers" if recomputed else "activations: kept")
+    lines += set_checkpointing(peft_model, "recompute" if config.train.checkpointing == "recompute" else "none")
     how = "packed without padding" if trainer.packed else "padded"
     lines.append(f"passes: {how}, up to {trainer.tokens_per_pass:,} tokens each")
     return trainer, lines, bool(swaps.swaps)

@@ -1,0 +1,153 @@
+"""From attention's result to a layer's output: output projection, residual, norm, gated MLP, residual.
+
+Forward, for attention's rows a ``[T, H]`` and the residual x ``[T, D]``::
+
+    o = stack_o(a)           (Gemma 2 and 3: o = rms_norm(o))
+    h = x + o                n = rms_norm(h)
+    [g | u] = stack_gu(n)    t = f(g) · u
+    z = stack_d(t)           (Gemma 2 and 3: z = rms_norm(z))
+    y = h + z
+
+Kept are a, h, the row ``[g | u]``, one inverse root mean square a token and the three ``low``; t and n are made again.
+Backward, f's gradient is written over ``[g | u]`` and t over dt, so that the pass needs no third row of that width:
+a kept row is used up by it, and going backward a second time is refused on a card (on the CPU it works on a copy).
+
+Where the layer is computed a second time only for its backward pass (``core.model.recompute``), z is read by nobody:
+with ``wanted=False`` neither t nor the last product is computed, and y is a tensor without memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from core.kernels.lora import Stack
+from core.kernels.lora_qkv import Norm, Tensors
+from core.kernels.rms_norm import normalize, normalize_again, normalize_backward
+from core.kernels.swiglu import gate, gate_backward_
+
+__all__ = ["Mlp", "lora_mlp"]
+
+
+@dataclass(frozen=True)
+class Mlp:
+    """A decoder layer's second half. ``after_attention`` and ``after_mlp`` are Gemma's norms before each residual."""
+
+    o: Stack
+    gate_up: Stack
+    down: Stack
+    norm: Norm
+    activation: str = "silu"
+    after_attention: Norm | None = None
+    after_mlp: Norm | None = None
+
+    @property
+    def adapters(self) -> list[torch.Tensor]:
+        """Those of the three stacks, in order."""
+        return [*self.o.adapters, *self.gate_up.adapters, *self.down.adapters]
+
+
+def _bordered(x: torch.Tensor, stack: Stack) -> torch.Tensor:
+    """``[T, width + R]`` with x in its first columns."""
+    room = stack.room(x, x.shape[1])
+    room[:, : x.shape[1]] = x
+    return room
+
+
+def _norm(x: torch.Tensor, norm: Norm | None) -> tuple[torch.Tensor, Tensors]:
+    """``(normalised, what its backward pass reads)``; x itself and nothing where there is no norm."""
+    if norm is None:
+        return x, ()
+    y, _, s = normalize(x, norm.weight, norm.eps, norm.offset)
+    return y, (x, s)
+
+
+def _norm_backward(dy: torch.Tensor, norm: Norm | None, kept: Tensors) -> torch.Tensor:
+    return dy if norm is None else normalize_backward(dy, kept[0], norm.weight, kept[1], norm.offset)
+
+
+class _LoraMlp(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, a: torch.Tensor, x: torch.Tensor, mlp: Mlp, wanted: bool, *_adapters: torch.Tensor
+    ) -> torch.Tensor:
+        bordered = _bordered(a, mlp.o)
+        o, kept_o = _norm(mlp.o.project(bordered, mlp.o.matrix(a)), mlp.after_attention)
+        low_o = bordered[:, mlp.o.width :].clone()
+        del bordered
+        n = mlp.gate_up.room(x, mlp.gate_up.width)
+        _, h, s = normalize(o, mlp.norm.weight, mlp.norm.eps, mlp.norm.offset, x, n[:, : mlp.gate_up.width])
+        del o
+        rows = mlp.gate_up.room(x, mlp.gate_up.rows)
+        mlp.gate_up.project(n, mlp.gate_up.matrix(x), rows[:, : mlp.gate_up.rows])
+        low = n[:, mlp.gate_up.width :].clone()
+        del n
+        kept_z: Tensors = ()
+        y = h.new_empty(()).expand_as(h)
+        if wanted or mlp.after_mlp is not None:
+            y, kept_z = _down(h, rows, mlp)
+        ctx.save_for_backward(a, low_o, h, s, low, rows, *kept_o, *kept_z)
+        ctx.mlp, ctx.split, ctx.used_up = mlp, len(kept_o), False
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        mlp: Mlp = ctx.mlp
+        a, low_o, h, s, low, rows, *kept = ctx.saved_tensors
+        if not rows.is_cuda:
+            rows = rows.clone()
+        elif ctx.used_up:
+            raise RuntimeError("This layer's activations were used up by the first backward pass.")
+        ctx.used_up = True
+        dz = _norm_backward(dy, mlp.after_mlp, tuple(kept[ctx.split :]))
+        down = _down_backward(dz, rows, mlp)
+        m = mlp.gate_up.matrix(h)
+        mlp.gate_up.pull_low(rows, m)
+        dn = mlp.gate_up.pull(rows, m)
+        del m
+        n = normalize_again(h, mlp.norm.weight, s, mlp.norm.offset)
+        middle = mlp.gate_up.gradients(n, low, rows)
+        del n, rows
+        dh = normalize_backward(dn, h, mlp.norm.weight, s, mlp.norm.offset, extra=dy, out=dn)
+        do = _bordered(_norm_backward(dh, mlp.after_attention, tuple(kept[: ctx.split])), mlp.o)
+        m = mlp.o.matrix(h)
+        mlp.o.pull_low(do, m)
+        da = mlp.o.pull(do, m)
+        return da, dh, None, None, *mlp.o.gradients(a, low_o, do), *middle, *down
+
+
+def _down(h: torch.Tensor, rows: torch.Tensor, mlp: Mlp) -> tuple[torch.Tensor, Tensors]:
+    """``(y, what the last norm's backward pass reads)``."""
+    t = mlp.down.room(h, mlp.down.width)
+    gate(rows[:, : mlp.gate_up.rows], mlp.activation, t[:, : mlp.down.width])
+    m = mlp.down.matrix(h)
+    if mlp.after_mlp is not None or mlp.down.parts[0].bias is not None:
+        z, kept = _norm(mlp.down.project(t, m), mlp.after_mlp)
+        return h + z, kept
+    mlp.down.low(t, m)
+    return torch.addmm(h, t, m[: mlp.down.rows].T), ()
+
+
+def _down_backward(dz: torch.Tensor, rows: torch.Tensor, mlp: Mlp) -> list[torch.Tensor]:
+    """Turns ``rows`` from ``[g | u]`` into its gradient, and returns the gradients of the down projection's adapter."""
+    m = mlp.down.matrix(dz)
+    bordered = _bordered(dz, mlp.down)
+    mlp.down.pull_low(bordered, m)
+    t = mlp.down.pull(bordered, m)
+    gate_backward_(t, rows[:, : mlp.gate_up.rows], mlp.activation)
+    low = torch.mm(t, m[mlp.down.rows :, : mlp.down.width].T)
+    return mlp.down.gradients(t, low, bordered)
+
+
+def lora_mlp(a: torch.Tensor, x: torch.Tensor, mlp: Mlp, wanted: bool = True) -> torch.Tensor:
+    """The layer's output ``[T, D]`` of attention's rows ``a [T, H]`` and the residual ``x [T, D]``.
+
+    Args:
+        wanted: False where only the backward pass is: the output then has its shape and no values.
+    """
+    y: torch.Tensor = _LoraMlp.apply(a, x, mlp, wanted, *mlp.adapters)
+    return y

@@ -1,0 +1,146 @@
+"""From a layer's input to what attention reads: norm, projections to queries, keys and values, head norms, positions.
+
+Forward, for x ``[T, D]`` (``Stack`` is ``core.kernels.lora``'s bordered product)::
+
+    n = rms_norm(x)                     [q | k | v] = stack(n)         one row of heads a token
+    q, k = rms_norm(q), rms_norm(k)     head by head, where the family does so (Qwen 3, Gemma 3)
+    q, k = rope(q, k)                   in place
+
+Backward, each line undone from the last to the first. Kept are x, one inverse root mean square a token, ``n A'``, the
+heads and, with head norms, the heads before them; n is made again from x without a reduction. x is handed on as well:
+it is the residual of the second half of the layer, and so its gradient comes back here, where the norm's backward pass
+adds it without a kernel of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from core.kernels.lora import Stack
+from core.kernels.rms_norm import normalize, normalize_again, normalize_backward
+from core.kernels.rope import turn_, turn_back
+
+__all__ = ["Heads", "Norm", "lora_qkv"]
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A frozen RMSNorm: ``x / rms(x) · (weight + offset)``."""
+
+    weight: torch.Tensor
+    eps: float
+    offset: float = 0.0
+
+
+@dataclass(frozen=True)
+class Heads:
+    """How a row of the stacked projection is cut: ``query`` heads, ``key`` heads, as many value heads, all of ``size``."""
+
+    query: int
+    key: int
+    size: int
+    query_norm: Norm | None = None
+    key_norm: Norm | None = None
+
+    @property
+    def turned(self) -> int:
+        """Columns that have a position: those of queries and keys."""
+        return (self.query + self.key) * self.size
+
+    @property
+    def columns(self) -> int:
+        """Columns of one row: queries, keys and values."""
+        return self.turned + self.key * self.size
+
+    def cut(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Views ``[T, heads, size]`` of ``rows [T, >= columns]``."""
+        edge = self.query * self.size
+        q, k, v = rows[:, :edge], rows[:, edge : self.turned], rows[:, self.turned : self.columns]
+        return q.unflatten(1, (-1, self.size)), k.unflatten(1, (-1, self.size)), v.unflatten(1, (-1, self.size))
+
+
+@dataclass(frozen=True)
+class _Layer:
+    norm: Norm
+    stack: Stack
+    heads: Heads
+
+
+Tensors = tuple[torch.Tensor, ...]
+
+
+def _head_norms(heads: Heads, rows: torch.Tensor) -> tuple[torch.Tensor, Tensors]:
+    """``(rows with normalised q and k, inverse root mean squares)``: a new tensor, the old one is needed again."""
+    if heads.query_norm is None or heads.key_norm is None:
+        return rows, ()
+    normed = torch.empty_like(rows)
+    inverses = []
+    for norm, before, after in zip(
+        (heads.query_norm, heads.key_norm), heads.cut(rows), heads.cut(normed), strict=False
+    ):
+        inverses.append(normalize(before, norm.weight, norm.eps, norm.offset, out=after)[2])
+    normed[:, heads.turned :] = rows[:, heads.turned :]
+    return normed, tuple(inverses)
+
+
+def _head_norms_backward(heads: Heads, drows: torch.Tensor, kept: Tensors) -> None:
+    """In place on ``drows [T, >= columns]``; ``kept`` is the rows before the norms and their inverses, or nothing."""
+    if not kept or heads.query_norm is None or heads.key_norm is None:
+        return
+    rows, *inverses = kept
+    norms = (heads.query_norm, heads.key_norm)
+    for norm, d, before, s in zip(norms, heads.cut(drows)[:2], heads.cut(rows)[:2], inverses, strict=True):
+        normalize_backward(d, before, norm.weight, s, norm.offset, out=d)
+
+
+class _LoraQkv(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, layer: _Layer, *_adapters: torch.Tensor
+    ) -> Tensors:
+        norm, stack, heads = layer.norm, layer.stack, layer.heads
+        bordered = stack.room(x, stack.width)
+        _, _, s = normalize(x, norm.weight, norm.eps, norm.offset, out=bordered[:, : stack.width])
+        raw = stack.project(bordered, stack.matrix(x))
+        low = bordered[:, stack.width :].clone()
+        rows, inverses = _head_norms(heads, raw)
+        turn_(rows, cos, sin, heads.query + heads.key, heads.size)
+        ctx.save_for_backward(x, cos, sin, s, low, *((raw, *inverses) if inverses else ()))
+        ctx.layer = layer
+        return *heads.cut(rows), x
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any, dq: torch.Tensor, dk: torch.Tensor, dv: torch.Tensor, dx: torch.Tensor
+    ) -> tuple[torch.Tensor | None, ...]:
+        layer: _Layer = ctx.layer
+        norm, stack, heads = layer.norm, layer.stack, layer.heads
+        x, cos, sin, s, low, *kept = ctx.saved_tensors
+        drows = stack.room(x, stack.rows)
+        turn_back(dq, dk, dv, cos, sin, drows)
+        _head_norms_backward(heads, drows, tuple(kept))
+        m = stack.matrix(x)
+        stack.pull_low(drows, m)
+        dn = stack.pull(drows, m) if ctx.needs_input_grad[0] else None
+        n = normalize_again(x, norm.weight, s, norm.offset)
+        gradients = stack.gradients(n, low, drows)
+        if dn is not None:
+            dn = normalize_backward(dn, x, norm.weight, s, norm.offset, extra=dx, out=dn)
+        return dn, None, None, None, *gradients
+
+
+def lora_qkv(
+    x: torch.Tensor, norm: Norm, stack: Stack, heads: Heads, angles: tuple[torch.Tensor, torch.Tensor]
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """``(q [T, Hq, d], k [T, Hk, d], v [T, Hk, d], x)`` of ``x [T, D]``; use the x that comes back as the residual.
+
+    Args:
+        angles: cos and sin ``[1 or batch, T / batch, turned columns of a head]`` from the model's own rotary module.
+    """
+    q, k, v, residual = _LoraQkv.apply(x, *angles, _Layer(norm, stack, heads), *stack.adapters)
+    return q, k, v, residual

@@ -1,0 +1,115 @@
+"""The hand-written backward passes of a layer's two halves and of a projection, by gradcheck in float64."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from core.kernels import reference
+from core.kernels.lora import Projection, Stack, lora_linears
+from core.kernels.lora_mlp import Mlp, lora_mlp
+from core.kernels.lora_qkv import Heads, Norm, lora_qkv
+
+DOUBLE = torch.float64
+
+
+def draw(*shape: int, gradient: bool = False) -> torch.Tensor:
+    return torch.randn(*shape, dtype=DOUBLE, requires_grad=gradient)
+
+
+def projection(outputs: int, inputs: int, rank: int, scale: float = 0.5, bias: bool = False) -> Projection:
+    weight = draw(outputs, inputs) / inputs**0.5
+    a = draw(rank, inputs, gradient=True) if rank else None
+    b = draw(outputs, rank, gradient=True) if rank else None
+    return Projection(lambda: weight, draw(outputs) if bias else None, a, b, scale, (outputs, inputs))
+
+
+def norm(width: int, offset: float = 0.0) -> Norm:
+    return Norm(1 + 0.1 * draw(width), 1e-6, offset)
+
+
+def plain(x: torch.Tensor, p: Projection) -> torch.Tensor:
+    y = x @ p.weight().T
+    if p.bias is not None:
+        y = y + p.bias
+    return y if p.a is None or p.b is None else y + p.scale * ((x @ p.a.T) @ p.b.T)
+
+
+def check(function: object, inputs: list[torch.Tensor]) -> None:
+    assert torch.autograd.gradcheck(function, inputs, fast_mode=False, atol=1e-7, rtol=1e-5)
+
+
+def agree(found: object, wanted: object) -> None:
+    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_stacked_projections_are_those_side_by_side(seed: int) -> None:
+    torch.manual_seed(seed)
+    pick = random.Random(seed)
+    width = pick.choice([3, 8, 17])
+    parts = []
+    for _ in range(pick.choice([1, 2, 3])):
+        outputs, rank, scale = pick.choice([2, 5, 9]), pick.choice([0, 1, 3, 8]), pick.choice([0.5, 1.0, 2.0])
+        parts.append(projection(outputs, width, rank, scale, bias=pick.random() < 0.5))
+    x = draw(pick.choice([1, 4, 7]), width, gradient=True)
+    agree(lora_linears(x, parts), torch.cat([plain(x, p) for p in parts], dim=-1))
+    inputs = [x, *Stack(tuple(parts)).adapters]
+    check(lambda first, *_: lora_linears(first, parts), inputs)
+
+
+@pytest.mark.parametrize("head_norms", [False, True])
+@pytest.mark.parametrize("rotated", [4, 2])
+def test_lora_qkv(head_norms: bool, rotated: int) -> None:
+    torch.manual_seed(0)
+    tokens, width, size = 5, 6, 4
+    heads = Heads(4, 2, size, norm(size, 1.0) if head_norms else None, norm(size, 1.0) if head_norms else None)
+    parts = tuple(projection(n * size, width, 3, bias=not head_norms) for n in (4, 2, 2))
+    stack, before = Stack(parts), norm(width, 1.0)
+    angle = draw(1, tokens, rotated // 2).repeat(1, 1, 2)
+    angles = angle.cos(), angle.sin()
+    x = draw(tokens, width, gradient=True)
+
+    def textbook(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        n = reference.rms_norm(x, before.weight, before.eps, before.offset)
+        q, k, v = (plain(n, p).view(tokens, -1, size) for p in parts)
+        if heads.query_norm and heads.key_norm:
+            q = reference.rms_norm(q, heads.query_norm.weight, heads.query_norm.eps, 1.0)
+            k = reference.rms_norm(k, heads.key_norm.weight, heads.key_norm.eps, 1.0)
+        q, k = reference.rope(q.transpose(0, 1)[None], k.transpose(0, 1)[None], *angles)
+        return q[0].transpose(0, 1), k[0].transpose(0, 1), v, x
+
+    agree(lora_qkv(x, before, stack, heads, angles), textbook(x))
+    check(lambda first, *_: lora_qkv(first, before, stack, heads, angles), [x, *stack.adapters])
+
+
+@pytest.mark.parametrize("activation", ["silu", "gelu_tanh"])
+@pytest.mark.parametrize("norms", [2, 4])
+@pytest.mark.parametrize("rank", [3, 0])
+def test_lora_mlp(activation: str, norms: int, rank: int) -> None:
+    torch.manual_seed(1)
+    tokens, width, inner, joined = 4, 6, 5, 8
+    o, gate, up = projection(width, joined, rank), projection(inner, width, 2), projection(inner, width, rank)
+    down = projection(width, inner, rank, scale=1.0)
+    after = (norm(width, 1.0), norm(width, 1.0)) if norms == 4 else (None, None)
+    mlp = Mlp(Stack((o,)), Stack((gate, up)), Stack((down,)), norm(width), activation, *after)
+    a, x = draw(tokens, joined, gradient=True), draw(tokens, width, gradient=True)
+
+    def again(values: torch.Tensor, which: Norm | None) -> torch.Tensor:
+        return values if which is None else reference.rms_norm(values, which.weight, which.eps, which.offset)
+
+    def textbook() -> torch.Tensor:
+        h = x + again(plain(a, o), mlp.after_attention)
+        n = again(h, mlp.norm)
+        function = reference.swiglu if activation == "silu" else reference.geglu
+        return h + again(plain(function(plain(n, gate), plain(n, up)), down), mlp.after_mlp)
+
+    agree(lora_mlp(a, x, mlp), textbook())
+    check(lambda first, second, *_: lora_mlp(first, second, mlp), [a, x, *mlp.adapters])
+    wanted = torch.autograd.grad(lora_mlp(a, x, mlp).pow(2).sum() / 2, [a, x, *mlp.adapters])
+    unasked = lora_mlp(a, x, mlp, wanted=False)
+    assert unasked.shape == x.shape
+    found = torch.autograd.grad(unasked, [a, x, *mlp.adapters], textbook().detach())
+    agree(found, wanted)
