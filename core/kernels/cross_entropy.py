@@ -10,7 +10,9 @@ Backward::
     dloss/dx_v = (exp(z_v) / Σ exp(z) - [v = y]) · (1 - (z_v / cap)²) · scale
 
 One program walks one token's vocabulary twice: once for the running maximum and sum (Milakov and Gimelshein 2018,
-arXiv:1805.02867), once to write the gradient. Nothing of the size of the vocabulary is held beside the logits.
+arXiv:1805.02867), once, from its end, to write the gradient, so that the second walk begins with what the first has
+left in the cache. Every lane runs its own maximum and sum and they meet only at the end: no thread waits for another
+inside the loop. Nothing of the size of the vocabulary is held beside the logits.
 """
 
 from __future__ import annotations
@@ -18,51 +20,117 @@ from __future__ import annotations
 import torch
 
 from core.kernels import reference
-from core.kernels.dispatch import block_of, jit, launch, tl, use_triton
+from core.kernels.dispatch import block_of, jit, launch, rows_run, tl
 
-__all__ = ["cross_entropy_gradient_"]
+__all__ = ["cross_entropy", "cross_entropy_gradient_"]
+
+
+@jit
+def _scores(  # type: ignore[no-untyped-def]
+    start, columns, vocabulary, scale, softcap, CAPPED: tl.constexpr, MASKED: tl.constexpr
+):  # fmt: skip
+    """z, -inf beyond the vocabulary. Without a mask loads are 16 bytes wide whatever the vocabulary."""
+    if MASKED:
+        z = tl.load(start + columns, mask=columns < vocabulary, other=-float("inf")).to(tl.float32) * scale
+    else:
+        z = tl.load(start + columns).to(tl.float32) * scale
+    if CAPPED:
+        z = softcap * (2.0 * tl.sigmoid(z * (2.0 / softcap)) - 1.0)
+    if MASKED:
+        z = tl.where(columns < vocabulary, z, -float("inf"))
+    return z
+
+
+@jit
+def _gathered(highest, total, z):  # type: ignore[no-untyped-def]
+    """Each lane's running maximum, and sum of exp(z - maximum), with one more block ``z [PARTS, LANES]``."""
+    higher = tl.maximum(highest, tl.max(z, axis=0))
+    return higher, total * tl.exp(highest - higher) + tl.sum(tl.exp(z - higher[None, :]), axis=0)
+
+
+@jit
+def _write(  # type: ignore[no-untyped-def]
+    start, columns, vocabulary, label, log_sum, scale, softcap, CAPPED: tl.constexpr, MASKED: tl.constexpr
+):  # fmt: skip
+    """The gradient over the logits of one block."""
+    z = _scores(start, columns, vocabulary, scale, softcap, CAPPED, MASKED)
+    slope = scale
+    if CAPPED:
+        bent = z * (1.0 / softcap)
+        slope = scale * (1.0 - bent * bent)  # tanh' = 1 - tanh²
+    gradient = (tl.exp(z - log_sum) - tl.where(columns == label, 1.0, 0.0)) * slope
+    if MASKED:
+        tl.store(start + columns, gradient, mask=columns < vocabulary)
+    else:
+        tl.store(start + columns, gradient)
 
 
 @jit
 def _kernel(  # type: ignore[no-untyped-def]
     logits, labels, losses, row_stride, vocabulary, scale, softcap,
-    CAPPED: tl.constexpr, IGNORED: tl.constexpr, BLOCK: tl.constexpr,
+    CAPPED: tl.constexpr, GRADIENT: tl.constexpr, IGNORED: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
     start = logits + row.to(tl.int64) * row_stride
-    label = tl.load(labels + row)
-    columns = tl.arange(0, BLOCK)
+    label = tl.load(labels + row).to(tl.int32)
+    columns = tl.arange(0, PARTS)[:, None] * LANES + tl.arange(0, LANES)[None, :]
+    block = PARTS * LANES
+    whole = vocabulary // block * block
     if label == IGNORED:
-        for begin in range(0, vocabulary, BLOCK):
-            inside = begin + columns < vocabulary
-            tl.store(start + begin + columns, tl.zeros([BLOCK], tl.float32), mask=inside)
         tl.store(losses + row, 0.0)
+        if GRADIENT:
+            for begin in range(0, whole, block):
+                tl.store(start + begin + columns, tl.zeros([PARTS, LANES], logits.dtype.element_ty))
+            last = whole + columns
+            tl.store(start + last, tl.zeros([PARTS, LANES], logits.dtype.element_ty), mask=last < vocabulary)
     else:
-        highest = -float("inf")
-        total = 0.0
-        for begin in range(0, vocabulary, BLOCK):
-            inside = begin + columns < vocabulary
-            z = tl.load(start + begin + columns, mask=inside, other=0.0).to(tl.float32) * scale
-            if CAPPED:
-                z = softcap * (2.0 * tl.sigmoid(2.0 * z / softcap) - 1.0)
-            z = tl.where(inside, z, -float("inf"))
-            new_highest = tl.maximum(highest, tl.max(z, axis=0))
-            total = total * tl.exp(highest - new_highest) + tl.sum(tl.exp(z - new_highest), axis=0)
-            highest = new_highest
-        log_sum = highest + tl.log(total)
+        # Finite, so that a lane which saw nothing has a weight of exp(-huge) = 0 and not of exp(-inf + inf).
+        highest = tl.full([LANES], -3.0e38, tl.float32)
+        total = tl.zeros([LANES], tl.float32)
+        for begin in range(0, whole, block):
+            z = _scores(start, begin + columns, vocabulary, scale, softcap, CAPPED, False)
+            highest, total = _gathered(highest, total, z)
+        z = _scores(start, whole + columns, vocabulary, scale, softcap, CAPPED, True)
+        highest, total = _gathered(highest, total, z)
+        peak = tl.max(highest, axis=0)
+        log_sum = peak + tl.log(tl.sum(total * tl.exp(highest - peak), axis=0))
         target = tl.load(start + label).to(tl.float32) * scale
         if CAPPED:
             target = softcap * (2.0 * tl.sigmoid(2.0 * target / softcap) - 1.0)
         tl.store(losses + row, log_sum - target)
-        for begin in range(0, vocabulary, BLOCK):
-            inside = begin + columns < vocabulary
-            z = tl.load(start + begin + columns, mask=inside, other=0.0).to(tl.float32) * scale
-            slope = scale
-            if CAPPED:
-                z = softcap * (2.0 * tl.sigmoid(2.0 * z / softcap) - 1.0)
-                slope = scale * (1.0 - (z / softcap) * (z / softcap))  # tanh' = 1 - tanh²
-            gradient = (tl.exp(z - log_sum) - tl.where(begin + columns == label, 1.0, 0.0)) * slope
-            tl.store(start + begin + columns, gradient, mask=inside)
+        if GRADIENT:
+            # No thread may write over the target before all have read it.
+            tl.debug_barrier()
+            _write(start, whole + columns, vocabulary, label, log_sum, scale, softcap, CAPPED, True)
+            for begin in range(block, whole + block, block):
+                _write(start, whole - begin + columns, vocabulary, label, log_sum, scale, softcap, CAPPED, False)
+
+
+def _shape(vocabulary: int) -> dict[str, int]:
+    """Eight columns a thread and part; more warps where a larger vocabulary leaves fewer rows to fill the card."""
+    warps = 8 if vocabulary <= 49_152 else 16 if vocabulary <= 200_000 else 32
+    lanes = min(256 * warps, block_of(vocabulary))
+    return {"PARTS": 2 if vocabulary > lanes else 1, "LANES": lanes, "num_warps": max(1, lanes // 256)}
+
+
+def _run(logits: torch.Tensor, labels: torch.Tensor, scale: float, softcap: float, gradient: bool) -> torch.Tensor:
+    tokens, vocabulary = logits.shape
+    losses = torch.empty(tokens, dtype=torch.float32, device=logits.device)
+    if tokens:
+        launch(
+            _kernel, (tokens,), logits, labels.contiguous(), losses, logits.stride(0), vocabulary,
+            float(scale), float(softcap),
+            CAPPED=bool(softcap), GRADIENT=gradient, IGNORED=reference.IGNORED, **_shape(vocabulary),
+        )  # fmt: skip
+    return losses
+
+
+def cross_entropy(logits: torch.Tensor, labels: torch.Tensor, scale: float = 1.0, softcap: float = 0.0) -> torch.Tensor:
+    """Losses ``[T]`` of ``logits [T, V]`` in one reading, without autograd; see ``reference.cross_entropy``."""
+    if not rows_run(logits):
+        with torch.no_grad():
+            return reference.cross_entropy(logits, labels, scale, softcap)
+    return _run(logits, labels, scale, softcap, gradient=False)
 
 
 def cross_entropy_gradient_(
@@ -70,18 +138,9 @@ def cross_entropy_gradient_(
 ) -> torch.Tensor:
     """Losses ``[T]`` of ``logits [T, V]``, which become the gradient of the losses' sum, in their own dtype.
 
-    ``logits`` must have contiguous rows; ``labels [T]`` int64 lie in the vocabulary or are -100. See
+    Rows may lie apart; ``labels [T]`` int64 lie in the vocabulary or are -100. See
     ``reference.cross_entropy_gradient_``.
     """
-    if not use_triton(logits) or logits.stride(-1) != 1:
+    if not rows_run(logits):
         return reference.cross_entropy_gradient_(logits, labels, scale, softcap)
-    tokens, vocabulary = logits.shape
-    losses = torch.empty(tokens, dtype=torch.float32, device=logits.device)
-    if tokens:
-        block = min(8192, block_of(vocabulary))
-        launch(
-            _kernel, (tokens,), logits, labels.contiguous(), losses, logits.stride(0), vocabulary,
-            float(scale), float(softcap),
-            CAPPED=bool(softcap), IGNORED=reference.IGNORED, BLOCK=block, num_warps=min(8, max(1, block // 512)),
-        )  # fmt: skip
-    return losses
+    return _run(logits, labels, scale, softcap, gradient=True)

@@ -66,7 +66,7 @@ def _copy_heads(  # type: ignore[no-untyped-def]
     tl.store(target + head * target_head + column, values, mask=inside)
 
 
-@jit(varying=("x_batch", "y_batch", "tokens", "angles"))
+@jit(varying=("tokens", "angles"))
 def _turn(  # type: ignore[no-untyped-def]
     x, y, cos, sin, x_batch, x_token, x_head, y_batch, y_token, y_head, angle_token, tokens, angles,
     heads, blocks, half, head_dim,
