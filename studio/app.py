@@ -1,21 +1,21 @@
 """The studio as one process: finds a living one or becomes it, builds the pages, and stands them behind the guard.
 
-    guard ─► shell ─► FastAPI: /studio/… (ours)  and  / (Gradio's pages)
+    guard ─► shell ─► FastAPI: /studio/…, the live pages, and  / ─► opening ─► dressed ─► Gradio's New run
 
-The port is bound, the guard answers and the browser is opened before the pages are built (``studio/opening.py``),
-so that browser and studio start side by side. No run lives here: closing the studio leaves every run untouched.
+The port is bound, the guard answers and the browser is opened before the pages are there (``studio/opening.py``),
+so that browser and studio start side by side; the live pages answer as soon as FastAPI stands, and New run when Gradio
+does. No run lives here: closing the studio leaves every run untouched.
 """
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import signal
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from core.runs.folder import JobFolder
     from studio.house import Studio
     from studio.live import Live
+    from studio.markup import Markup
+    from studio.opening import Opening
 
 __all__ = ["DEFAULT_PORT", "application", "bind", "main"]
 
@@ -99,14 +101,13 @@ def _serve(locations: Locations, listener: socket.socket, door: Door) -> int:
 
     from studio.guard import Guard
     from studio.house import opened
-    from studio.opening import Opening
 
     port = int(listener.getsockname()[1])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn hands the signal on; what is open is then closed
     with opened(locations, port) as studio, remember(locations, port, studio.secret):
-        opening = Opening(lambda: _built(studio), failed=lambda: setattr(server, "should_exit", True))
+        app = application(studio, failed=lambda: setattr(server, "should_exit", True))
         config = uvicorn.Config(
-            Guard(opening, door, port, studio.secret),
+            Guard(app, door, port, studio.secret),
             log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=1,
         )  # fmt: skip
         server = uvicorn.Server(config)
@@ -114,19 +115,8 @@ def _serve(locations: Locations, listener: socket.socket, door: Door) -> int:
     return 0
 
 
-def _built(studio: Studio) -> FastAPI:
-    """The application, without a collection of garbage in between: importing and building only ever adds objects, and
-    looking through them again and again took a fifth of the time."""
-    gc.disable()
-    try:
-        return application(studio)
-    finally:
-        gc.freeze()
-        gc.enable()
-
-
-def application(studio: Studio) -> FastAPI:
-    """All pages and routes, not yet guarded."""
+def application(studio: Studio, failed: Callable[[], None]) -> FastAPI:
+    """All pages and routes, not yet guarded. ``failed`` is told where New run could not be built."""
     from fastapi import FastAPI, Request
     from fastapi.responses import JSONResponse
     from starlette.middleware import Middleware
@@ -135,28 +125,61 @@ def application(studio: Studio) -> FastAPI:
     from studio.files import OurFiles
     from studio.guard import PAGES
     from studio.live import routes
+    from studio.plain import plain_pages
     from studio.shell import Shell
     from studio.upload import uploads
-    from studio.window import mount_pages
 
+    opening = _opening(studio, failed)
     shell = Middleware(Shell, is_page=PAGES.__contains__)
-
-    @contextlib.asynccontextmanager
-    async def awake(_: FastAPI) -> AsyncIterator[None]:
-        studio.wake()
-        yield
-
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, middleware=[shell], lifespan=awake)
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, middleware=[shell], lifespan=opening.lifespan)
 
     @app.exception_handler(StudioError)
     def said(_: Request, error: StudioError) -> JSONResponse:
         return JSONResponse({"code": error.code, "message": error.message, "hint": error.hint}, 409)
 
+    @app.get("/studio/standing")
+    async def standing() -> dict[str, bool]:
+        await opening.until_built()
+        return {"ok": True}
+
     app.include_router(uploads(studio))
     app.include_router(routes(_live(studio)))
+    app.include_router(plain_pages(studio))
     app.mount("/studio/assets", OurFiles(ASSETS))
-    mount_pages(app, studio)
+    app.mount("/", opening)
     return app
+
+
+def _opening(studio: Studio, failed: Callable[[], None]) -> Opening:
+    """New run: its outline until Gradio's page is built, and then that page."""
+    from studio.frame import document
+    from studio.opening import Opening
+    from studio.pages.new_run.outline import outline
+    from studio.shell import Dressed
+
+    def empty() -> Markup:
+        return outline(studio.machine())
+
+    def build() -> FastAPI:
+        app = _built(studio)
+        app.add_middleware(Dressed, outline=empty)
+        studio.wake()
+        return app
+
+    return Opening(build, lambda: document("/", empty(), script="/studio/assets/js/opening.js"), failed)
+
+
+def _built(studio: Studio) -> FastAPI:
+    """New run, without a collection of garbage in between: importing and building only ever adds objects, and looking
+    through them again and again took a fifth of the time."""
+    gc.disable()
+    try:
+        from studio.window import new_run_app
+
+        return new_run_app(studio)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _live(studio: Studio) -> Live:

@@ -1,8 +1,8 @@
-"""The frame around every page: head, header and navigation stand in the first bytes, and the content policy with them.
+"""The outer layers of an answer: Gradio's page is dressed in our frame; every page brings its content policy along.
 
-Gradio sends one HTML page per route and draws it by script. This layer puts our style sheet, our script and the header
-into that page, so that something stands before any script has run, and answers with a policy that names the page's
-inline scripts by their hash: no other inline script runs, and nothing is loaded from elsewhere.
+Gradio sends one HTML page and draws it by script. ``Dressed`` puts our head, our header and the page's outline into it,
+so that something stands before any script has run. The policy of ``Shell`` names the page's inline scripts by their
+hash: no other inline script runs, and nothing is loaded from elsewhere.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from studio.parts import Markup, icon, join, tag
-from studio.text import say
+from studio.frame import head, header, title
+from studio.markup import Markup, join, tag
 
-__all__ = ["Shell", "dress", "policy"]
+__all__ = ["Dressed", "Shell", "dress", "policy"]
 
-LINKS = (("/", "nav.new"), ("/watch", "nav.watch"), ("/history", "nav.history"), ("/doctor", "nav.doctor"))
-TITLES = {**dict(LINKS), "/try": "nav.try", "/take-home": "nav.take"}
+Headers = tuple[tuple[bytes, bytes], ...]
+
 _SCRIPT = re.compile(r"<script(?![^>]*\bsrc=)[^>]*>(.*?)</script>", re.DOTALL | re.IGNORECASE)
 _OUTSIDE = re.compile(r'<meta[^>]+(?:property|name)="(?:og|twitter):[^>]*>\s*', re.IGNORECASE)
 _MANIFEST = re.compile(r'<link rel="manifest"[^>]*>')
-_HEADERS = (
+_UNKEPT: Headers = ((b"cache-control", b"no-store"),)
+_HEADERS: Headers = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
@@ -34,12 +35,14 @@ _HEADERS = (
 )
 
 
-def dress(page: str, path: str) -> str:
-    """Gradio's page with our head and header, without the addresses of other sites that it names."""
+def dress(page: str, path: str, outline: Markup) -> str:
+    """Gradio's page with our head, our header and its outline, without the addresses of other sites that it names."""
     page = _MANIFEST.sub("", _OUTSIDE.sub("", page))
-    title = f"<title>{say(TITLES[path])} · {say('app')}</title>" if path in TITLES else ""
-    page = page.replace("<head>", f"<head>{title}{_head()}", 1)
-    return re.sub(r"(<body[^>]*>)", lambda found: found.group(1) + _header(path), page, count=1)
+    reading = tag("script", src="/studio/assets/boot.js")  # before Gradio's own scripts
+    top = join(reading, title(path), head(), tag("script", type="module", src="/studio/assets/js/new_run.js"))
+    page = page.replace("<head>", f"<head>{top}", 1)
+    stands = tag("main", outline, class_="plain", data_outline=True)
+    return re.sub(r"(<body[^>]*>)", lambda found: found.group(1) + header(path) + stands, page, count=1)
 
 
 def policy(page: str) -> str:
@@ -55,36 +58,8 @@ def policy(page: str) -> str:
     )
 
 
-def _head() -> Markup:
-    return join(
-        tag("script", src="/studio/assets/boot.js"),
-        Markup('<link rel="stylesheet" href="/studio/assets/studio.css">'),
-        Markup('<link rel="stylesheet" href="/studio/assets/runs.css">'),
-        Markup('<link rel="icon" type="image/svg+xml" href="/studio/assets/logo.svg">'),
-        Markup('<link rel="manifest" crossorigin="use-credentials" href="/studio/assets/app.webmanifest">'),
-        Markup('<meta name="color-scheme" content="light dark">'),
-        tag("script", type="module", src="/studio/assets/studio.js"),
-        tag("script", type="module", src="/studio/assets/js/new_run.js"),
-    )
-
-
-def _header(path: str) -> Markup:
-    links = (
-        tag("a", say(words), href=target, aria_current="page" if target == path else None) for target, words in LINKS
-    )
-    mark = tag("a", _logo(), tag("span", say("app")), href="/", class_="mark", aria_label=say("nav.home"))
-    return join(
-        tag("a", say("skip"), href="#page", class_="skip"),
-        tag("header", mark, tag("nav", *links, aria_label=say("nav.label")), class_="top"),
-    )
-
-
-def _logo() -> Markup:
-    return icon("logo")
-
-
 class Shell:
-    """ASGI: dresses pages, adds the headers to every answer. ``pages`` says which paths are pages."""
+    """ASGI: gives pages their policy and adds the headers to every answer. ``is_page`` says which paths are pages."""
 
     def __init__(self, app: ASGIApp, is_page: Callable[[str], bool]) -> None:
         self._app = app
@@ -93,29 +68,42 @@ class Shell:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
-        elif scope["method"] == "GET" and self._is_page(scope["path"]):
-            await self._app(scope, receive, _Dresser(scope["path"], send))
-        else:
-            await self._app(scope, receive, _with_headers(send))
+            return
+        outer = _with_headers(send, _HEADERS)
+        if scope["method"] == "GET" and self._is_page(scope["path"]):
+            outer = _Whole(outer, str, lambda page: (*_UNKEPT, (b"content-security-policy", policy(page).encode())))
+        await self._app(scope, receive, outer)
 
 
-def _with_headers(send: Send) -> Send:
+class Dressed:
+    """ASGI: dresses the page that Gradio sends at ``/``; ``outline`` is asked anew for each."""
+
+    def __init__(self, app: ASGIApp, outline: Callable[[], Markup]) -> None:
+        self._app = app
+        self._outline = outline
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "GET" and scope["path"] == "/":
+            send = _Whole(send, lambda page: dress(page, "/", self._outline()), lambda _: ())
+        await self._app(scope, receive, send)
+
+
+def _with_headers(send: Send, more: Headers) -> Send:
     async def sender(message: Message) -> None:
         if message["type"] == "http.response.start":
             present = {name.lower() for name, _ in message["headers"]}
-            extra = [pair for pair in _HEADERS if pair[0] not in present]
+            extra = [pair for pair in more if pair[0] not in present]
             message = {**message, "headers": [*message["headers"], *extra]}
         await send(message)
 
     return sender
 
 
-class _Dresser:
-    """Collects one HTML answer, dresses it and sends it whole."""
+class _Whole:
+    """Collects one HTML answer and sends it whole, changed, with headers that depend on it."""
 
-    def __init__(self, path: str, send: Send) -> None:
-        self._path = path
-        self._send = send
+    def __init__(self, send: Send, change: Callable[[str], str], headers: Callable[[str], Headers]) -> None:
+        self._send, self._change, self._headers = send, change, headers
         self._start: Message = {}
         self._body = b""
 
@@ -126,15 +114,10 @@ class _Dresser:
         self._body += message.get("body", b"")
         if message.get("more_body"):
             return
-        page = dress(self._body.decode("utf-8"), self._path)
+        page = self._change(self._body.decode("utf-8"))
         body = page.encode("utf-8")
-        dropped = (b"content-length", b"content-security-policy", b"cache-control")
-        headers = [pair for pair in self._start["headers"] if pair[0].lower() not in dropped]
-        headers += [
-            (b"content-length", str(len(body)).encode()),
-            (b"content-security-policy", policy(page).encode()),
-            (b"cache-control", b"no-store"),
-            *_HEADERS,
-        ]
-        await self._send({**self._start, "headers": headers})
+        ours = ((b"content-length", str(len(body)).encode()), *self._headers(page))
+        replaced = {name for name, _ in ours}
+        kept = [pair for pair in self._start["headers"] if pair[0].lower() not in replaced]
+        await self._send({**self._start, "headers": [*kept, *ours]})
         await self._send({"type": "http.response.body", "body": body})

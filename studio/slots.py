@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from studio.parts import Markup, tag
+from studio.markup import Markup, tag
 from studio.text import say
 
 __all__ = ["button", "dialog", "live", "none_yet", "run_choice", "slot"]

@@ -165,6 +165,8 @@ _SUMMARY = {
     "missing.model": "Choose a model",
     "missing.usable_model": "Choose another model",
     "start.now": "Start training",
+    "start.opening": "Opening …",
+    "start.away": "The studio does not answer; trying again.",
     "start.about": "Start training, about {time}",
     "start.mend": "Mend the settings first",
     "start.preparing": "Preparing …",
@@ -178,7 +180,6 @@ _SUMMARY = {
 _DOCTOR = {
     "doctor.title": "Doctor",
     "doctor.about": "What this machine has, and what would help it.",
-    "doctor.looking": "Looking …",
     "doctor.do": "Do: ",
     "doctor.fault": "Fault. ",
     "doctor.advice": "Advice. ",

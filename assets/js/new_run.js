@@ -78,7 +78,14 @@ function oneName() {
     for (const choice of group.querySelectorAll('input[type="radio"]')) if (choice.name !== group.id) choice.name = group.id;
 }
 
+/* The outline stands until Gradio has drawn the same page with its fields. */
+function takeOver() {
+  const outline = document.querySelector("main[data-outline]");
+  if (outline && document.querySelector("gradio-app #machine h1") && document.getElementById("start")) outline.remove();
+}
+
 new MutationObserver(() => {
+  takeOver();
   oneName();
   const link = document.querySelector("a[data-goto]:not([data-gone])");
   if (!link) return;

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from studio.house import Studio
-from studio.parts import Markup, board, tag, wording
+from studio.markup import Markup, tag, wording
 from studio.slots import dialog, live, none_yet, slot
 from studio.text import STATES, say
 
-__all__ = ["build", "page"]
+__all__ = ["page"]
 
 GROUPS = ("paused", "finished", "stopped", "failed")
 
 # ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def build(_: Studio) -> None:
-    """Puts the page into the open Blocks."""
-    board(page())
-
-
-def page() -> Markup:
+def page(_: Studio) -> Markup:
     """The skeleton; rows are added by the script."""
     words = wording("history") | {key: say(f"run.{key}") for key in ("copy", "copied", "not_copied")}
     head = tag("header", tag("h1", say("history.title")))

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from studio.house import Studio
-from studio.parts import Markup, board, tag
+from studio.markup import Markup, tag
 from studio.slots import button, live, none_yet, run_choice, slot
 from studio.text import say
 
-__all__ = ["build", "page"]
+__all__ = ["page"]
 
 # ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def build(_: Studio) -> None:
-    """Puts the page into the open Blocks."""
-    board(page())
-
-
-def page() -> Markup:
+def page(_: Studio) -> Markup:
     """The skeleton; sizes, exports and progress are filled in by the script."""
     words = {key: say(f"run.{key}") for key in ("copy", "copied", "not_copied")} | {"progress": say("home.progress")}
     words |= {"stop": say("home.stop"), "unsaved": say("run.unsaved"), "unsaved_do": say("run.unsaved.do")}

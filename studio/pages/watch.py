@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from studio.house import Studio
-from studio.parts import Markup, board, tag, wording
+from studio.markup import Markup, tag, wording
 from studio.slots import button, dialog, live, none_yet, slot
 from studio.text import say
 
-__all__ = ["build", "charts", "page"]
+__all__ = ["charts", "page"]
 
 LEVELS = ("0", "0.6", "0.9", "0.98")
 EXACT = frozenset({"learning_rate", "memory_bytes", "card_used_bytes"})
@@ -19,12 +19,7 @@ FACTS = ("step", "epoch", "loss", "held_out", "speed", "memory", "took", "device
 # ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def build(_: Studio) -> None:
-    """Puts the page into the open Blocks."""
-    board(page())
-
-
-def page() -> Markup:
+def page(_: Studio) -> Markup:
     """The skeleton, without a run in it yet."""
     words = {"chart": wording("chart"), "charts": charts()}
     some = slot("some", "div", _head(), _failure(), _facts(), _charts(), _folded(), hidden=True)

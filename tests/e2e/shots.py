@@ -20,7 +20,7 @@ SIZES = {"wide": (1440, 900), "phone": (390, 844)}
 PAGES = {
     "new": "/", "watch": "/watch", "try": "/try", "take": "/take-home", "history": "/history", "doctor": "/doctor",
 }  # fmt: skip
-SETTLED = {"new": "#data-preview .rows, #data-report .fault", "doctor": ".findings"}
+SETTLED = {"new": "#data-preview .rows, #data-report .fault"}
 
 
 def main() -> None:
@@ -56,7 +56,7 @@ def _shoot(browser: Any, studio: Any, chosen: argparse.Namespace, size: str, the
     page.wait_for_url(studio.root + "/")
     for name in chosen.only:
         page.goto(studio.root + PAGES[name])
-        page.wait_for_function("() => document.querySelector('gradio-app .gradio-container h1')", timeout=30_000)
+        page.wait_for_selector("main.plain:not([data-outline]) h1, gradio-app h1", timeout=30_000)
         if name in SETTLED:
             page.wait_for_selector(SETTLED[name], timeout=60_000)
         page.wait_for_timeout(800)

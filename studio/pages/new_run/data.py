@@ -12,10 +12,12 @@ from core.contract.config import DataChoice
 from core.contract.data import DataReport, Preview, PreviewRow, Span
 from core.contract.errors import StudioError
 from core.data.formats import LAYOUT_NAMES, ROLES
+from studio.markup import Markup, fault, icon, join, tag
 from studio.pages.new_run.desk import ROWS_A_PAGE, View
 from studio.pages.new_run.form import ROLES as ROLE_FIELDS
 from studio.pages.new_run.form import Form, field_of
-from studio.parts import Markup, board, fault, icon, join, tag
+from studio.pages.new_run.outline import block_head
+from studio.parts import board
 from studio.session import SAMPLES, Session, sample_of
 from studio.text import say
 from studio.upload import ENDINGS
@@ -47,7 +49,7 @@ def layout(form: Form, session: Session) -> DataBlock:
     """The block, filled from the session."""
     data = session.config.data
     with gr.Column(elem_classes="block-sheet", elem_id="block-data"):
-        board(_heading())
+        board(block_head("data"))
         with gr.Row(elem_classes="data-choice", equal_height=True):
             sample = gr.Radio(
                 [(say(f"data.sample.{key}"), key) for key in SAMPLES],
@@ -95,11 +97,6 @@ def _role(form: Form, index: int) -> Any:
         [], label=say("data.role"), allow_custom_value=True, visible=False, interactive=True, elem_id=f"role-{index}"
     )
     return form.add(f"role.{index}", field)
-
-
-def _heading() -> Markup:
-    title = tag("h2", tag("span", "1", class_="number", aria_hidden="true"), say("data.title"))
-    return tag("div", title, tag("p", say("data.about")), class_="block-head")
 
 
 def _drop_zone() -> Markup:

@@ -6,19 +6,19 @@ from dataclasses import dataclass
 
 import gradio as gr
 
-from core.hardware import Machine
 from studio.house import Studio
+from studio.markup import tag
 from studio.pages.new_run import data, model, train
 from studio.pages.new_run.data import DataBlock
 from studio.pages.new_run.form import Form
 from studio.pages.new_run.model import ModelBlock
-from studio.pages.new_run.summary import machine_view
+from studio.pages.new_run.outline import head_view
 from studio.pages.new_run.train import TrainBlock
-from studio.parts import Markup, board, tag
+from studio.parts import board
 from studio.session import Session
 from studio.text import say
 
-__all__ = ["Parts", "head_view", "lay_out"]
+__all__ = ["Parts", "lay_out"]
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,3 @@ def lay_out(form: Form, session: Session, studio: Studio) -> Parts:
             auto = train.advanced(form, session)
     form.add("draft_id", gr.Textbox(session.draft_id, visible=False))
     return Parts(data_block, model_block, train_block, strip, summary, bar, start, outcome, auto)
-
-
-def head_view(machine: Machine) -> Markup:
-    """The page's title and the machine as it is now: free memory and disk move while the page is open."""
-    title = tag("h1", say("new.title"), id="page", tabindex="-1")
-    return tag("div", title, machine_view(machine), class_="page-head")

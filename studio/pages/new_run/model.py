@@ -12,9 +12,11 @@ from core.contract.config import RunConfig
 from core.estimate import estimate, resolve
 from core.hardware import Machine
 from studio.figures import bytes_words
+from studio.markup import Markup, fault, join, tag
 from studio.pages.new_run.desk import View
 from studio.pages.new_run.form import Form, field_of
-from studio.parts import Markup, board, fault, join, tag
+from studio.pages.new_run.outline import block_head
+from studio.parts import board
 from studio.session import Session
 from studio.text import say
 
@@ -37,8 +39,7 @@ def layout(form: Form, session: Session, machine: Machine) -> ModelBlock:
     """The block, filled from the session."""
     config = session.config
     with gr.Column(elem_classes="block-sheet", elem_id="block-model"):
-        title = tag("h2", tag("span", "2", class_="number", aria_hidden="true"), say("model.title"))
-        board(tag("div", title, tag("p", say("model.about")), class_="block-head"))
+        board(block_head("model"))
         with gr.Row(elem_classes="fields model-fields"):
             name = gr.Dropdown(
                 model_choices(config, machine),

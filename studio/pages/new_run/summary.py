@@ -5,46 +5,13 @@ from __future__ import annotations
 from core.contract.estimate import Estimate
 from core.hardware import Machine
 from studio.figures import bytes_words, duration
+from studio.markup import Markup, fault, icon, join, tag
 from studio.pages.new_run.desk import View
-from studio.parts import Markup, fault, icon, join, tag
 from studio.text import say
 
-__all__ = ["machine_view", "start_words", "summary_view"]
+__all__ = ["start_words", "summary_view"]
 
 _LEAST_SHARE = 0.004
-
-
-def machine_view(machine: Machine) -> Markup:
-    """What there is to train on, in one strip."""
-    facts = [
-        _chip_fact(machine),
-        _fact("memory", say("machine.ram", free=_gb(machine.ram_free_bytes), total=_gb(machine.ram_total_bytes))),
-    ]
-    if machine.disk_free_bytes is not None:
-        facts.append(_fact("disk", say("machine.disk", free=_gb(machine.disk_free_bytes))))
-    if machine.wsl:
-        facts.append(_fact("info", "WSL"))
-    return tag("div", *facts, class_="machine", role="group", aria_label=say("machine.title"))
-
-
-def _chip_fact(machine: Machine) -> Markup:
-    card = machine.gpu
-    if card is None:
-        words = join(tag("strong", say("machine.none")), " ", say("machine.none.means"))
-        return tag("span", icon("chip"), tag("span", words), class_="machine-fact", title=machine.gpu_problem or None)
-    arithmetic = "bf16" if card.bf16 else "fp16"
-    if card.free_bytes is None or card.total_bytes is None:
-        return _fact("chip", join(tag("strong", card.name), " ", arithmetic))
-    free = say("machine.vram", free=_gb(card.free_bytes), total=_gb(card.total_bytes))
-    return _fact("chip", join(tag("strong", card.name), " ", free, " · ", arithmetic))
-
-
-def _fact(picture: str, words: object) -> Markup:
-    return tag("span", icon(picture), tag("span", words), class_="machine-fact")
-
-
-def _gb(size: int) -> str:
-    return f"{size / (1 << 30):.1f} GB"
 
 
 def summary_view(view: View) -> Markup:

@@ -9,9 +9,11 @@ import gradio as gr
 
 from core.catalog import presets
 from core.contract.config import RunConfig
+from studio.markup import Markup, tag
 from studio.pages.new_run.desk import View
 from studio.pages.new_run.form import KNOBS, Form, field_of, label_of
-from studio.parts import Markup, board, tag
+from studio.pages.new_run.outline import block_head
+from studio.parts import board
 from studio.session import Session
 from studio.text import say
 
@@ -34,8 +36,7 @@ def layout(form: Form, session: Session) -> TrainBlock:
     """The block, filled from the session."""
     config = session.config
     with gr.Column(elem_classes="block-sheet", elem_id="block-train"):
-        title = tag("h2", tag("span", "3", class_="number", aria_hidden="true"), say("train.title"))
-        board(tag("div", title, tag("p", say("train.about")), class_="block-head"))
+        board(block_head("train"))
         preset = gr.Radio(
             [(recipe.title, recipe.key) for recipe in presets()],
             value=config.preset or None,

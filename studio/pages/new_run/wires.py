@@ -19,11 +19,12 @@ from core.contract.errors import ConfigError, StudioError
 from core.data.keep import keep_file
 from core.prepare import prepare
 from studio.house import Studio
+from studio.markup import Markup, fault, tag
 from studio.pages.new_run import data, model, summary, train
 from studio.pages.new_run.desk import ROWS_A_PAGE, Desk, View
 from studio.pages.new_run.form import KNOBS, Form
-from studio.pages.new_run.layout import Parts, head_view
-from studio.parts import Markup, fault, tag
+from studio.pages.new_run.layout import Parts
+from studio.pages.new_run.outline import head_view
 from studio.session import Drafts, Session, home_written_out, sample_of, sample_path
 from studio.text import say
 from studio.upload import uploaded

@@ -182,11 +182,26 @@ def test_importing_the_studio_takes_neither_torch_nor_gradio() -> None:
     assert left(f"import sys, studio.app; print(sorted({names} & set(sys.modules)))") == "[]"
 
 
-def test_the_whole_window_is_built_without_the_heavy_floor(tmp_path: Path) -> None:
+def test_the_live_pages_and_the_outline_are_there_without_gradio(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from core.locations import Locations\n"
         "from studio.house import opened; from studio.app import application\n"
-        f"with opened(Locations(Path({str(tmp_path)!r})).make(), 8765) as studio: application(studio)\n"
+        "from starlette.testclient import TestClient\n"
+        f"with opened(Locations(Path({str(tmp_path)!r})).make(), 8765) as studio:\n"
+        "    client = TestClient(application(studio, failed=print))\n"  # not entered: New run is never built
+        "    pages = [client.get(path).text for path in ('/', '/watch', '/try', '/take-home', '/history', '/doctor')]\n"
+        "    assert all(page.count('<h1') == 1 and page.count('id=\"page\"') == 1 for page in pages), pages\n"
+        "print(len(pages), sorted({'torch', 'gradio', 'pandas'} & set(sys.modules)))"
+    )
+    assert left(program) == "6 []"
+
+
+def test_the_whole_window_is_built_without_the_heavy_floor(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from core.locations import Locations\n"
+        "from studio.house import opened; from studio.app import application; from studio.window import new_run_app\n"
+        f"with opened(Locations(Path({str(tmp_path)!r})).make(), 8765) as studio:\n"
+        "    application(studio, failed=print); new_run_app(studio)\n"
         "heavy = {'torch', 'transformers', 'peft', 'trl', 'bitsandbytes', 'datasets', 'accelerate'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )

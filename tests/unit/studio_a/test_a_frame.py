@@ -17,8 +17,8 @@ from core.contract.errors import ConfigError, DataError
 from core.locations import ASSETS
 from studio.browser import commands
 from studio.files import OurFiles
-from studio.parts import Markup, fault, join, tag
-from studio.shell import Shell, dress, policy
+from studio.markup import Markup, fault, join, tag
+from studio.shell import Dressed, Shell, dress, policy
 from studio.text import STATES, say
 from studio.words_runs import RUNS
 from studio.words_start import START
@@ -54,12 +54,13 @@ def test_a_fault_names_all_problems_as_text() -> None:
 
 
 def test_a_page_gets_our_head_and_header_and_loses_other_sites() -> None:
-    page = dress(PAGE, "/watch")
+    page = dress(PAGE, "/", tag("p", "coming"))
     assert "https://" not in page
     assert page.index("boot.js") < page.index("window.a"), "the reading of Function comes before Gradio"
-    assert '<a href="/watch" aria-current="page">' in page
-    assert "<title>Watch · Luthier</title>" in page
+    assert '<a href="/" aria-current="page">' in page
+    assert "<title>New run · Luthier</title>" in page
     assert 'crossorigin="use-credentials"' in page
+    assert '<main class="plain" data-outline><p>coming</p></main><gradio-app>' in page
 
 
 def test_the_policy_allows_the_pages_scripts_by_hash_and_no_others() -> None:
@@ -73,13 +74,17 @@ def test_the_policy_allows_the_pages_scripts_by_hash_and_no_others() -> None:
 
 
 def test_every_answer_carries_the_headers() -> None:
-    app = FastAPI(middleware=[Middleware(Shell, is_page=("/",).__contains__)])
+    layers = [Middleware(Shell, is_page=("/",).__contains__), Middleware(Dressed, outline=Markup)]
+    app = FastAPI(middleware=layers)
     app.get("/", response_class=HTMLResponse)(lambda: PAGE)
     app.get("/studio/x")(lambda: {"a": 1})
     client = TestClient(app)
     page, data = client.get("/"), client.get("/studio/x")
     assert int(page.headers["content-length"]) == len(page.content)
     assert "sha256-" in page.headers["content-security-policy"]
+    assert page.headers["cache-control"] == "no-store"
+    assert "aria-current" in page.text
+    assert "content-security-policy" not in data.headers
     for answer in (page, data):
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["referrer-policy"] == "no-referrer"

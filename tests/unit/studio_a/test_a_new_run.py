@@ -13,7 +13,7 @@ from core.contract.data import DataReport, Preview, RowProblem
 from core.contract.errors import ConfigError, DataError, ModelError
 from core.hardware import Gpu, Machine
 from studio.house import Studio
-from studio.pages.new_run import data, model, summary, train
+from studio.pages.new_run import data, model, outline, summary, train
 from studio.pages.new_run.desk import Desk, View
 from studio.pages.new_run.form import KNOBS, Form, label_of, source_of
 from studio.session import first, sample_path
@@ -123,11 +123,11 @@ def card(total: int, free: int, capability: tuple[int, int]) -> Machine:
 
 
 def test_the_machine_strip_says_card_memory_arithmetic_and_wsl() -> None:
-    drawn = summary.machine_view(card(8, 7, (8, 6)))
+    drawn = outline.machine_view(card(8, 7, (8, 6)))
     for words in ("GeForce RTX 3070", "7.0 GB of 8.0 GB free", "bf16", "WSL"):
         assert words in drawn
-    assert "fp16" in summary.machine_view(card(8, 7, (7, 5)))
-    assert "everything works, training is slow" in summary.machine_view(MACHINE)
+    assert "fp16" in outline.machine_view(card(8, 7, (7, 5)))
+    assert "everything works, training is slow" in outline.machine_view(MACHINE)
 
 
 def test_models_are_ordered_by_fit_and_say_their_size(config: RunConfig) -> None:

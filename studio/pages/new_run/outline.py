@@ -1,0 +1,69 @@
+"""New run's outline: its headings and the machine, without the fields. It stands until Gradio has drawn the page.
+
+The page takes its headings from here, so that nothing moves when the fields come.
+"""
+
+from __future__ import annotations
+
+from core.hardware import Machine
+from studio.markup import Markup, icon, join, tag
+from studio.text import say
+
+__all__ = ["block_head", "head_view", "machine_view", "outline"]
+
+BLOCKS = ("data", "model", "train")
+
+
+def outline(machine: Machine) -> Markup:
+    """The whole page, still empty: Start says that it is coming."""
+    sheets = (tag("section", block_head(name), class_=f"block-sheet outline-{name}") for name in BLOCKS)
+    start = tag("button", say("start.opening"), type="button", disabled=True, class_="outline-start")
+    status = tag("p", role="status", class_="quiet", data_away=say("start.away"))
+    summary = tag("section", tag("h2", say("summary.title")), start, status, class_="summary-sheet")
+    columns = (tag("div", *sheets, class_="desk-blocks"), tag("div", summary, class_="desk-summary"))
+    return join(head_view(machine, anchor=None), tag("div", *columns, class_="desk"))
+
+
+def head_view(machine: Machine, anchor: str | None = "page") -> Markup:
+    """The page's title and the machine as it is now: free memory and disk move while the page is open."""
+    title = tag("h1", say("new.title"), id=anchor, tabindex="-1")
+    return tag("div", title, machine_view(machine), class_="page-head")
+
+
+def block_head(name: str) -> Markup:
+    """The number, the title and the purpose of a block."""
+    number = tag("span", str(BLOCKS.index(name) + 1), class_="number", aria_hidden="true")
+    return tag("div", tag("h2", number, say(f"{name}.title")), tag("p", say(f"{name}.about")), class_="block-head")
+
+
+def machine_view(machine: Machine) -> Markup:
+    """What there is to train on, in one strip."""
+    facts = [
+        _chip_fact(machine),
+        _fact("memory", say("machine.ram", free=_gb(machine.ram_free_bytes), total=_gb(machine.ram_total_bytes))),
+    ]
+    if machine.disk_free_bytes is not None:
+        facts.append(_fact("disk", say("machine.disk", free=_gb(machine.disk_free_bytes))))
+    if machine.wsl:
+        facts.append(_fact("info", "WSL"))
+    return tag("div", *facts, class_="machine", role="group", aria_label=say("machine.title"))
+
+
+def _chip_fact(machine: Machine) -> Markup:
+    card = machine.gpu
+    if card is None:
+        words = join(tag("strong", say("machine.none")), " ", say("machine.none.means"))
+        return tag("span", icon("chip"), tag("span", words), class_="machine-fact", title=machine.gpu_problem or None)
+    arithmetic = "bf16" if card.bf16 else "fp16"
+    if card.free_bytes is None or card.total_bytes is None:
+        return _fact("chip", join(tag("strong", card.name), " ", arithmetic))
+    free = say("machine.vram", free=_gb(card.free_bytes), total=_gb(card.total_bytes))
+    return _fact("chip", join(tag("strong", card.name), " ", free, " · ", arithmetic))
+
+
+def _fact(picture: str, words: object) -> Markup:
+    return tag("span", icon(picture), tag("span", words), class_="machine-fact")
+
+
+def _gb(size: int) -> str:
+    return f"{size / (1 << 30):.1f} GB"
