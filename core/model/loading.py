@@ -23,7 +23,7 @@ from core.model import attention
 from core.model.faults import is_card_fault
 from core.model.peft_bnb import forbid_cpu_repacking
 
-__all__ = ["LoadedModel", "ensure_padding", "load_base", "resolve_dtype"]
+__all__ = ["LoadedModel", "ensure_padding", "freeze", "load_base", "plain_words", "resolve_dtype"]
 
 Progress = Callable[[int, int], None]
 
@@ -35,6 +35,8 @@ class LoadedModel:
     model: Any
     tokenizer: Any
     dtype: torch.dtype
+    line: str = ""
+    """How the weights came, said to a person."""
 
 
 def load_base(
@@ -60,7 +62,7 @@ def load_base(
     config = _read_config(folder)
     attention.register()
     name = attn_implementation or attention.choose_attention(device, dtype, config)
-    with _progress(on_progress), _plain_words(folder):
+    with _progress(on_progress), plain_words(folder):
         tokenizer = ensure_padding(AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False))
         model, report = AutoModelForCausalLM.from_pretrained(
             str(folder),
@@ -75,7 +77,7 @@ def load_base(
             output_loading_info=True,
         )
     _check_complete(folder, report)
-    _freeze(model)
+    freeze(model)
     model.name_or_path = choice.name if choice.source == "hub" else str(folder)
     return LoadedModel(model=model, tokenizer=tokenizer, dtype=dtype)
 
@@ -112,7 +114,8 @@ def _quantization(choice: ModelChoice, dtype: torch.dtype) -> BitsAndBytesConfig
     )
 
 
-def _freeze(model: Any) -> None:
+def freeze(model: Any) -> None:
+    """What every base model gets after loading: nothing of it is trained, cached or repacked."""
     forbid_cpu_repacking(model)  # before any forward pass: see there
     model.requires_grad_(False)
     model.config.use_cache = False
@@ -125,7 +128,7 @@ def _read_config(folder: Path) -> Any:
             f"Expected a model folder with config.json, found none in {folder}.",
             "Choose a folder in Hugging Face's layout.",
         )
-    with _plain_words(folder):
+    with plain_words(folder):
         return AutoConfig.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
 
 
@@ -142,13 +145,14 @@ def _check_complete(folder: Path, report: Any) -> None:
 
 
 @contextmanager
-def _plain_words(folder: Path) -> Iterator[None]:
+def plain_words(folder: Path | str) -> Iterator[None]:
+    """What goes wrong while weights are made, as StudioErrors; a fault of the card passes as it is."""
     try:
         yield
     except torch.OutOfMemoryError as error:
         raise MachineError(
             "model.memory",
-            f"Expected room for the weights of {folder.name}, found the card full.",
+            f"Expected room for the weights of {getattr(folder, 'name', folder)}, found the card full.",
             "Choose 4-bit weights or a smaller model, or close what else uses the card.",
         ) from error
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:

@@ -1,0 +1,80 @@
+"""A causal model put together by transformers out of tensors that we bring.
+
+transformers' ``from_pretrained`` takes a state dict in place of a folder, and asks each entry for its tensor only when
+its turn comes: ``entry[...]``. So we hand it entries that read, copy or draw their tensor there on the device, and
+everything else stays transformers' own: which layers become 4-bit, renamed and joined weights, what stays in float32,
+tied weights, buffers, the marks that peft and saving look at. While it quantises it takes one tensor after another,
+so one of them at a time lies on the card in 16 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, BitsAndBytesConfig
+
+__all__ = ["Entry", "Target", "assemble", "class_of", "quantization_config"]
+
+
+class Entry(Protocol):
+    """A tensor that is made when it is asked for; ``entry[...]`` is all that is asked."""
+
+    def __getitem__(self, index: Any, /) -> torch.Tensor:
+        """The tensor, on its device, in the dtype in which it is kept."""
+        ...
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the model goes and in which form."""
+
+    device: torch.device
+    dtype: torch.dtype
+    quantization: str
+    """``nf4`` or ``none``."""
+    attention: str
+
+    def options(self) -> dict[str, Any]:
+        """What every call of ``from_pretrained`` is given."""
+        return {
+            "dtype": self.dtype,
+            "device_map": {"": self.device},
+            "quantization_config": quantization_config(self.quantization, self.dtype),
+            "attn_implementation": self.attention,
+            "use_safetensors": True,
+            "trust_remote_code": False,
+            "local_files_only": True,
+            "output_loading_info": True,
+        }
+
+
+def quantization_config(quantization: str, dtype: torch.dtype) -> BitsAndBytesConfig | None:
+    """NF4 with double quantisation, or None."""
+    if quantization == "none":
+        return None
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=dtype,
+    )
+
+
+def class_of(config: Any) -> Any:
+    """The causal model's class that is made of this very config; None where transformers chooses in another way."""
+    found = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    return found if isinstance(found, type) and getattr(found, "config_class", None) is type(config) else None
+
+
+def assemble(config: Any, entries: Mapping[str, Entry], target: Target) -> tuple[Any, dict[str, Any]]:
+    """The model and transformers' report of missing, unexpected and mismatched keys.
+
+    Args:
+        config: one for which ``class_of`` names a class; it is not changed.
+        entries: by the names that a checkpoint would have.
+    """
+    model, report = class_of(config).from_pretrained(None, config=config, state_dict=dict(entries), **target.options())
+    return model, report if isinstance(report, dict) else report.to_dict()
