@@ -16,8 +16,8 @@ compiler must not fuse the product and the sum of ``m``.
 
 so that ``[x, x A'] [W, s·B]'`` and ``[dy, dy s·B] [W; A]`` are one matrix product each.
 
-One program takes a few rows of one stretch of columns. A thread takes eight values from one 32-bit word: loads of a
-warp are 128 bytes in a row, stores 512. Per weight ``0.5 + 1/64`` bytes are read and 2 written.
+One program takes a few rows of one stretch of columns. A thread takes eight values from one 32-bit word of each row: a
+warp loads 128 bytes that lie side by side, and stores 512. For a value ``0.5 + 1/64`` bytes are read and 2 written.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ from dataclasses import dataclass
 import torch
 
 from core.kernels import reference
-from core.kernels.dispatch import block_of, jit, launch, tl, use_triton
+from core.kernels.dispatch import block_of, jit, launch, rows_run, tl
 
 __all__ = ["Nf4", "Place", "border", "dequantize"]
 
 WORD = 8
 """Values in a 32-bit word of packed weights; rows whose width is a multiple of it go the wide way."""
 
-LOOKUP, WORDS, ROWS, WARPS = "load", 128, 4, 4
-"""How a level is looked up (load, select or gather), words and rows of one program, and its warps."""
+LOOKUP, WORDS, ROWS, WARPS = "gather", 128, 4, 4
+"""How a level is looked up (gather, load or select), words and rows of one program, and its warps: a word of each row
+for a thread. ``tests/gpu/time_nf4.py`` times them all."""
 
 
 @dataclass(frozen=True)
@@ -74,89 +75,96 @@ class Place:
 
 @jit
 def _magnitude(  # type: ignore[no-untyped-def]
-    absmax, nested_absmax, nested_code, offset, first, index, inside, NESTED: tl.constexpr, GROUP: tl.constexpr
+    absmax, nested_absmax, nested_code, offset, block, inside, NESTED: tl.constexpr, GROUP: tl.constexpr
 ):  # fmt: skip
-    """``m`` of the blocks ``first + index``: first is one 64-bit number, so that the rest is 32-bit arithmetic."""
+    """``m`` of each block."""
     if NESTED:
-        quantised = tl.load(absmax + first + index, mask=inside, other=0).to(tl.int32)
-        group = ((first % GROUP).to(tl.int32) + index) // GROUP
-        scale = tl.load(nested_absmax + first // GROUP + group, mask=inside, other=0.0)
-        magnitude = tl.load(nested_code + quantised) * scale + tl.load(offset)
+        quantised = tl.load(absmax + block, mask=inside, other=0)
+        scale = tl.load(nested_absmax + block // GROUP, mask=inside, other=0.0)
+        magnitude = tl.load(nested_code + quantised.to(tl.int32)) * scale + tl.load(offset)
     else:
-        magnitude = tl.load(absmax + first + index, mask=inside, other=0.0)
+        magnitude = tl.load(absmax + block, mask=inside, other=0.0)
     return magnitude
 
 
 @jit
 def _level(code, number, LOOKUP: tl.constexpr):  # type: ignore[no-untyped-def]
-    """``code[number]``, a number from 0 to 15 each: from the first cache, from registers, or by comparing bits."""
-    if LOOKUP == "load":
-        level = tl.load(code + number)
-    elif LOOKUP == "gather":
+    """``code[number]``, numbers from 0 to 15: through shared memory, the first cache, or by comparing bits."""
+    if LOOKUP == "gather":
         table = tl.load(code + tl.arange(0, 16))
         level = tl.reshape(tl.gather(table, tl.reshape(number, (number.numel,)), 0), number.shape)
+    elif LOOKUP == "load":
+        level = tl.load(code + number)
     else:
-        level = tl.where((number & 8) == 0, _quarter(code, number), _quarter(code + 8, number))
+        level = tl.where((number & 8) == 0, _half(code, number), _half(code + 8, number))
     return level
 
 
 @jit
-def _quarter(code, number):  # type: ignore[no-untyped-def]
-    one, two = (number & 1) == 0, (number & 2) == 0
-    low = tl.where(
-        two, tl.where(one, tl.load(code), tl.load(code + 1)), tl.where(one, tl.load(code + 2), tl.load(code + 3))
-    )
-    high = tl.where(
-        two, tl.where(one, tl.load(code + 4), tl.load(code + 5)), tl.where(one, tl.load(code + 6), tl.load(code + 7))
-    )
-    return tl.where((number & 4) == 0, low, high)
+def _half(code, number):  # type: ignore[no-untyped-def]
+    """``code[number & 7]``."""
+    one, two, four = (number & 1) == 0, (number & 2) == 0, (number & 4) == 0
+    first = tl.where(one, tl.load(code), tl.load(code + 1))
+    second = tl.where(one, tl.load(code + 2), tl.load(code + 3))
+    third = tl.where(one, tl.load(code + 4), tl.load(code + 5))
+    fourth = tl.where(one, tl.load(code + 6), tl.load(code + 7))
+    return tl.where(four, tl.where(two, first, second), tl.where(two, third, fourth))
 
 
 @jit
-def _wide_row(  # type: ignore[no-untyped-def]
-    out, packed, absmax, nested_absmax, nested_code, offset, code, row, words, width, inside,
-    STEP: tl.constexpr, NESTED: tl.constexpr, GROUP: tl.constexpr, BLOCKSIZE: tl.constexpr, LOOKUP: tl.constexpr,
+def _wide(  # type: ignore[no-untyped-def]
+    out, packed, absmax, nested_absmax, nested_code, offset, code, first, chunk, height, span, units,
+    UNIT: tl.constexpr, STEP: tl.constexpr, NESTED: tl.constexpr, GROUP: tl.constexpr, BLOCKSIZE: tl.constexpr,
+    LOOKUP: tl.constexpr, WORDS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Eight values a word; ``out`` points at the row's first value."""
-    start = row.to(tl.int64) * width
-    word = tl.load(packed.to(tl.pointer_type(tl.int32)) + start // 8 + words, mask=inside, other=0)
-    index = ((start % BLOCKSIZE).to(tl.int32) + words * 8) // BLOCKSIZE
-    magnitude = _magnitude(absmax, nested_absmax, nested_code, offset, start // BLOCKSIZE, index, inside, NESTED, GROUP)
+    """Eight values a word; a row has ``span`` words.
+
+    Words are numbered in 32 bits over the whole weight, so that addresses are cheap. Each thread loads all its words
+    first, one of each row. Nothing may be known of the span's factors: loads would be made wider than a word, and the
+    values be sent from thread to thread.
+    """
+    lane = tl.arange(0, ROWS * WORDS)
+    row, column = first + lane // WORDS, chunk * WORDS + lane % WORDS
+    inside = (row < height) & (column < span)
+    number = (row * span + column).to(tl.uint32)
+    word = tl.load(packed.to(tl.pointer_type(tl.int32)) + number, mask=inside, other=0)
+    block = number // (BLOCKSIZE // 8)
+    magnitude = _magnitude(absmax, nested_absmax, nested_code, offset, block, inside, NESTED, GROUP)
     places = tl.arange(0, 8)
     # Bytes lie from the word's low end up, and in each the high half comes first.
-    number = (word[:, None] >> (4 * (places ^ 1))[None, :]) & 15
-    values = (_level(code, number, LOOKUP) * magnitude[:, None]).to(STEP)
-    tl.store(out + words[:, None] * 8 + places[None, :], values, mask=inside[:, None])
+    level = _level(code, (word[:, None] >> (4 * (places ^ 1))[None, :]) & 15, LOOKUP)
+    start = (row * units + column).to(tl.int64) * 8 if UNIT == 8 else row.to(tl.int64) * units + column * 8
+    tl.store(out + start[:, None] + places[None, :], (level * magnitude[:, None]).to(STEP), mask=inside[:, None])
 
 
 @jit
-def _narrow_row(  # type: ignore[no-untyped-def]
-    out, packed, absmax, nested_absmax, nested_code, offset, code, row, columns, width, inside,
-    STEP: tl.constexpr, NESTED: tl.constexpr, GROUP: tl.constexpr, BLOCKSIZE: tl.constexpr, LOOKUP: tl.constexpr,
+def _narrow(  # type: ignore[no-untyped-def]
+    out, packed, absmax, nested_absmax, nested_code, offset, code, first, chunk, height, width, stride,
+    STEP: tl.constexpr, NESTED: tl.constexpr, GROUP: tl.constexpr, BLOCKSIZE: tl.constexpr,
+    LOOKUP: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """One value at a time, for widths at which a word holds the end of one row and the beginning of the next."""
-    start = row.to(tl.int64) * width
-    place = (start % BLOCKSIZE).to(tl.int32) + columns
-    odd = (start % 2).to(tl.int32) + columns
-    byte = tl.load(packed + start // 2 + odd // 2, mask=inside, other=0).to(tl.int32)
-    magnitude = _magnitude(
-        absmax, nested_absmax, nested_code, offset, start // BLOCKSIZE, place // BLOCKSIZE, inside, NESTED, GROUP
-    )
-    number = (byte >> tl.where(odd % 2 == 0, 4, 0)) & 15
-    tl.store(out + columns, (_level(code, number, LOOKUP) * magnitude).to(STEP), mask=inside)
+    """One value at a time, for widths at which a word may hold the end of one row and the beginning of the next."""
+    lane = tl.arange(0, ROWS * COLUMNS)
+    row, column = (first + lane // COLUMNS).to(tl.int64), chunk * COLUMNS + lane % COLUMNS
+    inside = (row < height) & (column < width)
+    flat = row * width + column
+    byte = tl.load(packed + flat // 2, mask=inside, other=0).to(tl.int32)
+    magnitude = _magnitude(absmax, nested_absmax, nested_code, offset, flat // BLOCKSIZE, inside, NESTED, GROUP)
+    level = _level(code, (byte >> tl.where(flat % 2 == 0, 4, 0)) & 15, LOOKUP)
+    tl.store(out + row * stride + column, (level * magnitude).to(STEP), mask=inside)
 
 
 @jit
-def _beside(out, b, scale, program, height, stride, width, rank, r, edge, SIDE: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+def _beside(  # type: ignore[no-untyped-def]
+    out, b, scale, program, height, stride, width, rank, r, edge, SIDE: tl.constexpr, TALL: tl.constexpr
+):  # fmt: skip
     """The columns right of W: zero but for ``scale · B``."""
-    rows = program * (BLOCK // SIDE) + tl.arange(0, BLOCK // SIDE)
-    columns = tl.arange(0, SIDE)
-    mine = (columns >= rank) & (columns < rank + r)
-    inside = (rows < height)[:, None] & (columns < edge)[None, :]
-    start = rows.to(tl.int64)[:, None]
-    values = tl.load(b + start * r + (columns - rank)[None, :], mask=inside & mine[None, :], other=0.0)
-    values = values.to(tl.float32) * scale
-    tl.store(out + start * stride + width + columns[None, :], values, mask=inside)
+    row, column = program * TALL + tl.arange(0, TALL), tl.arange(0, SIDE)
+    mine = (column >= rank) & (column < rank + r)
+    inside = (row < height)[:, None] & (column < edge)[None, :]
+    start = row.to(tl.int64)[:, None]
+    values = tl.load(b + start * r + (column - rank)[None, :], mask=inside & mine[None, :], other=0.0)
+    tl.store(out + start * stride + width + column[None, :], values.to(tl.float32) * scale, mask=inside)
 
 
 @jit
@@ -169,37 +177,32 @@ def _below(out, a, program, stride, width, chunks, r, BLOCK: tl.constexpr):  # t
     tl.store(out + row * stride + columns, values, mask=inside)
 
 
-@jit
+@jit(varying=("height", "span", "units", "rank", "r", "eighths", "chunks", "weights", "besides"))
 def _kernel(  # type: ignore[no-untyped-def]
     out, packed, absmax, nested_absmax, nested_code, offset, code, low, a, b, scale,
-    height, width, units, rank, r, edge, chunks, weights, besides,
-    UNIT: tl.constexpr, WIDE: tl.constexpr, BORDER: tl.constexpr, SIDE: tl.constexpr, STEP: tl.constexpr,
-    NESTED: tl.constexpr, GROUP: tl.constexpr, BLOCKSIZE: tl.constexpr,
+    height, span, units, rank, r, eighths, chunks, weights, besides,
+    UNIT: tl.constexpr, WIDE: tl.constexpr, BORDER: tl.constexpr, SIDE: tl.constexpr, TALL: tl.constexpr,
+    STEP: tl.constexpr, NESTED: tl.constexpr, GROUP: tl.constexpr, BLOCKSIZE: tl.constexpr,
     LOOKUP: tl.constexpr, WORDS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    # The row stride comes in units of eight values where it can: else no store is known to begin on 16 bytes.
-    stride = units * UNIT
+    # Width and row stride come in units of eight values where they can: so stores are known to begin on 16 bytes.
+    width, stride = span * (8 if WIDE else 1), units * UNIT
     program = tl.program_id(0)
     if program < weights:
-        first = (program // chunks) * ROWS
-        for i in tl.static_range(ROWS):
-            row = first + i
-            here = out + row.to(tl.int64) * stride
-            if WIDE:
-                words = (program % chunks) * WORDS + tl.arange(0, WORDS)
-                _wide_row(
-                    here, packed, absmax, nested_absmax, nested_code, offset, code, row, words, width,
-                    (words * 8 < width) & (row < height), STEP, NESTED, GROUP, BLOCKSIZE, LOOKUP,
-                )  # fmt: skip
-            else:
-                columns = (program % chunks) * (WORDS * 8) + tl.arange(0, WORDS * 8)
-                _narrow_row(
-                    here, packed, absmax, nested_absmax, nested_code, offset, code, row, columns, width,
-                    (columns < width) & (row < height), STEP, NESTED, GROUP, BLOCKSIZE, LOOKUP,
-                )  # fmt: skip
+        first, chunk = (program // chunks) * ROWS, program % chunks
+        if WIDE:
+            _wide(
+                out, packed, absmax, nested_absmax, nested_code, offset, code, first, chunk, height, span, units,
+                UNIT, STEP, NESTED, GROUP, BLOCKSIZE, LOOKUP, WORDS, ROWS,
+            )  # fmt: skip
+        else:
+            _narrow(
+                out, packed, absmax, nested_absmax, nested_code, offset, code, first, chunk, height, width, stride,
+                STEP, NESTED, GROUP, BLOCKSIZE, LOOKUP, WORDS * 8, ROWS,
+            )  # fmt: skip
     elif BORDER:
         if program < weights + besides:
-            _beside(out, b, scale, program - weights, height, stride, width, rank, r, edge, SIDE, WORDS * 8)
+            _beside(out, b, scale, program - weights, height, stride, width, rank, r, eighths * 8, SIDE, TALL)
         else:
             _below(low, a, program - weights - besides, stride, width, chunks, r, WORDS * 8)
 
@@ -213,7 +216,7 @@ def dequantize(weight: Nf4, out: torch.Tensor | None = None) -> torch.Tensor:
     """
     if out is None:
         out = torch.empty(weight.shape, dtype=weight.dtype, device=weight.packed.device)
-    if not use_triton(out):
+    if not rows_run(out):
         return reference.dequantize(weight, out)
     _run(weight, out, None, None, 0.0, None)
     return out
@@ -229,7 +232,7 @@ def border(
         a: ``[R, D]``; ``b``: ``[O, R]``; float32, both None where the projection has no adapter.
         scale: what B is multiplied by, in float32.
     """
-    if isinstance(weight, torch.Tensor) or not use_triton(place.out):
+    if isinstance(weight, torch.Tensor) or not rows_run(place.out):
         reference.border(weight, a, b, scale, place)
         return
     _run(weight, place.out[place.row :], a, b, scale, place)
@@ -238,26 +241,24 @@ def border(
 def _run(
     weight: Nf4, out: torch.Tensor, a: torch.Tensor | None, b: torch.Tensor | None, scale: float, place: Place | None
 ) -> None:
+    """One launch: programs for W, then for what lies beside it, then for what lies below."""
     height, width = weight.shape
-    if not height * width:
-        return
-    wide = width % WORD == 0 and weight.packed.data_ptr() % 4 == 0
     stride = out.stride(0)
+    wide = width % WORD == 0 and weight.packed.data_ptr() % 4 == 0 and height * stride < 1 << 34
     unit = WORD if stride % WORD == 0 else 1
     r = 0 if b is None else b.shape[1]
-    rank, edge, low, under = (0, 0, out, 0) if place is None else _edges(place, width, r)
+    rank, columns, low, below = (0, 0, out, 0) if place is None else _edges(place, width, r)
+    side = block_of(max(1, columns))
+    tall = max(1, WORDS * WORD // side)
     chunks = -(-width // (WORDS * WORD))
-    weights = chunks * -(-height // ROWS)
-    side = block_of(max(1, edge))
-    besides = 0 if place is None else -(-height // (WORDS * WORD // side))
+    weights, besides = chunks * -(-height // ROWS), -(-height // tall) if columns else 0
     none = weight.code
     launch(
-        _kernel, (weights + besides + under * chunks,),
+        _kernel, (weights + besides + below * chunks,),
         out, weight.packed, weight.absmax, _or(weight.nested_absmax, none), _or(weight.nested_code, none),
-        _or(weight.offset, none), weight.code, low,
-        none if a is None else a.contiguous(), none if b is None else b.contiguous(), scale,
-        height, width, stride // unit, rank, r, edge, chunks, weights, besides,
-        UNIT=unit, WIDE=wide, BORDER=place is not None, SIDE=side, STEP=_type(weight.dtype),
+        _or(weight.offset, none), none, low, _or(a, none).contiguous(), _or(b, none).contiguous(), scale,
+        height, width // WORD if wide else width, stride // unit, rank, r, columns // 8, chunks, weights, besides,
+        UNIT=unit, WIDE=wide, BORDER=place is not None, SIDE=side, TALL=tall, STEP=_type(weight.dtype),
         NESTED=weight.offset is not None, GROUP=weight.nested_blocksize, BLOCKSIZE=weight.blocksize,
         LOOKUP=LOOKUP, WORDS=WORDS, ROWS=ROWS, num_warps=WARPS, enable_fp_fusion=False,
     )  # fmt: skip
@@ -265,9 +266,9 @@ def _run(
 
 def _edges(place: Place, width: int, r: int) -> tuple[int, int, torch.Tensor, int]:
     """Ranks before, columns beside W, the rows where A begins, and how many rows to write there."""
-    padded = place.out.shape[1] - width
-    under = padded - place.rank if place.last else r
-    return place.rank, padded, place.out[place.rows + place.rank :] if under else place.out, under
+    columns = place.out.shape[1] - width
+    below = columns - place.rank if place.last else r
+    return place.rank, columns, place.out[place.rows + place.rank :] if below else place.out, below
 
 
 def _or(tensor: torch.Tensor | None, other: torch.Tensor) -> torch.Tensor:

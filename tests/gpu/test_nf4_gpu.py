@@ -1,0 +1,112 @@
+"""On a card: NF4 dequantisation and the bordered matrix, bit for bit against bitsandbytes' own kernels.
+
+    pytest -m gpu tests/gpu/test_nf4_gpu.py
+
+Shapes and stacks are drawn as in the unit tests.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+sys.path[:0] = [str(Path(__file__).parents[1] / "unit" / "kernels")]
+
+from nf4_cases import BLOCKSIZES, assembled, bordered, draw, draw_stack, same_bits  # noqa: E402
+
+from core.kernels import nf4, reference  # noqa: E402
+from core.kernels.dispatch import use_triton  # noqa: E402
+from core.kernels.nf4 import Nf4, border, dequantize  # noqa: E402
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA card"),
+]
+DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+MISTRAL = [(14336, 4096), (4096, 14336), (4096, 4096), (1024, 4096)]
+STACKS = [
+    ([4096, 1024, 1024], 4096, [16, 16, 16]),
+    ([14336, 14336], 4096, [16, 16]),
+    ([4096], 14336, [16]),
+    ([512, 128, 128], 896, [8, 8, 8]),
+    ([65, 3, 7], 72, [8, 0, 3]),
+    ([33], 1021, [4]),
+    ([9, 5], 640, [700, 500]),
+]
+
+
+def shapes(count: int) -> list[tuple[int, int]]:
+    """Mistral's, small and odd ones."""
+    drawer = random.Random(5)
+    found = [*MISTRAL, (3, 5), (2047, 1029), (1, 32768)]
+    while len(found) < count:
+        width = drawer.choice([64 * drawer.randint(1, 90), 8 * drawer.randint(1, 500), drawer.randint(1, 3000)])
+        found.append((drawer.randint(1, 3000), width))
+    return found
+
+
+def skip_without(dtype: torch.dtype) -> None:
+    if dtype == torch.bfloat16 and torch.cuda.get_device_capability() < (8, 0):
+        pytest.skip("no bfloat16 on this card")
+    assert use_triton(torch.empty(0, dtype=dtype, device="cuda"))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("nested", [True, False])
+def test_dequantised_bits_are_those_of_bitsandbytes(dtype: torch.dtype, nested: bool) -> None:
+    skip_without(dtype)
+    torch.manual_seed(1)
+    for number, shape in enumerate(shapes(30)):
+        blocksize = BLOCKSIZES[number % len(BLOCKSIZES)] if number % 2 else 64
+        drawn = draw(shape, dtype, blocksize, nested, "cuda")
+        assert drawn.dense.abs().max() > 0
+        assert same_bits(dequantize(drawn.weight), drawn.dense), (shape, blocksize)
+        room = torch.full((shape[0], shape[1] + 24), 7.0, dtype=dtype, device="cuda")
+        assert same_bits(dequantize(drawn.weight, room[:, : shape[1]]), drawn.dense), (shape, blocksize)
+        assert (room[:, shape[1] :] == 7).all()
+
+
+@pytest.mark.parametrize("lookup", ["gather", "load", "select"])
+def test_every_look_up_gives_the_same(lookup: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nf4, "LOOKUP", lookup)
+    for shape in [(1024, 4096), (77, 1032), (65, 333)]:
+        drawn = draw(shape, torch.float16, device="cuda")
+        assert same_bits(dequantize(drawn.weight), drawn.dense)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("stack", STACKS, ids=str)
+def test_the_bordered_matrix_is_the_assembled_one(stack: Any, dtype: torch.dtype) -> None:
+    skip_without(dtype)
+    torch.manual_seed(2)
+    drawn = draw_stack(*stack, dtype, device="cuda")
+    found, wanted = bordered(border, drawn, dtype), assembled(drawn, dtype)
+    assert same_bits(found, wanted)
+    assert same_bits(bordered(reference.border, drawn, dtype), wanted)
+
+
+@pytest.mark.parametrize("width", [8192, 8190])
+def test_more_values_than_32_bits_can_count(width: int) -> None:
+    """Rows at both ends against the twin: blocks and words are then numbered far beyond the first."""
+    if torch.cuda.mem_get_info()[0] < 12 << 30:
+        pytest.skip("too little memory")
+    rows, few = 262_208, 64  # few rows hold whole blocks at both widths
+    blocks = -(-rows * width // 64)
+    drawn = draw((few, 64), torch.float16, nested=False, device="cuda").weight
+    packed = torch.randint(0, 256, (rows * width // 2,), dtype=torch.uint8, device="cuda")
+    absmax = torch.rand(blocks, device="cuda")
+    found = dequantize(Nf4(packed, absmax, drawn.code, 64, None, None, 1, None, (rows, width), torch.float16))
+    count = few * width
+    for rows_at, bytes_at, blocks_at in [
+        (slice(None, few), slice(None, count // 2), slice(None, count // 64)),
+        (slice(-few, None), slice(-count // 2, None), slice(-count // 64, None)),
+    ]:
+        part = Nf4(
+            packed[bytes_at], absmax[blocks_at], drawn.code, 64, None, None, 1, None, (few, width), torch.float16
+        )
+        assert same_bits(found[rows_at], reference.dequantize(part))
