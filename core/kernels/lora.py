@@ -10,9 +10,9 @@ the other, A ``[R, D]`` likewise, and sB ``[O, R]`` block-diagonal with each ada
 
 So the adapter adds R columns to one large product and no second pass over y or dx; R stays the inner size, and
 ``s B A`` is never formed. What is multiplied lies in buffers with room for those columns: ``[x, low]`` is
-``[T, D + R]``, ``[dy, dlow]`` is ``[T, O + R]``. M is made anew for each pass over the layer: a 4-bit weight is never kept in 16 bits.
-The adapter's gradients are summed and kept in float32. R is the ranks' sum rounded up to a multiple of 8, as the
-matrix units want it; what is rounded up holds zeros.
+``[T, D + R]``, ``[dy, dlow]`` is ``[T, O + R]``. M is made anew for each pass over the layer: a 4-bit weight is never
+kept in 16 bits. The adapter's gradients are summed and kept in float32. R is the ranks' sum rounded up to a multiple
+of 8, as the matrix units want it; what is rounded up holds zeros.
 """
 
 from __future__ import annotations

@@ -112,12 +112,23 @@ class _LoraMlp(torch.autograd.Function):
         n = normalize_again(h, mlp.norm.weight, s, mlp.norm.offset)
         middle = mlp.gate_up.gradients(n, low, rows)
         del n, rows
-        dh = normalize_backward(dn, h, mlp.norm.weight, s, mlp.norm.offset, extra=dy, out=dn)
-        do = _bordered(_norm_backward(dh, mlp.after_attention, tuple(kept[: ctx.split])), mlp.o)
+        dh, do = _middle_backward((dn, dy), (h, s), mlp, tuple(kept[: ctx.split]))
         m = mlp.o.matrix(h)
         mlp.o.pull_low(do, m)
         da = mlp.o.pull(do, m)
         return da, dh, None, None, *mlp.o.gradients(a, low_o, do), *middle, *down
+
+
+def _middle_backward(d: Tensors, kept: Tensors, mlp: Mlp, kept_o: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
+    """``(dh [T, D], do [T, D + R])``; ``d`` is dn and dy. Without a norm in between, dh lies in do's first columns."""
+    (dn, dy), (h, s) = d, kept
+    do = mlp.o.room(h, mlp.o.rows)
+    first = do[:, : mlp.o.rows]
+    between = mlp.after_attention
+    dh = normalize_backward(dn, h, mlp.norm.weight, s, mlp.norm.offset, dy, out=first if between is None else dn)
+    if between is not None:
+        normalize_backward(dh, kept_o[0], between.weight, kept_o[1], between.offset, out=first)
+    return dh, do
 
 
 def _down(h: torch.Tensor, rows: torch.Tensor, mlp: Mlp) -> tuple[torch.Tensor, Tensors]:

@@ -38,7 +38,7 @@ class Norm:
 
 @dataclass(frozen=True)
 class Heads:
-    """How a row of the stacked projection is cut: ``query`` heads, ``key`` heads, as many value heads, all of ``size``."""
+    """How a row of the stacked projection is cut: ``query`` heads, ``key`` heads, as many value heads, of ``size``."""
 
     query: int
     key: int

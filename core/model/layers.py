@@ -24,11 +24,12 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from core.kernels.lora import Projection, Stack
 from core.kernels.lora_mlp import Mlp, lora_mlp
 from core.kernels.lora_qkv import Heads, Norm, lora_qkv
+from core.kernels.rms_norm import rms_norm
 from core.model.families import Family
 from core.model.peft_bnb import read_projection
 from core.model.recompute import Shelf, recomputed
 
-__all__ = ["fast_layer", "kept_columns", "norms_of", "projections_of"]
+__all__ = ["fast_layer", "fast_norm", "has_eps", "kept_columns", "norms_of", "projections_of"]
 
 Read = dict[str, Projection]
 Angles = tuple[torch.Tensor, torch.Tensor]
@@ -157,8 +158,8 @@ def _shelf(layer: Any, tokens: int) -> Shelf | None:
 def kept_columns(layer: Any) -> tuple[int, int]:
     """``(kept, work)``: values a token that a kept layer holds, and that its backward pass works with beside them.
 
-    Kept are x, h, attention's heads and result, ``[gate | up]`` (and Gemma's rows before its norms). At work are, beside
-    a layer's own rows that are made again, dt, dy, dn, n and dh.
+    Kept are x, h, attention's heads and result, ``[gate | up]`` (and Gemma's rows before its norms). At work are, beside a
+    layer's own rows, dt, dy, dn, n and dh.
     """
     module, family = layer.self_attn, layer.family
     config, hidden = module.config, int(layer.input_layernorm.weight.shape[0])
@@ -179,6 +180,30 @@ def _stack(read: Read, names: tuple[str, ...]) -> Stack:
 def _norm(module: Any, family: Family) -> Norm:
     eps = module.variance_epsilon if hasattr(module, "variance_epsilon") else module.eps
     return Norm(module.weight, float(eps), family.norm_offset)
+
+
+def has_eps(norm: nn.Module) -> bool:
+    """Whether this is an RMSNorm of one of transformers' two spellings."""
+    return hasattr(norm, "variance_epsilon") or hasattr(norm, "eps")
+
+
+def fast_norm(old: nn.Module, family: Family, last: nn.Module) -> nn.Module:
+    """The norm after the last layer as one op; it shares its attributes with ``old``, so the swap back is exact.
+
+    ``last`` is the last fast layer: where that one hands over to the layer it replaced, this does so too.
+    """
+    old_class: Any = type(old)
+
+    def forward(self: Any, hidden_states: torch.Tensor) -> torch.Tensor:
+        if _read(last) is None:
+            plain: torch.Tensor = old_class.forward(self, hidden_states)
+            return plain
+        norm = _norm(self, family)
+        return rms_norm(hidden_states, norm.weight, norm.eps, norm.offset)
+
+    new: nn.Module = object.__new__(type(f"Fast{old_class.__name__}", (old_class,), {"forward": forward}))
+    new.__dict__ = old.__dict__
+    return new
 
 
 def _heads(layer: Any, norms: dict[str, Norm]) -> Heads:

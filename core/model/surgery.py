@@ -21,8 +21,9 @@ from torch import nn
 
 from core.kernels import dispatch
 from core.model.families import Family, family_of
-from core.model.layers import fast_layer, norms_of, projections_of
+from core.model.layers import fast_layer, fast_norm, has_eps, norms_of, projections_of
 from core.model.peft_bnb import base_causal_model, is_adapted, why_not_static
+from core.model.projections import adapted_projections, fast_projection
 
 __all__ = ["Applied", "Skip", "Swap", "SwapPlan", "apply", "plan", "undo"]
 
@@ -49,11 +50,17 @@ class Skip:
 
 @dataclass(frozen=True)
 class SwapPlan:
-    """What will be swapped and what not. ``refusal`` is set where nothing at all is looked at."""
+    """What will be swapped and what not. ``refusal`` is set where no layer is looked at.
+
+    ``last_norm`` is the norm after the last layer. ``projections`` counts the single projections that are swapped in a
+    model of an unknown family.
+    """
 
     swaps: tuple[Swap, ...] = ()
     skips: tuple[Skip, ...] = ()
     refusal: str = ""
+    last_norm: Family | None = None
+    projections: int = 0
 
     @property
     def fast(self) -> bool:
@@ -62,6 +69,8 @@ class SwapPlan:
 
     def lines(self) -> tuple[str, ...]:
         """Sentences for a person."""
+        if self.refusal and self.projections:
+            return (f"plain layers: {self.refusal}", f"{self.projections} adapted projections fast")
         if self.refusal:
             return (f"plain layers: {self.refusal}",)
         total = len(self.swaps) + len(self.skips)
@@ -74,10 +83,9 @@ class SwapPlan:
 
 @dataclass(frozen=True)
 class Applied:
-    """What was swapped: for each place the old layer and the new one."""
+    """What was swapped: for each place its parent, its name there, the old module and the new one."""
 
-    layers: Any
-    swapped: tuple[tuple[int, nn.Module, nn.Module], ...]
+    swapped: tuple[tuple[nn.Module, str, nn.Module, nn.Module], ...]
 
 
 def plan(peft_model: nn.Module, mode: Mode = "auto", force: bool = False) -> SwapPlan:
@@ -89,10 +97,11 @@ def plan(peft_model: nn.Module, mode: Mode = "auto", force: bool = False) -> Swa
         force: swaps on the CPU too, where the ops are their textbook twins and nothing is gained but tests.
     """
     base = base_causal_model(peft_model)
-    family = family_of(base.config)
-    refusal = _refusal(base, family, mode, force)
-    if refusal or family is None:
+    family = family_of(base.config) or Family()
+    if refusal := _refusal(base, mode, force):
         return SwapPlan(refusal=refusal)
+    if not family.fast or _activation(base.config) not in ACTIVATIONS[family.activation]:
+        return SwapPlan(refusal=_unknown(base.config, family), projections=len(adapted_projections(base)))
     swaps: list[Swap] = []
     skips: list[Skip] = []
     for index, layer in enumerate(base.base_model.layers):
@@ -101,10 +110,11 @@ def plan(peft_model: nn.Module, mode: Mode = "auto", force: bool = False) -> Swa
             skips.append(Skip(index, reason))
         else:
             swaps.append(Swap(index, family))
-    return SwapPlan(tuple(swaps), tuple(skips))
+    last = family if swaps and _is_frozen_norm(getattr(base.base_model, "norm", None)) else None
+    return SwapPlan(tuple(swaps), tuple(skips), last_norm=last)
 
 
-def _refusal(base: Any, family: Family | None, mode: Mode, force: bool) -> str:
+def _refusal(base: Any, mode: Mode, force: bool) -> str:
     if mode == "plain":
         return "fast kernels are switched off"
     if os.environ.get("LUTHIER_KERNELS") == "plain":
@@ -115,11 +125,13 @@ def _refusal(base: Any, family: Family | None, mode: Mode, force: bool) -> str:
             return "no GPU"
         if not dispatch.use_triton(torch.empty(0, device=device)):
             return "this card or this install runs no Triton kernels (compute capability 7.5 and later)"
-    if family is None or not family.fast:
-        return f"no fast layer for model type {getattr(base.config, 'model_type', 'unknown')} yet"
-    if (activation := _activation(base.config)) not in ACTIVATIONS[family.activation]:
-        return f"activation {activation}"
     return ""
+
+
+def _unknown(config: Any, family: Family) -> str:
+    if not family.fast:
+        return f"no fast layer for model type {getattr(config, 'model_type', 'unknown')} yet"
+    return f"activation {_activation(config)}"
 
 
 def _why_not(layer: nn.Module, family: Family) -> str:
@@ -140,13 +152,13 @@ def _why_not(layer: nn.Module, family: Family) -> str:
     if any(dropout.p > 0 for dropout in layer.children() if isinstance(dropout, nn.Dropout)):
         return "dropout on its residuals"
     for norm in norms_of(layer, family).values():
-        if norm is None or not _has_eps(norm) or norm.weight.requires_grad or is_adapted(norm):
+        if not _is_frozen_norm(norm):
             return "a norm that is trained or of another kind"
     return ""
 
 
-def _has_eps(norm: nn.Module) -> bool:
-    return hasattr(norm, "variance_epsilon") or hasattr(norm, "eps")
+def _is_frozen_norm(norm: Any) -> bool:
+    return norm is not None and has_eps(norm) and not norm.weight.requires_grad and not is_adapted(norm)
 
 
 def _activation(config: Any) -> str:
@@ -156,18 +168,23 @@ def _activation(config: Any) -> str:
 
 def apply(peft_model: nn.Module, plan: SwapPlan) -> Applied:
     """Swaps what the plan names. Recomputing is set afterwards (``core.model.checkpointing``), on the new layers."""
-    layers: Any = base_causal_model(peft_model).base_model.layers if plan.swaps else ()
-    swapped = []
+    base = base_causal_model(peft_model)
+    body: Any = base.base_model
+    swapped: list[tuple[nn.Module, str, nn.Module, nn.Module]] = []
     for swap in plan.swaps:
-        old = layers[swap.index]
-        new = fast_layer(old, swap.family)
-        layers[swap.index] = new
-        swapped.append((swap.index, old, new))
-    return Applied(layers, tuple(swapped))
+        old = body.layers[swap.index]
+        swapped.append((body.layers, str(swap.index), old, fast_layer(old, swap.family)))
+    if plan.last_norm is not None:
+        swapped.append((body, "norm", body.norm, fast_norm(body.norm, plan.last_norm, swapped[-1][3])))
+    if plan.projections:
+        swapped += [(parent, name, old, fast_projection(old)) for parent, name, old in adapted_projections(base)]
+    for parent, name, _, new in swapped:
+        parent._modules[name] = new
+    return Applied(tuple(swapped))
 
 
 def undo(applied: Applied) -> None:
-    """Puts every replaced layer back where it was."""
-    for index, old, new in applied.swapped:
+    """Puts every replaced module back where it was."""
+    for parent, name, old, new in applied.swapped:
         old.training = new.training
-        applied.layers[index] = old
+        parent._modules[name] = old

@@ -10,7 +10,7 @@ import torch
 from model_tiny import adapt, assert_close, build, gradients, packed_batch, save_tiny
 
 from core.contract.config import LoraChoice, ModelChoice
-from core.model import layers, surgery
+from core.model import layers, projections, surgery
 from core.model.adapters import add_adapter, trainable
 from core.model.checkpointing import set_checkpointing
 from core.model.families import FAMILIES
@@ -157,7 +157,7 @@ def test_undo_is_exact_and_keys_never_change(family: str) -> None:
     applied = swap(model)
     assert list(model.state_dict()) == keys
     assert [name for name, _ in trainable(model)] == names
-    assert all(isinstance(new, type(old)) for _, old, new in applied.swapped)
+    assert all(isinstance(new, type(old)) for _, _, old, new in applied.swapped)
     model.train()
     surgery.undo(applied)
     after = list(model.get_base_model().model.layers)
@@ -199,6 +199,32 @@ def test_what_cannot_be_swapped_is_said(family: str, changes: dict[str, Any], wo
     plan = surgery.plan(adapt(build(family), **changes), force=True)
     assert not plan.fast
     assert words in " ".join(plan.lines())
+
+
+@pytest.mark.parametrize("family", ["granite", "olmo2"])
+def test_an_unknown_family_gets_fast_projections(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    inner = projections.lora_linears
+    monkeypatch.setattr(projections, "lora_linears", lambda x, parts: seen.append(1) or inner(x, parts))
+    base = build(family)
+    untouched = base(IDS).logits
+    model = adapt(base)
+    model.train()
+    loss_model, batch = LossModel(model), {"input_ids": IDS, "labels": IDS}
+    loss_model(**batch).backward()
+    wanted, keys, classes = gradients(model), list(model.state_dict()), [type(m) for m in model.modules()]
+    plan = surgery.plan(model, force=True)
+    assert (plan.fast, plan.projections) == (False, 14)
+    applied = surgery.apply(model, plan)
+    assert list(model.state_dict()) == keys
+    loss_model(**batch).backward()
+    assert len(seen) == 14
+    assert_close(gradients(model), wanted)
+    with model.disable_adapter():
+        assert torch.equal(model(IDS).logits, untouched)
+    assert len(seen) == 14
+    surgery.undo(applied)
+    assert [type(m) for m in model.modules()] == classes
 
 
 def test_rslora_and_trained_biases_are_right(count: dict[str, int]) -> None:
