@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from core.runs.folder import JobFolder
 __all__ = ["MARK", "Identity", "Owners", "end_tree", "find_worker", "identify", "read_owners", "write_owners"]
 
 MARK = "LUTHIER_JOB"
+_LOOK_SECONDS = 0.02
 _START_TICKS = 19
 """``starttime`` in /proc/PID/stat, counted from the field after the name (proc(5): field 22)."""
 
@@ -113,13 +115,31 @@ def end_tree(folder: JobFolder, worker: Identity | None, grace_seconds: float) -
     """Ends the worker and everything below it: asked first, killed after the grace, and waited for."""
     doomed = _tree(folder, worker)
     _signal(doomed, kill=grace_seconds <= 0)
-    _, stubborn = psutil.wait_procs(doomed, timeout=grace_seconds)
+    stubborn = _outlive(doomed, grace_seconds)
     # What was started meanwhile is found by looking again; three looks outrun any tree that is not a fork bomb.
     for _ in range(3):
         if not (rest := {*stubborn, *_tree(folder, worker)}):
             return
         _signal(rest, kill=True)
-        _, stubborn = psutil.wait_procs(list(rest), timeout=1.0)
+        stubborn = _outlive(rest, 1.0)
+
+
+def _outlive(processes: Iterable[psutil.Process], seconds: float) -> set[psutil.Process]:
+    """Those that still live after so long; returns as soon as none does. A zombie lives no more, though psutil would wait
+    for it: in a container the first process of the machine may never collect an orphan."""
+    until = time.monotonic() + seconds
+    living = {process for process in processes if _lives(process)}
+    while living and time.monotonic() < until:
+        time.sleep(_LOOK_SECONDS)
+        living = {process for process in living if _lives(process)}
+    return living
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
 
 
 def _tree(folder: JobFolder, worker: Identity | None) -> list[psutil.Process]:

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 
+from core.contract.commands import parse_command
 from core.contract.config import RunConfig
 from core.contract.errors import RunError
 from core.contract.events import Starting, Step
@@ -87,14 +88,22 @@ def test_half_a_line_of_a_killed_worker_is_cut_away(store: RunStore, config: Con
     assert not any(isinstance(event, Step) for event in EventTail(store.open(run_id).events).read())
 
 
+def answered_after(folder: JobFolder, record: RunRecord) -> float:
+    """Seconds between the command's own time and that of the run's last word: what a run takes, not what looking for it
+    takes."""
+    commands = [parse_command(line) for line in folder.commands.read_bytes().splitlines()]
+    assert commands[-1] is not None
+    assert record.ended_at is not None
+    return record.ended_at - commands[-1].at
+
+
 def test_stop_now_ends_the_whole_tree(store: RunStore, config: Config, until: Until) -> None:
     run_id = store.start(config("tree"))
     until(run_id, "training")
     assert len(marked(store.open(run_id))) == 3
-    asked = time.monotonic()
     store.stop_now(run_id)
     record = until(run_id, "stopped")
-    assert time.monotonic() - asked < 3.5  # 3 s are promised; half a second for a busy test machine
+    assert answered_after(store.open(run_id), record) < 3.0
     assert marked(store.open(run_id)) == []
     assert len(record.acknowledged) == 1
     assert held_by(store.locations, "cpu") is None or gone(lambda: held_by(store.locations, "cpu") is not None)
@@ -110,10 +119,8 @@ def test_runs_queue_and_a_waiting_one_stops_within_a_second(store: RunStore, con
     assert store.record(third).queued_reason == f"run {first} holds the CPU"
     assert JobQueue(store.locations).waiting() == [second, third]
     assert set(store.living()) == {first, second, third}
-    asked = time.monotonic()
     store.stop(second)
-    until(second, "stopped")
-    assert time.monotonic() - asked < 1.5  # 1 s is promised
+    assert answered_after(store.open(second), until(second, "stopped")) < 1.0
     store.stop(first)
     assert until(first, "stopped").checkpoints
     assert until(third, "finished").last_step == 3
