@@ -18,6 +18,7 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -63,13 +64,19 @@ class _Mean:
     weight: float = 0.0
     column: array[float] = field(default_factory=lambda: array("d"))
 
-    def add(self, value: float, level: float) -> None:
-        if math.isnan(value):
-            self.column.append(value)
-            return
-        self.value = level * self.value + (1 - level) * value
-        self.weight = level * self.weight + (1 - level)
-        self.column.append(self.value / self.weight)
+    def extend(self, values: Sequence[float], level: float) -> None:
+        """Goes on over these values. One loop over local names: a long run's first look waits for it."""
+        mean, weight, new = self.value, self.weight, 1 - level
+        shown = []
+        for value in values:
+            if value == value:  # known, since NaN differs from itself
+                mean = level * mean + new * value
+                weight = level * weight + new
+                shown.append(mean / weight)
+            else:
+                shown.append(value)
+        self.value, self.weight = mean, weight
+        self.column.extend(shown)
 
 
 class Columns:
@@ -92,10 +99,10 @@ class Columns:
             self._clear()
             self.generation += 1
             known = 0
-        for step in steps[known:]:
-            self.steps.append(step.step)
-            for name, column in self.values.items():
-                column.append(_finite(getattr(step, name)))
+        added = steps[known:]
+        self.steps.extend([step.step for step in added])
+        for name, column in self.values.items():
+            column.extend(map(_finite, map(attrgetter(name), added)))
         self._last = steps[-1] if steps else None
 
     def at_level(self, level: float) -> dict[str, array[float]]:
@@ -104,8 +111,7 @@ class Columns:
             return self.values
         means = self._means.setdefault(level, {name: _Mean() for name in METRICS})
         for name, mean in means.items():
-            for value in self.values[name][len(mean.column) :]:
-                mean.add(value, level)
+            mean.extend(self.values[name][len(mean.column) :], level)
         return {name: mean.column for name, mean in means.items()}
 
     def buckets(self, window: Window) -> dict[str, Any]:

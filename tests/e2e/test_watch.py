@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from driving import RunningStudio, launch, running_studio
 
@@ -136,28 +136,37 @@ def test_hovering_reads_every_chart_at_that_step(house: House) -> None:
 
 
 def test_twenty_thousand_steps_open_within_a_second(house: House) -> None:
-    """Cold: the server has never read the run. The best of three, and longer where others crowd the machine."""
-    page = house.page("/watch?run=" + LIVING)  # the browser has our scripts by now
+    """From the click to the drawn curve, cold: the server has never read the run. The best of three visits, each begun
+    when the machine has a core to spare, since it is our part that is promised and not that of who else computes."""
+    page = house.page(f"/watch?run={LIVING}")  # the browser has our scripts by now
     wait_for_chart(page)
-    took = [page.evaluate(OPENING, f"/watch?run={run_id}") for run_id in COLD]
-    crowd = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-    assert min(took) < 1_000 * crowd, f"{took} ms with {crowd:.1f} at work for each core"
+    page.context.add_init_script(DRAWN)
+    took = []
+    for run_id in COLD:
+        wait_for_calm()
+        page.goto(f"{house.studio.root}/watch?run={run_id}")
+        page.wait_for_function("() => window.drawnAt")
+        took.append(page.evaluate("() => window.drawnAt"))
+    assert min(took) < 1_000, took
     page.close()
 
 
-OPENING = """async (address) => {
-    history.replaceState(null, '', address);
-    const root = document.querySelector('[data-live=watch]');
-    const again = root.cloneNode(true);
-    again.removeAttribute('data-started');
-    again.querySelector('[data-f=charts]').replaceChildren();
-    const began = performance.now();
-    root.replaceWith(again);
-    const drawn = () => again.querySelector('.chart-loss .line')?.getAttribute('d')?.length > 1000;
-    while (!drawn() && performance.now() - began < 20000) await new Promise(requestAnimationFrame);
-    return performance.now() - began;
-}"""
-"""Mounts the page anew for another run, as a visit does, and measures until its chart is drawn."""
+DRAWN = """(() => {
+    const look = () => {
+        const line = document.querySelector('.chart-loss .line')?.getAttribute('d') ?? '';
+        if (line.length > 1000) window.drawnAt = performance.now();
+        else requestAnimationFrame(look);
+    };
+    look();
+})()"""
+"""Notes when the curve stands, in milliseconds since the visit began."""
+
+
+def wait_for_calm(seconds: float = 30.0) -> None:
+    """Until half of the processor was idle for half a second; not longer than so."""
+    until = time.monotonic() + seconds
+    while psutil.cpu_percent(interval=0.5) > 50 and time.monotonic() < until:
+        pass
 
 
 STEPS = """() => {
