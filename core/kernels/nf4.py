@@ -112,6 +112,14 @@ def _half(code, number):  # type: ignore[no-untyped-def]
 
 
 @jit
+def _rounded(values, STEP: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Rounded to the weight's dtype where the result has another; the store rounds to the result's."""
+    if STEP is not None:
+        values = values.to(STEP)
+    return values
+
+
+@jit
 def _wide(  # type: ignore[no-untyped-def]
     out, packed, absmax, nested_absmax, nested_code, offset, code, first, chunk, height, span, units,
     UNIT: tl.constexpr, STEP: tl.constexpr, NESTED: tl.constexpr, GROUP: tl.constexpr, BLOCKSIZE: tl.constexpr,
@@ -134,7 +142,8 @@ def _wide(  # type: ignore[no-untyped-def]
     # Bytes lie from the word's low end up, and in each the high half comes first.
     level = _level(code, (word[:, None] >> (4 * (places ^ 1))[None, :]) & 15, LOOKUP)
     start = (row * units + column).to(tl.int64) * 8 if UNIT == 8 else row.to(tl.int64) * units + column * 8
-    tl.store(out + start[:, None] + places[None, :], (level * magnitude[:, None]).to(STEP), mask=inside[:, None])
+    values = _rounded(level * magnitude[:, None], STEP)
+    tl.store(out + start[:, None] + places[None, :], values, mask=inside[:, None])
 
 
 @jit
@@ -151,7 +160,7 @@ def _narrow(  # type: ignore[no-untyped-def]
     byte = tl.load(packed + flat // 2, mask=inside, other=0).to(tl.int32)
     magnitude = _magnitude(absmax, nested_absmax, nested_code, offset, flat // BLOCKSIZE, inside, NESTED, GROUP)
     level = _level(code, (byte >> tl.where(flat % 2 == 0, 4, 0)) & 15, LOOKUP)
-    tl.store(out + row * stride + column, (level * magnitude).to(STEP), mask=inside)
+    tl.store(out + row * stride + column, _rounded(level * magnitude, STEP), mask=inside)
 
 
 @jit
@@ -183,7 +192,7 @@ def _kernel(  # type: ignore[no-untyped-def]
     height, span, units, rank, r, eighths, chunks, weights, besides,
     UNIT: tl.constexpr, WIDE: tl.constexpr, BORDER: tl.constexpr, SIDE: tl.constexpr, TALL: tl.constexpr,
     STEP: tl.constexpr, NESTED: tl.constexpr, GROUP: tl.constexpr, BLOCKSIZE: tl.constexpr,
-    LOOKUP: tl.constexpr, WORDS: tl.constexpr, ROWS: tl.constexpr,
+    LOOKUP: tl.constexpr, WORDS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     # Width and row stride come in units of eight values where they can: so stores are known to begin on 16 bytes.
     width, stride = span * (8 if WIDE else 1), units * UNIT
@@ -198,13 +207,13 @@ def _kernel(  # type: ignore[no-untyped-def]
         else:
             _narrow(
                 out, packed, absmax, nested_absmax, nested_code, offset, code, first, chunk, height, width, stride,
-                STEP, NESTED, GROUP, BLOCKSIZE, LOOKUP, WORDS * 8, ROWS,
+                STEP, NESTED, GROUP, BLOCKSIZE, LOOKUP, COLUMNS, ROWS,
             )  # fmt: skip
     elif BORDER:
         if program < weights + besides:
             _beside(out, b, scale, program - weights, height, stride, width, rank, r, eighths * 8, SIDE, TALL)
         else:
-            _below(low, a, program - weights - besides, stride, width, chunks, r, WORDS * 8)
+            _below(low, a, program - weights - besides, stride, width, chunks, r, COLUMNS)
 
 
 def dequantize(weight: Nf4, out: torch.Tensor | None = None) -> torch.Tensor:
@@ -250,7 +259,8 @@ def _run(
     rank, columns, low, below = (0, 0, out, 0) if place is None else _edges(place, width, r)
     side = block_of(max(1, columns))
     tall = max(1, WORDS * WORD // side)
-    chunks = -(-width // (WORDS * WORD))
+    reach = WORDS * (WORD if wide else 2)
+    chunks = -(-width // reach)
     weights, besides = chunks * -(-height // ROWS), -(-height // tall) if columns else 0
     none = weight.code
     launch(
@@ -258,9 +268,9 @@ def _run(
         out, weight.packed, weight.absmax, _or(weight.nested_absmax, none), _or(weight.nested_code, none),
         _or(weight.offset, none), none, low, _or(a, none).contiguous(), _or(b, none).contiguous(), scale,
         height, width // WORD if wide else width, stride // unit, rank, r, columns // 8, chunks, weights, besides,
-        UNIT=unit, WIDE=wide, BORDER=place is not None, SIDE=side, TALL=tall, STEP=_type(weight.dtype),
+        UNIT=unit, WIDE=wide, BORDER=place is not None, SIDE=side, TALL=tall, STEP=_step(weight.dtype, out.dtype),
         NESTED=weight.offset is not None, GROUP=weight.nested_blocksize, BLOCKSIZE=weight.blocksize,
-        LOOKUP=LOOKUP, WORDS=WORDS, ROWS=ROWS, num_warps=WARPS, enable_fp_fusion=False,
+        LOOKUP=LOOKUP, WORDS=WORDS, COLUMNS=reach, ROWS=ROWS, num_warps=WARPS, enable_fp_fusion=False,
     )  # fmt: skip
 
 
@@ -275,5 +285,6 @@ def _or(tensor: torch.Tensor | None, other: torch.Tensor) -> torch.Tensor:
     return other if tensor is None else tensor
 
 
-def _type(dtype: torch.dtype) -> object:
-    return {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}[dtype]
+def _step(weight: torch.dtype, out: torch.dtype) -> object:
+    names = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
+    return None if weight == out else names[weight]
