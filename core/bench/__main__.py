@@ -1,0 +1,114 @@
+"""``python -m core.bench step | ladder | parity``: what this card does, measured. ``--help`` of each says the rest."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from core.bench.setting import add_flags, from_flags
+from core.contract.errors import StudioError
+
+__all__ = ["main"]
+
+
+@dataclass(frozen=True)
+class Command:
+    """A row of the table: words, what runs, the fields that it decides itself, and defaults of its own."""
+
+    about: str
+    run: Callable[[argparse.Namespace], int]
+    without: tuple[str, ...] = ()
+    defaults: tuple[tuple[str, object], ...] = ()
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Parses, measures, prints; 0, 1 after an error that was said, 2 for a verdict that is not good."""
+    chosen = _parser().parse_args(sys.argv[1:] if given is None else given)
+    try:
+        return COMMANDS[chosen.command].run(chosen)
+    except StudioError as error:
+        print(" ".join(str(error).split("\n")), file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m core.bench", description="Measures training on this card.")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, command in COMMANDS.items():
+        sub = commands.add_parser(name, help=command.about, description=command.about)
+        add_flags(sub, command.without)
+        sub.set_defaults(**dict(command.defaults))
+        sub.add_argument("--json", default="", metavar="FILE", help="writes the result there")
+        if name == "step":
+            sub.add_argument("--every", type=int, default=0, metavar="N", help="a line of progress every N steps (0)")
+        if name == "parity":
+            sub.add_argument("--jobs", type=int, default=5, metavar="N", help="sides trained at once (5)")
+            sub.add_argument("--width-of", default="", metavar="NAME", help="short for --model random:NAME")
+    return parser
+
+
+def _step(chosen: argparse.Namespace) -> int:
+    from core.bench.report import summary, write_json
+    from core.bench.step import measure
+
+    result = measure(from_flags(chosen), _aside, chosen.every)
+    write_json(result, chosen.json)
+    print(summary(result))
+    return 0
+
+
+def _ladder(chosen: argparse.Namespace) -> int:
+    from core.bench.children import own_process
+    from core.bench.ladder import climb, table
+    from core.bench.report import write_json
+
+    result = climb(from_flags(chosen), own_process, _aside)
+    write_json(result, chosen.json)
+    print(table(result))
+    return 0 if any(rung["status"] == "measured" for rung in result["rungs"]) else 1
+
+
+def _parity(chosen: argparse.Namespace) -> int:
+    from core.bench.children import own_process
+    from core.bench.parity import side_by_side, table
+    from core.bench.report import write_json
+
+    base = from_flags(chosen)
+    if chosen.width_of:
+        base = replace(base, model=f"random:{chosen.width_of}")
+    result = side_by_side(base, own_process, chosen.jobs, _aside)
+    write_json(result, chosen.json)
+    print(table(result))
+    return 0 if result["agrees"] else 2
+
+
+def _aside(line: str) -> None:
+    """Progress goes to stderr: stdout is the result's."""
+    print(line, file=sys.stderr, flush=True)
+
+
+COMMANDS = {
+    "step": Command("One setting: seconds a step, tokens a second, memory, losses.", _step),
+    "ladder": Command(
+        "One optimisation after another, from plain Hugging Face to the fast core.",
+        _ladder,
+        without=("plain", "checkpointing", "rows_as", "attention", "loss", "kernels", "optim", "upcast"),
+    ),
+    "parity": Command(
+        "Fast and plain on the same rows, loss by loss, beside plain's own spread.",
+        _parity,
+        without=("plain", "rows_as", "attention", "upcast"),
+        defaults=(("steps", 300), ("warm_up", 0), ("held_out", 64)),
+    ),
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

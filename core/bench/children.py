@@ -1,0 +1,88 @@
+"""Several settings, each measured in a process of its own: no setting finds another's memory, patches or kernels.
+
+The child is ``python -m core.bench step``; it writes its result as JSON, its progress on stderr, and where it fails one
+line there. Several may share one card, when their times are not what is asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from core.bench.setting import Setting, flags_of
+from core.locations import REPOSITORY
+
+__all__ = ["Outcome", "Runner", "measure_all", "own_process"]
+
+PROGRESS = "step "
+"""How a line of progress begins."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One setting's result, or why there is none."""
+
+    result: dict[str, Any] | None
+    error: str = ""
+
+
+Runner = Callable[[Setting, Callable[[str], None], int], Outcome]
+
+
+def measure_all(
+    settings: Mapping[str, Setting], run: Runner, jobs: int, say: Callable[[str], None], every: int = 0
+) -> dict[str, Outcome]:
+    """Each setting's outcome by its name, ``jobs`` at a time; one line when each begins and ends."""
+
+    def one(name: str) -> Outcome:
+        say(f"{name}: begins")
+        outcome = run(settings[name], lambda line: say(f"{name}: {line}"), every)
+        say(f"{name}: " + (f"failed: {outcome.error}" if outcome.result is None else _ended(outcome.result)))
+        return outcome
+
+    with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
+        return dict(zip(settings, pool.map(one, settings), strict=True))
+
+
+def own_process(setting: Setting, say: Callable[[str], None], every: int) -> Outcome:
+    """Measures in a process of its own."""
+    with tempfile.TemporaryDirectory(prefix="luthier-bench-") as folder:
+        place = Path(folder) / "result.json"
+        flags = [*flags_of(setting), "--json", str(place), "--every", str(every)]
+        child = subprocess.Popen(
+            [sys.executable, "-m", "core.bench", "step", *flags],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env=_environment(),
+        )
+        last = ""
+        for line in child.stderr or ():
+            if line.startswith(PROGRESS):
+                say(line.strip())
+            elif line.strip():
+                last = line.strip()
+        code = child.wait()
+        if code or not place.is_file():
+            return Outcome(None, last or f"the process ended with {code} and no word")
+        return Outcome(json.loads(place.read_text(encoding="utf-8")))
+
+
+def _environment() -> dict[str, str]:
+    """This checkout is importable from wherever the bench was called: relative paths among the flags stay right."""
+    paths = [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+
+
+def _ended(result: dict[str, Any]) -> str:
+    seconds, loss = result["seconds_a_step"], result["losses"][-1]
+    return f"{seconds:.4f} s a step, last loss " + ("none" if loss is None else f"{loss:.4f}")

@@ -1,0 +1,158 @@
+"""Fast and plain on the same rows from the same weights, loss by loss.
+
+Plain training alone is sent in several ways (all rows in one batch, then halves, quarters, ...). Mathematically these
+are one step, so that their distances are plain's own rounding::
+
+    spread(k)   = max_ij |p_i(k) - p_j(k)|        over plain's ways, at step k
+    distance(k) = max_i  |f(k)  - p_i(k)|         of the fast run, to the furthest of them
+
+Fast agrees with plain when at every tenth step its distance is at most 1.5 × plain's largest spread at any tenth step,
+and its final held-out loss lies within 0.3 % of plain's mean. Whether that also holds against each step's own spread is
+counted beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from core.bench.children import Outcome, Runner, measure_all
+from core.bench.report import command_of, markdown, shown
+from core.bench.setting import Setting, check
+from core.contract.errors import RunError
+
+__all__ = ["FACTOR", "compare", "settings_of", "side_by_side", "table"]
+
+FACTOR = 1.5
+HELD_OUT_SHARE = 0.003
+EVERY = 10
+WAYS = (1, 2, 4, 8)
+"""Accumulation of plain's ways; those that divide the rows of a step."""
+
+
+def settings_of(base: Setting) -> dict[str, Setting]:
+    """The fast run and plain's ways, by name; every one deals the same windows."""
+    rows = base.rows_a_step
+    checkpointing = "none" if base.checkpointing == "none" else "recompute"
+    found = {"fast": base}
+    for accumulation in WAYS:
+        if rows % accumulation == 0:
+            way = replace(
+                base, plain=True, batch=rows // accumulation, accumulation=accumulation, checkpointing=checkpointing,
+                kernels="auto", loss="auto", tokens_per_pass=0,
+            )  # fmt: skip
+            found[f"plain {way.batch}x{accumulation}"] = way
+    return {name: check(setting) for name, setting in found.items()}
+
+
+def side_by_side(base: Setting, run: Runner, jobs: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """Trains all of them, ``jobs`` at a time, and compares.
+
+    Raises:
+        RunError: one of them failed; without all there is no verdict.
+    """
+    settings = settings_of(base)
+    outcomes = measure_all(settings, run, jobs, say, every=max(1, base.total_steps // 6))
+    failed = [f"{name}: {outcome.error}" for name, outcome in outcomes.items() if outcome.result is None]
+    if failed:
+        raise RunError("bench.parity", f"Expected every side's losses, found a failure. {'; '.join(failed)}", "")
+    return compare(settings, outcomes)
+
+
+def compare(settings: Mapping[str, Setting], outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
+    """The table and the verdict. A loss that is not finite fails it."""
+    found = {name: outcome.result for name, outcome in outcomes.items() if outcome.result is not None}
+    losses: dict[str, list[float | None]] = {name: result["losses"] for name, result in found.items()}
+    steps = min(len(values) for values in losses.values())
+    rows = [_at(step, losses) for step in _tenths(steps)]
+    known = [row for row in rows if row["distance"] is not None]
+    largest: float | None = max((row["spread"] for row in known), default=None)
+    worst: float | None = max((row["distance"] for row in known), default=None)
+    held_out = _held_out({name: result["held_out_loss"] for name, result in found.items()})
+    complete = worst is not None and largest is not None and len(known) == len(rows)
+    losses_agree = complete and (worst or 0.0) <= FACTOR * (largest or 0.0)
+    some = next(iter(found.values()))
+    machine = ("device", "capability", "driver", "vram_total_gib", "python", "versions", "rows")
+    return {
+        "bench": "parity",
+        "commands": {name: command_of(setting) for name, setting in settings.items()},
+        **{name: some[name] for name in machine},
+        "plans": {name: result["plan"] for name, result in found.items()},
+        "steps": steps,
+        "plain_largest_spread": largest,
+        "fast_largest_distance": worst,
+        "ratio": worst / largest if worst is not None and largest else None,
+        "allowed_ratio": FACTOR,
+        "tenth_steps": len(rows),
+        "tenth_steps_within_their_own_spread": sum(row["distance"] <= FACTOR * row["spread"] for row in known),
+        "held_out": held_out,
+        "losses_agree": losses_agree,
+        "agrees": losses_agree and held_out["agrees"] is not False,
+        "table": rows,
+        "losses": {name: result["losses"] for name, result in found.items()},
+    }
+
+
+def table(result: dict[str, Any]) -> str:
+    """Every tenth step as a Markdown table, and the verdict in words."""
+    names = list(result["losses"])
+    rows = [
+        (
+            row["step"],
+            *(shown(row["losses"][name], 5) for name in names),
+            _small(row["spread"]),
+            _small(row["distance"]),
+        )
+        for row in result["table"]
+    ]
+    held = result["held_out"]
+    lines = [markdown(("step", *names, "plain's spread", "fast's distance"), rows), ""]
+    lines.append(
+        f"losses    {'agree' if result['losses_agree'] else 'DIFFER'}: fast at most "
+        f"{_small(result['fast_largest_distance'])} from plain, plain at most "
+        f"{_small(result['plain_largest_spread'])} from itself (allowed: {FACTOR} ×)"
+    )
+    if held["agrees"] is not None:
+        word = "agrees" if held["agrees"] else "DIFFERS"
+        lines.append(
+            f"held out  {word}: fast {held['fast']:.5f}, plain {held['plain_mean']:.5f}, {held['share']:.3%} apart "
+            f"(allowed: {HELD_OUT_SHARE:.1%})"
+        )
+    return "\n".join(lines)
+
+
+def _tenths(steps: int) -> list[int]:
+    """Every tenth step, counted from 1; of fewer than ten the last."""
+    return list(range(EVERY, steps + 1, EVERY)) or [steps]
+
+
+def _at(step: int, losses: Mapping[str, list[float | None]]) -> dict[str, Any]:
+    """One row of the table; without distances where a loss is not finite."""
+    there = {name: values[step - 1] for name, values in losses.items()}
+    finite = {name: value for name, value in there.items() if value is not None and math.isfinite(value)}
+    row = {"step": step, "losses": {name: finite.get(name) for name in there}, "spread": None, "distance": None}
+    if len(finite) < len(there):
+        return row
+    plain = [value for name, value in finite.items() if name != "fast"]
+    distance = max(abs(finite["fast"] - value) for value in plain)
+    return {**row, "spread": max(plain) - min(plain), "distance": distance}
+
+
+def _small(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.2e}"
+
+
+def _held_out(losses: Mapping[str, float | None]) -> dict[str, Any]:
+    known = {name: loss for name, loss in losses.items() if loss is not None}
+    plain = [loss for name, loss in known.items() if name != "fast"]
+    empty = {"fast": losses.get("fast"), "plain_mean": None, "plain_spread": None, "share": None, "agrees": None}
+    if "fast" not in known or not plain:
+        return {**empty, "losses": dict(losses)}
+    mean = sum(plain) / len(plain)
+    share = abs(known["fast"] - mean) / mean
+    return {
+        "fast": known["fast"], "plain_mean": mean, "plain_spread": max(plain) - min(plain), "share": share,
+        "agrees": share <= HELD_OUT_SHARE, "losses": dict(losses),
+    }  # fmt: skip

@@ -1,0 +1,167 @@
+"""The other side: transformers' Trainer over peft's model, as they come.
+
+Nothing of ours computes here. The Trainer gets batch and accumulation as they were asked for, its own loss from logits
+(normalised over the window's trained tokens, ``num_items_in_batch``), its own mixed precision and its own gradient
+checkpointing. Rows come in the same windows and the same order as on the fast side, filled up to the longest of their
+batch, or one after another (``packed``) with positions from 0 each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import DataLoader
+from transformers import PrinterCallback, Trainer, TrainingArguments
+
+from core.bench.setting import Setting
+from core.model.attention import NAME, row_bounds_given
+from core.model.loss import shift_labels
+from core.model.peft_bnb import base_causal_model
+from core.train.passes import IGNORED, pack, pad
+from core.train.rows import TextRows
+
+__all__ = ["PlainLoss", "PlainTrainer", "collate", "make_plain", "plain_lines", "plain_trainer"]
+
+
+class PlainLoss(nn.Module):
+    """Stands where ``LossModel`` stands: the same sum of token losses, from logits that the model itself makes."""
+
+    line = "loss: from logits"
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, labels: torch.Tensor, **inputs: Any) -> torch.Tensor:
+        """Sum of token losses, a float32 scalar; arguments as ``LossModel`` takes them."""
+        targets = shift_labels(labels, inputs.get("position_ids"), inputs.get("attention_mask"))
+        logits = base_causal_model(self.model)(**inputs, use_cache=False).logits
+        return functional.cross_entropy(
+            logits.flatten(0, 1).float(), targets.flatten(), ignore_index=IGNORED, reduction="sum"
+        )
+
+
+class PlainTrainer(Trainer):
+    """The Trainer, with its batches dealt and its losses noted (as tensors: reading one would make the card wait)."""
+
+    batches: DataLoader[Any]
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.part_losses: list[torch.Tensor] = []
+        self.grad_norms: list[float | None] = []
+
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        """Our windows, in batches."""
+        return self.batches
+
+    def training_step(self, *inputs: Any, **options: Any) -> torch.Tensor:
+        """The Trainer's own; its loss is the batch's share of the window's mean."""
+        loss: torch.Tensor = super().training_step(*inputs, **options)
+        self.part_losses.append(loss.detach())
+        return loss
+
+    def log(self, logs: dict[str, float], *_: Any) -> None:
+        """The Trainer's word after each step."""
+        if "loss" in logs:
+            self.grad_norms.append(logs.get("grad_norm"))
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *rest: Any, **options: Any) -> Any:
+        """The Trainer's own; where row bounds are given and read, no T×T mask is built beside them."""
+        bounded = "cu_seq_lens_q" in inputs and base_causal_model(self.model).config._attn_implementation == NAME
+        with row_bounds_given() if bounded else contextlib.nullcontext():
+            return super().compute_loss(model, inputs, *rest, **options)
+
+    def losses(self) -> list[float]:
+        """Mean loss of each step."""
+        parts = torch.stack(self.part_losses).double()
+        a_step = self.args.gradient_accumulation_steps
+        return [float(value) for value in parts.view(-1, a_step).sum(1)]
+
+    def held_out_loss(self, rows: TextRows, collate: Any) -> float | None:
+        """Mean loss over the trained tokens of ``rows``; None without rows."""
+        if not len(rows):
+            return None
+        model, size = self.model, self.args.per_device_train_batch_size
+        weight, total = sum(rows.weight(row) for row in range(len(rows))), 0.0
+        model.eval()
+        with torch.no_grad(), self.compute_loss_context_manager():
+            for first in range(0, len(rows), size):
+                batch = self._prepare_inputs(collate(rows, range(first, min(first + size, len(rows)))))
+                total += float(model(**batch, num_items_in_batch=weight).loss)
+        model.train()
+        return total
+
+
+def plain_trainer(
+    setting: Setting,
+    peft_model: Any,
+    rows: TextRows,
+    dealt: Sequence[Sequence[int]],
+    arguments: dict[str, Any],
+    dtype: torch.dtype,
+) -> PlainTrainer:
+    """The Trainer around a PeftModel.
+
+    Args:
+        dealt: the rows of each step.
+        arguments: the recipe, as the fast side's trainer gets it; batch, accumulation, mixed precision and
+            checkpointing are set here.
+        dtype: of the arithmetic.
+    """
+    on_card = not arguments["use_cpu"]
+    recompute = setting.checkpointing == "recompute"
+    settings = {
+        **arguments,
+        "per_device_train_batch_size": setting.batch,
+        "gradient_accumulation_steps": setting.accumulation,
+        "gradient_checkpointing": recompute,
+        "bf16": on_card and dtype == torch.bfloat16,
+        "fp16": on_card and dtype == torch.float16,
+        **({"gradient_checkpointing_kwargs": {"use_reentrant": False}} if recompute else {}),
+    }
+    trainer = PlainTrainer(model=peft_model, args=TrainingArguments(**settings))
+    trainer.remove_callback(PrinterCallback)
+    order = [row for window in dealt for row in window]
+    trainer.batches = DataLoader(
+        order,  # type: ignore[arg-type] # any sequence will do
+        batch_size=setting.batch,
+        shuffle=False,
+        collate_fn=partial(collate(setting), rows),
+        pin_memory=on_card,
+    )
+    return trainer
+
+
+def collate(setting: Setting) -> Any:
+    """How row numbers become a batch on the host; the Trainer moves it to the card."""
+    host = torch.device("cpu")
+    if setting.packed:
+        return lambda rows, chosen: pack(rows, list(chosen), host)
+    return lambda rows, chosen: pad(rows, list(chosen), 0, host)
+
+
+def plain_lines(setting: Setting, peft_model: Any) -> list[str]:
+    """What runs, said to a person."""
+    return [
+        "plain: transformers' Trainer, peft's layers" + (", norms, embedding and head in float32" * setting.upcast),
+        f"attention: transformers' {base_causal_model(peft_model).config._attn_implementation}",
+        "loss: transformers' own, from logits",
+        f"activations: {'recomputed in every layer' if setting.checkpointing == 'recompute' else 'kept'}",
+        f"batches: {setting.batch} rows {'one after another' if setting.packed else 'padded'} × {setting.accumulation}",
+    ]
+
+
+def make_plain(model: Any, setting: Setting) -> Any:
+    """A base model as peft prepares it for training in 4 bits, where that was asked for."""
+    if not setting.upcast:
+        return model
+    from peft import prepare_model_for_kbit_training
+
+    return prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)

@@ -1,0 +1,134 @@
+"""Results as JSON and as tables. What is not known is null; nothing is filled in."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+import shlex
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from core.bench.setting import Setting, flags_of
+from core.bench.watch import GIB, Watch, context_bytes
+from core.hardware import read_machine
+
+__all__ = [
+    "command_of",
+    "figures",
+    "gib",
+    "machine_facts",
+    "markdown",
+    "setting_facts",
+    "shown",
+    "summary",
+    "write_json",
+]
+
+LIBRARIES = ("torch", "triton", "transformers", "peft", "bitsandbytes", "accelerate", "trl")
+
+
+def machine_facts(device: torch.device) -> dict[str, Any]:
+    """Device, driver and versions."""
+    card = read_machine().gpu if device.type == "cuda" else None
+    cuda = device.type == "cuda"
+    return {
+        "device": torch.cuda.get_device_name(device) if cuda else platform.processor() or platform.machine(),
+        "capability": list(torch.cuda.get_device_capability(device)) if cuda else None,
+        "driver": card.driver or None if card else None,
+        "vram_total_gib": gib(torch.cuda.mem_get_info(device)[1]) if cuda else None,
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in LIBRARIES},
+    }
+
+
+def figures(setting: Setting, watch: Watch, tokens: Sequence[int], device: torch.device) -> dict[str, Any]:
+    """Speed and memory.
+
+    Args:
+        tokens: real tokens of each step, warm-up included.
+    """
+    timed, timed_tokens = watch.seconds[setting.warm_up :], tokens[setting.warm_up :]
+    rates = [count / seconds for count, seconds in zip(timed_tokens, timed, strict=True) if seconds > 0]
+    return {
+        "seconds_a_step": round(statistics.median(timed), 6) if timed else None,
+        "seconds": [round(value, 6) for value in timed],
+        "seconds_warm_up": [round(value, 6) for value in watch.seconds[: setting.warm_up]],
+        "tokens_per_second": round(statistics.median(rates), 1) if rates else None,
+        "tokens_a_step": round(sum(timed_tokens) / len(timed_tokens), 1) if timed_tokens else None,
+        "peak_allocated_gib": gib(watch.peak.get("allocated")),
+        "peak_reserved_gib": gib(watch.peak.get("reserved")),
+        "whole_run_peak_allocated_gib": gib(watch.whole_run_peak.get("allocated")),
+        "whole_run_peak_reserved_gib": gib(watch.whole_run_peak.get("reserved")),
+        "context_gib": gib(context_bytes(device)),
+    }
+
+
+def command_of(setting: Setting) -> str:
+    """The command line that measures this setting."""
+    return shlex.join(["python", "-m", "core.bench", "step", *flags_of(setting)])
+
+
+def summary(result: dict[str, Any]) -> str:
+    """One result for a terminal."""
+    return "\n".join(
+        [
+            *(f"plan      {line}" for line in result["plan"]),
+            f"step      {shown(result['seconds_a_step'], 4)} s (median of {len(result['seconds'])}), "
+            f"first {shown(result['first_step_seconds'], 2)} s, loading {shown(result['load_seconds'], 1)} s",
+            f"tokens    {shown(result['tokens_per_second'], 0)} real tokens a second",
+            f"memory    {_memory(result)}",
+            f"loss      {shown(result['losses'][0], 4)} at first, {shown(result['losses'][-1], 4)} at last"
+            + (f", held out {result['held_out_loss']:.5f}" if result["held_out_loss"] is not None else ""),
+        ]
+    )
+
+
+def _memory(result: dict[str, Any]) -> str:
+    if result["peak_allocated_gib"] is None:
+        return "not known: no card"
+    peak, reserved = result["peak_allocated_gib"], result["peak_reserved_gib"]
+    return f"{peak:.2f} GiB allocated, {reserved:.2f} GiB reserved at peak, {result['context_gib']:.2f} GiB beside it"
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A Markdown table; None is an empty cell."""
+    cells = [list(header), ["---"] * len(header), *([shown(cell) for cell in row] for row in rows)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in cells)
+
+
+def shown(value: Any, digits: int = 4) -> str:
+    """A cell."""
+    if value is None:
+        return ""
+    return f"{value:,.{digits}f}" if isinstance(value, float) else str(value)
+
+
+def gib(size: int | None) -> float | None:
+    """Bytes as GiB; unknown stays unknown."""
+    return None if size is None else round(size / GIB, 3)
+
+
+def write_json(result: dict[str, Any], path: str) -> None:
+    """Writes the file whole; no path, no file."""
+    if path:
+        place = Path(path).expanduser()
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def setting_facts(setting: Setting) -> dict[str, Any]:
+    """The setting and its command."""
+    return {"command": command_of(setting), "setting": asdict(setting)}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None

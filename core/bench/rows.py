@@ -1,0 +1,191 @@
+"""The rows that are trained on: random ones of one length, or a file's under the Alpaca template.
+
+Every token is trained, as the systems do that one compares with, but for the first, which nothing predicts (its label
+says so, so that every trainer counts the same targets). Both sides see the same windows: ``core.data.packing.windows``
+deals them by the seed, and only whole windows are dealt.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from core.bench.setting import Setting
+from core.contract.errors import DataError
+from core.data.packing import windows
+from core.train.rows import TextRows
+
+__all__ = ["BenchRows", "dealt", "read_rows", "render"]
+
+PROMPT = (
+    "Below is an instruction that describes a task, paired with an input that provides further context. "
+    "Write a response that appropriately completes the request.\n\n"
+    "### Instruction:\n{instruction}\n\n### Input:\n{input}\n\n### Response:\n{output}"
+)
+"""The prompt of Stanford Alpaca (Taori et al. 2023)."""
+LOWEST_ID = 3
+"""Below it many vocabularies keep their special tokens."""
+
+
+@dataclass(frozen=True)
+class BenchRows:
+    """What is trained on, what is held out, and how many rows were left over from the last whole window."""
+
+    train: TextRows
+    held_out: TextRows
+    left_over: int
+
+
+def read_rows(setting: Setting, vocabulary: int, tokenizer: Any = None) -> BenchRows:
+    """Makes or reads the rows.
+
+    Args:
+        vocabulary: token ids lie below it.
+        tokenizer: the model's own, where ``setting.tokenizer`` names none.
+
+    Raises:
+        DataError: the file cannot be read, has too few rows, or there is no tokenizer for it.
+    """
+    ids = _dense(setting, vocabulary) if setting.dense_tokens else _tokenised(setting, _tokenizer(setting, tokenizer))
+    if any(max(row) >= vocabulary for row in ids):
+        highest = max(max(row) for row in ids)
+        raise DataError("bench.ids", f"Expected token ids below {vocabulary}, found {highest}.", "Another --tokenizer.")
+    aside = set(random.Random(f"held:{setting.seed}").sample(range(len(ids)), min(setting.held_out, len(ids))))  # noqa: S311 - no secret
+    kept = [row for number, row in enumerate(ids) if number not in aside]
+    whole = len(kept) // setting.rows_a_step * setting.rows_a_step
+    if not whole:
+        raise DataError(
+            "bench.rows",
+            f"Expected {setting.rows_a_step + setting.held_out} rows for one step and the held-out, found {len(ids)}.",
+            "Fewer rows a step, or a larger file.",
+        )
+    return BenchRows(_text_rows(kept[:whole]), _text_rows([ids[number] for number in sorted(aside)]), len(kept) - whole)
+
+
+def dealt(n_rows: int, setting: Setting) -> list[list[int]]:
+    """The window of each step, as the trainer's feed deals them."""
+    a_epoch = n_rows // setting.rows_a_step
+    epochs = range(-(-setting.total_steps // a_epoch))
+    every = [window for epoch in epochs for window in windows(n_rows, setting.rows_a_step, epoch, setting.seed)]
+    return every[: setting.total_steps]
+
+
+def render(row: Any) -> str:
+    """One row's text: Alpaca columns, prompt and completion, messages, or a text as it is.
+
+    Raises:
+        DataError: none of these columns is there.
+    """
+    if isinstance(row, dict):
+        if "instruction" in row and "output" in row:
+            return _prompt(row["instruction"], row.get("input"), row["output"])
+        if "prompt" in row and "completion" in row:
+            return _prompt(row["prompt"], "", row["completion"])
+        if isinstance(row.get("messages"), list):
+            return _conversation(row["messages"])
+        if isinstance(row.get("text"), str):
+            return str(row["text"])
+    found = ", ".join(sorted(row)) if isinstance(row, dict) else type(row).__name__
+    raise DataError(
+        "bench.columns",
+        f"Expected instruction and output, prompt and completion, messages or text, found {found}.",
+        "Rename the columns.",
+    )
+
+
+def _prompt(instruction: Any, more: Any, output: Any) -> str:
+    return PROMPT.format(instruction=instruction, input=more or "", output=output)
+
+
+def _conversation(messages: list[Any]) -> str:
+    """Each question with its answer under the template, one after another; what a system says goes under Input."""
+    said = {str(part.get("role")): "" for part in messages}
+    turns = []
+    for part in messages:
+        said[str(part.get("role"))] = str(part.get("content") or "")
+        if part.get("role") == "assistant":
+            turns.append(_prompt(said.get("user", ""), said.get("system", ""), said["assistant"]))
+    return "\n\n".join(turns)
+
+
+def _dense(setting: Setting, vocabulary: int) -> list[list[int]]:
+    draw = torch.Generator().manual_seed(setting.seed)
+    shape = (setting.rows_a_step * setting.total_steps + setting.held_out, setting.dense_tokens)
+    ids: list[list[int]] = torch.randint(LOWEST_ID, vocabulary, shape, generator=draw).tolist()
+    return ids
+
+
+def _tokenised(setting: Setting, tokenizer: Any) -> list[list[int]]:
+    ids = []
+    for row in _read(setting.rows_file):
+        # The end token is written by id: an id cannot be split, whatever a tokenizer makes of its text.
+        ids.append([*tokenizer(render(row))["input_ids"], tokenizer.eos_token_id][: setting.max_length])
+    return [row for row in ids if len(row) > 1]
+
+
+def _read(path: Path) -> list[Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        rows = [json.loads(line) for line in text.splitlines() if line.strip()] if path.suffix == ".jsonl" else None
+        found = json.loads(text) if rows is None else rows
+    except (OSError, ValueError) as error:
+        raise DataError("bench.file", f"Expected JSON rows in {path.name}, found: {error}", "Another file.") from error
+    if not isinstance(found, list):
+        raise DataError("bench.file", f"Expected a list of rows in {path.name}, found another JSON value.", "")
+    return found
+
+
+def _tokenizer(setting: Setting, own: Any) -> Any:
+    from transformers import AutoTokenizer
+
+    place = Path(setting.tokenizer).expanduser()
+    if not setting.tokenizer:
+        if own is None:
+            raise DataError(
+                "bench.tokenizer", "Expected a tokenizer for a file's rows, found none.", "Name --tokenizer."
+            )
+        return own
+    if place.is_dir():
+        return AutoTokenizer.from_pretrained(str(place), trust_remote_code=False)
+    if not place.is_file():
+        raise DataError("bench.tokenizer", f"Expected a tokenizer folder or file, found none at {place}.", "")
+    return _sentencepiece(place)
+
+
+def _sentencepiece(place: Path) -> Any:
+    """transformers' tokenizer over the file; where it lacks protobuf to read one, sentencepiece itself."""
+    from transformers import LlamaTokenizer
+    from transformers.utils import is_protobuf_available, is_sentencepiece_available
+
+    if is_sentencepiece_available() and not is_protobuf_available():
+        return _Pieces(place)
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copy(place, Path(folder) / "tokenizer.model")
+        return LlamaTokenizer.from_pretrained(folder, legacy=False)
+
+
+class _Pieces:
+    """A text's pieces; no BOS, since transformers' tokenizer over the bare file writes none either."""
+
+    def __init__(self, place: Path) -> None:
+        from sentencepiece import SentencePieceProcessor
+
+        self._processor = SentencePieceProcessor(model_file=str(place))
+        self.eos_token_id = self._processor.eos_id()
+
+    def __call__(self, text: str) -> dict[str, list[int]]:
+        return {"input_ids": self._processor.encode(text)}
+
+
+def _text_rows(ids: list[list[int]]) -> TextRows:
+    rows = TextRows()
+    for row in ids:
+        rows.append(row, [-100, *row[1:]])
+    return rows

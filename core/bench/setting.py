@@ -1,0 +1,154 @@
+"""What is measured, as one frozen value; each field is one flag of ``python -m core.bench step``.
+
+A setting goes to a process of its own as flags (``flags_of``) and comes back from them (``from_flags``), so that the
+command which a result names is the whole setting.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from core.contract.errors import ConfigError
+
+__all__ = ["Setting", "add_flags", "check", "flags_of", "from_flags"]
+
+
+CHECKPOINTING = ("none", "recompute", "offload", "auto")
+
+
+def _flag(default: Any, about: str, choices: tuple[str, ...] = (), shown: str = "N") -> Any:
+    return field(default=default, metadata={"about": about, "choices": choices, "shown": shown})
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One measurement. Rows a step = batch × accumulation; the fast side may send them all in one pass."""
+
+    model: str = _flag("random:tiny", "random:NAME (tiny on the CPU), or a model folder", shown="MODEL")
+    rows: str = _flag("dense:2048", "dense:N (random tokens, all trained) or file:ROWS.json[l]", shown="ROWS")
+    batch: int = _flag(4, "rows a batch")
+    accumulation: int = _flag(4, "batches a step")
+    checkpointing: str = _flag(
+        "none", "what is made again in the backward pass; auto: what --vram-gb asks", CHECKPOINTING
+    )
+    vram_gb: float = _flag(0.0, "cap of the card's memory in GiB, context included; 0: none")
+    plain: bool = _flag(False, "Hugging Face's Trainer and PEFT as they come")
+    steps: int = _flag(8, "timed steps")
+    warm_up: int = _flag(3, "steps before them")
+    layers: int = _flag(0, "decoder layers of a random model; 0: as many as it has")
+    tokenizer: str = _flag("", "tokenizer folder or sentencepiece file for file: rows", shown="PATH")
+    max_length: int = _flag(2048, "longer rows are cut here")
+    held_out: int = _flag(0, "rows kept aside, measured after the last step")
+    tokens_per_pass: int = _flag(0, "fast: tokens of one pass at most; 0: batch × longest row allowed")
+    rows_as: str = _flag("auto", "auto: fast packed, plain padded", ("auto", "packed", "padded"))
+    attention: str = _flag("auto", "auto: fast packed, plain sdpa", ("auto", "packed", "sdpa", "eager"))
+    loss: str = _flag("auto", "fast: auto, or plain (from logits)", ("auto", "plain"))
+    kernels: str = _flag(
+        "auto", "fast: auto; twins (fast layers on plain torch); plain (no fast layer)", ("auto", "twins", "plain")
+    )
+    optim: str = _flag("auto", "optimiser", ("auto", "adamw_8bit", "adamw_torch"))
+    upcast: bool = _flag(False, "plain: peft's prepare_model_for_kbit_training (float32 norms, embedding, head)")
+    quantization: str = _flag("nf4", "base weights", ("nf4", "none"))
+    dtype: str = _flag("auto", "arithmetic", ("auto", "bfloat16", "float16", "float32"))
+    draw_b: bool = _flag(False, "draw the adapter's B instead of zeros")
+    seed: int = _flag(3407, "of weights, adapter, rows and their order")
+
+    @property
+    def rows_a_step(self) -> int:
+        """Rows of one optimiser step."""
+        return self.batch * self.accumulation
+
+    @property
+    def total_steps(self) -> int:
+        """Warm-up and timed steps."""
+        return self.warm_up + self.steps
+
+    @property
+    def packed(self) -> bool:
+        """Whether rows share a pass without padding."""
+        return self.rows_as == "packed" or (self.rows_as == "auto" and not self.plain)
+
+    @property
+    def dense_tokens(self) -> int:
+        """N of ``dense:N``; 0 for a file."""
+        kind, _, size = self.rows.partition(":")
+        return int(size) if kind == "dense" and size.isdigit() else 0
+
+    @property
+    def rows_file(self) -> Path:
+        """The file of ``file:ROWS``."""
+        return Path(self.rows.removeprefix("file:")).expanduser()
+
+
+def add_flags(parser: argparse.ArgumentParser, without: tuple[str, ...] = ()) -> None:
+    """One flag a field."""
+    for one in fields(Setting):
+        if one.name in without:
+            continue
+        default, meta = one.default, one.metadata
+        name = "--" + one.name.replace("_", "-")
+        if default is False:
+            parser.add_argument(name, action="store_true", help=meta["about"])
+            continue
+        about = meta["about"] + (f" ({default})" if default != "" else "")
+        # Which words are understood is check()'s to say, in one line like every other fault.
+        shown = "{" + ",".join(meta["choices"]) + "}" if meta["choices"] else meta["shown"]
+        parser.add_argument(name, default=default, type=type(default), metavar=shown, help=about)
+
+
+def from_flags(chosen: argparse.Namespace) -> Setting:
+    """The setting that was parsed; fields whose flag was left out keep their default."""
+    return Setting(**{one.name: getattr(chosen, one.name) for one in fields(Setting) if hasattr(chosen, one.name)})
+
+
+def flags_of(setting: Setting) -> list[str]:
+    """The flags that give this setting again; defaults are left out."""
+    flags: list[str] = []
+    for one in fields(Setting):
+        value = getattr(setting, one.name)
+        if one.default is MISSING or value == one.default:
+            continue
+        flags += ["--" + one.name.replace("_", "-"), *([] if value is True else [str(value)])]
+    return flags
+
+
+def check(setting: Setting) -> Setting:
+    """The setting, where nothing in it contradicts itself.
+
+    Raises:
+        ConfigError: all faults, a line each.
+    """
+    problems = list(_faults(setting))
+    if problems:
+        raise ConfigError("bench.setting", "The setting cannot be measured:", problems=problems)
+    return setting
+
+
+def _faults(setting: Setting) -> Any:
+    for name in ("batch", "accumulation", "steps", "max_length"):
+        if getattr(setting, name) < 1:
+            yield f"--{name.replace('_', '-')}: expected at least 1, found {getattr(setting, name)}"
+    for name in ("warm_up", "layers", "held_out", "tokens_per_pass", "vram_gb"):
+        if getattr(setting, name) < 0:
+            yield f"--{name.replace('_', '-')}: expected 0 or more, found {getattr(setting, name)}"
+    for one in fields(Setting):
+        allowed, found = one.metadata["choices"], getattr(setting, one.name)
+        if allowed and found not in allowed:
+            yield f"--{one.name.replace('_', '-')}: expected one of {', '.join(allowed)}, found {found!r}"
+    if not setting.rows.startswith("file:") and setting.dense_tokens < 2:
+        yield f"--rows: expected dense:N (N at least 2) or file:ROWS.jsonl, found {setting.rows!r}"
+    if setting.rows.startswith("file:") and not setting.rows_file.is_file():
+        yield f"--rows: expected a file, found none at {setting.rows_file}"
+    if not setting.model.startswith("random:") and not Path(setting.model).expanduser().is_dir():
+        yield f"--model: expected random:NAME or a model folder, found {setting.model!r}"
+    if setting.layers and not setting.model.startswith("random:"):
+        yield "--layers: only a random model can be made shorter"
+    if setting.plain and setting.checkpointing not in ("none", "recompute"):
+        yield f"--checkpointing: with --plain none or recompute, found {setting.checkpointing!r}"
+    if setting.plain and (setting.loss != "auto" or setting.kernels != "auto"):
+        yield "--loss, --kernels: they choose among ours, not with --plain"
+    if setting.upcast and not setting.plain:
+        yield "--upcast: only with --plain"

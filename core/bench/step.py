@@ -1,0 +1,280 @@
+"""One setting, measured: a model, an adapter, rows, and steps through the very trainer that runs use.
+
+The fast side is ``core.train``'s own: ``TextTrainer`` and ``Loop`` over a run folder that is thrown away, with adamw,
+schedule, clipping, guard and events, so that everything a run pays is in the figure (checkpoints and evaluations
+between steps are not). The plain side is ``core.bench.plain``. Both start from the same weights and the same adapter,
+drawn by the same functions from the same seed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from core.bench.plain import PlainLoss, collate, make_plain, plain_lines, plain_trainer
+from core.bench.report import figures, machine_facts, setting_facts
+from core.bench.rows import BenchRows, dealt, read_rows
+from core.bench.setting import Setting, check
+from core.bench.watch import Watch, allowed_bytes, cap
+from core.contract.config import LoraChoice, ModelChoice, RunConfig
+from core.contract.errors import MachineError
+from core.contract.events import Evaluation
+from core.contract.events import Step as StepEvent
+from core.hardware import read_machine
+from core.model import surgery
+from core.model.adapters import add_adapter, trainable
+from core.model.attention import NAME as PACKED_ATTENTION
+from core.model.attention import attention_line
+from core.model.checkpointing import set_checkpointing
+from core.model.loading import LoadedModel, load_base
+from core.model.loss import LossModel
+from core.model.random_weights import random_model
+from core.runs.folder import JobFolder
+from core.runs.log import EventTail, EventWriter
+from core.train.loop import Loop
+from core.train.meter import CardWatch
+from core.train.orders import Orders
+from core.train.tell import Teller
+from core.train.trainers import arguments, text_trainer
+
+__all__ = ["measure"]
+
+B_SPREAD = 0.02
+"""Standard deviation of a drawn B."""
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What one side gives back: a value a step, and what ran."""
+
+    losses: list[float | None]
+    grad_norms: list[float | None]
+    held_out_loss: float | None
+    lines: list[str]
+
+
+def measure(setting: Setting, say: Say = print, every: int = 0) -> dict[str, Any]:
+    """Trains ``warm_up + steps`` steps and returns what was measured; see ``core.bench.report``.
+
+    Args:
+        say: takes a line of progress every ``every`` steps; 0 says nothing.
+
+    Raises:
+        StudioError: the setting, the model or the rows cannot be used, or memory was too small.
+    """
+    check(setting)
+    device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+    cap(device, setting.vram_gb)
+    watch = Watch(device, setting.warm_up, say, every)
+    begun = time.perf_counter()
+    try:
+        loaded = _load(setting, device)
+        load_seconds = time.perf_counter() - begun
+        rows = read_rows(setting, int(loaded.model.config.vocab_size), loaded.tokenizer)
+        trained = _train(setting, loaded, rows, watch)
+    except torch.OutOfMemoryError as error:
+        reason = str(error).splitlines()[0]
+        raise MachineError("bench.memory", f"Expected room for the step, found the card full: {reason}", "") from error
+    watch.finish()
+    windows = dealt(len(rows.train), setting)
+    return {
+        "bench": "step",
+        **setting_facts(setting),
+        **machine_facts(device),
+        "plan": trained.lines,
+        "rows": _rows_facts(rows),
+        "load_seconds": round(load_seconds, 3),
+        "first_step_seconds": round(watch.seconds[0], 3),
+        **figures(setting, watch, [sum(map(rows.train.tokens, window)) for window in windows], device),
+        "trained_tokens": sum(rows.train.trained(row) for window in windows for row in window),
+        "losses": trained.losses,
+        "grad_norms": trained.grad_norms,
+        "held_out_loss": trained.held_out_loss,
+    }
+
+
+def apply_checkpointing(model: Any, policy: str, vram_bytes: int) -> tuple[str, ...]:
+    """What layers keep for the backward pass; ``auto`` within ``vram_bytes``, which torch may allocate in all."""
+    lines: tuple[str, ...] = set_checkpointing(model, policy, vram_bytes)  # type: ignore[arg-type]
+    return lines
+
+
+def _load(setting: Setting, device: torch.device) -> LoadedModel:
+    attention = {"auto": "sdpa" if setting.plain else "", "packed": PACKED_ATTENTION}
+    name = attention.get(setting.attention, setting.attention)
+    if not setting.model.startswith("random:"):
+        folder = Path(setting.model).expanduser().resolve()
+        names = {"source": "folder", "name": str(folder), "quantization": setting.quantization, "dtype": setting.dtype}
+        choice = ModelChoice.model_validate(names)
+        return load_base(folder, choice, device, attn_implementation=name)
+    return random_model(
+        setting.model.removeprefix("random:"), device, layers=setting.layers, seed=setting.seed,
+        quantization=setting.quantization, dtype=setting.dtype, attn_implementation=name,
+    )  # fmt: skip
+
+
+def _train(setting: Setting, loaded: LoadedModel, rows: BenchRows, watch: Watch) -> Trained:
+    torch.manual_seed(setting.seed)
+    model = make_plain(loaded.model, setting) if setting.plain else loaded.model
+    peft_model = add_adapter(model, LoraChoice(), setting.seed)
+    if setting.draw_b:
+        _draw_b(peft_model, setting.seed)
+    with tempfile.TemporaryDirectory(prefix="luthier-bench-") as place:
+        config = _config(setting)
+        device = next(peft_model.parameters()).device
+        dtype = str(loaded.dtype).removeprefix("torch.")
+        recipe = arguments(config, Path(place) / "checkpoints", setting.total_steps, device, dtype)
+        if setting.plain:
+            return _plain(setting, (peft_model, loaded.dtype), rows, recipe, watch)
+        return _fast(setting, (peft_model, loaded), rows, recipe, watch)
+
+
+def _plain(
+    setting: Setting, parts: tuple[Any, torch.dtype], rows: BenchRows, recipe: dict[str, Any], watch: Watch
+) -> Trained:
+    peft_model, dtype = parts
+    windows = dealt(len(rows.train), setting)
+    trainer = plain_trainer(setting, peft_model, rows.train, windows, recipe, dtype)
+    trainer.add_callback(watch)
+    trainer.train()
+    watch.finish()
+    held_out = trainer.held_out_loss(rows.held_out, collate(setting))
+    return Trained(list(trainer.losses()), trainer.grad_norms, held_out, plain_lines(setting, peft_model))
+
+
+def _fast(
+    setting: Setting, parts: tuple[Any, LoadedModel], rows: BenchRows, recipe: dict[str, Any], watch: Watch
+) -> Trained:
+    trainer, lines = _fast_trainer(setting, parts, recipe)
+    folder = JobFolder(Path(recipe["output_dir"]).parent)
+    writer = EventWriter(folder.events, attempt=1)
+    tell = Teller(writer)
+    # Nobody steers a bench: the orders listen to no mailbox, and the saver is never asked.
+    loop = Loop(_config(setting), trainer, rows.train, rows.held_out, (tell, Orders(_NoMailbox(), tell)), _NoSaver())  # type: ignore[arg-type]
+    trainer.loop = loop
+    trainer.add_callback(watch)
+    machine = read_machine()
+    loop.card = CardWatch(machine.gpu.uuid if machine.gpu and trainer.args.device.type == "cuda" else "")
+    try:
+        with _twins_only(setting):
+            trainer.train()
+            watch.finish()
+            loop.evaluate()
+    finally:
+        loop.card.close()
+        writer.close()
+    events: list[Any] = list(EventTail(folder.events).read())
+    steps = [event for event in events if isinstance(event, StepEvent)]
+    held_out = [event.loss for event in events if isinstance(event, Evaluation)]
+    return Trained(
+        [event.loss for event in steps],
+        [event.grad_norm for event in steps],
+        held_out[-1] if held_out else None,
+        [*filter(None, [parts[1].line]), _weights_line(parts[1], setting), *lines],
+    )
+
+
+def _fast_trainer(setting: Setting, parts: tuple[Any, LoadedModel], recipe: dict[str, Any]) -> tuple[Any, list[str]]:
+    """The trainer as ``core.train.setup`` makes it, but for the switches of the ladder."""
+    peft_model = parts[0]
+    loss_model = PlainLoss(peft_model) if setting.loss == "plain" else LossModel(peft_model)
+    trainer = text_trainer(loss_model, recipe, 0)
+    trainer.packed = setting.packed
+    trainer.tokens_per_pass = setting.tokens_per_pass or setting.batch * (setting.dense_tokens or setting.max_length)
+    twins = setting.kernels == "twins"
+    swaps = surgery.plan(peft_model, "plain" if setting.kernels == "plain" else "auto", force=twins)
+    surgery.apply(peft_model, swaps)
+    allowed = allowed_bytes(trainer.args.device, setting.vram_gb)
+    activations = apply_checkpointing(peft_model, setting.checkpointing, allowed)
+    how = "packed without padding" if trainer.packed else "padded"
+    return trainer, [
+        *swaps.lines(),
+        *(["kernels: their textbook twins in plain torch"] if twins else []),
+        loss_model.line,
+        *activations,
+        f"passes: {how}, up to {trainer.tokens_per_pass:,} tokens each",
+    ]
+
+
+@contextlib.contextmanager
+def _twins_only(setting: Setting) -> Iterator[None]:
+    """While it lasts every op takes its textbook twin; the layers stay the fast ones."""
+    if setting.kernels != "twins":
+        yield
+        return
+    before = os.environ.get("LUTHIER_KERNELS")
+    os.environ["LUTHIER_KERNELS"] = "plain"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["LUTHIER_KERNELS"]
+        else:
+            os.environ["LUTHIER_KERNELS"] = before
+
+
+class _NoMailbox:
+    def poll(self) -> list[Any]:
+        return []
+
+
+class _NoSaver:
+    """Held-out losses are measured and no checkpoint is kept."""
+
+    def is_best(self, _loss: float) -> bool:
+        return False
+
+    def measured(self, _step: int, _loss: float) -> None:
+        """No checkpoint stands that could be told."""
+
+
+def _config(setting: Setting) -> RunConfig:
+    """The recipe of the field: AdamW in 8 bits, linear, 10 steps of warm-up, clipping at 1."""
+    return RunConfig.model_validate(
+        {
+            "train": {
+                "max_length": max(32, setting.dense_tokens or setting.max_length),
+                "per_device_train_batch_size": setting.batch, "gradient_accumulation_steps": setting.accumulation,
+                "learning_rate": 2e-4, "warmup_steps": 10, "weight_decay": 0.01, "max_grad_norm": 1.0,
+                "lr_scheduler_type": "linear", "optim": setting.optim, "seed": setting.seed,
+                "save_minutes": 0, "save_steps": 0, "eval_steps": 0,
+            }
+        }
+    )  # fmt: skip
+
+
+def _draw_b(peft_model: Any, seed: int) -> None:
+    """Fills every B at random: at zero, A has no gradient in the first step."""
+    draw = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in trainable(peft_model):
+            if "lora_B" in name:
+                parameter.copy_(torch.randn(parameter.shape, generator=draw) * B_SPREAD)
+
+
+def _weights_line(loaded: LoadedModel, setting: Setting) -> str:
+    weights = "4-bit NF4" if setting.quantization == "nf4" else "full weights"
+    model, device = loaded.model, next(loaded.model.parameters()).device
+    used = model.config._attn_implementation
+    attention = attention_line(device, loaded.dtype, model.config) if used == PACKED_ATTENTION else f"attention: {used}"
+    return f"{weights}, {str(loaded.dtype).removeprefix('torch.')} on {device}; {attention}"
+
+
+def _rows_facts(rows: BenchRows) -> dict[str, Any]:
+    lengths = [rows.train.length(row) for row in range(len(rows.train))]
+    return {
+        "count": len(lengths),
+        "held_out": len(rows.held_out),
+        "left_over": rows.left_over,
+        "mean_tokens": round(sum(lengths) / len(lengths), 1),
+        "longest": max(lengths),
+    }

@@ -1,0 +1,75 @@
+"""The ladder climbs rung by rung, names what cannot be had, and invents no number."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from core.bench.children import Outcome
+from core.bench.ladder import RUNGS, climb, settings_of, table
+from core.bench.setting import Setting
+
+
+def test_the_whole_ladder_is_climbed(setting: Setting, in_process: Callable[..., Outcome]) -> None:
+    heard: list[str] = []
+    result = climb(setting, in_process, heard.append)
+    json.dumps(result, allow_nan=False)
+    rungs = result["rungs"]
+    assert [rung["name"] for rung in rungs] == [rung.name for rung in RUNGS]
+    assert {rung["status"] for rung in rungs} == {"measured", "not reproducible today"}
+    for rung in rungs:
+        if rung["status"] == "measured":
+            assert len(rung["seconds"]) == 2
+            assert rung["losses"] == pytest.approx(rungs[0]["losses"], rel=3e-6)  # the mathematics stays
+            assert rung["command"].startswith("python -m core.bench step")
+        else:
+            assert rung["reason"]
+            assert rung["seconds_a_step"] is rung["loss"] is rung["saved_per_cent"] is None
+    assert rungs[0]["saved_per_cent"] is None
+    assert len(heard) == 2 * sum(not rung.gone for rung in RUNGS)
+    assert len(table(result).splitlines()) == 2 + len(RUNGS)
+
+
+def test_rungs_change_one_thing_at_a_time(setting: Setting) -> None:
+    settings = list(settings_of(setting).values())
+    assert settings[0].plain
+    assert settings[-1] == replace(setting, batch=4, accumulation=1)  # all of ours, nothing recomputed
+    assert len({json.dumps(str(one)) for one in settings}) == len(settings)
+    assert {one.rows_a_step for one in settings} == {4}
+
+
+def fake(seconds: float | None, peak: float | None = None) -> Outcome:
+    if seconds is None:
+        return Outcome(None, "the card was full")
+    figures: dict[str, Any] = {
+        "seconds_a_step": seconds, "seconds": [seconds], "tokens_per_second": 1 / seconds, "losses": [1.0],
+        "peak_allocated_gib": peak, "peak_reserved_gib": peak, "plan": [], "device": "d", "capability": None,
+        "driver": None, "vram_total_gib": None, "python": "3", "versions": {}, "rows": {},
+    }  # fmt: skip
+    return Outcome(figures)
+
+
+def test_savings_are_against_the_row_before_and_the_first() -> None:
+    outcomes = iter([fake(4.0, 10.0), fake(None), fake(2.0, 8.0), fake(1.0), fake(3.0, 4.0)])
+    result = climb(
+        Setting(rows="dense:8"), lambda *_: next(outcomes), lambda _: None,
+        [rung for rung in RUNGS if not rung.gone][:5],
+    )  # fmt: skip
+    one, failed, two, three, four = result["rungs"]
+    assert (one["saved_per_cent"], one["saved_per_cent_vs_plain"]) == (None, None)
+    assert (failed["status"], failed["reason"], failed["seconds_a_step"]) == ("failed", "the card was full", None)
+    assert (two["saved_per_cent"], two["memory_saved_per_cent"]) == (50.0, 20.0)
+    assert (three["saved_per_cent"], three["saved_per_cent_vs_plain"]) == (50.0, 75.0)
+    assert three["memory_saved_per_cent"] is None  # its memory is not known
+    assert (four["saved_per_cent"], four["saved_per_cent_vs_plain"]) == (-200.0, 25.0)
+    assert "failed: the card was full" in table(result)
+
+
+def test_a_ladder_of_failures_is_still_a_table() -> None:
+    result = climb(Setting(rows="dense:8"), lambda *_: fake(None), lambda _: None)
+    assert result["device"] is None
+    assert all(rung["seconds_a_step"] is None for rung in result["rungs"])

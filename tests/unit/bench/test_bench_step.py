@@ -1,0 +1,162 @@
+"""One setting: fast and plain agree, whatever the switches; the result says what was asked and nothing invented."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.bench.__main__ import main
+from core.bench.children import own_process
+from core.bench.setting import Setting, flags_of
+from core.bench.step import measure
+from core.contract.errors import ConfigError, DataError
+
+SIDES: dict[str, dict[str, Any]] = {
+    "plain": {"plain": True},
+    "plain, recomputed": {"plain": True, "checkpointing": "recompute"},
+    "plain, one batch": {"plain": True, "batch": 4, "accumulation": 1},
+    "plain, eager, upcast": {"plain": True, "attention": "eager", "upcast": True},
+    "plain, packed with a mask": {"plain": True, "rows_as": "packed"},
+    "plain, packed with bounds": {"plain": True, "rows_as": "packed", "attention": "packed"},
+    "fast layers on plain torch": {"kernels": "twins"},
+    "fast layers, recomputed": {"kernels": "twins", "checkpointing": "recompute"},
+    "fast layers, plain loss": {"kernels": "twins", "loss": "plain"},
+    "padded": {"rows_as": "padded"},
+    "in small passes": {"tokens_per_pass": 40},
+    "in 4 bits": {"quantization": "nf4"},
+}
+
+
+def norms(result: dict[str, Any]) -> list[float]:
+    """The gradient norms of a result, none of them zero."""
+    assert all(norm > 0 for norm in result["grad_norms"])
+    return list(result["grad_norms"])
+
+
+@pytest.fixture(scope="module")
+def known() -> dict[str, Any]:
+    """Results that several tests compare with."""
+    return {}
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_every_side_trains_the_same_steps(side: str, setting: Setting, known: dict[str, Any]) -> None:
+    changes = SIDES[side]
+    key = changes.get("quantization", "none")
+    if key not in known:
+        known[key] = measure(replace(setting, quantization=key, plain=key == "nf4"))
+    wanted, found = known[key], measure(replace(setting, **changes))
+    assert len(wanted["losses"]) == 3
+    assert found["losses"] == pytest.approx(wanted["losses"], rel=2e-6)
+    assert norms(found) == pytest.approx(norms(wanted), rel=1e-4)
+    assert found["held_out_loss"] == pytest.approx(wanted["held_out_loss"], rel=2e-6)
+    assert found["trained_tokens"] == wanted["trained_tokens"]
+
+
+def test_steps_change_the_model(setting: Setting) -> None:
+    alone = replace(setting, rows="dense:16", held_out=0, steps=8, batch=1, accumulation=1)
+    found = measure(replace(alone, warm_up=0))
+    assert len(set(found["losses"])) == 8
+    assert found["held_out_loss"] is None
+
+
+def test_the_result_says_what_was_measured_and_leaves_unknown_empty(setting: Setting) -> None:
+    found = measure(setting)
+    json.dumps(found, allow_nan=False)
+    assert found["setting"] == asdict(setting)
+    assert found["command"].split()[:4] == ["python", "-m", "core.bench", "step"]
+    assert len(found["seconds"]) == 2
+    assert len(found["seconds_warm_up"]) == 1
+    assert min(found["seconds"]) <= found["seconds_a_step"] <= max(found["seconds"])
+    assert found["tokens_per_second"] > 0
+    assert found["rows"]["count"] == 20
+    assert found["rows"]["held_out"] == 3
+    for name in ("capability", "driver", "peak_allocated_gib", "peak_reserved_gib", "context_gib"):
+        assert found[name] is None, name  # there is no card here
+    assert {"torch", "triton", "transformers", "peft", "bitsandbytes"} <= set(found["versions"])
+    assert any("loss" in line for line in found["plan"])
+    assert any("activations" in line for line in found["plan"])
+
+
+def test_real_tokens_are_counted_without_padding(setting: Setting) -> None:
+    fast, plain = measure(setting), measure(replace(setting, plain=True, batch=4, accumulation=1))
+    assert fast["tokens_a_step"] == plain["tokens_a_step"]
+    assert fast["tokens_a_step"] * 3 < 4 * 3 * 42
+
+
+def test_flags_give_the_setting_again(setting: Setting, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = tmp_path / "out" / "result.json"
+    assert main(["step", *flags_of(setting), "--json", str(place), "--every", "1"]) == 0
+    assert json.loads(place.read_text())["setting"] == asdict(setting)
+    said = capsys.readouterr()
+    assert "real tokens a second" in said.out
+    assert "step 3 of 3" in said.err
+
+
+def test_a_process_of_its_own_measures_the_same(setting: Setting) -> None:
+    heard: list[str] = []
+    outcome = own_process(replace(setting, kernels="twins"), heard.append, 1)
+    assert outcome.result is not None, outcome.error
+    assert outcome.result["losses"] == pytest.approx(measure(setting)["losses"], rel=2e-6)
+    assert [line.split(",")[0] for line in heard] == [f"step {number} of 3" for number in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"rows": "sparse:9"}, "dense:N"),
+        ({"rows": "dense:1"}, "dense:N"),
+        ({"rows": "file:/nowhere/rows.jsonl"}, "/nowhere/rows.jsonl"),
+        ({"model": "mistral"}, "random:NAME or a model folder"),
+        ({"plain": True, "checkpointing": "offload"}, "none or recompute"),
+        ({"plain": True, "kernels": "twins"}, "not with --plain"),
+        ({"upcast": True}, "only with --plain"),
+        ({"checkpointing": "sometimes"}, "sometimes"),
+        ({"steps": 0}, "--steps"),
+        ({"vram_gb": -1.0}, "--vram-gb"),
+        ({"vram_gb": 8.0}, "found none"),
+    ],
+)
+def test_what_contradicts_itself_is_one_line(
+    changes: dict[str, Any], word: str, setting: Setting, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = replace(setting, **changes)
+    with pytest.raises(ConfigError, match=r"."):
+        measure(wrong)
+    assert main(["step", *flags_of(wrong)]) == 1
+    said = capsys.readouterr().err.strip().splitlines()
+    assert len(said) == 1
+    assert word in said[0]
+
+
+def test_an_unknown_random_model_is_one_line(setting: Setting, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["step", *flags_of(replace(setting, model="random:no-such-model"))]) == 1
+    said = capsys.readouterr().err.strip().splitlines()
+    assert len(said) == 1
+    assert "no-such-model" in said[0]
+
+
+def test_too_few_rows_are_named(setting: Setting) -> None:
+    with pytest.raises(DataError, match="found 23"):
+        measure(replace(setting, batch=30))
+
+
+@pytest.mark.parametrize("command", ["step", "ladder", "parity"])
+def test_help_fits_a_screen(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+    said = capsys.readouterr().out
+    assert "--json" in said
+    assert len(said.splitlines()) < 80
+
+
+def test_a_drawn_b_gives_a_a_gradient(setting: Setting) -> None:
+    """With B at zero the gradient of every A is zero in the first step: the drawn one must be larger."""
+    drawn, zero = measure(setting), measure(replace(setting, draw_b=False))
+    assert drawn["grad_norms"][0] > zero["grad_norms"][0] > 0
+    assert not math.isclose(drawn["losses"][0], zero["losses"][0], rel_tol=1e-6)
