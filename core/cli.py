@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from core.contract.errors import RunError, StudioError
+from core.contract.errors import RunError
 from core.locations import Locations
+from core.terminal import exit_code
 
 __all__ = ["COMMANDS", "main"]
 
@@ -32,17 +33,7 @@ class Command:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parses, runs one command and returns its exit code: 0, 1 after an error that was said, 130 after Ctrl+C."""
     chosen = _parser().parse_args(sys.argv[1:] if arguments is None else arguments)
-    try:
-        locations = Locations.find(chosen.home).make()
-        return COMMANDS[chosen.command].run(chosen, locations)
-    except StudioError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
+    return exit_code(lambda: COMMANDS[chosen.command].run(chosen, Locations.find(chosen.home).make()))
 
 
 def _parser() -> argparse.ArgumentParser:

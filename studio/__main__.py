@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from core.contract.errors import StudioError
+from core.terminal import exit_code
 
 __all__ = ["main"]
 
@@ -25,16 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     from studio.app import main as open_studio
 
-    try:
-        return open_studio(port=chosen.port, home=chosen.home, open_browser=not chosen.no_browser)
-    except StudioError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 0
+    return exit_code(lambda: open_studio(chosen.port, chosen.home, not chosen.no_browser), interrupted=0)
 
 
 if __name__ == "__main__":

@@ -125,8 +125,8 @@ def end_tree(folder: JobFolder, worker: Identity | None, grace_seconds: float) -
 
 
 def _outlive(processes: Iterable[psutil.Process], seconds: float) -> set[psutil.Process]:
-    """Those that still live after so long; returns as soon as none does. A zombie lives no more, though psutil would wait
-    for it: in a container the first process of the machine may never collect an orphan."""
+    """Those that still live after so long; returns as soon as none does. A zombie lives no more, though psutil would
+    wait for it: in a container the first process of the machine may never collect an orphan."""
     until = time.monotonic() + seconds
     living = {process for process in processes if _lives(process)}
     while living and time.monotonic() < until:
