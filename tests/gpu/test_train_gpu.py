@@ -2,48 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from dying_log import Killed, Log
+from tiny_run import make_in
 
 from core.contract.config import RunConfig
-from core.contract.events import Event
 from core.runs.folder import JobFolder
-from core.runs.log import EventWriter
 from core.runs.run_yaml import dump_config
 from core.train import checkpoint
 from core.train.run import train
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA card here")]
-
-
-class Killed(BaseException):
-    """Stands for a SIGKILL at one exact event."""
-
-
-class Log(EventWriter):
-    """The real writer, which keeps what was said and may die on a wanted event."""
-
-    def __init__(self, folder: JobFolder, attempt: int = 1, die: Callable[[Event], bool] | None = None) -> None:
-        super().__init__(folder.events, attempt)
-        self.said: list[Any] = []
-        self._die = die
-
-    def write(self, event: Any) -> Any:
-        said = super().write(event)
-        self.said.append(said)
-        if self._die and self._die(event):
-            raise Killed
-        return said
-
-    def losses(self) -> dict[int, float]:
-        return {event.step: event.loss for event in self.said if event.kind == "step"}
 
 
 class Silence:
@@ -56,14 +31,8 @@ class Silence:
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The tiny model and data of the tests of training, with heads of 64 as FlashAttention wants."""
-    place = Path(__file__).parents[1] / "unit" / "train" / "conftest.py"
-    spec = importlib.util.spec_from_file_location("tiny_parts", place)
-    assert spec
-    assert spec.loader
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
     root = tmp_path_factory.mktemp("gpu")
-    made.make_in(str(root), hidden_size=256, intermediate_size=512)
+    make_in(str(root), hidden_size=256, intermediate_size=512)
     raw: dict[str, Any] = json.loads((root / "run.json").read_text())
     raw["model"].update(quantization="nf4", dtype="bfloat16")
     raw["train"].update(optim="adamw_8bit", max_steps=8, eval_steps=4, save_steps=2, tokens_per_pass=128)

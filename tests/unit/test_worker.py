@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import importlib.util
 import json
 import os
 import signal
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiny_run import make_in
 
 from core.contract.config import RunConfig
 from core.contract.errors import ConfigError, DataError
@@ -34,15 +34,10 @@ SLACK = 3.0
 @pytest.fixture
 def job(tmp_path: Path) -> Callable[..., JobFolder]:
     """A run folder on the tiny model and data that the tests of training make."""
-    spec = importlib.util.spec_from_file_location("tiny_parts", Path(__file__).parent / "train" / "conftest.py")
-    assert spec
-    assert spec.loader
-    parts = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(parts)
 
     def make(name: str, **train: Any) -> JobFolder:
         if not (tmp_path / "run.json").exists():
-            parts.make_in(str(tmp_path))
+            make_in(str(tmp_path))
         raw = json.loads((tmp_path / "run.json").read_text())
         raw["train"].update(train)
         path = tmp_path / "runs" / name

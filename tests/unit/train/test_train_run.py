@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from dying_log import Killed, Log
 from safetensors.torch import load_file
 
 from core.contract.commands import Command
@@ -18,7 +19,7 @@ from core.contract.errors import DataError, MachineError, RunError
 from core.contract.events import Event
 from core.hardware import Gpu, Machine
 from core.runs.folder import JobFolder
-from core.runs.log import EventTail, EventWriter
+from core.runs.log import EventTail
 from core.train import checkpoint, trainers
 from core.train import run as run_module
 from core.train.run import train
@@ -30,29 +31,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-class Killed(BaseException):
-    """Stands for a SIGKILL at one exact event."""
-
-
-class Log(EventWriter):
-    """The real writer, which keeps what was said and may die on a wanted event."""
-
-    def __init__(self, folder: JobFolder, attempt: int = 1, die: Callable[[Event], bool] | None = None) -> None:
-        super().__init__(folder.events, attempt)
-        self.said: list[Any] = []
-        self._die = die
-
-    def write(self, event: Any) -> Any:
-        said = super().write(event)
-        self.said.append(said)
-        if self._die and self._die(event):
-            raise Killed
-        return said
-
-    def of(self, kind: str) -> list[Any]:
-        return [event for event in self.said if event.kind == kind]
-
-
 @pytest.fixture(autouse=True)
 def quiet_torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A run sets threads and algorithms for its process; this one goes on to other tests."""
@@ -61,10 +39,6 @@ def quiet_torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(False)
-
-
-def steps_of(log: Log) -> dict[int, float | None]:
-    return {event.step: event.loss for event in log.of("step")}
 
 
 def weights(folder: JobFolder, name: str = "") -> dict[str, torch.Tensor]:
@@ -89,9 +63,9 @@ def test_twice_the_same_and_interrupted_the_same(
     first, second = Log(whole), Log(again)
     train(whole, first, letters)
     train(again, second, letters)
-    assert len(steps_of(first)) == 6
-    assert all(loss is not None and math.isfinite(loss) for loss in steps_of(first).values())
-    assert steps_of(first) == steps_of(second)
+    assert len(first.losses()) == 6
+    assert all(loss is not None and math.isfinite(loss) for loss in first.losses().values())
+    assert first.losses() == second.losses()
     assert equal(weights(whole), weights(again))
 
     with pytest.raises(Killed):
@@ -99,8 +73,8 @@ def test_twice_the_same_and_interrupted_the_same(
     resumed = Log(broken, 2)
     train(broken, resumed, letters)
     assert [event.resumed_step for event in resumed.of("starting")] == [4]
-    assert list(steps_of(resumed)) == [5, 6]
-    assert steps_of(resumed) == {step: steps_of(first)[step] for step in (5, 6)}
+    assert list(resumed.losses()) == [5, 6]
+    assert resumed.losses() == {step: first.losses()[step] for step in (5, 6)}
     assert equal(weights(whole), weights(broken))
     assert not equal(weights(whole), weights(whole, "step-000004")), "the last steps changed something"
 
@@ -170,7 +144,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(done: tuple[Jo
     assert note.code == "checkpoint.bad"
     assert "step-000006" in note.text
     assert [event.resumed_step for event in resumed.of("starting")] == [4]
-    assert steps_of(resumed) == {step: steps_of(whole)[step] for step in (5, 6)}
+    assert resumed.losses() == {step: whole.losses()[step] for step in (5, 6)}
     assert equal(weights(folder), before)
 
 
@@ -208,7 +182,7 @@ def test_dpo_without_kernels_is_the_same_training(
         folder = make_folder(run_config(**values), kernels)
         said = Log(folder)
         train(folder, said, letters)
-        losses.append(steps_of(said))
+        losses.append(said.losses())
         assert ("the formula" in " ".join(said.of("plan")[0].lines)) == (kernels == "plain")
     assert losses[0].keys() == losses[1].keys()
     for step, loss in losses[0].items():
@@ -232,7 +206,7 @@ def test_a_bad_number_is_skipped_and_three_end_the_run(
     folder = make_folder(run_config(train__max_steps=3), "once")
     log = Log(folder)
     train(folder, log, letters)
-    assert [step for step, loss in steps_of(log).items() if loss is None] == [2]
+    assert [step for step, loss in log.losses().items() if loss is None] == [2]
     assert [note.code for note in log.of("note")] == ["step.skipped"]
     assert all(torch.isfinite(tensor).all() for tensor in weights(folder).values())
 
