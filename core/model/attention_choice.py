@@ -1,0 +1,161 @@
+"""What an attention call is, and which backend runs it: plain data and one pure function.
+
+========== ============================================================= ==================== =======================
+backend    what it is                                                    needs                backward deterministic
+========== ============================================================= ==================== =======================
+cudnn      cuDNN's dense attention through torch, grouped heads as       equal rows, sm_90    no (never chosen in
+           they are; one plan a shape, so only lengths that come back    or 100, 16 bits      deterministic mode)
+flash      FlashAttention-2 inside torch with row bounds, windows and    sm_80, 16 bits       in deterministic mode
+           grouped heads
+efficient  torch's memory-efficient attention with row bounds and        16 (sm_75: fp16) or  in deterministic mode
+           windows; keys and values repeated for grouped heads           32 bits              (keys are not split)
+flex       compiled FlexAttention: logits ``cap · tanh(logits / cap)``   Triton, C compiler   yes
+rows       row by row through torch; asks the host for the row bounds    anything             as torch's own
+========== ============================================================= ==================== =======================
+
+cuDNN plans (tens of milliseconds) once for every (rows, length), so it takes lengths that are multiples of 128 only:
+rows cut or padded to a fixed length come back in every step, the lengths of packed chats do not. The rule looks at
+nothing but the call, so a resumed run computes with the backend that it was stopped with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import torch
+
+__all__ = ["AttentionKind", "Backend", "Bounds", "Situation", "backend_line", "choose"]
+
+Backend = Literal["cudnn", "flash", "efficient", "flex", "rows"]
+
+LINES: dict[Backend, str] = {
+    "cudnn": "packed, cuDNN inside torch where rows are equally long",
+    "flash": "packed, FlashAttention inside torch",
+    "efficient": "packed, memory-efficient attention inside torch",
+    "flex": "packed, compiled FlexAttention (this model caps its attention logits)",
+    "rows": "row by row through torch",
+}
+CUDNN_TILE = 128
+LOWEST_CUDNN = 91_501  # earlier versions err at lengths that are no multiple of 128 (pytorch issue 169849)
+HALVES = (torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True, eq=False)
+class Bounds:
+    """Where rows begin: row i is tokens ``cu[i]`` to ``cu[i + 1] - 1`` of the flattened token axis.
+
+    Attributes:
+        cu: int32 ``[rows + 1]`` on the tokens' device, from 0 to ``tokens``.
+        longest: tokens of the longest row, or any larger number up to ``tokens``.
+        rows: number of rows.
+        tokens: all rows together.
+    """
+
+    cu: torch.Tensor
+    longest: int
+    rows: int
+    tokens: int
+
+    @property
+    def equal(self) -> bool:
+        """Whether all rows are equally long: known without asking the device."""
+        return self.rows * self.longest == self.tokens
+
+    @staticmethod
+    def of(options: Mapping[str, Any], tokens: int, batch: int = 1, device: torch.device | str | None = None) -> Bounds:
+        """From transformers' keyword arguments; where they name no bounds, ``batch`` rows of equal length.
+
+        Args:
+            options: may hold ``cu_seq_lens_q`` and ``max_length_q``.
+            tokens: of all rows together.
+            batch: number of equal rows, where no bounds are given.
+            device: of the tokens; None leaves given bounds where they are.
+        """
+        cu = options.get("cu_seq_lens_q")
+        if cu is None:
+            return _equal_rows(tokens, batch, torch.device(device if device is not None else "cpu"))
+        cu = cu.to(device=device if device is not None else cu.device, dtype=torch.int32)
+        return Bounds(cu, int(options.get("max_length_q") or tokens), cu.numel() - 1, tokens)
+
+
+@lru_cache(maxsize=64)
+def _equal_rows(tokens: int, batch: int, device: torch.device) -> Bounds:
+    """One object for all layers of a pass."""
+    length = tokens // batch
+    return Bounds(torch.arange(batch + 1, dtype=torch.int32, device=device) * length, length, batch, tokens)
+
+
+@dataclass(frozen=True)
+class AttentionKind:
+    """The formula: ``softmax(cap(scale · q kᵀ)) v`` over ``j <= i`` and, in a window W, ``j > i - W``."""
+
+    scale: float
+    window: int | None = None
+    softcap: float | None = None
+
+    def within(self, longest: int) -> AttentionKind:
+        """The same without a window that no row of this length reaches."""
+        if self.window is None or self.window < longest:
+            return self
+        return AttentionKind(self.scale, None, self.softcap)
+
+
+@dataclass(frozen=True)
+class Situation:
+    """All that the choice looks at.
+
+    Attributes:
+        capability: of the card; (0, 0) on the CPU.
+        cudnn: its version as torch tells it, 91900 for 9.19.0; 0 where there is none.
+        flex: whether FlexAttention can be compiled (Triton is there, and no compilation has failed yet).
+        deterministic: ``torch.are_deterministic_algorithms_enabled()``.
+    """
+
+    device: str
+    capability: tuple[int, int]
+    dtype: torch.dtype
+    head_dim: int
+    window: int | None = None
+    softcap: float | None = None
+    equal: bool = False
+    longest: int = 0
+    cudnn: int = 0
+    flex: bool = True
+    deterministic: bool = False
+
+
+def choose(s: Situation) -> Backend:
+    """The fastest backend that computes this exactly, without host synchronisation wherever one can."""
+    if s.device != "cuda" or s.dtype not in (*HALVES, torch.float32):
+        return "rows"
+    if s.dtype == torch.bfloat16 and s.capability < (8, 0):
+        return "rows"
+    if s.softcap is not None:
+        return "flex" if s.flex else "rows"
+    if s.dtype in HALVES and s.capability >= (8, 0):
+        if _cudnn_runs(s):
+            return "cudnn"
+        if _flash_runs(s):
+            return "flash"
+    return "efficient"
+
+
+def backend_line(s: Situation) -> str:
+    """What will run, said to a person."""
+    return LINES[choose(s)]
+
+
+def _cudnn_runs(s: Situation) -> bool:
+    """Only where it is faster: on an H200 488/394 TFLOP/s forward/backward against FlashAttention-2's 284/218."""
+    repeats = s.equal and s.longest >= 2 * CUDNN_TILE and s.longest % CUDNN_TILE == 0
+    fits = s.head_dim <= 128 and s.window is None and s.capability[0] in (9, 10)
+    return repeats and fits and s.cudnn >= LOWEST_CUDNN and not s.deterministic
+
+
+def _flash_runs(s: Situation) -> bool:
+    """FlashAttention-2's backward has no kernel for heads of 193 to 224 on cards with 99 KiB of shared memory."""
+    small = s.capability in ((8, 6), (8, 7), (8, 9)) or s.capability[0] == 12
+    return s.head_dim <= 256 and not (small and 192 < s.head_dim <= 224)
