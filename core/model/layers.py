@@ -25,6 +25,8 @@ from core.kernels.lora import Projection, Stack
 from core.kernels.lora_mlp import Mlp, lora_mlp
 from core.kernels.lora_qkv import Heads, Norm, lora_qkv
 from core.kernels.rms_norm import rms_norm
+from core.model.attention import NAME as PACKED
+from core.model.attention_backends import AttentionKind, Bounds, attend
 from core.model.families import Family
 from core.model.peft_bnb import read_projection
 from core.model.recompute import Shelf, recomputed
@@ -158,8 +160,8 @@ def _shelf(layer: Any, tokens: int) -> Shelf | None:
 def kept_columns(layer: Any) -> tuple[int, int]:
     """``(kept, work)``: values a token that a kept layer holds, and that its backward pass works with beside them.
 
-    Kept are x, h, attention's heads and result, ``[gate | up]`` (and Gemma's rows before its norms). At work are, beside a
-    layer's own rows, dt, dy, dn, n and dh.
+    Kept are x, h, attention's heads and result, ``[gate | up]`` (and Gemma's rows before its norms). At work are, beside
+    these rows, dt, dy, dn, n and dh.
     """
     module, family = layer.self_attn, layer.family
     config, hidden = module.config, int(layer.input_layernorm.weight.shape[0])
@@ -230,19 +232,18 @@ def _attend(
 ) -> torch.Tensor:
     """Attention of ``q, k, v [T, heads, size]``, its heads joined again: ``[T, heads · size]``."""
     module = layer.self_attn
+    dropout = module.attention_dropout if module.training else 0.0
+    window = getattr(module, "sliding_window", getattr(module.config, "sliding_window", None))
+    softcap = getattr(module, "attn_logit_softcapping", None)
+    if module.config._attn_implementation == PACKED and dropout == 0.0:
+        q, k, v = heads
+        bounds = Bounds.of(options, len(q), shape[0], q.device)
+        return attend(q, k, v, bounds, AttentionKind(float(module.scaling), window, softcap)).flatten(1)
+    if softcap is not None:
+        options = {**options, "softcap": softcap}
     q, k, v = (part.view(*shape[:-1], *part.shape[1:]).transpose(1, 2) for part in heads)
-    if getattr(module, "attn_logit_softcapping", None) is not None:
-        options = {**options, "softcap": module.attn_logit_softcapping}
-    result, _ = ALL_ATTENTION_FUNCTIONS[module.config._attn_implementation](
-        module,
-        q,
-        k,
-        v,
-        None,
-        dropout=module.attention_dropout if module.training else 0.0,
-        scaling=module.scaling,
-        sliding_window=getattr(module, "sliding_window", getattr(module.config, "sliding_window", None)),
-        **options,
-    )
-    joined: torch.Tensor = result.reshape(-1, heads[0].shape[1] * heads[0].shape[2])
+    function = ALL_ATTENTION_FUNCTIONS[module.config._attn_implementation]
+    chosen = {"dropout": dropout, "scaling": module.scaling, "sliding_window": window}
+    result, _ = function(module, q, k, v, None, **chosen, **options)
+    joined: torch.Tensor = result.reshape(len(heads[0]), -1)
     return joined
