@@ -29,7 +29,7 @@ def main(given: Sequence[str] | None = None) -> int:
     try:
         return COMMANDS[chosen.command].run(chosen)
     except StudioError as error:
-        print(" ".join(str(error).split("\n")), file=sys.stderr)
+        print("; ".join(line.removeprefix("  - ") for line in str(error).splitlines()), file=sys.stderr)
         return 1
     except OSError as error:
         print(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), file=sys.stderr)
@@ -47,9 +47,9 @@ def _parser() -> argparse.ArgumentParser:
         sub.set_defaults(**dict(command.defaults))
         sub.add_argument("--json", default="", metavar="FILE", help="writes the result there")
         if name == "step":
-            sub.add_argument("--every", type=int, default=0, metavar="N", help="a line of progress every N steps (0)")
+            sub.add_argument("--every", type=int, default=0, metavar="N", help="a line every N steps (%(default)s)")
         if name == "parity":
-            sub.add_argument("--jobs", type=int, default=5, metavar="N", help="sides trained at once (5)")
+            sub.add_argument("--jobs", type=int, default=5, metavar="N", help="sides trained at once (%(default)s)")
             sub.add_argument("--width-of", default="", metavar="NAME", help="short for --model random:NAME")
     return parser
 

@@ -93,7 +93,7 @@ def add_flags(parser: argparse.ArgumentParser, without: tuple[str, ...] = ()) ->
         if default is False:
             parser.add_argument(name, action="store_true", help=meta["about"])
             continue
-        about = meta["about"] + (f" ({default})" if default != "" else "")
+        about = meta["about"] + (" (%(default)s)" if default != "" else "")  # a command may have its own default
         # Which words are understood is check()'s to say, in one line like every other fault.
         shown = "{" + ",".join(meta["choices"]) + "}" if meta["choices"] else meta["shown"]
         parser.add_argument(name, default=default, type=type(default), metavar=shown, help=about)
@@ -123,7 +123,7 @@ def check(setting: Setting) -> Setting:
     """
     problems = list(_faults(setting))
     if problems:
-        raise ConfigError("bench.setting", "The setting cannot be measured:", problems=problems)
+        raise ConfigError("bench.setting", "This cannot be measured", problems=problems)
     return setting
 
 

@@ -78,7 +78,7 @@ def measure(setting: Setting, say: Say = print, every: int = 0) -> dict[str, Any
     begun = time.perf_counter()
     try:
         loaded = _load(setting, device)
-        load_seconds = time.perf_counter() - begun
+        loaded_at = time.perf_counter()
         rows = read_rows(setting, int(loaded.model.config.vocab_size), loaded.tokenizer)
         trained = _train(setting, loaded, rows, watch)
     except torch.OutOfMemoryError as error:
@@ -92,7 +92,8 @@ def measure(setting: Setting, say: Say = print, every: int = 0) -> dict[str, Any
         **machine_facts(device),
         "plan": trained.lines,
         "rows": _rows_facts(rows),
-        "load_seconds": round(load_seconds, 3),
+        "load_seconds": round(loaded_at - begun, 3),
+        "loaded_to_first_step_seconds": round(watch.first_step_at - loaded_at, 3),
         "first_step_seconds": round(watch.seconds[0], 3),
         **figures(setting, watch, [sum(map(rows.train.tokens, window)) for window in windows], device),
         "trained_tokens": sum(rows.train.trained(row) for window in windows for row in window),

@@ -30,6 +30,7 @@ class Watch(TrainerCallback):
         self.whole_run_peak: dict[str, int] = {}
         self._device, self._warm_up, self._say, self._every = device, warm_up, say, every
         self._last = 0.0
+        self.first_step_at = 0.0
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         """The first step's time begins here."""
@@ -43,6 +44,7 @@ class Watch(TrainerCallback):
         self._synchronize()
         now = time.perf_counter()
         self.seconds.append(now - self._last)
+        self.first_step_at = self.first_step_at or now
         if state.global_step == self._warm_up:
             self._reset()
         if self._every and state.global_step % self._every == 0:

@@ -64,6 +64,12 @@ def test_the_verdict_holds_fast_against_plains_largest_spread() -> None:
     assert not far["agrees"]
 
 
+def test_neighbours_in_float32_are_one_loss() -> None:
+    plain = [run_of([4.0]), run_of([4.0])]
+    assert judged(run_of([4.0 + 4e-7]), plain, [2.0, 2.0, 2.0])["agrees"]
+    assert not judged(run_of([4.0 + 6e-7]), plain, [2.0, 2.0, 2.0])["agrees"]
+
+
 def test_the_held_out_loss_may_lie_three_thousandths_apart() -> None:
     plain = [run_of([4.0]), run_of([4.1])]
     assert judged(run_of([4.0]), plain, [2.0059, 2.0, 2.0])["agrees"]

@@ -153,6 +153,7 @@ def test_help_fits_a_screen(command: str, capsys: pytest.CaptureFixture[str]) ->
     said = capsys.readouterr().out
     assert "--json" in said
     assert len(said.splitlines()) < 80
+    assert ("(300)" in said) is (command == "parity")  # its own default for --steps
 
 
 def test_a_drawn_b_gives_a_a_gradient(setting: Setting) -> None:
