@@ -7,7 +7,7 @@ Forward, a token with logits x and target y::
 
 Backward::
 
-    dloss/dx_v = (exp(z_v) / Σ exp(z) - [v = y]) · (1 - (z_v / cap)²) · scale
+    dloss/dx_v = (exp(z_v - m) / Σ exp(z - m) - [v = y]) · (1 - (z_v / cap)²) · scale          m = max z
 
 One program walks one token's vocabulary twice: once for the running maximum and sum (Milakov and Gimelshein 2018,
 arXiv:1805.02867), once, from its end, to write the gradient, so that the second walk begins with what the first has
@@ -26,6 +26,18 @@ __all__ = ["cross_entropy", "cross_entropy_gradient_"]
 
 
 @jit
+def _tanh(x):  # type: ignore[no-untyped-def]
+    """tanh to the last places also near 0, where 1 - 2 / (exp(2x) + 1) has none (the polynomial is Cephes' tanhf)."""
+    square = x * x
+    bent = -5.70498872745e-3
+    bent = bent * square + 2.06390887954e-2
+    bent = bent * square - 5.37397155531e-2
+    bent = bent * square + 1.33314422036e-1
+    bent = bent * square - 3.33332819422e-1
+    return tl.where(tl.abs(x) < 0.625, x + x * square * bent, 1.0 - 2.0 * tl.sigmoid(-2.0 * x))
+
+
+@jit
 def _scores(  # type: ignore[no-untyped-def]
     start, columns, vocabulary, scale, softcap, CAPPED: tl.constexpr, MASKED: tl.constexpr
 ):  # fmt: skip
@@ -35,7 +47,7 @@ def _scores(  # type: ignore[no-untyped-def]
     else:
         z = tl.load(start + columns).to(tl.float32) * scale
     if CAPPED:
-        z = softcap * (2.0 * tl.sigmoid(z * (2.0 / softcap)) - 1.0)
+        z = softcap * _tanh(z / softcap)
     if MASKED:
         z = tl.where(columns < vocabulary, z, -float("inf"))
     return z
@@ -50,22 +62,22 @@ def _gathered(highest, total, z):  # type: ignore[no-untyped-def]
 
 @jit
 def _write(  # type: ignore[no-untyped-def]
-    start, columns, vocabulary, label, log_sum, scale, softcap, CAPPED: tl.constexpr, MASKED: tl.constexpr
+    start, columns, vocabulary, label, peak, share, scale, softcap, CAPPED: tl.constexpr, MASKED: tl.constexpr
 ):  # fmt: skip
-    """The gradient over the logits of one block."""
+    """The gradient over the logits of one block; ``share`` is 1 / Σ exp(z - peak)."""
     z = _scores(start, columns, vocabulary, scale, softcap, CAPPED, MASKED)
     slope = scale
     if CAPPED:
         bent = z * (1.0 / softcap)
         slope = scale * (1.0 - bent * bent)  # tanh' = 1 - tanh²
-    gradient = (tl.exp(z - log_sum) - tl.where(columns == label, 1.0, 0.0)) * slope
+    gradient = (tl.exp(z - peak) * share - tl.where(columns == label, 1.0, 0.0)) * slope
     if MASKED:
         tl.store(start + columns, gradient, mask=columns < vocabulary)
     else:
         tl.store(start + columns, gradient)
 
 
-@jit
+@jit(varying=("labels", "losses"))
 def _kernel(  # type: ignore[no-untyped-def]
     logits, labels, losses, row_stride, vocabulary, scale, softcap,
     CAPPED: tl.constexpr, GRADIENT: tl.constexpr, IGNORED: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
@@ -93,17 +105,18 @@ def _kernel(  # type: ignore[no-untyped-def]
         z = _scores(start, whole + columns, vocabulary, scale, softcap, CAPPED, True)
         highest, total = _gathered(highest, total, z)
         peak = tl.max(highest, axis=0)
-        log_sum = peak + tl.log(tl.sum(total * tl.exp(highest - peak), axis=0))
+        all_of_it = tl.sum(total * tl.exp(highest - peak), axis=0)
         target = tl.load(start + label).to(tl.float32) * scale
         if CAPPED:
-            target = softcap * (2.0 * tl.sigmoid(2.0 * target / softcap) - 1.0)
-        tl.store(losses + row, log_sum - target)
+            target = softcap * _tanh(target / softcap)
+        tl.store(losses + row, (peak - target) + tl.log(all_of_it))
         if GRADIENT:
+            share = 1.0 / all_of_it
             # No thread may write over the target before all have read it.
             tl.debug_barrier()
-            _write(start, whole + columns, vocabulary, label, log_sum, scale, softcap, CAPPED, True)
+            _write(start, whole + columns, vocabulary, label, peak, share, scale, softcap, CAPPED, True)
             for begin in range(block, whole + block, block):
-                _write(start, whole - begin + columns, vocabulary, label, log_sum, scale, softcap, CAPPED, False)
+                _write(start, whole - begin + columns, vocabulary, label, peak, share, scale, softcap, CAPPED, False)
 
 
 def _shape(vocabulary: int) -> dict[str, int]:

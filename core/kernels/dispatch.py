@@ -29,7 +29,8 @@ def jit(function: Callable[..., Any] | None = None, *, varying: tuple[str, ...] 
     """``triton.jit``; without Triton the function stays as it is and is never called.
 
     Triton compiles a kernel anew when an integer becomes 1 or a multiple of 16. Sizes that are a model's own may have
-    that (it is what makes loads 16 bytes wide); token counts, which change from step to step, are named in ``varying``.
+    that (it is what makes loads 16 bytes wide); token counts, which change from step to step, are named in ``varying``,
+    and so are tensors of one value a token, which may begin anywhere.
     """
     if function is None:
         return lambda kernel: jit(kernel, varying=varying)

@@ -89,11 +89,11 @@ def normalize_backward(
     dy: torch.Tensor, h: torch.Tensor, weight: torch.Tensor, s: torch.Tensor, offset: float = 0.0,
     extra: torch.Tensor | None = None, *, out: torch.Tensor | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    """``dh = s · (g - h · s² · mean(g · h)) + extra`` with ``g = dy · (weight + offset)``."""
-    values = h.to(wide(h.dtype))
+    """``dh = s · (g - n · mean(g · n)) + extra`` with ``g = dy · (weight + offset)`` and ``n = h · s``."""
     s = s.view(*h.shape[:-1], 1)
-    g = dy.to(values.dtype) * (weight.to(values.dtype) + offset)
-    dh = s * (g - values * (s.square() * (g * values).mean(-1, keepdim=True)))
+    n = h.to(wide(h.dtype)) * s
+    g = dy.to(n.dtype) * (weight.to(n.dtype) + offset)
+    dh = s * (g - n * (g * n).mean(-1, keepdim=True))
     dh = dh if extra is None else dh + extra
     return dh.to(h.dtype) if out is None else out.copy_(dh)
 
@@ -208,9 +208,12 @@ def cross_entropy_gradient_(
     values = _capped(logits.to(wide(logits.dtype)), scale, softcap)
     counts = labels != IGNORED
     target = torch.where(counts, labels, 0)[:, None]
-    log_sum = torch.logsumexp(values, dim=-1)
-    losses = torch.where(counts, log_sum - values.gather(1, target)[:, 0], 0.0)
-    gradient = torch.exp(values - log_sum[:, None])
+    # Less the maximum, not less log Σ exp: the difference is exact where it counts, near the maximum.
+    below = values - values.amax(dim=-1, keepdim=True)
+    gradient = torch.exp(below)
+    total = gradient.sum(dim=-1, keepdim=True)
+    losses = torch.where(counts, (torch.log(total) - below.gather(1, target))[:, 0], 0.0)
+    gradient /= total
     gradient.scatter_add_(1, target, torch.full_like(gradient[:, :1], -1.0))
     if softcap:
         gradient *= 1.0 - (values / softcap).square()

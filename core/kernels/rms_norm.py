@@ -6,9 +6,9 @@ Forward, over the last axis (D values x of one token or one head)::
     s = 1 / sqrt(mean(h²) + eps)
     y = h · s · (w + offset)
 
-Backward, with g = dy · (w + offset)::
+Backward, with g = dy · (w + offset) and n = h · s::
 
-    dh = s · (g - h · s² · mean(g · h)) + (what flows into h beside the norm)
+    dh = s · (g - n · mean(g · n)) + (what flows into h beside the norm)
     dx = dresidual = dh
 
 One program takes one wide row or several narrow ones, reads each value once and keeps it in registers. Rows may lie
@@ -32,7 +32,7 @@ WIDEST = 65536
 """Values of one row that one program can hold; wider ones take the twin."""
 
 
-@jit(varying=("rows",))
+@jit(varying=("inverse", "rows"))
 def _forward(  # type: ignore[no-untyped-def]
     x, residual, weight, y, total, inverse, x_token, x_head, residual_token, residual_head, y_token, y_head,
     rows, heads, width, eps, offset, ADD: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
@@ -55,7 +55,7 @@ def _forward(  # type: ignore[no-untyped-def]
     tl.store(y + token * y_token + head * y_head + columns, h * s[:, None] * w, mask=inside)
 
 
-@jit(varying=("rows",))
+@jit(varying=("inverse", "rows"))
 def _again(  # type: ignore[no-untyped-def]
     h, weight, inverse, y, h_token, h_head, y_token, y_head, rows, heads, width, offset,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
@@ -71,7 +71,7 @@ def _again(  # type: ignore[no-untyped-def]
     tl.store(y + token * y_token + head * y_head + columns, values * s * w, mask=inside)
 
 
-@jit(varying=("rows",))
+@jit(varying=("inverse", "rows"))
 def _backward(  # type: ignore[no-untyped-def]
     dy, extra, h, weight, inverse, dh, dy_token, dy_head, extra_token, extra_head, h_token, h_head, dh_token, dh_head,
     rows, heads, width, offset, ADD: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
@@ -80,12 +80,11 @@ def _backward(  # type: ignore[no-untyped-def]
     token, head = (row // heads).to(tl.int64)[:, None], (row % heads)[:, None]
     columns = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows)[:, None] & (columns < width)
-    values = tl.load(h + token * h_token + head * h_head + columns, mask=inside, other=0.0).to(tl.float32)
     w = tl.load(weight + columns, mask=columns < width, other=0.0).to(tl.float32) + offset
+    s = tl.load(inverse + row, mask=row < rows, other=0.0)[:, None]
     g = tl.load(dy + token * dy_token + head * dy_head + columns, mask=inside, other=0.0).to(tl.float32) * w
-    s = tl.load(inverse + row, mask=row < rows, other=0.0)
-    shared = s * s * (tl.sum(g * values, axis=1) / width)
-    slope = s[:, None] * (g - values * shared[:, None])
+    n = tl.load(h + token * h_token + head * h_head + columns, mask=inside, other=0.0).to(tl.float32) * s
+    slope = s * (g - n * (tl.sum(g * n, axis=1) / width)[:, None])
     if ADD:
         slope += tl.load(extra + token * extra_token + head * extra_head + columns, mask=inside, other=0.0).to(
             tl.float32

@@ -21,8 +21,11 @@ sys.path[:0] = [str(UNIT / "kernels"), str(UNIT / "model")]
 
 from kernel_cases import CASES, WIDE_CASES, Case, check, label_ops  # noqa: E402
 from model_tiny import adapt, build, gradients, packed_batch, rows_of, save_tiny  # noqa: E402
+from row_cases import FAMILIES as ROWS  # noqa: E402
+from row_cases import card_sizes, check_rows  # noqa: E402
 
 from core.contract.config import ModelChoice  # noqa: E402
+from core.kernels import cross_entropy, reference, rms_norm, rope, swiglu  # noqa: E402
 from core.kernels.dispatch import use_triton  # noqa: E402
 from core.kernels.probe import probe  # noqa: E402
 from core.model import attention, layers, surgery  # noqa: E402
@@ -61,7 +64,7 @@ def count(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
         return run
 
-    monkeypatch.setattr(layers, "_fast", counted("fast", layers._fast))
+    monkeypatch.setattr(layers, "lora_mlp", counted("fast", layers.lora_mlp))
     monkeypatch.setattr(attention, "_varlen", counted("varlen", attention._varlen))
     return seen
 
@@ -103,6 +106,66 @@ def test_logits_of_a_large_vocabulary_become_their_gradient(scale: float, softca
     torch.testing.assert_close(losses, twin(theirs, labels, scale, softcap), rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
     assert not ours[3].any()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("family", ROWS)
+def test_drawn_rows_are_as_exact_as_plain_torch(family: str, dtype: torch.dtype) -> None:
+    if dtype == torch.bfloat16 and not flash_runs():
+        pytest.skip("no bfloat16 on this card")
+    usual = dtype == half()
+    for number in range(40 if usual else 10):
+        check_rows(family, card_sizes(usual), 10_000 * DTYPES.index(dtype) + number, dtype, "cuda")
+
+
+def variants(*kernels: Any) -> int:
+    """Programs that Triton has compiled for this card."""
+    return sum(len(kernel.device_caches[CUDA.index][0]) for kernel in kernels)
+
+
+def step_of_rows(tokens: int) -> None:
+    """Every kernel once, at one token count."""
+    like = {"device": CUDA, "dtype": half()}
+    x, w, angles = torch.randn(tokens, 512, **like), torch.ones(512, **like), torch.zeros(1, tokens, 64, **like)
+    y, h, s = rms_norm.normalize(x, w, 1e-5, residual=x)
+    rms_norm.normalize_again(h, w, s)
+    rms_norm.normalize_backward(y, h, w, s, extra=x)
+    heads = x.unflatten(1, (8, 64))
+    rms_norm.normalize(heads, w[:64], 1e-5, out=heads)
+    rope.turn_(x, angles, angles, 6, 64)
+    rope.turn_back(heads[:, :4], heads[:, 4:6], heads[:, 6:], angles, angles, torch.empty_like(x))
+    swiglu.gate(x, "silu", h[:, :256])
+    swiglu.gate_backward_(h[:, :256], x, "silu")
+    labels = torch.zeros(tokens, dtype=torch.int64, device=CUDA)
+    cross_entropy.cross_entropy_gradient_(x, labels)
+    q = torch.randn(1, tokens, 4, 64, **like).transpose(1, 2)
+    rope.rope(q, q, angles, angles)
+    swiglu.swiglu(y, h)
+
+
+def test_twenty_token_counts_compile_nothing_anew() -> None:
+    norms = (rms_norm._forward, rms_norm._again, rms_norm._backward)
+    rest = (swiglu._forward, swiglu._backward, rope._turn, rope._turn_back, cross_entropy._kernel)
+    step_of_rows(37)
+    before = variants(*norms, *rest)
+    assert before >= 8
+    for tokens in (1, 2, 3, 15, 16, 17, 32, 48, 63, 64, 100, 128, 255, 256, 257, 1000, 1024, 2048, 4000, 4096):
+        step_of_rows(tokens)
+    assert variants(*norms, *rest) == before
+
+
+def test_offsets_beyond_31_bits_reach_the_last_row() -> None:
+    tokens, vocabulary = 17_000, 128_256
+    if torch.cuda.mem_get_info(CUDA)[0] < 6 * 2**30:
+        pytest.skip("the logits alone want 4.4 GB")
+    logits = torch.zeros(tokens, vocabulary, device=CUDA, dtype=half())
+    logits[-1].copy_(torch.randn(vocabulary, device=CUDA))
+    labels = torch.full((tokens,), reference.IGNORED, device=CUDA)
+    labels[-1] = 7
+    wanted = logits[-1:].clone()
+    losses = reference.cross_entropy_gradient_(wanted, labels[-1:])
+    torch.testing.assert_close(cross_entropy.cross_entropy_gradient_(logits, labels)[-1:], losses)
+    torch.testing.assert_close(logits[-1:], wanted)
 
 
 def attend(

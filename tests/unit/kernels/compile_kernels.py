@@ -1,88 +1,129 @@
 """Compiles every kernel for compute capabilities, without a card: ``python compile_kernels.py 75 86``.
 
-Prints a line a kernel; fails where one wants more shared memory than such a card gives a block.
+Prints a line a kernel; fails where one wants more shared memory than such a card gives a block, or where rows of a
+model's usual sizes are not read and written 16 bytes at a time. Arguments are typed and hinted as a launch does it:
+pointers and a model's own sizes are multiples of 16, what is named in ``varying`` may be anything.
 """
 
 from __future__ import annotations
 
+import re
 import sys
+from dataclasses import dataclass, field
 from typing import Any
 
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from core.kernels import cross_entropy, rms_norm, rope, swiglu
+from core.kernels import cross_entropy, nf4, rms_norm, rope, swiglu
 
 SHARED_BYTES = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 120: 99}
-POINTERS = {"fp16": "*fp16", "bf16": "*bf16"}
+FLOATS = ("eps", "offset", "scale", "softcap")
+OTHER_POINTERS = {"inverse": "*fp32", "losses": "*fp32", "labels": "*i64"}
 
 
-def sources(half: str) -> list[tuple[str, Any, dict[str, str], dict[str, Any]]]:
-    """Name, function, signature (a type for every argument) and constants of each kernel."""
-    p = POINTERS[half]
-    norm = {"width": "i32", "eps": "fp32", "offset": "fp32", "ADD": "constexpr", "BLOCK": "constexpr"}
-    norm_back = {name: kind for name, kind in norm.items() if name != "eps"}
-    six = ("batch_stride", "head_stride", "token_stride", "y_batch_stride", "y_head_stride", "y_token_stride")
-    turn = dict.fromkeys((*six, "angle_batch_stride", "angle_token_stride", "tokens", "heads", "half"), "i32")
-    gated = {"count": "i32", "GELU": "constexpr", "BLOCK": "constexpr"}
-    loss = {"row_stride": "i32", "vocabulary": "i32", "scale": "fp32", "softcap": "fp32"}
-    pointers = dict.fromkeys(("x", "residual", "weight", "y", "total"), p)
-    return [
-        ("rms_norm forward", rms_norm._forward, {**pointers, "inverse": "*fp32", **norm}, {"ADD": True, "BLOCK": 4096}),
-        (
-            "rms_norm backward",
-            rms_norm._backward,
-            {**dict.fromkeys(("dy", "dtotal", "h", "weight"), p), "inverse": "*fp32", "dx": p, **norm_back},
-            {"ADD": True, "BLOCK": 4096},
-        ),
-        (
-            "rope",
-            rope._turn,
-            {
-                **dict.fromkeys(("x", "y", "cos", "sin"), p),
-                **turn,
-                **dict.fromkeys(("BACKWARD", "HEADS", "HALF"), "constexpr"),
-            },
-            {"BACKWARD": True, "HEADS": 32, "HALF": 64},
-        ),
-        (
-            "swiglu forward",
-            swiglu._forward,
-            {**dict.fromkeys(("gate", "up", "h"), p), **gated},
-            {"GELU": False, "BLOCK": 1024},
-        ),
-        (
-            "swiglu backward",
-            swiglu._backward,
-            {**dict.fromkeys(("dh", "gate", "up", "dgate", "dup"), p), **gated},
-            {"GELU": True, "BLOCK": 1024},
-        ),
-        (
-            "cross_entropy",
-            cross_entropy._kernel,
-            {
-                "logits": p,
-                "labels": "*i64",
-                "losses": "*fp32",
-                **loss,
-                **dict.fromkeys(("CAPPED", "IGNORED", "BLOCK"), "constexpr"),
-            },
-            {"CAPPED": True, "IGNORED": -100, "BLOCK": 8192},
-        ),
-    ]
+@dataclass(frozen=True)
+class Source:
+    """A kernel, the names of its half-precision tensors, its constants, and how many narrow accesses are right.
+
+    Those are of one value a row (s, label, loss, target), and the angles, of which each thread loads one. ``others``
+    are types of arguments that mean something else elsewhere.
+    """
+
+    name: str
+    function: Any
+    tensors: tuple[str, ...]
+    constants: dict[str, Any]
+    warps: int = 4
+    narrow: int = 0
+    others: dict[str, str] = field(default_factory=dict)
+
+    def signature(self, half: str) -> dict[str, str]:
+        """A type for every argument."""
+        known = {
+            **dict.fromkeys(self.tensors, f"*{half}"),
+            **OTHER_POINTERS,
+            **dict.fromkeys(FLOATS, "fp32"),
+            **self.others,
+            **dict.fromkeys(self.constants, "constexpr"),
+        }
+        return {parameter.name: known.get(parameter.name, "i32") for parameter in self.function.params}
+
+    def hints(self, half: str) -> dict[tuple[int], list[list[Any]]]:
+        """What a launch would say of alignment."""
+        kinds = self.signature(half)
+        return {
+            (parameter.num,): [["tt.divisibility", 16]]
+            for parameter in self.function.params
+            if kinds[parameter.name].startswith(("*", "i")) and not parameter.do_not_specialize
+        }
+
+
+NORM = {"heads": 1, "ROWS": 1, "BLOCK": 4096}
+HEADS = {"ROWS": 16, "BLOCK": 128}
+TURN = {"HEADS": 8, "HALF": 64, "REST": 0}
+LOSS = {"IGNORED": -100, "PARTS": 2, "LANES": 2048}
+
+NF4_POINTERS = dict.fromkeys(("nested_absmax", "nested_code", "offset", "code", "a", "b"), "*fp32")
+NF4_POINTERS |= {"packed": "*u8", "absmax": "*u8"}
+NF4 = {
+    "UNIT": 8, "BORDER": True, "SIDE": 16, "TALL": 64, "STEP": None, "NESTED": True, "GROUP": 256, "BLOCKSIZE": 64,
+    "LOOKUP": "gather", "WORDS": 128, "ROWS": 4,
+}  # fmt: skip
+
+SOURCES = (
+    Source(
+        "rms_norm forward", rms_norm._forward, ("x", "residual", "weight", "y", "total"), {**NORM, "ADD": True}, 8, 1
+    ),
+    Source(
+        "rms_norm of heads", rms_norm._forward, ("x", "residual", "weight", "y", "total"), {**HEADS, "ADD": False}, 4, 2
+    ),
+    Source("rms_norm again", rms_norm._again, ("h", "weight", "y"), NORM, 8, 1),
+    Source("rms_norm backward", rms_norm._backward, ("dy", "extra", "h", "weight", "dh"), {**NORM, "ADD": True}, 8, 1),
+    Source("rope", rope._turn, ("x", "y", "cos", "sin"), {**TURN, "BACKWARD": False}, 2, 4),
+    Source("rope of a part", rope._turn, ("x", "y", "cos", "sin"), {**TURN, "REST": 32, "BACKWARD": True}, 2, 6),
+    Source("rope back", rope._turn_back, ("dq", "dk", "dv", "out", "cos", "sin"), {**TURN, "WHOLE": 128}, 2, 8),
+    Source("swiglu forward", swiglu._forward, ("gate", "up", "h"), {"GELU": False, "BLOCK": 1024}),
+    Source(
+        "swiglu backward",
+        swiglu._backward,
+        ("dh", "gate", "up", "dgate", "dup"),
+        {"GELU": True, "KEEP": True, "BLOCK": 1024},
+    ),
+    Source("cross_entropy", cross_entropy._kernel, ("logits",), {**LOSS, "CAPPED": True, "GRADIENT": True}, 8, 4),
+    Source(
+        "cross_entropy alone", cross_entropy._kernel, ("logits",), {**LOSS, "CAPPED": False, "GRADIENT": False}, 8, 4
+    ),
+    # Words, magnitudes and B are read one by one, but every store is of 16 bytes.
+    Source("nf4", nf4._kernel, ("out", "low"), {**NF4, "WIDE": True, "COLUMNS": 1024}, 4, 26, NF4_POINTERS),
+    Source(
+        "nf4 of odd widths", nf4._kernel, ("out", "low"), {**NF4, "WIDE": False, "COLUMNS": 256}, 4, 62, NF4_POINTERS
+    ),
+)
+
+
+def narrow_accesses(ptx: str) -> int:
+    """Global loads and stores of less than 16 bytes a thread."""
+    found = re.findall(r"(?:ld|st)\.global\S*?(?:\.v(\d))?\.b(\d+)", ptx)
+    return sum(int(many or 1) * int(bits) < 128 for many, bits in found)
 
 
 def main(capability: int) -> None:
     """Compiles all of them; bfloat16 begins at 80."""
     target = GPUTarget("cuda", capability, 32)
-    for name, function, signature, constants in sources("bf16" if capability >= 80 else "fp16"):
-        source = ASTSource(fn=function, signature=signature, constexprs=constants)
-        compiled = triton.compile(source, target=target)
-        shared = compiled.metadata.shared
+    half = "bf16" if capability >= 80 else "fp16"
+    for source in SOURCES:
+        described = ASTSource(source.function, source.signature(half), source.constants, source.hints(half))
+        compiled = triton.compile(described, target=target, options={"num_warps": source.warps})
+        shared, narrow = compiled.metadata.shared, narrow_accesses(compiled.asm["ptx"])
         if shared > SHARED_BYTES[capability] * 1024:
-            sys.exit(f"{name} wants {shared} bytes of shared memory on sm_{capability}")
-        print(f"compiled {name} for sm_{capability}: {shared} bytes of shared memory")
+            sys.exit(f"{source.name} wants {shared} bytes of shared memory on sm_{capability}")
+        if narrow > source.narrow:
+            sys.exit(
+                f"{source.name} has {narrow} narrow accesses on sm_{capability}, {source.narrow} at most are right"
+            )
+        print(f"compiled {source.name} for sm_{capability}: {shared} bytes of shared memory")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,9 @@ import os
 import pytest
 import torch
 from kernel_cases import CASES, Case, check, label_ops
+from row_cases import FAMILIES, check_rows, tiny_sizes
 
+from core.kernels import cross_entropy, reference
 from core.kernels.dispatch import use_triton
 from core.kernels.probe_kernel import adds_one
 
@@ -22,6 +24,24 @@ def test_the_interpreter_is_what_runs() -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_kernel_is_as_exact_as_plain_torch(case: Case, dtype: torch.dtype) -> None:
     check(case, dtype, "cpu")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_six_drawn_shapes(family: str, dtype: torch.dtype) -> None:
+    for number in range(6):
+        check_rows(family, tiny_sizes, 500 + number, dtype, "cpu")
+
+
+@pytest.mark.parametrize("vocabulary", [2049, 4096, 9001, 49_153, 200_001])
+def test_vocabularies_of_many_blocks(vocabulary: int) -> None:
+    fast, twin = label_ops()
+    logits = torch.randn(3, vocabulary) * 3
+    labels = torch.tensor([vocabulary - 1, -100, 2048])
+    ours, theirs = logits.clone(), logits.clone()
+    torch.testing.assert_close(fast(ours, labels), twin(theirs, labels))
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(cross_entropy.cross_entropy(logits, labels), reference.cross_entropy(logits, labels))
 
 
 @pytest.mark.parametrize(("scale", "softcap"), [(1.0, 0.0), (0.7, 2.0)])

@@ -11,6 +11,16 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
+KERNELS = 13
+FLAGS = """
+from core.kernels import cross_entropy, rms_norm, rope, swiglu
+norms = (rms_norm._forward, rms_norm._again, rms_norm._backward)
+for kernel in (*norms, rope._turn, rope._turn_back, swiglu._forward, swiglu._backward, cross_entropy._kernel):
+    plain = [parameter for parameter in kernel.params if not parameter.is_constexpr]
+    free = [parameter.name for parameter in plain if parameter.do_not_specialize]
+    kept = [parameter.name for parameter in plain if not parameter.do_not_specialize]
+    print(kernel.__name__, " ".join(free), " ".join(kept), sep=";")
+"""
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 
 
@@ -44,9 +54,20 @@ def compiled(folder: Path, *capabilities: int) -> int:
 
 
 def test_kernels_compile_ahead_of_time_for_the_oldest_and_the_newest_card(tmp_path: Path) -> None:
-    assert compiled(tmp_path, 75, 120) == 12
+    assert compiled(tmp_path, 75, 120) == 2 * KERNELS
 
 
 @pytest.mark.slow
 def test_kernels_compile_ahead_of_time_for_every_card_between(tmp_path: Path) -> None:
-    assert compiled(tmp_path, 80, 86, 89, 90) == 24
+    assert compiled(tmp_path, 80, 86, 89, 90) == 4 * KERNELS
+
+
+def test_token_counts_compile_nothing_anew_and_a_models_sizes_keep_their_alignment() -> None:
+    done = python("-c", FLAGS)
+    assert done.returncode == 0, done.stderr[-2000:]
+    for line in done.stdout.splitlines():
+        name, free, kept = line.split(";")
+        changing = {"rows", "tokens", "angles", "inverse", "labels", "losses"}
+        assert not changing & set(kept.split()), name
+        assert set(free.split()) <= changing, name
+    assert len(done.stdout.splitlines()) == 8
