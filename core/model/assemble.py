@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, BitsAndBytesConfig
 
-__all__ = ["Entry", "Target", "assemble", "class_of", "quantization_config"]
+__all__ = ["Entry", "Target", "assemble", "class_of"]
 
 
 class Entry(Protocol):
@@ -42,7 +42,7 @@ class Target:
         return {
             "dtype": self.dtype,
             "device_map": {"": self.device},
-            "quantization_config": quantization_config(self.quantization, self.dtype),
+            "quantization_config": self.quantization_config() if self.quantization == "nf4" else None,
             "attn_implementation": self.attention,
             "use_safetensors": True,
             "trust_remote_code": False,
@@ -50,17 +50,14 @@ class Target:
             "output_loading_info": True,
         }
 
-
-def quantization_config(quantization: str, dtype: torch.dtype) -> BitsAndBytesConfig | None:
-    """NF4 with double quantisation, or None."""
-    if quantization == "none":
-        return None
-    return BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=dtype,
-    )
+    def quantization_config(self) -> BitsAndBytesConfig:
+        """NF4 with double quantisation, computing in the target's dtype."""
+        return BitsAndBytesConfig(
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_use_double_quant=True,
+            bnb_4bit_compute_dtype=self.dtype,
+        )
 
 
 def class_of(config: Any) -> Any:
@@ -69,12 +66,17 @@ def class_of(config: Any) -> Any:
     return found if isinstance(found, type) and getattr(found, "config_class", None) is type(config) else None
 
 
-def assemble(config: Any, entries: Mapping[str, Entry], target: Target) -> tuple[Any, dict[str, Any]]:
+def assemble(config: Any, entries: Mapping[str, Entry], target: Target, name: str) -> tuple[Any, dict[str, Any]]:
     """The model and transformers' report of missing, unexpected and mismatched keys.
 
     Args:
         config: one for which ``class_of`` names a class; it is not changed.
         entries: by the names that a checkpoint would have.
+        name: where the model is from, as transformers notes a folder.
     """
     model, report = class_of(config).from_pretrained(None, config=config, state_dict=dict(entries), **target.options())
+    model.config.name_or_path = name
+    for module in model.modules():
+        if hasattr(module, "name_or_path"):
+            module.name_or_path = name
     return model, report if isinstance(report, dict) else report.to_dict()

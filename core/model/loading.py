@@ -7,25 +7,24 @@ stay in the arithmetic's dtype; NF4 (Dettmers et al. 2023, arXiv:2305.14314) tak
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
-from transformers.utils import logging as transformers_logging
+from transformers import AutoConfig, AutoTokenizer
 
 from core.contract.config import ModelChoice
 from core.contract.errors import MachineError, ModelError
 from core.model import attention
+from core.model.assemble import Target
 from core.model.faults import is_card_fault
 from core.model.peft_bnb import forbid_cpu_repacking
+from core.model.weights import Progress, read_weights
 
 __all__ = ["LoadedModel", "ensure_padding", "freeze", "load_base", "plain_words", "resolve_dtype"]
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -45,14 +44,16 @@ def load_base(
     device: torch.device,
     on_progress: Progress | None = None,
     attn_implementation: str = "",
+    cache: Path | None = None,
 ) -> LoadedModel:
     """Loads config, tokenizer and weights of ``folder`` onto ``device``.
 
     Args:
         folder: holds config.json, tokenizer files and safetensors.
         choice: quantisation and dtype; ``auto`` means the best that the device can do.
-        on_progress: called with (parameters loaded, parameters in all), as often as transformers tells.
+        on_progress: called with (bytes read, bytes in all) after each tensor; what it raises ends the loading.
         attn_implementation: a registered attention; empty takes ``attention.choose_attention``.
+        cache: root of the cache of quantised weights (``weight_cache``); None reads and writes none.
 
     Raises:
         ModelError: the folder's weights are missing, incomplete or not understood.
@@ -62,24 +63,15 @@ def load_base(
     config = _read_config(folder)
     attention.register()
     name = attn_implementation or attention.choose_attention(device, dtype, config)
-    with _progress(on_progress), plain_words(folder):
+    target = Target(device, dtype, choice.quantization, name)
+    with plain_words(folder):
         tokenizer = ensure_padding(AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False))
-        model, report = AutoModelForCausalLM.from_pretrained(
-            str(folder),
-            config=config,
-            dtype=dtype,
-            device_map={"": device},
-            quantization_config=_quantization(choice, dtype),
-            attn_implementation=name,
-            use_safetensors=True,
-            trust_remote_code=False,
-            local_files_only=True,
-            output_loading_info=True,
-        )
-    _check_complete(folder, report)
+        model, line = read_weights(folder, config, target, on_progress, cache)
     freeze(model)
     model.name_or_path = choice.name if choice.source == "hub" else str(folder)
-    return LoadedModel(model=model, tokenizer=tokenizer, dtype=dtype)
+    if device.type == "cuda":
+        torch.cuda.empty_cache()  # what quantising needed beside the weights
+    return LoadedModel(model=model, tokenizer=tokenizer, dtype=dtype, line=line)
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
@@ -103,17 +95,6 @@ def ensure_padding(tokenizer: Any) -> Any:
     return tokenizer
 
 
-def _quantization(choice: ModelChoice, dtype: torch.dtype) -> BitsAndBytesConfig | None:
-    if choice.quantization == "none":
-        return None
-    return BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=dtype,
-    )
-
-
 def freeze(model: Any) -> None:
     """What every base model gets after loading: nothing of it is trained, cached or repacked."""
     forbid_cpu_repacking(model)  # before any forward pass: see there
@@ -130,18 +111,6 @@ def _read_config(folder: Path) -> Any:
         )
     with plain_words(folder):
         return AutoConfig.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
-
-
-def _check_complete(folder: Path, report: Any) -> None:
-    """Refuses weights that transformers would have filled in at random."""
-    found = report["missing_keys"] if isinstance(report, dict) else report.missing_keys
-    missing = sorted(found or ())
-    if missing:
-        raise ModelError(
-            "model.incomplete",
-            f"Expected every weight of the model in {folder}, found {len(missing)} missing, first {missing[0]}.",
-            "Fetch the model again; its download is incomplete or it is another architecture.",
-        )
 
 
 @contextmanager
@@ -164,47 +133,3 @@ def plain_words(folder: Path | str) -> Iterator[None]:
             f"Expected a causal language model in safetensors in {folder}, found: {reason}",
             "Choose another model, or fetch this one again.",
         ) from error
-
-
-@contextmanager
-def _progress(on_progress: Progress | None) -> Iterator[None]:
-    """Passes on the counts of transformers' own loading bar, through the hook that it offers for this."""
-    set_hook = getattr(transformers_logging, "set_tqdm_hook", None)
-    if on_progress is None or set_hook is None:
-        yield
-        return
-    previous = set_hook(lambda _factory, args, kwargs: _Counter(on_progress, *args, **kwargs))
-    try:
-        yield
-    finally:
-        set_hook(previous)
-
-
-class _Counter:
-    """Stands where transformers would draw a bar: iterates, reports, draws nothing."""
-
-    def __init__(self, on_progress: Progress, iterable: Any = None, total: int | None = None, **_options: Any) -> None:
-        self._report = on_progress
-        self._iterable = iterable
-        self._total = int(total if total is not None else len(iterable) if hasattr(iterable, "__len__") else 0)
-        self._done = 0
-
-    def __iter__(self) -> Iterator[Any]:
-        for item in self._iterable:
-            yield item
-            self.update(1)
-
-    def update(self, n: int = 1) -> None:
-        """Counts ``n`` more, as tqdm's method of this name."""
-        self._done += int(n)
-        self._report(self._done, self._total)
-
-    def __enter__(self) -> _Counter:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        return None
-
-    def __getattr__(self, _name: str) -> Callable[..., None]:
-        # Whatever else the library asks of a bar (set_postfix, close, refresh) has no meaning here.
-        return lambda *_args, **_kwargs: None

@@ -22,6 +22,7 @@ from core.contract.errors import ModelError
 from core.model import attention
 from core.model.assemble import Target, assemble
 from core.model.loading import LoadedModel, freeze, plain_words, resolve_dtype
+from core.model.weights import quiet_bars
 
 __all__ = ["find_shape", "known_names", "random_config", "random_model"]
 
@@ -71,10 +72,9 @@ def random_model(
     config = random_config(spec, layers)
     attention.register()
     chosen = attn_implementation or attention.choose_attention(device, word, config)
-    with plain_words(f"random:{name}"):
+    with plain_words(f"random:{name}"), quiet_bars(lambda _done, _total: None):
         entries = dict(_entries(config, (device, word), seed))
-        model, _report = assemble(config, entries, Target(device, word, quantization, chosen))
-    model.name_or_path = model.config.name_or_path = f"random:{spec.key}"
+        model, _report = assemble(config, entries, Target(device, word, quantization, chosen), f"random:{spec.key}")
     freeze(model)
     return LoadedModel(model=model, tokenizer=None, dtype=word, line=f"weights: random, {spec.title}'s shape")
 

@@ -10,7 +10,6 @@ import torch
 from bitsandbytes.nn import Linear4bit
 from model_tiny import build, save_tiny
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
 
 from core.contract.config import ModelChoice
 from core.contract.errors import ModelError
@@ -90,7 +89,7 @@ def test_a_fault_of_the_card_is_not_called_a_bad_model(folder: Path, monkeypatch
     def fault(*_: object, **__: object) -> object:
         raise RuntimeError(said)
 
-    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", fault)
+    monkeypatch.setattr("core.model.weights.assemble", fault)
     said = "CUDA error: unspecified launch failure"
     with pytest.raises(RuntimeError, match="CUDA error"):
         load_base(folder, PLAIN, CPU)

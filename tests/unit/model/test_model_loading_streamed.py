@@ -1,0 +1,210 @@
+"""Streamed loading gives what transformers gives, bit for bit and mark for mark; what it cannot serve it leaves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from model_tiny import save_tiny
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from core.contract.config import LoraChoice, ModelChoice
+from core.contract.errors import ModelError
+from core.model import attention, tensor_stream
+from core.model.adapters import add_adapter
+from core.model.assemble import Target
+from core.model.loading import freeze, load_base
+from core.model.tensor_stream import TensorStream
+
+CPU = torch.device("cpu")
+NF4 = ModelChoice(quantization="nf4", dtype="float32")
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "qwen2": {"tie_word_embeddings": True},
+    "gemma2": {"tie_word_embeddings": True},
+    "phi3": {},
+}
+
+
+def by_transformers(folder: Path, dtype: torch.dtype, quantization: str) -> Any:
+    attention.register()
+    config = AutoConfig.from_pretrained(str(folder))
+    options = Target(CPU, dtype, quantization, attention.choose_attention(CPU, dtype, config)).options()
+    model, _report = AutoModelForCausalLM.from_pretrained(str(folder), config=config, **options)
+    freeze(model)
+    return model
+
+
+def tensors_of(model: Any) -> dict[str, torch.Tensor]:
+    """Every parameter and buffer, persistent or not, and every tensor of a quantised weight's state."""
+    found = dict(model.state_dict()) | dict(model.named_parameters()) | dict(model.named_buffers())
+    for name, parameter in model.named_parameters():
+        state = getattr(parameter, "quant_state", None)
+        if state is not None:
+            nested = state.state2
+            found |= {f"{name}.{part}": getattr(state, part) for part in ("absmax", "code", "offset")}
+            found |= {f"{name}.nested.{part}": getattr(nested, part) for part in ("absmax", "code")}
+            found[f"{name}.words"] = torch.tensor([*state.shape, state.blocksize, nested.blocksize])
+            assert state.quant_type == "nf4"
+    return found
+
+
+def assert_same_tensors(one: Any, other: Any) -> None:
+    first, second = tensors_of(one), tensors_of(other)
+    assert first.keys() == second.keys()
+    for name, tensor in first.items():
+        assert tensor.dtype == second[name].dtype, name
+        assert tensor.device == second[name].device, name
+        assert torch.equal(tensor, second[name]), name
+    ids = torch.tensor([[3, 4, 5, 9]])
+    with torch.no_grad():
+        assert torch.equal(one(ids).logits, other(ids).logits)
+
+
+def marks(value: Any) -> Any:
+    """What can be compared of an object's attributes: numbers, words, dtypes and what is made of them."""
+    found = {name: mark for name, mark in vars(value).items() if not name.startswith("_modules")}
+    plain = (str, int, float, bool, type(None), torch.dtype, torch.device, list, tuple, dict, set)
+    return {name: repr(mark) for name, mark in found.items() if isinstance(mark, plain) and not has_objects(mark)}
+
+
+def has_objects(mark: Any) -> bool:
+    return " at 0x" in repr(mark) or "tensor(" in repr(mark)
+
+
+def assert_same_marks(one: Any, other: Any) -> None:
+    assert marks(one) == marks(other)
+    assert one.config.to_dict() == other.config.to_dict()
+    assert vars(one.generation_config).keys() == vars(other.generation_config).keys()
+    assert one.generation_config.to_dict() == other.generation_config.to_dict()
+    assert one.config.name_or_path == other.config.name_or_path
+    assert one.config._attn_implementation == other.config._attn_implementation
+    modules, others = dict(one.named_modules()), dict(other.named_modules())
+    assert {name: type(module) for name, module in modules.items()} == {n: type(m) for n, m in others.items()}
+    for name in modules:
+        assert marks(modules[name]) == marks(others[name]), name
+    for (name, parameter), (_, wanted) in zip(one.named_parameters(), other.named_parameters(), strict=True):
+        assert type(parameter) is type(wanted), name
+        assert marks(parameter) == marks(wanted), name
+
+
+@pytest.mark.parametrize("quantization", ["nf4", "none"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_streamed_is_transformers_own(family: str, dtype: str, quantization: str, tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path / "model", family, **FAMILIES[family])
+    choice = ModelChoice(quantization=quantization, dtype=dtype)
+    loaded = load_base(folder, choice, CPU)
+    assert loaded.line.startswith("weights: 0.0 GB read in")
+    wanted = by_transformers(folder, getattr(torch, dtype), quantization)
+    wanted.name_or_path = str(folder)
+    assert_same_tensors(loaded.model, wanted)
+    assert_same_marks(loaded.model, wanted)
+    if quantization == "nf4":
+        assert loaded.model.is_loaded_in_4bit
+        assert str(loaded.model.quantization_method) == str(wanted.quantization_method)
+        assert vars(loaded.model.hf_quantizer).keys() == vars(wanted.hf_quantizer).keys()
+        assert not loaded.model.hf_quantizer.pre_quantized
+    tied = FAMILIES[family].get("tie_word_embeddings", False)
+    assert (loaded.model.lm_head.weight is loaded.model.model.embed_tokens.weight) == tied
+
+
+def test_shards_of_other_dtypes_and_small_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensor_stream, "CHUNK_BYTES", 1000)
+    folder = save_tiny(tmp_path / "model")
+    weights = {name: tensor.to(torch.float16) for name, tensor in load_file(folder / "model.safetensors").items()}
+    weights["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(8)  # old checkpoints hold it; nobody asks
+    split(folder, weights)
+    loaded = load_base(folder, NF4, CPU)
+    assert "read in" in loaded.line
+    assert_same_tensors(loaded.model, by_transformers(folder, torch.float32, "nf4"))
+
+
+def split(folder: Path, weights: dict[str, torch.Tensor]) -> None:
+    """The weights in two files with an index, in place of one."""
+    names = sorted(weights)
+    shards = {"model-00001-of-00002.safetensors": names[::2], "model-00002-of-00002.safetensors": names[1::2]}
+    for file, held in shards.items():
+        save_file({name: weights[name] for name in held}, folder / file, metadata={"format": "pt"})
+    index = {"weight_map": {name: file for file, held in shards.items() for name in held}, "metadata": {}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    (folder / "model.safetensors").unlink()
+
+
+def test_a_model_whose_names_are_changed_while_loading(tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    bare = {name.removeprefix("model."): tensor for name, tensor in weights.items()}  # as a bare decoder is saved
+    save_file(bare, folder / "model.safetensors", metadata={"format": "pt"})
+    assert_same_tensors(load_base(folder, NF4, CPU).model, by_transformers(folder, torch.float32, "nf4"))
+
+
+def test_experts_are_joined_as_transformers_joins_them(tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path / "model", "mixtral", num_local_experts=4)
+    assert "block_sparse_moe.experts.3.w2" in " ".join(load_file(folder / "model.safetensors"))
+    assert_same_tensors(load_base(folder, NF4, CPU).model, by_transformers(folder, torch.float32, "nf4"))
+
+
+def test_what_cannot_be_streamed_is_left_to_transformers_and_said(tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path / "model")
+    (folder / "model.safetensors").rename(folder / "weights.safetensors")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"transformers_weights": "weights.safetensors"}))
+    told: list[tuple[int, int]] = []
+    loaded = load_base(folder, NF4, CPU, lambda done, total: told.append((done, total)))
+    assert loaded.line == "weights: read by transformers, since the folder holds more than one model's weights"
+    assert told[-1][0] == told[-1][1] == (folder / "weights.safetensors").stat().st_size
+    assert_same_tensors(loaded.model, by_transformers(folder, torch.float32, "nf4"))
+
+
+def test_progress_counts_bytes_and_may_end_the_loading(tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path / "model")
+    told: list[tuple[int, int]] = []
+    load_base(folder, NF4, CPU, lambda done, total: told.append((done, total)))
+    size = sum(tensor.nbytes for tensor in load_file(folder / "model.safetensors").values())
+    assert told[-1] == (size, size)
+    assert told == sorted(told)
+    assert len({done for done, _ in told}) > 10
+
+    class Leave(BaseException):
+        pass
+
+    def leave(_done: int, _total: int) -> None:
+        raise Leave
+
+    with pytest.raises(Leave):
+        load_base(folder, NF4, CPU, leave)
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_named(tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path / "model")
+    with TensorStream([folder / "model.safetensors"], CPU) as stream:
+        with (folder / "model.safetensors").open("rb+") as file:
+            file.truncate(2000)
+        with pytest.raises(ModelError, match="end"):
+            stream.entries["lm_head.weight"][...]
+
+
+def test_a_cut_file_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path / "model")
+    whole = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(whole[:-10])
+    with pytest.raises(ModelError, match="cut short"):
+        load_base(folder, NF4, CPU)
+
+
+def test_streamed_and_transformers_own_train_alike(tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path / "model")
+    ids = torch.arange(12)[None]
+    found = []
+    for model in (load_base(folder, NF4, CPU).model, by_transformers(folder, torch.float32, "nf4")):
+        wrapped = add_adapter(model, LoraChoice(r=4, lora_alpha=8), 1)
+        wrapped(input_ids=ids, labels=ids).loss.backward()
+        found.append({n: p.grad for n, p in wrapped.named_parameters() if p.grad is not None and p.grad.any()})
+    assert found[0]
+    assert found[0].keys() == found[1].keys()
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
