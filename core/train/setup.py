@@ -24,6 +24,7 @@ from core.data.render import apply_template_to, load_tokenizer
 from core.estimate import estimate, resolve, total_steps
 from core.hardware import read_machine
 from core.hub import FetchStopped, fetch, fetch_tokenizer
+from core.locations import Locations
 from core.model import surgery
 from core.model.adapters import add_adapter, load_adapter, trainable
 from core.model.attention import NAME as PACKED_ATTENTION
@@ -86,7 +87,8 @@ def prepare(
     peft_model = _adapter(loaded.model, config, folder)
     trainer, lines, fast = _trainer(config, folder, peft_model, (loaded, tokenizer), data)
     plan = _plan(config, spec, data, trainer, (loaded, fast))
-    words = (_where(config, loaded, device), *lines, *(f"{r.key} = {r.value}: {r.reason}" for r in resolved))
+    came = (_where(config, loaded, device), loaded.line)
+    words = (*came, *lines, *(f"{r.key} = {r.value}: {r.reason}" for r in resolved))
     return Ready(config, trainer, peft_model, tokenizer, data, plan.model_copy(update={"lines": words}))
 
 
@@ -111,11 +113,11 @@ def _load(config: RunConfig, spec: ModelSpec, device: torch.device, talk: tuple[
     check_folder(place)
 
     def loading(done: int, total: int) -> None:
-        tell.stage("loading", spec.title, done, total, "parameters")
+        tell.stage("loading", spec.title, done, total, "bytes")
         orders.check()
 
     loading(0, 0)
-    return load_base(place, config.model, device, loading)
+    return load_base(place, config.model, device, loading, cache=Locations.find().cache)
 
 
 def _fetch(spec: ModelSpec, tell: Teller, orders: Orders) -> Path:
