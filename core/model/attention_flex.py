@@ -20,10 +20,11 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from core.model.attention_choice import AttentionKind, Bounds
 
-__all__ = ["attend", "block_mask", "failed", "first_seen"]
+__all__ = ["attend", "block_mask", "failed", "first_seen", "padded", "run"]
 
 BLOCK = 128
 LARGE_HEAD = 128
+FIRST_BLOCKS = (11, 13, 17, 19)
 # 32 x 256 x 2 bytes are 16 KiB: four such tiles of a backward pass fit 99 KiB, and in one stage the forward fits 64.
 SMALL_TILES = {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_M1": 16, "BLOCK_N1": 32, "BLOCK_M2": 32, "BLOCK_N2": 16,
                "num_stages": 1, "num_warps": 4}  # fmt: skip
@@ -43,20 +44,52 @@ def attend(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, kind: AttentionKind
 ) -> torch.Tensor | None:
     """``[T, heads, head_dim]``, or None where FlexAttention cannot be compiled here (said once)."""
-    missing = padded(bounds.tokens) - bounds.tokens
-    # Always a copy: a layout that changed with the length would compile anew.
-    heads = [F.pad(part, (0, 0, 0, 0, 0, missing)).contiguous().transpose(0, 1)[None] for part in (q, k, v)]
-    options = {"kernel_options": SMALL_TILES} if _tight(q) else {}
+    sizes = (q.shape[1], k.shape[1], q.shape[2])
+    form = AttentionKind(kind.scale, None, kind.softcap)
+    if not _works(q.device, q.dtype, sizes, form, torch.is_grad_enabled()):
+        return None
+    return run(q, k, v, bounds, kind)
+
+
+@lru_cache(maxsize=32)
+def _works(
+    device: torch.device, dtype: torch.dtype, sizes: tuple[int, int, int], kind: AttentionKind, backward: bool
+) -> bool:
+    """Compiles on a few zeros, backward too: torch compiles a backward where it first runs, too late to turn back.
+
+    The first number of blocks must be none of the sizes that stay: torch takes equal sizes for the same one.
+    """
+    if failed():
+        return False
+    heads, groups, width = sizes
+    tokens = BLOCK * next(blocks for blocks in FIRST_BLOCKS if blocks not in sizes)
+    bounds = Bounds(torch.tensor([0, BLOCK, tokens], dtype=torch.int32, device=device), tokens, 2, tokens)
+    parts = (torch.zeros(tokens, n, width, dtype=dtype, device=device) for n in (heads, groups, groups))
+    q, k, v = (part.requires_grad_(backward) for part in parts)
     try:
-        result = _compiled()(
-            *heads, score_mod=_cap(float(kind.softcap or 0.0)), block_mask=_mask(bounds, kind.window),
-            scale=kind.scale, enable_gqa=q.shape[1] != k.shape[1], **options,
-        )  # fmt: skip
+        result = run(q, k, v, bounds, kind)
+        if backward:
+            result.sum().backward()
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:  # noqa: BLE001 - whatever a compiler may raise, the run goes on
         _state["failed"] = True
-        log.warning("attention: FlexAttention does not compile here (%s); rows go one by one", type(error).__name__)
-        return None
-    return result[0, :, : bounds.tokens].transpose(0, 1).contiguous()
+        log.warning("attention: FlexAttention does not compile here, rows go one by one (%s)", type(error).__name__)
+        return False
+    return True
+
+
+def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, kind: AttentionKind) -> torch.Tensor:
+    """The compiled kernel, on rows padded to whole blocks."""
+    missing = padded(bounds.tokens) - bounds.tokens
+    # Always a copy: a layout that changed with the length would compile anew.
+    q, k, v = (F.pad(part, (0, 0, 0, 0, 0, missing)).contiguous().transpose(0, 1)[None] for part in (q, k, v))
+    result = _compiled()(
+        q, k, v, score_mod=_cap(float(kind.softcap or 0.0), q.device), block_mask=_mask(bounds, kind.window),
+        scale=kind.scale, enable_gqa=q.shape[1] != k.shape[1], kernel_options=SMALL_TILES if _tight(q) else None,
+    )  # fmt: skip
+    found: torch.Tensor = result[0, :, : bounds.tokens].transpose(0, 1).contiguous()
+    return found
 
 
 def padded(tokens: int) -> int:
@@ -101,9 +134,12 @@ def _sees(first: torch.Tensor) -> Any:
 
 
 @lru_cache(maxsize=8)
-def _cap(cap: float) -> Any:
+def _cap(cap: float, device: torch.device) -> Any:
+    # A tensor of the device: a dynamic compilation would make float64 arithmetic of a Python number.
+    limit = torch.tensor(cap, dtype=torch.float32, device=device)
+
     def capped(score: Any, _batch: Any, _head: Any, _query: Any, _key: Any) -> Any:
-        return cap * torch.tanh(score / cap)
+        return limit * torch.tanh(score / limit)
 
     return capped
 
@@ -117,7 +153,7 @@ def _compiled() -> Any:
 
 def _tight(q: torch.Tensor) -> bool:
     """Wide heads on a card with less shared memory than torch's own choice of tiles wants."""
-    if q.shape[-1] <= LARGE_HEAD:
+    if q.shape[-1] <= LARGE_HEAD or not q.is_cuda:
         return False
     return _shared_memory(q.get_device()) < ROOMY_BYTES
 
