@@ -30,10 +30,20 @@ __all__ = ["LossModel", "shift_labels"]
 class LossModel(nn.Module):
     """Wraps a causal language model (peft's wrapper or plain); saving goes through ``.model``."""
 
+    trained: tuple[nn.Parameter, ...] = ()
+
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
         self._head, self.reason = _readable_head(base_causal_model(model))
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """As any module's; where ``trained`` names the parameters, without a walk through thousands of modules."""
+        if not self.trained or not set_to_none:
+            super().zero_grad(set_to_none)
+            return
+        for parameter in self.trained:
+            parameter.grad = None
 
     @property
     def line(self) -> str:

@@ -20,7 +20,7 @@ from core.contract.config import RunConfig
 from core.contract.events import Evaluation, Step
 from core.train.feed import Feed
 from core.train.guard import Guard
-from core.train.meter import CardWatch, Clock, memory_bytes, reserved_bytes
+from core.train.meter import CardWatch, Clock, peak_bytes
 from core.train.mixin import Rows, split_window
 from core.train.orders import Orders
 from core.train.sample import answer
@@ -61,7 +61,10 @@ class Loop:
         if not self._stepped:
             self.tell.stage("first_step", f"Step {step}: the first takes longer.", step - 1, self.total_steps, "steps")
             self.clock.restart()
-        torch.manual_seed((self.config.train.seed * 1_000_003 + step) % 2**63)
+        seed = (self.config.train.seed * 1_000_003 + step) % 2**63
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed looks for every kind of device there may be
+        if (device := self.trainer.args.device).type == "cuda":
+            torch.cuda.default_generators[device.index or 0].manual_seed(seed)
 
     def seam(self) -> None:
         """Obeys what was asked meanwhile.
@@ -83,6 +86,10 @@ class Loop:
                     saver, data = self.saver, self.config.data
                     answer(saver.peft_model, saver.tokenizer, command, self.tell, self.orders, data)
 
+    def next_window(self) -> list[int] | None:
+        """The rows of the step after the one that is being computed; None where it is the last."""
+        return self.feed.after(self.step + 1)
+
     def window_done(self, window: Sequence[int], loss: float) -> None:
         """After the last pass: what the window's gradients were computed from."""
         rate = self.trainer.lr_scheduler.get_last_lr()[0]
@@ -90,10 +97,10 @@ class Loop:
         good = not self.guard.bad
         self._window = {"loss": loss if good else None, "tokens": tokens, "learning_rate": rate, "good": good}
 
-    def step_done(self, logs: dict[str, float]) -> None:
+    def step_done(self, grad_norm: float) -> None:
         """After the optimiser's step: its event, then what is due."""
         self.tell.step = self.step
-        self._say_step(logs)
+        self._say_step(grad_norm)
         self._stepped = True
         last = self.step >= self.total_steps
         improved = False
@@ -162,9 +169,9 @@ class Loop:
         waited = (time.monotonic() - self._saved_at) / 60
         return by_steps or (train.save_minutes > 0 and waited >= train.save_minutes)
 
-    def _say_step(self, logs: dict[str, float]) -> None:
-        window, seconds, device = self._window, self.clock.lap(), self.trainer.args.device
-        norm = logs.get("grad_norm")
+    def _say_step(self, grad_norm: float) -> None:
+        window, seconds = self._window, self.clock.lap()
+        memory, reserved = peak_bytes(self.trainer.args.device)
         card = self.card.reading
         self.tell.say(
             Step(
@@ -172,12 +179,12 @@ class Loop:
                 epoch=self.feed.epoch_at(self.step),
                 loss=window["loss"],
                 learning_rate=window["learning_rate"],
-                grad_norm=float(norm) if norm is not None and window["good"] and math.isfinite(norm) else None,
+                grad_norm=grad_norm if window["good"] and math.isfinite(grad_norm) else None,
                 tokens=window["tokens"],
                 seconds=seconds,
                 tokens_per_second=window["tokens"] / seconds if seconds > 0 else None,
-                memory_bytes=memory_bytes(device),
-                reserved_bytes=reserved_bytes(device),
+                memory_bytes=memory,
+                reserved_bytes=reserved,
                 card_used_bytes=card.used_bytes,
                 gpu_load=card.load,
             )

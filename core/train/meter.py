@@ -13,7 +13,7 @@ import torch
 
 from core.hardware import GpuReading, read_gpu
 
-__all__ = ["CardWatch", "Clock", "memory_bytes", "reserved_bytes"]
+__all__ = ["CardWatch", "Clock", "peak_bytes"]
 
 
 class Clock:
@@ -67,13 +67,13 @@ class CardWatch:
             self._closed.wait(1.0)
 
 
-def memory_bytes(device: torch.device) -> int:
-    """Peak of this process's tensors on the card; on the CPU its resident size now."""
-    if device.type == "cuda":
-        return int(torch.cuda.max_memory_allocated(device))
-    return int(psutil.Process(os.getpid()).memory_info().rss)
+def peak_bytes(device: torch.device) -> tuple[int, int | None]:
+    """Peak of this process's tensors on the card, and of what torch's allocator held, gaps included.
 
-
-def reserved_bytes(device: torch.device) -> int | None:
-    """Peak of what torch's allocator held on the card, gaps included; None on the CPU."""
-    return int(torch.cuda.max_memory_reserved(device)) if device.type == "cuda" else None
+    On the CPU the process's resident size now, and None. The allocator is asked once, and its answer not flattened into
+    a list of all it counts, for this happens after every step, while the card waits.
+    """
+    if device.type != "cuda":
+        return int(psutil.Process(os.getpid()).memory_info().rss), None
+    counted = torch.cuda.memory_stats_as_nested_dict(device)
+    return int(counted["allocated_bytes"]["all"]["peak"]), int(counted["reserved_bytes"]["all"]["peak"])

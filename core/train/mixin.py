@@ -1,12 +1,19 @@
 """The one mixin that every trainer of ours has: our windows, our cut into passes, our normalisation, our events.
 
-transformers' Trainer keeps what it is good at: optimiser, scheduler, clipping, mixed precision, distributed wrapping.
-To it one batch is one whole window and its accumulation is 1. Of a window W cut into passes p, each a sum of losses::
+transformers' Trainer keeps what it is good at: optimiser, scheduler, mixed precision, distributed wrapping. To it one
+batch is one whole window and its accumulation is 1. Of a window W cut into passes p, each a sum of losses::
 
     gradient = Σ_p ∂ Σ_{r in p} loss(r) / Σ_{r in W} weight(r)        weight: trained tokens, or 1 for a pair
 
 so batch 1 × accumulation 8 equals 8 × 1. Over ranks the denominator is summed, and the quotient multiplied by their
-number since DDP averages. Only public hooks are used, which transformers 5.17 and 5.23 both have.
+number since DDP averages.
+
+A card works while Python prepares what comes next, and waits once in a step, for its loss and gradient norm::
+
+    passes ─► gradients joined, their norm ─► (next window's first pass made) ─► read ─► judge, clip ─► optimiser
+
+What the Trainer does beside that walks thousands of modules (modes, clipping, zeroing) or waits for the card (logging);
+so those are ours, on flat parameters (``core.train.flat``).
 """
 
 from __future__ import annotations
@@ -16,14 +23,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
+from torch import nn
+from transformers import TrainerCallback
 
 from core.data.packing import cut
+from core.train.flat import FlatParameters, flat_optimizer, total_norm
 from core.train.passes import cut_padded
 
 if TYPE_CHECKING:
     from core.train.loop import Loop
 
-__all__ = ["Rows", "WindowTrainer", "split_window"]
+__all__ = ["Rows", "StepEnd", "WindowTrainer", "split_window"]
 
 
 class Rows(Protocol):
@@ -57,10 +67,20 @@ class WindowTrainer:
     loop: Loop
     packed = True
     tokens_per_pass = 0
+    clip_norm = 0.0
+    """Gradients are scaled down to this norm; 0 leaves them. The Trainer's own clipping is off."""
+    flat: FlatParameters | None = None
+    grad_norm = 0.0
+    """Of the last window, before clipping."""
+    _in_training_mode = False
+    _cut: tuple[list[int], list[list[int]]] | None = None
 
     def pass_loss(self, model: Any, rows: Any, chosen: Sequence[int]) -> torch.Tensor:
         """Sum of the losses of the chosen rows, a float32 scalar; the denominator is not ours to know here."""
         raise NotImplementedError
+
+    def look_ahead(self, rows: Any, chosen: Sequence[int]) -> None:
+        """Called while the card works: ``chosen`` will be the next window's first pass."""
 
     def get_train_dataloader(self) -> Any:
         """Our windows in place of a DataLoader."""
@@ -70,15 +90,26 @@ class WindowTrainer:
         """Not counted."""
         return 0
 
+    def create_optimizer(self: Any, model: Any = None) -> torch.optim.Optimizer:
+        """The Trainer's optimiser over flat parameters; over single ones where others cut them up between cards."""
+        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
+            optimizer: torch.optim.Optimizer = super().create_optimizer(*([model] if model is not None else []))  # type: ignore[misc]
+            return optimizer
+        if self.optimizer is None:
+            self.optimizer, self.flat = flat_optimizer(self, model or self.model)
+        return self.optimizer
+
     def training_step(self: Any, model: Any, inputs: dict[str, Any], *_counted: Any, **_options: Any) -> torch.Tensor:
         """Forward and backward of one whole window; returns its mean loss."""
         rank, ranks = self.accelerator.process_index, self.accelerator.num_processes
         window = inputs["rows"][rank::ranks]
         rows = self.loop.rows
-        model.train()
+        if not self._in_training_mode:  # evaluations and samples put it back themselves
+            model.train()
+            self._in_training_mode = True
         self.loop.step_begins(self.state.global_step + 1)
         weight = self.sum_over_ranks(float(sum(rows.weight(row) for row in window)))
-        passes = split_window(rows, window, self.tokens_per_pass, self.packed)
+        passes = self._passes(rows, window)
         total = torch.zeros((), dtype=torch.float64, device=self.args.device)
         for number, chosen in enumerate(passes, start=1):
             self.loop.seam()
@@ -91,18 +122,51 @@ class WindowTrainer:
         self.loop.window_done(window, self._judge(mean))
         return mean
 
+    def _passes(self, rows: Rows, window: list[int]) -> list[list[int]]:
+        """The window's passes, remembered: they are asked for when it is seen ahead and when it is there."""
+        if self._cut is None or self._cut[0] != window:
+            self._cut = (window, split_window(rows, window, self.tokens_per_pass, self.packed))
+        return self._cut[1]
+
     def _judge(self: Any, mean: torch.Tensor) -> float:
         """Mean loss of the window, read with its gradient norm in one go; gradients of a bad one are dropped.
 
         With a gradient scaler (float16) the scaler itself skips what overflowed, and only the loss is judged.
         """
-        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
-        scaled = self.accelerator.scaler is not None
-        norm = torch.zeros_like(mean) if scaled else torch.nn.utils.get_total_norm(gradients).to(mean)
-        loss, grad_norm = torch.stack([mean, norm]).tolist()
-        if not self.loop.guard.judge(self.state.global_step + 1, loss, grad_norm) and not scaled:
-            self.model.zero_grad(set_to_none=True)
+        trained = self.flat.gather() if self.flat else [p for p in self.model.parameters() if p.grad is not None]
+        norm = total_norm([parameter.grad for parameter in trained]).to(mean.device)
+        self._see_ahead()
+        if scaler := self.accelerator.scaler:
+            norm = norm / scaler.get_scale()  # the scaler divides only at its own step
+        loss, self.grad_norm = torch.stack([mean, norm.to(mean.dtype)]).tolist()
+        good = self.loop.guard.judge(self.state.global_step + 1, loss, 0.0 if scaler else self.grad_norm)
+        if not good and not scaler:
+            self._drop()
+        elif 0 < self.clip_norm < self.grad_norm < float("inf"):
+            nn.utils.clip_grads_with_norm_(trained, self.clip_norm, norm)
         return float(loss)
+
+    def _see_ahead(self: Any) -> None:
+        if following := self.loop.next_window():
+            following = following[self.accelerator.process_index :: self.accelerator.num_processes]
+            if following:
+                self.look_ahead(self.loop.rows, self._passes(self.loop.rows, following)[0])
+
+    def _drop(self: Any) -> None:
+        if self.flat:
+            self.flat.drop()
+        else:
+            self.model.zero_grad(set_to_none=True)
+
+    def step_ended(self) -> None:
+        """After the optimiser's step."""
+        if self.flat:
+            self.flat.drop()
+        self.loop.step_done(self.grad_norm)
+
+    def _get_grad_norm(self, _model: Any, grad_norm: Any = None) -> float:  # noqa: ARG002 - the Trainer's signature
+        """Known already. A Trainer without this hook counts one over no gradients."""
+        return self.grad_norm
 
     def sum_over_ranks(self: Any, value: float) -> float:
         """The sum of one number over all ranks."""
@@ -111,6 +175,15 @@ class WindowTrainer:
         return float(self.accelerator.reduce(torch.tensor(value, device=self.args.device), reduction="sum"))
 
     def log(self: Any, logs: dict[str, float], *_started: Any) -> None:
-        """The Trainer calls this after every step, with the gradient norm before clipping: our step's end."""
-        if "loss" in logs:
-            self.loop.step_done(logs)
+        """The Trainer has nothing to say: its words on a step would wait for the card once more."""
+
+
+class StepEnd(TrainerCallback):
+    """Tells a ``WindowTrainer`` of its step's end."""
+
+    def __init__(self, trainer: WindowTrainer) -> None:
+        self._trainer = trainer
+
+    def on_step_end(self, *_arguments: Any, **_objects: Any) -> None:
+        """After optimiser and scheduler."""
+        self._trainer.step_ended()

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
+from typing import Any
 
+import numpy
 import torch
 
 __all__ = ["PairRows", "Ragged", "TextRows"]
@@ -31,6 +33,11 @@ class Ragged:
 
     def __getitem__(self, index: int) -> torch.Tensor:
         return torch.tensor(self._values[self._ends[index] : self._ends[index + 1]], dtype=torch.long)
+
+    def copy_to(self, index: int, place: numpy.ndarray[Any, Any]) -> None:
+        """Writes one sequence into ``place``, which is as long."""
+        length = self.length(index)
+        place[:] = numpy.frombuffer(self._values, self._values.typecode, length, self._ends[index] * 4)
 
     def length(self, index: int) -> int:
         """Number of values of one sequence."""

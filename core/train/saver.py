@@ -88,11 +88,11 @@ class Saver:
         """Adapter, optimiser, scheduler and scaler as they were; returns the step. ``path`` was verified.
 
         Raises:
-            RunError: the checkpoint is of another adapter.
+            RunError: the checkpoint is of another adapter, or of a version that laid its optimiser out differently.
         """
         self._restore_adapter(path / "adapter")
         trainer = self.trainer
-        trainer.optimizer.load_state_dict(load_state(path, "optimizer"))
+        self._restore_optimizer(path)
         trainer.lr_scheduler.load_state_dict(load_state(path, "scheduler"))
         if trainer.accelerator.scaler is not None and (scaler := load_state(path, "scaler")):
             trainer.accelerator.scaler.load_state_dict(scaler)
@@ -118,6 +118,16 @@ class Saver:
                 f"Expected this run's adapter in {folder.parent.name}, found {result.unexpected_keys[0]}.",
                 "Start a new run; this checkpoint belongs to another.",
             )
+
+    def _restore_optimizer(self, path: Path) -> None:
+        try:
+            self.trainer.optimizer.load_state_dict(load_state(path, "optimizer"))
+        except ValueError as error:
+            raise RunError(
+                "checkpoint.optimizer",
+                f"Expected an optimiser over flat parameters in {path.name}, found one of an earlier version.",
+                "Start a new run with resume_from: it takes the adapter, with a fresh optimiser.",
+            ) from error
 
     def _expected_bytes(self) -> int:
         """As large as the newest one that stands; before there is one, weights and two moments in float32."""

@@ -23,24 +23,45 @@ from trl.trainer.utils import use_adapter
 
 from core.contract.config import RunConfig
 from core.model.adapters import trainable
-from core.train.mixin import WindowTrainer
+from core.train.mixin import StepEnd, WindowTrainer
 from core.train.passes import IGNORED, pack, pad
 from core.train.rows import PairRows, TextRows
 
 __all__ = ["PreferenceTrainer", "TextTrainer", "arguments", "preference_trainer", "text_trainer"]
 
 
+OURS: dict[str, Any] = {"max_grad_norm": 0.0, "logging_strategy": "no"}
+"""What ``WindowTrainer`` does by itself: clipping over flat parameters, and the word on each step."""
+
+
 class TextTrainer(WindowTrainer, Trainer):
     """SFT. What it wraps is a ``LossModel``, which returns the sum of token losses."""
 
     pad_id = 0
+    _ahead: tuple[TextRows, list[int], dict[str, Any]] | None = None
 
     def pass_loss(self, model: Any, rows: TextRows, chosen: Sequence[int]) -> torch.Tensor:
         """One packed or padded pass."""
-        device = self.args.device
-        batch = pack(rows, chosen, device) if self.packed else pad(rows, chosen, self.pad_id, device)
-        loss: torch.Tensor = model(**batch)
+        ahead, batch = self._ahead, None
+        if ahead and ahead[0] is rows and ahead[1] == list(chosen):
+            batch, self._ahead = ahead[2], None
+        loss: torch.Tensor = model(**(batch or self._batch(rows, chosen)))
         return loss
+
+    def look_ahead(self, rows: TextRows, chosen: Sequence[int]) -> None:
+        """Makes that pass's tensors and sends them off."""
+        self._ahead = (rows, list(chosen), self._batch(rows, chosen))
+
+    def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
+        """Also tells the ``LossModel`` whose gradients there are to clear."""
+        optimizer = super().create_optimizer(model)
+        if self.flat:
+            self.model.trained = tuple(self.flat.parameters)
+        return optimizer
+
+    def _batch(self, rows: TextRows, chosen: Sequence[int]) -> dict[str, Any]:
+        device = self.args.device
+        return pack(rows, chosen, device) if self.packed else pad(rows, chosen, self.pad_id, device)
 
 
 class PreferenceTrainer(WindowTrainer, DPOTrainer):
@@ -97,7 +118,7 @@ def _answer_log_probabilities(model: Any, inputs: dict[str, torch.Tensor]) -> to
 
 
 def arguments(config: RunConfig, output: Path, total_steps: int, device: torch.device, dtype: str) -> dict[str, Any]:
-    """The recipe as TrainingArguments. Saving, evaluating and logging are ours, so the Trainer's own are off."""
+    """The recipe as TrainingArguments. Saving and evaluating are ours, so the Trainer's own are off."""
     train = config.train
     optim = train.optim if train.optim != "auto" else ("adamw_8bit" if device.type == "cuda" else "adamw_torch")
     return {
@@ -129,9 +150,9 @@ def arguments(config: RunConfig, output: Path, total_steps: int, device: torch.d
 
 def text_trainer(loss_model: Any, settings: dict[str, Any], pad_id: int) -> TextTrainer:
     """The SFT trainer around a ``LossModel``."""
-    trainer = TextTrainer(model=loss_model, args=TrainingArguments(**settings))
+    trainer = TextTrainer(model=loss_model, args=TrainingArguments(**{**settings, **OURS}))
     trainer.pad_id = pad_id
-    return _quiet(trainer)
+    return _quiet(trainer, settings)
 
 
 def preference_trainer(
@@ -147,7 +168,7 @@ def preference_trainer(
     trainer = PreferenceTrainer(
         model=peft_model,
         args=DPOConfig(
-            **settings,
+            **{**settings, **OURS},
             beta=config.train.beta,
             max_length=config.train.max_length,
             # TRL switches recomputing off for the reference's pass and on again after it, with these words.
@@ -163,11 +184,13 @@ def preference_trainer(
         if name in precise:
             parameter.data = precise[name]
     trainer.textbook = config.train.kernels == "plain"
-    return _quiet(trainer)
+    return _quiet(trainer, settings)
 
 
-def _quiet(trainer: Any) -> Any:
+def _quiet(trainer: Any, settings: dict[str, Any]) -> Any:
     trainer.remove_callback(PrinterCallback)
+    trainer.clip_norm = settings["max_grad_norm"]
+    trainer.add_callback(StepEnd(trainer))
     if trainer.accelerator.scaler is not None:
         # The model computes in float16 as it is; of accelerate's mixed precision only the scaler is wanted.
         trainer.accelerator.autocast_handler = AutocastKwargs(enabled=False)

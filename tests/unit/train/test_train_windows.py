@@ -104,6 +104,7 @@ def gradients(tiny_model: Path) -> Callable[..., tuple[float, dict[str, torch.Te
         trainer.loop = SimpleNamespace(
             rows=some_rows(),
             step_begins=lambda step: None,
+            next_window=lambda: None,
             seam=lambda: None,
             guard=Guard(Teller(SimpleNamespace(write=lambda event: event))),
             window_done=lambda window, loss: seen.append(loss),
