@@ -139,8 +139,7 @@ def application(studio: Studio, failed: Callable[[], None]) -> FastAPI:
 
     @app.get("/studio/standing")
     async def standing() -> dict[str, bool]:
-        await opening.until_built()
-        return {"ok": True}
+        return {"built": await opening.built()}
 
     app.include_router(uploads(studio))
     app.include_router(routes(_live(studio)))

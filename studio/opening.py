@@ -1,8 +1,8 @@
 """Stands where New run will be while it is still being built.
 
 Gradio takes seconds to import. Meanwhile everything else of the studio answers already: at ``/`` stands New run's
-outline, whose script waits for ``until_built``; whatever else is asked of Gradio waits here until there is somebody to
-answer it.
+outline, whose script asks whether the page is ``built``; whatever else is asked of Gradio waits here until there is
+somebody to answer it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 __all__ = ["Opening"]
+
+HOLD_SECONDS = 0.5
 
 
 class Opening:
@@ -45,9 +47,11 @@ class Opening:
         assert self._app is not None
         await self._app(scope, receive, send)
 
-    async def until_built(self) -> None:
-        """Returns when New run is there."""
-        await self._ready.wait()
+    async def built(self) -> bool:
+        """Whether New run is there. Waits a moment for it, not so long that a studio that ends must cut it off."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._ready.wait(), HOLD_SECONDS)
+        return self._ready.is_set()
 
     @contextlib.asynccontextmanager
     async def lifespan(self, _: Any) -> AsyncIterator[None]:

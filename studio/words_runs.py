@@ -201,7 +201,7 @@ _HISTORY = {
     "history.filter": "State",
     "history.filter.all": "All",
     "history.filter.living": "Running or waiting",
-    "history.count": "{count} of {all} runs",
+    "history.count": "{count} of {all} shown",
     "history.when": "Started",
     "history.took": "Took",
     "history.steps": "Steps",

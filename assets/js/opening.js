@@ -1,4 +1,4 @@
-/* New run's outline stands while the page itself is being built; the studio's answer says when it is there. */
+/* New run's outline stands while the page itself is being built. The studio holds each question for half a second. */
 
 const AGAIN_MS = 500;
 
@@ -8,11 +8,12 @@ async function stand() {
   for (;;) {
     try {
       const answer = await fetch("/studio/standing");
-      if (answer.ok) return location.replace("/");
+      line.textContent = "";
+      if ((await answer.json()).built) return location.replace("/");
     } catch {
       line.textContent = line.dataset.away;
+      await new Promise((done) => setTimeout(done, AGAIN_MS));
     }
-    await new Promise((done) => setTimeout(done, AGAIN_MS));
   }
 }
 

@@ -70,6 +70,12 @@ def say_rows(folder: Path, name: str, rows: list[dict[str, Any]]) -> Path:
     return file
 
 
+def test_the_outline_gives_way_to_the_page(page: Any, studio: RunningStudio) -> None:
+    assert page.locator("h1").count() == 1
+    assert page.locator("main[data-outline]").count() == 0
+    assert page.locator("gradio-app h1").is_visible()
+
+
 def test_one_click_trains_and_leads_to_the_run(page: Any, studio: RunningStudio) -> None:
     assert page.locator("#start").inner_text().startswith("Start training")
     box = page.locator("#start").bounding_box()
