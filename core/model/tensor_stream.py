@@ -181,7 +181,7 @@ class TensorStream:
         """The one whose copy is longest ago; a new one while that is still under way and there are few."""
         if self._made < BUFFERS and not (self._free and self._free[0].event.query()):
             self._made += 1
-            return _Buffer(torch.empty(CHUNK_BYTES, dtype=torch.uint8, pin_memory=True), torch.cuda.Event())
+            return _pinned()
         buffer = self._free.popleft()
         buffer.event.synchronize()
         return buffer
@@ -191,6 +191,10 @@ class TensorStream:
         target.copy_(buffer.memory[: len(target)], non_blocking=True)
         buffer.event.record()
         self._free.append(buffer)
+
+
+def _pinned() -> _Buffer:
+    return _Buffer(torch.empty(CHUNK_BYTES, dtype=torch.uint8, pin_memory=True), torch.cuda.Event())
 
 
 def _read(file: int, view: memoryview, begin: int) -> None:

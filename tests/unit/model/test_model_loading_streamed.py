@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,52 @@ def test_a_file_that_shrinks_while_it_is_read_is_named(tmp_path: Path) -> None:
             file.truncate(2000)
         with pytest.raises(ModelError, match="end"):
             stream.entries["lm_head.weight"][...]
+
+
+class FakeEvent:
+    """A copy that is under way until somebody waits for it: a buffer filled again before that is a fault."""
+
+    def __init__(self) -> None:
+        self.pending, self.waits = False, 0
+
+    def query(self) -> bool:
+        return not self.pending
+
+    def record(self) -> None:
+        assert not self.pending
+        self.pending = True
+
+    def synchronize(self) -> None:
+        self.pending, self.waits = False, self.waits + 1
+
+
+@pytest.mark.parametrize(("chunk", "buffers"), [(100, 1), (256, 3), (1000, 7), (10**6, 2)])
+def test_the_way_through_pinned_buffers(
+    chunk: int, buffers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = save_tiny(tmp_path / "model")
+    made: list[Any] = []
+
+    def pinned() -> Any:
+        made.append(tensor_stream._Buffer(torch.empty(chunk, dtype=torch.uint8), FakeEvent()))
+        return made[-1]
+
+    monkeypatch.setattr(tensor_stream, "CHUNK_BYTES", chunk)
+    monkeypatch.setattr(tensor_stream, "BUFFERS", buffers)
+    monkeypatch.setattr(tensor_stream, "_pinned", pinned)
+    monkeypatch.setattr(torch.cuda, "device", lambda _device: nullcontext())
+    wanted = load_file(folder / "model.safetensors")
+    with TensorStream([folder / "model.safetensors"], CPU) as stream:
+        for name, entry in stream.entries.items():
+            flat = torch.zeros(entry.bytes, dtype=torch.uint8)
+            stream._fetch(entry, flat)
+            assert torch.equal(flat.view(torch.float32).view(entry.shape), wanted[name]), name
+        with (folder / "model.safetensors").open("rb+") as file:
+            file.truncate(2000)
+        with pytest.raises(ModelError, match="end"):
+            stream._fetch(entry, flat)
+    assert len(made) == buffers
+    assert sum(buffer.event.waits for buffer in made) >= len(wanted) - buffers
 
 
 def test_a_cut_file_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
