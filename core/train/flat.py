@@ -39,17 +39,23 @@ class Flat:
         self.parameters = tuple(parameters)
         self.starts, self.length = _places([p.numel() for p in parameters])
         first = parameters[0]
-        data = torch.zeros(self.length, dtype=first.dtype, device=first.device)
-        with torch.no_grad():
-            for parameter, start in zip(self.parameters, self.starts, strict=True):
+        self.tensor = nn.Parameter(torch.zeros(self.length, dtype=first.dtype, device=first.device))
+        self._zeros = torch.zeros(BLOCK, dtype=first.dtype, device=first.device)
+        self._tie()
+
+    def _tie(self) -> None:
+        """Makes views of those parameters that are none: at first all, later those that somebody moved (DDP may)."""
+        data = self.tensor.data
+        begin, size = data.data_ptr(), data.element_size()
+        for parameter, start in zip(self.parameters, self.starts, strict=True):
+            if parameter.data_ptr() != begin + start * size:
                 place = data[start : start + parameter.numel()].view(parameter.shape)
-                place.copy_(parameter)
+                place.copy_(parameter.data)
                 parameter.data = place
-        self.tensor = nn.Parameter(data)
-        self._zeros = data.new_zeros(BLOCK)
 
     def gather(self) -> None:
         """The parameters' gradients become the flat tensor's, and are theirs no longer."""
+        self._tie()
         ends = [*self.starts[1:], self.length]
         pieces: list[torch.Tensor] = []
         for parameter, start, end in zip(self.parameters, self.starts, ends, strict=True):

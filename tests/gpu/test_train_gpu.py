@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -90,3 +91,38 @@ def test_float16_scales_its_gradients_and_keeps_the_scale(parts: dict[str, Any],
     newest = checkpoint.latest_good(folder)
     assert newest
     assert json.loads((newest / "scaler.json").read_text())["scale"] > 0
+
+
+@pytest.mark.parametrize("clip", [1000.0, 1e-3])
+def test_a_step_waits_for_the_card_once(parts: dict[str, Any], tmp_path: Path, clip: float) -> None:
+    """torch itself warns at each wait (a read, a copy from pageable memory) between the words on steps 4 and 5.
+
+    bitsandbytes' own ``torch.cuda.synchronize`` after each tensor is not among these warnings: there are few tensors.
+    """
+    train_part = {**parts["train"], "eval_steps": 1000, "save_steps": 1000, "max_grad_norm": clip}
+    caught: list[warnings.WarningMessage] = []
+    with warnings.catch_warnings(record=True) as kept:
+        warnings.simplefilter("always")
+
+        def watch(event: Any) -> bool:
+            if event.kind == "step" and event.step == 4:
+                torch.cuda.set_sync_debug_mode("warn")
+                kept.clear()
+            elif event.kind == "step" and event.step == 5:
+                torch.cuda.set_sync_debug_mode("default")
+                caught.extend(kept)
+            return False
+
+        folder = folder_for({**parts, "train": train_part}, tmp_path / "once")
+        log = Log(folder, 1, watch)
+        try:
+            train(folder, log, Silence())
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    waits = [f"{w.filename}:{w.lineno}" for w in caught if "called a synchronizing CUDA operation" in str(w.message)]
+    assert len(waits) == 1, waits
+    assert waits[0].rpartition(":")[0].endswith("core/train/mixin.py"), waits
+    newest = checkpoint.latest_good(folder)
+    assert newest
+    tensors = (newest / "optimizer.json").read_text().count('"state1"')
+    assert 1 <= tensors <= 4, "one flat tensor in 8 bits, and some small ones"

@@ -98,6 +98,18 @@ def test_parameters_stay_themselves_and_keep_their_values() -> None:
     assert torch.equal(ours[0], same[0] + 1), "a view: what the optimiser writes is what the model reads"
 
 
+def test_a_parameter_that_was_moved_away_is_a_view_again_with_the_value_that_it_had_there() -> None:
+    ours = drawn()
+    flat = FlatParameters([ours])
+    ours[3].data = torch.full_like(ours[3], 7.0)
+    for parameter in ours:
+        parameter.grad = torch.ones_like(parameter)
+    flat.gather()
+    torch.optim.SGD(flat.tensors, lr=1.0).step()
+    assert torch.equal(ours[3], torch.full_like(ours[3], 6.0))
+    assert torch.equal(ours[4], drawn()[4] - 1)
+
+
 def test_dtypes_and_groups_are_never_mixed() -> None:
     ours = [nn.Parameter(torch.ones(3, dtype=dtype)) for dtype in (torch.float32, torch.bfloat16, torch.float32)]
     flat = FlatParameters([ours[:2], ours[2:], []])
