@@ -1,0 +1,333 @@
+"""What lies between two steps: little, and nothing of it changes a number."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from dying_log import Log
+from safetensors.torch import load_file
+from torch import nn
+from transformers import Trainer
+
+from core.contract.errors import RunError
+from core.contract.events import Event
+from core.runs.folder import JobFolder
+from core.train import checkpoint, trainers
+from core.train.feed import Feed
+from core.train.flat import FlatParameters
+from core.train.guard import Guard
+from core.train.loop import Loop
+from core.train.mixin import WindowTrainer
+from core.train.passes import pack
+from core.train.rows import TextRows
+from core.train.run import train
+from core.train.tell import Teller
+
+RARELY = {"train__save_steps": 1000, "train__eval_steps": 1000}
+
+
+@pytest.fixture(autouse=True)
+def quiet_torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A run sets threads and algorithms for its process; this one goes on to other tests."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(False)
+
+
+def weights(folder: JobFolder) -> dict[str, torch.Tensor]:
+    place = checkpoint.latest_good(folder)
+    assert place is not None
+    return load_file(place / "adapter" / "adapter_model.safetensors")
+
+
+def by_single_tensors(self: Any, model: Any = None) -> Any:
+    """As transformers makes it, each tensor by itself."""
+    return Trainer.create_optimizer(self) if model is None else Trainer.create_optimizer(self, model)
+
+
+@pytest.mark.parametrize("optim", ["adamw_torch", "adamw_8bit"])
+@pytest.mark.parametrize("clip", [1000, 0.05])
+def test_a_run_over_flat_parameters_is_the_one_over_single_tensors(
+    optim: str, clip: float, run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # At rank 80 some matrices have more than 4,096 values and some fewer; biases have a weight decay of their own.
+    values = {"train__optim": optim, "train__max_grad_norm": clip, "lora__r": 80, "lora__bias": "lora_only", **RARELY}
+    folders, logs = [], []
+    for name in ("flat", "single"):
+        if name == "single":
+            monkeypatch.setattr(trainers.TextTrainer, "create_optimizer", by_single_tensors)
+        folders.append(make_folder(run_config(**values), name))
+        logs.append(Log(folders[-1]))
+        train(folders[-1], logs[-1], letters)
+    flat, single = weights(folders[0]), weights(folders[1])
+    assert flat.keys() == single.keys()
+    for name, tensor in flat.items():
+        if clip == 1000:
+            assert torch.equal(tensor, single[name]), name
+        else:  # the norm's last digit is another
+            assert (tensor - single[name]).norm() <= 2e-3 * single[name].norm(), name
+    norms = [[event.grad_norm for event in log.of("step")] for log in logs]
+    assert norms[0] == pytest.approx(norms[1], rel=1e-6 if clip == 1000 else 1e-2)
+    assert min(norms[0]) > 0.05, "what is shown is the norm before clipping, and clipping did something"
+    tensors = [
+        (folder.checkpoints / "step-000006" / "optimizer.json").read_text().count('"state1"') for folder in folders
+    ]
+    if optim == "adamw_8bit":
+        assert 2 <= tensors[0] < 6 < 20 < tensors[1], "the one has few tensors, the other all"
+
+
+def test_a_saved_adapter_holds_each_tensor_once_and_a_restored_one_is_still_a_view(
+    run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+    honest = WindowTrainer.create_optimizer
+
+    def create(self: Any, model: Any = None) -> Any:
+        made.append(self)
+        return honest(self, model)
+
+    monkeypatch.setattr(WindowTrainer, "create_optimizer", create)
+    folder = make_folder(run_config(**RARELY, train__max_steps=2))
+    train(folder, Log(folder), letters)
+    place = checkpoint.latest_good(folder)
+    assert place is not None
+    path = place / "adapter" / "adapter_model.safetensors"
+    assert path.stat().st_size < sum(tensor.nbytes for tensor in load_file(path).values()) + 20_000
+    train(folder, Log(folder, 2), letters)  # takes up step 2, and is done
+    trainer = made[-1]
+    homes = {tensor.untyped_storage().data_ptr() for tensor in trainer.flat.tensors}
+    assert trainer.flat.parameters
+    assert all(p.untyped_storage().data_ptr() in homes for p in trainer.flat.parameters)
+    saved = weights(folder)
+    for name, parameter in trainer.model.model.named_parameters():
+        if parameter.requires_grad:
+            assert torch.equal(parameter, saved[name.replace(".default", "")]), name
+
+
+def counting(honest: Any, count: Any) -> Any:
+    def counted(self: Any, *arguments: Any, **options: Any) -> Any:
+        count()
+        return honest(self, *arguments, **options)
+
+    return counted
+
+
+def test_a_step_walks_no_modules(
+    run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walked: list[str] = []
+    for name in ("named_modules", "train", "named_parameters"):
+        monkeypatch.setattr(nn.Module, name, counting(getattr(nn.Module, name), lambda name=name: walked.append(name)))
+    seen: dict[int, list[str]] = {}
+
+    def at_step(event: Event) -> bool:
+        if event.kind == "step":
+            seen[event.step] = list(walked)
+            walked.clear()
+        return False
+
+    folder = make_folder(run_config(**RARELY))
+    train(folder, Log(folder, 1, at_step), letters)
+    assert "train" in seen[1], "the first step does, so this says something"
+    assert [seen[step] for step in range(2, 7)] == [[]] * 5
+
+
+@pytest.mark.parametrize("tokens_per_pass", [16, 10_000])
+def test_looking_ahead_saves_the_work_and_changes_nothing(
+    tokens_per_pass: int, run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[bool] = []
+    honest = trainers.TextTrainer._batch
+
+    def batch(self: Any, rows: Any, chosen: Any) -> Any:
+        made.append(rows is self.loop.rows)
+        return honest(self, rows, chosen)
+
+    monkeypatch.setattr(trainers.TextTrainer, "_batch", batch)
+    logs, counts = [], []
+    for name in ("ahead", "late"):
+        if name == "late":
+            monkeypatch.setattr(Loop, "next_window", lambda self: None)
+        values = {"lora__lora_dropout": 0.1, "train__max_steps": 11, "train__tokens_per_pass": tokens_per_pass}
+        folder = make_folder(run_config(**values), name)
+        logs.append(Log(folder))
+        train(folder, logs[-1], letters)
+        counts.append(sum(made))
+        made.clear()
+    assert logs[0].losses() == logs[1].losses()
+    assert len(logs[0].losses()) == 11, "two epochs: also across the seam between them"
+    assert counts[0] == counts[1] > 0, "each pass was made once, whether ahead or not"
+
+
+def test_the_window_after_a_step_is_the_one_that_comes() -> None:
+    for rows in (1, 4, 9, 10):
+        whole = [next(iter(Feed(rows, 4, 3, 9, lambda step=step: step)))["rows"] for step in range(9)]  # type: ignore[misc]
+        feed = Feed(rows, 4, 3, 9, lambda: 0)
+        assert [feed.after(step) for step in range(9)] == whole
+        assert feed.after(9) is None
+
+
+def test_a_packed_pass_is_the_rows_end_to_end_and_each_part_is_aligned() -> None:
+    rows = TextRows()
+    for length in (1, 7, 64, 57):
+        rows.append(range(100, 100 + length), [-100, *range(101, 100 + length)])
+    for chosen in ([0], [1, 0, 3], [2], [3, 2, 1, 0]):
+        batch: dict[str, Any] = pack(rows, chosen, torch.device("cpu"))
+        assert torch.equal(batch["input_ids"][0], torch.cat([rows.ids[row] for row in chosen]))
+        assert batch["position_ids"][0].tolist() == [at for row in chosen for at in range(rows.length(row))]
+        labels = [-100 if at == 0 else int(value) for row in chosen for at, value in enumerate(rows.labels[row])]
+        assert batch["labels"][0].tolist() == labels
+        ends = [0]
+        for row in chosen:
+            ends.append(ends[-1] + rows.length(row))
+        assert batch["cu_seq_lens_q"].tolist() == ends
+        assert batch["cu_seq_lens_q"].dtype == torch.int32
+        begin = batch["input_ids"].data_ptr()
+        assert all((batch[name].data_ptr() - begin) % 512 == 0 for name in ("labels", "position_ids", "cu_seq_lens_q"))
+        assert batch["input_ids"].untyped_storage().data_ptr() == batch["cu_seq_lens_q"].untyped_storage().data_ptr()
+
+
+class Judged(WindowTrainer):
+    """As much of a trainer as the judgement of a window needs."""
+
+    def __init__(self, gradients: list[torch.Tensor], scale: float = 0.0, flat: bool = True) -> None:
+        self.parameters = [nn.Parameter(torch.zeros_like(gradient)) for gradient in gradients]
+        self.flat = FlatParameters([self.parameters]) if flat else None
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+            parameter.grad = gradient.clone() * (scale or 1)
+        scaler = SimpleNamespace(get_scale=lambda: scale) if scale else None
+        self.accelerator = SimpleNamespace(scaler=scaler, process_index=0, num_processes=1)
+        self.state = SimpleNamespace(global_step=0)
+        self.notes: list[Any] = []
+        guard = Guard(Teller(SimpleNamespace(write=self.notes.append)))
+        self.loop: Any = SimpleNamespace(guard=guard, next_window=lambda: None)
+        self.model = nn.ParameterList(self.parameters)
+
+    def judged(self, loss: float = 1.0) -> list[torch.Tensor | None]:
+        assert self._judge(torch.tensor(loss, dtype=torch.float64)) == pytest.approx(loss, nan_ok=True)
+        return [tensor.grad for tensor in (self.flat.tensors if self.flat else self.parameters)]
+
+
+GRADIENTS = [torch.full((3, 5), 3.0), torch.full((300,), -0.5), torch.full((7,), 2.0)]
+NORM = float(torch.nn.utils.get_total_norm(GRADIENTS))
+
+
+@pytest.mark.parametrize("flat", [True, False])
+@pytest.mark.parametrize("scale", [0.0, 1024.0])
+def test_gradients_are_clipped_as_torch_does(flat: bool, scale: float) -> None:
+    for limit in (0.0, 1.0, NORM * 2):
+        trainer = Judged(GRADIENTS, scale, flat)
+        trainer.clip_norm = limit
+        found = trainer.judged()
+        assert trainer.grad_norm == pytest.approx(NORM, rel=1e-6)
+        after = float(torch.nn.utils.get_total_norm([g for g in found if g is not None])) / (scale or 1)
+        assert after == pytest.approx(limit if 0 < limit < NORM else NORM, rel=1e-5)
+
+
+@pytest.mark.parametrize("flat", [True, False])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_bad_gradient_or_loss_leaves_no_gradient_at_all(flat: bool, bad: float) -> None:
+    trainer = Judged([*GRADIENTS[:2], GRADIENTS[2] * bad], flat=flat)
+    trainer.clip_norm = 1.0
+    assert trainer.judged() == [None] * (1 if flat else 3)
+    trainer = Judged(GRADIENTS, flat=flat)
+    assert trainer.judged(bad) == [None] * (1 if flat else 3)
+    assert [note.code for note in trainer.notes] == ["step.skipped"]
+
+
+def test_what_a_scaler_finds_overflown_is_left_to_it_unclipped() -> None:
+    trainer = Judged([*GRADIENTS[:2], GRADIENTS[2] * float("inf")], 1024.0)
+    trainer.clip_norm = 1.0
+    (gradient,) = trainer.judged()
+    assert gradient is not None
+    assert gradient.isinf().any()
+    assert gradient[0] == 3.0 * 1024
+    assert not trainer.notes
+
+
+def test_an_optimiser_of_an_earlier_version_is_refused_in_one_line(
+    run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_folder(run_config(train__max_steps=2))
+    with monkeypatch.context() as earlier:
+        earlier.setattr(trainers.TextTrainer, "create_optimizer", by_single_tensors)
+        train(folder, Log(folder), letters)
+    with pytest.raises(RunError, match="earlier version") as caught:
+        train(folder, Log(folder, 2), letters)
+    assert "resume_from" in caught.value.hint
+
+
+PROCESS = """
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+import torch
+from safetensors.torch import save_file
+from core.contract.config import LoraChoice, ModelChoice, RunConfig
+from core.model.adapters import add_adapter, trainable
+from core.model.loading import load_base
+from core.model.loss import LossModel
+from core.train.feed import Feed
+from core.train.guard import Guard
+from core.train.rows import TextRows
+from core.train.tell import Teller
+from core.train.trainers import arguments, text_trainer
+
+model_path, out = Path(sys.argv[1]), Path(sys.argv[2])
+torch.set_num_threads(1)
+torch.manual_seed(0)
+rows = TextRows()
+for number in range(12):
+    ids = [(number * 31 + place * 7) % 300 + 4 for place in range(5 + 3 * number)]
+    rows.append(ids, [-100] * (number % 4) + ids[number % 4:])
+choice = ModelChoice(source="folder", name=str(model_path), quantization="none", dtype="float32")
+cpu = torch.device("cpu")
+model = add_adapter(load_base(model_path, choice, cpu).model, LoraChoice(r=4, lora_alpha=8), 1)
+config = RunConfig.model_validate({"train": {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1,
+    "optim": "adamw_torch", "learning_rate": 1e-2, "warmup_steps": 0, "max_grad_norm": 0.1}})
+trainer = text_trainer(LossModel(model), arguments(config, out.parent / "none", 4, cpu, "float32"), 0)
+trainer.tokens_per_pass = 30
+state = lambda: trainer.state.global_step
+feed = Feed(12, 8, 3, 4, state)
+losses, norms = [], []
+trainer.loop = SimpleNamespace(rows=rows, feed=feed, step_begins=lambda step: None, seam=lambda: None,
+    next_window=lambda: feed.after(state() + 1), guard=Guard(Teller(SimpleNamespace(write=print))),
+    window_done=lambda window, loss: losses.append(loss), step_done=norms.append)
+trainer.train()
+if trainer.accelerator.process_index == 0:
+    kept = {name: parameter.detach().clone() for name, parameter in trainable(model)}
+    kept["losses"], kept["norms"] = torch.tensor(losses), torch.tensor(norms)
+    kept["processes"] = torch.tensor(trainer.accelerator.num_processes)
+    save_file(kept, out)
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one(tiny_model: Path, tmp_path: Path) -> None:
+    found = []
+    for ranks in (1, 2):
+        out = tmp_path / f"{ranks}.safetensors"
+        children = []
+        for rank in range(ranks):
+            group = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "MASTER_ADDR": "127.0.0.1"}
+            env = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_PORT": str(20_000 + os.getpid() % 20_000)}
+            if ranks > 1:
+                env.update({name: str(value) for name, value in group.items()}, ACCELERATE_USE_CPU="true")
+            children.append(subprocess.Popen([sys.executable, "-c", PROCESS, str(tiny_model), str(out)], env=env))
+        assert [child.wait(timeout=300) for child in children] == [0] * ranks
+        found.append(load_file(out))
+    one, two = found
+    assert (int(one.pop("processes")), int(two.pop("processes"))) == (1, 2)
+    assert len(one["losses"]) == 4
+    for name, tensor in one.items():
+        assert (two[name] - tensor).norm() <= 1e-4 * tensor.norm(), name
