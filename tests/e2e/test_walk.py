@@ -81,7 +81,8 @@ def test_the_whole_way(browser: Any, tmp_path: Path) -> None:
 
         # estimate: it follows a knob
         shows(page, "#summary", "Fits")
-        set_knob(page, "max_length", "96")
+        if real:  # no row of the sample is longer
+            set_knob(page, "max_length", "96")
         set_knob(page, "max_steps", "12")
         shows(page, "#summary", "12")
 
