@@ -37,6 +37,7 @@ SAMPLES = {
 AUTOMATIC = (
     "model.dtype",
     "train.optim",
+    "train.memory_gib",
     "train.checkpointing",
     "train.tokens_per_pass",
     "train.eval_steps",

@@ -131,6 +131,11 @@ _TRAIN = {
     "choice.data.template.model": "the model's own",
     "choice.data.template.chatml": "ChatML",
     "choice.data.template.none": "none",
+    "choice.train.checkpointing.auto": "choose for me",
+    "choice.train.checkpointing.none": "never: keep everything",
+    "choice.train.checkpointing.recompute": "in every layer",
+    "choice.train.checkpointing.offload": "in every layer, inputs in the machine's memory",
+    "choice.train.checkpointing.budget": "only what does not fit",
 }
 
 _SUMMARY = {

@@ -159,11 +159,20 @@ class TrainChoice(_Part):
         ge=0,
         le=10_000_000,
     )
-    checkpointing: Literal["auto", "none", "recompute"] = knob(
+    checkpointing: Literal["auto", "none", "recompute", "offload", "budget"] = knob(
         "auto",
         "Recompute activations",
-        "Less memory for about a third more time; auto decides by what is free.",
+        "Less memory for up to half more time; budget recomputes only what does not fit.",
         group="memory",
+    )
+    memory_gib: float = knob(
+        0.0,
+        "Memory to use",
+        "What the run may take of the card in all; 0: nine tenths of what is free.",
+        unit="GiB",
+        group="memory",
+        ge=0,
+        le=100_000,
     )
     kernels: Literal["auto", "plain"] = knob(
         "auto", "Fast kernels", "auto uses them where card and model allow; plain never.", group="memory"

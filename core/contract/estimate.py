@@ -25,7 +25,8 @@ class Estimate(_Fact):
     """Peak memory of a run against what is free, and what it costs in time and disk.
 
     ``verdict`` is ``fits`` (10 % to spare), ``tight``, ``too_large``, or ``unknown`` where no memory reading exists.
-    ``seconds`` is a range (low, high) for the whole run or None where nothing is known of this device.
+    ``seconds`` is a range (low, high) for the whole run or None where nothing is known of this device. ``host_bytes``
+    is the machine's own memory; ``pinned_bytes`` the part of it that is held for layer inputs, never swapped out.
     """
 
     terms: tuple[Term, ...]
@@ -44,6 +45,7 @@ class Estimate(_Fact):
     time_basis: str
     disk_bytes: int
     host_bytes: int
+    pinned_bytes: int = 0
     notes: tuple[str, ...] = ()
 
 

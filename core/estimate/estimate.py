@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Literal
 
 from core.contract.catalogue import ModelSpec
@@ -15,7 +16,7 @@ from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.estimate import Estimate
 from core.estimate import terms
-from core.estimate.fit import SPARE, free_bytes, pass_tokens, plan
+from core.estimate.fit import SPARE, free_bytes, limit_bytes, pass_tokens, plan, usual_tokens
 from core.estimate.peak import memory_terms, peak_bytes
 from core.estimate.rows import Rows, held_out_rows, rows_of, total_steps
 from core.estimate.time import run_seconds
@@ -46,11 +47,13 @@ def estimate(
     """
     rows = rows_of(config, facts)
     config, _ = plan(config, spec, rows, machine)
-    work = work_of(config, spec, pass_tokens(config, rows), machine.gpu is not None, rows.longest)
+    limit = limit_bytes(config, machine)
+    work = work_of(config, spec, pass_tokens(config, rows), machine.gpu is not None, rows.longest, limit)
     steps = total_steps(config, rows.train) if rows.known else 0
     free, peak = free_bytes(machine), peak_bytes(work)
-    verdict = _verdict(peak, free)
-    time = run_seconds(work, rows, _tokens(config, rows, facts, steps), machine, measured_tokens_per_second)
+    verdict = _verdict(peak, limit, free)
+    usual = replace(work, tokens=usual_tokens(config, rows, work.tokens))
+    time = run_seconds(usual, rows, _tokens(config, rows, facts, steps), machine, measured_tokens_per_second)
     return Estimate(
         terms=memory_terms(work),
         peak_bytes=peak,
@@ -58,7 +61,7 @@ def estimate(
         total_bytes=machine.gpu.total_bytes if machine.gpu else machine.ram_total_bytes,
         device=machine.gpu.name if machine.gpu else "cpu",
         verdict=verdict,
-        sentence=_sentence(verdict, peak, free),
+        sentence=_sentence(verdict, peak, limit, free),
         total_steps=steps,
         tokens_per_epoch=rows.tokens_per_epoch,
         trained_tokens_per_epoch=rows.trained_per_epoch,
@@ -66,25 +69,30 @@ def estimate(
         seconds=time.seconds,
         time_basis=time.basis,
         disk_bytes=_disk_bytes(work, spec),
-        host_bytes=HOST_BYTES if machine.gpu else peak,
+        host_bytes=HOST_BYTES + terms.pinned_bytes(work) if machine.gpu else peak,
+        pinned_bytes=terms.pinned_bytes(work),
         notes=tuple(_notes(config, spec, facts, rows)),
     )
 
 
-def _verdict(peak: int, free: int | None) -> Verdict:
-    if free is None:
+def _verdict(peak: int, limit: int | None, free: int | None) -> Verdict:
+    if limit is None or free is None:
         return "unknown"
-    if peak <= SPARE * free:
+    if peak <= limit:
         return "fits"
     return "tight" if peak <= free else "too_large"
 
 
-def _sentence(verdict: Verdict, peak: int, free: int | None) -> str:
-    if free is None:
+def _sentence(verdict: Verdict, peak: int, limit: int | None, free: int | None) -> str:
+    if limit is None or free is None:
         return f"Needs about {_gigabytes(peak)}; this machine does not say how much is free."
     need = f"{peak / terms.GIB:.1f} of {_gigabytes(free)} free"
     if verdict == "fits":
         return f"Fits: {need}."
+    if verdict == "tight" and peak <= SPARE * free:
+        return (
+            f"Tight: {need}, but only {_gigabytes(limit)} are to be used. Allow more, or shorten the longest example."
+        )
     if verdict == "tight":
         return f"Tight: {need}. Close other programs, or make the longest example shorter."
     return f"Too large: needs {need}. Shorten the longest example, lower the rank, or choose a smaller model."

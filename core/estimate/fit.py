@@ -1,14 +1,23 @@
 """The plan: every automatic value made definite, so that a run fits the machine and wastes none of it.
 
-The order matters: arithmetic and optimiser follow from the card, then the largest pass is sought that stays under nine
-tenths of what is free. Keeping activations is about a third faster than recomputing them, so it is taken whenever a
-pass of a useful size fits with it; a larger pass than that gains little.
+The order matters: arithmetic, optimiser and memory follow from the card, then checkpointing and tokens a pass are
+chosen together, as each decides what is left for the other. Of what fits, the least time a token is taken. A pass costs
+its tokens' own work, the work of recomputing, and what it costs whatever its size, mostly making 4-bit weights whole::
+
+    time a token  ~  1  +  FIXED_TOKENS / t  +  RECOMPUTING · (share of layers recomputed at t)
+
+at the t tokens that a pass of this data has, which a limit above a whole step's tokens does not raise. So passes at
+which everything is kept win from about 500 tokens on, and larger ones that recompute are never taken for their size.
+"none" keeps everything in every pass that may come; "budget" asks at each, and is only limited by its longest; it wants
+our own layers and a card. Elsewhere what does not fit is recomputed.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any
 
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
@@ -16,16 +25,27 @@ from core.contract.data import DataFacts
 from core.contract.estimate import Resolved
 from core.estimate.peak import peak_bytes
 from core.estimate.rows import Rows, rows_of, total_steps
-from core.estimate.work import work_of
+from core.estimate.terms import kept_of, pinned_bytes
+from core.estimate.work import GIB, Work, work_of
 from core.hardware import Machine
 
-__all__ = ["SPARE", "free_bytes", "pass_tokens", "plan", "resolve", "row_tokens"]
+__all__ = ["SPARE", "free_bytes", "limit_bytes", "pass_tokens", "plan", "resolve", "row_tokens", "usual_tokens"]
 
 SPARE = 0.9
 """The share of free memory that a plan may use: the allocator rounds up and leaves gaps."""
+PINNED_SHARE = 0.5
+"""The share of the machine's free memory that may be pinned; WSL gives about as much."""
+FIXED_TOKENS = 256
+"""What a pass costs whatever its size, in tokens: 5 bytes of traffic a weight against 4 operations a token, on cards
+with 80 to 200 operations a byte."""
+RECOMPUTING = 0.4
+"""A layer's forward pass without its last product, against forward and backward."""
+ABOVE_AVERAGE = 1.25
 USEFUL_TOKENS = 2048
-"""From about here on a gaming card's matrix units are busy."""
+"""A pass where nothing is known of the card's memory."""
 MOST_TOKENS = 16_384
+BUDGET_TOKENS = 8192
+"""Longer passes under a budget only recompute more."""
 CPU_TOKENS = 2048
 DEFAULT_EVERY = 50
 MOST_EVERY = 200
@@ -36,7 +56,7 @@ Choice = tuple[str, Any, str]
 def resolve(
     config: RunConfig, spec: ModelSpec, facts: DataFacts | None, machine: Machine
 ) -> tuple[RunConfig, list[Resolved]]:
-    """Fills in dtype, optimiser, checkpointing, tokens a pass, and how often to measure and save.
+    """Fills in dtype, optimiser, memory, checkpointing, tokens a pass, and how often to measure and save.
 
     What was chosen by hand stays as it is and is not in the list.
 
@@ -58,6 +78,7 @@ def plan(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine) -> tu
 
     config = take(config, _dtype(config, spec, machine))
     config = take(config, _optimiser(config, machine))
+    config = take(config, _memory(config, machine))
     config = take(config, _pass(config, spec, rows, machine))
     config = take(config, _intervals(config, rows))
     return config, chosen
@@ -66,6 +87,15 @@ def plan(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine) -> tu
 def free_bytes(machine: Machine) -> int | None:
     """What a run can have: the card's free memory, or the machine's on a CPU; None where it is not told."""
     return machine.gpu.free_bytes if machine.gpu else machine.ram_free_bytes
+
+
+def limit_bytes(config: RunConfig, machine: Machine) -> int | None:
+    """What the run may use of that: as chosen, else nine tenths; None where nothing is told and nothing chosen."""
+    free = free_bytes(machine)
+    if machine.gpu and config.train.memory_gib:
+        chosen = round(config.train.memory_gib * GIB)
+        return chosen if free is None else min(chosen, free)
+    return None if free is None else int(SPARE * free)
 
 
 def row_tokens(config: RunConfig, rows: Rows) -> int:
@@ -77,6 +107,17 @@ def pass_tokens(config: RunConfig, rows: Rows) -> int:
     """Tokens of the largest pass: as chosen, never less than the longest row, never more than one step's rows."""
     row = row_tokens(config, rows)
     return max(row, min(config.train.tokens_per_pass, row * config.rows_per_step))
+
+
+def usual_tokens(config: RunConfig, rows: Rows, most: int) -> int:
+    """Tokens of a usual pass where none may have more than ``most``: an average step's, in equal parts.
+
+    Steps differ; as many parts are counted as one that is a quarter above the average needs.
+    """
+    longest = row_tokens(config, rows) * config.rows_per_step
+    share = rows.mean / rows.longest if rows.known else 1.0
+    parts = math.ceil(min(longest, ABOVE_AVERAGE * share * longest) / most)
+    return max(1, min(most, round(share * longest / max(1, parts))))
 
 
 def _dtype(config: RunConfig, spec: ModelSpec, machine: Machine) -> Iterator[Choice]:
@@ -101,38 +142,87 @@ def _optimiser(config: RunConfig, machine: Machine) -> Iterator[Choice]:
         yield "train.optim", "adamw_8bit", "a quarter of the memory for the same result"
 
 
+def _memory(config: RunConfig, machine: Machine) -> Iterator[Choice]:
+    free = machine.gpu.free_bytes if machine.gpu else None
+    if config.train.memory_gib == 0 and free is not None:
+        share = math.floor(SPARE * free / GIB * 100) / 100
+        if share:
+            yield "train.memory_gib", share, f"{SPARE:.0%} of the {free / GIB:.1f} GB that are free"
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    policy: str
+    tokens: int
+    cost: float
+
+
 def _pass(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine) -> Iterator[Choice]:
-    """Checkpointing and tokens a pass are one decision: each decides what is left for the other."""
-    free = free_bytes(machine)
-    policy, tokens, fits = _search(config, spec, rows, machine, free)
-    if config.train.checkpointing == "auto":
-        if policy == "none":
-            reason = "everything fits as it is, which is faster"
-        else:
-            reason = "the card does not say what is free" if free is None else "else a pass would not fit"
-        yield "train.checkpointing", policy, reason
-    if config.train.tokens_per_pass == 0:
-        yield "train.tokens_per_pass", tokens, "the largest pass that fits" if fits else "the longest row, alone"
-
-
-def _search(
-    config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, free: int | None
-) -> tuple[Literal["none", "recompute"], int, bool]:
+    """Checkpointing and tokens a pass, together."""
+    limit = limit_bytes(config, machine)
+    found = None if limit is None else _best(config, spec, rows, machine, limit)
     sizes = _sizes(config, rows, gpu=machine.gpu is not None)
-    enough = min(sizes[0], max(sizes[-1], USEFUL_TOKENS))
-    if free is None:
-        policy: Literal["none", "recompute"] = "none" if config.train.checkpointing == "none" else "recompute"
-        return policy, enough, True
-    if config.train.checkpointing != "recompute":
-        least = enough if config.train.checkpointing == "auto" else 0
-        for tokens in sizes:
-            if tokens >= least and _peak(config, spec, (tokens, rows.longest), "none", machine) <= SPARE * free:
-                return "none", tokens, True
-    if config.train.checkpointing != "none":
-        for tokens in sizes:
-            if _peak(config, spec, (tokens, rows.longest), "recompute", machine) <= SPARE * free:
-                return "recompute", tokens, True
-    return "none" if config.train.checkpointing == "none" else "recompute", sizes[-1], False
+    if found is None:
+        tokens = sizes[-1] if limit is not None else min(sizes[0], max(sizes[-1], USEFUL_TOKENS))
+        policy = _least(config, spec, machine)
+    else:
+        policy, tokens = found.policy, found.tokens
+    if config.train.checkpointing == "auto":
+        yield "train.checkpointing", policy, _reason(policy, limit)
+    if config.train.tokens_per_pass == 0:
+        fits = "the longest row, alone" if found is None and limit is not None else "the fastest that fits"
+        yield "train.tokens_per_pass", tokens, fits
+
+
+def _reason(policy: str, limit: int | None) -> str:
+    if policy == "none":
+        return "everything fits as it is, which is faster"
+    if limit is None:
+        return "the card does not say what is free"
+    return "each pass keeps what fits, and recomputes the rest" if policy == "budget" else "else a pass would not fit"
+
+
+def _best(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, limit: int) -> _Candidate | None:
+    """The fastest that fits; of equals the one that keeps everything, and then the larger pass."""
+    best: _Candidate | None = None
+    largest = max(BUDGET_TOKENS, row_tokens(config, rows))
+    for policy in _policies(config, spec, machine):
+        for tokens in reversed(_sizes(config, rows, gpu=machine.gpu is not None)):
+            if policy == "budget" and not config.train.tokens_per_pass and tokens > largest:
+                break
+            work = _work(config, spec, (tokens, rows.longest), policy, machine)
+            if not _fits(work, limit, machine):
+                break  # nor does any larger pass
+            cost = _cost(work, usual_tokens(config, rows, tokens))
+            if best is None or cost < best.cost or (cost == best.cost and policy == best.policy):
+                best = _Candidate(policy, tokens, cost)
+    return best
+
+
+def _fits(work: Work, limit: int, machine: Machine) -> bool:
+    return peak_bytes(work) <= limit and pinned_bytes(work) <= PINNED_SHARE * machine.ram_free_bytes
+
+
+def _cost(work: Work, usual: int) -> float:
+    """Time a token, in units of a kept token's own."""
+    work = replace(work, tokens=usual)
+    recomputed = 1 - kept_of(work) / work.shape.num_hidden_layers
+    return 1 + FIXED_TOKENS / work.tokens + RECOMPUTING * recomputed
+
+
+def _policies(config: RunConfig, spec: ModelSpec, machine: Machine) -> tuple[str, ...]:
+    """Those worth trying, the fastest first."""
+    chosen = config.train.checkpointing
+    if chosen != "auto":
+        return (chosen,)
+    fast = _work(config, spec, (1, 1), "none", machine).fast
+    return ("none", "budget", "recompute") if fast else ("none", "recompute")
+
+
+def _least(config: RunConfig, spec: ModelSpec, machine: Machine) -> str:
+    """The one that needs least."""
+    policies = _policies(config, spec, machine)
+    return "budget" if "budget" in policies else policies[-1]
 
 
 def _sizes(config: RunConfig, rows: Rows, gpu: bool) -> list[int]:
@@ -145,11 +235,9 @@ def _sizes(config: RunConfig, rows: Rows, gpu: bool) -> list[int]:
     return [most, *(size for size in powers if row < size < most), *([row] if row < most else [])]
 
 
-def _peak(
-    config: RunConfig, spec: ModelSpec, size: tuple[int, int], policy: Literal["none", "recompute"], machine: Machine
-) -> int:
+def _work(config: RunConfig, spec: ModelSpec, size: tuple[int, int], policy: str, machine: Machine) -> Work:
     tried = config.model_copy(update={"train": config.train.model_copy(update={"checkpointing": policy})})
-    return peak_bytes(work_of(tried, spec, size[0], machine.gpu is not None, size[1]))
+    return work_of(tried, spec, size[0], machine.gpu is not None, size[1], limit_bytes(config, machine))
 
 
 def _intervals(config: RunConfig, rows: Rows) -> Iterator[Choice]:

@@ -8,10 +8,13 @@ float32, so at b = 2 every adapted projection keeps a copy of its own::
 
     b = 2:  2 (2Q + 2K + 3F) + 4 (5D + Q + F) + 8D + 4 · 7R        (tests count the same in a real model)
     b = 4:  4 (4D + 2Q + 2K + 4F) + 4 · 7R
-    ours :  b (4D + 2Q + 2K + 3F) + 7 R b
 
-Norms per head keep Q + K once more, norms behind attention and MLP D each; plain ones in float32, ours in b bytes.
-Where attention's logits are capped, every pair of tokens in a row keeps its tanh and its weight, the latter twice
+Our own layers, and what is on top of them in the backward pass: ``core.estimate.layer``. Of a recomputed layer only
+its input is kept; where that goes to host memory, two are on their way on the card. A budget keeps as many layers as
+it has room for in this pass.
+
+In plain layers, norms per head keep Q + K once more, norms behind attention and MLP D each, in float32. Where
+attention's logits are capped, every pair of tokens in a row keeps its tanh and its weight, the latter twice
 (2b + 4 bytes a head), and keys and values stand once for each query head.
 
 NF4 (Dettmers et al. 2023, arXiv:2305.14314) keeps half a byte a weight, one 8-bit scale a block of 64, and, since the
@@ -21,8 +24,10 @@ scales are quantised again, one float32 a block of 256 scales, with two small ta
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
-from core.estimate.work import Work, matrices
+from core.estimate.layer import LEAVING, LOGITS_AT_ONCE, kept_layers
+from core.estimate.work import GIB, Work, matrices
 
 __all__ = [
     "GIB",
@@ -30,20 +35,26 @@ __all__ = [
     "adapter_parameters",
     "context_bytes",
     "gradients_bytes",
+    "kept_of",
     "lora_bytes",
     "loss_bytes",
     "nf4_bytes",
     "optimiser_bytes",
+    "pinned_bytes",
+    "room_bytes",
+    "standing_bytes",
     "stored_bytes",
     "weights_bytes",
     "workspace_bytes",
 ]
 
-GIB = 1024**3
-LOGITS_AT_ONCE = 2**26
-"""Logits that the fused loss holds at once; a test holds this to ``core.kernels.linear_cross_entropy``."""
 CONTEXT_BYTES = GIB // 2
-"""CUDA context, cuBLAS workspaces and loaded kernels; about half a GiB on recent drivers."""
+"""CUDA context and loaded kernels, outside of torch's allocator; about half a GiB on recent drivers."""
+CUBLAS_BYTES = 2 * 32 * 1024**2
+"""cuBLAS's own room, within torch's allocator: one for each thread that multiplies (forward, and autograd's). 32 MiB
+each on Hopper, 8 on other cards."""
+GAPS = 1 / 32
+"""The share of what it holds that torch's allocator cannot hand out, with segments that grow."""
 LIBRARIES_BYTES = 900 * 1024**2
 """Resident size of a worker on the CPU with torch, transformers, peft and bitsandbytes loaded, before any model."""
 TABLES_BYTES = 16 * 4 + 256 * 4 + 4
@@ -64,14 +75,14 @@ def weights_bytes(work: Work) -> int:
     whole = shape.parameters - shape.linear_parameters
     if not work.quantized:
         return shape.parameters * work.dtype_bytes
-    layer = sum(nf4_bytes(*sizes) for sizes in matrices(shape).values())
+    layer = sum(nf4_bytes(*sizes) for sizes in matrices(shape, work.fused).values())
     return whole * work.dtype_bytes + shape.num_hidden_layers * layer
 
 
 def adapter_parameters(work: Work) -> int:
     """Trained numbers: R (in + out) for each adapted projection, and one scale a row for DoRA."""
     extra = 1 if work.lora.use_dora else 0
-    layer = sum(work.lora.r * (inputs + outputs) + extra * outputs for inputs, outputs in _adapted(work))
+    layer = sum(work.lora.r * (inputs + outputs) + extra * outputs for inputs, outputs in work.adapted.values())
     return work.shape.num_hidden_layers * layer
 
 
@@ -89,43 +100,83 @@ def optimiser_bytes(work: Work) -> int:
     """AdamW's two moments: a byte each with a scale a block of 256 in 8 bits, four bytes each otherwise."""
     if not work.eight_bit_optimiser:
         return 8 * adapter_parameters(work)
-    layer = sum(_moments(work.lora.r * size) for sizes in _adapted(work) for size in sizes)
+    layer = sum(_moments(work.lora.r * size) for sizes in work.adapted.values() for size in sizes)
     return work.shape.num_hidden_layers * layer
 
 
-def stored_bytes(work: Work) -> int:
-    """Activations that stand when the loss is computed: all of them, or one input a layer where they are recomputed."""
+@lru_cache(maxsize=256)
+def standing_bytes(work: Work) -> int:
+    """What stands through the whole step: weights, adapter, optimiser, gradients, libraries."""
+    parts = (weights_bytes, lora_bytes, optimiser_bytes, gradients_bytes, context_bytes)
+    return sum(part(work) for part in parts)
+
+
+def room_bytes(work: Work) -> int:
+    """What a budget leaves for activations."""
+    room = work.limit_bytes - standing_bytes(work) - CUBLAS_BYTES
+    return max(0, room - round(GAPS * work.limit_bytes))
+
+
+@lru_cache(maxsize=256)
+def kept_of(work: Work) -> int:
+    """Layers of which everything is kept in this pass."""
     layers = work.shape.num_hidden_layers
-    if work.recompute:
-        return layers * work.tokens * work.shape.hidden_size * work.dtype_bytes
-    return layers * work.tokens * _layer_bytes_per_token(work)
+    if work.policy == "budget":
+        return kept_layers(work.layer, work.end, work.tokens, layers, room_bytes(work))
+    return layers if work.policy == "none" else 0
+
+
+def pinned_bytes(work: Work) -> int:
+    """Host memory that is held for layer inputs, each in a buffer whose size torch rounds up to a power of two."""
+    if work.policy not in ("offload", "budget"):
+        return 0
+    buffer = 1 << max(0, work.tokens * work.layer.input - 1).bit_length()
+    return (work.shape.num_hidden_layers - kept_of(work)) * buffer
+
+
+def stored_bytes(work: Work) -> int:
+    """Activations on the card when the loss is computed: of kept layers all, of recomputed ones their inputs."""
+    kept, layers = kept_of(work), work.shape.num_hidden_layers
+    size = work.tokens * work.shape.hidden_size * work.dtype_bytes
+    recomputed = layers - kept
+    inputs = min(LEAVING, recomputed) if work.policy in ("offload", "budget") else recomputed
+    return inputs * size + kept * work.tokens * _layer_bytes_per_token(work)
 
 
 def activations_bytes(work: Work) -> int:
     """Activations at their height in the backward pass: stored ones, a recomputed layer, gradients on their way."""
-    shape = work.shape
-    moving = work.tokens * work.dtype_bytes * (2 * shape.hidden_size + 3 * shape.intermediate_size)
-    again = work.tokens * _layer_bytes_per_token(work) if work.recompute else 0
-    return stored_bytes(work) + again + moving
+    again = 0
+    if not kept_of(work):  # its own input is among those that are stored
+        again = work.tokens * (_layer_bytes_per_token(work) - work.shape.hidden_size * work.dtype_bytes)
+    return stored_bytes(work) + again + _moving(work)[0]
 
 
 def loss_bytes(work: Work) -> int:
-    """Logits, of one piece of the tokens or of all, with what they become, and the last hidden state's gradient.
+    """The model's end, on top of the stored activations; see ``ModelEnd``.
 
     Our kernel turns logits into their gradient in place; without it, and over whole logits, two float32 copies stand.
     """
+    if work.pieces and work.kernels:
+        return work.end.work(work.tokens)
     logits = work.tokens * work.shape.vocab_size
     if work.pieces:
         logits = min(logits, max(LOGITS_AT_ONCE, work.shape.vocab_size))
-    copies = work.dtype_bytes if work.pieces and work.kernels else work.dtype_bytes + 8
-    return logits * copies + work.tokens * work.shape.hidden_size * work.dtype_bytes
+    return max(logits * (work.dtype_bytes + 8) + work.tokens * work.end.rows, work.tokens * work.end.norm)
 
 
 def workspace_bytes(work: Work) -> int:
-    """The largest projection, unpacked for its product; nothing where weights are whole already."""
-    if not work.quantized:
-        return 0
-    return max(inputs * outputs for inputs, outputs in matrices(work.shape).values()) * work.dtype_bytes
+    """The largest matrix, made whole for its product, and cuBLAS's own room."""
+    return _moving(work)[1] + (CUBLAS_BYTES if work.gpu else 0)
+
+
+def _moving(work: Work) -> tuple[int, int]:
+    """Gradients on their way and the matrix that is made whole, at the backward pass's highest moment."""
+    if work.fast:
+        return work.layer.work(work.tokens)
+    shape = work.shape
+    moving = work.tokens * work.dtype_bytes * (2 * shape.hidden_size + 3 * shape.intermediate_size)
+    sizes = matrices(shape, work.fused).values()
+    return moving, max(inputs * outputs for inputs, outputs in sizes) * work.dtype_bytes if work.quantized else 0
 
 
 def context_bytes(work: Work) -> int:
@@ -134,27 +185,19 @@ def context_bytes(work: Work) -> int:
 
 
 def _layer_bytes_per_token(work: Work) -> int:
+    if work.fast:
+        return work.layer.kept
     shape, b = work.shape, work.dtype_bytes
     hidden, inner = shape.hidden_size, shape.intermediate_size
     queries = shape.num_attention_heads * shape.head_dim
     keys = shape.num_key_value_heads * shape.head_dim
-    ranks = len(_adapted(work)) * work.lora.r
     more = (queries + keys if work.head_norms else 0) + (2 * hidden if work.four_norms else 0)
-    small = 4 * shape.num_attention_heads + 8
+    small = 4 * shape.num_attention_heads + 8 + 4 * (more + len(work.adapted) * work.lora.r)
     if work.capped:
         small += shape.num_attention_heads * work.row * (2 * b + 4) + 2 * b * (queries - keys)
-    if work.fast:
-        return b * (4 * hidden + 2 * queries + 2 * keys + 3 * inner + more + ranks) + small
-    small += 4 * (more + ranks)
     if b == 4:
         return 4 * (4 * hidden + 2 * queries + 2 * keys + 4 * inner) + small
     return 2 * (2 * queries + 2 * keys + 3 * inner) + 4 * (5 * hidden + queries + inner) + 8 * hidden + small
-
-
-def _adapted(work: Work) -> list[tuple[int, int]]:
-    every = matrices(work.shape)
-    chosen = [every[name] for name in work.lora.target_modules if name in every]
-    return chosen or list(every.values())
 
 
 def _moments(size: int) -> int:

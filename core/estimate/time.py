@@ -1,8 +1,9 @@
 """How long a run takes: arithmetic over a rate, as a range, and never a number without a basis.
 
 Per token, a frozen base with adapters costs two operations a weight forward and two for the gradient that goes on to
-the layer below (weights get none), two more where the layer is computed again; an adapter costs six a number, as it
-does have a gradient; causal attention over rows of n tokens costs 2 n Q forward and 2.5 times that backward, a layer::
+the layer below (weights get none), two more where the layer is computed again (ours leave out the last product then);
+an adapter costs six a number, as it does have a gradient; causal attention over rows of n tokens costs 2 n Q forward
+and 2.5 times that backward, a layer::
 
     operations = 4 (+ 2) N  +  6 A  +  7 n Q L
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from core.estimate.rows import Rows
-from core.estimate.terms import adapter_parameters
+from core.estimate.terms import adapter_parameters, kept_of
 from core.estimate.work import Work
 from core.hardware import Machine
 
@@ -91,7 +92,9 @@ def operations_per_token(work: Work, row_tokens: float) -> float:
     shape = work.shape
     head = shape.vocab_size * shape.hidden_size
     queries = shape.num_attention_heads * shape.head_dim
-    again = 2 * shape.linear_parameters if work.recompute else 0
+    left_out = shape.hidden_size * shape.intermediate_size * shape.num_hidden_layers if work.fast else 0
+    recomputed = 1 - kept_of(work) / shape.num_hidden_layers
+    again = recomputed * 2 * (shape.linear_parameters - left_out)
     attention = 7 * row_tokens * queries * shape.num_hidden_layers
     return 4 * (shape.linear_parameters + head) + again + 6 * adapter_parameters(work) + attention
 

@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
 
 from core.contract.catalogue import ModelShape, ModelSpec
 from core.contract.config import LoraChoice, RunConfig
+from core.estimate.layer import FastLayer, ModelEnd, attention_columns, rounded_rank
 
-__all__ = ["FAST_TYPES", "HEAD_TYPES", "Work", "matrices", "work_of"]
+__all__ = ["FAST_TYPES", "GIB", "HEAD_TYPES", "Policy", "Work", "matrices", "work_of"]
 
-FAST_TYPES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
+Policy = Literal["none", "recompute", "offload", "budget"]
+GIB = 1024**3
+FAST_TYPES = frozenset({"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3"})
 """Families whose decoder layers have a fast twin; a test holds this to the table in ``core.model.families``."""
-HEAD_TYPES = FAST_TYPES | {"gemma", "gemma2", "gemma3_text", "phi3", "granite", "cohere"}
+HEAD_TYPES = FAST_TYPES | {"granite", "cohere"}
 """Families whose logits we know how to make piece by piece; same test."""
 HEAD_NORM_TYPES = frozenset({"qwen3", "gemma3_text"})
 """Families that normalise queries and keys per head, and keep both for it."""
 FOUR_NORM_TYPES = frozenset({"gemma2", "gemma3_text"})
 """Families with a norm behind attention and MLP as well."""
 CAPPED_TYPES = frozenset({"gemma2"})
-"""Families that cap attention's logits: no fast attention does that, so scores of every pair of tokens are kept."""
+"""Families that cap attention's logits: plain layers then keep the scores of every pair of tokens."""
+FUSED_TYPES = frozenset({"phi3"})
+"""Families that hold q, k, v in one projection, and gate and up in another."""
 DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
+_FUSED = {"q_proj": "qkv_proj", "k_proj": "qkv_proj", "v_proj": "qkv_proj",
+          "gate_proj": "gate_up_proj", "up_proj": "gate_up_proj"}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Work:
     """One pass. ``tokens`` is T, ``row`` the longest row in it, ``dtype_bytes`` the arithmetic's.
 
-    ``fast`` says that our own layers run.
+    ``fast`` says that our own layers run. ``limit_bytes``: what a run under a budget may use on the card in all.
     """
 
     shape: ModelShape
@@ -35,7 +44,7 @@ class Work:
     row: int
     dtype_bytes: int
     quantized: bool
-    recompute: bool
+    policy: Policy
     eight_bit_optimiser: bool
     fast: bool
     pieces: bool
@@ -45,12 +54,66 @@ class Work:
     head_norms: bool
     four_norms: bool
     capped: bool
+    fused: bool
+    flash: bool
+    """Whether attention reads heads where they lie."""
     gpu: bool
+    limit_bytes: int
+
+    @cached_property
+    def layer(self) -> FastLayer:
+        """One fast layer of this model."""
+        shape = self.shape
+        queries, keys = shape.num_attention_heads * shape.head_dim, shape.num_key_value_heads * shape.head_dim
+        return FastLayer(
+            hidden=shape.hidden_size,
+            queries=queries,
+            keys=keys,
+            inner=shape.intermediate_size,
+            head_dim=shape.head_dim,
+            ranks=self._ranks,
+            itemsize=self.dtype_bytes,
+            attention=attention_columns(queries, keys, "bfloat16" if self.flash else "float16", self.capped),
+            head_norms=self.head_norms,
+            four_norms=self.four_norms,
+        )
+
+    @cached_property
+    def end(self) -> ModelEnd:
+        """Last norm, head and loss."""
+        return ModelEnd(self.shape.hidden_size, self.shape.vocab_size, self.dtype_bytes, self.fast)
+
+    @cached_property
+    def adapted(self) -> dict[str, tuple[int, int]]:
+        """The projections of one layer that get an adapter: name to (in, out)."""
+        every = matrices(self.shape, self.fused)
+        asked = [_FUSED.get(name, name) if self.fused else name for name in self.lora.target_modules]
+        return {name: every[name] for name in asked if name in every} or every
+
+    @property
+    def _ranks(self) -> tuple[int, int, int, int]:
+        def rank(*names: str) -> int:
+            return rounded_rank(self.lora.r * sum(name in self.adapted for name in names))
+
+        return (
+            rank("q_proj", "k_proj", "v_proj", "qkv_proj"),
+            rank("o_proj"),
+            rank("gate_proj", "up_proj", "gate_up_proj"),
+            rank("down_proj"),
+        )
 
 
-def work_of(config: RunConfig, spec: ModelSpec, tokens: int, gpu: bool, row: int | None = None) -> Work:
-    """The pass of a config whose automatic values are resolved. ``row``: the longest row, else the length limit."""
+def work_of(
+    config: RunConfig, spec: ModelSpec, tokens: int, gpu: bool, row: int | None = None, limit: int | None = None
+) -> Work:
+    """The pass of a config whose automatic values are resolved.
+
+    Args:
+        row: the longest row, else the length limit.
+        limit: bytes that a run under a budget may use, else as the config says.
+    """
     train = config.train
+    fast = _fast(config, spec, gpu)
     return Work(
         shape=spec.shape,
         lora=config.lora,
@@ -58,31 +121,36 @@ def work_of(config: RunConfig, spec: ModelSpec, tokens: int, gpu: bool, row: int
         row=min(tokens, config.train.max_length if row is None else row),
         dtype_bytes=DTYPE_BYTES.get(config.model.dtype, 2 if gpu else 4),
         quantized=config.model.quantization == "nf4",
-        recompute=train.checkpointing == "recompute",
+        policy=_policy(train.checkpointing, gpu, fast),
         eight_bit_optimiser=train.optim == "adamw_8bit",
-        fast=_fast(config, spec, gpu),
+        fast=fast,
         pieces=config.method == "dpo" or spec.model_type in HEAD_TYPES,  # TRL's DPO takes pieces of its own
         kernels=gpu and config.method == "sft" and train.kernels != "plain",
         head_norms=spec.model_type in HEAD_NORM_TYPES,
         four_norms=spec.model_type in FOUR_NORM_TYPES,
         capped=spec.model_type in CAPPED_TYPES,
+        fused=spec.model_type in FUSED_TYPES,
+        flash=config.model.dtype not in ("float16", "float32"),
         gpu=gpu,
+        limit_bytes=round(train.memory_gib * GIB) if limit is None else limit,
     )
 
 
-def matrices(shape: ModelShape) -> dict[str, tuple[int, int]]:
+def matrices(shape: ModelShape, fused: bool = False) -> dict[str, tuple[int, int]]:
     """The projections of one decoder layer: name to (in, out)."""
     hidden, inner = shape.hidden_size, shape.intermediate_size
     queries = shape.num_attention_heads * shape.head_dim
     keys = shape.num_key_value_heads * shape.head_dim
+    out = {"o_proj": (queries, hidden), "down_proj": (inner, hidden)}
+    if fused:
+        return {"qkv_proj": (hidden, queries + 2 * keys), "gate_up_proj": (hidden, 2 * inner), **out}
     return {
         "q_proj": (hidden, queries),
         "k_proj": (hidden, keys),
         "v_proj": (hidden, keys),
-        "o_proj": (queries, hidden),
         "gate_proj": (hidden, inner),
         "up_proj": (hidden, inner),
-        "down_proj": (inner, hidden),
+        **out,
     }
 
 
@@ -92,3 +160,12 @@ def _fast(config: RunConfig, spec: ModelSpec, gpu: bool) -> bool:
     plain = train.kernels == "plain" or lora.use_dora or lora.lora_dropout > 0 or lora.bias != "none"
     packed = config.method == "sft" and train.packing
     return gpu and packed and spec.model_type in FAST_TYPES and not plain
+
+
+def _policy(chosen: str, gpu: bool, fast: bool) -> Policy:
+    """What becomes of a choice: only fast layers on a card know host memory and a budget."""
+    if chosen == "offload":
+        return "offload" if fast else "recompute"
+    if chosen == "budget":
+        return "budget" if fast else "recompute" if gpu else "none"
+    return "recompute" if chosen == "recompute" else "none"

@@ -6,13 +6,14 @@ attributes, ``gradient_checkpointing`` and ``_gradient_checkpointing_func``. Whe
 so this file names nothing else. Checkpoints are non-reentrant: they need no input that requires a gradient, which
 frozen embeddings never give.
 
-``auto`` is a budget. With c bytes a token that a kept layer holds and T tokens in this pass, the last k layers are kept
-and the first ones recomputed, their inputs in host memory::
+``auto`` is a budget: the last k layers are kept, and the first ones recomputed, their inputs in host memory; k is a
+pure function of the pass's tokens (``core.estimate.layer``, the same arithmetic as the plan's)::
 
-    k = (budget - what is there before the first activation - one layer's work) / (c · T)
+    k · c · T  +  inputs on their way  +  the higher of one layer's work and the model's end   <=   room
+    room = budget - what is there before the first activation
 
-It is asked anew for every pass, so a short pass keeps more. The *last* layers are kept since the backward pass reaches
-them first: when the first recomputed layer needs its room, theirs is free again.
+A short pass keeps more. The *last* layers are kept since the backward pass reaches them first: when the first
+recomputed layer needs its room, theirs is free again.
 """
 
 from __future__ import annotations
@@ -27,30 +28,29 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from core.model.layers import kept_columns
+from core.estimate.layer import FastLayer, ModelEnd, attention_columns, kept_layers, longest_kept, rounded_rank
+from core.estimate.terms import CUBLAS_BYTES, GAPS
+from core.model.layers import projections_of
+from core.model.peft_bnb import base_causal_model, read_projection
 from core.model.recompute import HostShelf, Shelf
 
-__all__ = ["Policy", "checkpointing_layers", "set_checkpointing"]
+__all__ = ["Budget", "Chooser", "Policy", "checkpointing_layers", "fast_layer_sizes", "set_checkpointing"]
 
 Policy = Literal["none", "recompute", "offload", "auto"]
+GRADIENT_BYTES = 4
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Bytes on the card for activations and for the work on one layer.
-
-    ``columns`` is what one kept layer holds, ``work`` what one layer's backward pass needs beside that: values a token.
-    """
+    """``bytes`` on the card for activations, for the work on one layer, and for the model's end."""
 
     bytes: int
-    columns: int
-    work: int
-    itemsize: int
+    layer: FastLayer
+    end: ModelEnd
 
     def kept(self, tokens: int, layers: int) -> int:
         """How many layers can be kept in a pass of so many tokens."""
-        room = self.bytes - tokens * self.work * self.itemsize
-        return max(0, min(layers, room // max(1, tokens * self.columns * self.itemsize)))
+        return kept_layers(self.layer, self.end, tokens, layers, self.bytes)
 
 
 class Chooser:
@@ -59,12 +59,16 @@ class Chooser:
     def __init__(self, shelves: Sequence[Shelf | None], budget: Budget | None = None) -> None:
         self._shelves = shelves
         self._budget = budget
+        self._last = (0, len(shelves))
 
     def shelf(self, index: int, tokens: int) -> Shelf | None:
         """For the layer ``index`` of a pass of ``tokens``."""
         layers = len(self._shelves)
-        if self._budget is not None and index >= layers - self._budget.kept(tokens, layers):
-            return None
+        if self._budget is not None:
+            if self._last[0] != tokens:
+                self._last = (tokens, self._budget.kept(tokens, layers))
+            if index >= layers - self._last[1]:
+                return None
         return self._shelves[index]
 
 
@@ -73,7 +77,7 @@ def checkpointing_layers(model: nn.Module) -> list[Any]:
     return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
 
 
-def set_checkpointing(model: nn.Module, policy: Policy, budget_bytes: int = 0) -> tuple[str, ...]:
+def set_checkpointing(model: nn.Module, policy: Policy, budget_bytes: int = 0, state_bytes: int = 2) -> tuple[str, ...]:
     """Sets what every decoder layer keeps, and says it to a person.
 
     It acts on a training model only (``model.train()``), as transformers' layers do.
@@ -81,14 +85,16 @@ def set_checkpointing(model: nn.Module, policy: Policy, budget_bytes: int = 0) -
     Args:
         policy: ``offload`` is ``recompute`` with inputs in host memory; both are the same without a card.
         budget_bytes: for ``auto``: what this process may allocate on the card in all.
+        state_bytes: for ``auto``: what the optimiser will keep of each trained number; 2 is AdamW's in 8 bits.
     """
     layers = checkpointing_layers(model)
     fast = [layer for layer in layers if hasattr(layer, "replaced")]
     device = next(model.parameters()).device
     budget = None
     if policy == "auto":
-        budget = _budget(model, fast, budget_bytes) if fast and device.type == "cuda" else None
-        policy = "none" if budget is None else "offload"
+        if fast and device.type == "cuda":
+            budget = _budget(model, fast[0], budget_bytes, state_bytes)
+        policy = "offload" if budget is not None else "recompute" if device.type == "cuda" else "none"
     for layer in layers:
         _set_plain(layer.replaced[0] if hasattr(layer, "replaced") else layer, policy != "none")
     shelves: list[Shelf | None] = [None] * len(fast)
@@ -107,29 +113,52 @@ def _set_plain(layer: Any, recompute: bool) -> None:
     layer.gradient_checkpointing = recompute
 
 
-def _budget(model: nn.Module, fast: Sequence[Any], budget_bytes: int) -> Budget:
-    """What is left for activations, from what is allocated now and from what the optimiser will add."""
+def fast_layer_sizes(layer: Any) -> FastLayer:
+    """A fast layer's sizes, read from its projections as they stand."""
+    family, module = layer.family, layer.self_attn
+    found = {name: read_projection(linear) for name, linear in projections_of(layer, family).items()}
+
+    def rows(*names: str) -> int:
+        return sum(part.shape[0] for name in names if (part := found[name]) is not None)
+
+    def rank(*names: str) -> int:
+        return rounded_rank(sum(part.rank for name in names if (part := found[name]) is not None))
+
+    hidden, heads = rows("o_proj"), rows(*family.qkv)
+    queries = int(module.config.num_attention_heads) * int(module.head_dim)
+    keys = (heads - queries) // 2
+    dtype = layer.input_layernorm.weight.dtype
+    capped = getattr(module, "attn_logit_softcapping", None) is not None
+    return FastLayer(
+        hidden=hidden,
+        queries=queries,
+        keys=keys,
+        inner=rows(*family.gate_up) // 2,
+        head_dim=int(module.head_dim),
+        ranks=(rank(*family.qkv), rank("o_proj"), rank(*family.gate_up), rank("down_proj")),
+        itemsize=dtype.itemsize,
+        attention=attention_columns(queries, keys, str(dtype).removeprefix("torch."), capped),
+        head_norms=family.head_norms,
+        four_norms=len(family.norms) == 4,
+    )
+
+
+def _budget(model: nn.Module, layer: Any, budget_bytes: int, state_bytes: int) -> Budget:
+    """What is left for activations, from what is allocated now and from what the first step will add for good."""
     device = next(model.parameters()).device
     trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-    kept, work = kept_columns(fast[0])
-    hidden = fast[0].replaced[0].input_layernorm.weight
-    there = torch.cuda.memory_allocated(device) + trained * (GRADIENT_BYTES + OPTIMIZER_BYTES) + HEAD_BYTES
-    return Budget(budget_bytes - there - SLACK_BYTES, kept, work, hidden.element_size())
-
-
-GRADIENT_BYTES = 4
-OPTIMIZER_BYTES = 2
-"""8-bit AdamW: two states of one byte a parameter."""
-HEAD_BYTES = 2 * 2**26 * 2
-"""Two chunks of logits (``linear_cross_entropy.LOGITS_AT_ONCE``) in 16 bits."""
-SLACK_BYTES = 256 * 2**20
-"""What the allocator rounds up and cannot hand out."""
+    there = torch.cuda.memory_allocated(device) + trained * (GRADIENT_BYTES + state_bytes) + CUBLAS_BYTES
+    sizes = fast_layer_sizes(layer)
+    end = ModelEnd(sizes.hidden, int(base_causal_model(model).config.vocab_size), sizes.itemsize)
+    return Budget(max(0, budget_bytes - there - round(GAPS * budget_bytes)), sizes, end)
 
 
 def _lines(policy: str, budget: Budget | None, fast: int, plain: int) -> tuple[str, ...]:
     if budget is not None:
-        longest = max(1, budget.bytes // ((budget.columns * fast + budget.work) * budget.itemsize))
-        return (f"activations: kept in passes of up to {max(0, longest):,} tokens, recomputed in part in longer ones",)
+        longest = longest_kept(budget.layer, budget.end, fast, budget.bytes)
+        also = (f"activations: recomputed in {plain} plain layers",) if plain else ()
+        long = "recomputed in part in longer ones, their inputs in host memory"
+        return (f"activations: kept in passes of up to {longest:,} tokens, {long}", *also)
     if policy == "none":
         return ("activations: kept",)
     where = ", their inputs in host memory" if policy == "offload" else ""

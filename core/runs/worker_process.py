@@ -22,6 +22,9 @@ __all__ = ["RESTART_EXIT_CODE", "Worker", "exit_words", "start_worker", "worker_
 RESTART_EXIT_CODE = os.EX_TEMPFAIL
 """75: "start me again in a fresh process, from the last checkpoint" (a GPU fault leaves a process unusable)."""
 
+ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
+"""Where torch reads its allocator's settings, since 2.9 from the first name, and from its older ones."""
+
 
 class Worker:
     """A worker being watched. ``exit_code`` is None while it lives, and for one that is not our child."""
@@ -67,11 +70,17 @@ def start_worker(
 def worker_environment(
     base: Mapping[str, str], folder: JobFolder, machine: Machine, attempt: int, plain: bool
 ) -> dict[str, str]:
-    """What a worker is told: its attempt, its mark, the card that was locked for it, and whether kernels work here."""
+    """What a worker is told: its attempt, its mark, the card that was locked for it, and whether kernels work here.
+
+    Segments that grow leave torch's allocator few gaps when passes differ in length. Not on WSL, whose drivers fail at
+    the mapping that they need (pytorch issue 192330); and what a person has chosen stays.
+    """
     told = {**base, ATTEMPT_VARIABLE: str(attempt), MARK: str(folder.path), "PYTHONUNBUFFERED": "1"}
     if machine.gpu:
         # CUDA counts cards its own way; the one that computes must be the one that is locked.
         told |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": machine.gpu.cuda_name}
+        if not machine.wsl and not any(name in base for name in ALLOCATOR_VARIABLES):
+            told[ALLOCATOR_VARIABLES[0]] = "expandable_segments:True"
     if plain:
         told["LUTHIER_KERNELS"] = "plain"
     return told

@@ -22,6 +22,8 @@ from core.contract.estimate import Resolved
 from core.contract.events import Plan
 from core.data.render import apply_template_to, load_tokenizer
 from core.estimate import estimate, resolve, total_steps
+from core.estimate.fit import SPARE
+from core.estimate.terms import CONTEXT_BYTES, GIB
 from core.hardware import read_machine
 from core.hub import FetchStopped, fetch, fetch_tokenizer
 from core.locations import Locations
@@ -167,10 +169,27 @@ def _trainer(
     swaps = surgery.plan(peft_model, config.train.kernels)
     surgery.apply(peft_model, swaps)
     lines[:0] = swaps.lines()
-    lines += set_checkpointing(peft_model, "recompute" if config.train.checkpointing == "recompute" else "none")
+    lines += _checkpointing(config, peft_model, device)
     how = "packed without padding" if trainer.packed else "padded"
     lines.append(f"passes: {how}, up to {trainer.tokens_per_pass:,} tokens each")
     return trainer, lines, bool(swaps.swaps)
+
+
+def _checkpointing(config: RunConfig, peft_model: Any, device: torch.device) -> tuple[str, ...]:
+    """What layers keep, as the config says; a budget is what the run may use, less what it is used for already."""
+    chosen = config.train.checkpointing
+    if chosen != "budget":
+        return set_checkpointing(peft_model, "none" if chosen == "auto" else chosen)
+    state_bytes = 2 if config.train.optim == "adamw_8bit" else 8
+    return set_checkpointing(peft_model, "auto", _may_allocate(config.train.memory_gib, device), state_bytes)
+
+
+def _may_allocate(memory_gib: float, device: torch.device) -> int:
+    """What torch may allocate on the card: as chosen less the context, and no more than is free now."""
+    if device.type != "cuda":
+        return 0
+    free = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
+    return min(free, round(memory_gib * GIB) - CONTEXT_BYTES) if memory_gib else int(SPARE * free)
 
 
 def _plan(config: RunConfig, spec: ModelSpec, data: RunData, trainer: Any, parts: tuple[LoadedModel, bool]) -> Plan:

@@ -64,6 +64,14 @@ def test_a_yaml_names_all_wrong_fields_at_once(tmp_path: Path) -> None:
     assert "lora.r" in text
 
 
+def test_a_file_from_before_there_was_a_budget_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    for policy in ("none", "recompute"):
+        file.write_text(f"data: {{path: /a}}\ntrain: {{checkpointing: {policy}, tokens_per_pass: 2048}}\n")
+        train = read_config(file).train
+        assert (train.checkpointing, train.memory_gib) == (policy, 0)
+
+
 @pytest.mark.parametrize("content", ["[1, 2]", "a: [", "", "\x00"])
 def test_what_is_no_config_is_one_error(tmp_path: Path, content: str) -> None:
     file = tmp_path / "run.yaml"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,9 @@ from core.contract.catalogue import ModelSpec
 from core.contract.config import DataChoice, RunConfig, TrainChoice
 from core.contract.data import DataFacts
 from core.estimate import estimate, resolve, train_rows
+from core.estimate.fit import usual_tokens
+from core.estimate.rows import rows_of
+from core.estimate.terms import kept_of
 from core.estimate.time import operations_per_token, published_rate
 from core.estimate.work import work_of
 from core.hardware import Machine
@@ -47,22 +52,96 @@ def test_the_cpu_computes_in_32_bits_with_moderate_passes(cpu: Machine, model: M
 
 def test_what_was_chosen_by_hand_stays(card: Card, model: Model) -> None:
     train = TrainChoice(
-        optim="adamw_torch", checkpointing="none", tokens_per_pass=4096, eval_steps=3, save_steps=4, max_steps=9
-    )
+        optim="adamw_torch", checkpointing="none", tokens_per_pass=4096, memory_gib=4.25, eval_steps=3, save_steps=4,
+        max_steps=9,
+    )  # fmt: skip
     config, lines = resolve(RunConfig(train=train), model("qwen3-8b"), None, card(5))
     assert config.train == train
     assert [line.key for line in lines] == ["model.dtype"]
 
 
-def test_more_memory_means_larger_passes_and_then_no_recomputing(card: Card, model: Model, rows: Rows) -> None:
+def test_more_memory_means_less_recomputing(card: Card, model: Model, rows: Rows) -> None:
     facts, spec = rows((900,) * 400), model("qwen3-4b")
-    plans = [resolve(RunConfig(), spec, facts, card(free))[0].train for free in (5.4, 7.4, 11.4, 23.4, 47.4)]
-    recomputing = [plan.tokens_per_pass for plan in plans if plan.checkpointing == "recompute"]
-    keeping = [plan.tokens_per_pass for plan in plans if plan.checkpointing == "none"]
-    assert recomputing
-    assert keeping
-    assert [plan.checkpointing for plan in plans] == ["recompute"] * len(recomputing) + ["none"] * len(keeping)
-    assert (recomputing, keeping) == (sorted(recomputing), sorted(keeping))
+    plans = [resolve(RunConfig(), spec, facts, card(free))[0] for free in (5.4, 6.4, 11.4, 23.4, 47.4)]
+    assert [plan.train.checkpointing for plan in plans] == ["budget", "budget", "none", "none", "none"]
+    works = [work_of(plan, spec, plan.train.tokens_per_pass, gpu=True) for plan in plans]
+    shares = [kept_of(work) / spec.shape.num_hidden_layers for work in works]
+    assert shares == sorted(shares)
+    assert shares[0] < 0.5
+    assert shares[-1] == 1
+    keeping = [plan.train.tokens_per_pass for plan in plans[2:]]
+    assert keeping == sorted(keeping)
+
+
+def test_without_our_layers_what_does_not_fit_is_recomputed(card: Card, model: Model, rows: Rows) -> None:
+    plain = RunConfig(train=TrainChoice(kernels="plain"))
+    facts, spec = rows((900,) * 400), model("qwen3-4b")
+    plans = [resolve(plain, spec, facts, card(free))[0].train.checkpointing for free in (5.4, 11.4, 47.4)]
+    assert plans == ["recompute", "recompute", "none"]
+    assert chosen(card(None), spec, plain).train.checkpointing == "recompute"
+    assert chosen(card(None), spec).train.checkpointing == "budget"
+
+
+def test_a_pass_is_no_larger_than_it_pays(card: Card, model: Model, rows: Rows) -> None:
+    """Where 2,048 tokens can be kept whole, more of them are not taken at the price of recomputing."""
+    full = rows((2048,) * 400)
+    config = resolve(RunConfig(), model("mistral-7b"), full, card(15.4))[0]
+    assert (config.train.checkpointing, config.train.tokens_per_pass) == ("none", 2048)
+    config = resolve(RunConfig(), model("mistral-7b"), full, card(7.4))[0]
+    assert (config.train.checkpointing, config.train.tokens_per_pass) == ("budget", 8192)
+    config = resolve(RunConfig(), model("llama-3.2-1b"), rows((100,) * 400), card(15.4))[0]
+    assert (config.train.checkpointing, config.train.tokens_per_pass) == ("none", 1600), "a whole step is enough"
+
+
+def test_a_budget_suits_usual_steps_and_bears_long_ones(card: Card, model: Model, rows: Rows) -> None:
+    """Short rows with a long one among them: whole steps are kept, only the largest are recomputed in part."""
+    facts, spec = rows((230,) * 399 + (2048,)), model("mistral-7b")
+    config = resolve(RunConfig(), spec, facts, card(20))[0]
+    assert (config.train.checkpointing, config.train.tokens_per_pass) == ("budget", 8192)
+    usual = usual_tokens(config, rows_of(config, facts), 8192)
+    assert 230 * 16 < usual < 2.1 * 230 * 16
+    assert kept_of(work_of(config, spec, usual, gpu=True)) == 32 > kept_of(work_of(config, spec, 8192, gpu=True))
+
+
+def test_memory_is_made_definite_and_obeyed(card: Card, model: Model, cpu: Machine) -> None:
+    config, lines = resolve(RunConfig(), model("mistral-7b"), None, card(7.4))
+    assert config.train.memory_gib == 6.65, "never more than nine tenths"
+    assert "90% of the 7.4 GB that are free" in {line.key: line.reason for line in lines}["train.memory_gib"]
+    assert (
+        chosen(cpu, model("qwen2.5-0.5b")).train.memory_gib
+        == chosen(card(None), model("qwen3-4b")).train.memory_gib
+        == 0
+    )
+    little = RunConfig(train=TrainChoice(memory_gib=8))
+    found = estimate(little, model("mistral-7b"), None, card(23))
+    assert found.verdict == "fits"
+    assert 7 * GIB < found.peak_bytes <= 8 * GIB
+    assert 0 < found.pinned_bytes < found.host_bytes
+    tight = estimate(RunConfig(train=TrainChoice(memory_gib=5)), model("mistral-7b"), None, card(23))
+    assert tight.verdict == "tight"
+    assert "only 5.0 GB are to be used" in tight.sentence
+
+
+@pytest.mark.parametrize(
+    ("train", "words"),
+    [({"checkpointing": "none"}, "kept for the backward pass"),
+     ({"checkpointing": "recompute"}, "one input a layer, the rest recomputed"),
+     ({"checkpointing": "offload"}, "recomputed, inputs in host memory (2.0 GB of it)"),
+     ({"checkpointing": "budget", "memory_gib": 7}, "recomputed in part, inputs in host memory (1.9 GB of it)"),
+     ({"checkpointing": "budget", "memory_gib": 60}, "kept for the backward pass"),
+     ({"checkpointing": "budget", "memory_gib": 7, "kernels": "plain"}, "one input a layer, the rest recomputed")],
+)  # fmt: skip
+def test_the_activations_line_says_where_they_are(train: dict[str, Any], words: str, card: Card, model: Model) -> None:
+    config = RunConfig(train=TrainChoice(tokens_per_pass=8192, **train))
+    terms = {term.key: term for term in estimate(config, model("mistral-7b"), None, card(70)).terms}
+    assert terms["activations"].how.endswith(words)
+
+
+def test_host_memory_that_is_not_there_is_not_planned_with(card: Card, model: Model) -> None:
+    poor = dataclasses.replace(card(7.4), ram_free_bytes=GIB // 2)
+    config = chosen(poor, model("mistral-7b"))
+    assert config.train.checkpointing == "recompute"
+    assert estimate(RunConfig(), model("mistral-7b"), None, poor).pinned_bytes == 0
 
 
 @pytest.mark.parametrize("free", [4.0, 5.4, 7.4, 11.4, 15.4, 23.4])
@@ -73,7 +152,7 @@ def test_an_automatic_plan_fits_or_says_that_it_does_not(free: float, key: str, 
         assert found.peak_bytes <= 0.9 * free * GIB
     else:
         config = chosen(card(free), model(key))
-        assert (config.train.checkpointing, config.train.tokens_per_pass) == ("recompute", config.train.max_length)
+        assert (config.train.checkpointing, config.train.tokens_per_pass) == ("budget", config.train.max_length)
 
 
 def test_verdicts_and_their_sentences(card: Card, model: Model, cpu: Machine) -> None:
@@ -119,8 +198,8 @@ def test_data_counts_rows_tokens_and_steps(card: Card, model: Model, rows: Rows)
 
 
 def test_short_rows_need_less_than_full_ones(card: Card, model: Model, rows: Rows) -> None:
-    short = estimate(RunConfig(), model("qwen3-8b"), rows((60,) * 50), card(11))
-    assert short.peak_bytes < estimate(RunConfig(), model("qwen3-8b"), None, card(11)).peak_bytes
+    short = estimate(RunConfig(), model("qwen3-8b"), rows((60,) * 50), card(20))
+    assert short.peak_bytes < estimate(RunConfig(), model("qwen3-8b"), None, card(20)).peak_bytes
 
 
 def test_a_sample_is_scaled_to_all_rows(card: Card, model: Model, rows: Rows) -> None:

@@ -36,7 +36,7 @@ def specs(draw: Any) -> ModelSpec:
         vocab_size=draw(st.integers(256, 260_000)),
         tie_word_embeddings=draw(st.booleans()),
     )
-    kind = draw(st.sampled_from(["llama", "gemma2", "other"]))
+    kind = draw(st.sampled_from(["llama", "gemma2", "gemma3_text", "phi3", "other"]))
     return ModelSpec(key="x", title="X", source="hub", name="x/x", model_type=kind, shape=shape)
 
 
@@ -53,7 +53,7 @@ def configs(draw: Any) -> RunConfig:
             max_length=draw(st.integers(32, 8192)),
             per_device_train_batch_size=draw(st.integers(1, 16)),
             gradient_accumulation_steps=draw(st.integers(1, 16)),
-            checkpointing=draw(st.sampled_from(["none", "recompute"])),
+            checkpointing=draw(st.sampled_from(["none", "recompute", "offload"])),
             optim=draw(st.sampled_from(["adamw_8bit", "adamw_torch"])),
             kernels=draw(st.sampled_from(["auto", "plain"])),
             tokens_per_pass=draw(st.integers(1, 20_000)),
@@ -126,7 +126,8 @@ def test_a_plan_is_complete_and_stays_when_asked_again(config: RunConfig, spec: 
     assert "auto" not in (whole.model.dtype, whole.train.optim, whole.train.checkpointing)
     assert min(whole.train.tokens_per_pass, whole.train.eval_steps, whole.train.save_steps) > 0
     assert whole.train.tokens_per_pass >= whole.train.max_length
-    assert len(chosen) == 6
+    assert len(chosen) == 7
+    assert whole.train.memory_gib <= 0.9 * free_gib
     assert resolve(whole, spec, None, machine) == (whole, [])
     assert RunConfig.model_validate(whole.model_dump()) == whole
 

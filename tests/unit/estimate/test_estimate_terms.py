@@ -9,8 +9,18 @@ import pytest
 
 from core.contract.catalogue import ModelShape, ModelSpec
 from core.contract.config import LoraChoice, RunConfig, TrainChoice
-from core.estimate import terms
-from core.estimate.work import FAST_TYPES, HEAD_NORM_TYPES, HEAD_TYPES, Work, work_of
+from core.estimate import layer, terms
+from core.estimate.peak import peak_bytes, whole_tokens
+from core.estimate.work import (
+    FAST_TYPES,
+    FOUR_NORM_TYPES,
+    FUSED_TYPES,
+    GIB,
+    HEAD_NORM_TYPES,
+    HEAD_TYPES,
+    Work,
+    work_of,
+)
 
 TINY = ModelShape(
     hidden_size=128,
@@ -50,10 +60,13 @@ def test_nf4_is_what_bitsandbytes_holds(sizes: tuple[int, int]) -> None:
 
 def test_whole_weights_are_parameters_times_bytes() -> None:
     config = RunConfig().model_copy(update={"model": RunConfig().model.model_copy(update={"quantization": "none"})})
-    plain = work_of(config, SPEC, 64, gpu=True)
-    assert terms.weights_bytes(plain) == 2 * TINY.parameters
-    assert terms.workspace_bytes(plain) == 0
-    assert terms.weights_bytes(work(gpu=True)) < 0.5 * terms.weights_bytes(plain)
+    fast = work_of(config, SPEC, 64, gpu=True)
+    assert terms.weights_bytes(fast) == 2 * TINY.parameters
+    assert terms.workspace_bytes(fast) > terms.CUBLAS_BYTES, "our layers border whole weights as well"
+    plain = config.model_copy(update={"train": TrainChoice(kernels="plain")})
+    assert terms.workspace_bytes(work_of(plain, SPEC, 64, gpu=True)) == terms.CUBLAS_BYTES
+    assert terms.workspace_bytes(work_of(plain, SPEC, 64, gpu=False)) == 0
+    assert terms.weights_bytes(work(gpu=True)) < 0.5 * terms.weights_bytes(fast)
 
 
 @pytest.mark.parametrize(("kind", "dtype"), [("llama", "bfloat16"), ("llama", "float32"), ("qwen3", "bfloat16"),
@@ -64,15 +77,15 @@ def test_kept_activations_are_those_that_plain_peft_saves(kind: str, dtype: str)
     assert expected == pytest.approx(_saved_bytes_a_layer(kind, dtype), rel=0.001 if kind == "llama" else 0.1)
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma", "gemma3_text", "phi3"])
 def test_kept_activations_are_those_that_our_layers_save(kind: str) -> None:
-    """On the CPU our ops are their twins, which keep the norms' inputs in float32 and the gate's activation besides."""
-    norms = 2 * TINY.hidden_size + (
-        (TINY.num_attention_heads + TINY.num_key_value_heads) * TINY.head_dim if kind == "qwen3" else 0
-    )
-    twins = 64 * (norms * 4 - norms * 2 + TINY.intermediate_size * 2)
+    """Counts the storages that autograd keeps between our Functions' forward and backward passes.
+
+    On the CPU attention is torch's own: it keeps float32 sums as well, and its result once more where that is not the
+    tensor that the output projection reads.
+    """
     expected = terms.stored_bytes(work(kind=kind, gpu=True)) / TINY.num_hidden_layers
-    assert expected + twins == pytest.approx(_saved_bytes_a_layer(kind, "bfloat16", fast=True), rel=0.02)
+    assert expected == pytest.approx(_saved_bytes_a_layer(kind, "bfloat16", fast=True), rel=0.02)
 
 
 def _saved_bytes_a_layer(kind: str, dtype: str, fast: bool = False) -> float:
@@ -83,19 +96,8 @@ def _saved_bytes_a_layer(kind: str, dtype: str, fast: bool = False) -> float:
 
 def _saved_bytes(kind: str, layers: int, dtype: str, fast: bool) -> int:
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
 
-    from core.model import attention, surgery
-    from core.model.adapters import add_adapter
-
-    shape = TINY.model_dump(exclude={"sliding_window", "num_hidden_layers"})
-    attention.register()
-    name = attention.NAME if kind == "gemma2" else "sdpa"
-    config = AutoConfig.for_model(kind, **shape, num_hidden_layers=layers, attn_implementation=name, pad_token_id=0)
-    base = AutoModelForCausalLM.from_config(config).to(getattr(torch, dtype))
-    tuned = add_adapter(base, LoraChoice(), seed=1).train()
-    if fast:
-        surgery.apply(tuned, surgery.plan(tuned, force=True))
+    tuned = _fast_model(kind, layers, dtype, LoraChoice()) if fast else _model(kind, layers, dtype, LoraChoice())
     own = {parameter.untyped_storage().data_ptr() for parameter in tuned.parameters()}
     kept: dict[int, Any] = {}
 
@@ -108,6 +110,29 @@ def _saved_bytes(kind: str, layers: int, dtype: str, fast: bool) -> int:
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         tuned.get_base_model().model(input_ids=torch.zeros(1, 64, dtype=torch.long), use_cache=False)
     return sum(storage.nbytes() for storage in kept.values())
+
+
+def _model(kind: str, layers: int, dtype: str, lora: LoraChoice) -> Any:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from core.model import attention
+    from core.model.adapters import add_adapter
+
+    shape = TINY.model_dump(exclude={"sliding_window", "num_hidden_layers"})
+    attention.register()
+    name = attention.NAME if kind == "gemma2" else "sdpa"
+    config = AutoConfig.for_model(kind, **shape, num_hidden_layers=layers, attn_implementation=name, pad_token_id=0)
+    base = AutoModelForCausalLM.from_config(config).to(getattr(torch, dtype))
+    return add_adapter(base, lora, seed=1).train()
+
+
+def _fast_model(kind: str, layers: int, dtype: str, lora: LoraChoice) -> Any:
+    from core.model import surgery
+
+    tuned = _model(kind, layers, dtype, lora)
+    assert surgery.apply(tuned, surgery.plan(tuned, force=True)).swapped
+    return tuned
 
 
 def test_adapters_count_as_peft_counts_them() -> None:
@@ -141,10 +166,90 @@ def test_recomputing_stores_one_input_a_layer() -> None:
     assert terms.stored_bytes(again) < terms.activations_bytes(again) < terms.activations_bytes(kept)
 
 
+MEASURED = [
+    # checkpointing, tokens a pass, passes a step, GiB
+    ("none", 8192, 2, 28.15),
+    ("recompute", 8192, 2, 7.42),
+    ("offload", 8192, 2, 5.61),
+    ("none", 3693, 1, 14.90),
+    ("recompute", 3693, 1, 5.66),
+]
+"""Peaks that torch 2.11's allocator told on one H200: Mistral 7B's shape with a vocabulary of 32,000, NF4, rank 16 on
+all projections, 8-bit AdamW, bfloat16; FlashAttention; the logits in one chunk."""
+
+
+@pytest.mark.parametrize(("checkpointing", "tokens", "passes", "gib"), MEASURED)
+def test_the_terms_are_what_was_measured_on_a_card(
+    checkpointing: str, tokens: int, passes: int, gib: float, model: Callable[[str], ModelSpec]
+) -> None:
+    """Without a fitted factor.
+
+    With one pass a step the gradients do not stand yet when the activations are at their height (160 MiB here); a plan
+    does not count on that, so they are taken off. The rest: the allocator does not split off less than 1 MiB, and six
+    large tensors a layer each may leave as much. When these were measured, the last norm was transformers' own (288 MiB
+    more at 8,192 tokens kept), and the gate's backward pass had the smaller of its two matrices beside it (113 less).
+    """
+    spec = model("mistral-7b")
+    spec = spec.model_copy(update={"shape": spec.shape.model_copy(update={"vocab_size": 32_000})})
+    config = RunConfig(train=TrainChoice(checkpointing=checkpointing, optim="adamw_8bit"))
+    config = config.model_copy(update={"model": config.model.model_copy(update={"dtype": "bfloat16"})})
+    found = work_of(config, spec, tokens, gpu=True)
+    standing = terms.gradients_bytes(found) if passes == 1 else 0
+    allocated = peak_bytes(found) - terms.CONTEXT_BYTES - standing
+    assert allocated / GIB == pytest.approx(gib, rel=0.03)
+
+
+def test_a_budget_lies_between_keeping_and_recomputing(model: Callable[[str], ModelSpec]) -> None:
+    spec = model("mistral-7b")
+
+    def peak(checkpointing: str, tokens: int, memory_gib: float = 0.0) -> int:
+        train = TrainChoice(checkpointing=checkpointing, optim="adamw_8bit", memory_gib=memory_gib)
+        return peak_bytes(work_of(RunConfig(train=train), spec, tokens, gpu=True))
+
+    for tokens in (1000, 4000, 8192):
+        assert peak("offload", tokens) < peak("recompute", tokens) < peak("none", tokens)
+        assert peak("budget", tokens, 100) == peak("none", tokens)
+        assert peak("budget", tokens, 1) == peak("offload", tokens), "no less than one layer's work"
+    for memory_gib in (8, 12, 16, 24):
+        assert 0.9 * memory_gib * GIB < peak("budget", 8192, memory_gib) <= memory_gib * GIB
+
+
+def test_a_budget_keeps_everything_up_to_one_length_and_fewer_layers_beyond(model: Callable[[str], ModelSpec]) -> None:
+    train = TrainChoice(checkpointing="budget", optim="adamw_8bit", memory_gib=12)
+
+    def of(tokens: int) -> Work:
+        return work_of(RunConfig(train=train), model("mistral-7b"), tokens, gpu=True)
+
+    whole = whole_tokens(of(8192))
+    kept = [terms.kept_of(of(tokens)) for tokens in (1, whole, whole + 1, 2 * whole, 4 * whole, 20_000)]
+    assert kept == sorted(kept, reverse=True)
+    assert kept[1] == 32
+    assert kept[-1] < 6
+    assert 0 < kept[3] < kept[2] < 32
+    assert terms.pinned_bytes(of(whole)) == 0
+    assert terms.pinned_bytes(of(8192)) == (32 - terms.kept_of(of(8192))) * 8192 * 4096 * 2
+    assert terms.pinned_bytes(of(8193)) == 2 * (32 - terms.kept_of(of(8193))) * 8192 * 4096 * 2, "a power of two"
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3"])
+def test_sizes_of_a_real_layer_are_those_of_the_plan(kind: str) -> None:
+    pytest.importorskip("torch")
+    from core.model.checkpointing import checkpointing_layers, fast_layer_sizes
+
+    shape = SPEC.model_copy(update={"model_type": kind})
+    for targets in (RunConfig().lora.target_modules, ("q_proj", "v_proj"), ("up_proj", "o_proj", "down_proj")):
+        lora = LoraChoice(target_modules=targets, r=12)
+        config = RunConfig(lora=lora).model_copy(
+            update={"model": RunConfig().model.model_copy(update={"dtype": "bfloat16"})}
+        )
+        fast = checkpointing_layers(_fast_model(kind, 1, "bfloat16", lora))[0]
+        assert fast_layer_sizes(fast) == work_of(config, shape, 64, gpu=True).layer
+
+
 def test_the_loss_stops_growing_where_it_is_made_in_pieces(model: Callable[[str], ModelSpec]) -> None:
     config, spec = RunConfig(), model("qwen3-8b")
-    small, large = (terms.loss_bytes(work_of(config, spec, tokens, gpu=True)) for tokens in (2048, 8192))
-    assert large - small == (8192 - 2048) * spec.shape.hidden_size * 2
+    small, large = (terms.loss_bytes(work_of(config, spec, tokens, gpu=True)) for tokens in (900, 1000))
+    assert large - small == 100 * spec.shape.hidden_size * 3 * 2, "hidden states, no logits"
     unknown = spec.model_copy(update={"model_type": "other"})
     assert terms.loss_bytes(work_of(config, unknown, 2048, gpu=True)) > 4 * 2048 * spec.shape.vocab_size
 
@@ -154,10 +259,12 @@ def test_constants_are_those_of_the_rooms_they_speak_for() -> None:
     from core.kernels.linear_cross_entropy import LOGITS_AT_ONCE
     from core.model.families import FAMILIES
 
-    assert terms.LOGITS_AT_ONCE == LOGITS_AT_ONCE
+    assert layer.LOGITS_AT_ONCE == LOGITS_AT_ONCE
+    assert {name for name, family in FAMILIES.items() if len(family.norms) == 4} == FOUR_NORM_TYPES
+    assert {name for name, family in FAMILIES.items() if len(family.qkv) == 1} == FUSED_TYPES
     assert {name for name, family in FAMILIES.items() if family.fast} == FAST_TYPES
     assert set(FAMILIES) == HEAD_TYPES
-    assert {name for name, family in FAMILIES.items() if family.head_norms} == HEAD_NORM_TYPES & FAST_TYPES
+    assert {name for name, family in FAMILIES.items() if family.head_norms} == HEAD_NORM_TYPES
 
 
 def test_padding_and_preferences_take_plain_layers() -> None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from model_tiny import adapt, assert_close, build, gradients, packed_batch
 
+from core.estimate.layer import FastLayer, ModelEnd, longest_kept
 from core.model import surgery
 from core.model.checkpointing import Budget, Chooser, checkpointing_layers, set_checkpointing
 from core.model.loss import LossModel
@@ -56,21 +57,52 @@ def test_a_fast_layer_gives_the_same_bits_whether_it_is_kept_or_recomputed(famil
     wanted = gradients(model)
     fast = [layer for layer in checkpointing_layers(model) if hasattr(layer, "replaced")]
     assert set_checkpointing(model, "recompute") == ("activations: recomputed in 2 layers",)
-    for choice in (fast[0].choice[0], Chooser([Shelf(), Shelf()], Budget(19 * 40 * 4, 30, 10, 4))):
+    for choice in (fast[0].choice[0], Chooser([Shelf(), Shelf()], _room_for(1, 19))):
         for index, layer in enumerate(fast):
             layer.choice = (choice, index)
         loss_model(**batch).backward()
         assert_close(gradients(model), wanted, 0)
 
 
+LAYER = FastLayer(
+    hidden=64, queries=64, keys=32, inner=160, head_dim=32, ranks=(48, 16, 32, 16), itemsize=2
+)  # fmt: skip
+END = ModelEnd(hidden=64, vocabulary=100, itemsize=2)
+
+
+def _room_for(layers: int, tokens: int) -> Budget:
+    """Just enough to keep so many layers of a pass of so many tokens, where others are recomputed."""
+    work = max(sum(LAYER.work(tokens)), END.work(tokens))
+    return Budget(work + tokens * (layers * LAYER.kept + 2 * LAYER.input), LAYER, END)
+
+
 def test_a_budget_keeps_the_last_layers_and_more_of_them_in_a_short_pass() -> None:
     shelves = [Shelf() for _ in range(4)]
-    chooser = Chooser(shelves, Budget(bytes=1_000, columns=10, work=20, itemsize=2))
+    chooser = Chooser(shelves, _room_for(3, 1000))
 
     def recomputed(tokens: int) -> list[int]:
         return [index for index in range(4) if chooser.shelf(index, tokens) is not None]
 
-    assert recomputed(1) == recomputed(8) == []
-    assert recomputed(10) == [0]  # 600 bytes are left: three layers of 200
-    assert recomputed(20) == [0, 1, 2, 3]  # 200 bytes are left: not one of 400
-    assert recomputed(100) == [0, 1, 2, 3]
+    assert recomputed(1) == recomputed(700) == []
+    assert recomputed(1000) == [0]
+    assert recomputed(1001) == [0, 1], "not a byte more"
+    assert recomputed(4000) == [0, 1, 2, 3]
+    assert recomputed(1000) == [0], "the tokens alone decide"
+
+
+def test_all_layers_are_kept_where_nothing_need_leave() -> None:
+    """Four layers fit before three do together with inputs on their way."""
+    tokens = 1000
+    work = max(sum(LAYER.work(tokens)), END.work(tokens))
+    exact = Budget(work + 4 * tokens * LAYER.kept, LAYER, END)
+    assert exact.kept(tokens, 4) == 4
+    assert Budget(exact.bytes - 1, LAYER, END).kept(tokens, 4) == 3
+    assert longest_kept(LAYER, END, 4, exact.bytes) == tokens
+    assert longest_kept(LAYER, END, 4, exact.bytes - 1) == tokens - 1
+
+
+def test_without_a_card_a_budget_keeps_everything() -> None:
+    model = adapt(build("llama"))
+    surgery.apply(model, surgery.plan(model, force=True))
+    assert set_checkpointing(model, "auto", 1) == ("activations: kept",)
+    assert set_checkpointing(model, "offload") == ("activations: recomputed in 2 layers, their inputs in host memory",)

@@ -80,6 +80,20 @@ def test_a_worker_is_told_its_attempt_its_card_and_whether_kernels_work(tmp_path
     assert "CUDA_VISIBLE_DEVICES" not in worker_environment({}, folder, without, 1, plain=False)
 
 
+def test_segments_grow_on_a_card_but_not_on_wsl_nor_against_a_choice(tmp_path: Path) -> None:
+    folder = JobFolder(tmp_path)
+
+    def settings(base: dict[str, str], gpus: tuple[Gpu, ...], wsl: bool) -> dict[str, str]:
+        told = worker_environment(base, folder, Machine(gpus, 1, 0, 0, None, "Linux", wsl), 1, plain=False)
+        return {name: value for name, value in told.items() if name.endswith("ALLOC_CONF")}
+
+    assert settings({}, (GPU,), wsl=False) == {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+    assert settings({}, (GPU,), wsl=True) == settings({}, (), wsl=False) == {}
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        own = {name: "max_split_size_mb:512"}
+        assert settings(own, (GPU,), wsl=False) == own
+
+
 def test_the_windows_session_is_held_by_a_command_that_ends_with_us() -> None:
     command = session_command({"WSL_DISTRO_NAME": "Ubuntu"}, "/x/wsl.exe", 42)
     assert command == ["/x/wsl.exe", "-d", "Ubuntu", "--exec", "tail", "--pid=42", "-f", "/dev/null"]

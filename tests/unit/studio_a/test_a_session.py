@@ -78,11 +78,11 @@ def test_a_run_that_is_run_again_becomes_a_fresh_draft(locations: Locations) -> 
 
 def test_what_was_chosen_automatically_is_chosen_anew_when_run_again(locations: Locations) -> None:
     solved = {"model.dtype": "bfloat16", "train.optim": "adamw_8bit", "train.checkpointing": "recompute"}
-    solved |= {"train.tokens_per_pass": 4096, "train.eval_steps": 7, "train.save_steps": 9}
+    solved |= {"train.tokens_per_pass": 4096, "train.memory_gib": 6.5, "train.eval_steps": 7, "train.save_steps": 9}
     redraft(locations, first().with_values(solved | {"train.learning_rate": 0.5}).config)
     again = load(locations).config
     fresh = RunConfig()
     assert again.model.dtype == fresh.model.dtype == "auto"
-    for name in ("optim", "checkpointing", "tokens_per_pass", "eval_steps", "save_steps"):
+    for name in ("optim", "memory_gib", "checkpointing", "tokens_per_pass", "eval_steps", "save_steps"):
         assert getattr(again.train, name) == getattr(fresh.train, name)
     assert again.train.learning_rate == 0.5

@@ -1,0 +1,55 @@
+"""What a config's checkpointing becomes on this machine's model, and what a budget is made of."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from core.contract.config import RunConfig, TrainChoice  # noqa: E402
+from core.estimate.terms import CONTEXT_BYTES  # noqa: E402
+from core.train import setup  # noqa: E402
+
+GIB = 1024**3
+CARD = torch.device("cuda", 0)
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A card of which 10 GiB are free beside the 4 that torch holds already."""
+    memory = SimpleNamespace(mem_get_info=lambda _: (10 * GIB, 16 * GIB), memory_reserved=lambda _: 4 * GIB)
+    monkeypatch.setattr(torch, "cuda", memory)
+
+
+@pytest.mark.usefixtures("card")
+def test_a_budget_is_what_was_chosen_less_the_context_and_never_more_than_is_free() -> None:
+    assert setup._may_allocate(8.0, CARD) == 8 * GIB - CONTEXT_BYTES
+    assert setup._may_allocate(15.0, CARD) == 14 * GIB, "what is free, and what torch holds of it"
+    assert setup._may_allocate(0.0, CARD) == int(0.9 * 14 * GIB)
+    assert setup._may_allocate(8.0, torch.device("cpu")) == 0
+
+
+@pytest.mark.usefixtures("card")
+@pytest.mark.parametrize(
+    ("chosen", "optim", "told"),
+    [("none", "adamw_8bit", ("none",)), ("auto", "adamw_8bit", ("none",)), ("recompute", "adamw_8bit", ("recompute",)),
+     ("offload", "adamw_torch", ("offload",)),
+     ("budget", "adamw_8bit", ("auto", 8 * GIB - CONTEXT_BYTES, 2)),
+     ("budget", "adamw_torch", ("auto", 8 * GIB - CONTEXT_BYTES, 8))],
+)  # fmt: skip
+def test_the_model_is_told_what_the_config_says(
+    chosen: Any, optim: Any, told: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[tuple[object, ...]] = []
+
+    def take(_model: object, *arguments: object) -> tuple[str, ...]:
+        found.append(arguments)
+        return ("a line",)
+
+    monkeypatch.setattr(setup, "set_checkpointing", take)
+    config = RunConfig(train=TrainChoice(checkpointing=chosen, memory_gib=8, optim=optim))
+    assert setup._checkpointing(config, object(), CARD) == ("a line",)
+    assert found == [told]
