@@ -4,20 +4,13 @@ Forward, for attention's rows a ``[T, H]`` and the residual x ``[T, D]``::
 
     o = stack_o(a)           (Gemma 2 and 3: o = rms_norm(o))
     h = x + o                n = rms_norm(h)
-    [g | u] = stack_gu(n)    t = f(g) · u,  low_d = t A_d'             one pass
-    z = stack_d([t, low_d])  (Gemma 2 and 3: z = rms_norm(z))
+    [g | u] = stack_gu(n)    t = f(g) · u
+    z = stack_d(t)           (Gemma 2 and 3: z = rms_norm(z))
     y = h + z
 
-Backward, for dz of z, in one pass over ``[g | u]`` and dt = [dz, dz sB_d] [W_d; A_d]::
-
-    t = f(g) · u,  dg = dt · u · f'(g),  du = dt · f(g)
-    low_d = t A_d'           dlow_gu = [dg | du] sB_gu
-    dn = [dg, du, dlow_gu] [W_gu; A_gu]
-
-Kept are a, h, the row ``[g | u]``, one inverse root mean square a token, and low of o and of ``[g | u]``; t, low_d and
-n are made again. ``[dg | du]`` is written over ``[g | u]`` and t over dt, so that the pass needs no third row of that
-width: a kept row is used up by it, and going backward a second time is refused on a card (on the CPU it works on a
-copy).
+Kept are a, h, the row ``[g | u]``, one inverse root mean square a token and the three ``low``; t and n are made again.
+Backward, f's gradient is written over ``[g | u]`` and t over dt, so that the pass needs no third row of that width:
+a kept row is used up by it, and going backward a second time is refused on a card (on the CPU it works on a copy).
 
 Where the layer is computed a second time only for its backward pass (``core.model.recompute``), z is read by nobody:
 with ``wanted=False`` neither t nor the last product is computed, and y is a tensor without memory.
@@ -31,10 +24,10 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from core.kernels.gate_lora import gate_low, gate_low_backward_
 from core.kernels.lora import Stack
 from core.kernels.lora_qkv import Norm, Tensors
 from core.kernels.rms_norm import normalize, normalize_again, normalize_backward
+from core.kernels.swiglu import gate, gate_backward_
 
 __all__ = ["Mlp", "lora_mlp"]
 
@@ -111,7 +104,9 @@ class _LoraMlp(torch.autograd.Function):
             raise RuntimeError("This layer's activations were used up by the first backward pass.")
         ctx.used_up = True
         dz = _norm_backward(dy, mlp.after_mlp, tuple(kept[ctx.split :]))
-        m, down = _down_backward(dz, rows, mlp)
+        down = _down_backward(dz, rows, mlp)
+        m = mlp.gate_up.matrix(h)
+        mlp.gate_up.pull_low(rows, m)
         dn = mlp.gate_up.pull(rows, m)
         del m
         n = normalize_again(h, mlp.norm.weight, s, mlp.norm.offset)
@@ -138,31 +133,25 @@ def _middle_backward(d: Tensors, kept: Tensors, mlp: Mlp, kept_o: Tensors) -> tu
 
 def _down(h: torch.Tensor, rows: torch.Tensor, mlp: Mlp) -> tuple[torch.Tensor, Tensors]:
     """``(y, what the last norm's backward pass reads)``."""
-    down, bias = mlp.down, mlp.down.parts[0].bias
-    m = down.matrix(h)
-    t = gate_low(rows, mlp.activation, m[down.rows :, : down.width], down.room(h, down.width))
-    weight = m[: down.rows].T
-    if mlp.after_mlp is None and bias is None:
-        return torch.addmm(h, t, weight), ()
-    z = torch.mm(t, weight) if bias is None else torch.addmm(bias.to(t.dtype), t, weight)
-    z, kept = _norm(z, mlp.after_mlp)
-    return h + z, kept
+    t = mlp.down.room(h, mlp.down.width)
+    gate(rows[:, : mlp.gate_up.rows], mlp.activation, t[:, : mlp.down.width])
+    m = mlp.down.matrix(h)
+    if mlp.after_mlp is not None or mlp.down.parts[0].bias is not None:
+        z, kept = _norm(mlp.down.project(t, m), mlp.after_mlp)
+        return h + z, kept
+    mlp.down.low(t, m)
+    return torch.addmm(h, t, m[: mlp.down.rows].T), ()
 
 
-def _down_backward(dz: torch.Tensor, rows: torch.Tensor, mlp: Mlp) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Turns ``rows`` from ``[g | u | -]`` into ``[dg | du | dlow]``.
-
-    Returns:
-        gate_up's M, and the gradients of the down projection's adapter.
-    """
+def _down_backward(dz: torch.Tensor, rows: torch.Tensor, mlp: Mlp) -> list[torch.Tensor]:
+    """Turns ``rows`` from ``[g | u]`` into its gradient, and returns the gradients of the down projection's adapter."""
     m = mlp.down.matrix(dz)
     bordered = _bordered(dz, mlp.down)
     mlp.down.pull_low(bordered, m)
     t = mlp.down.pull(bordered, m)
-    a = m[mlp.down.rows :, : mlp.down.width].clone()  # so that its M is gone before the next is there
-    m = mlp.gate_up.matrix(dz)
-    low = gate_low_backward_(t, rows, mlp.activation, a, m[: mlp.gate_up.rows, mlp.gate_up.width :])
-    return m, mlp.down.gradients(t, low, bordered)
+    gate_backward_(t, rows[:, : mlp.gate_up.rows], mlp.activation)
+    low = torch.mm(t, m[mlp.down.rows :, : mlp.down.width].T)
+    return mlp.down.gradients(t, low, bordered)
 
 
 def lora_mlp(a: torch.Tensor, x: torch.Tensor, mlp: Mlp, wanted: bool = True) -> torch.Tensor:

@@ -26,8 +26,6 @@ __all__ = [
     "dequantize",
     "gate",
     "gate_backward_",
-    "gate_low",
-    "gate_low_backward_",
     "geglu",
     "linear_cross_entropy",
     "lora_linear",
@@ -187,27 +185,6 @@ def gate_backward_(dh: torch.Tensor, gate_up: torch.Tensor, kind: str) -> None:
     gradient = torch.cat((dh * up * slope, dh * value), dim=-1)
     dh.copy_(value * up)
     gate_up.copy_(gradient)
-
-
-def gate_low(gate_up: torch.Tensor, kind: str, a: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """``t = f(gate) · up`` of rows ``[gate | up]`` and ``t a'``, side by side in ``out [T, I + R]``; a ``[R, I]``."""
-    width = a.shape[1]
-    t = gate(gate_up[:, : 2 * width], kind, out[:, :width])
-    out[:, width:] = t @ a.T
-    return out
-
-
-def gate_low_backward_(
-    t: torch.Tensor, gate_up: torch.Tensor, kind: str, a: torch.Tensor, sb: torch.Tensor
-) -> torch.Tensor:
-    """``t [T, I]`` holds dt and becomes ``f(gate) · up``; returns ``low = t a' [T, R]``.
-
-    ``gate_up [T, 2I + Rg]`` becomes ``[dgate | dup | dlow]`` with ``dlow = [dgate | dup] sb``; sb ``[2I, Rg]``.
-    """
-    inner = sb.shape[0]
-    gate_backward_(t, gate_up[:, :inner], kind)
-    gate_up[:, inner:] = gate_up[:, :inner] @ sb
-    return t @ a.T
 
 
 def cross_entropy(logits: torch.Tensor, labels: torch.Tensor, scale: float = 1.0, softcap: float = 0.0) -> torch.Tensor:

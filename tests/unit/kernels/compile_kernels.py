@@ -16,7 +16,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from core.kernels import cross_entropy, gate_lora, nf4, rms_norm, rope, swiglu
+from core.kernels import cross_entropy, nf4, rms_norm, rope, swiglu
 
 SHARED_BYTES = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 120: 99}
 FLOATS = ("eps", "offset", "scale", "softcap")
@@ -72,15 +72,6 @@ NF4 = {
     "LOOKUP": "gather", "WORDS": 128, "ROWS": 4,
 }  # fmt: skip
 
-
-def gated(name: str, kernel: Any, tiles: gate_lora.Tiles, ranks: tuple[int, ...], narrow: int) -> Source:
-    """The gate with its low products in several stretches, forward for one rank and backward for two."""
-    constants = {"UNIT": 8, "GELU": len(ranks) > 1, **dict(zip(("RANK", "GATE_RANK"), ranks, strict=False))}
-    constants |= {"TOKENS": tiles.tokens, "COLUMNS": tiles.columns, "STAGES": tiles.stages}
-    sums = dict.fromkeys(("low", "dlow"), "*fp32")
-    return Source(name, kernel, ("t", "gate_up", "a", "sb"), constants, tiles.warps, narrow, sums)
-
-
 SOURCES = (
     Source(
         "rms_norm forward", rms_norm._forward, ("x", "residual", "weight", "y", "total"), {**NORM, "ADD": True}, 8, 1
@@ -109,12 +100,6 @@ SOURCES = (
     Source(
         "nf4 of odd widths", nf4._kernel, ("out", "low"), {**NF4, "WIDE": False, "COLUMNS": 256}, 4, 62, NF4_POINTERS
     ),
-    # Stores of the sums are narrow, a few columns a row.
-    gated("gate_low", gate_lora._forward, gate_lora.FORWARD, (16,), 16),
-    gated("gate_low backward", gate_lora._backward, gate_lora.BACKWARD, (16, 32), 24),
-    gated("gate_low backward, rank 64", gate_lora._backward, gate_lora.BACKWARD, (64, 64), 64),
-    gated("gate_low backward, rank 128", gate_lora._backward, gate_lora.SMALL, (128, 128), 128),
-    Source("gate_low sums", gate_lora._sum, ("low", "dlow"), {"TALL": 16, "SIDE": 64}, 4, 24, {"parts": "*fp32"}),
 )
 
 
