@@ -8,7 +8,6 @@ batch, or one after another (``packed``) with positions from 0 each.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -20,7 +19,7 @@ from torch.utils.data import DataLoader
 from transformers import PrinterCallback, Trainer, TrainingArguments
 
 from core.bench.setting import Setting
-from core.model.attention import NAME, row_bounds_given
+from core.model.attention import NAME, bounds_mask
 from core.model.loss import shift_labels
 from core.model.peft_bnb import base_causal_model
 from core.train.passes import IGNORED, pack, pad
@@ -74,9 +73,9 @@ class PlainTrainer(Trainer):
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *rest: Any, **options: Any) -> Any:
         """The Trainer's own; where row bounds are given and read, no T×T mask is built beside them."""
-        bounded = "cu_seq_lens_q" in inputs and base_causal_model(self.model).config._attn_implementation == NAME
-        with row_bounds_given() if bounded else contextlib.nullcontext():
-            return super().compute_loss(model, inputs, *rest, **options)
+        if "cu_seq_lens_q" in inputs and base_causal_model(self.model).config._attn_implementation == NAME:
+            inputs = {**inputs, "attention_mask": bounds_mask(inputs["input_ids"].device)}
+        return super().compute_loss(model, inputs, *rest, **options)
 
     def losses(self) -> list[float]:
         """Mean loss of each step."""

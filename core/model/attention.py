@@ -12,9 +12,7 @@ and shape. Without bounds it is transformers' own ``sdpa``, mask and all. Dropou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -27,17 +25,23 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from core.model.attention_backends import AttentionKind, Bounds, attend, capped, situation, window_mask
 from core.model.attention_choice import backend_line
 
-__all__ = ["NAME", "attention_line", "choose_attention", "packed_attention", "register", "row_bounds_given"]
+__all__ = [
+    "NAME",
+    "attention_line",
+    "bounds_mask",
+    "choose_attention",
+    "packed_attention",
+    "register",
+    "says_bounds",
+]
 
 NAME = "luthier_packed"
-
-_bounds_given: ContextVar[bool] = ContextVar("luthier_row_bounds_given", default=False)
 
 
 def register() -> None:
     """Makes ``luthier_packed`` known to transformers in this process. Calling it again changes nothing."""
     AttentionInterface.register(NAME, packed_attention)
-    AttentionMaskInterface.register(NAME, _packed_mask)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
 
 
 def choose_attention(device: torch.device, dtype: torch.dtype, config: Any) -> str:
@@ -60,17 +64,18 @@ def attention_line(device: torch.device, dtype: torch.dtype, config: Any) -> str
     return "attention: " + backend_line(situation(device, dtype, int(_head_dim(config)), kind))
 
 
-@contextmanager
-def row_bounds_given() -> Iterator[None]:
-    """Says that the forward pass inside brings row bounds, so that no T×T mask need be built to keep rows apart.
+def bounds_mask(device: torch.device) -> torch.Tensor:
+    """An ``attention_mask`` that says: row bounds keep the rows apart.
 
-    It only saves the mask. A pass with bounds outside of it is right as well.
+    It has four dimensions and no element. transformers hands a mask of four dimensions on as it is; without one it
+    would look through the positions for packed rows, wait for the card's answer, and build a T×T mask.
     """
-    token = _bounds_given.set(True)
-    try:
-        yield
-    finally:
-        _bounds_given.reset(token)
+    return torch.empty(1, 1, 0, 0, dtype=torch.bool, device=device)
+
+
+def says_bounds(mask: torch.Tensor | None) -> bool:
+    """Whether this mask hides nothing: there is none, or it is ``bounds_mask``."""
+    return mask is None or (mask.dim() == 4 and mask.numel() == 0)
 
 
 def packed_attention(
@@ -101,6 +106,7 @@ def packed_attention(
     softcap = options.get("softcap")
     window = options.get("sliding_window")
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
+    attention_mask = None if says_bounds(attention_mask) else attention_mask
     if cu is None or query.shape[0] != 1 or query.shape[2] != key.shape[2]:
         if softcap is None:
             return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **options)
@@ -130,14 +136,6 @@ def _row_by_row(
         if end > start
     ]
     return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
-
-
-def _packed_mask(*positional: Any, **options: Any) -> torch.Tensor | None:
-    """transformers' sdpa mask, or None where row bounds take its place."""
-    if _bounds_given.get() and options.get("attention_mask") is None:
-        return None
-    mask: torch.Tensor | None = sdpa_mask(*positional, **options)
-    return mask
 
 
 def _model_class(config: Any) -> Any:

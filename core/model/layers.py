@@ -26,12 +26,13 @@ from core.kernels.lora_mlp import Mlp, lora_mlp
 from core.kernels.lora_qkv import Heads, Norm, lora_qkv
 from core.kernels.rms_norm import rms_norm
 from core.model.attention import NAME as PACKED
+from core.model.attention import says_bounds
 from core.model.attention_backends import AttentionKind, Bounds, attend
 from core.model.families import Family
 from core.model.peft_bnb import read_projection
 from core.model.recompute import Shelf, recomputed
 
-__all__ = ["fast_layer", "fast_norm", "has_eps", "kept_columns", "norms_of", "projections_of"]
+__all__ = ["fast_layer", "fast_norm", "has_eps", "norms_of", "projections_of"]
 
 Read = dict[str, Projection]
 Angles = tuple[torch.Tensor, torch.Tensor]
@@ -94,7 +95,7 @@ class _FastForward:
     ) -> torch.Tensor:
         """``[batch, T, D]`` to the same, in the convention of transformers' decoder layers."""
         read = None
-        if attention_mask is None and past_key_values is None and position_embeddings is not None:
+        if says_bounds(attention_mask) and past_key_values is None and position_embeddings is not None:
             read = _read(self)
         if read is None or position_embeddings is None:
             result: torch.Tensor = self.replaced[0](
@@ -155,24 +156,6 @@ def _shelf(layer: Any, tokens: int) -> Shelf | None:
     chooser, index = layer.choice
     shelf: Shelf | None = chooser.shelf(index, tokens)
     return shelf
-
-
-def kept_columns(layer: Any) -> tuple[int, int]:
-    """``(kept, work)``: values a token that a kept layer holds, and that its backward pass works with beside them.
-
-    Kept are x, h, attention's heads and result, ``[gate | up]`` (and Gemma's rows before its norms). At work are, beside
-    these rows, dt, dy, dn, n and dh.
-    """
-    module, family = layer.self_attn, layer.family
-    config, hidden = module.config, int(layer.input_layernorm.weight.shape[0])
-    heads = (int(config.num_attention_heads) + 2 * int(config.num_key_value_heads)) * int(module.head_dim)
-    joined, inner = int(config.num_attention_heads) * int(module.head_dim), int(config.intermediate_size)
-    kept = 2 * hidden + heads + joined + 2 * inner
-    if len(family.norms) == 4:
-        kept += 2 * hidden
-    if family.head_norms:
-        kept += heads
-    return kept, kept + inner + 4 * hidden
 
 
 def _stack(read: Read, names: tuple[str, ...]) -> Stack:

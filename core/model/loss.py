@@ -12,7 +12,6 @@ The head's matrix product and the cross-entropy are one op that never holds all 
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from torch import nn
 
 from core.kernels import reference
 from core.kernels.linear_cross_entropy import linear_cross_entropy
-from core.model.attention import row_bounds_given
+from core.model.attention import NAME, bounds_mask
 from core.model.families import Head, head_of
 from core.model.peft_bnb import base_causal_model, is_frozen_linear
 
@@ -73,12 +72,12 @@ class LossModel(nn.Module):
         inputs = {"input_ids": input_ids, "attention_mask": attention_mask, "position_ids": position_ids, **bounds}
         inputs = {name: value for name, value in inputs.items() if value is not None}
         base = base_causal_model(self.model)
-        packed = row_bounds_given() if "cu_seq_lens_q" in inputs else contextlib.nullcontext()
-        with packed:
-            if self._head is None:
-                logits = base(**inputs, use_cache=False).logits
-                return reference.cross_entropy(logits.flatten(0, 1), targets.flatten()).sum()
-            hidden = base.base_model(**inputs, use_cache=False).last_hidden_state
+        if "cu_seq_lens_q" in inputs and base.config._attn_implementation == NAME:
+            inputs["attention_mask"] = bounds_mask(input_ids.device)
+        if self._head is None:
+            logits = base(**inputs, use_cache=False).logits
+            return reference.cross_entropy(logits.flatten(0, 1), targets.flatten()).sum()
+        hidden = base.base_model(**inputs, use_cache=False).last_hidden_state
         hidden, targets = _trained_only(hidden.flatten(0, 1), targets.flatten())
         weight = base.get_output_embeddings().weight
         return linear_cross_entropy(hidden.to(weight.dtype), weight, targets, self._head.scale, self._head.softcap)

@@ -82,7 +82,7 @@ def test_a_backend_is_as_exact_as_eager(
 
 @pytest.mark.parametrize("case", [case for case in CASES if not case.softcap], ids=lambda case: case.name)
 def test_single_precision_is_as_exact_as_eager(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert choose(situation(CUDA, FP32, case.head_dim, case.kind, case.bounds())) == "efficient"
+    assert choose(situation(CUDA, FP32, case.head_dim, case.kind, case.bounds())) == "rows"
     assert_rule(case, FP32, CUDA)
 
 

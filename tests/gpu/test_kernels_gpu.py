@@ -28,7 +28,7 @@ from core.contract.config import ModelChoice  # noqa: E402
 from core.kernels import cross_entropy, reference, rms_norm, rope, swiglu  # noqa: E402
 from core.kernels.dispatch import use_triton  # noqa: E402
 from core.kernels.probe import probe  # noqa: E402
-from core.model import attention, layers, surgery  # noqa: E402
+from core.model import attention, attention_backends, layers, surgery  # noqa: E402
 from core.model.checkpointing import set_checkpointing  # noqa: E402
 from core.model.loading import load_base, resolve_dtype  # noqa: E402
 from core.model.loss import LossModel  # noqa: E402
@@ -65,7 +65,8 @@ def count(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         return run
 
     monkeypatch.setattr(layers, "lora_mlp", counted("fast", layers.lora_mlp))
-    monkeypatch.setattr(attention, "_varlen", counted("varlen", attention._varlen))
+    flash = attention_backends.BACKENDS["flash"]
+    monkeypatch.setitem(attention_backends.BACKENDS, "flash", counted("varlen", flash))
     return seen
 
 
@@ -193,7 +194,7 @@ def test_packed_attention_is_as_exact_as_row_by_row(
     inputs = [torch.randn(shape, generator=generator).to(half()).float() for shape in shapes]
     fast = attend(inputs, half(), CUDA, window)
     assert count["varlen"] == (1 if flash_runs() else 0)
-    monkeypatch.setattr(attention, "_varlen_runs", lambda *_: False)
+    monkeypatch.setattr(attention_backends, "choose", lambda _: "rows")
     plain = attend(inputs, half(), CUDA, window)
     truth = attend(inputs, torch.float64, torch.device("cpu"), window)
     for index, (ours, theirs, wanted) in enumerate(zip(fast, plain, truth, strict=True)):

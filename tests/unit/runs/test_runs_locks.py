@@ -209,10 +209,12 @@ def test_a_worker_is_found_by_its_mark_where_nobody_wrote_it_down(tmp_path: Path
     folder = JobFolder(tmp_path)
     assert find_worker(folder) is None
     child = subprocess.Popen(SLEEP, env={**os.environ, MARK: str(folder.path)}, start_new_session=True)
-    assert find_worker(folder) == identify(child.pid)
+    known = identify(child.pid)
+    assert known is not None
+    assert find_worker(folder) == known
     bystander = subprocess.Popen(SLEEP, env={**os.environ, MARK: "/another/job"}, start_new_session=True)
-    end_tree(folder, identify(child.pid), 0.0)
-    assert identify(child.pid) is None
+    end_tree(folder, known, 0.0)
+    assert not known.alive()  # a zombie until its parent, this test, asks for it
     child.wait()
     assert bystander.poll() is None
     assert find_worker(folder) is None
