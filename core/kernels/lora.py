@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ from torch.autograd.function import once_differentiable
 from core.kernels import reference
 from core.kernels.nf4 import Nf4, Place, border
 
-__all__ = ["Projection", "Stack", "lora_linear", "lora_linears"]
+__all__ = ["Projection", "Stack", "lora_linear", "lora_linears", "uncast"]
 
 Weight = Callable[[], torch.Tensor]
 
@@ -137,6 +137,17 @@ class Stack:
         return biases[0] if len(biases) == 1 else torch.cat(biases)
 
 
+def uncast(backward: Callable[..., Any]) -> Any:
+    """A backward pass in the precisions that it chooses itself, whatever autocast its caller stands in."""
+
+    @wraps(backward)
+    def chosen(ctx: Any, first: torch.Tensor, *rest: torch.Tensor) -> Any:
+        with torch.autocast(first.device.type, enabled=False):
+            return backward(ctx, first, *rest)
+
+    return chosen
+
+
 def _wide_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """``left right`` summed and kept in float32, where the inputs are half precision and the device can."""
     if left.is_cuda and left.dtype in (torch.bfloat16, torch.float16):
@@ -156,6 +167,7 @@ class _LoraLinear(torch.autograd.Function):
         return y
 
     @staticmethod
+    @uncast
     @once_differentiable
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         stack: Stack = ctx.stack

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from core.kernels.lora import Stack
+from core.kernels.lora import Stack, uncast
 from core.kernels.lora_qkv import Norm, Tensors
 from core.kernels.rms_norm import normalize, normalize_again, normalize_backward
 from core.kernels.swiglu import gate, gate_backward_
@@ -94,6 +94,7 @@ class _LoraMlp(torch.autograd.Function):
         return y
 
     @staticmethod
+    @uncast
     @once_differentiable
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         mlp: Mlp = ctx.mlp

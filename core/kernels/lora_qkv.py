@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from core.kernels.lora import Stack
+from core.kernels.lora import Stack, uncast
 from core.kernels.rms_norm import normalize, normalize_again, normalize_backward
 from core.kernels.rope import turn_, turn_back
 
@@ -114,6 +114,7 @@ class _LoraQkv(torch.autograd.Function):
         return *heads.cut(rows), x
 
     @staticmethod
+    @uncast
     @once_differentiable
     def backward(
         ctx: Any, dq: torch.Tensor, dk: torch.Tensor, dv: torch.Tensor, dx: torch.Tensor

@@ -12,7 +12,6 @@ torch, each with its own backward named beside it: torch's derivative of the lat
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import pairwise
@@ -187,10 +186,9 @@ def _rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, kin
 def _plain_row(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kind: AttentionKind) -> torch.Tensor:
     mask = window_mask(q.shape[2], kind.window, q.device)
     grouped = q.shape[1] != k.shape[1]
-    with sdpa_kernel([SDPBackend.MATH]) if q.is_cuda and q.dtype == torch.float32 else contextlib.nullcontext():
-        result = F.scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, is_causal=mask is None, scale=kind.scale, enable_gqa=grouped
-        )
+    result = F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=mask is None, scale=kind.scale, enable_gqa=grouped
+    )
     return result.transpose(1, 2)
 
 

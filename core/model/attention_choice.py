@@ -7,8 +7,8 @@ cudnn      cuDNN's dense attention through torch, grouped heads as       equal r
            they are; one plan a shape, so only lengths that come back    or 100, 16 bits      deterministic mode)
 flash      FlashAttention-2 inside torch with row bounds, windows and    sm_80, 16 bits       in deterministic mode
            grouped heads
-efficient  torch's memory-efficient attention with row bounds and        16 bits (sm_75:      in deterministic mode
-           windows; keys and values repeated for grouped heads           fp16)                (keys are not split)
+efficient  torch's memory-efficient attention with row bounds and        16 (sm_75: fp16) or  in deterministic mode
+           windows; keys and values repeated for grouped heads           32 bits              (keys are not split)
 flex       compiled FlexAttention: logits ``cap · tanh(logits / cap)``   Triton, C compiler   yes
 rows       row by row through torch; asks the host for the row bounds    anything             as torch's own
 ========== ============================================================= ==================== =======================
@@ -129,7 +129,7 @@ class Situation:
 
 def choose(s: Situation) -> Backend:
     """The fastest backend that computes this exactly, without host synchronisation wherever one can."""
-    if s.device != "cuda" or s.dtype not in HALVES:  # no packed kernel is as exact as plain float32 arithmetic
+    if s.device != "cuda" or s.dtype not in (*HALVES, torch.float32):
         return "rows"
     if s.dtype == torch.bfloat16 and s.capability < (8, 0):
         return "rows"

@@ -83,6 +83,20 @@ class _FastForward:
     self_attn: Any
     mlp: Any
 
+    @property
+    def gradient_checkpointing(self) -> bool:
+        """Never here: this layer recomputes by its choice. Whoever sets it sets the replaced layer's."""
+        return False
+
+    @gradient_checkpointing.setter
+    def gradient_checkpointing(self, value: bool) -> None:
+        self.replaced[0].gradient_checkpointing = value
+
+    def train(self, mode: bool = True) -> Any:
+        """The replaced layer is no child, so the word must be passed on."""
+        self.replaced[0].training = mode
+        return super().train(mode)  # type: ignore[misc]
+
     def forward(
         self,
         hidden_states: torch.Tensor,
@@ -108,10 +122,8 @@ class _FastForward:
                 **options,
             )
             return result
-        # Our ops choose their own precision, and a trainer may have switched autocast on around us.
-        with torch.autocast(hidden_states.device.type, enabled=False):
-            options["position_ids"] = position_ids
-            return _fast(self, read, hidden_states, position_embeddings, options)
+        options["position_ids"] = position_ids
+        return _fast(self, read, hidden_states, position_embeddings, options)
 
 
 def _read(layer: Any) -> Read | None:
@@ -139,8 +151,10 @@ def _fast(layer: Any, read: Read, x: torch.Tensor, angles: Angles, options: dict
     shape = x.shape
 
     def run(rows: torch.Tensor, wanted: bool = True) -> torch.Tensor:
-        q, k, v, residual = lora_qkv(rows, norms[layer.family.norms[0]], qkv, heads, angles)
-        return lora_mlp(_attend(layer, (q, k, v), shape, options), residual, mlp, wanted)
+        # Our ops choose their own precision, and a trainer may have switched autocast on around us.
+        with torch.autocast(rows.device.type, enabled=False):
+            q, k, v, residual = lora_qkv(rows, norms[layer.family.norms[0]], qkv, heads, angles)
+            return lora_mlp(_attend(layer, (q, k, v), shape, options), residual, mlp, wanted)
 
     flat = x.reshape(-1, shape[-1])
     shelf = _shelf(layer, len(flat))
@@ -215,10 +229,9 @@ def _attend(
 ) -> torch.Tensor:
     """Attention of ``q, k, v [T, heads, size]``, its heads joined again: ``[T, heads · size]``."""
     module = layer.self_attn
-    dropout = module.attention_dropout if module.training else 0.0
     window = getattr(module, "sliding_window", getattr(module.config, "sliding_window", None))
     softcap = getattr(module, "attn_logit_softcapping", None)
-    if module.config._attn_implementation == PACKED and dropout == 0.0:
+    if module.config._attn_implementation == PACKED:
         q, k, v = heads
         bounds = Bounds.of(options, len(q), shape[0], q.device)
         return attend(q, k, v, bounds, AttentionKind(float(module.scaling), window, softcap)).flatten(1)
@@ -226,7 +239,7 @@ def _attend(
         options = {**options, "softcap": softcap}
     q, k, v = (part.view(*shape[:-1], *part.shape[1:]).transpose(1, 2) for part in heads)
     function = ALL_ATTENTION_FUNCTIONS[module.config._attn_implementation]
-    chosen = {"dropout": dropout, "scaling": module.scaling, "sliding_window": window}
+    chosen = {"dropout": 0.0, "scaling": module.scaling, "sliding_window": window}
     result, _ = function(module, q, k, v, None, **chosen, **options)
     joined: torch.Tensor = result.reshape(len(heads[0]), -1)
     return joined

@@ -9,12 +9,14 @@ ahead of its use::
     forward    compute  L0    L1    L2    ...          backward   compute  L2    L1    L0
                out         x0    x1    x2                          in     x1    x0
 
-Each layer has one pinned buffer, used again by every pass. Of the inputs that are on their way out two are alive at a
-time; they are let go only after the copy's event, on the compute stream, so that no memory waits for the host.
+Each layer has one pinned buffer, used again by every pass (more where passes overlap). Of the inputs that are on
+their way out two are alive at a time; they are let go only after the copy's event, on the compute stream, so that no
+memory waits for the host.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -54,16 +56,45 @@ class _Lane:
             copied.wait(torch.cuda.current_stream(tensor.device))
 
 
+class _Parked:
+    """One pass's input of one layer in pinned host memory, until it is taken or its pass is given up."""
+
+    def __init__(self, x: torch.Tensor, host: torch.Tensor, copied: torch.cuda.Event, shelf: HostShelf) -> None:
+        self.shape, self.host, self.copied, self.shelf = x.shape, host, copied, shelf
+        self.device = x.device
+        self.coming: tuple[torch.Tensor, torch.cuda.Event] | None = None
+
+    def fetch(self, lane: _Lane) -> tuple[torch.Tensor, torch.cuda.Event]:
+        """Starts the copy back, once; the input and the event of its arrival."""
+        if self.coming is None:
+            # The memory comes from the compute stream: what used it before there must be over when the copy begins.
+            tensor = torch.empty(self.shape, dtype=self.host.dtype, device=self.device)
+            lane.back.wait_stream(torch.cuda.current_stream(self.device))
+            lane.back.wait_event(self.copied)
+            with torch.cuda.stream(lane.back):
+                tensor.copy_(self.host[: tensor.numel()].view(self.shape), non_blocking=True)
+                arrived = torch.cuda.Event()
+                arrived.record()
+            self.coming = (tensor, arrived)
+        return self.coming
+
+    def __del__(self) -> None:
+        if self.coming is not None:  # its memory goes back to the compute stream, which must not be ahead of the copy
+            self.coming[1].wait(torch.cuda.current_stream(self.device))
+        self.shelf.free.append(self.host)
+
+
 class HostShelf(Shelf):
-    """One layer's place in pinned host memory. ``before`` is the shelf of the layer before it."""
+    """One layer's place in pinned host memory. ``before`` is the shelf of the layer before it.
+
+    A pass that is still on its way keeps its buffer, so two forward passes may stand before one backward pass.
+    """
 
     def __init__(self, lane: _Lane, before: HostShelf | None) -> None:
         self._lane = lane
         self._before = before
-        self._host = torch.empty(0)
-        self._shape: torch.Size | None = None
-        self._copied: torch.cuda.Event | None = None
-        self._coming: tuple[torch.Tensor, torch.cuda.Event] | None = None
+        self.free: list[torch.Tensor] = []
+        self._last: Callable[[], _Parked | None] = lambda: None
 
     @staticmethod
     def row(count: int, device: torch.device) -> list[HostShelf]:
@@ -73,46 +104,39 @@ class HostShelf(Shelf):
             shelves.append(HostShelf(lane, shelves[-1] if shelves else None))
         return shelves
 
-    def put(self, x: torch.Tensor) -> None:
+    def put(self, x: torch.Tensor) -> _Parked:
         """Starts the copy to the host."""
         x = x.detach()
-        if self._host.numel() < x.numel() or self._host.dtype != x.dtype:
-            self._host = torch.empty(x.numel(), dtype=x.dtype, pin_memory=True)
+        host = self._buffer(x)
         self._lane.let_go(1)
-        compute = torch.cuda.current_stream(x.device)
-        self._lane.out.wait_stream(compute)
+        self._lane.out.wait_stream(torch.cuda.current_stream(x.device))
+        self._lane.out.wait_stream(self._lane.back)  # whoever had the buffer before may still be read from it
         with torch.cuda.stream(self._lane.out):
-            self._host[: x.numel()].view(x.shape).copy_(x, non_blocking=True)
-            self._copied = torch.cuda.Event()
-            self._copied.record()
-        self._lane.leaving.append((x, self._copied))
-        self._shape, self._coming = x.shape, None
+            host[: x.numel()].view(x.shape).copy_(x, non_blocking=True)
+            copied = torch.cuda.Event()
+            copied.record()
+        self._lane.leaving.append((x, copied))
+        parked = _Parked(x, host, copied, self)
+        self._last = weakref.ref(parked)
+        return parked
 
-    def take(self, kept: Any) -> torch.Tensor:  # noqa: ARG002 - the input is here, not with autograd
+    def take(self, kept: Any) -> torch.Tensor:
         """Waits for the copy back, and starts that of the layer before."""
+        parked: _Parked = kept
         self._lane.let_go(0)
-        self._fetch()
-        assert self._coming is not None
-        tensor, arrived = self._coming
-        self._coming, self._shape = None, None
-        if self._before is not None:
-            self._before._fetch()
+        tensor, arrived = parked.fetch(self._lane)
+        ahead = self._before._last() if self._before is not None else None
+        if ahead is not None:
+            ahead.fetch(self._lane)
         arrived.wait(torch.cuda.current_stream(tensor.device))
         return tensor
 
-    def _fetch(self) -> None:
-        if self._coming is not None or self._shape is None or self._copied is None:
-            return
-        lane = self._lane
-        # The memory comes from the compute stream: what used it before there must be over when the copy begins.
-        tensor = torch.empty(self._shape, dtype=self._host.dtype, device=lane.back.device)
-        lane.back.wait_stream(torch.cuda.current_stream(tensor.device))
-        lane.back.wait_event(self._copied)
-        with torch.cuda.stream(lane.back):
-            tensor.copy_(self._host[: tensor.numel()].view(self._shape), non_blocking=True)
-            arrived = torch.cuda.Event()
-            arrived.record()
-        self._coming = (tensor, arrived)
+    def _buffer(self, x: torch.Tensor) -> torch.Tensor:
+        while self.free:
+            host = self.free.pop()
+            if host.numel() >= x.numel() and host.dtype == x.dtype:
+                return host
+        return torch.empty(x.numel(), dtype=x.dtype, pin_memory=True)
 
 
 class _Recomputed(torch.autograd.Function):
@@ -121,18 +145,17 @@ class _Recomputed(torch.autograd.Function):
         ctx: Any, x: torch.Tensor, run: Run, shelf: Shelf, stand_in: torch.Tensor, *adapters: torch.Tensor
     ) -> torch.Tensor:
         kept = shelf.put(x)
-        if isinstance(kept, torch.Tensor):
-            ctx.save_for_backward(kept, *adapters)
-        else:
-            ctx.save_for_backward(stand_in, *adapters)
-        ctx.run, ctx.shelf = run, shelf
+        here = isinstance(kept, torch.Tensor)
+        ctx.save_for_backward(kept if here else stand_in, *adapters)
+        ctx.run, ctx.shelf, ctx.parked = run, shelf, None if here else kept
         return run(x)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         kept, *adapters = ctx.saved_tensors
-        x = ctx.shelf.take(kept).detach()
+        x = ctx.shelf.take(kept if ctx.parked is None else ctx.parked).detach()
+        ctx.parked = None
         x.requires_grad_(ctx.needs_input_grad[0])
         with torch.enable_grad():
             y = ctx.run(x, wanted=False)

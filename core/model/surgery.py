@@ -151,6 +151,8 @@ def _why_not(layer: nn.Module, family: Family) -> str:
         return "no adapter in it"
     if any(dropout.p > 0 for dropout in layer.children() if isinstance(dropout, nn.Dropout)):
         return "dropout on its residuals"
+    if getattr(layer.self_attn, "attention_dropout", 0.0):
+        return "dropout on attention weights"
     for norm in norms_of(layer, family).values():
         if not _is_frozen_norm(norm):
             return "a norm that is trained or of another kind"

@@ -109,13 +109,14 @@ class WindowTrainer:
             self._in_training_mode = True
         self.loop.step_begins(self.state.global_step + 1)
         weight = self.sum_over_ranks(float(sum(rows.weight(row) for row in window)))
-        passes = self._passes(rows, window)
+        # A rank without a row in a last, partial window goes along with one that counts nothing: others wait for it.
+        passes = self._passes(rows, window or inputs["rows"][:1])
         total = torch.zeros((), dtype=torch.float64, device=self.args.device)
         for number, chosen in enumerate(passes, start=1):
             self.loop.seam()
             last = number == len(passes)
             with contextlib.nullcontext() if last else self.accelerator.no_sync(model):
-                loss = self.pass_loss(model, rows, chosen)
+                loss = self.pass_loss(model, rows, chosen) * (1.0 if window else 0.0)
                 self.accelerator.backward(loss * (ranks / weight))
             total += loss.detach()
         mean = (self.accelerator.reduce(total, reduction="sum") if ranks > 1 else total) / weight

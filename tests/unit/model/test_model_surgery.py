@@ -253,3 +253,57 @@ def test_the_cpu_stays_plain_and_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
     applied = surgery.apply(model, surgery.plan(model))
     assert applied.swapped == ()
     surgery.undo(applied)
+
+
+def layer_passes(model: Any) -> list[int]:
+    """Counts calls of the first layer's MLP: the second pass of a recomputed layer calls it again."""
+    seen: list[int] = []
+    mlp = model.get_base_model().model.layers[0].mlp
+    inner = mlp.forward
+    mlp.forward = lambda *arguments: seen.append(1) or inner(*arguments)
+    return seen
+
+
+def test_the_replaced_layer_trains_and_evaluates_with_its_twin() -> None:
+    """Surgery comes while the model is still in evaluation; a padded batch then takes the replaced layer."""
+    model = adapt(build("llama")).eval()
+    swap(model)
+    set_checkpointing(model, "recompute")
+    model.train()
+    seen = layer_passes(model)
+    mask = torch.tensor([[1, 1, 1, 1, 0, 0]])
+    LossModel(model)(input_ids=IDS, labels=IDS, attention_mask=mask).backward()
+    assert len(seen) == 2
+    model.eval()
+    wanted = adapt(build("llama")).eval().generate(input_ids=IDS, max_new_tokens=12, do_sample=False)
+    assert torch.equal(model.generate(input_ids=IDS, max_new_tokens=12, do_sample=False), wanted)
+
+
+def test_recomputing_asked_of_transformers_reaches_the_replaced_layer_only() -> None:
+    model = adapt(build("llama"))
+    swap(model)
+    model.get_base_model().gradient_checkpointing_enable()
+    fast = model.get_base_model().model.layers[0]
+    assert not fast.gradient_checkpointing
+    assert fast.replaced[0].gradient_checkpointing
+
+
+def test_dropout_on_attention_weights_stays_plain() -> None:
+    plan = surgery.plan(adapt(build("llama", attention_dropout=0.1)), force=True)
+    assert not plan.fast
+    assert "dropout on attention weights" in " ".join(plan.lines())
+
+
+def test_a_backward_pass_under_autocast_gives_the_same_gradients() -> None:
+    model = adapt(build("llama"))
+    model.train()
+    swap(model)
+    loss_model, batch = LossModel(model), packed_batch([7, 12])
+    loss_model(**batch).backward()
+    wanted = gradients(model)
+    for policy in ("none", "recompute"):
+        set_checkpointing(model, policy)
+        loss = loss_model(**batch)
+        with torch.autocast("cpu", torch.bfloat16):
+            loss.backward()
+        assert_close(gradients(model), wanted, 1e-6)
