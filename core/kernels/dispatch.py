@@ -77,7 +77,8 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any
     """Runs ``kernel`` on the device of its first tensor, which need not be the current one."""
     first = arguments[0]
     if not first.is_cuda:
-        constants.pop("num_warps", None)
+        for of_a_card in ("num_warps", "enable_fp_fusion"):
+            constants.pop(of_a_card, None)
         kernel[grid](*arguments, **constants)
     elif first.get_device() == torch.cuda.current_device():
         kernel[grid](*arguments, **constants)

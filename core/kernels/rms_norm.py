@@ -98,7 +98,10 @@ def _strides(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def _launch(kernel: Any, like: torch.Tensor, arguments: tuple[Any, ...], rest: tuple[Any, ...], **flags: bool) -> None:
-    """``kernel`` over the rows of ``like``: some 16 values a thread, and enough narrow rows to fill four warps."""
+    """``kernel`` over the rows of ``like``: some 16 values a thread, and enough narrow rows to fill four warps.
+
+    No products and sums are fused: what is made again from s has the same bits.
+    """
     width = like.shape[-1]
     rows = like.numel() // max(1, width)
     block = block_of(width)
@@ -108,7 +111,7 @@ def _launch(kernel: Any, like: torch.Tensor, arguments: tuple[Any, ...], rest: t
         heads = like.shape[1] if like.dim() == 3 else 1
         launch(
             kernel, (-(-rows // together),), *arguments, rows, heads, width, *rest,
-            ROWS=together, BLOCK=block, num_warps=warps, **flags,
+            ROWS=together, BLOCK=block, num_warps=warps, enable_fp_fusion=False, **flags,
         )  # fmt: skip
 
 

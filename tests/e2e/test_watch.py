@@ -135,6 +135,7 @@ def test_hovering_reads_every_chart_at_that_step(house: House) -> None:
     page.close()
 
 
+@pytest.mark.alone
 def test_twenty_thousand_steps_open_within_a_second(house: House) -> None:
     """From the click to the drawn curve, cold: the server has never read the run. The best of three visits, each begun
     when the machine has a core to spare, since it is our part that is promised and not that of who else computes."""
