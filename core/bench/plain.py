@@ -40,7 +40,10 @@ class PlainLoss(nn.Module):
     def forward(self, labels: torch.Tensor, **inputs: Any) -> torch.Tensor:
         """Sum of token losses, a float32 scalar; arguments as ``LossModel`` takes them."""
         targets = shift_labels(labels, inputs.get("position_ids"), inputs.get("attention_mask"))
-        logits = base_causal_model(self.model)(**inputs, use_cache=False).logits
+        base = base_causal_model(self.model)
+        if "cu_seq_lens_q" in inputs and base.config._attn_implementation == NAME:
+            inputs["attention_mask"] = bounds_mask(labels.device)  # else a T×T mask would send fast layers home
+        logits = base(**inputs, use_cache=False).logits
         return functional.cross_entropy(
             logits.flatten(0, 1).float(), targets.flatten(), ignore_index=IGNORED, reduction="sum"
         )
