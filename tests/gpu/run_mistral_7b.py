@@ -121,7 +121,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=SHAPE["num_hidden_layers"])
     parser.add_argument("--quantization", choices=["nf4", "none"], default="nf4")
     parser.add_argument("--kernels", choices=["auto", "plain"], default="auto")
-    parser.add_argument("--checkpointing", choices=["auto", "none", "recompute"], default="auto")
+    parser.add_argument("--checkpointing", choices=["auto", "none", "recompute", "offload", "budget"], default="auto")
     options = parser.parse_args()
     model = options.work / f"mistral-shape-{options.layers}"
     options.work.mkdir(parents=True, exist_ok=True)
