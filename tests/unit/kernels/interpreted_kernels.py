@@ -36,12 +36,15 @@ def test_six_drawn_shapes(family: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("vocabulary", [2049, 4096, 9001, 49_153, 200_001])
 def test_vocabularies_of_many_blocks(vocabulary: int) -> None:
     fast, twin = label_ops()
-    logits = torch.randn(3, vocabulary) * 3
+    logits = torch.randn(3, vocabulary, generator=torch.Generator().manual_seed(vocabulary)) * 3
     labels = torch.tensor([vocabulary - 1, -100, 2048])
     ours, theirs = logits.clone(), logits.clone()
     torch.testing.assert_close(fast(ours, labels), twin(theirs, labels))
     torch.testing.assert_close(ours, theirs)
-    torch.testing.assert_close(cross_entropy.cross_entropy(logits, labels), reference.cross_entropy(logits, labels))
+    exact = reference.cross_entropy(logits.double(), labels)
+    error = (cross_entropy.cross_entropy(logits, labels) - exact).abs().max()
+    usual = (reference.cross_entropy(logits, labels) - exact).abs().max()
+    assert error <= 1.5 * usual + 0.5 * torch.finfo(torch.float32).eps * exact.abs().max()
 
 
 @pytest.mark.parametrize(("scale", "softcap"), [(1.0, 0.0), (0.7, 2.0)])
