@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from core.contract.config import RunConfig
+from core.runs.folder import JobFolder
+
+if TYPE_CHECKING:
+    import torch
 
 WORDS = (
     "the", "a", "cat", "dog", "bird", "sees", "likes", "finds", "red", "green", "blue", "small", "big", "house", "tree",
@@ -77,3 +81,14 @@ def make_in(folder: str, **shape: int) -> None:
     raw["lora"].update(lora_dropout=0.1)
     raw["train"].update(max_steps=150, eval_steps=60, save_steps=10)
     (Path(folder) / "run.json").write_text(json.dumps(raw), encoding="utf-8")
+
+
+def weights(folder: JobFolder, name: str = "") -> dict[str, torch.Tensor]:
+    """The adapter of the checkpoint of this name, or of the newest good one."""
+    from safetensors.torch import load_file
+
+    from core.train import checkpoint
+
+    place = folder.checkpoints / name if name else checkpoint.latest_good(folder)
+    assert place is not None
+    return load_file(place / "adapter" / "adapter_model.safetensors")

@@ -43,7 +43,7 @@ from core.train.loop import Loop
 from core.train.meter import CardWatch
 from core.train.orders import Orders
 from core.train.tell import Teller
-from core.train.trainers import arguments, text_trainer
+from core.train.trainers import arguments, passes_line, state_bytes, text_trainer
 
 __all__ = ["measure"]
 
@@ -101,12 +101,6 @@ def measure(setting: Setting, say: Say = print, every: int = 0) -> dict[str, Any
         "grad_norms": trained.grad_norms,
         "held_out_loss": trained.held_out_loss,
     }
-
-
-def apply_checkpointing(model: Any, policy: str, vram_bytes: int) -> tuple[str, ...]:
-    """What layers keep for the backward pass; ``auto`` within ``vram_bytes``, which torch may allocate in all."""
-    lines: tuple[str, ...] = set_checkpointing(model, policy, vram_bytes)  # type: ignore[arg-type]
-    return lines
 
 
 def _load(setting: Setting, device: torch.device) -> LoadedModel:
@@ -195,14 +189,13 @@ def _fast_trainer(setting: Setting, parts: tuple[Any, LoadedModel], recipe: dict
     swaps = surgery.plan(peft_model, "plain" if setting.kernels == "plain" else "auto", force=twins)
     surgery.apply(peft_model, swaps)
     allowed = allowed_bytes(trainer.args.device, setting.vram_gb)
-    activations = apply_checkpointing(peft_model, setting.checkpointing, allowed)
-    how = "packed without padding" if trainer.packed else "padded"
+    activations = set_checkpointing(peft_model, setting.checkpointing, allowed, state_bytes(recipe["optim"]))  # type: ignore[arg-type]
     return trainer, [
         *swaps.lines(),
         *(["kernels: their textbook twins in plain torch"] if twins else []),
         loss_model.line,
         *activations,
-        f"passes: {how}, up to {trainer.tokens_per_pass:,} tokens each",
+        passes_line(trainer),
     ]
 
 

@@ -11,7 +11,8 @@ Kept from the forward to the backward pass, a token::
 
 Backward, these moments stand on top of that; the highest counts::
 
-    gate      dy: D   [dz, dz sB]: D + Rd   dt: I   t A': Rd           M: (2I + Rg)(D + Rg), and down's A
+    gate      dy: D   [dz, dz sB]: D + Rd   dt: I   t A': Rd           M: (D + Rd)(I + Rd)
+    gate, up  dy: D   dn: D                                            M: (2I + Rg)(D + Rg)
     n         dy: D   dn: D   n: D
     o         dy: D   dn: D   [do, do sB]: D + Ro   da: Q              M: (D + Ro)(Q + Ro)
     attention dh: D   da: Q   dq, dk, dv: Q + 2K   its sums in float32: Q   dk, dv for every query head: 2Q
@@ -105,9 +106,9 @@ class FastLayer:
         """``(bytes a token, bytes of a matrix)`` of each moment, in the module's order."""
         b, (_, ro, rg, rd) = self.itemsize, self.ranks
         extra = self.hidden if self.four_norms else 0  # dz is a row of its own there
-        gate = b * ((2 * self.inner + rg) * (self.hidden + rg) + self.inner * rd)
         return (
-            (b * (2 * self.hidden + self.inner + 2 * rd + extra), gate),
+            (b * (2 * self.hidden + self.inner + 2 * rd + extra), b * (self.hidden + rd) * (self.inner + rd)),
+            (b * (2 * self.hidden + extra), b * (2 * self.inner + rg) * (self.hidden + rg)),
             (b * (3 * self.hidden + extra), 0),
             (b * (3 * self.hidden + self.queries + ro + extra), b * (self.hidden + ro) * (self.queries + ro)),
             (max(0, self._attending - self._second_half), 0),

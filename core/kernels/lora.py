@@ -94,6 +94,12 @@ class Stack:
         """An empty ``[T, width + R]`` for T rows of ``like``."""
         return like.new_empty(like.shape[0], width + self.rank)
 
+    def bordered(self, rows: torch.Tensor) -> torch.Tensor:
+        """``rows [T, width]`` in the first columns of such a room."""
+        room = self.room(rows, rows.shape[1])
+        room[:, : rows.shape[1]] = rows
+        return room
+
     def project(self, x: torch.Tensor, m: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         """y ``[T, O]`` of ``x [T, D + R]``, whose last R columns are filled with ``low`` here."""
         self.low(x, m)
@@ -159,8 +165,7 @@ class _LoraLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, stack: Stack, *_adapters: torch.Tensor) -> torch.Tensor:
         m = stack.matrix(x)
-        bordered = stack.room(x, stack.width)
-        bordered[:, : stack.width] = x
+        bordered = stack.bordered(x)
         y = stack.project(bordered, m)
         ctx.save_for_backward(x, bordered[:, stack.width :].clone())
         ctx.stack = stack
@@ -173,8 +178,7 @@ class _LoraLinear(torch.autograd.Function):
         stack: Stack = ctx.stack
         x, low = ctx.saved_tensors
         m = stack.matrix(x)
-        bordered = stack.room(dy, stack.rows)
-        bordered[:, : stack.rows] = dy
+        bordered = stack.bordered(dy)
         stack.pull_low(bordered, m)
         dx = stack.pull(bordered, m) if ctx.needs_input_grad[0] else None
         return dx, None, *stack.gradients(x, low, bordered)

@@ -8,7 +8,8 @@ Forward, for attention's rows a ``[T, H]`` and the residual x ``[T, D]``::
     z = stack_d(t)           (Gemma 2 and 3: z = rms_norm(z))
     y = h + z
 
-Kept are a, h, the row ``[g | u]``, one inverse root mean square a token and the three ``low``; t and n are made again.
+Kept are a, h, the row ``[g | u]``, one inverse root mean square a token, and ``a A'`` and ``n A'``; t, ``t A'`` and n
+are made again.
 Backward, f's gradient is written over ``[g | u]`` and t over dt, so that the pass needs no third row of that width:
 a kept row is used up by it, and going backward a second time is refused on a card (on the CPU it works on a copy).
 
@@ -50,13 +51,6 @@ class Mlp:
         return [*self.o.adapters, *self.gate_up.adapters, *self.down.adapters]
 
 
-def _bordered(x: torch.Tensor, stack: Stack) -> torch.Tensor:
-    """``[T, width + R]`` with x in its first columns."""
-    room = stack.room(x, x.shape[1])
-    room[:, : x.shape[1]] = x
-    return room
-
-
 def _norm(x: torch.Tensor, norm: Norm | None) -> tuple[torch.Tensor, Tensors]:
     """``(normalised, what its backward pass reads)``; x itself and nothing where there is no norm."""
     if norm is None:
@@ -74,7 +68,7 @@ class _LoraMlp(torch.autograd.Function):
     def forward(
         ctx: Any, a: torch.Tensor, x: torch.Tensor, mlp: Mlp, wanted: bool, *_adapters: torch.Tensor
     ) -> torch.Tensor:
-        bordered = _bordered(a, mlp.o)
+        bordered = mlp.o.bordered(a)
         o, kept_o = _norm(mlp.o.project(bordered, mlp.o.matrix(a)), mlp.after_attention)
         low_o = bordered[:, mlp.o.width :].clone()
         del bordered
@@ -147,7 +141,7 @@ def _down(h: torch.Tensor, rows: torch.Tensor, mlp: Mlp) -> tuple[torch.Tensor, 
 def _down_backward(dz: torch.Tensor, rows: torch.Tensor, mlp: Mlp) -> list[torch.Tensor]:
     """Turns ``rows`` from ``[g | u]`` into its gradient, and returns the gradients of the down projection's adapter."""
     m = mlp.down.matrix(dz)
-    bordered = _bordered(dz, mlp.down)
+    bordered = mlp.down.bordered(dz)
     mlp.down.pull_low(bordered, m)
     t = mlp.down.pull(bordered, m)
     gate_backward_(t, rows[:, : mlp.gate_up.rows], mlp.activation)

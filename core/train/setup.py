@@ -39,7 +39,7 @@ from core.train import checkpoint
 from core.train.orders import Orders
 from core.train.reading import RunData, read_data
 from core.train.tell import Teller
-from core.train.trainers import arguments, preference_trainer, text_trainer
+from core.train.trainers import arguments, passes_line, preference_trainer, state_bytes, text_trainer
 
 __all__ = ["Ready", "prepare"]
 
@@ -170,8 +170,7 @@ def _trainer(
     surgery.apply(peft_model, swaps)
     lines[:0] = swaps.lines()
     lines += _checkpointing(config, peft_model, device)
-    how = "packed without padding" if trainer.packed else "padded"
-    lines.append(f"passes: {how}, up to {trainer.tokens_per_pass:,} tokens each")
+    lines.append(passes_line(trainer))
     return trainer, lines, bool(swaps.swaps)
 
 
@@ -180,8 +179,8 @@ def _checkpointing(config: RunConfig, peft_model: Any, device: torch.device) -> 
     chosen = config.train.checkpointing
     if chosen != "budget":
         return set_checkpointing(peft_model, "none" if chosen == "auto" else chosen)
-    state_bytes = 2 if config.train.optim == "adamw_8bit" else 8
-    return set_checkpointing(peft_model, "auto", _may_allocate(config.train.memory_gib, device), state_bytes)
+    allowed = _may_allocate(config.train.memory_gib, device)
+    return set_checkpointing(peft_model, "auto", allowed, state_bytes(config.train.optim))
 
 
 def _may_allocate(memory_gib: float, device: torch.device) -> int:

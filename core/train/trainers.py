@@ -27,7 +27,15 @@ from core.train.mixin import StepEnd, WindowTrainer
 from core.train.passes import IGNORED, pack, pad
 from core.train.rows import PairRows, TextRows
 
-__all__ = ["PreferenceTrainer", "TextTrainer", "arguments", "preference_trainer", "text_trainer"]
+__all__ = [
+    "PreferenceTrainer",
+    "TextTrainer",
+    "arguments",
+    "passes_line",
+    "preference_trainer",
+    "state_bytes",
+    "text_trainer",
+]
 
 
 OURS: dict[str, Any] = {"max_grad_norm": 0.0, "logging_strategy": "no"}
@@ -146,6 +154,17 @@ def arguments(config: RunConfig, output: Path, total_steps: int, device: torch.d
         "disable_tqdm": True,
         "remove_unused_columns": False,
     }
+
+
+def state_bytes(optim: str) -> int:
+    """What an optimiser keeps of each trained number: two moments, of one byte or of four."""
+    return 2 if optim == "adamw_8bit" else 8
+
+
+def passes_line(trainer: WindowTrainer) -> str:
+    """How rows come together in a pass, said to a person."""
+    how = "packed without padding" if trainer.packed else "padded"
+    return f"passes: {how}, up to {trainer.tokens_per_pass:,} tokens each"
 
 
 def text_trainer(loss_model: Any, settings: dict[str, Any], pad_id: int) -> TextTrainer:

@@ -187,7 +187,7 @@ def test_the_terms_are_what_was_measured_on_a_card(
     With one pass a step the gradients do not stand yet when the activations are at their height (160 MiB here); a plan
     does not count on that, so they are taken off. The rest: the allocator does not split off less than 1 MiB, and six
     large tensors a layer each may leave as much. When these were measured, the last norm was transformers' own (288 MiB
-    more at 8,192 tokens kept), and the gate's backward pass had the smaller of its two matrices beside it (113 less).
+    more at 8,192 tokens kept).
     """
     spec = model("mistral-7b")
     spec = spec.model_copy(update={"shape": spec.shape.model_copy(update={"vocab_size": 32_000})})

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from model_tiny import save_tiny
-from test_model_loading_streamed import assert_same_tensors, marks, split
+from test_model_loading_streamed import FAMILIES, assert_same_tensors, marks, split
 
 from core.contract.config import LoraChoice, ModelChoice
 from core.model import weight_cache
@@ -21,12 +21,6 @@ from core.model.loading import load_base
 
 CPU = torch.device("cpu")
 NF4 = ModelChoice(quantization="nf4", dtype="bfloat16")
-FAMILIES: dict[str, dict[str, Any]] = {
-    "llama": {},
-    "qwen2": {"tie_word_embeddings": True},
-    "gemma2": {"tie_word_embeddings": True},
-    "phi3": {},
-}
 
 
 @pytest.fixture

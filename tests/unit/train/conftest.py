@@ -12,7 +12,7 @@ from tiny_run import make_model, raw_config, sentence, write_instructions
 
 from core.contract.commands import Command
 from core.contract.config import RunConfig
-from core.contract.events import Event, Step
+from core.contract.events import Event
 from core.runs.folder import JobFolder
 from core.runs.run_yaml import dump_config
 
@@ -118,6 +118,13 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def losses(events: list[Event]) -> list[tuple[int, float | None]]:
-    """Step and loss of every step."""
-    return [(event.step, event.loss) for event in events if isinstance(event, Step)]
+@pytest.fixture
+def quiet_torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A run sets threads and algorithms for its process; this one goes on to other tests."""
+    import torch
+
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(False)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from dying_log import Killed, Log
-from safetensors.torch import load_file
+from tiny_run import weights
 
 from core.contract.commands import Command
 from core.contract.config import RunConfig
@@ -24,27 +23,13 @@ from core.train import checkpoint, trainers
 from core.train import run as run_module
 from core.train.run import train
 
+pytestmark = pytest.mark.usefixtures("quiet_torch")
+
 VARIANTS: dict[str, dict[str, Any]] = {
     "packed": {"lora__lora_dropout": 0.1},
     "8-bit": {"model__quantization": "nf4", "train__optim": "adamw_8bit", "train__packing": False},
     "dpo": {"method": "dpo", "data__layout": "preference", "train__tokens_per_pass": 128},
 }
-
-
-@pytest.fixture(autouse=True)
-def quiet_torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A run sets threads and algorithms for its process; this one goes on to other tests."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(False)
-
-
-def weights(folder: JobFolder, name: str = "") -> dict[str, torch.Tensor]:
-    place = folder.checkpoints / name if name else checkpoint.latest_good(folder)
-    assert place is not None
-    return load_file(place / "adapter" / "adapter_model.safetensors")
 
 
 def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,12 +13,12 @@ import pytest
 import torch
 from dying_log import Log
 from safetensors.torch import load_file
+from tiny_run import weights
 from torch import nn
 from transformers import Trainer
 
 from core.contract.errors import RunError
 from core.contract.events import Event
-from core.runs.folder import JobFolder
 from core.train import checkpoint, trainers
 from core.train.feed import Feed
 from core.train.flat import FlatParameters
@@ -31,23 +30,9 @@ from core.train.rows import TextRows
 from core.train.run import train
 from core.train.tell import Teller
 
+pytestmark = pytest.mark.usefixtures("quiet_torch")
+
 RARELY = {"train__save_steps": 1000, "train__eval_steps": 1000}
-
-
-@pytest.fixture(autouse=True)
-def quiet_torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A run sets threads and algorithms for its process; this one goes on to other tests."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(False)
-
-
-def weights(folder: JobFolder) -> dict[str, torch.Tensor]:
-    place = checkpoint.latest_good(folder)
-    assert place is not None
-    return load_file(place / "adapter" / "adapter_model.safetensors")
 
 
 def by_single_tensors(self: Any, model: Any = None) -> Any:
