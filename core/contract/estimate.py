@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-__all__ = ["Estimate", "Resolved", "Term"]
+__all__ = ["Advice", "Estimate", "Probe", "Resolved", "Suggestion", "Term"]
 
 
 class _Fact(BaseModel):
@@ -47,6 +47,18 @@ class Estimate(_Fact):
     host_bytes: int
     pinned_bytes: int = 0
     notes: tuple[str, ...] = ()
+    rows_per_step: int = 0
+    steps_per_epoch: int = 0
+    tokens_lost: int = 0
+    """Tokens of one epoch that lie beyond the length limit."""
+    padding_saved: int = 0
+    """Tokens of one epoch that padding each batch to its longest row would have added."""
+    disk_free_bytes: int | None = None
+    download_bytes: int = 0
+    energy_kwh: tuple[float, float] | None = None
+    money: tuple[float, float] | None = None
+    """What the energy costs, where a price was given; ``currency`` says in what."""
+    currency: str = ""
 
 
 class Resolved(_Fact):
@@ -55,3 +67,40 @@ class Resolved(_Fact):
     key: str
     value: str
     reason: str
+
+
+class Suggestion(_Fact):
+    """One change that makes a run fit, or that uses room which is left, and what it costs.
+
+    ``changes`` maps dotted keys of RunConfig to values as text. ``peak_bytes`` is the estimate with the change made;
+    ``slower`` the factor on the run's time (1.2: a fifth longer; 0.8: a fifth shorter), ``rows_cut`` how many more rows
+    are cut. ``text`` says all of it in one line.
+    """
+
+    changes: dict[str, str]
+    text: str
+    peak_bytes: int
+    verdict: Literal["fits", "tight", "too_large", "unknown"]
+    slower: float = 1.0
+    rows_cut: int = 0
+
+
+class Advice(_Fact):
+    """A word on a setting from the data at hand: what, why, and where it makes sense the change that it proposes."""
+
+    code: str
+    level: Literal["warning", "note"]
+    text: str
+    changes: dict[str, str] = {}
+
+
+class Probe(_Fact):
+    """What ten seconds of the real thing told: the longest pass, run forward and backward on this machine."""
+
+    peak_bytes: int
+    reserved_bytes: int
+    seconds_per_step: float
+    tokens_per_second: float
+    spilled: bool
+    """True where steps became slow with no memory free: the card's memory reached into the machine's."""
+    steps: int
