@@ -20,6 +20,7 @@ Method = Literal["sft", "dpo"]
 Layout = Literal[
     "auto", "alpaca", "prompt_completion", "sharegpt", "messages", "preference", "kto", "classification", "text"
 ]
+_NOT_OF_PAIRS = ("everything", "tool_calls")
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
@@ -52,8 +53,11 @@ class DataChoice(_Part):
     layout: Layout = knob("auto", "Layout", "How rows are read; auto recognises it and says why.", group="data")
     columns: dict[str, str] = {}
     """Roles to columns, such as ``{"prompt": "question"}``; empty means the layout's usual names."""
-    train_on: Literal["answers", "last_answer", "everything"] = knob(
-        "answers", "What is learned", "Answers only, the last answer only, or every token.", group="data"
+    train_on: Literal["answers", "last_answer", "everything", "tool_calls"] = knob(
+        "answers",
+        "What is learned",
+        "Answers only, the last answer only, every token, or only the turns that call a tool.",
+        group="data",
     )
     template: Literal["auto", "model", "chatml", "none"] = knob(
         "auto", "Chat template", "The model's own where it has one, else ChatML; none for raw text.", group="data"
@@ -224,8 +228,11 @@ def _cross_field(config: RunConfig) -> Iterator[str]:
         yield f"model.name: expected an absolute folder for source 'folder', found {config.model.name!r}."
     if config.method == "dpo" and config.data.layout not in ("auto", "preference"):
         yield f"data.layout: method dpo needs preference data, found {config.data.layout!r}. Choose method sft."
-    if config.method == "sft" and config.data.layout == "preference" and config.data.train_on == "everything":
-        yield "data.train_on: preference rows under sft train the chosen answer; 'everything' has no meaning there."
+    if config.method == "sft" and config.data.layout == "preference" and config.data.train_on in _NOT_OF_PAIRS:
+        yield (
+            "data.train_on: preference rows under sft train the chosen answer; "
+            f"{config.data.train_on!r} has no meaning there."
+        )
     if not config.lora.target_modules:
         yield "lora.target_modules: expected at least one module name, found none."
     if config.lora.use_dora and config.lora.bias != "none":

@@ -69,6 +69,8 @@ class DataReport(_Fact):
     method: Literal["sft", "dpo"]
     problems: tuple[RowProblem, ...] = ()
     """The first 200; ``rows - usable`` is their true number."""
+    complete: bool = True
+    """False where only the beginning of a large file was looked at; the counts are of that beginning then."""
 
 
 class Span(_Fact):

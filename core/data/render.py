@@ -18,6 +18,7 @@ from core.contract.data import Example, RowProblem, TokenRow
 from core.contract.errors import DataError
 from core.data.renderer import BATCH, Choice, one_line, renderer
 from core.data.template import TemplateChoice
+from core.data.tokens import Encoded
 
 __all__ = [
     "apply_template_to",
@@ -25,6 +26,7 @@ __all__ = [
     "encode_pair",
     "encode_rows",
     "load_tokenizer",
+    "nothing_learned",
     "resolve_template",
     "stop_token_ids",
 ]
@@ -102,6 +104,14 @@ def encode_pair(
     return prompt[:max_length], answers[0], answers[1]
 
 
+def nothing_learned(item: Encoded, max_length: int) -> RowProblem:
+    """Why a row is left out that has no trained token within the limit."""
+    if not item.trained:
+        return RowProblem(row=item.row, code="row.no_answer", text="nothing to learn: it holds no turn that is trained")
+    text = f"nothing to learn within {max_length:,} tokens: the answer is cut away whole"
+    return RowProblem(row=item.row, code="row.cut_away", text=text)
+
+
 def encode_rows(
     tokenizer: Tokenizer,
     examples: Iterable[Example],
@@ -125,8 +135,7 @@ def encode_rows(
             kept = [row for row, _, _ in item.cut(max_length) if row.trained_tokens]
             rows.extend(kept)
             if not kept:
-                text = f"nothing to learn within {max_length:,} tokens: the answer is cut away whole"
-                problems.append(RowProblem(row=item.row, code="row.cut_away", text=text))
+                problems.append(nothing_learned(item, max_length))
         if on_progress and (done % BATCH == 0 or done == len(everything)):
             on_progress(done, len(everything))
     return rows

@@ -166,19 +166,28 @@ class Renderer:
 
     def _encoded(self, example: Example, text: str, spans: list[tuple[int, int]], encoding: Any) -> Encoded:
         ids = list(encoding.ids)
-        wanted = spans[-1:] if self.choice.train_on == "last_answer" else spans
-        trained = [token_range(encoding, span, len(text)) for span in wanted]
+        answers = [token_range(encoding, span, len(text)) for span in spans]
         eos = self.tokenizer.eos_token_id
         ended = self._ends_open(example, text, spans) and eos is not None and ids[-1:] != [eos]
         if ended:
             # Nothing may stand between the answer and its end, or the model would never come to write that end.
-            ids = [*ids[: trained[-1][1]], eos]
-            trained.append((len(ids) - 1, len(ids)))
+            ids = [*ids[: answers[-1][1]], eos]
+            answers[-1] = (answers[-1][0], len(ids))
+        trained = self._wanted(example, answers)
         if example.text or self.choice.train_on == "everything":
             trained = [(0, len(ids))]
         bos = int(self._is_plain(example) and ids[:1] == [self.tokenizer.bos_token_id] and _writes_bos(self.tokenizer))
         merged = tuple(span for span in trained if span[0] < span[1])
         return Encoded(example.row, text, tuple(ids), merged, encoding, bos, bool(example.text), ended)
+
+    def _wanted(self, example: Example, answers: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Of the answers' ranges those that are trained. Turns are laid out one for one, so answers are in order."""
+        if self.choice.train_on == "last_answer":
+            return answers[-1:]
+        if self.choice.train_on == "tool_calls" and not example.text:
+            made = [message for message in with_answer(example).messages if message.role == "assistant"]
+            return [span for span, message in zip(answers, made, strict=True) if message.tool_calls]
+        return answers
 
     def _ends_open(self, example: Example, text: str, spans: list[tuple[int, int]]) -> bool:
         if example.text:

@@ -7,8 +7,9 @@ outside, which is why this too is a process that can be ended.
 from __future__ import annotations
 
 import json
+import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from core.data.serve import serve
 __all__ = ["ExampleFile", "measure", "preview"]
 
 _REFUSALS_SHOWN = 5
+_ROW = re.compile(rb'\{"row":(\d+)[,}]')
 
 
 class ExampleFile:
@@ -31,14 +33,21 @@ class ExampleFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.offsets = array("Q")
+        self.numbers = array("Q")
         place = 0
         with path.open("rb") as stream:
             for line in stream:
                 self.offsets.append(place)
+                self.numbers.append(int(_ROW.match(line)[1]))  # type: ignore[index] - the reader's own lines
                 place += len(line)
 
     def __len__(self) -> int:
         return len(self.offsets)
+
+    def positions(self, numbers: Iterable[int]) -> list[int]:
+        """The positions of the rows with these numbers in the person's file, ascending; unknown ones are left out."""
+        wanted = set(numbers)
+        return [place for place, number in enumerate(self.numbers) if number in wanted]
 
     def at(self, indices: Any) -> Iterator[Example]:
         """The rows at these positions, from 0."""
@@ -57,9 +66,12 @@ class _Kept:
 
 
 def preview(request: dict[str, Any]) -> dict[str, Any]:
-    """``{examples, tokenizer, choice, max_length, offset, limit, search}`` → a Preview."""
+    """``{examples, tokenizer, choice, max_length, offset, limit, search, numbers}`` → a Preview."""
     rows, using = _opened(request)
     found = _matching(request, rows, using)
+    if request["numbers"]:
+        among = set(rows.positions(request["numbers"]))
+        found = [position for position in found if position in among]
     page = found[request["offset"] : request["offset"] + request["limit"]]
     shown: list[PreviewRow] = []
     refused: list[str] = []

@@ -73,11 +73,16 @@ class DataService:
         offset: int = 0,
         limit: int = 20,
         search: str = "",
+        rows: Sequence[int] = (),
     ) -> Preview:
-        """A page of rows as the model will see them; ``offset`` and ``limit`` count the rows that match."""
+        """A page of rows as the model will see them; ``offset`` and ``limit`` count the rows that match.
+
+        ``rows``: only those with these numbers in the file (what the doctor found); empty means all.
+        """
         report, examples = self._read(path, choice)
         request = self._request("preview", examples, tokenizer_folder, _settled(choice, report))
         request |= {"max_length": max_length, "offset": offset, "limit": limit, "search": search}
+        request["numbers"] = list(rows)
         return Preview.model_validate(self.renderer.ask(request))
 
     def facts(self, path: Path, choice: DataChoice, tokenizer_folder: Path, max_length: int) -> DataFacts:

@@ -42,7 +42,7 @@ class TemplateChoice:
     source: str = ""
     name: str = "none"
     notes: tuple[str, ...] = ()
-    train_on: Literal["answers", "last_answer", "everything"] = "answers"
+    train_on: Literal["answers", "last_answer", "everything", "tool_calls"] = "answers"
     system_prompt: str = ""
     shows_system: bool = True
     shows_tool_answers: bool = True

@@ -151,6 +151,32 @@ def test_what_is_learned_can_be_chosen(tokenizer: Any, train_on: Any, expected: 
     assert learned(tokenizer, talk("a", "One", "b", "Two"), choice) == expected
 
 
+TOOLS = (
+    Message(role="user", content="Rain?"),
+    Message(role="assistant", content="Let me look."),
+    Message(role="user", content="Do."),
+    Message(role="assistant", content="", tool_calls='[{"name": "weather", "arguments": {"city": "Oslo"}}]'),
+    Message(role="tool", content="it rains"),
+    Message(role="assistant", content="Yes."),
+)
+
+
+@pytest.mark.parametrize("name", ["chatml", "trims", "open", "no_prompt"])
+def test_only_the_turns_that_call_a_tool_are_learned(tokenizer: Any, name: str) -> None:
+    tokenizer.chat_template = ALL[name].replace("(m.role == 'user') != (loop.index0 % 2 == 0)", "false")
+    choice = DataChoice(train_on="tool_calls")
+    (found,) = learned(tokenizer, Example(row=1, messages=TOOLS), choice)
+    end = {"trims": "<eos>", "no_prompt": "<eos>", "chatml": "<|im_end|>", "open": ""}[name]
+    call = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
+    assert found.strip() == call + end
+    # A call that closes the row ends like any trained answer; a row without calls is left out, and says why.
+    (last,) = learned(tokenizer, Example(row=1, messages=TOOLS[:4]), choice)
+    assert last.strip() == call + (end or "<eos>")
+    refused: list[Any] = []
+    assert encode_rows(tokenizer, [talk("Hi", "Hello")], choice, 1000, refused=refused) == []
+    assert (refused[0].code, refused[0].text) == ("row.no_answer", "nothing to learn: it holds no turn that is trained")
+
+
 def test_a_system_prompt_is_put_before_rows_without_one(tokenizer: Any) -> None:
     tokenizer.chat_template = CHATML
     choice = DataChoice(system_prompt="Be kind.")

@@ -63,6 +63,10 @@ def test_report_preview_and_facts(service: DataService, rows: Path, tokenizer_fo
     assert [row.row for row in found.rows] == [3, *range(21, 31)]
     assert found.total == 11
     assert service.preview(rows, DataChoice(), tokenizer_folder, 64, search="nowhere").total == 0
+    some = service.preview(rows, DataChoice(), tokenizer_folder, 64, rows=(29, 4, 31, 7), offset=1, limit=1)
+    assert ([row.row for row in some.rows], some.total) == ([7], 3)
+    both = service.preview(rows, DataChoice(), tokenizer_folder, 64, rows=(3, 4), search="question 2")
+    assert [row.row for row in both.rows] == [3]
     examples = list(read_examples(rows, DataChoice()))
     tokenizer = load_tokenizer(tokenizer_folder)
     for max_length in (40, 1000):

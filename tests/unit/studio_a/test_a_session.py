@@ -43,7 +43,7 @@ def test_all_faults_are_named_by_their_labels() -> None:
     assert set(caught.value.problems) == {
         "Longest example: expected 32 to 1,048,576 tokens, found 3.",
         "How strongly to learn (learning rate): expected 0 to 1, found nothing.",
-        "What is learned: expected answers, last_answer, everything, found nothing.",
+        "What is learned: expected answers, last_answer, everything, tool_calls, found nothing.",
     }
 
 
