@@ -46,7 +46,7 @@ ALIASES = {
 
 
 def random_model(
-    name: str,
+    name: str | ModelSpec,
     device: torch.device,
     *,
     quantization: str = "nf4",
@@ -58,7 +58,7 @@ def random_model(
     """A frozen random model of this shape, as ``load_base`` gives one; it has no tokenizer.
 
     Args:
-        name: a catalogue key or hub id, or ``tiny``.
+        name: a catalogue key or hub id, ``tiny``, or a model's own description.
         quantization: ``nf4`` or ``none``.
         dtype: as in ModelChoice.
         layers: how many decoder layers; 0 takes the shape's own.
@@ -68,11 +68,11 @@ def random_model(
         ModelError: nobody knows this shape.
         MachineError: it does not fit.
     """
-    spec, word = find_shape(name), resolve_dtype(dtype, device)
+    spec, word = find_shape(name) if isinstance(name, str) else name, resolve_dtype(dtype, device)
     config = random_config(spec, layers)
     attention.register()
     chosen = attn_implementation or attention.choose_attention(device, word, config)
-    with plain_words(f"random:{name}"), quiet_bars(lambda _done, _total: None):
+    with plain_words(f"random:{spec.key}"), quiet_bars(lambda _done, _total: None):
         entries = dict(_entries(config, (device, word), seed))
         model, _report = assemble(config, entries, Target(device, word, quantization, chosen), f"random:{spec.key}")
     freeze(model)

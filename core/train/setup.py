@@ -41,7 +41,7 @@ from core.train.reading import RunData, read_data
 from core.train.tell import Teller
 from core.train.trainers import arguments, passes_line, preference_trainer, state_bytes, text_trainer
 
-__all__ = ["Ready", "prepare"]
+__all__ = ["Ready", "make_trainer", "prepare"]
 
 _AUTOMATIC: tuple[tuple[str, str, object], ...] = (
     ("model", "dtype", "auto"),
@@ -87,7 +87,7 @@ def prepare(
         config = config.model_copy(update={"train": train})
     loaded = _load(config, spec, device, talk)
     peft_model = _adapter(loaded.model, config, folder)
-    trainer, lines, fast = _trainer(config, folder, peft_model, (loaded, tokenizer), data)
+    trainer, lines, fast = make_trainer(config, folder, peft_model, (loaded, tokenizer), data)
     plan = _plan(config, spec, data, trainer, (loaded, fast))
     came = (_where(config, loaded, device), loaded.line)
     words = (*came, *lines, *(f"{r.key} = {r.value}: {r.reason}" for r in resolved))
@@ -147,9 +147,10 @@ def _adapter(model: Any, config: RunConfig, folder: JobFolder) -> Any:
     return load_adapter(model, start / "adapter", trainable=True)
 
 
-def _trainer(
+def make_trainer(
     config: RunConfig, folder: JobFolder, peft_model: Any, parts: tuple[LoadedModel, Any], data: RunData
 ) -> tuple[Any, list[str], bool]:
+    """The trainer over a model and its tokenizer, its layers swapped; lines that say how; whether any layer is fast."""
     loaded, tokenizer = parts
     device, steps = next(peft_model.parameters()).device, total_steps(config, len(data.train))
     settings = arguments(config, folder.checkpoints, steps, device, str(loaded.dtype).removeprefix("torch."))
