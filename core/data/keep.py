@@ -2,7 +2,8 @@
 theirs.
 
 The copy is streamed through SHA-256 into a temporary file beside its place and renamed when whole: an interrupted copy
-leaves nothing that looks like a kept file, and the same content is kept once however often it is chosen.
+leaves nothing that looks like a kept file, and the same content is kept once however often it is chosen. What is made
+here (a mixture, a fetched data set) is kept by the same function: ``keep_blocks``.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import hashlib
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from pathlib import Path
 from core.contract.errors import DataError
 from core.locations import Locations
 
-__all__ = ["KeptFile", "file_sha256", "keep_file"]
+__all__ = ["KeptFile", "file_sha256", "keep_blocks", "keep_file"]
 
 _BLOCK = 1 << 20
 
@@ -41,13 +42,22 @@ def keep_file(source: Path, locations: Locations) -> KeptFile:
         DataError: the file is missing, empty, no file, unreadable, or the disk is full.
     """
     size = _check(source)
-    name = _safe_name(source.name)
+    return keep_blocks(_blocks(source), source.name, locations, f"a copy of {source.name} ({size:,} bytes)")
+
+
+def keep_blocks(blocks: Iterable[bytes], name: str, locations: Locations, what: str) -> KeptFile:
+    """Keeps what ``blocks`` yield under its content hash; ``what`` it is, for the line about a full disk.
+
+    Raises:
+        DataError: the disk is full, or nothing may be written there; and whatever ``blocks`` raise.
+    """
+    name = _safe_name(name)
     incoming: Path | None = None
     try:
         locations.data.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle, raw = tempfile.mkstemp(prefix=".incoming-", dir=locations.data)
         incoming = Path(raw)
-        sha256 = _copy(source, handle)
+        sha256 = _copy(blocks, handle)
         target = locations.data / sha256 / name
         if not target.exists():
             target.parent.mkdir(mode=0o700, exist_ok=True)
@@ -55,7 +65,7 @@ def keep_file(source: Path, locations: Locations) -> KeptFile:
     except OSError as error:
         raise DataError(
             "data.copy",
-            f"Expected room for a copy of {source.name} ({size:,} bytes), found: {error.strerror or error}.",
+            f"Expected room for {what}, found: {error.strerror or error}.",
             "Free some disk space, or move Luthier's folder with --home.",
         ) from error
     finally:
@@ -80,10 +90,10 @@ def _check(source: Path) -> int:
     return size
 
 
-def _copy(source: Path, handle: int) -> str:
+def _copy(blocks: Iterable[bytes], handle: int) -> str:
     digest = hashlib.sha256()
     with os.fdopen(handle, "wb") as writing:
-        for block in _blocks(source):
+        for block in blocks:
             digest.update(block)
             writing.write(block)
         writing.flush()

@@ -237,7 +237,7 @@ def _call_text(text: str) -> str:
     whole = all(isinstance(call, dict) and isinstance(call.get("name"), str) and "arguments" in call for call in calls)
     if not calls or not whole or any(set(call) != {"name", "arguments"} for call in calls):
         return ""
-    return _json(calls, "function_call")
+    return _json([{**call, "arguments": _arguments(call["arguments"])} for call in calls], "function_call")
 
 
 def _calls(calls: Any, where: str) -> str:
@@ -247,10 +247,16 @@ def _calls(calls: Any, where: str) -> str:
         made = call.get("function", call) if isinstance(call, dict) else None
         if not isinstance(made, dict) or not isinstance(made.get("name"), str):
             raise RowError("row.tools", f"{where} has a tool call without a name")
-        arguments = made.get("arguments") or {}
-        parsed = _parsed(arguments) if isinstance(arguments, str) else arguments
-        found.append({"name": made["name"], "arguments": arguments if parsed is None else parsed})
+        found.append({"name": made["name"], "arguments": _arguments(made.get("arguments"))})
     return _json(found, where)
+
+
+def _arguments(value: Any) -> Any:
+    """The arguments of a call as an object, where they are one; OpenAI writes that object as a text."""
+    if value in (None, ""):
+        return {}
+    parsed = _parsed(value) if isinstance(value, str) else value
+    return parsed if isinstance(parsed, dict) else value
 
 
 def _text(value: Any, column: str) -> str:

@@ -1,0 +1,86 @@
+"""A made data set reads back as the Examples it was written from, and is kept like a chosen file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from core.contract.config import DataChoice
+from core.contract.data import Example, Message
+from core.contract.errors import DataError
+from core.data.examples import read_examples, read_report
+from core.data.made import ORIGIN, as_row, origin_of, write_made
+from core.locations import Locations
+
+TEXT = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=20).filter(str.strip)
+HARD = TEXT | st.sampled_from(
+    ['[{"role": "user", "content": "no turn"}]', '{"a": 1}', "line\u2028end\x85\n\r\n", "\x00", "null", "[]", "🦜"]
+)
+SCALAR = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXT
+ARGUMENTS = st.dictionaries(TEXT, SCALAR, max_size=3) | st.sampled_from(["[]", "123", '"x"', [1, {}]])
+CALLS = st.lists(st.builds(lambda name, given: {"name": name, "arguments": given}, TEXT, ARGUMENTS), min_size=1)
+ANSWER = st.builds(lambda text: Message(role="assistant", content=text), HARD) | st.builds(
+    lambda text, calls: Message(role="assistant", content=text, tool_calls=json.dumps(calls, ensure_ascii=False)),
+    st.just("") | HARD,
+    CALLS,
+)
+ASKED = st.builds(
+    lambda role, text: Message(role=role, content=text), st.sampled_from(["user", "tool", "system"]), HARD
+)
+TURNS = st.lists(ASKED | ANSWER, max_size=4)
+TOOLS = st.just("") | st.lists(st.dictionaries(TEXT, SCALAR, max_size=3), min_size=1, max_size=3).map(
+    lambda tools: json.dumps(tools, ensure_ascii=False)
+)
+PLAIN = st.lists(st.builds(lambda text: Example(row=1, text=text), HARD), min_size=1, max_size=4)
+CHATS = st.lists(
+    st.builds(
+        lambda turns, last, tools: Example(row=1, messages=(*turns, last), tools=tools), TURNS, ANSWER, TOOLS
+    ),
+    min_size=1,
+    max_size=4,
+)  # fmt: skip
+PAIRS = st.lists(
+    st.builds(
+        lambda turns, asked, pair: Example(
+            row=1, messages=(*turns, Message(role="user", content=asked)), chosen=pair[0], rejected=pair[1]
+        ),
+        TURNS,
+        HARD,
+        st.tuples(HARD, HARD).filter(lambda pair: pair[0] != pair[1]),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(PLAIN | CHATS | PAIRS)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_is_written_reads_back_equal(locations: Locations, examples: list[Example]) -> None:
+    kept = write_made(examples, "mine.csv", {"how": "made"}, locations)
+    read = list(read_examples(kept.path, DataChoice()))
+    assert read == [example.model_copy(update={"row": row}) for row, example in enumerate(examples, start=1)]
+    assert [as_row(example) for example in read] == [as_row(example) for example in examples]
+
+
+def test_it_is_kept_under_its_content_with_its_origin(locations: Locations) -> None:
+    examples = [Example(row=7, text="one"), Example(row=9, text="two")]
+    kept = write_made(iter(examples), "my rows.json", {"from": ["rows.json"], "dropped": 3}, locations)
+    assert kept.path == locations.data / kept.sha256 / "my_rows.jsonl"
+    assert kept.sha256 == hashlib.sha256(kept.path.read_bytes()).hexdigest()
+    assert kept.path.read_text() == '{"text": "one"}\n{"text": "two"}\n'
+    assert sorted(entry.name for entry in kept.path.parent.iterdir()) == [ORIGIN, "my_rows.jsonl"]
+    assert origin_of(kept.path) == {"from": ["rows.json"], "dropped": 3}
+    assert write_made(examples, "my rows.json", {}, locations) == kept
+    assert read_report(kept.path, DataChoice()).usable == 2
+
+
+def test_nothing_is_kept_of_nothing(locations: Locations, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="found none"):
+        write_made([], "empty", {}, locations)
+    assert list(locations.data.iterdir()) == []
+    assert origin_of(tmp_path / "chosen.csv") == {}
