@@ -164,6 +164,7 @@ _SUMMARY = {
     "part.activations": "Activations",
     "part.loss": "Loss",
     "part.workspace": "Workspace",
+    "part.slack": "Allocator gaps",
     "part.context": "Libraries",
     "missing.data": "Add a data file",
     "missing.readable": "Mend the data file",

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-__all__ = ["Advice", "Estimate", "Probe", "Resolved", "Suggestion", "Term"]
+__all__ = ["Advice", "Estimate", "LearnedRun", "Probe", "Resolved", "Suggestion", "Term"]
 
 
 class _Fact(BaseModel):
@@ -14,11 +14,16 @@ class _Fact(BaseModel):
 
 
 class Term(_Fact):
-    """One part of the memory: key for colours and words, bytes, and the formula in words."""
+    """One part of the memory: key for colours and words, bytes, and the formula in words.
 
-    key: Literal["weights", "lora", "gradients", "optimiser", "activations", "loss", "workspace", "context"]
+    ``bytes`` is the part at its own height; ``at_peak`` what of it stands when the run takes most, so that these add up
+    to ``Estimate.peak_bytes`` (a stacked bar is made of them). "slack" is what torch's allocator holds and cannot give.
+    """
+
+    key: Literal["weights", "lora", "gradients", "optimiser", "activations", "loss", "workspace", "slack", "context"]
     bytes: int
     how: str
+    at_peak: int = 0
 
 
 class Estimate(_Fact):
@@ -27,6 +32,8 @@ class Estimate(_Fact):
     ``verdict`` is ``fits`` (10 % to spare), ``tight``, ``too_large``, or ``unknown`` where no memory reading exists.
     ``seconds`` is a range (low, high) for the whole run or None where nothing is known of this device. ``host_bytes``
     is the machine's own memory; ``pinned_bytes`` the part of it that is held for layer inputs, never swapped out.
+    ``peak_bytes`` is all that the run takes of the card: ``allocated_bytes`` by tensors at their height, with the
+    allocator's gaps ``reserved_bytes``, and the CUDA context beside it.
     """
 
     terms: tuple[Term, ...]
@@ -59,6 +66,47 @@ class Estimate(_Fact):
     money: tuple[float, float] | None = None
     """What the energy costs, where a price was given; ``currency`` says in what."""
     currency: str = ""
+    allocated_bytes: int = 0
+    reserved_bytes: int = 0
+    held_bytes: int | None = None
+    """What other programs, the desktop first, hold of the card now; None where the driver does not say."""
+    checkpoints_bytes: int = 0
+    """The part of ``disk_bytes`` that checkpoints take; ``download_bytes`` is the rest."""
+    merged_bytes: int = 0
+    """What taking the merged model home would need of the disk besides; asked for by nobody yet."""
+    tokens_per_second: tuple[float, float] | None = None
+    learned_from: int = 0
+    """Finished runs of this machine that the estimate was corrected by; 0: arithmetic alone."""
+
+
+class LearnedRun(_Fact):
+    """What was predicted of a run, and what it then took; a line of ``learned.jsonl`` under the root folder.
+
+    ``shape`` names the model by its numbers, so that a folder and a hub id of one model are the same. Bytes are those
+    of torch's allocator on the card, 0 where they are not known. ``longest`` is the largest pass that was planned for,
+    ``mean_row`` the mean tokens of a row.
+    """
+
+    run_id: str
+    at: float
+    card: str
+    model: str
+    shape: str
+    method: Literal["sft", "dpo"] = "sft"
+    quantization: str = "nf4"
+    checkpointing: str = "none"
+    kernels: str = "auto"
+    rank: int = 16
+    longest: int = 0
+    mean_row: float = 0.0
+    predicted_bytes: int = 0
+    measured_bytes: int = 0
+    predicted_reserved_bytes: int = 0
+    measured_reserved_bytes: int = 0
+    predicted_tokens_per_second: float = 0.0
+    measured_tokens_per_second: float = 0.0
+    watts: float = 0.0
+    steps: int = 0
 
 
 class Resolved(_Fact):

@@ -1,7 +1,20 @@
 """ESTIMATE: what a run needs in memory, time and disk, by arithmetic alone; and the plan that fits a machine."""
 
+from core.estimate.advise import advise
 from core.estimate.estimate import estimate
 from core.estimate.fit import resolve
+from core.estimate.learned import Learned
 from core.estimate.rows import held_out_rows, total_steps, train_rows
+from core.estimate.suggest import make_it_fit, use_the_room
 
-__all__ = ["estimate", "held_out_rows", "resolve", "total_steps", "train_rows"]
+__all__ = [
+    "Learned",
+    "advise",
+    "estimate",
+    "held_out_rows",
+    "make_it_fit",
+    "resolve",
+    "total_steps",
+    "train_rows",
+    "use_the_room",
+]

@@ -17,11 +17,13 @@ from core.contract.data import DataFacts
 from core.contract.estimate import Estimate
 from core.estimate import terms
 from core.estimate.fit import SPARE, free_bytes, limit_bytes, pass_tokens, plan, usual_tokens
+from core.estimate.learned import Learned
 from core.estimate.peak import memory_terms, peak_bytes
 from core.estimate.rows import Rows, held_out_rows, rows_of, total_steps
 from core.estimate.time import run_seconds
 from core.estimate.work import Work, work_of
 from core.hardware import Machine
+from core.settings import Settings
 
 __all__ = ["estimate"]
 
@@ -37,13 +39,15 @@ def estimate(
     spec: ModelSpec,
     facts: DataFacts | None,
     machine: Machine,
-    measured_tokens_per_second: float | None = None,
+    learned: Learned | None = None,
+    settings: Settings | None = None,
 ) -> Estimate:
     """What this run would need on this machine.
 
     Args:
         facts: lengths of the data's rows; None before it is read, when every row is taken as full.
-        measured_tokens_per_second: of an earlier run like this one on this machine, where there is one.
+        learned: finished runs of this machine, predicted and measured (``core.runs.learned.speeds``).
+        settings: what electricity costs here.
     """
     rows = rows_of(config, facts)
     config, _ = plan(config, spec, rows, machine)
@@ -53,7 +57,7 @@ def estimate(
     free, peak = free_bytes(machine), peak_bytes(work)
     verdict = _verdict(peak, limit, free)
     usual = replace(work, tokens=usual_tokens(config, rows, work.tokens))
-    time = run_seconds(usual, rows, _tokens(config, rows, facts, steps), machine, measured_tokens_per_second)
+    time = run_seconds(usual, rows, _tokens(config, rows, facts, steps), machine, None)
     return Estimate(
         terms=memory_terms(work),
         peak_bytes=peak,
