@@ -25,12 +25,13 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from core.kernels import reference
 from core.kernels.nf4 import Nf4, Place, border
 
-__all__ = ["Projection", "Stack", "lora_linear", "lora_linears", "uncast"]
+__all__ = ["Normed", "Projection", "Stack", "lora_linears", "uncast"]
 
 Weight = Callable[[], torch.Tensor]
+WORD_BYTES = 16
+"""What a GPU's thread moves at once."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,23 @@ class Projection:
     def rank(self) -> int:
         """R, 0 without an adapter."""
         return 0 if self.a is None else int(self.a.shape[0])
+
+
+@dataclass(frozen=True)
+class Normed:
+    """What a norm made of rows h: ``x = h · s · w``, s ``[T]`` a row and w ``[D]`` a column."""
+
+    s: torch.Tensor
+    w: torch.Tensor
+
+    def product(self, dlow: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+        """``dlow' x`` ``[R, D]`` from h ``[T, D]``: both factors go to the small sides, and x is not made again."""
+        s = self.s[:, None]
+        # Of small rows s is in the hundreds, which float16's exponent has no room for beside a scaled loss.
+        mean = s.mean() if dlow.dtype == torch.float16 else None
+        scaled = torch.mul(dlow, s if mean is None else s / mean, out=torch.empty_like(dlow))
+        product = _wide_product(scaled.T, h) * self.w
+        return product if mean is None else product * mean
 
 
 @dataclass(frozen=True)
@@ -97,7 +115,12 @@ class Stack:
     def bordered(self, rows: torch.Tensor) -> torch.Tensor:
         """``rows [T, width]`` in the first columns of such a room."""
         room = self.room(rows, rows.shape[1])
-        room[:, : rows.shape[1]] = rows
+        place = room[:, : rows.shape[1]]
+        if _in_words(rows) and _in_words(place):
+            # As values of 16 bytes, whatever they mean: a copy between rows of two strides moves a value at a time.
+            place.view(torch.complex128).copy_(rows.view(torch.complex128))
+        else:
+            place.copy_(rows)
         return room
 
     def project(self, x: torch.Tensor, m: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
@@ -122,11 +145,17 @@ class Stack:
         """dx ``[T, D]`` of ``dy [T, O + R]``, whose last columns ``pull_low`` has filled."""
         return torch.mm(dy, m[:, : self.width])
 
-    def gradients(self, x: torch.Tensor, low: torch.Tensor, dy: torch.Tensor) -> list[torch.Tensor]:
-        """dA and dB in the order of ``adapters``, of ``x [T, D]``, ``low [T, R]`` and ``dy [T, O + R]``."""
+    def gradients(
+        self, x: torch.Tensor, low: torch.Tensor, dy: torch.Tensor, normed: Normed | None = None
+    ) -> list[torch.Tensor]:
+        """dA and dB in the order of ``adapters``, of ``x [T, D]``, ``low [T, R]`` and ``dy [T, O + R]``.
+
+        With ``normed`` x is what the norm was given, h.
+        """
         if not self.rank:
             return []
-        da = _wide_product(dy[:, self.rows :].T, x)
+        dlow = dy[:, self.rows :]
+        da = _wide_product(dlow.T, x) if normed is None else normed.product(dlow, x)
         db = _wide_product(dy[:, : self.rows].T, low)
         found: list[torch.Tensor] = []
         row = rank = 0
@@ -161,6 +190,13 @@ def _wide_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     return torch.mm(left, right)
 
 
+def _in_words(rows: torch.Tensor) -> bool:
+    """Whether every row begins and ends at a multiple of 16 bytes."""
+    a_word = WORD_BYTES // rows.element_size()
+    begins = rows.data_ptr() % WORD_BYTES == 0 and rows.stride(0) % a_word == 0
+    return rows.is_cuda and rows.stride(1) == 1 and rows.shape[1] % a_word == 0 and begins
+
+
 class _LoraLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, stack: Stack, *_adapters: torch.Tensor) -> torch.Tensor:
@@ -189,20 +225,3 @@ def lora_linears(x: torch.Tensor, projections: Sequence[Projection]) -> torch.Te
     stack = Stack(tuple(projections))
     flat: torch.Tensor = _LoraLinear.apply(x.reshape(-1, x.shape[-1]), stack, *stack.adapters)
     return flat.view(*x.shape[:-1], stack.rows)
-
-
-def lora_linear(
-    x: torch.Tensor,
-    weight: Weight,
-    bias: torch.Tensor | None,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    scale: float,
-) -> torch.Tensor:
-    """``x W' + bias + scale · (x A') B'`` for ``x [..., D]``; see ``reference.lora_linear``.
-
-    ``weight`` gives the frozen W ``[O, D]`` whenever it is called. A trained bias takes the twin.
-    """
-    if bias is not None and bias.requires_grad:
-        return reference.lora_linear(x, weight, bias, a, b, scale)
-    return lora_linears(x, [Projection(weight, bias, a, b, scale, (b.shape[0], a.shape[1]))])

@@ -8,13 +8,14 @@ Forward, for attention's rows a ``[T, H]`` and the residual x ``[T, D]``::
     z = stack_d(t)           (Gemma 2 and 3: z = rms_norm(z))
     y = h + z
 
-Kept are a, h, the row ``[g | u]``, one inverse root mean square a token, and ``a A'`` and ``n A'``; t, ``t A'`` and n
-are made again.
+Kept are a, h, the row ``[g | u]``, one inverse root mean square a token, and ``a A'``, ``n A'`` and ``t A'``; t is made
+again, n is not (``core.kernels.lora.Normed``).
 Backward, f's gradient is written over ``[g | u]`` and t over dt, so that the pass needs no third row of that width:
 a kept row is used up by it, and going backward a second time is refused on a card (on the CPU it works on a copy).
 
 Where the layer is computed a second time only for its backward pass (``core.model.recompute``), z is read by nobody:
-with ``wanted=False`` neither t nor the last product is computed, and y is a tensor without memory.
+with ``wanted=False`` neither t nor the last product is computed, y is a tensor without memory, and ``t A'`` is left to
+the backward pass.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from torch.autograd.function import once_differentiable
 
 from core.kernels.lora import Stack, uncast
 from core.kernels.lora_qkv import Norm, Tensors
-from core.kernels.rms_norm import normalize, normalize_again, normalize_backward
+from core.kernels.rms_norm import normalize, normalize_backward
 from core.kernels.swiglu import gate, gate_backward_
 
 __all__ = ["Mlp", "lora_mlp"]
@@ -80,10 +81,10 @@ class _LoraMlp(torch.autograd.Function):
         low = n[:, mlp.gate_up.width :].clone()
         del n
         kept_z: Tensors = ()
-        y = h.new_empty(()).expand_as(h)
+        y, low_d = h.new_empty(()).expand_as(h), None
         if wanted or mlp.after_mlp is not None:
-            y, kept_z = _down(h, rows, mlp)
-        ctx.save_for_backward(a, low_o, h, s, low, rows, *kept_o, *kept_z)
+            y, low_d, kept_z = _down(h, rows, mlp)
+        ctx.save_for_backward(a, low_o, h, s, low, rows, low_d, *kept_o, *kept_z)
         ctx.mlp, ctx.split, ctx.used_up = mlp, len(kept_o), False
         return y
 
@@ -92,21 +93,20 @@ class _LoraMlp(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         mlp: Mlp = ctx.mlp
-        a, low_o, h, s, low, rows, *kept = ctx.saved_tensors
+        a, low_o, h, s, low, rows, low_d, *kept = ctx.saved_tensors
         if not rows.is_cuda:
             rows = rows.clone()
         elif ctx.used_up:
             raise RuntimeError("This layer's activations were used up by the first backward pass.")
         ctx.used_up = True
         dz = _norm_backward(dy, mlp.after_mlp, tuple(kept[ctx.split :]))
-        down = _down_backward(dz, rows, mlp)
+        down = _down_backward(dz, rows, mlp, low_d)
         m = mlp.gate_up.matrix(h)
         mlp.gate_up.pull_low(rows, m)
         dn = mlp.gate_up.pull(rows, m)
         del m
-        n = normalize_again(h, mlp.norm.weight, s, mlp.norm.offset)
-        middle = mlp.gate_up.gradients(n, low, rows)
-        del n, rows
+        middle = mlp.gate_up.gradients(h, low, rows, mlp.norm.normed(s))
+        del rows
         dh, do = _middle_backward((dn, dy), (h, s), mlp, tuple(kept[: ctx.split]))
         m = mlp.o.matrix(h)
         mlp.o.pull_low(do, m)
@@ -126,26 +126,30 @@ def _middle_backward(d: Tensors, kept: Tensors, mlp: Mlp, kept_o: Tensors) -> tu
     return dh, do
 
 
-def _down(h: torch.Tensor, rows: torch.Tensor, mlp: Mlp) -> tuple[torch.Tensor, Tensors]:
-    """``(y, what the last norm's backward pass reads)``."""
+def _down(h: torch.Tensor, rows: torch.Tensor, mlp: Mlp) -> tuple[torch.Tensor, torch.Tensor, Tensors]:
+    """``(y, t A', what the last norm's backward pass reads)``."""
     t = mlp.down.room(h, mlp.down.width)
     gate(rows[:, : mlp.gate_up.rows], mlp.activation, t[:, : mlp.down.width])
     m = mlp.down.matrix(h)
     if mlp.after_mlp is not None or mlp.down.parts[0].bias is not None:
         z, kept = _norm(mlp.down.project(t, m), mlp.after_mlp)
-        return h + z, kept
-    mlp.down.low(t, m)
-    return torch.addmm(h, t, m[: mlp.down.rows].T), ()
+        return h + z, t[:, mlp.down.width :].clone(), kept
+    low = mlp.down.low(t, m)
+    return torch.addmm(h, t, m[: mlp.down.rows].T), low.clone(), ()
 
 
-def _down_backward(dz: torch.Tensor, rows: torch.Tensor, mlp: Mlp) -> list[torch.Tensor]:
-    """Turns ``rows`` from ``[g | u]`` into its gradient, and returns the gradients of the down projection's adapter."""
+def _down_backward(dz: torch.Tensor, rows: torch.Tensor, mlp: Mlp, low: torch.Tensor | None) -> list[torch.Tensor]:
+    """Turns ``rows`` from ``[g | u]`` into its gradient, and returns the gradients of the down projection's adapter.
+
+    ``low`` is ``t A'``, made from t where the forward pass did not come to it.
+    """
     m = mlp.down.matrix(dz)
     bordered = mlp.down.bordered(dz)
     mlp.down.pull_low(bordered, m)
     t = mlp.down.pull(bordered, m)
     gate_backward_(t, rows[:, : mlp.gate_up.rows], mlp.activation)
-    low = torch.mm(t, m[mlp.down.rows :, : mlp.down.width].T)
+    if low is None:
+        low = torch.mm(t, m[mlp.down.rows :, : mlp.down.width].T)
     return mlp.down.gradients(t, low, bordered)
 
 

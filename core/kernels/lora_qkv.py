@@ -7,9 +7,9 @@ Forward, for x ``[T, D]`` (``Stack`` is ``core.kernels.lora``'s bordered product
     q, k = rope(q, k)                   in place
 
 Backward, each line undone from the last to the first. Kept are x, one inverse root mean square a token, ``n A'``, the
-heads and, with head norms, the heads before them; n is made again from x without a reduction. x is handed on as well:
-it is the residual of the second half of the layer, and so its gradient comes back here, where the norm's backward pass
-adds it without a kernel of its own.
+heads and, with head norms, the heads before them; n is not made again (``Normed``). x is handed on as well: it is the
+residual of the second half of the layer, and so its gradient comes back here, where the norm's backward pass adds it
+without a kernel of its own.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from core.kernels.lora import Stack, uncast
-from core.kernels.rms_norm import normalize, normalize_again, normalize_backward
+from core.kernels.lora import Normed, Stack, uncast
+from core.kernels.reference import wide
+from core.kernels.rms_norm import normalize, normalize_backward
 from core.kernels.rope import turn_, turn_back
 
 __all__ = ["Heads", "Norm", "lora_qkv"]
@@ -34,6 +35,10 @@ class Norm:
     weight: torch.Tensor
     eps: float
     offset: float = 0.0
+
+    def normed(self, s: torch.Tensor) -> Normed:
+        """What it made of rows whose inverse root mean squares are s ``[T]``."""
+        return Normed(s, self.weight.to(wide(self.weight.dtype)) + self.offset)
 
 
 @dataclass(frozen=True)
@@ -128,8 +133,7 @@ class _LoraQkv(torch.autograd.Function):
         m = stack.matrix(x)
         stack.pull_low(drows, m)
         dn = stack.pull(drows, m) if ctx.needs_input_grad[0] else None
-        n = normalize_again(x, norm.weight, s, norm.offset)
-        gradients = stack.gradients(n, low, drows)
+        gradients = stack.gradients(x, low, drows, norm.normed(s))
         if dn is not None:
             dn = normalize_backward(dn, x, norm.weight, s, norm.offset, extra=dx, out=dn)
         return dn, None, None, None, *gradients

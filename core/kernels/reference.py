@@ -8,7 +8,6 @@ Shapes: T tokens, D hidden, V vocabulary, O outputs, R rank, H heads.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "IGNORED",
-    "add_rms_norm",
     "border",
     "cross_entropy",
     "cross_entropy_gradient_",
@@ -28,9 +26,7 @@ __all__ = [
     "gate_backward_",
     "geglu",
     "linear_cross_entropy",
-    "lora_linear",
     "normalize",
-    "normalize_again",
     "normalize_backward",
     "rms_norm",
     "rope",
@@ -59,13 +55,6 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, offset: float = 
     return normalize(x, weight, eps, offset)[0]
 
 
-def add_rms_norm(
-    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float, offset: float = 0.0
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """``(rms_norm(x + residual), x + residual)``: the end of one block and the start of the next."""
-    return normalize(x, weight, eps, offset, residual)[:2]
-
-
 def normalize(
     x: torch.Tensor, weight: torch.Tensor, eps: float, offset: float = 0.0,
     residual: torch.Tensor | None = None, out: torch.Tensor | None = None,
@@ -73,16 +62,9 @@ def normalize(
     """``(y, h, s)``: h = x + residual, s = 1 / rms(h) flat and wide, y = h · s · (weight + offset), in ``out``."""
     h = x if residual is None else x + residual
     s = torch.rsqrt(h.to(wide(h.dtype)).pow(2).mean(-1, keepdim=True) + eps)
-    return normalize_again(h, weight, s, offset, out), h, s.flatten()
-
-
-def normalize_again(
-    h: torch.Tensor, weight: torch.Tensor, s: torch.Tensor, offset: float = 0.0, out: torch.Tensor | None = None
-) -> torch.Tensor:
-    """y from h and its s."""
-    values = h.to(wide(h.dtype))
-    y = values * s.view(*h.shape[:-1], 1) * (weight.to(values.dtype) + offset)
-    return y.to(h.dtype) if out is None else out.copy_(y)
+    values = h.to(s.dtype)
+    y = values * s * (weight.to(s.dtype) + offset)
+    return y.to(h.dtype) if out is None else out.copy_(y), h, s.flatten()
 
 
 def normalize_backward(
@@ -238,25 +220,6 @@ def linear_cross_entropy(
         labels: ``[T]``, already shifted; -100 where there is no target.
     """
     return cross_entropy(hidden @ weight.T, labels, scale, softcap).sum()
-
-
-def lora_linear(
-    x: torch.Tensor,
-    weight: Callable[[], torch.Tensor],
-    bias: torch.Tensor | None,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    scale: float,
-) -> torch.Tensor:
-    """``x W' + bias + scale · (x A') B'`` (Hu et al. 2021, arXiv:2106.09685).
-
-    Args:
-        x: ``[..., D]``.
-        weight: gives W ``[O, D]``.
-        a: ``[R, D]``; ``b``: ``[O, R]``; both are cast to x's dtype.
-    """
-    low = x @ a.to(x.dtype).T
-    return F.linear(x, weight().to(x.dtype), bias) + (low @ b.to(x.dtype).T) * scale
 
 
 def dequantize(weight: Nf4, out: torch.Tensor | None = None) -> torch.Tensor:

@@ -26,7 +26,7 @@ from torch.autograd.function import once_differentiable
 from core.kernels import reference
 from core.kernels.dispatch import block_of, jit, launch, rows_run, tl, use_triton
 
-__all__ = ["add_rms_norm", "normalize", "normalize_again", "normalize_backward", "rms_norm"]
+__all__ = ["normalize", "normalize_backward", "rms_norm"]
 
 WIDEST = 65536
 """Values of one row that one program can hold; wider ones take the twin."""
@@ -56,22 +56,6 @@ def _forward(  # type: ignore[no-untyped-def]
 
 
 @jit(varying=("inverse", "rows"))
-def _again(  # type: ignore[no-untyped-def]
-    h, weight, inverse, y, h_token, h_head, y_token, y_head, rows, heads, width, offset,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    token, head = (row // heads).to(tl.int64)[:, None], (row % heads)[:, None]
-    columns = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows)[:, None] & (columns < width)
-    values = tl.load(h + token * h_token + head * h_head + columns, mask=inside, other=0.0).to(tl.float32)
-    s = tl.load(inverse + row, mask=row < rows, other=0.0)[:, None]
-    w = tl.load(weight + columns, mask=columns < width, other=0.0).to(tl.float32) + offset
-    # The products of _forward in their order: the same bits.
-    tl.store(y + token * y_token + head * y_head + columns, values * s * w, mask=inside)
-
-
-@jit(varying=("inverse", "rows"))
 def _backward(  # type: ignore[no-untyped-def]
     dy, extra, h, weight, inverse, dh, dy_token, dy_head, extra_token, extra_head, h_token, h_head, dh_token, dh_head,
     rows, heads, width, offset, ADD: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
@@ -98,10 +82,7 @@ def _strides(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def _launch(kernel: Any, like: torch.Tensor, arguments: tuple[Any, ...], rest: tuple[Any, ...], **flags: bool) -> None:
-    """``kernel`` over the rows of ``like``: some 16 values a thread, and enough narrow rows to fill four warps.
-
-    No products and sums are fused: what is made again from s has the same bits.
-    """
+    """``kernel`` over the rows of ``like``: some 16 values a thread, and enough narrow rows to fill four warps."""
     width = like.shape[-1]
     rows = like.numel() // max(1, width)
     block = block_of(width)
@@ -111,7 +92,7 @@ def _launch(kernel: Any, like: torch.Tensor, arguments: tuple[Any, ...], rest: t
         heads = like.shape[1] if like.dim() == 3 else 1
         launch(
             kernel, (-(-rows // together),), *arguments, rows, heads, width, *rest,
-            ROWS=together, BLOCK=block, num_warps=warps, enable_fp_fusion=False, **flags,
+            ROWS=together, BLOCK=block, num_warps=warps, **flags,
         )  # fmt: skip
 
 
@@ -139,17 +120,6 @@ def normalize(
     tensors = (x, beside, weight, y, h, s, *_strides(x), *_strides(beside), *_strides(y))
     _launch(_forward, x, tensors, (float(eps), float(offset)), ADD=residual is not None)
     return y, h, s
-
-
-def normalize_again(
-    h: torch.Tensor, weight: torch.Tensor, s: torch.Tensor, offset: float = 0.0, out: torch.Tensor | None = None
-) -> torch.Tensor:
-    """y once more from h and the s of ``normalize``, bit for bit, without a reduction; ``out`` may be h."""
-    if not rows_run(h, out) or h.shape[-1] > WIDEST:
-        return reference.normalize_again(h, weight, s, offset, out)
-    y = torch.empty(h.shape, dtype=h.dtype, device=h.device) if out is None else out
-    _launch(_again, h, (h, weight, s, y, *_strides(h), *_strides(y)), (float(offset),))
-    return y
 
 
 def normalize_backward(
@@ -191,24 +161,6 @@ class _RmsNorm(torch.autograd.Function):
         return dh.view(dy.shape), None, None, None
 
 
-class _AddRmsNorm(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float, offset: float
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        y, h, s = normalize(_rows(x), weight, eps, offset, _rows(residual))
-        ctx.save_for_backward(h, weight, s)
-        ctx.offset = offset
-        return y.view(x.shape), h.view(x.shape)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dy: torch.Tensor, dtotal: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        h, weight, s = ctx.saved_tensors
-        dh = normalize_backward(_rows(dy), h, weight, s, ctx.offset, _rows(dtotal)).view(dy.shape)
-        return dh, dh, None, None, None
-
-
 def _runs(x: torch.Tensor, weight: torch.Tensor) -> bool:
     return use_triton(x) and 0 < x.shape[-1] <= WIDEST and not weight.requires_grad
 
@@ -219,13 +171,3 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, offset: float = 
         return reference.rms_norm(x, weight, eps, offset)
     result: torch.Tensor = _RmsNorm.apply(x, weight, eps, offset)
     return result
-
-
-def add_rms_norm(
-    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float, offset: float = 0.0
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """``(rms_norm(x + residual), x + residual)``; see ``reference.add_rms_norm``."""
-    if not _runs(x, weight) or x.dtype != residual.dtype or x.shape != residual.shape:
-        return reference.add_rms_norm(x, residual, weight, eps, offset)
-    normed, total = _AddRmsNorm.apply(x, residual, weight, eps, offset)
-    return normed, total

@@ -15,15 +15,13 @@ from where attention left them into such rows.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from core.kernels import reference
-from core.kernels.dispatch import block_of, jit, launch, rows_run, tl, use_triton
+from core.kernels.dispatch import block_of, jit, launch, rows_run, tl
 
-__all__ = ["rope", "turn_", "turn_back"]
+__all__ = ["turn_", "turn_back"]
 
 
 @jit
@@ -66,20 +64,18 @@ def _copy_heads(  # type: ignore[no-untyped-def]
     tl.store(target + head * target_head + column, values, mask=inside)
 
 
-@jit(varying=("tokens", "angles"))
+@jit(varying=("angles",))
 def _turn(  # type: ignore[no-untyped-def]
-    x, y, cos, sin, x_batch, x_token, x_head, y_batch, y_token, y_head, angle_token, tokens, angles,
-    heads, blocks, half, head_dim,
-    BACKWARD: tl.constexpr, HEADS: tl.constexpr, HALF: tl.constexpr, REST: tl.constexpr,
+    x, cos, sin, x_token, angle_token, angles, heads, blocks, half, head_dim,
+    BACKWARD: tl.constexpr, HEADS: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0) // blocks
+    row = (tl.program_id(0) // blocks).to(tl.int64)
     head = (tl.program_id(0) % blocks) * HEADS + tl.arange(0, HEADS)[:, None]
-    batch, token = (row // tokens).to(tl.int64), (row % tokens).to(tl.int64)
-    angle = (row % angles).to(tl.int64) * angle_token
-    source = x + batch * x_batch + token * x_token
-    target = y + batch * y_batch + token * y_token
+    angle = (row % angles) * angle_token
+    here = x + row * x_token
+    # In place: what of a head is not turned stays where it is.
     _turn_heads(
-        source, target, x_head, y_head, cos + angle, sin + angle, head, heads, half, head_dim, BACKWARD, HALF, REST
+        here, here, head_dim, head_dim, cos + angle, sin + angle, head, heads, half, head_dim, BACKWARD, HALF, 0
     )
 
 
@@ -118,10 +114,9 @@ def _together(heads: int) -> int:
     return max(4, min(16, heads & -heads))
 
 
-def _shape(heads: int, head_dim: int, rotated: int, moved: bool) -> dict[str, int]:
-    """Block sizes and warps; what of a head is not turned is copied only where the head moves."""
-    half, rest = rotated // 2, head_dim - rotated
-    shape = {"HEADS": _together(heads), "HALF": block_of(half), "REST": block_of(rest) if rest and moved else 0}
+def _shape(heads: int, rotated: int) -> dict[str, int]:
+    """Block sizes and warps."""
+    shape = {"HEADS": _together(heads), "HALF": block_of(rotated // 2)}
     return {**shape, "num_warps": min(4, max(1, shape["HEADS"] * shape["HALF"] // 256))}
 
 
@@ -138,12 +133,11 @@ def turn_(
         reference.turn_(rows, cos, sin, heads, head_dim, backward)
         return
     cos, sin = _flat(cos), _flat(sin)
-    shape = _shape(heads, head_dim, cos.shape[-1], moved=False)
+    shape = _shape(heads, cos.shape[-1])
     blocks = -(-heads // shape["HEADS"])
     if rows.shape[0] * blocks:
         launch(
-            _turn, (rows.shape[0] * blocks,), rows, rows, cos, sin, 0, rows.stride(0), head_dim,
-            0, rows.stride(0), head_dim, cos.stride(0), rows.shape[0], cos.shape[0],
+            _turn, (rows.shape[0] * blocks,), rows, cos, sin, rows.stride(0), cos.stride(0), cos.shape[0],
             heads, blocks, cos.shape[-1] // 2, head_dim, BACKWARD=backward, **shape,
         )  # fmt: skip
 
@@ -162,60 +156,17 @@ def turn_back(
     cos, sin = _flat(cos), _flat(sin)
     tokens, q_heads, head_dim = dq.shape
     k_heads = dk.shape[1]
-    shape = _shape(math.gcd(q_heads, k_heads), head_dim, cos.shape[-1], moved=True)
+    shape, rest = _shape(math.gcd(q_heads, k_heads), cos.shape[-1]), head_dim - cos.shape[-1]
     q_blocks, k_blocks = -(-q_heads // shape["HEADS"]), -(-k_heads // shape["HEADS"])
     strides = [step for part in (dq, dk, dv) for step in part.stride()[:2]]
     if tokens:
         launch(
             _turn_back, (tokens * (q_blocks + 2 * k_blocks),), dq, dk, dv, out, cos, sin, *strides, out.stride(0),
             cos.stride(0), cos.shape[0], q_heads, k_heads, q_blocks, k_blocks, cos.shape[-1] // 2, head_dim,
-            WHOLE=block_of(head_dim), **shape,
+            WHOLE=block_of(head_dim), REST=block_of(rest) if rest else 0, **shape,
         )  # fmt: skip
 
 
 def _flat(angles: torch.Tensor) -> torch.Tensor:
     """``[rows, rotated]``; a view where the rows of all batches follow each other."""
     return angles.reshape(-1, angles.shape[-1]).contiguous()
-
-
-def _moved(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, backward: bool) -> torch.Tensor:
-    """One tensor ``[batch, H, T, head_dim]`` turned; the result lies in memory as ``[batch, T, H, head_dim]``."""
-    if x.stride(-1) != 1:
-        x = x.contiguous()
-    batch, heads, tokens, head_dim = x.shape
-    y = torch.empty((batch, tokens, heads, head_dim), dtype=x.dtype, device=x.device).transpose(1, 2)
-    shape = _shape(heads, head_dim, cos.shape[-1], moved=True)
-    blocks = -(-heads // shape["HEADS"])
-    if y.numel():
-        launch(
-            _turn, (batch * tokens * blocks,), x, y, cos, sin, x.stride(0), x.stride(2), x.stride(1),
-            y.stride(0), y.stride(2), y.stride(1), cos.stride(0), tokens, cos.shape[0],
-            heads, blocks, cos.shape[-1] // 2, head_dim, BACKWARD=backward, **shape,
-        )  # fmt: skip
-    return y
-
-
-class _Rope(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        ctx.save_for_backward(cos, sin)
-        return _moved(q, cos, sin, backward=False), _moved(k, cos, sin, backward=False)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dq: torch.Tensor, dk: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        cos, sin = ctx.saved_tensors
-        return _moved(dq, cos, sin, backward=True), _moved(dk, cos, sin, backward=True), None, None
-
-
-def rope(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Turns ``q`` and ``k`` ``[batch, H, T, head_dim]`` by ``cos``, ``sin`` ``[batch or 1, T, rotated]``.
-
-    See ``reference.rope``.
-    """
-    if not use_triton(q) or cos.shape[0] not in (1, q.shape[0]):
-        return reference.rope(q, k, cos, sin)
-    turned_q, turned_k = _Rope.apply(q, k, _flat(cos), _flat(sin))
-    return turned_q, turned_k

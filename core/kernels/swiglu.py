@@ -23,12 +23,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from core.kernels import reference
-from core.kernels.dispatch import block_of, jit, launch, rows_run, tl, use_triton, warps_for
+from core.kernels.dispatch import block_of, jit, launch, rows_run, tl, warps_for
 
-__all__ = ["gate", "gate_backward_", "geglu", "swiglu"]
+__all__ = ["gate", "gate_backward_"]
 
 WIDEST_BLOCK = 1024
 """Columns of one program: 8 a thread."""
@@ -66,7 +65,7 @@ def _forward(  # type: ignore[no-untyped-def]
 @jit
 def _backward(  # type: ignore[no-untyped-def]
     dh, gate, up, dgate, dup, dh_row, gate_row, up_row, dgate_row, dup_row, width, blocks,
-    GELU: tl.constexpr, KEEP: tl.constexpr, BLOCK: tl.constexpr,
+    GELU: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = (tl.program_id(0) // blocks).to(tl.int64)
     columns = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
@@ -77,8 +76,7 @@ def _backward(  # type: ignore[no-untyped-def]
     value, slope = _activation(g, GELU)
     tl.store(dgate + row * dgate_row + columns, d * u * slope, mask=inside)
     tl.store(dup + row * dup_row + columns, d * value, mask=inside)
-    if KEEP:
-        tl.store(dh + row * dh_row + columns, value * u, mask=inside)
+    tl.store(dh + row * dh_row + columns, value * u, mask=inside)
 
 
 def _launch(kernel: Any, tensors: tuple[torch.Tensor, ...], **flags: bool) -> None:
@@ -112,48 +110,4 @@ def gate_backward_(dh: torch.Tensor, gate_up: torch.Tensor, kind: str) -> None:
         return
     half = gate_up.shape[1] // 2
     left, right = gate_up[:, :half], gate_up[:, half:]
-    _launch(_backward, (dh, left, right, left, right), GELU=kind == "gelu_tanh", KEEP=True)
-
-
-class _Gated(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, gate: torch.Tensor, up: torch.Tensor, gelu: bool) -> torch.Tensor:
-        gate, up = gate.contiguous(), up.contiguous()
-        h = torch.empty_like(gate)
-        _launch(_forward, (_rows(gate), _rows(up), _rows(h)), GELU=gelu)
-        ctx.save_for_backward(gate, up)
-        ctx.gelu = gelu
-        return h
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dh: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        gate, up = ctx.saved_tensors
-        dgate, dup = torch.empty_like(gate), torch.empty_like(up)
-        tensors = (dh.contiguous(), gate, up, dgate, dup)
-        _launch(_backward, tuple(_rows(tensor) for tensor in tensors), GELU=ctx.gelu, KEEP=False)
-        return dgate, dup, None
-
-
-def _rows(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.view(-1, tensor.shape[-1]) if tensor.numel() else tensor.new_empty(0, 1)
-
-
-def _runs(gate: torch.Tensor, up: torch.Tensor) -> bool:
-    return use_triton(gate) and gate.dim() > 0 and gate.shape == up.shape
-
-
-def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    """``silu(gate) · up``, any shape, both alike; see ``reference.swiglu``."""
-    if not _runs(gate, up):
-        return reference.swiglu(gate, up)
-    result: torch.Tensor = _Gated.apply(gate, up, False)
-    return result
-
-
-def geglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    """``gelu(gate) · up`` (tanh form), any shape, both alike; see ``reference.geglu``."""
-    if not _runs(gate, up):
-        return reference.geglu(gate, up)
-    result: torch.Tensor = _Gated.apply(gate, up, True)
-    return result
+    _launch(_backward, (dh, left, right, left, right), GELU=kind == "gelu_tanh")

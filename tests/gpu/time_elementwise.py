@@ -42,7 +42,6 @@ def norms(tokens: int) -> list[Row]:
         ("normalize", lambda: rms_norm.normalize(x, w, 1e-5, out=out), 2 * size),
         ("normalize with residual", lambda: rms_norm.normalize(x, w, 1e-5, residual=residual, out=out), 4 * size),
         ("normalize of heads", lambda: rms_norm.normalize(heads, narrow, 1e-6, out=heads), 4 * heads.numel()),
-        ("normalize_again", lambda: rms_norm.normalize_again(h, w, s, out=out), 2 * size),
         ("normalize_backward", lambda: rms_norm.normalize_backward(dy, h, w, s, extra=extra, out=dy), 4 * size),
     ]
 

@@ -62,7 +62,8 @@ class Source:
 
 NORM = {"heads": 1, "ROWS": 1, "BLOCK": 4096}
 HEADS = {"ROWS": 16, "BLOCK": 128}
-TURN = {"HEADS": 8, "HALF": 64, "REST": 0}
+TURN = {"HEADS": 8, "HALF": 64}
+BACK = ("dq", "dk", "dv", "out", "cos", "sin")
 LOSS = {"IGNORED": -100, "PARTS": 2, "LANES": 2048}
 
 NF4_POINTERS = dict.fromkeys(("nested_absmax", "nested_code", "offset", "code", "a", "b"), "*fp32")
@@ -79,17 +80,23 @@ SOURCES = (
     Source(
         "rms_norm of heads", rms_norm._forward, ("x", "residual", "weight", "y", "total"), {**HEADS, "ADD": False}, 4, 2
     ),
-    Source("rms_norm again", rms_norm._again, ("h", "weight", "y"), NORM, 8, 1),
     Source("rms_norm backward", rms_norm._backward, ("dy", "extra", "h", "weight", "dh"), {**NORM, "ADD": True}, 8, 1),
-    Source("rope", rope._turn, ("x", "y", "cos", "sin"), {**TURN, "BACKWARD": False}, 2, 4),
-    Source("rope of a part", rope._turn, ("x", "y", "cos", "sin"), {**TURN, "REST": 32, "BACKWARD": True}, 2, 6),
-    Source("rope back", rope._turn_back, ("dq", "dk", "dv", "out", "cos", "sin"), {**TURN, "WHOLE": 128}, 2, 8),
+    Source("rope", rope._turn, ("x", "cos", "sin"), {**TURN, "BACKWARD": False}, 2, 4),
+    Source("rope back", rope._turn_back, BACK, {**TURN, "REST": 0, "WHOLE": 128}, 2, 8),
+    Source(
+        "rope back, a part",
+        rope._turn_back,
+        ("dq", "dk", "dv", "out", "cos", "sin"),
+        {**TURN, "REST": 32, "WHOLE": 128},
+        2,
+        12,
+    ),
     Source("swiglu forward", swiglu._forward, ("gate", "up", "h"), {"GELU": False, "BLOCK": 1024}),
     Source(
         "swiglu backward",
         swiglu._backward,
         ("dh", "gate", "up", "dgate", "dup"),
-        {"GELU": True, "KEEP": True, "BLOCK": 1024},
+        {"GELU": True, "BLOCK": 1024},
     ),
     Source("cross_entropy", cross_entropy._kernel, ("logits",), {**LOSS, "CAPPED": True, "GRADIENT": True}, 8, 4),
     Source(

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from core.kernels import cross_entropy, linear_cross_entropy, lora, reference, rms_norm, rope, swiglu
+from core.kernels import cross_entropy, linear_cross_entropy, reference, rms_norm
 
 __all__ = ["CASES", "WIDE_CASES", "Case", "assert_rule", "check", "label_ops", "move", "run"]
 
@@ -40,31 +40,6 @@ def _norm_case(rows: int, width: int, offset: float) -> Case:
     return Case(f"rms_norm {rows}x{width} offset {offset:g}", rms_norm.rms_norm, reference.rms_norm, draw)
 
 
-def _add_norm_case(rows: int, width: int) -> Case:
-    def draw(g: torch.Generator) -> Inputs:
-        return [_normal(g, 2, rows, width), _normal(g, 2, rows, width), _normal(g, width, grad=False), 1e-6, 0.0]
-
-    return Case(f"add_rms_norm 2x{rows}x{width}", rms_norm.add_rms_norm, reference.add_rms_norm, draw)
-
-
-def _rope_case(batch: int, tokens: int, heads: int, groups: int, head_dim: int) -> Case:
-    def draw(g: torch.Generator) -> Inputs:
-        angles = torch.randn(1, tokens, head_dim, generator=g)
-        q = _normal(g, batch, heads, tokens, head_dim)
-        k = _normal(g, batch, groups, tokens, head_dim)
-        return [q, k, angles.cos(), angles.sin()]
-
-    name = f"rope {batch}x{tokens} heads {heads}/{groups} dim {head_dim}"
-    return Case(name, rope.rope, reference.rope, draw)
-
-
-def _gated_case(name: str, *shape: int) -> Case:
-    def draw(g: torch.Generator) -> Inputs:
-        return [_normal(g, *shape, scale=2.0), _normal(g, *shape)]
-
-    return Case(f"{name} {shape}", getattr(swiglu, name), getattr(reference, name), draw)
-
-
 def _labels(generator: torch.Generator, tokens: int, vocabulary: int, ignored: float = 0.3) -> torch.Tensor:
     labels = torch.randint(0, vocabulary, (tokens,), generator=generator)
     return torch.where(torch.rand(tokens, generator=generator) < ignored, reference.IGNORED, labels)
@@ -80,53 +55,22 @@ def _head_case(tokens: int, width: int, vocabulary: int, scale: float, softcap: 
     return Case(name, linear_cross_entropy.linear_cross_entropy, reference.linear_cross_entropy, draw)
 
 
-def _lora_case(tokens: int, width: int, outputs: int, rank: int, bias: bool) -> Case:
-    def draw(g: torch.Generator) -> Inputs:
-        weight = _normal(g, outputs, width, grad=False, scale=width**-0.5)
-        extra = _normal(g, outputs, grad=False) if bias else None
-        a, b = _normal(g, rank, width, scale=width**-0.5), _normal(g, outputs, rank, scale=0.3)
-        return [_normal(g, 2, tokens, width), weight, extra, a, b, 2.0]
-
-    def with_weight(function: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda x, w, *rest: function(x, lambda: w, *rest)
-
-    name = f"lora_linear 2x{tokens}x{width}->{outputs} rank {rank}" + (" bias" if bias else "")
-    return Case(name, with_weight(lora.lora_linear), with_weight(reference.lora_linear), draw)
-
-
 CASES = (
     _norm_case(1, 3, 0.0),
     _norm_case(3, 5, 1.0),
     _norm_case(7, 64, 0.0),
     _norm_case(5, 257, 1.0),
-    _add_norm_case(3, 7),
-    _add_norm_case(5, 96),
-    _rope_case(1, 1, 1, 1, 2),
-    _rope_case(2, 5, 4, 2, 16),
-    _rope_case(1, 9, 3, 1, 12),
-    _gated_case("swiglu", 3, 7),
-    _gated_case("swiglu", 2, 11, 97),
-    _gated_case("geglu", 5, 211),
     _head_case(1, 8, 3, 1.0, 0.0, 0.0),
     _head_case(13, 16, 97, 1.0, 0.0),
     _head_case(9, 16, 130, 0.5, 3.0),
     _head_case(6, 16, 50, 1.0, 0.0, 1.0),
-    _lora_case(1, 8, 4, 1, False),
-    _lora_case(7, 33, 20, 5, True),
 )
 
 WIDE_CASES = (
     _norm_case(333, 4096, 0.0),
     _norm_case(3, 14337, 1.0),
-    _add_norm_case(101, 5120),
-    _rope_case(1, 333, 32, 8, 128),
-    _rope_case(3, 65, 14, 2, 64),
-    _gated_case("swiglu", 101, 14336),
-    _gated_case("geglu", 101, 9217),
     _head_case(301, 512, 32_003, 1.0, 0.0),
     _head_case(65, 128, 256_001, 1.0, 30.0),
-    _lora_case(333, 2048, 1024, 16, False),
-    _lora_case(129, 896, 4864, 64, True),
 )
 """Shapes as models have them, for a card."""
 
