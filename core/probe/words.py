@@ -1,0 +1,53 @@
+"""What client and child of a probe say to each other: one JSON object a line, over the child's stdin and stdout.
+
+::
+
+    client                                    child
+    Setup                                 →
+                                          ←   Said … Said
+                                          ←   Probe, or a fault, and the child ends
+    (stdin closes: cancelled)                 the child ends
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from core.contract.catalogue import ModelSpec
+from core.contract.config import RunConfig
+
+__all__ = ["Fault", "Said", "Setup", "Stage"]
+
+Stage = Literal["starting", "loading", "stepping"]
+
+
+class _Word(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Setup(_Word):
+    """What is rehearsed: a config without automatic values, and the lengths of its longest step's rows."""
+
+    config: RunConfig
+    spec: ModelSpec
+    lengths: tuple[int, ...]
+    seconds: float
+    home: str
+    lock_name: str
+
+
+class Said(_Word):
+    """What is going on, for people."""
+
+    stage: Stage
+    text: str = ""
+
+
+class Fault(_Word):
+    """A StudioError on its way to the client."""
+
+    code: str
+    message: str
+    hint: str = ""
