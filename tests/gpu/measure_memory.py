@@ -20,8 +20,9 @@ The file is one JSON object::
       lengths                   uncut token counts of the data's rows: ``DataFacts.lengths``, and ``trained`` as well
       max_row                   the longest of them
       capped_gib                0, or the allocator was held to this card size: context and all
-      estimate                  made beforehand on ``machine``: {peak_bytes, terms: {key: bytes}, verdict, free_bytes,
-                                seconds_a_step: [low, high] or null, sentence}
+      estimate                  made beforehand on ``machine``: {peak_bytes, allocated_bytes, reserved_bytes (0: not
+                                told), terms: {key: bytes}, verdict, free_bytes, seconds_a_step: [low, high] or
+                                null, sentence}
       status                    "measured", "out_of_memory" or "failed"; ``error`` says why
       measured                  null, or {peak_allocated_bytes, peak_reserved_bytes, context_bytes (beside the
                                 allocator after the steps; kernels of earlier cases in it), loading_peak_bytes,
@@ -30,8 +31,8 @@ The file is one JSON object::
       left_bytes, took_seconds  allocated after the case was freed; the case's time, all of it
     }]
 
-A run takes ``peak_reserved_bytes + context_bytes`` of a card. The estimate's peak without its ``context`` term is what
-is to be held against ``peak_allocated_bytes``.
+A run takes ``peak_reserved_bytes + context_bytes`` of a card: what ``estimate.peak_bytes`` is held against. Tensors alone
+are ``peak_allocated_bytes`` and ``estimate.allocated_bytes``.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def reckoned(case: Case, machine: Machine) -> dict[str, Any]:
     spec, config, facts = case.spec(), case.config(), facts_of(case)
     resolved, _ = resolve(config, spec, facts, machine)
     found = estimate(config, spec, facts, machine)
-    steps = max(1, found.total_steps)
+    steps, terms = max(1, found.total_steps), {term.key: term.bytes for term in found.terms}
     return {
         "name": case.name,
         "model": spec.key,
@@ -92,7 +93,9 @@ def reckoned(case: Case, machine: Machine) -> dict[str, Any]:
         "capped_gib": case.cap_gib,
         "estimate": {
             "peak_bytes": found.peak_bytes,
-            "terms": {term.key: term.bytes for term in found.terms},
+            "allocated_bytes": found.allocated_bytes or found.peak_bytes - terms["context"],
+            "reserved_bytes": found.reserved_bytes,
+            "terms": terms,
             "verdict": found.verdict,
             "free_bytes": found.free_bytes,
             "seconds_a_step": [part / steps for part in found.seconds] if found.seconds else None,
@@ -177,8 +180,7 @@ def free(device: Any) -> int:
 
 def line(row: dict[str, Any]) -> str:
     """One row for people: GiB, and the error of the estimate's tensors (context apart) against what was allocated."""
-    found, reckoned_ = row["measured"], row["estimate"]
-    tensors = reckoned_["peak_bytes"] - reckoned_["terms"]["context"]
+    found, tensors = row["measured"], row["estimate"]["allocated_bytes"]
     head = f"{row['name'][:46]:46} {row['resolved']['train']['checkpointing']:9} {tensors / GIB:7.2f}"
     if found is None:
         return f"{head} {row['status']}: {row['error'][:60]}"
@@ -202,8 +204,7 @@ def summary(rows: list[dict[str, Any]]) -> str:
     errors = []
     for row in rows:
         if row["measured"] is not None:
-            tensors = row["estimate"]["peak_bytes"] - row["estimate"]["terms"]["context"]
-            peak = row["measured"]["peak_allocated_bytes"]
+            tensors, peak = row["estimate"]["allocated_bytes"], row["measured"]["peak_allocated_bytes"]
             errors.append((abs(tensors - peak) / peak, abs(tensors - peak), row["name"]))
     if not errors:
         return "nothing was measured"
