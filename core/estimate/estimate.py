@@ -16,12 +16,12 @@ from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.estimate import Estimate
 from core.estimate import terms
-from core.estimate.fit import SPARE, free_bytes, limit_bytes, pass_tokens, plan, usual_tokens
+from core.estimate.fit import SPARE, free_bytes, limit_bytes, pass_tokens, pass_work, plan, usual_tokens
 from core.estimate.learned import Learned
 from core.estimate.peak import memory_terms, peak_bytes
 from core.estimate.rows import Rows, held_out_rows, rows_of, total_steps
 from core.estimate.time import run_seconds
-from core.estimate.work import Work, work_of
+from core.estimate.work import Work
 from core.hardware import Machine
 from core.settings import Settings
 
@@ -52,7 +52,7 @@ def estimate(
     rows = rows_of(config, facts)
     config, _ = plan(config, spec, rows, machine)
     limit = limit_bytes(config, machine)
-    work = work_of(config, spec, pass_tokens(config, rows), machine.gpu is not None, rows.longest, limit)
+    work = pass_work(config, spec, rows, machine, pass_tokens(config, rows))
     steps = total_steps(config, rows.train) if rows.known else 0
     free, peak = free_bytes(machine), peak_bytes(work)
     verdict = _verdict(peak, limit, free)

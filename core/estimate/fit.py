@@ -29,7 +29,18 @@ from core.estimate.terms import kept_of, pinned_bytes
 from core.estimate.work import GIB, Work, work_of
 from core.hardware import Machine
 
-__all__ = ["SPARE", "free_bytes", "limit_bytes", "pass_tokens", "plan", "resolve", "row_tokens", "usual_tokens"]
+__all__ = [
+    "SPARE",
+    "free_bytes",
+    "limit_bytes",
+    "pass_tokens",
+    "pass_work",
+    "plan",
+    "put",
+    "resolve",
+    "step_tokens",
+    "usual_tokens",
+]
 
 SPARE = 0.9
 """The share of free memory that a plan may use: the allocator rounds up and leaves gaps."""
@@ -72,7 +83,7 @@ def plan(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine) -> tu
 
     def take(config: RunConfig, choices: Iterator[Choice]) -> RunConfig:
         for key, value, reason in choices:
-            config = _put(config, key, value)
+            config = put(config, key, value)
             chosen.append(Resolved(key=key, value=str(value), reason=reason))
         return config
 
@@ -103,10 +114,23 @@ def row_tokens(config: RunConfig, rows: Rows) -> int:
     return rows.longest * (2 if config.method == "dpo" else 1)
 
 
+def step_tokens(config: RunConfig, rows: Rows) -> int:
+    """Tokens of the fullest step: where rows are packed those that they have, else every row's as the longest."""
+    full = row_tokens(config, rows) * config.rows_per_step
+    packed = config.method == "sft" and config.train.packing
+    return min(full, max(row_tokens(config, rows), rows.fullest)) if packed else full
+
+
 def pass_tokens(config: RunConfig, rows: Rows) -> int:
-    """Tokens of the largest pass: as chosen, never less than the longest row, never more than one step's rows."""
-    row = row_tokens(config, rows)
-    return max(row, min(config.train.tokens_per_pass, row * config.rows_per_step))
+    """Tokens of the largest pass: as chosen, never less than the longest row, never more than the fullest step."""
+    return max(row_tokens(config, rows), min(config.train.tokens_per_pass, step_tokens(config, rows)))
+
+
+def pass_work(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, tokens: int) -> Work:
+    """The largest pass, of so many tokens, on this machine."""
+    work = work_of(config, spec, tokens, machine.gpu is not None, rows.longest, limit_bytes(config, machine))
+    whole = step_tokens(config, rows)
+    return replace(work, single=tokens >= whole, varied=whole < row_tokens(config, rows) * config.rows_per_step)
 
 
 def usual_tokens(config: RunConfig, rows: Rows, most: int) -> int:
@@ -114,10 +138,9 @@ def usual_tokens(config: RunConfig, rows: Rows, most: int) -> int:
 
     Steps differ; as many parts are counted as one that is a quarter above the average needs.
     """
-    longest = row_tokens(config, rows) * config.rows_per_step
-    share = rows.mean / rows.longest if rows.known else 1.0
-    parts = math.ceil(min(longest, ABOVE_AVERAGE * share * longest) / most)
-    return max(1, min(most, round(share * longest / max(1, parts))))
+    average = row_tokens(config, rows) * config.rows_per_step * (rows.mean / rows.longest if rows.known else 1.0)
+    parts = math.ceil(min(step_tokens(config, rows), ABOVE_AVERAGE * average) / most)
+    return max(1, min(most, round(average / max(1, parts))))
 
 
 def _dtype(config: RunConfig, spec: ModelSpec, machine: Machine) -> Iterator[Choice]:
@@ -190,7 +213,7 @@ def _best(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, limi
         for tokens in reversed(_sizes(config, rows, gpu=machine.gpu is not None)):
             if policy == "budget" and not config.train.tokens_per_pass and tokens > largest:
                 break
-            work = _work(config, spec, (tokens, rows.longest), policy, machine)
+            work = pass_work(_under(config, policy), spec, rows, machine, tokens)
             if not _fits(work, limit, machine):
                 break  # nor does any larger pass
             cost = _cost(work, usual_tokens(config, rows, tokens))
@@ -215,7 +238,7 @@ def _policies(config: RunConfig, spec: ModelSpec, machine: Machine) -> tuple[str
     chosen = config.train.checkpointing
     if chosen != "auto":
         return (chosen,)
-    fast = _work(config, spec, (1, 1), "none", machine).fast
+    fast = work_of(config, spec, 1, machine.gpu is not None).fast
     return ("none", "budget", "recompute") if fast else ("none", "recompute")
 
 
@@ -230,14 +253,13 @@ def _sizes(config: RunConfig, rows: Rows, gpu: bool) -> list[int]:
     row = row_tokens(config, rows)
     if config.train.tokens_per_pass:
         return [pass_tokens(config, rows)]
-    most = max(row, min(row * config.rows_per_step, MOST_TOKENS if gpu else CPU_TOKENS))
+    most = max(row, min(step_tokens(config, rows), MOST_TOKENS if gpu else CPU_TOKENS))
     powers = [2**power for power in range(23, 4, -1)]
     return [most, *(size for size in powers if row < size < most), *([row] if row < most else [])]
 
 
-def _work(config: RunConfig, spec: ModelSpec, size: tuple[int, int], policy: str, machine: Machine) -> Work:
-    tried = config.model_copy(update={"train": config.train.model_copy(update={"checkpointing": policy})})
-    return work_of(tried, spec, size[0], machine.gpu is not None, size[1], limit_bytes(config, machine))
+def _under(config: RunConfig, policy: str) -> RunConfig:
+    return put(config, "train.checkpointing", policy)
 
 
 def _intervals(config: RunConfig, rows: Rows) -> Iterator[Choice]:
@@ -250,6 +272,7 @@ def _intervals(config: RunConfig, rows: Rows) -> Iterator[Choice]:
         yield "train.save_steps", config.train.eval_steps or every, "with each measurement, so that the best is kept"
 
 
-def _put(config: RunConfig, key: str, value: Any) -> RunConfig:
+def put(config: RunConfig, key: str, value: Any) -> RunConfig:
+    """The config with one dotted key changed."""
     part, _, field = key.partition(".")
     return config.model_copy(update={part: getattr(config, part).model_copy(update={field: value})})

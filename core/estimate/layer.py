@@ -1,25 +1,26 @@
 """One fast decoder layer and the model's end in bytes: what a pass keeps of them, and what their backward passes need.
 
 Symbols: T tokens, D hidden, Q and K the widths of queries and keys, I inner (MLP), b bytes of the arithmetic's dtype,
-Rq Ro Rg Rd the ranks of the four stacks (q k v; o; gate and up; down), each rounded up to a multiple of 8. M is a
-stack's bordered matrix (``core.kernels.lora``), made whole in b bytes for as long as its product takes.
+Rq Ro Rg Rd the ranks of the four stacks (q k v; o; gate and up; down), each rounded up to a multiple of 8, and R' the
+same rounded up to whole tiles, as buffers and matrices have it. M is a stack's bordered matrix (``core.kernels.lora``),
+made whole in b bytes for as long as its product takes.
 
 Kept from the forward to the backward pass, a token::
 
-    b (x: D  +  n A': Rq  +  heads: Q + 2K  +  attention: Q  +  its A': Ro  +  h: D  +  n A': Rg  +  [gate|up]: 2I + Rg)
+    b (x: D  +  n A': Rq  +  heads: Q + 2K  +  attention: Q  +  its A': Ro  +  h: D  +  n A': Rg  +  [gate|up]: 2I + R'g
+       +  t A': Rd)
     + 4 (two inverse root mean squares, and attention's log-sum-exp of each head)
 
 Backward, these moments stand on top of that; the highest counts::
 
-    gate      dy: D   [dz, dz sB]: D + Rd   dt: I   t A': Rd           M: (D + Rd)(I + Rd)
-    gate, up  dy: D   dn: D                                            M: (2I + Rg)(D + Rg)
-    n         dy: D   dn: D   n: D
-    o         dy: D   dn: D   [do, do sB]: D + Ro   da: Q              M: (D + Ro)(Q + Ro)
+    gate      dy: D   [dz, dz sB]: D + R'd  dt: I                      M: (D + R'd)(I + R'd)
+    gate, up  dy: D   dn: D                                            M: (2I + R'g)(D + R'g)
+    o         dy: D   dn: D   [do, do sB]: D + R'o  da: Q              M: (D + R'o)(Q + R'o)
     attention dh: D   da: Q   dq, dk, dv: Q + 2K   its sums in float32: Q   dk, dv for every query head: 2Q
               and h, [gate|up] are gone
 
-The model's end stands on top of everything kept: its last norm's input, the last hidden states, their gradient and two
-chunks of logits. Where that norm is transformers' own, its input is float32, and its backward pass holds five of them.
+The model's end stands on top of everything kept: its last norm's input, the last hidden states, their gradient and a
+chunk of logits. Where that norm is transformers' own, its input is float32, and its backward pass holds five of them.
 
 Both the plan (``core.estimate``) and the choice at every pass (``core.model.checkpointing``) count with this file.
 """
@@ -34,6 +35,7 @@ __all__ = [
     "FastLayer",
     "ModelEnd",
     "attention_columns",
+    "border",
     "kept_layers",
     "longest_kept",
     "rounded_rank",
@@ -41,8 +43,10 @@ __all__ = [
 
 LOGITS_AT_ONCE = 2**26
 """Logits of one chunk; a test holds this to ``core.kernels.linear_cross_entropy``."""
-CHUNKS = 2
-"""Chunks of logits that may stand at once: one becomes its gradient while the next is made."""
+CHUNKS = 1
+"""Chunks of logits that stand at once: every one is made in the same memory, and becomes its own gradient there."""
+TILE, NARROW = 64, 1024
+"""How borders are rounded; a test holds them to ``core.kernels.lora``."""
 LEAVING = 2
 """Layer inputs that are on their way to host memory at once; as many of them come back at once."""
 
@@ -75,6 +79,12 @@ class FastLayer:
         """Bytes a token of a layer that is not recomputed."""
         return self.input + self._first_half + self._second_half
 
+    @cached_property
+    def borders(self) -> tuple[int, ...]:
+        """The columns of each stack's border."""
+        widths = (self.hidden, self.queries, self.hidden, self.inner)
+        return tuple(border(ranks, width) for ranks, width in zip(self.ranks, widths, strict=True))
+
     @property
     def _heads(self) -> int:
         return self.queries + 2 * self.keys
@@ -93,7 +103,7 @@ class FastLayer:
     def _second_half(self) -> int:
         """What the MLP's backward pass lets go."""
         norms = 2 if self.four_norms else 0
-        values = self.ranks[1] + (1 + norms) * self.hidden + 2 * self.ranks[2] + 2 * self.inner
+        values = sum(self.ranks[1:]) + (1 + norms) * self.hidden + self.borders[2] + 2 * self.inner
         return self.itemsize * values + 4 * (1 + norms)
 
     def work(self, tokens: int) -> tuple[int, int]:
@@ -104,12 +114,11 @@ class FastLayer:
     @cached_property
     def moments(self) -> tuple[tuple[int, int], ...]:
         """``(bytes a token, bytes of a matrix)`` of each moment, in the module's order."""
-        b, (_, ro, rg, rd) = self.itemsize, self.ranks
+        b, (_, ro, rg, rd) = self.itemsize, self.borders
         extra = self.hidden if self.four_norms else 0  # dz is a row of its own there
         return (
-            (b * (2 * self.hidden + self.inner + 2 * rd + extra), b * (self.hidden + rd) * (self.inner + rd)),
+            (b * (2 * self.hidden + self.inner + rd + extra), b * (self.hidden + rd) * (self.inner + rd)),
             (b * (2 * self.hidden + extra), b * (2 * self.inner + rg) * (self.hidden + rg)),
-            (b * (3 * self.hidden + extra), 0),
             (b * (3 * self.hidden + self.queries + ro + extra), b * (self.hidden + ro) * (self.queries + ro)),
             (max(0, self._attending - self._second_half), 0),
         )
@@ -156,8 +165,13 @@ class ModelEnd:
 
 
 def rounded_rank(ranks: int) -> int:
-    """The ranks of a stack's adapters together, as its bordered matrix holds them."""
+    """The ranks of a stack's adapters together, as their low products are kept."""
     return -(-ranks // 8) * 8
+
+
+def border(ranks: int, width: int) -> int:
+    """The columns of a border for these ranks: whole tiles, where the stack reads more than a few values a token."""
+    return rounded_rank(ranks) if width < NARROW else -(-ranks // TILE) * TILE
 
 
 def attention_columns(queries: int, keys: int, dtype: str, capped: bool) -> int:

@@ -1,28 +1,79 @@
-"""The height of memory over one step: what stands all the time, and the higher of two moments.
+"""The height of memory over one step: what stands all the time, and the highest of four moments.
 
 The model's end stands on top of the stored activations when the backward pass begins; a layer's own work and its matrix
-stand on top of them in its backward pass, when the end's is gone. So the peak is no sum::
+stand on top of them in its backward pass, when the end's is gone. Gradients grow while activations go. At the end of a
+step the gradients are joined, and for a moment stand twice. So the peak is no sum::
 
-    weights + lora + optimiser + gradients + context + max(stored + loss, activations + workspace)
+    weights + lora + optimiser + context + the allocator's gaps + the highest of
+        loss       gradients*  stored activations   the model's end           cuBLAS's room
+        backward   gradients*  activations          a matrix made whole       cuBLAS's room
+        first      gradients   the first layer's    a matrix made whole       cuBLAS's room
+        step       gradients, twice                                           cuBLAS's room
+
+    * none where the step is a single pass
 
 A run under a budget takes most in the longest pass of which everything is kept, or in its longest.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal, get_args
 
 from core.contract.estimate import Term
 from core.estimate import terms
 from core.estimate.layer import longest_kept
 from core.estimate.work import Work
 
-__all__ = ["memory_terms", "peak_bytes", "whole_tokens"]
+__all__ = ["Height", "height", "memory_terms", "peak_bytes", "whole_tokens"]
+
+Key = Literal["weights", "lora", "gradients", "optimiser", "activations", "loss", "workspace", "slack", "context"]
+KEYS: tuple[Key, ...] = get_args(Key)
+
+
+@dataclass(frozen=True)
+class Height:
+    """A run's highest moment: what stands then, by the keys of ``Term``."""
+
+    parts: dict[str, int]
+
+    @property
+    def allocated(self) -> int:
+        """Bytes of tensors, as torch's allocator counts them."""
+        return sum(size for key, size in self.parts.items() if key not in ("slack", "context"))
+
+    @property
+    def reserved(self) -> int:
+        """What the allocator holds."""
+        return self.allocated + self.parts["slack"]
+
+    @property
+    def total(self) -> int:
+        """What the process takes of the card."""
+        return self.reserved + self.parts["context"]
 
 
 def peak_bytes(work: Work) -> int:
-    """The most memory that a step holds at once."""
-    return _height(_fullest(work))
+    """The most memory that a step takes at once, gaps and context included."""
+    return _total(_fullest(work))
+
+
+def height(work: Work) -> Height:
+    """The highest moment, part by part."""
+    work = _fullest(work)
+    gradients, activations, loss, workspace = max(_moments(work), key=sum)
+    parts = {
+        "weights": terms.weights_bytes(work),
+        "lora": terms.lora_bytes(work),
+        "gradients": gradients,
+        "optimiser": terms.optimiser_bytes(work),
+        "activations": activations,
+        "loss": loss,
+        "workspace": workspace,
+    }
+    parts["slack"] = terms.slack_bytes(work, sum(parts.values()))
+    return Height({**parts, "context": terms.context_bytes(work)})
 
 
 def whole_tokens(work: Work) -> int:
@@ -32,34 +83,66 @@ def whole_tokens(work: Work) -> int:
 
 def memory_terms(work: Work) -> tuple[Term, ...]:
     """Every part with its formula in words, in the order in which a person meets them."""
-    held = "NF4 with double quantisation" if work.quantized else f"{8 * work.dtype_bytes} bits"
+    at_peak, full = height(work).parts, _fullest(work)
+    own = {
+        **at_peak,
+        "gradients": terms.gradients_bytes(work),
+        "activations": terms.activations_bytes(full),
+        "loss": terms.loss_bytes(full),
+        "workspace": terms.workspace_bytes(full),
+    }
+    words = _words(work)
+    return tuple(Term(key=key, bytes=own[key], how=words[key], at_peak=at_peak[key]) for key in KEYS)
+
+
+def _words(work: Work) -> dict[Key, str]:
     trained = f"{terms.adapter_parameters(work) / 1e6:.1f} M numbers"
     bits = "8 bits" if work.eight_bit_optimiser else "32 bits"
     logits = "piece by piece" if work.pieces else "whole"
-    vocabulary, billions = work.shape.vocab_size, work.shape.parameters / 1e9
-    full = _fullest(work)
+    return {
+        "weights": _weights(work),
+        "lora": f"rank {work.lora.r}: {trained} in 32 bits",
+        "gradients": f"one for each of {trained}" + (", none yet when activations are highest" if work.single else ""),
+        "optimiser": f"two moments of {trained} in {bits}",
+        "activations": _activations(work),
+        "loss": f"last norm and logits over {work.shape.vocab_size:,} tokens, {logits}",
+        "workspace": "the largest matrix, made whole for its product",
+        "slack": "held by torch's allocator between tensors, and not to be had",
+        "context": "CUDA context and kernels" if work.gpu else "Python and its libraries",
+    }
+
+
+def _weights(work: Work) -> str:
+    shape = work.shape
+    billions = f"{shape.parameters / 1e9:.2f} B weights"
+    bits = 8 * work.dtype_bytes
+    if not work.quantized:
+        return f"{billions}, {bits} bits"
+    whole = (shape.parameters - shape.linear_parameters) * work.dtype_bytes
+    tables = terms.weights_bytes(work) - whole - shape.linear_parameters // 2
+    head = "embedding, which is the head too" if shape.tie_word_embeddings else "embedding and head"
     return (
-        Term(key="weights", bytes=terms.weights_bytes(work), how=f"{billions:.2f} B weights, {held}"),
-        Term(key="lora", bytes=terms.lora_bytes(work), how=f"rank {work.lora.r}: {trained} in 32 bits"),
-        Term(key="gradients", bytes=terms.gradients_bytes(work), how=f"one for each of {trained}"),
-        Term(key="optimiser", bytes=terms.optimiser_bytes(work), how=f"two moments of {trained} in {bits}"),
-        Term(key="activations", bytes=terms.activations_bytes(full), how=_activations(work)),
-        Term(
-            key="loss", bytes=terms.loss_bytes(full), how=f"last norm and logits over {vocabulary:,} tokens, {logits}"
-        ),
-        Term(key="workspace", bytes=terms.workspace_bytes(full), how="the largest matrix, made whole for its product"),
-        Term(
-            key="context",
-            bytes=terms.context_bytes(work),
-            how="CUDA context and kernels" if work.gpu else "Python and its libraries",
-        ),
+        f"{billions}, NF4 with double quantisation: its tables are {tables / terms.GIB:.2f} GB, "
+        f"{head} in {bits} bits {whole / terms.GIB:.2f} GB"
     )
 
 
-def _height(work: Work) -> int:
-    forward = terms.stored_bytes(work) + terms.loss_bytes(work) + (terms.CUBLAS_BYTES if work.gpu else 0)
-    backward = terms.activations_bytes(work) + terms.workspace_bytes(work)
-    return terms.standing_bytes(work) + max(forward, backward)
+@lru_cache(maxsize=512)
+def _total(work: Work) -> int:
+    allocated = terms.always_bytes(work) + max(map(sum, _moments(work)))
+    return allocated + terms.slack_bytes(work, allocated) + terms.context_bytes(work)
+
+
+def _moments(work: Work) -> tuple[tuple[int, int, int, int], ...]:
+    """``(gradients, activations, loss, workspace)`` at each moment of the module's table."""
+    gradients, workspace = terms.gradients_bytes(work), terms.workspace_bytes(work)
+    earlier, room = (0 if work.single else gradients), terms.CUBLAS_BYTES if work.gpu else 0
+    return (
+        (earlier, terms.stored_bytes(work), terms.loss_bytes(work), room),
+        (earlier, terms.activations_bytes(work), 0, workspace),
+        (gradients, terms.last_activations_bytes(work), 0, workspace),
+        (2 * gradients, 0, 0, room),
+    )
 
 
 def _fullest(work: Work) -> Work:
@@ -67,7 +150,7 @@ def _fullest(work: Work) -> Work:
     if work.policy != "budget" or terms.kept_of(work) == work.shape.num_hidden_layers:
         return work
     whole = replace(work, tokens=whole_tokens(work))
-    return whole if whole.tokens and _height(whole) > _height(work) else work
+    return whole if whole.tokens and _total(whole) > _total(work) else work
 
 
 def _activations(work: Work) -> str:

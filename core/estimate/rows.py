@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
-from core.contract.config import DataChoice, RunConfig
+from core.contract.config import RunConfig
 from core.contract.data import DataFacts
+from core.data.split import held_out_rows
+from core.estimate.lengths import lengths_of, total_of
 
-__all__ = ["Rows", "held_out_rows", "rows_of", "total_steps", "train_rows"]
-
-TOO_FEW_ROWS = 5
+__all__ = ["Rows", "held_out_rows", "rows_of", "steps_per_epoch", "total_steps", "train_rows"]
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The data under a length limit. Without facts every row counts as full, and ``known`` is False."""
+    """The data under a length limit, an epoch of it. Without facts every row counts as full, and ``known`` is False.
+
+    ``fullest`` are the tokens of the step that has most, ``lost`` those beyond the limit, ``padding`` those that
+    batches filled up to their longest row would add.
+    """
 
     train: int
     longest: int
@@ -24,18 +27,21 @@ class Rows:
     trained_per_epoch: int
     cut: int
     known: bool
+    fullest: int = 0
+    lost: int = 0
+    padding: int = 0
+    square: float = 0.0
+    """Mean of the squared lengths: attention's work goes by it."""
 
     @property
     def mean(self) -> float:
         """Tokens of a training row."""
         return self.tokens_per_epoch / self.train if self.train else float(self.longest)
 
-
-def held_out_rows(rows: int, choice: DataChoice) -> int:
-    """How many rows ``core.data.split`` keeps aside, without dealing them (a test holds the two together)."""
-    if rows < TOO_FEW_ROWS or choice.eval_fraction == 0:
-        return 0
-    return min(max(1, round(rows * choice.eval_fraction)), choice.eval_rows_max)
+    @property
+    def seen(self) -> float:
+        """Tokens of the row that a token of the data stands in, on average: what attention's work a token goes by."""
+        return self.square / self.mean if self.known and self.square and self.mean else float(self.longest)
 
 
 def train_rows(config: RunConfig, facts: DataFacts) -> int:
@@ -43,13 +49,14 @@ def train_rows(config: RunConfig, facts: DataFacts) -> int:
     return facts.rows - held_out_rows(facts.rows, config.data)
 
 
-def total_steps(config: RunConfig, train_rows: int) -> int:
-    """Optimiser steps of a run: windows an epoch (the last, smaller one counts) times epochs, rounded up.
+def steps_per_epoch(config: RunConfig, train_rows: int) -> int:
+    """Optimiser steps that see every row once; the last, smaller one counts."""
+    return math.ceil(train_rows / config.rows_per_step)
 
-    ``max_steps`` ends it earlier.
-    """
-    windows = math.ceil(train_rows / config.rows_per_step)
-    steps = math.ceil(windows * config.train.num_train_epochs - 1e-9)
+
+def total_steps(config: RunConfig, train_rows: int) -> int:
+    """Optimiser steps of a run: windows an epoch times epochs, rounded up. ``max_steps`` ends it earlier."""
+    steps = math.ceil(steps_per_epoch(config, train_rows) * config.train.num_train_epochs - 1e-9)
     return min(steps, config.train.max_steps) if config.train.max_steps else steps
 
 
@@ -57,26 +64,33 @@ def rows_of(config: RunConfig, facts: DataFacts | None) -> Rows:
     """The data's numbers for this config."""
     limit = config.train.max_length
     if facts is None or not facts.lengths:
-        return Rows(train=0, longest=limit, tokens_per_epoch=0, trained_per_epoch=0, cut=0, known=False)
-    tokens, longest, cut = _cut(facts.lengths, limit)
-    train = train_rows(config, facts)
-    scale = train / len(facts.lengths)
+        full = limit * config.rows_per_step
+        return Rows(train=0, longest=limit, tokens_per_epoch=0, trained_per_epoch=0, cut=0, known=False, fullest=full)
+    lengths, train = lengths_of(facts.lengths), train_rows(config, facts)
+    scale = train / len(lengths)
+    tokens = lengths.tokens(limit)
+    steps = total_steps(config, train)
+    batch = min(config.train.per_device_train_batch_size, max(1, train))
     return Rows(
         train=train,
-        longest=longest,
+        longest=lengths.longest(limit),
         tokens_per_epoch=round(tokens * scale),
-        trained_per_epoch=round(_sum(facts.trained) * scale),
-        cut=round(cut * facts.rows / len(facts.lengths)),
+        trained_per_epoch=round(_trained(facts, limit, tokens) * scale),
+        cut=round(lengths.cut(limit) * facts.rows / len(lengths)),
         known=True,
+        fullest=lengths.fullest(min(config.rows_per_step, max(1, train)), steps, limit),
+        lost=round(lengths.lost(limit) * scale),
+        padding=round(lengths.padding(batch, limit) * scale),
+        square=lengths.tokens(limit, 2) / len(lengths),
     )
 
 
-@lru_cache(maxsize=64)
-def _cut(lengths: tuple[int, ...], limit: int) -> tuple[int, int, int]:
-    """Tokens, longest row and number of cut rows under a limit; remembered, since every knob asks again."""
-    return sum(min(length, limit) for length in lengths), min(max(lengths), limit), sum(n > limit for n in lengths)
+def _trained(facts: DataFacts, limit: int, tokens: int) -> float:
+    """Trained tokens under the limit: as counted where they were counted under it, else by the share of the tokens.
 
-
-@lru_cache(maxsize=64)
-def _sum(numbers: tuple[int, ...]) -> int:
-    return sum(numbers)
+    The share is nearly right, for the moment until they are counted again.
+    """
+    counted = total_of(facts.trained)
+    if limit == facts.max_length:
+        return counted
+    return counted * tokens / max(1, lengths_of(facts.lengths).tokens(facts.max_length))

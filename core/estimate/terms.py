@@ -33,15 +33,19 @@ __all__ = [
     "GIB",
     "activations_bytes",
     "adapter_parameters",
+    "always_bytes",
     "context_bytes",
+    "gaps_bytes",
     "gradients_bytes",
     "kept_of",
+    "last_activations_bytes",
     "lora_bytes",
     "loss_bytes",
     "nf4_bytes",
     "optimiser_bytes",
     "pinned_bytes",
     "room_bytes",
+    "slack_bytes",
     "standing_bytes",
     "stored_bytes",
     "weights_bytes",
@@ -54,7 +58,9 @@ CUBLAS_BYTES = 2 * 32 * 1024**2
 """cuBLAS's own room, within torch's allocator: one for each thread that multiplies (forward, and autograd's). 32 MiB
 each on Hopper, 8 on other cards."""
 GAPS = 1 / 32
-"""The share of what it holds that torch's allocator cannot hand out, with segments that grow."""
+"""The share of what moves that torch's allocator cannot hand out where passes differ in size."""
+FIXED_GAPS_BYTES = 192 * 1024**2
+"""What was reserved and not allocated over passes of equal size, of a 7B in NF4 on one H200: 0.20 to 0.22 GiB."""
 LIBRARIES_BYTES = 900 * 1024**2
 """Resident size of a worker on the CPU with torch, transformers, peft and bitsandbytes loaded, before any model."""
 TABLES_BYTES = 16 * 4 + 256 * 4 + 4
@@ -92,7 +98,7 @@ def lora_bytes(work: Work) -> int:
 
 
 def gradients_bytes(work: Work) -> int:
-    """The adapter's gradients, in float32; they stay from the first pass of a step to its end."""
+    """The adapter's gradients, in float32; they stay from the first pass of a step to its end, and are joined there."""
     return 4 * adapter_parameters(work)
 
 
@@ -105,16 +111,25 @@ def optimiser_bytes(work: Work) -> int:
 
 
 @lru_cache(maxsize=256)
+def always_bytes(work: Work) -> int:
+    """What is never gone: weights, adapter, optimiser."""
+    return sum(part(work) for part in (weights_bytes, lora_bytes, optimiser_bytes))
+
+
 def standing_bytes(work: Work) -> int:
-    """What stands through the whole step: weights, adapter, optimiser, gradients, libraries."""
-    parts = (weights_bytes, lora_bytes, optimiser_bytes, gradients_bytes, context_bytes)
-    return sum(part(work) for part in parts)
+    """What stands through a step of more than one pass: gradients and libraries besides."""
+    return always_bytes(work) + gradients_bytes(work) + context_bytes(work)
 
 
 def room_bytes(work: Work) -> int:
     """What a budget leaves for activations."""
     room = work.limit_bytes - standing_bytes(work) - CUBLAS_BYTES
-    return max(0, room - round(GAPS * work.limit_bytes))
+    return max(0, room - gaps_bytes(work.limit_bytes))
+
+
+def gaps_bytes(limit: int) -> int:
+    """What a budget leaves to the allocator's gaps; the run itself counts with this too."""
+    return FIXED_GAPS_BYTES + round(GAPS * limit)
 
 
 @lru_cache(maxsize=256)
@@ -149,6 +164,26 @@ def activations_bytes(work: Work) -> int:
     if not kept_of(work):  # its own input is among those that are stored
         again = work.tokens * (_layer_bytes_per_token(work) - work.shape.hidden_size * work.dtype_bytes)
     return stored_bytes(work) + again + _moving(work)[0]
+
+
+def last_activations_bytes(work: Work) -> int:
+    """Activations when the backward pass reaches the first layer: those of that layer alone, and gradients."""
+    kept, layers = kept_of(work), work.shape.num_hidden_layers
+    a_token = _layer_bytes_per_token(work) + (work.shape.hidden_size * work.dtype_bytes if kept < layers else 0)
+    return work.tokens * a_token + _moving(work)[0]
+
+
+def slack_bytes(work: Work, allocated: int) -> int:
+    """What torch's allocator holds and cannot hand out, at the height of ``allocated`` bytes.
+
+    Its segments grow (``expandable_segments``) by pages of 2 and 20 MiB, in which tensors of other sizes leave gaps: a
+    fixed part, one hidden state a token, and where passes differ in size a share of what moves.
+    """
+    if not work.gpu:
+        return 0
+    moving = max(0, allocated - always_bytes(work))
+    gaps = FIXED_GAPS_BYTES + work.tokens * work.shape.hidden_size * work.dtype_bytes
+    return gaps + (round(GAPS * moving) if work.varied else 0)
 
 
 def loss_bytes(work: Work) -> int:

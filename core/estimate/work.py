@@ -59,6 +59,10 @@ class Work:
     """Whether attention reads heads where they lie."""
     gpu: bool
     limit_bytes: int
+    single: bool = False
+    """Whether a step is one pass: no gradient of an earlier one stands while its activations are at their height."""
+    varied: bool = False
+    """Whether passes differ in size, so that the allocator's gaps do not fit again."""
 
     @cached_property
     def layer(self) -> FastLayer:

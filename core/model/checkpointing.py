@@ -29,7 +29,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from core.estimate.layer import FastLayer, ModelEnd, attention_columns, kept_layers, longest_kept, rounded_rank
-from core.estimate.terms import CUBLAS_BYTES, GAPS
+from core.estimate.terms import CUBLAS_BYTES, gaps_bytes
 from core.model.layers import projections_of
 from core.model.peft_bnb import base_causal_model, read_projection
 from core.model.recompute import HostShelf, Shelf
@@ -150,7 +150,7 @@ def _budget(model: nn.Module, layer: Any, budget_bytes: int, state_bytes: int) -
     there = torch.cuda.memory_allocated(device) + trained * (GRADIENT_BYTES + state_bytes) + CUBLAS_BYTES
     sizes = fast_layer_sizes(layer)
     end = ModelEnd(sizes.hidden, int(base_causal_model(model).config.vocab_size), sizes.itemsize)
-    return Budget(max(0, budget_bytes - there - round(GAPS * budget_bytes)), sizes, end)
+    return Budget(max(0, budget_bytes - there - gaps_bytes(budget_bytes)), sizes, end)
 
 
 def _lines(policy: str, budget: Budget | None, fast: int, plain: int) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from core.contract.catalogue import ModelShape, ModelSpec
 from core.contract.config import LoraChoice, RunConfig, TrainChoice
 from core.estimate import layer, terms
-from core.estimate.peak import peak_bytes, whole_tokens
+from core.estimate.peak import height, peak_bytes, whole_tokens
 from core.estimate.work import (
     FAST_TYPES,
     FOUR_NORM_TYPES,
@@ -184,19 +185,16 @@ def test_the_terms_are_what_was_measured_on_a_card(
 ) -> None:
     """Without a fitted factor.
 
-    With one pass a step the gradients do not stand yet when the activations are at their height (160 MiB here); a plan
-    does not count on that, so they are taken off. The rest: the allocator does not split off less than 1 MiB, and six
-    large tensors a layer each may leave as much. When these were measured, the last norm was transformers' own (288 MiB
+    The rest: the allocator does not split off less than 1 MiB, and six large tensors a layer each may leave as much. When these were measured, the last norm was transformers' own (288 MiB
     more at 8,192 tokens kept).
     """
     spec = model("mistral-7b")
     spec = spec.model_copy(update={"shape": spec.shape.model_copy(update={"vocab_size": 32_000})})
     config = RunConfig(train=TrainChoice(checkpointing=checkpointing, optim="adamw_8bit"))
     config = config.model_copy(update={"model": config.model.model_copy(update={"dtype": "bfloat16"})})
-    found = work_of(config, spec, tokens, gpu=True)
-    standing = terms.gradients_bytes(found) if passes == 1 else 0
-    allocated = peak_bytes(found) - terms.CONTEXT_BYTES - standing
-    assert allocated / GIB == pytest.approx(gib, rel=0.03)
+    found = height(replace(work_of(config, spec, tokens, gpu=True), single=passes == 1))
+    assert found.total == found.reserved + terms.CONTEXT_BYTES
+    assert found.allocated / GIB == pytest.approx(gib, rel=0.03)
 
 
 def test_a_budget_lies_between_keeping_and_recomputing(model: Callable[[str], ModelSpec]) -> None:

@@ -1,0 +1,136 @@
+"""Row lengths, sorted once: what a length limit does to them is then a look-up.
+
+With lengths s_1 ≤ … ≤ s_n and their running sums, everything below a limit L is found by bisection::
+
+    Σ min(s, L)^p  =  P_p[c] + (n - c) L^p        c: how many are at most L;  p = 1, 2, 3
+
+so a slider over L is followed in microseconds, for any number of rows. Built once for a data set (a few milliseconds
+for 20,000 rows) and remembered.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from operator import mul
+from statistics import NormalDist
+from typing import Generic, TypeVar
+
+__all__ = ["Lengths", "lengths_of", "total_of"]
+
+GRID = 64
+"""Points of the sorted lengths at which the longest row of a batch is looked up."""
+SURE = 0.02
+"""How likely a run may have a step with more tokens than its fullest is taken to have. Such a step is cut in two where
+tokens a pass are limited to that."""
+KEPT = 8
+
+
+class Lengths:
+    """The lengths of a data set, uncut. Every method takes the limit at which rows are cut."""
+
+    def __init__(self, lengths: Sequence[int]) -> None:
+        self.sorted = sorted(lengths)
+        squares = list(map(mul, self.sorted, self.sorted))
+        self._sums: tuple[list[int], ...] = tuple(
+            [0, *accumulate(part)] for part in (self.sorted, squares, map(mul, squares, self.sorted))
+        )
+
+    def __len__(self) -> int:
+        return len(self.sorted)
+
+    @property
+    def whole(self) -> int:
+        """Tokens of all rows, uncut."""
+        return self._sums[0][-1]
+
+    def longest(self, limit: int) -> int:
+        """The longest row."""
+        return min(self.sorted[-1], limit)
+
+    def cut(self, limit: int) -> int:
+        """Rows that are longer than the limit."""
+        return len(self) - bisect_right(self.sorted, limit)
+
+    def tokens(self, limit: int, power: int = 1) -> int:
+        """Tokens of all rows, each raised to ``power``."""
+        short = bisect_right(self.sorted, limit)
+        return self._sums[power - 1][short] + (len(self) - short) * int(limit**power)
+
+    def lost(self, limit: int) -> int:
+        """Tokens beyond the limit."""
+        return self.whole - self.tokens(limit)
+
+    def top(self, rows: int, limit: int) -> int:
+        """Tokens of the longest ``rows`` rows together."""
+        rest = max(0, len(self) - rows)
+        short = max(rest, bisect_right(self.sorted, limit))
+        return self._sums[0][short] - self._sums[0][rest] + (len(self) - short) * limit
+
+    def fullest(self, rows: int, steps: int, limit: int) -> int:
+        """Tokens that the fullest of so many steps will have, each of ``rows`` rows drawn at random.
+
+        The sum of n rows is nearly normal; its upper quantile with the correction for skewness of Cornish and Fisher
+        (1938)::
+
+            n μ + σ √n (z + (z² - 1) γ / 6)        γ = skewness / √n;  z: no step of all above it, but with ``SURE``
+
+        and never more than the longest rows together.
+        """
+        most = self.top(rows, limit)
+        mean = self.tokens(limit) / len(self)
+        variance = self.tokens(limit, 2) / len(self) - mean * mean
+        if variance <= 1e-9 * mean * mean:
+            return min(most, round(rows * mean))
+        third = self.tokens(limit, 3) / len(self) - 3 * mean * variance - mean**3
+        z = NormalDist().inv_cdf(1 - SURE / max(1, steps))
+        skewness = third / (variance * math.sqrt(variance * rows))
+        corrected = z + (z * z - 1) * skewness / 6
+        above = math.sqrt(variance * rows) * max(z, corrected)
+        return min(most, math.ceil(rows * mean + above))
+
+    def padding(self, batch: int, limit: int) -> int:
+        """Tokens of padding that an epoch has where batches of so many random rows are filled up to their longest.
+
+        The longest of b rows lies at the quantile u^(1/b) of the lengths, for u even over (0, 1).
+        """
+        if batch < 2:
+            return 0
+        places = (int(((point + 0.5) / GRID) ** (1 / batch) * len(self)) for point in range(GRID))
+        longest = sum(min(self.sorted[min(place, len(self) - 1)], limit) for place in places) / GRID
+        return max(0, round(longest * len(self)) - self.tokens(limit))
+
+
+Made = TypeVar("Made")
+
+
+class _Remembered(Generic[Made]):
+    """The newest few answers, by the object that they were made from: hashing a long tuple costs as much as a sum."""
+
+    def __init__(self, make: Callable[[Sequence[int]], Made]) -> None:
+        self._make = make
+        self._known: OrderedDict[int, tuple[Sequence[int], Made]] = OrderedDict()
+
+    def __call__(self, numbers: Sequence[int]) -> Made:
+        found = self._known.get(id(numbers))
+        if found is None or found[0] is not numbers:
+            found = self._known[id(numbers)] = (numbers, self._make(numbers))
+            while len(self._known) > KEPT:
+                self._known.popitem(last=False)
+        return found[1]
+
+
+_lengths, _totals = _Remembered(Lengths), _Remembered(sum)
+
+
+def lengths_of(lengths: Sequence[int]) -> Lengths:
+    """The sorted form of these lengths, remembered."""
+    return _lengths(lengths)
+
+
+def total_of(numbers: Sequence[int]) -> int:
+    """Their sum, remembered."""
+    return _totals(numbers)
