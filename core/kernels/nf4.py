@@ -62,8 +62,9 @@ class Nf4:
 class Place:
     """Where in a bordered matrix one projection of the stack goes.
 
-    ``out`` is ``[rows + P, D + P]`` with P the sum of ranks, rounded up to a multiple of eight so that rows begin on
-    16 bytes. ``last`` asks for the padding rows between the sum of ranks and P to be zeroed.
+    ``out`` is ``[rows + P, D + P]`` with P the sum of ranks, rounded up to a multiple of eight or of more, so that
+    rows begin on 16 bytes or on a cache line. ``last`` asks for the padding rows between the sum of ranks and P to be
+    zeroed.
     """
 
     out: torch.Tensor

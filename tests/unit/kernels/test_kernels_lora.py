@@ -7,7 +7,9 @@ import random
 import pytest
 import torch
 
-from core.kernels import reference
+from core.estimate import layer
+from core.estimate.layer import rounded_rank
+from core.kernels import lora, reference
 from core.kernels.lora import Projection, Stack, lora_linears
 from core.kernels.lora_mlp import Mlp, lora_mlp
 from core.kernels.lora_qkv import Heads, Norm, lora_qkv
@@ -58,6 +60,21 @@ def test_stacked_projections_are_those_side_by_side(seed: int) -> None:
     agree(lora_linears(x, parts), torch.cat([plain(x, p) for p in parts], dim=-1))
     inputs = [x, *Stack(tuple(parts)).adapters]
     check(lambda first, *_: lora_linears(first, parts), inputs)
+
+
+@pytest.mark.parametrize(("ranks", "thin", "border"), [((5,), 8, 64), ((60, 0, 9), 72, 128), ((0,), 0, 0)])
+def test_wide_projections_have_borders_of_whole_tiles(ranks: tuple[int, ...], thin: int, border: int) -> None:
+    torch.manual_seed(0)
+    parts = [projection(6, lora.NARROW, rank) for rank in ranks]
+    stack = Stack(tuple(parts))
+    assert (stack.thin, stack.rank) == (thin, border)
+    assert (stack.thin, stack.rank) == (rounded_rank(sum(ranks)), layer.border(sum(ranks), stack.width))
+    assert (layer.TILE, layer.NARROW) == (lora.TILE, lora.NARROW)
+    x = draw(3, lora.NARROW, gradient=True)
+    y, wanted = lora_linears(x, parts), torch.cat([plain(x, p) for p in parts], dim=-1)
+    agree(y, wanted)
+    leaves, seed = [x, *stack.adapters], torch.randn_like(wanted)
+    agree(torch.autograd.grad(y, leaves, seed), torch.autograd.grad(wanted, leaves, seed))
 
 
 @pytest.mark.parametrize("head_norms", [False, True])
