@@ -168,9 +168,7 @@ def activations_bytes(work: Work) -> int:
 
 def last_activations_bytes(work: Work) -> int:
     """Activations when the backward pass reaches the first layer: those of that layer alone, and gradients."""
-    kept, layers = kept_of(work), work.shape.num_hidden_layers
-    a_token = _layer_bytes_per_token(work) + (work.shape.hidden_size * work.dtype_bytes if kept < layers else 0)
-    return work.tokens * a_token + _moving(work)[0]
+    return work.tokens * _layer_bytes_per_token(work) + _moving(work)[0]
 
 
 def slack_bytes(work: Work, allocated: int) -> int:
