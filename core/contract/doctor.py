@@ -25,7 +25,8 @@ class Finding(_Fact):
 
     code: Literal[
         "exact_duplicates", "near_duplicates", "conflicting_answers", "empty_answers", "short_answers", "long_rows",
-        "answer_cut", "system_prompts", "markup", "leakage", "non_printing", "languages",
+        "answer_cut", "system_prompts", "late_system", "chat_marks", "stock_phrases", "markup", "leakage",
+        "non_printing", "lost_letters", "languages",
     ]  # fmt: skip
     level: Literal["fault", "warning", "note"]
     count: int
