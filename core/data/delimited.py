@@ -51,9 +51,11 @@ def recognise(head: str, known: frozenset[str], tabs: bool, whole: bool) -> Dial
 def records(stream: TextIO, dialect: Dialect) -> Iterator[list[str] | str]:
     """The fields of each record below the header, blank lines left out; a text where the csv module finds a fault."""
     csv.field_size_limit(ROW_LIMIT)
-    reader = csv.reader(stream, delimiter=dialect.delimiter)
+    lines = _BoundedLines(stream)
+    reader = csv.reader(lines, delimiter=dialect.delimiter)
     skip = dialect.header
     while True:
+        lines.taken = 0
         try:
             fields = next(reader)
         except StopIteration:
@@ -66,6 +68,30 @@ def records(stream: TextIO, dialect: Dialect) -> Iterator[list[str] | str]:
         if not skip:
             yield fields
         skip = False
+
+
+class _BoundedLines:
+    """The lines of a file for the csv module, which by itself would hold a line of any length, and a record of any
+    number of lines."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.taken = 0
+        """Characters of the present record."""
+
+    def __iter__(self) -> _BoundedLines:
+        return self
+
+    def __next__(self) -> str:
+        line = self._stream.readline(ROW_LIMIT)
+        if not line:
+            raise StopIteration
+        self.taken += len(line)
+        if self.taken <= ROW_LIMIT and (len(line) < ROW_LIMIT or line.endswith(("\n", "\r"))):
+            return line
+        while line and not line.endswith(("\n", "\r")):
+            line = self._stream.readline(ROW_LIMIT)
+        raise csv.Error(f"the record is longer than {ROW_LIMIT:,} characters")
 
 
 def _sample(head: str, delimiter: str, whole: bool) -> list[list[str]]:
@@ -109,11 +135,14 @@ def _is_number(field: str) -> bool:
 
 def apart(names: list[str]) -> tuple[str, ...]:
     """Column names, none twice and none empty: a second ``text`` is ``text (2)``."""
-    found: list[str] = []
+    found: dict[str, None] = {}
+    again: Counter[str] = Counter()
     for number, raw in enumerate(names, start=1):
-        name = plain = raw.strip() or f"column {number}"
-        again = 2
+        # Bytes that are no text could not be written into a report.
+        plain = raw.strip().encode("utf-8", "backslashreplace").decode() or f"column {number}"
+        name = plain
         while name in found:
-            name, again = f"{plain} ({again})", again + 1
-        found.append(name)
+            again[plain] += 1
+            name = f"{plain} ({again[plain] + 1})"
+        found[name] = None
     return tuple(found)

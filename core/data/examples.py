@@ -10,15 +10,20 @@ from pathlib import Path
 from core.contract.config import DataChoice
 from core.contract.data import DataReport, Example, RowProblem
 from core.contract.errors import DataError
-from core.data.formats import KNOWN_COLUMNS, ROLES, Found, recognise_layout
+from core.data.formats import KNOWN_COLUMNS, ROLES, Found, listed, recognise_layout
 from core.data.keep import file_sha256
-from core.data.sources import Record, Source, open_source
+from core.data.record import Record
+from core.data.sources import Source, open_source
+from core.data.textfile import one_line
 from core.data.turns import RowError, to_example
 
-__all__ = ["Reading", "Tally", "open_reading", "read_columns", "read_examples", "read_report"]
+__all__ = ["COLUMNS_LIMIT", "Reading", "Tally", "open_reading", "read_columns", "read_examples", "read_report"]
 
 PROBLEMS_SHOWN = 200
 _SAMPLE = 200
+_SAMPLE_CHARACTERS = 4 << 20
+COLUMNS_LIMIT = 1_000
+"""A table for training has a few columns; a thousand are a transposed table, or no table."""
 
 
 @dataclass(frozen=True)
@@ -66,14 +71,18 @@ class Tally:
         elif len(self.problems) < PROBLEMS_SHOWN:
             self.problems.append(row)
 
-    def report(self) -> DataReport:
-        """The report. Raises DataError where no row can be trained on."""
+    def report(self, sha256: str, complete: bool = True) -> DataReport:
+        """The report, ``complete`` where the whole file was counted.
+
+        Raises:
+            DataError: no row of the whole file can be trained on.
+        """
         path, found = self.reading.source.path, self.reading.found
-        if not self.usable:
+        if complete and not self.usable:
             raise _nothing(self, path)
         return DataReport(
             path=str(path),
-            sha256=file_sha256(path),
+            sha256=sha256,
             bytes=path.stat().st_size,
             rows=self.rows,
             usable=self.usable,
@@ -84,6 +93,7 @@ class Tally:
             roles=ROLES[found.layout],
             method="dpo" if found.layout == "preference" else "sft",
             problems=tuple(self.problems),
+            complete=complete,
         )
 
 
@@ -112,7 +122,7 @@ def read_report(path: Path, choice: DataChoice) -> DataReport:
     tally = Tally(open_reading(path, choice))
     for row in tally.reading.rows():
         tally.add(row)
-    return tally.report()
+    return tally.report(file_sha256(path))
 
 
 def read_examples(path: Path, choice: DataChoice) -> Iterator[Example]:
@@ -128,7 +138,7 @@ def _look(path: Path) -> tuple[Source, tuple[str, ...], list[Record]]:
         source = open_source(path, KNOWN_COLUMNS)
     except UnicodeDecodeError as error:
         raise _no_text(path) from error
-    first = list(islice(_decoded(source), _SAMPLE))
+    first = list(_first(source))
     sample = [record for record in first if not record.fault]
     if not first:
         raise DataError("data.empty", f"Expected rows, found none in {path.name}.", "Choose another file.")
@@ -138,8 +148,26 @@ def _look(path: Path) -> tuple[Source, tuple[str, ...], list[Record]]:
             f"Expected {source.how} in {path.name}, found at row {first[0].row:,}: {_short(first[0].fault)}.",
             "Save the file again as JSONL, JSON or CSV.",
         )
-    named = dict.fromkeys(str(column) for record in sample for column in record.values)
-    return source, source.columns or tuple(named), sample
+    named = dict.fromkeys(column for record in sample for column in record.values)
+    # A key that is no text could not be written into a report.
+    columns = source.columns or tuple(column.encode("utf-8", "backslashreplace").decode() for column in named)
+    if len(columns) > COLUMNS_LIMIT:
+        raise DataError(
+            "data.columns",
+            f"Expected at most {COLUMNS_LIMIT:,} columns in {path.name}, found {len(columns):,}.",
+            "Save it with a row an example, and the columns that are needed.",
+        )
+    return source, columns, sample
+
+
+def _first(source: Source) -> Iterator[Record]:
+    """The rows by which a file is known: 200, or fewer where they are long."""
+    taken = 0
+    for record in islice(_decoded(source), _SAMPLE):
+        yield record
+        taken += record.size
+        if taken > _SAMPLE_CHARACTERS:
+            return
 
 
 def _decoded(source: Source) -> Iterator[Record]:
@@ -156,13 +184,13 @@ def _no_text(path: Path) -> DataError:
 
 
 def _short(text: str) -> str:
-    """What a row says may be as long as the row; a problem is a line."""
-    return text if len(text) <= 300 else f"{text[:297]}..."
+    """What a row says may be as long as the row, and break lines; a problem is a line."""
+    return one_line(text, 300)
 
 
 def _nothing(tally: Tally, path: Path) -> DataError:
     first = tally.problems[0]
-    columns = ", ".join(tally.reading.columns[:20])
+    columns = listed(tally.reading.columns)
     return DataError(
         "data.nothing",
         f"Expected rows to train on, found none among the {tally.rows:,} of {path.name}: "

@@ -14,8 +14,9 @@ from typing import Any
 
 from core.contract.config import DataChoice, Layout
 from core.contract.errors import DataError
+from core.data.textfile import one_line
 
-__all__ = ["KNOWN_COLUMNS", "LAYOUT_NAMES", "ROLES", "Found", "recognise_layout"]
+__all__ = ["KNOWN_COLUMNS", "LAYOUT_NAMES", "ROLES", "Found", "listed", "recognise_layout"]
 
 
 @dataclass(frozen=True)
@@ -157,10 +158,10 @@ def _by_names(columns: tuple[str, ...], sample: Sequence[dict[str, Any]]) -> Fou
     for layout, roles in _TABLE.items():
         mapping = _usual(layout, columns)
         if all(role.name in mapping for role in roles if role.required) and _fits(layout, mapping, columns, sample):
-            names = [mapping[role.name] for role in roles if role.name in mapping]
-            listed = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+            names = [one_line(mapping[role.name], 40) for role in roles if role.name in mapping]
+            shown = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
             verb = "columns" if len(names) > 1 else "column"
-            return Found(layout, f"{verb} {listed}: {LAYOUT_NAMES[layout]}", mapping)
+            return Found(layout, f"{verb} {shown}: {LAYOUT_NAMES[layout]}", mapping)
     return None
 
 
@@ -208,10 +209,14 @@ def _by_content(columns: tuple[str, ...], sample: Sequence[dict[str, Any]], head
     raise _fault("columns of a known layout", columns)
 
 
+def listed(columns: tuple[str, ...]) -> str:
+    """The first columns for a message, none of them longer than a name is."""
+    return ", ".join(one_line(column, 40) for column in columns[:20]) or "none"
+
+
 def _fault(expected: str, columns: tuple[str, ...]) -> DataError:
-    shown = ", ".join(columns[:20]) or "none"
     return DataError(
         "data.columns",
-        f"Expected {expected}, found the columns: {shown}.",
+        f"Expected {expected}, found the columns: {listed(columns)}.",
         "Choose the layout, and which column is which.",
     )

@@ -1,7 +1,8 @@
-"""The rows of a JSON array, one after another: a large file is never held whole.
+"""The rows of JSON, one after another: a large file is never held whole.
 
 ``[row, row, ...]`` and ``{"data": [row, ...], ...}`` are read alike. Python's own decoder reads each row from a buffer
-that grows only as far as one row needs. A fault names its line, as an editor counts.
+that grows only as far as one row needs. A fault of the file names its row and its line, as an editor counts; what is
+wrong with one row alone (nested too deeply, a key twice) is that row's fault, and the others stay usable.
 """
 
 from __future__ import annotations
@@ -9,17 +10,76 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, TextIO
 
 from core.contract.errors import DataError
 
-__all__ = ["ROW_LIMIT", "array_rows", "starts_like_lines"]
+__all__ = ["DEPTH_LIMIT", "ROW_LIMIT", "LongNumber", "RowDecoder", "array_rows", "starts_like_lines"]
 
-ROW_LIMIT = 32 << 20
-"""Characters of one row at most: more is no example, and would fill the memory."""
+ROW_LIMIT = 8 << 20
+"""Characters of one row at most (some two million tokens): more is no example, and would fill the memory."""
+DEPTH_LIMIT = 100
+_DIGITS = 4000
+"""Longer numbers are kept as they stand: Python refuses them, and turning them around takes quadratic time."""
 _BLOCK = 1 << 20
 _SPACE = re.compile(r"[ \t\r\n]*")
-_DECODER = json.JSONDecoder()
+
+
+@dataclass(frozen=True)
+class LongNumber:
+    """A whole number of thousands of digits: no text and no label, but no fault of a row that does not use it."""
+
+    digits: str
+
+
+class RowDecoder:
+    """Python's JSON decoder, which also tells what a row must not have."""
+
+    def __init__(self) -> None:
+        self._twice = ""
+        self._decoder = json.JSONDecoder(object_pairs_hook=self._object, parse_int=_whole)
+
+    def at(self, text: str, place: int) -> tuple[Any, int, str]:
+        """The value at ``place``, where it ends, and its fault (empty: none). Raises what the decoder raises."""
+        self._twice = ""
+        value, end = self._decoder.raw_decode(text, place)
+        return value, end, self._fault(value, text, place, end)
+
+    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        made = dict(pairs)
+        if len(made) != len(pairs):
+            # One of the two values would be gone without a word.
+            keys = [key for key, _ in pairs]
+            self._twice = next(repr(key)[:60] for key in keys if keys.count(key) > 1)
+        return made
+
+    def _fault(self, value: Any, text: str, place: int, end: int) -> str:
+        if end - place > ROW_LIMIT:
+            return f"the row is longer than {ROW_LIMIT:,} characters"
+        opened = text.count("[", place, end) + text.count("{", place, end)
+        if opened > DEPTH_LIMIT and _is_deep(value):
+            return f"nested more than {DEPTH_LIMIT} deep"
+        return f"the key {self._twice} stands twice in one object" if self._twice else ""
+
+
+def _whole(digits: str) -> int | LongNumber:
+    return int(digits) if len(digits) <= _DIGITS else LongNumber(digits)
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(DEPTH_LIMIT + 1):
+        inner: list[Any] = []
+        for one in level:
+            if isinstance(one, dict):
+                inner += one.values()
+            elif isinstance(one, list):
+                inner += one
+        level = [one for one in inner if isinstance(one, (dict, list))]
+        if not level:
+            return False
+    return True
 
 
 def starts_like_lines(head: str) -> bool:
@@ -32,33 +92,43 @@ def starts_like_lines(head: str) -> bool:
     return isinstance(first, dict) and (bool(rest.strip()) or not isinstance(first.get("data"), list))
 
 
-def array_rows(stream: TextIO, name: str) -> Iterator[Any]:
-    """Each element of the array. Raises DataError naming the line where the text is no JSON, and where no rows are."""
+def array_rows(stream: TextIO, name: str) -> Iterator[tuple[Any, str, int]]:
+    """Each element of the array: its value, its fault (empty: none) and its characters.
+
+    Raises:
+        DataError: the text is no JSON (it names row and line), or holds no rows.
+    """
     buffer = _Buffer(stream, name)
-    if buffer.peek() == "{":
+    inside = buffer.peek() == "{"
+    if inside:
         _enter_data(buffer)
     if buffer.peek() != "[":
         raise buffer.fault('an array of rows or {"data": [...]}')
     buffer.take("[")
-    if buffer.peek() == "]":
-        return
-    while True:
+    if buffer.peek() != "]":
         yield buffer.value()
-        if buffer.peek() == "]":
-            return
-        buffer.take(",")
+        while buffer.peek() != "]":
+            buffer.take(",")
+            yield buffer.value()
+    buffer.row = 0
+    buffer.take("]")
+    if inside:
+        _leave_data(buffer)
+    if buffer.peek():
+        raise buffer.fault("nothing behind the rows")
 
 
 def _enter_data(buffer: _Buffer) -> None:
     """Goes on to the list under ``data`` in an object."""
     buffer.take("{")
     while buffer.peek() != "}":
-        key = buffer.value()
+        key, _, _ = buffer.value()
         buffer.take(":")
         if key == "data" and buffer.peek() == "[":
+            buffer.row = 0
             return
         buffer.value()
-        if buffer.peek() == ",":
+        if buffer.peek() != "}":
             buffer.take(",")
     raise DataError(
         "data.json_shape",
@@ -67,11 +137,27 @@ def _enter_data(buffer: _Buffer) -> None:
     )
 
 
+def _leave_data(buffer: _Buffer) -> None:
+    """The rest of the object around the rows: it holds none, and must be whole."""
+    while buffer.peek() != "}":
+        buffer.take(",")
+        key, _, _ = buffer.value()
+        buffer.take(":")
+        if key == "data" and buffer.peek() == "[":
+            raise buffer.fault("one list under data")
+        buffer.value()
+        buffer.row = 0
+    buffer.take("}")
+
+
 class _Buffer:
     """A sliding view on the text: at least one whole value, grown when a value does not end in it."""
 
     def __init__(self, stream: TextIO, name: str) -> None:
         self.name = name
+        self.row = 0
+        """The row that was read last; 0 outside of the rows."""
+        self._decoder = RowDecoder()
         self._stream = stream
         self._text = ""
         self._place = 0
@@ -92,31 +178,34 @@ class _Buffer:
             raise self.fault(repr(character))
         self._place += 1
 
-    def value(self) -> Any:
-        """The next JSON value."""
+    def value(self) -> tuple[Any, str, int]:
+        """The next JSON value, its fault, and its characters."""
         self.peek()
+        self.row += 1
         while True:
             try:
-                value, end = _DECODER.raw_decode(self._text, self._place)
+                value, end, fault = self._decoder.at(self._text, self._place)
                 # A number at the buffer's end may go on behind it.
                 if end < len(self._text) or not self._grow():
-                    self._place = end
-                    return value
+                    size, self._place = end - self._place, end
+                    return value, fault, size
             except json.JSONDecodeError as error:
-                if len(self._text) - self._place > ROW_LIMIT or not self._grow():
+                if len(self._text) - self._place > ROW_LIMIT:
+                    raise self.fault(f"rows of at most {ROW_LIMIT:,} characters", found="a longer one") from error
+                if not self._grow():
                     raise self.fault("JSON", at=error.pos, found=error.msg) from error
-            except (ValueError, RecursionError) as error:
-                found = "nesting without end" if isinstance(error, RecursionError) else str(error)
-                raise self.fault("JSON", found=found) from error
+            except RecursionError as error:
+                raise self.fault("JSON", found="nesting without end") from error
 
     def fault(self, expected: str, at: int | None = None, found: str = "") -> DataError:
-        """An error that names the line."""
+        """An error that names row and line."""
         place = self._place if at is None else at
         line = self._lines + self._text.count("\n", 0, place)
         seen = found or repr(self._text[place : place + 20] or "the end of the file")
+        where = f"line {line:,}" + (f" (row {self.row:,})" if self.row else "")
         return DataError(
             "data.json",
-            f"Expected {expected} in {self.name}, found at line {line:,}: {seen}.",
+            f"Expected {expected} in {self.name}, found at {where}: {seen}.",
             "Mend that line, or save the file again.",
         )
 

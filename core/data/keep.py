@@ -17,10 +17,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from core.contract.errors import DataError
 from core.locations import Locations
 
-__all__ = ["KeptFile", "file_sha256", "keep_blocks", "keep_file"]
+__all__ = ["KeptFile", "blocks_of", "file_sha256", "keep_blocks", "keep_file"]
 
 _BLOCK = 1 << 20
 
@@ -42,7 +44,7 @@ def keep_file(source: Path, locations: Locations) -> KeptFile:
         DataError: the file is missing, empty, no file, unreadable, or the disk is full.
     """
     size = _check(source)
-    return keep_blocks(_blocks(source), source.name, locations, f"a copy of {source.name} ({size:,} bytes)")
+    return keep_blocks(blocks_of(source), source.name, locations, f"a copy of {source.name} ({size:,} bytes)")
 
 
 def keep_blocks(blocks: Iterable[bytes], name: str, locations: Locations, what: str) -> KeptFile:
@@ -55,7 +57,8 @@ def keep_blocks(blocks: Iterable[bytes], name: str, locations: Locations, what: 
     incoming: Path | None = None
     try:
         locations.data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, raw = tempfile.mkstemp(prefix=".incoming-", dir=locations.data)
+        _sweep(locations.data)
+        handle, raw = tempfile.mkstemp(prefix=f".incoming-{os.getpid()}-", dir=locations.data)
         incoming = Path(raw)
         sha256 = _copy(blocks, handle)
         target = locations.data / sha256 / name
@@ -90,6 +93,14 @@ def _check(source: Path) -> int:
     return size
 
 
+def _sweep(folder: Path) -> None:
+    """Removes what processes that were ended left on its way in."""
+    for left in folder.glob(".incoming-*"):
+        pid = left.name.split("-")[1]
+        if not (pid.isdigit() and psutil.pid_exists(int(pid))):
+            left.unlink(missing_ok=True)
+
+
 def _copy(blocks: Iterable[bytes], handle: int) -> str:
     digest = hashlib.sha256()
     with os.fdopen(handle, "wb") as writing:
@@ -101,7 +112,8 @@ def _copy(blocks: Iterable[bytes], handle: int) -> str:
     return digest.hexdigest()
 
 
-def _blocks(source: Path) -> Iterator[bytes]:
+def blocks_of(source: Path) -> Iterator[bytes]:
+    """The bytes of a file, a megabyte at a time. Raises DataError where it cannot be read."""
     with _reading(source):
         stream = source.open("rb")
     with stream:

@@ -1,75 +1,100 @@
 """``python -m core.data.reader_child``: reads files (pyarrow lives here), and leaves their Examples in the cache.
 
-What was read is written once as JSON lines under a name made of the file's content and the choice, so that preview,
-search and facts read a plain list of our own words and never the person's file again.
+Requests are short: a look at the first rows, or the next slice of a whole check, of which the child remembers a few.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
+import contextlib
+import ctypes
+import gc
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from core.contract.config import DataChoice
-from core.contract.data import DataReport, Example
-from core.data.examples import Tally, open_reading, read_columns
-from core.data.keep import file_sha256
+from core.data.checking import Check, sweep
+from core.data.examples import read_columns
 from core.data.serve import serve
 
-__all__ = ["read"]
+__all__ = ["check", "drop", "look"]
 
-_VERSION = 1
-"""Counts up when reading changes, so that what older code left is not used."""
-_hashes: dict[tuple[str, int, int], str] = {}
-
-
-def read(request: dict[str, Any]) -> dict[str, Any]:
-    """``{path, choice, cache}`` → ``{report, examples}``, from the cache where it was read before."""
-    path, cache = Path(request["path"]), Path(request["cache"])
-    choice = DataChoice.model_validate(request["choice"])
-    key = _key(path, choice)
-    examples, kept = cache / f"examples-{key}.jsonl", cache / f"report-{key}.json"
-    if not (kept.is_file() and examples.is_file()):
-        report = _read_into(path, choice, examples)
-        _written(kept, report.model_dump_json().encode())
-    report = DataReport.model_validate_json(kept.read_bytes()).model_copy(update={"path": str(path)})
-    return {"report": report.model_dump(mode="json"), "examples": str(examples)}
+SLICE_SECONDS = 0.2
+LOOK_SECONDS = 0.4
+_LOOK_LIMIT_SECONDS = 1.5
+"""A first look without a row gives up then: its file's rows are long, or its disk is slow."""
+_CHECKS = 4
+_checks: OrderedDict[str, Check] = OrderedDict()
+_swept: set[str] = set()
 
 
-def _read_into(path: Path, choice: DataChoice, target: Path) -> DataReport:
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    part = target.with_suffix(f".{os.getpid()}.part")
-    tally = Tally(open_reading(path, choice))
+def look(request: dict[str, Any]) -> dict[str, Any]:
+    """``{path, choice, cache}`` → ``{report, examples}`` of the first rows, or of the whole where that is quick."""
+    with _check(request) as found:
+        if found.is_looked_at():
+            return found.head()
+        until = time.monotonic() + _LOOK_LIMIT_SECONDS
+        while not found.advance(LOOK_SECONDS):
+            if found.rows or time.monotonic() > until:
+                return found.head()
+        return found.answer()
+
+
+def check(request: dict[str, Any]) -> dict[str, Any]:
+    """``{path, choice, cache}`` → ``{done, bytes, size, rows}``, and at the end ``{report, examples}`` with it."""
+    with _check(request) as found:
+        done = found.advance(SLICE_SECONDS)
+        so_far = {"done": done, "bytes": found.bytes, "size": found.size, "rows": found.rows}
+        return {**so_far, **found.answer()} if done else so_far
+
+
+def drop(request: dict[str, Any]) -> None:
+    """Forgets a check that was begun."""
+    found = _checks.pop(_key(request), None)
+    if found:
+        found.close()
+        _give_back_memory()
+
+
+@contextmanager
+def _check(request: dict[str, Any]) -> Iterator[Check]:
+    """The check of this request, gone on with; forgotten where it ends, well or not."""
+    key = _key(request)
+    found = _checks.pop(key, None)
+    if found is None:
+        path, cache = Path(request["path"]), Path(request["cache"])
+        if str(cache) not in _swept:
+            sweep(cache)
+            _swept.add(str(cache))
+        found = Check(path, DataChoice.model_validate(request["choice"]), cache)
+    ended = True
     try:
-        with part.open("wb") as stream:
-            for row in tally.reading.rows():
-                tally.add(row)
-                if isinstance(row, Example):
-                    stream.write(row.model_dump_json(exclude_defaults=True).encode() + b"\n")
-        report = tally.report()
-        part.replace(target)
+        yield found
+        ended = found.done
     finally:
-        part.unlink(missing_ok=True)
-    return report
+        if ended:
+            found.close()
+            _give_back_memory()
+        else:
+            _checks[key] = found
+            while len(_checks) > _CHECKS:
+                _checks.popitem(last=False)[1].close()
 
 
-def _written(target: Path, content: bytes) -> None:
-    part = target.with_suffix(f".{os.getpid()}.part")
-    part.write_bytes(content)
-    part.replace(target)
+def _key(request: dict[str, Any]) -> str:
+    choice = request["choice"]
+    return repr([request["path"], request["cache"], choice.get("layout"), sorted(choice.get("columns", {}).items())])
 
 
-def _key(path: Path, choice: DataChoice) -> str:
-    if not path.is_file():
-        open_reading(path, choice)  # says in one line what is wrong
-    status = path.stat()
-    known = (str(path), status.st_size, status.st_mtime_ns)
-    if known not in _hashes:
-        _hashes[known] = file_sha256(path)
-    parts = [_VERSION, _hashes[known], path.suffix.lower(), choice.layout, sorted(choice.columns.items())]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+def _give_back_memory() -> None:
+    """What the last file needed is no part of what the next one may need."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):
+        trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
+        trim(0)
 
 
 def _columns(request: dict[str, Any]) -> list[str]:
@@ -79,4 +104,4 @@ def _columns(request: dict[str, Any]) -> list[str]:
 if __name__ == "__main__":
     import pyarrow.parquet  # noqa: F401 - warm before the first file comes
 
-    serve({"read": read, "columns": _columns})
+    serve({"look": look, "check": check, "drop": drop, "columns": _columns})

@@ -11,40 +11,59 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from core.contract.errors import StudioError
+from core.data.textfile import one_line
 
-__all__ = ["Handler", "serve"]
+__all__ = ["Handler", "Tell", "serve"]
 
 _MAKE_ROOM = "Free some disk space, or move Luthier's folder with --home."
 
 Handler = Callable[[dict[str, Any]], Any]
+Tell = Callable[[Any], None]
 
 
-def serve(handlers: Mapping[str, Handler]) -> None:
-    """Answers requests ``{"do": name, ...}`` with ``{"ok": value}`` or ``{"error": {code, message, hint}}``."""
+def serve(handlers: Mapping[str, Handler], telling: Mapping[str, Callable[[dict[str, Any], Tell], Any]] = {}) -> None:
+    """Answers requests ``{"do": name, ...}`` with ``{"ok": value}`` or ``{"error": {code, message, hint}}``.
+
+    Those of ``telling`` may say how far they are in between: ``{"told": value}``.
+    """
     with os.fdopen(os.dup(1), "wb") as answers:
         os.dup2(2, 1)
         _answer(answers, {"ready": os.getpid()})
+        known = {**handlers, **{name: _with_tell(handler, answers) for name, handler in telling.items()}}
         for line in sys.stdin.buffer:
             request = json.loads(line)
-            _answer(answers, _handled(handlers[request["do"]], request))
+            _answer(answers, _handled(known[request["do"]], request))
+
+
+def _with_tell(handler: Callable[[dict[str, Any], Tell], Any], answers: Any) -> Handler:
+    return lambda request: handler(request, lambda told: _answer(answers, {"told": told}))
 
 
 def _handled(handler: Handler, request: dict[str, Any]) -> dict[str, Any]:
     try:
         return {"ok": handler(request)}
     except StudioError as error:
-        return {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
+        return {"error": {"code": error.code, "message": one_line(error.message, 1000), "hint": error.hint}}
+    except MemoryError:
+        message = f"Expected{_of(request)} data that fits the memory it is given, found a row or a table above that."
+        return {"error": {"code": "data.memory", "message": message, "hint": "Choose a smaller file."}}
     except Exception as error:  # noqa: BLE001 - a hostile file may raise anything; the studio gets one line
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             message = f"Expected room on the disk to read the data, found: {error.strerror}."
             return {"error": {"code": "disk.full", "message": message, "hint": _MAKE_ROOM}}
-        said = " ".join(str(error).split())[:200]
+        said = one_line(str(error), 200)
         found = f"{type(error).__name__}: {said}" if said else type(error).__name__
-        message = f"Expected data that can be read, found something else ({found})."
+        message = f"Expected{_of(request)} data that can be read, found something else ({found})."
         return {"error": {"code": "data.unexpected", "message": message, "hint": "Choose another file or template."}}
+
+
+def _of(request: dict[str, Any]) -> str:
+    path = request.get("path")
+    return f" in {one_line(Path(path).name, 200)}" if isinstance(path, str) else ""
 
 
 def _answer(answers: Any, value: dict[str, Any]) -> None:

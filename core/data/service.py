@@ -7,43 +7,35 @@ is safe.
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-from core.contract.config import DataChoice
+from core.contract.config import DataChoice, Method
 from core.contract.data import DataFacts, DataReport, Example, Preview
-from core.contract.errors import DataError
-from core.data.facts import Measure, facts_of
+from core.data.facts import facts_of
+from core.data.keep import KeptFile
 from core.data.pipe import Child, Limits
+from core.data.reader import READER, Cancelled, Maker, Progress, Reader, never, no_progress
+from core.data.token_cache import Source, entry_of, settled
+from core.data.tokenising import Tokenising, Work
 from core.locations import Locations
 
 __all__ = ["DataService"]
 
-ALL_ROWS = 20_000
-"""Up to so many rows every one is measured; above, a sample of SAMPLE_ROWS."""
-SAMPLE_ROWS = 2_000
-_SLICE = 1_000
-"""Rows measured in one request: between two of them the renderer is free for a preview."""
-_READER = Limits(seconds=60, start_seconds=60, memory_bytes=500 << 20)
 _RENDERER = Limits(seconds=60, start_seconds=60, memory_bytes=1500 << 20)
-_VERSION = 1
-_TOKENIZER_FILES = (
-    "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json", "tokenizer.model",
-    "added_tokens.json", "config.json",
-)  # fmt: skip
 
 
 class DataService:
     """What the window asks of a data file. Thread-safe; every method may raise DataError."""
 
-    def __init__(self, locations: Locations, reader: Limits = _READER, renderer: Limits = _RENDERER) -> None:
+    def __init__(self, locations: Locations, reader: Limits = READER, renderer: Limits = _RENDERER) -> None:
+        self._locations = locations
         self._cache = locations.cache / "data"
         self.reader = Child("core.data.reader_child", "reader", reader)
         self.renderer = Child("core.data.renderer_child", "renderer", renderer)
+        self._files = Reader(self.reader, self._cache)
+        self._maker = Maker(locations)
+        self._tokens = Tokenising(self.renderer, locations)
 
     def warm(self) -> None:
         """Starts both children without waiting for them."""
@@ -57,11 +49,44 @@ class DataService:
 
     def columns(self, path: Path) -> tuple[str, ...]:
         """The columns of a file, for mapping by hand where its layout is not recognised."""
-        return tuple(self.reader.ask({"do": "columns", "path": str(path.resolve())}))
+        return self._files.columns(path)
 
     def report(self, path: Path, choice: DataChoice) -> DataReport:
         """What is in a file: rows, usable rows, layout and why, and the first 200 problems."""
-        return self._read(path, choice)[0]
+        return self._files.check(path, choice)[0]
+
+    def first_look(self, path: Path, choice: DataChoice) -> DataReport:
+        """The same of a large file's first rows, within a second (``complete`` is False then)."""
+        return self._files.look(path, choice)[0]
+
+    def check(self, path: Path, choice: DataChoice, on_progress: Progress, cancelled: Cancelled) -> DataReport:
+        """The whole file, with (bytes read, bytes in all, rows so far); DataError ``data.stopped`` when cancelled."""
+        return self._files.check(path, choice, on_progress, cancelled)[0]
+
+    def mix(
+        self,
+        parts: Sequence[tuple[Path, DataChoice, float]],
+        name: str,
+        seed: int,
+        on_progress: Progress = no_progress,
+        cancelled: Cancelled = never,
+    ) -> KeptFile:
+        """Files mixed by weight into a made data set, each read under its own choice (see ``core.data.mix``)."""
+        found = [(*self._files.check(path, choice, no_progress, cancelled), weight) for path, choice, weight in parts]
+        return self._maker.mix(found, name, seed, on_progress, cancelled)
+
+    def from_hub(
+        self,
+        name: str,
+        subset: str,
+        split: str,
+        rows_at_most: int,
+        on_progress: Progress = no_progress,
+        cancelled: Cancelled = never,
+    ) -> KeptFile:
+        """A data set of the hub as a made one; ``rows_at_most`` 0 takes all, progress is (rows, rows at most, rows)."""
+        asked = {"name": name, "subset": subset, "split": split, "rows_at_most": rows_at_most}
+        return self._maker.from_hub(asked, on_progress, cancelled)
 
     def preview(
         self,
@@ -74,95 +99,60 @@ class DataService:
         limit: int = 20,
         search: str = "",
         rows: Sequence[int] = (),
+        method: Method | None = None,
     ) -> Preview:
         """A page of rows as the model will see them; ``offset`` and ``limit`` count the rows that match.
 
-        ``rows``: only those with these numbers in the file (what the doctor found); empty means all.
+        ``rows``: only those with these numbers in the file (what the doctor found); empty means all. ``method``: how
+        preference rows are trained, where that is not as the report says.
         """
-        report, examples = self._read(path, choice)
-        request = self._request("preview", examples, tokenizer_folder, _settled(choice, report))
-        request |= {"max_length": max_length, "offset": offset, "limit": limit, "search": search}
-        request["numbers"] = list(rows)
+        work = self._work(path, choice, tokenizer_folder, method)
+        request = work.request("preview") | {"max_length": max_length, "offset": offset, "limit": limit}
+        request |= {"search": search, "numbers": list(rows)}
+        request["entry"] = str(entry_of(self._locations, work.source).folder)
         return Preview.model_validate(self.renderer.ask(request))
 
-    def facts(self, path: Path, choice: DataChoice, tokenizer_folder: Path, max_length: int) -> DataFacts:
-        """Lengths of all rows (above 20,000: of a sample), measured once and then by arithmetic for any length."""
-        report, examples = self._read(path, choice)
-        settled = _settled(choice, report)
-        kept = self._cache / f"measures-{_measures_key(report, settled, tokenizer_folder)}.json"
-        if not kept.is_file():
-            request = self._request("measure", examples, tokenizer_folder, settled)
-            _write(kept, self._measure(request, report.usable))
-        found = json.loads(kept.read_bytes())
-        measures = [_measure(raw) for raw in found["measures"]]
-        if not measures:
-            raise DataError(
-                "data.nothing",
-                f"Expected rows to train on, found none that the template takes: {found['why'][0]}",
-                "Choose another template or another layout.",
-            )
-        looked_at = len(measures) + found["refused"]
-        usable = round(report.usable * len(measures) / looked_at)
-        return facts_of(measures, max_length, usable, len(measures))
+    def facts(
+        self,
+        path: Path,
+        choice: DataChoice,
+        tokenizer_folder: Path,
+        max_length: int,
+        *,
+        method: Method | None = None,
+    ) -> DataFacts:
+        """Lengths of all rows (above 20,000, until they are tokenised whole: of a sample), for any length at once."""
+        work = self._work(path, choice, tokenizer_folder, method)
+        return facts_of(self._tokens.measures(work), max_length, work.usable)
+
+    def tokenise(
+        self,
+        path: Path,
+        choice: DataChoice,
+        tokenizer_folder: Path,
+        on_progress: Callable[[int, int], None],
+        cancelled: Callable[[], bool],
+        *,
+        method: Method | None = None,
+    ) -> bool:
+        """Has every row tokenised and kept for facts and run; (rows done, rows in all); False when cancelled."""
+        return self._tokens.whole(self._work(path, choice, tokenizer_folder, method), on_progress, cancelled)
 
     def examples(self, path: Path, choice: DataChoice, indices: Sequence[int]) -> list[Example]:
         """The usable rows with these numbers (counted from 0, as ``split_rows`` counts), in the order asked."""
         wanted, found = set(indices), {}
-        with Path(self._read(path, choice)[1]).open("rb") as lines:
+        with Path(self._files.check(path, choice)[1]).open("rb") as lines:
             for number, line in enumerate(lines):
                 if number in wanted:
                     found[number] = Example.model_validate_json(line)
         return [found[number] for number in indices if number in found]
 
-    def _read(self, path: Path, choice: DataChoice) -> tuple[DataReport, str]:
-        request = {"do": "read", "path": str(path.resolve()), "cache": str(self._cache)}
-        found = self.reader.ask({**request, "choice": choice.model_dump(mode="json")})
-        return DataReport.model_validate(found["report"]), found["examples"]
-
-    def _request(self, do: str, examples: str, tokenizer_folder: Path, choice: DataChoice) -> dict[str, Any]:
-        return {
-            "do": do,
-            "examples": examples,
-            "tokenizer": str(tokenizer_folder.resolve()),
-            "choice": choice.model_dump(mode="json"),
-        }
-
-    def _measure(self, request: dict[str, Any], usable: int) -> dict[str, Any]:
-        stride = 1 if usable <= ALL_ROWS else usable // SAMPLE_ROWS
-        whole: dict[str, Any] = {"measures": [], "refused": 0, "why": []}
-        stop = usable if stride == 1 else stride * SAMPLE_ROWS
-        for start in range(0, stop, _SLICE * stride):
-            part = self.renderer.ask({**request, "rows": [start, min(stop, start + _SLICE * stride), stride]})
-            whole["measures"] += part["measures"]
-            whole["refused"] += part["refused"]
-            whole["why"] = whole["why"] or part["why"]
-        return whole
-
-
-def _settled(choice: DataChoice, report: DataReport) -> DataChoice:
-    """The choice with the layout that was recognised: whether a template applies depends on it."""
-    return choice.model_copy(update={"layout": report.layout, "columns": report.mapping})
-
-
-def _measures_key(report: DataReport, choice: DataChoice, tokenizer_folder: Path) -> str:
-    digest = hashlib.sha256()
-    for name in _TOKENIZER_FILES:
-        file = tokenizer_folder / name
-        digest.update(name.encode() + (file.read_bytes() if file.is_file() else b""))
-    parts = [
-        _VERSION, report.sha256, Path(report.path).suffix.lower(), choice.layout, sorted(choice.columns.items()),
-        choice.template, choice.train_on, choice.system_prompt, digest.hexdigest(),
-    ]  # fmt: skip
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
-
-
-def _measure(raw: list[int]) -> Measure:
-    length, flows, bos, *edges = raw
-    ranges = tuple(zip(edges[::2], edges[1::2], strict=True))
-    return Measure(length, ranges, bool(flows), bos)
-
-
-def _write(target: Path, value: dict[str, Any]) -> None:
-    part = target.with_suffix(f".{os.getpid()}.part")
-    part.write_text(json.dumps(value), encoding="utf-8")
-    part.replace(target)
+    def _work(self, path: Path, choice: DataChoice, tokenizer_folder: Path, method: Method | None) -> Work:
+        report, examples = self._files.check(path, choice)
+        pairs = report.layout == "preference" and (method or report.method) == "dpo"
+        folder = tokenizer_folder.resolve()
+        # The first look at a large file is no whole file: its rows are never taken for those of one.
+        content = report.sha256 if report.complete else f"{report.sha256} first {report.rows}"
+        settled_choice = settled(choice, report.layout, report.mapping)
+        source = Source(content, Path(report.path).name, settled_choice, folder, pairs)
+        return Work(source, examples, report.usable)

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from core.contract.errors import DataError
-from core.data.delimited import apart, recognise, records
-from core.data.jsonstream import ROW_LIMIT, array_rows, starts_like_lines
-from core.data.textfile import ACCEPTED, first_bytes, open_text
+from core.data.columnar import open_parquet
+from core.data.delimited import recognise, records
+from core.data.jsonstream import ROW_LIMIT, RowDecoder, array_rows, starts_like_lines
+from core.data.record import Record
+from core.data.textfile import ACCEPTED, Place, first_bytes, open_text
 
 __all__ = ["Record", "Source", "open_source"]
 
@@ -25,17 +27,8 @@ _HEAD = 1 << 18
 _TEXT_SUFFIXES = (".txt", ".md", ".markdown", ".text")
 _TABLE_SUFFIXES = (".csv", ".tsv", ".tab", ".psv")
 _JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
-_BATCH = 512
 _BLOCK_CHARACTERS = 4000
-
-
-@dataclass(frozen=True)
-class Record:
-    """One row as found: ``values`` by column, or the ``fault`` for which it has none."""
-
-    row: int
-    values: dict[str, Any]
-    fault: str = ""
+_TOO_LONG = f"the line is longer than {ROW_LIMIT:,} characters"
 
 
 @dataclass(frozen=True)
@@ -46,9 +39,15 @@ class Source:
     kind: Kind
     how: str
     columns: tuple[str, ...]
-    records: Callable[[], Iterator[Record]]
+    reading: Callable[[Place], Iterator[Record]]
     header: bool = True
     """False where the columns have no names of their own."""
+    place: Place = field(default_factory=Place)
+    """How far the records have been read, in the file's own bytes."""
+
+    def records(self) -> Iterator[Record]:
+        """Every row from the start."""
+        return self.reading(self.place)
 
 
 def open_source(path: Path, known: frozenset[str] = frozenset()) -> Source:
@@ -60,27 +59,26 @@ def open_source(path: Path, known: frozenset[str] = frozenset()) -> Source:
     head = first_bytes(path)
     suffix = path.suffix.lower()
     if head[:4] == b"PAR1" or suffix == ".parquet":
-        return _parquet(path)
+        columns, reading = open_parquet(path)
+        return Source(path, "parquet", "a Parquet file", columns, reading)
     with open_text(path) as stream:
         start = stream.read(_HEAD)
         whole = not stream.read(1)
     if not start.strip():
         raise DataError("data.empty", f"Expected rows, found only white space: {path.name}.", "Choose another file.")
     if suffix in _TEXT_SUFFIXES:
-        return _plain(path)
+        return _plain(path, start)
     first = start.lstrip()[:1]
     if first == "[" and suffix not in (*_TABLE_SUFFIXES, ".jsonl", ".ndjson"):
-        return Source(path, "json", "a JSON array", (), lambda: _array(path))
+        return _array(path, "a JSON array")
     if first == "{" and suffix not in _TABLE_SUFFIXES:
         if suffix not in (".jsonl", ".ndjson") and not starts_like_lines(start):
-            return Source(path, "json", "a JSON array under data", (), lambda: _array(path))
-        return Source(path, "jsonl", "one JSON object a line", (), lambda: _lines(path))
+            return _array(path, "a JSON array under data")
+        return _lines(path)
     if suffix in _TABLE_SUFFIXES:
         return _table(path, start, known, whole)
     if suffix in _JSON_SUFFIXES:
-        if suffix == ".json":
-            return Source(path, "json", "a JSON array", (), lambda: _array(path))
-        return Source(path, "jsonl", "one JSON object a line", (), lambda: _lines(path))
+        return _array(path, "a JSON array") if suffix == ".json" else _lines(path)
     raise DataError(
         "data.format",
         f"Expected {ACCEPTED}, found {path.suffix or 'no suffix'} in {path.name}.",
@@ -88,30 +86,39 @@ def open_source(path: Path, known: frozenset[str] = frozenset()) -> Source:
     )
 
 
-def _array(path: Path) -> Iterator[Record]:
-    with open_text(path) as stream:
-        for number, value in enumerate(array_rows(stream, path.name), start=1):
-            yield _object(number, value)
+def _array(path: Path, how: str) -> Source:
+    def rows(place: Place) -> Iterator[Record]:
+        with open_text(path, place) as stream:
+            for number, (value, fault, size) in enumerate(array_rows(stream, path.name), start=1):
+                yield Record(number, {}, fault, size) if fault else _object(number, value, size)
+
+    return Source(path, "json", how, (), rows)
 
 
-def _lines(path: Path) -> Iterator[Record]:
-    with open_text(path) as stream:
-        for number, line in enumerate(_limited_lines(stream), start=1):
-            if line is None:
-                yield Record(number, {}, f"the line is longer than {ROW_LIMIT:,} characters")
-            elif line.strip(" \t\r\n"):
-                yield _line(number, line)
+def _lines(path: Path) -> Source:
+    def rows(place: Place) -> Iterator[Record]:
+        decoder = RowDecoder()
+        with open_text(path, place) as stream:
+            for number, line in enumerate(_limited_lines(stream), start=1):
+                if line is None:
+                    yield Record(number, {}, _TOO_LONG, ROW_LIMIT)
+                elif text := line.strip(" \t\r\n"):
+                    yield _line(number, text, decoder)
+
+    return Source(path, "jsonl", "one JSON object a line", (), rows)
 
 
-def _line(number: int, line: str) -> Record:
+def _line(number: int, line: str, decoder: RowDecoder) -> Record:
+    size = len(line)
     try:
-        return _object(number, json.loads(line))
+        value, end, fault = decoder.at(line, 0)
     except json.JSONDecodeError as error:
-        return Record(number, {}, f"no JSON: {error.msg} at character {error.colno}")
+        return Record(number, {}, f"no JSON: {error.msg} at character {error.colno}", size)
     except RecursionError:
-        return Record(number, {}, "no JSON: nested too deeply")
-    except ValueError as error:
-        return Record(number, {}, f"no JSON that can be read: {str(error).split(';')[0]}")
+        return Record(number, {}, "no JSON: nested too deeply", size)
+    if end < size:
+        return Record(number, {}, f"no JSON: more behind the object at character {end + 1}", size)
+    return Record(number, {}, fault, size) if fault else _object(number, value, size)
 
 
 def _limited_lines(stream: TextIO) -> Iterator[str | None]:
@@ -124,18 +131,21 @@ def _limited_lines(stream: TextIO) -> Iterator[str | None]:
         if len(pending) > ROW_LIMIT:
             yield None
             pending = ""
-            while (block := stream.readline(1 << 20)) and not block.endswith("\n"):
+            while (block := stream.read(1 << 20)) and "\n" not in block:
                 pass
+            *complete, pending = block.split("\n")
+            yield from complete[1:]
     if pending:
         yield pending
 
 
-def _object(number: int, value: Any) -> Record:
+def _object(number: int, value: Any, size: int) -> Record:
     if isinstance(value, dict):
-        return Record(number, value)
+        return Record(number, value, "", size)
     if isinstance(value, str):
-        return Record(number, {"text": value})
-    return Record(number, {}, f"expected an object, found {json.dumps(value)[:40]}")
+        return Record(number, {"text": value}, "", size)
+    names = {list: "a list", bool: str(value).lower(), type(None): "null"}
+    return Record(number, {}, f"expected an object, found {names.get(type(value), 'a number')}", size)
 
 
 def _table(path: Path, start: str, known: frozenset[str], whole: bool) -> Source:
@@ -143,81 +153,60 @@ def _table(path: Path, start: str, known: frozenset[str], whole: bool) -> Source
     named = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}[dialect.delimiter]
     how = f"fields parted by {named}, {'the first line names them' if dialect.header else 'no header line'}"
 
-    def rows() -> Iterator[Record]:
-        with open_text(path) as stream:
+    def rows(place: Place) -> Iterator[Record]:
+        with open_text(path, place) as stream:
             for number, fields in enumerate(records(stream, dialect), start=1):
                 if isinstance(fields, str):
-                    yield Record(number, {}, f"no CSV: {fields}")
+                    yield Record(number, {}, f"no CSV: {fields}", ROW_LIMIT)
                 elif len(fields) != len(dialect.columns):
                     yield Record(number, {}, f"expected {len(dialect.columns)} fields, found {len(fields)}")
                 else:
-                    yield Record(number, dict(zip(dialect.columns, fields, strict=True)))
+                    yield Record(number, dict(zip(dialect.columns, fields, strict=True)), "", sum(map(len, fields)))
 
     return Source(path, "csv", how, dialect.columns, rows, header=dialect.header)
 
 
-def _plain(path: Path) -> Source:
+def _plain(path: Path, start: str) -> Source:
     """Plain text: a row a line, or, where blank lines part paragraphs, paragraphs joined to rows of a useful length."""
-    with open_text(path) as stream:
-        blank = any(not line.strip() and number for number, line in enumerate(stream.read(_HEAD).split("\n")[:-1]))
+    blank = any(not line.strip() and number for number, line in enumerate(start.split("\n")[:-1]))
     how = "paragraphs of plain text, joined to rows of about 4,000 characters" if blank else "plain text, a row a line"
 
-    def rows() -> Iterator[Record]:
-        texts = _paragraphs(path) if blank else _text_lines(path)
-        for number, text in enumerate(texts, start=1):
-            yield Record(number, {"text": text})
+    def rows(place: Place) -> Iterator[Record]:
+        with open_text(path, place) as stream:
+            yield from (_paragraphs if blank else _text_lines)(stream)
 
     return Source(path, "text", how, ("text",), rows)
 
 
-def _text_lines(path: Path) -> Iterator[str]:
-    with open_text(path) as stream:
-        for line in _limited_lines(stream):
-            if line is None or line.strip():
-                yield "" if line is None else line.rstrip("\r")
+def _text_lines(stream: TextIO) -> Iterator[Record]:
+    for number, line in enumerate(_limited_lines(stream), start=1):
+        if line is None:
+            yield Record(number, {}, _TOO_LONG, ROW_LIMIT)
+        elif line.strip():
+            yield Record(number, {"text": line.rstrip("\r")}, "", len(line))
 
 
-def _paragraphs(path: Path) -> Iterator[str]:
+def _paragraphs(stream: TextIO) -> Iterator[Record]:
+    number = 0
     block: list[str] = []
     size = 0
-    with open_text(path) as stream:
-        for line in _limited_lines(stream):
-            text = (line or "").rstrip("\r")
-            if not text.strip() and size >= _BLOCK_CHARACTERS:
-                yield "\n".join(block).strip("\n")
-                block, size = [], 0
-            elif text.strip() or block:
-                block.append(text)
-                size += len(text) + 1
+    for line in _limited_lines(stream):
+        text = (line or "").rstrip("\r")
+        # A row ends at a blank line once it is long enough, and at the latest where it would be no row.
+        if any(block) and (line is None or size > ROW_LIMIT or (not text.strip() and size >= _BLOCK_CHARACTERS)):
+            number += 1
+            yield _joined(number, block)
+            block, size = [], 0
+        if line is None:
+            number += 1
+            yield Record(number, {}, _TOO_LONG, ROW_LIMIT)
+        elif text.strip() or block:
+            block.append(text)
+            size += len(text) + 1
     if any(text.strip() for text in block):
-        yield "\n".join(block).strip("\n")
+        yield _joined(number + 1, block)
 
 
-def _parquet(path: Path) -> Source:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(path) as file:
-            columns = apart(list(file.schema_arrow.names))
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise DataError(
-            "data.parquet", f"Expected a Parquet file, found a broken one: {path.name}.", "Save it again."
-        ) from error
-
-    def rows() -> Iterator[Record]:
-        number = 0
-        try:
-            with pq.ParquetFile(path) as file:
-                for batch in file.iter_batches(batch_size=_BATCH):
-                    for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                        number += 1
-                        yield Record(number, dict(zip(columns, values, strict=True)))
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise DataError(
-                "data.parquet",
-                f"Expected Parquet rows, found a broken file behind row {number:,}: {path.name}.",
-                "Save it again.",
-            ) from error
-
-    return Source(path, "parquet", "a Parquet file", columns, rows)
+def _joined(number: int, block: list[str]) -> Record:
+    text = "\n".join(block).strip("\n")
+    return Record(number, {"text": text}, "", len(text))

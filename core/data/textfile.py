@@ -7,18 +7,45 @@ UTF-8 with or without BOM, and UTF-16 with BOM. Bytes that are no UTF-8 become l
 from __future__ import annotations
 
 import codecs
+import io
 import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from core.contract.errors import DataError
 
-__all__ = ["ACCEPTED", "broken", "first_bytes", "open_text"]
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+__all__ = ["ACCEPTED", "Place", "broken", "first_bytes", "one_line", "open_text"]
 
 ACCEPTED = "JSONL, JSON, CSV or TSV, Parquet, TXT or Markdown"
+_WIDE = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 _LONE = re.compile("[\ud800-\udfff]")
 _LOOK = 1 << 16
+
+
+@dataclass
+class Place:
+    """How far a file has been read."""
+
+    bytes: int = 0
+
+
+class _Counted(io.FileIO):
+    """A file whose place is told as it is read."""
+
+    def __init__(self, path: Path, place: Place) -> None:
+        super().__init__(path)
+        self._told = place
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int | None:
+        """As FileIO's."""
+        count = super().readinto(buffer)
+        self._told.bytes += count or 0
+        return count
 
 
 def first_bytes(path: Path) -> bytes:
@@ -39,24 +66,35 @@ def first_bytes(path: Path) -> bytes:
     return head
 
 
-def open_text(path: Path) -> TextIO:
-    """The file as text, line ends untouched.
+def open_text(path: Path, place: Place | None = None) -> TextIO:
+    """The file as text, line ends untouched; ``place`` follows as it is read.
 
     Raises:
         DataError: it is missing, empty, or no text in an encoding that is read here.
     """
     head = first_bytes(path)
     encoding = next((name for mark, name in _MARKS if head.startswith(mark)), "utf-8")
-    if encoding != "utf-16" and b"\0" in head:
+    if head.startswith(_WIDE) or (encoding != "utf-16" and b"\0" in head):
         raise DataError(
             "data.format",
             f"Expected {ACCEPTED}, found a binary file: {path.name}.",
             "Save it as one of these; text as UTF-8.",
         )
     errors = "surrogateescape" if encoding != "utf-16" else "surrogatepass"
-    return path.open(encoding=encoding, errors=errors, newline="")
+    if place is None:
+        return path.open(encoding=encoding, errors=errors, newline="")
+    place.bytes = 0
+    stream = io.BufferedReader(_Counted(path, place), 1 << 18)
+    return io.TextIOWrapper(stream, encoding=encoding, errors=errors, newline="")
 
 
 def broken(text: str) -> bool:
     """Whether a text holds what is no character: bytes that were no UTF-8, or half of a surrogate pair."""
     return _LONE.search(text) is not None
+
+
+def one_line(text: str, limit: int) -> str:
+    """A text as one line of at most ``limit`` characters, for a message: whatever a file says, it breaks none."""
+    plain = " ".join(text[: 4 * limit].split())
+    shown = "".join(letter if letter.isprintable() else "\ufffd" for letter in plain)
+    return shown if len(shown) <= limit else f"{shown[: limit - 3]}..."

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from core.contract.config import Layout
 from core.contract.data import Example, Message
+from core.data.jsonstream import LongNumber
 from core.data.textfile import broken
 
 __all__ = ["RowError", "to_example"]
@@ -113,6 +114,8 @@ def _preference(row: _Row) -> Example:
     if chosen.role != "assistant" or rejected.role != "assistant":
         raise RowError("row.pair", "chosen and rejected must end with an answer")
     for name, answer in (("chosen", chosen), ("rejected", rejected)):
+        if answer.tool_calls:
+            raise RowError("row.pair", f"{name} calls a tool, expected an answer in words")
         if not answer.content.strip():
             raise RowError("row.empty", f"{name} is empty")
     if chosen.content == rejected.content:
@@ -270,8 +273,10 @@ def _text(value: Any, column: str) -> str:
 def _kind(value: Any) -> str:
     if value is None:
         return "null or missing"
-    if isinstance(value, float) and math.isnan(value):
-        return "NaN"
+    if isinstance(value, LongNumber):
+        return f"a number of {len(value.digits):,} digits"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "an infinite number"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):

@@ -1,0 +1,118 @@
+"""The reader as the window asks it: a first look that is there at once, and a whole check in slices with progress."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from core.contract.config import DataChoice
+from core.contract.data import DataReport
+from core.data.keep import KeptFile
+from core.data.mix import parts_of, to_json
+from core.data.pipe import Child, Limits, stopped
+from core.locations import Locations
+
+__all__ = ["MAKER", "READER", "Cancelled", "Maker", "Progress", "Reader", "never", "no_progress"]
+
+READER = Limits(seconds=5, start_seconds=60, memory_bytes=500 << 20, walled=True)
+"""A slice is a fifth of a second of work; what takes five seconds is no row."""
+MAKER = Limits(seconds=120, start_seconds=60, memory_bytes=2 << 30)
+"""``seconds`` of silence: every row that comes is told."""
+Progress = Callable[[int, int, int], None]
+"""(done, in all, rows so far): bytes for a file, rows for what is made; 0 in all where nobody knows."""
+Cancelled = Callable[[], bool]
+
+
+def no_progress(_done: int, _total: int, _rows: int) -> None:
+    """For whoever does not want to know."""
+
+
+def never() -> bool:
+    """For whoever waits to the end."""
+    return False
+
+
+class Reader:
+    """Files as reports and lists of Examples. Thread-safe; every method may raise DataError."""
+
+    def __init__(self, child: Child, cache: Path) -> None:
+        self._child = child
+        self._cache = cache
+
+    def columns(self, path: Path) -> tuple[str, ...]:
+        """The columns of a file."""
+        return tuple(self._child.ask({"do": "columns", "path": str(path.resolve())}, path.name))
+
+    def look(self, path: Path, choice: DataChoice) -> tuple[DataReport, str]:
+        """Report and Examples of the first rows, or of all where these are quickly read (``report.complete``)."""
+        return _found(self._child.ask(self._request("look", path, choice), path.name))
+
+    def check(
+        self, path: Path, choice: DataChoice, on_progress: Progress = no_progress, cancelled: Cancelled = never
+    ) -> tuple[DataReport, str]:
+        """Report and Examples of the whole file; at once where it was checked before.
+
+        Raises:
+            DataError: as reading does; ``data.stopped`` where ``cancelled()`` said yes.
+        """
+        while True:
+            if cancelled():
+                self._child.ask(self._request("drop", path, choice), path.name)
+                raise stopped(path.name)
+            found = self._child.ask(self._request("check", path, choice), path.name)
+            on_progress(found["bytes"], found["size"], found["rows"])
+            if found["done"]:
+                return _found(found)
+
+    def _request(self, do: str, path: Path, choice: DataChoice) -> dict[str, Any]:
+        asked = {"layout": choice.layout, "columns": choice.columns}
+        return {"do": do, "path": str(path.resolve()), "cache": str(self._cache), "choice": asked}
+
+
+class Maker:
+    """Data sets that are made here: a child for each, which ends with it."""
+
+    def __init__(self, locations: Locations, limits: Limits = MAKER) -> None:
+        self._home = locations.home
+        self._limits = limits
+
+    def mix(
+        self,
+        found: Sequence[tuple[DataReport, str, float]],
+        name: str,
+        seed: int,
+        on_progress: Progress = no_progress,
+        cancelled: Cancelled = never,
+    ) -> KeptFile:
+        """A mixture of files that were checked, each with its weight.
+
+        Raises:
+            DataError: parts that cannot be mixed, a full disk; ``data.stopped``.
+        """
+        parts = parts_of(found)
+        request = {"do": "mix", "parts": to_json(parts), "name": name, "seed": seed}
+        return self._made(request, name, on_progress, cancelled)
+
+    def from_hub(
+        self, asked: dict[str, Any], on_progress: Progress = no_progress, cancelled: Cancelled = never
+    ) -> KeptFile:
+        """A data set of the hub: ``{name, subset, split, rows_at_most}``.
+
+        Raises:
+            DataError: missing, gated, offline, no such subset or split, a full disk; ``data.stopped``.
+        """
+        return self._made({"do": "hub", **asked}, asked["name"], on_progress, cancelled)
+
+    def _made(self, request: dict[str, Any], about: str, on_progress: Progress, cancelled: Cancelled) -> KeptFile:
+        child = Child("core.data.maker_child", "maker", self._limits)
+        try:
+            asked = {**request, "home": str(self._home)}
+            made = child.ask(asked, about, cancelled, lambda told: on_progress(*told))
+        finally:
+            child.close()
+        return KeptFile(Path(made["path"]), made["sha256"], made["name"], made["bytes"])
+
+
+def _found(answer: dict[str, Any]) -> tuple[DataReport, str]:
+    return DataReport.model_validate(answer["report"]), answer["examples"]
