@@ -41,6 +41,12 @@ class Example(_Fact):
     tools: str = ""
     """The functions that may be called, as a JSON list; empty where the row brings none."""
 
+    @property
+    def characters(self) -> int:
+        """All that it holds."""
+        turns = sum(len(message.content) + len(message.tool_calls) for message in self.messages)
+        return turns + len(self.text) + len(self.chosen) + len(self.rejected) + len(self.tools)
+
 
 class RowProblem(_Fact):
     """A row that cannot be used, and why."""

@@ -14,7 +14,7 @@ from core.contract.data import Example, PreviewRow, Span
 from core.data.renderer import Renderer
 from core.data.tokens import UNTRAINED, Encoded
 
-__all__ = ["SHOWN_CHARACTERS", "preview_rows"]
+__all__ = ["SHOWN_CHARACTERS", "encoded_sides", "preview_rows", "shown_rows"]
 
 Kind = Literal["read", "trained", "special", "cut"]
 SHOWN_CHARACTERS = 20_000
@@ -22,19 +22,32 @@ SHOWN_CHARACTERS = 20_000
 _PIECES_SHOWN = 4
 
 
-def preview_rows(renderer: Renderer, example: Example, max_length: int) -> list[PreviewRow]:
-    """One row; both answers of a preference; the first few rows of a long raw text.
+def preview_rows(renderer: Renderer, example: Example, max_length: int, pairs: bool = True) -> list[PreviewRow]:
+    """One row; both answers of a preference where ``pairs`` are trained; the first few rows of a long raw text.
 
     Raises:
         DataError: the template refuses the row.
     """
-    if example.chosen:
-        chosen, rejected = renderer.pair(example)
+    return shown_rows(renderer, encoded_sides(renderer, example, pairs), max_length)
+
+
+def encoded_sides(renderer: Renderer, example: Example, pairs: bool) -> tuple[Encoded, ...]:
+    """A row as it is trained, uncut: two sides of a preference, else one.
+
+    Raises:
+        DataError: the template refuses the row.
+    """
+    return renderer.pair(example) if pairs and example.chosen else (renderer.encoded(example),)
+
+
+def shown_rows(renderer: Renderer, sides: tuple[Encoded, ...], max_length: int) -> list[PreviewRow]:
+    """What a person is shown of an encoded row."""
+    if len(sides) == 2:
         return [
-            _pair_side(renderer, chosen, "chosen", max_length),
-            _pair_side(renderer, rejected, "rejected", max_length),
+            _pair_side(renderer, sides[0], "chosen", max_length),
+            _pair_side(renderer, sides[1], "rejected", max_length),
         ]
-    encoded = renderer.encoded(example)
+    (encoded,) = sides
     special = renderer.special_ids
     shown = []
     for row, start, stop in encoded.cut(max_length)[:_PIECES_SHOWN]:

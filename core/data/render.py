@@ -16,12 +16,16 @@ from typing import Any
 
 from core.contract.data import Example, RowProblem, TokenRow
 from core.contract.errors import DataError
-from core.data.renderer import BATCH, Choice, one_line, renderer
+from core.data.renderer import Choice, Renderer, one_line, renderer
 from core.data.template import TemplateChoice
+from core.data.token_cache import slices
+from core.data.token_table import TableMaker, TokenTable
 from core.data.tokens import Encoded
 
 __all__ = [
     "apply_template_to",
+    "cut_pair",
+    "cut_rows",
     "encode",
     "encode_pair",
     "encode_rows",
@@ -29,6 +33,7 @@ __all__ = [
     "nothing_learned",
     "resolve_template",
     "stop_token_ids",
+    "tokenise",
 ]
 
 Tokenizer = Any
@@ -97,11 +102,29 @@ def encode_pair(
 
     Prompt and answer together are cut at ``max_length``: an answer is empty where the prompt alone fills it.
     """
-    chosen, rejected = renderer(tokenizer, choice).pair(example)
+    return cut_pair(*renderer(tokenizer, choice).pair(example), max_length)
+
+
+def cut_pair(chosen: Encoded, rejected: Encoded, max_length: int) -> tuple[list[int], list[int], list[int]]:
+    """Both sides of an encoded pair as prompt, chosen and rejected ids within the limit."""
     prompt = list(chosen.ids[: chosen.trained[0][0]])
     room = max(0, max_length - len(prompt))
     answers = [list(side.ids[side.trained[0][0] : side.trained[-1][1]])[:room] for side in (chosen, rejected)]
     return prompt[:max_length], answers[0], answers[1]
+
+
+def tokenise(using: Renderer, examples: Iterable[Example], pairs: bool) -> TokenTable:
+    """Rows as a table, uncut: what is cached, measured and trained. ``pairs``: preference rows as their two sides."""
+    made = TableMaker()
+    if not pairs:
+        made.add(*using.encode_many(examples))
+        return made.table()
+    for example in examples:
+        try:
+            made.add(*using.pair(example))
+        except DataError as error:
+            made.add(RowProblem(row=example.row, code=error.code, text=error.message))
+    return made.table()
 
 
 def nothing_learned(item: Encoded, max_length: int) -> RowProblem:
@@ -126,16 +149,26 @@ def encode_rows(
     one line for each. ``on_progress`` gets (rows done, rows in all).
     """
     everything = list(examples)
+    using = renderer(tokenizer, choice)
     problems = [] if refused is None else refused
     rows: list[TokenRow] = []
-    for done, item in enumerate(renderer(tokenizer, choice).encode_many(everything), start=1):
-        if isinstance(item, RowProblem):
-            problems.append(item)
-        else:
-            kept = [row for row, _, _ in item.cut(max_length) if row.trained_tokens]
-            rows.extend(kept)
-            if not kept:
-                problems.append(nothing_learned(item, max_length))
-        if on_progress and (done % BATCH == 0 or done == len(everything)):
+    done = 0
+    for part in slices(everything):
+        table = tokenise(using, part, pairs=False)
+        problems += sorted([*table.refused, *cut_rows(table, max_length, rows.append)], key=lambda one: one.row)
+        done += len(part)
+        if on_progress:
             on_progress(done, len(everything))
     return rows
+
+
+def cut_rows(table: TokenTable, max_length: int, take: Callable[[TokenRow], object]) -> list[RowProblem]:
+    """Hands on the rows to train within the limit; returns why others have nothing to learn there."""
+    problems = []
+    for item in table.items():
+        kept = [row for row, _, _ in item.cut(max_length) if row.trained_tokens]
+        for row in kept:
+            take(row)
+        if not kept:
+            problems.append(nothing_learned(item, max_length))
+    return problems

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from itertools import islice
 from typing import Any
-
-from jinja2.exceptions import TemplateError
 
 from core.contract.config import DataChoice
 from core.contract.data import Example, Message, RowProblem
-from core.contract.errors import DataError
+from core.contract.errors import DataError, StudioError
+from core.data.patience import limited_time, require_short
 from core.data.spans import Ending, find_answers
 from core.data.template import TemplateChoice, chatml, layout_turns, tools_of, tried
 from core.data.tokens import Encoded, token_range
@@ -20,11 +19,10 @@ __all__ = ["BATCH", "Choice", "Renderer", "one_line", "renderer", "with_answer"]
 
 Choice = DataChoice | TemplateChoice
 Tokenizer = Any
-BATCH = 256
-"""Rows tokenised in one call."""
-_TEMPLATE_FAULTS = (
-    TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError, MemoryError,
-)  # fmt: skip
+BATCH, _BATCH_CHARACTERS = 256, 1_000_000
+"""Rows tokenised in one call, fewer where they are long: what a call returns takes a hundred bytes a token."""
+Laid = tuple[Example, str, list[tuple[int, int]]]
+"""A row as text, and the character ranges of its answers."""
 
 
 _made: list[tuple[tuple[Any, ...], Renderer]] = []
@@ -64,18 +62,25 @@ class Renderer:
         self._ending = Ending(self.choice.ending, self._specials)
 
     def ask(self, turns: Sequence[dict[str, Any]], *, tools: list[Any] | None = None, generation: bool = False) -> str:
-        """The turns as transformers' own ``apply_chat_template`` renders them."""
+        """The turns as transformers' own ``apply_chat_template`` renders them.
+
+        Raises:
+            DataError: the template refuses these turns.
+            UnfitTemplateError: the template takes too long or writes too much, whatever the turns.
+        """
         try:
-            return str(
-                self.tokenizer.apply_chat_template(
+            with limited_time():
+                rendered = self.tokenizer.apply_chat_template(
                     list(turns),
                     tools=tools,
                     chat_template=self.choice.source,
                     tokenize=False,
                     add_generation_prompt=generation,
                 )
-            )
-        except _TEMPLATE_FAULTS as error:
+            return require_short(str(rendered), sum(len(turn["content"]) for turn in turns))
+        except StudioError:
+            raise
+        except Exception as error:  # a template is somebody's program: it may raise anything
             raise DataError(
                 "data.template",
                 f"The chat template refuses this row: {one_line(error)}.",
@@ -91,14 +96,14 @@ class Renderer:
 
     def encoded(self, example: Example) -> Encoded:
         """One row, uncut. Raises DataError where the template refuses it."""
-        item = next(self._batch([example], raises=True))
+        item = next(self._batch([example]))
         assert isinstance(item, Encoded)
         return item
 
     def pair(self, example: Example) -> tuple[Encoded, Encoded]:
         """A preference row with its chosen and with its rejected answer; only that last answer is trained."""
         last = self if self.choice.train_on == "last_answer" else self._for_pairs()
-        sides = last._batch([with_answer(example), with_answer(example, "rejected")], raises=True)
+        sides = last._batch([with_answer(example), with_answer(example, "rejected")])
         chosen, rejected = (side for side in sides if isinstance(side, Encoded))
         return chosen, rejected
 
@@ -106,12 +111,27 @@ class Renderer:
         return renderer(self.tokenizer, replace(self.choice, train_on="last_answer"))
 
     def encode_many(self, examples: Iterable[Example]) -> Iterator[Encoded | RowProblem]:
-        """Every row in order, tokenised in batches; a RowProblem for a row that the template refuses."""
-        for group in _groups(examples):
-            yield from self._batch(group)
+        """Every row in order, tokenised in batches; a RowProblem for a row that the template refuses.
 
-    def _batch(self, examples: Sequence[Example], raises: bool = False) -> Iterator[Encoded | RowProblem]:
-        laid: list[tuple[Example, str, list[tuple[int, int]]] | RowProblem] = []
+        While one group is tokenised, which holds no lock of Python's, the template writes the next one.
+        """
+        with ThreadPoolExecutor(1) as beside:
+            waiting: tuple[list[Laid | RowProblem], Future[dict[int, Any]]] | None = None
+            for group in _groups(examples):
+                laid = self._laid(group)
+                begun = beside.submit(self._tokenised, laid)
+                if waiting:
+                    yield from self._joined(waiting[0], waiting[1].result())
+                waiting = laid, begun
+            if waiting:
+                yield from self._joined(waiting[0], waiting[1].result())
+
+    def _batch(self, examples: Sequence[Example]) -> Iterator[Encoded | RowProblem]:
+        laid = self._laid(examples, raises=True)
+        return self._joined(laid, self._tokenised(laid))
+
+    def _laid(self, examples: Sequence[Example], raises: bool = False) -> list[Laid | RowProblem]:
+        laid: list[Laid | RowProblem] = []
         for example in examples:
             try:
                 laid.append((example, *self._spans(with_answer(example))))
@@ -119,6 +139,10 @@ class Renderer:
                 if raises:
                     raise
                 laid.append(RowProblem(row=example.row, code=error.code, text=error.message))
+        return laid
+
+    def _tokenised(self, laid: list[Laid | RowProblem]) -> dict[int, Any]:
+        """The tokenizer's record of each row, by the identity of its Example."""
         plain = {id(item[0]): self._is_plain(item[0]) for item in laid if not isinstance(item, RowProblem)}
         encodings: dict[int, Any] = {}
         for special in set(plain.values()):
@@ -126,6 +150,9 @@ class Renderer:
             texts = [text for _, text, _ in group]
             made = self.tokenizer(texts, add_special_tokens=special, return_attention_mask=False, verbose=False)
             encodings.update((id(item[0]), found) for item, found in zip(group, made.encodings, strict=True))
+        return encodings
+
+    def _joined(self, laid: list[Laid | RowProblem], encodings: dict[int, Any]) -> Iterator[Encoded | RowProblem]:
         for item in laid:
             yield item if isinstance(item, RowProblem) else self._encoded(*item, encodings[id(item[0])])
 
@@ -211,8 +238,15 @@ def one_line(error: BaseException) -> str:
 
 
 def _groups(examples: Iterable[Example]) -> Iterator[list[Example]]:
-    source = iter(examples)
-    while group := list(islice(source, BATCH)):
+    group: list[Example] = []
+    room = _BATCH_CHARACTERS
+    for example in examples:
+        group.append(example)
+        room -= example.characters
+        if len(group) == BATCH or room <= 0:
+            yield group
+            group, room = [], _BATCH_CHARACTERS
+    if group:
         yield group
 
 

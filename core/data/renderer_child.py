@@ -1,4 +1,4 @@
-"""``python -m core.data.renderer_child``: renders and measures rows (transformers lives here).
+"""``python -m core.data.renderer_child``: renders and tokenises rows (transformers lives here).
 
 It reads Examples from the cache that the reader left, never a person's file; but the chat template is a program from
 outside, which is why this too is a process that can be ended.
@@ -6,55 +6,27 @@ outside, which is why this too is a process that can be ended.
 
 from __future__ import annotations
 
-import json
-import re
-from array import array
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from core.contract.config import DataChoice
-from core.contract.data import Example, Preview, PreviewRow, RowProblem
+from core.contract.data import Example, Preview, PreviewRow
 from core.contract.errors import DataError
-from core.data.preview import preview_rows
-from core.data.render import load_tokenizer
+from core.data.example_file import ExampleFile
+from core.data.preview import encoded_sides, shown_rows
+from core.data.render import load_tokenizer, tokenise
 from core.data.renderer import Renderer, renderer
 from core.data.serve import serve
+from core.data.token_cache import Entry, slices
+from core.data.token_table import TokenTable
+from core.data.tokens import Encoded
 
-__all__ = ["ExampleFile", "measure", "preview"]
+__all__ = ["preview", "tokenise_part"]
 
 _REFUSALS_SHOWN = 5
-_ROW = re.compile(rb'\{"row":(\d+)[,}]')
-
-
-class ExampleFile:
-    """The reader's JSON lines, with where each begins."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.offsets = array("Q")
-        self.numbers = array("Q")
-        place = 0
-        with path.open("rb") as stream:
-            for line in stream:
-                self.offsets.append(place)
-                self.numbers.append(int(_ROW.match(line)[1]))  # type: ignore[index] - the reader's own lines
-                place += len(line)
-
-    def __len__(self) -> int:
-        return len(self.offsets)
-
-    def positions(self, numbers: Iterable[int]) -> list[int]:
-        """The positions of the rows with these numbers in the person's file, ascending; unknown ones are left out."""
-        wanted = set(numbers)
-        return [place for place, number in enumerate(self.numbers) if number in wanted]
-
-    def at(self, indices: Any) -> Iterator[Example]:
-        """The rows at these positions, from 0."""
-        with self.path.open("rb") as stream:
-            for index in indices:
-                stream.seek(self.offsets[index])
-                yield Example.model_validate_json(stream.readline())
+_PARTS_HELD = 4
 
 
 class _Kept:
@@ -62,64 +34,87 @@ class _Kept:
 
     files: dict[str, ExampleFile] = {}  # noqa: RUF012 - one process, one keeper
     tokenizers: dict[tuple[str, int], Any] = {}  # noqa: RUF012
-    matches: dict[str, list[int]] = {}  # noqa: RUF012
+    parts: dict[tuple[str, int], TokenTable] = {}  # noqa: RUF012
 
 
 def preview(request: dict[str, Any]) -> dict[str, Any]:
-    """``{examples, tokenizer, choice, max_length, offset, limit, search, numbers}`` → a Preview."""
+    """``{examples, tokenizer, choice, pairs, max_length, offset, limit, search, numbers, entry}`` → a Preview."""
     rows, using = _opened(request)
-    found = _matching(request, rows, using)
-    if request["numbers"]:
-        among = set(rows.positions(request["numbers"]))
-        found = [position for position in found if position in among]
+    found = rows.matching(request["search"], request["numbers"])
     page = found[request["offset"] : request["offset"] + request["limit"]]
+    kept = KeptRows(Entry(Path(request["entry"])))
     shown: list[PreviewRow] = []
     refused: list[str] = []
-    for example in rows.at(page):
+    for position, example in zip(page, rows.at(page), strict=True):
         try:
-            shown.extend(preview_rows(using, example, request["max_length"]))
+            sides = encoded_sides(using, example, request["pairs"])
         except DataError as error:
             refused.append(f"Row {example.row:,}: {error.message}")
+            continue
+        kept.compare(position, sides)
+        shown.extend(shown_rows(using, sides, request["max_length"]))
     notes = (*using.choice.notes, *refused[:_REFUSALS_SHOWN])
     made = Preview(rows=tuple(shown), total=len(found), template=using.choice.name, notes=notes)
     return made.model_dump(mode="json")
 
 
-def measure(request: dict[str, Any]) -> dict[str, Any]:
-    """``{examples, tokenizer, choice, rows: [start, stop, stride], method}`` → measures and refusals.
+def tokenise_part(request: dict[str, Any]) -> dict[str, Any]:
+    """``{examples, tokenizer, choice, pairs, entry, start, stride}`` → that part of the entry, made or found.
 
-    A measure is ``[length, flows, bos, a, b, a, b, ...]``; of a preference row the longer answer's.
+    Answers with its numbers and with the ``next`` start, which is the number of rows after the last part.
     """
     rows, using = _opened(request)
-    start, stop, stride = request["rows"]
-    examples = rows.at(range(start, min(stop, len(rows)), stride))
-    measured: list[list[int]] = []
-    refused: list[str] = []
-    for item in _measured(using, examples):
-        if isinstance(item, str):
-            refused.append(item)
-        else:
-            measured.append(item)
-    return {"measures": measured, "refused": len(refused), "why": refused[:1]}
+    start, stride = request["start"], request["stride"]
+    examples: list[Example] = next(slices(rows.at(range(start, len(rows), stride))), [])
+    place = Entry(Path(request["entry"])).open().part(start)
+    table = TokenTable.load(place)
+    if table is None:
+        table = tokenise(using, examples, request["pairs"])
+        table.save(place)
+    found = {"rows": len(table), "tokens": len(table.ids), "refused": len(table.refused)}
+    return {"next": min(len(rows), start + stride * len(examples)), **found}
 
 
-def _measured(using: Renderer, examples: Iterator[Example]) -> Iterator[list[int] | str]:
-    plain: list[Example] = []
-    for example in examples:
-        if not example.chosen:
-            plain.append(example)
-            continue
-        try:
-            side = max(using.pair(example), key=lambda one: one.trained[-1][1])
-            yield [side.trained[-1][1], 0, 0, side.trained[0][0], side.trained[-1][1]]
-        except DataError as error:
-            yield f"row {example.row:,}: {error.message}"
-    for item in using.encode_many(plain):
-        if isinstance(item, RowProblem):
-            yield f"row {item.row:,}: {item.text}"
-        else:
-            ranges = [edge for span in item.trained for edge in span]
-            yield [len(item.ids), int(item.flows), item.bos, *ranges]
+class KeptRows:
+    """The entry that a run would train from, compared with what is shown: where they differ, it is made again."""
+
+    def __init__(self, entry: Entry) -> None:
+        self._entry = entry
+        self._starts = entry.starts()
+
+    def compare(self, position: int, sides: tuple[Encoded, ...]) -> None:
+        """Clears the entry away if the row at this position is kept otherwise than as it is shown."""
+        if not self._starts:
+            return
+        start = self._starts[bisect_right(self._starts, position) - 1]
+        table = _part(self._entry.part(start))
+        place = None if table is None else table.place_of(sides[0].row)
+        if (
+            table is None
+            or place is None
+            or not all(_same(side, table.item(place + number)) for number, side in enumerate(sides))
+        ):
+            self._entry.clear()
+            self._starts = []
+
+
+def _same(shown: Encoded, kept: Encoded) -> bool:
+    decisive = attrgetter("row", "ids", "trained", "bos", "flows", "ended")
+    return bool(decisive(shown) == decisive(kept))
+
+
+def _part(path: Path) -> TokenTable | None:
+    """A part of the entry; the last few are held, so that paging does not read them again."""
+    try:
+        key = (str(path), path.stat().st_mtime_ns)
+    except OSError:
+        return None
+    if key not in _Kept.parts:
+        table = TokenTable.load(path)
+        if table is None:
+            return None
+        _Kept.parts = dict([*_Kept.parts.items(), (key, table)][-_PARTS_HELD:])
+    return _Kept.parts[key]
 
 
 def _opened(request: dict[str, Any]) -> tuple[ExampleFile, Renderer]:
@@ -133,26 +128,6 @@ def _opened(request: dict[str, Any]) -> tuple[ExampleFile, Renderer]:
     return _Kept.files[path], renderer(_Kept.tokenizers[key], DataChoice.model_validate(request["choice"]))
 
 
-def _matching(request: dict[str, Any], rows: ExampleFile, using: Renderer) -> list[int]:
-    """Positions of the rows whose rendered text holds the search, whatever its case; all without one."""
-    needle = request["search"].casefold()
-    if not needle:
-        return list(range(len(rows)))
-    key = json.dumps([request[name] for name in ("examples", "tokenizer", "choice", "search")])
-    if key not in _Kept.matches:
-        examples = rows.at(range(len(rows)))
-        found = [index for index, example in enumerate(examples) if _holds(using, example, needle)]
-        _Kept.matches = {key: found}
-    return _Kept.matches[key]
-
-
-def _holds(using: Renderer, example: Example, needle: str) -> bool:
-    try:
-        return needle in using.text_of(example).casefold() or needle in example.rejected.casefold()
-    except DataError:
-        return False
-
-
 if __name__ == "__main__":
     import sys
 
@@ -160,4 +135,4 @@ if __name__ == "__main__":
     sys.modules["torch"] = None  # type: ignore[assignment]
     from transformers import AutoTokenizer  # noqa: F401 - warm before the first row comes
 
-    serve({"preview": preview, "measure": measure})
+    serve({"preview": preview, "tokenise": tokenise_part})

@@ -1,22 +1,28 @@
 """The run's data file, tokenised by the code that the preview shows rows with: what is seen there is trained here.
 
-Done before a model is loaded: data that trains nothing must not cost a download or a minute of loading.
+Done before a model is loaded: data that trains nothing must not cost a download or a minute of loading. What was
+tokenised before (by the studio, or by an earlier run) is taken from the token cache; what is tokenised here is left
+there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from core.contract.config import RunConfig
+from core.contract.config import DataChoice, RunConfig
 from core.contract.data import DataFacts, Example, RowProblem
-from core.contract.errors import DataError
-from core.data.examples import read_examples, read_report
-from core.data.render import encode_pair, encode_rows
+from core.data.examples import Reading, Tally, open_reading
+from core.data.keep import file_sha256
+from core.data.render import cut_pair, cut_rows, tokenise
+from core.data.renderer import renderer
 from core.data.split import split_rows
+from core.data.token_cache import Entry, Source, entry_of, settled, slices
+from core.data.token_table import TokenTable
+from core.locations import Locations
 from core.train.guard import require_targets
 from core.train.orders import Orders
 from core.train.rows import PairRows, TextRows
@@ -24,8 +30,6 @@ from core.train.tell import Teller
 
 __all__ = ["RunData", "read_data"]
 
-GROUP = 512
-"""Rows tokenised between two seams."""
 _SHOWN = 3
 AnyRows = TextRows | PairRows
 
@@ -56,9 +60,16 @@ def read_data(config: RunConfig, tokenizer: Any, tell: Teller, orders: Orders) -
         DataError: the file cannot be read, or nothing in it can be trained on.
         Leave: somebody asked to pause or stop.
     """
+    tables = _Tables(config, tokenizer, tell, orders)
+    rows: AnyRows = PairRows() if config.method == "dpo" else TextRows()
     refused: list[RowProblem] = []
-    rows = _tokenise(config, tokenizer, tell, orders, refused)
+    for table in tables:
+        orders.check()
+        refused += table.refused
+        add = _add_pairs if isinstance(rows, PairRows) else _add_texts
+        refused += add(rows, table, config.train.max_length)  # type: ignore[arg-type]
     if refused:
+        refused.sort(key=lambda problem: problem.row)
         shown = "; ".join(f"row {problem.row}: {problem.text}" for problem in refused[:_SHOWN])
         tell.note("data.refused", f"{len(refused)} rows are left out ({shown}{' …' if len(refused) > _SHOWN else ''}).")
     trained = sum(rows.trained(row) for row in range(len(rows)))
@@ -67,46 +78,91 @@ def read_data(config: RunConfig, tokenizer: Any, tell: Teller, orders: Orders) -
     return RunData(rows.take(train), rows.take(held_out), _facts(rows, config.train.max_length))
 
 
-def _tokenise(config: RunConfig, tokenizer: Any, tell: Teller, orders: Orders, refused: list[RowProblem]) -> AnyRows:
-    path = Path(config.data.path)
-    tell.stage("preparing", "Reading the data")
-    total = read_report(path, config.data).usable
-    rows: AnyRows = PairRows() if config.method == "dpo" else TextRows()
-    done = 0
-    examples = iter(read_examples(path, config.data))
-    while group := list(islice(examples, GROUP)):
-        orders.check()
-        tell.stage("preparing", "Tokenising rows", done, total, "rows")
-        _add(rows, group, config, tokenizer, refused)
-        done += len(group)
-    tell.stage("preparing", "Tokenising rows", done, done, "rows")
-    return rows
+class _Tables:
+    """The file's rows as token tables, from the cache or made here; what is made here is kept there."""
+
+    def __init__(self, config: RunConfig, tokenizer: Any, tell: Teller, orders: Orders) -> None:
+        tell.stage("preparing", "Reading the data")
+        self._pairs = config.method == "dpo"
+        self._reading = open_reading(Path(config.data.path), config.data)
+        found = self._reading.found
+        self._choice = settled(config.data, found.layout, found.mapping)
+        self._source, self._entry = _kept(self._reading, self._choice, tokenizer, self._pairs)
+        self._using = renderer(tokenizer, self._choice)
+        self._tell, self._orders = tell, orders
+
+    def __iter__(self) -> Iterator[TokenTable]:
+        kept = self._entry.tables() if self._entry else None
+        if kept is None:
+            yield from self._made()
+            return
+        rows = sum(len(table) for table in kept)
+        self._tell.stage("preparing", "Rows tokenised before", rows, rows, "rows")
+        yield from kept
+
+    def _made(self) -> Iterator[TokenTable]:
+        tally = Tally(self._reading)
+        starts: list[int] = []
+        counts = {"rows": 0, "tokens": 0, "refused": 0}
+        start = 0
+        for part in slices(self._examples(tally)):
+            table = tokenise(self._using, part, self._pairs)
+            self._keep(start, table)
+            starts.append(start)
+            start += len(part)
+            for name, more in (("rows", len(table)), ("tokens", len(table.ids)), ("refused", len(table.refused))):
+                counts[name] += more
+            yield table
+        if not tally.usable:
+            tally.report("")  # says in one line why there is nothing
+        self._tell.stage("preparing", "Tokenising rows", start, start, "rows")
+        if self._entry and self._source:
+            with suppress(OSError):
+                self._entry.finish(starts, {**self._source.about(), **counts})
+
+    def _examples(self, tally: Tally) -> Iterator[Example]:
+        """The usable rows, looking up now and then; progress in the file's bytes, whose number is known."""
+        size = self._reading.source.path.stat().st_size
+        for row in self._reading.rows():
+            tally.add(row)
+            if tally.rows % 64 == 0:
+                self._orders.check()
+                read = min(self._reading.source.place.bytes, size)
+                self._tell.stage("preparing", "Tokenising rows", read, size, "bytes")
+            if isinstance(row, Example):
+                yield row
+
+    def _keep(self, start: int, table: TokenTable) -> None:
+        """A cache that cannot be written (a full disk) costs the next run time, and this one nothing."""
+        if self._entry:
+            with suppress(OSError):
+                table.save(self._entry.open().part(start))
 
 
-def _add(rows: AnyRows, group: list[Example], config: RunConfig, tokenizer: Any, refused: list[RowProblem]) -> None:
-    length = config.train.max_length
-    if isinstance(rows, TextRows):
-        for row in encode_rows(tokenizer, group, config.data, length, refused=refused):
-            rows.append(row.input_ids, row.labels)
-        return
-    for prompt, chosen, rejected in _pairs(group, config, tokenizer, refused):
-        rows.append(prompt, chosen, rejected)
+def _kept(reading: Reading, choice: DataChoice, tokenizer: Any, pairs: bool) -> tuple[Source | None, Entry | None]:
+    """The source of these rows and its entry; none for a tokenizer that was not read from a folder."""
+    named = str(getattr(tokenizer, "name_or_path", "") or "")
+    folder = Path(named)
+    if not named or not folder.is_dir():
+        return None, None
+    path = reading.source.path
+    source = Source(file_sha256(path), path.name, choice, folder.resolve(), pairs)
+    return source, entry_of(Locations.find(), source)
 
 
-def _pairs(
-    group: list[Example], config: RunConfig, tokenizer: Any, refused: list[RowProblem]
-) -> Iterator[tuple[list[int], list[int], list[int]]]:
-    for example in group:
-        try:
-            prompt, chosen, rejected = encode_pair(tokenizer, example, config.data, config.train.max_length)
-        except DataError as error:
-            refused.append(RowProblem(row=example.row, code=error.code, text=error.message))
-            continue
-        if prompt and chosen and rejected:
-            yield prompt, chosen, rejected
+def _add_texts(rows: TextRows, table: TokenTable, max_length: int) -> Iterable[RowProblem]:
+    return cut_rows(table, max_length, lambda row: rows.append(row.input_ids, row.labels))
+
+
+def _add_pairs(rows: PairRows, table: TokenTable, max_length: int) -> Iterable[RowProblem]:
+    sides = table.items()
+    for chosen, rejected in zip(sides, sides, strict=True):
+        prompt, good, bad = cut_pair(chosen, rejected, max_length)
+        if prompt and good and bad:
+            rows.append(prompt, good, bad)
         else:
-            text = f"no answer is left of it within {config.train.max_length:,} tokens"
-            refused.append(RowProblem(row=example.row, code="row.cut_away", text=text))
+            text = f"no answer is left of it within {max_length:,} tokens"
+            yield RowProblem(row=chosen.row, code="row.cut_away", text=text)
 
 
 def _facts(rows: AnyRows, max_length: int) -> DataFacts:

@@ -25,6 +25,8 @@ from core.data.pipe import Child, Limits
 from core.data.render import encode_rows, load_tokenizer
 from core.data.serve import _handled
 from core.data.service import DataService
+from core.data.token_table import TableMaker
+from core.data.tokens import Encoded
 from core.locations import REPOSITORY, Locations
 
 
@@ -91,8 +93,8 @@ def test_facts_of_raw_text_are_those_of_its_rows(service: DataService, tmp_path:
 def test_large_files_are_sampled(
     service: DataService, rows: Path, tokenizer_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("core.data.service.ALL_ROWS", 20)
-    monkeypatch.setattr("core.data.service.SAMPLE_ROWS", 10)
+    monkeypatch.setattr("core.data.tokenising.ALL_ROWS", 20)
+    monkeypatch.setattr("core.data.tokenising.SAMPLE_ROWS", 10)
     known = service.facts(rows, DataChoice(train_on="last_answer"), tokenizer_folder, 1000)
     assert (known.rows, len(known.lengths), known.sampled) == (30, 10, True)
 
@@ -206,10 +208,14 @@ def test_hostile_templates_end_the_renderer_only(
 
 
 def test_measures_hold_for_every_length() -> None:
-    measure = facts.Measure(10, ((2, 5), (7, 10)))
-    assert [measure.rows(limit)[0] for limit in (1, 4, 8, 100)] == [(10, 0), (10, 2), (10, 4), (10, 6)]
-    everything = facts.Measure(4, ((0, 4),))
-    assert everything.rows(100) == [(4, 3)]
+    made = TableMaker()
+    made.add(
+        Encoded(1, "", tuple(range(10)), ((2, 5), (7, 10)), None), Encoded(2, "", tuple(range(4)), ((0, 4),), None)
+    )
+    measures = facts.Measures.of([made.table()])
+    assert [measures.rows(limit) for limit in (1, 4, 8, 100)] == [
+        ([10, 4], [0, 0]), ([10, 4], [2, 3]), ([10, 4], [4, 3]), ([10, 4], [6, 3])
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])

@@ -1,0 +1,85 @@
+"""The Examples that the reader left, as JSON lines: found by place, by their number in the file, or by what they say.
+
+Nothing but where each line begins is held in memory; a search passes over the file once, and its answer is kept for the
+pages that follow.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from core.contract.data import Example
+
+__all__ = ["ExampleFile"]
+
+_ROW = re.compile(rb'\s*\{\s*"row":\s*(\d+)')
+
+
+class ExampleFile:
+    """Rows by position, from 0."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._offsets, self._numbers = array("Q"), array("Q")
+        self._found: tuple[str, list[int]] = ("", [])
+        place = 0
+        with path.open("rb") as stream:
+            for line in stream:
+                self._offsets.append(place)
+                head = _ROW.match(line)
+                self._numbers.append(int(head[1]) if head else Example.model_validate_json(line).row)
+                place += len(line)
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def at(self, positions: Iterable[int]) -> Iterator[Example]:
+        """The rows at these positions."""
+        with self.path.open("rb") as stream:
+            for position in positions:
+                stream.seek(self._offsets[position])
+                yield Example.model_validate_json(stream.readline())
+
+    def matching(self, search: str, numbers: Sequence[int]) -> Sequence[int]:
+        """Positions of the rows with these numbers in the person's file that say ``search``; without either, all."""
+        chosen = self._numbered(numbers) if numbers else range(len(self))
+        needle = search.casefold()
+        if not needle:
+            return chosen
+        if self._found[0] != needle:
+            self._found = (needle, list(self._saying(needle)))
+        among = set(chosen) if numbers else None
+        return [position for position in self._found[1] if among is None or position in among]
+
+    def _numbered(self, numbers: Iterable[int]) -> list[int]:
+        """Ascending; numbers that no usable row has are left out."""
+        found = []
+        for number in sorted(set(numbers)):
+            place = bisect_left(self._numbers, number)
+            if place < len(self) and self._numbers[place] == number:
+                found.append(place)
+        return found
+
+    def _saying(self, needle: str) -> Iterator[int]:
+        """Whatever its case. A line is looked at as it stands; only one that may match is read."""
+        written = json.dumps(needle, ensure_ascii=False)[1:-1]
+        with self.path.open("rb") as stream:
+            for position, line in enumerate(stream):
+                if written in line.decode().casefold() and _says(json.loads(line), needle):
+                    yield position
+
+
+def _says(value: object, needle: str) -> bool:
+    """Whether any text of a row holds the needle; roles are no text of it."""
+    if isinstance(value, str):
+        return needle in value.casefold()
+    if isinstance(value, list):
+        return any(_says(one, needle) for one in value)
+    if isinstance(value, dict):
+        return any(_says(one, needle) for name, one in value.items() if name != "role")
+    return False
