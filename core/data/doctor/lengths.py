@@ -57,6 +57,7 @@ def _gone(rows: list[int], max_length: int, measured: int, of: str) -> Iterable[
         return
     text = (
         f"{rows_are(len(rows), 'has', 'have')} no answer left within {max_length:,} tokens "
-        f"({share(len(rows), measured)}{of}): nothing is learned there. Allow longer examples, or shorten the questions."
+        f"({share(len(rows), measured)}{of}): nothing is learned there. Allow longer examples, or shorten the "
+        "questions."
     )
     yield finding("answer_cut", "fault" if 20 * len(rows) > measured else "warning", text, rows)

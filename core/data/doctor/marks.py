@@ -25,21 +25,24 @@ _CHAT = re.compile(
     r"|^<s>|</s>\s*$"
 )
 _PHRASE = re.compile(
-    r"\b(?:as an? (?:ai|artificial intelligence)(?: language)?(?: model| assistant|,)|i(?:'m| am) (?:just |only )?an? (?:ai|artificial "
-    r"intelligence)(?: language)? (?:model|assistant)|as a (?:large )?language model,? i (?:do not|don't|can ?not|can't|am "
-    r"not|am unable|have no)|my knowledge cut-?off|regenerate response)",
+    r"\b(?:as an? (?:ai|artificial intelligence)(?: language)?(?: model| assistant|,)"
+    r"|i(?:'m| am) (?:just |only )?an? (?:ai|artificial intelligence)(?: language)? (?:model|assistant)"
+    r"|as a (?:large )?language model,? i (?:do not|don't|can ?not|can't|am not|am unable|have no)"
+    r"|my knowledge cut-?off|regenerate response)",
     re.IGNORECASE,
 )
 _ENTITY = re.compile(
     r"&(?:amp|lt|gt|quot|nbsp|apos|hellip|mdash|ndash|rsquo|lsquo|ldquo|rdquo|#\d{2,5}|#x[0-9a-fA-F]{2,5});"
 )
 _TAG = re.compile(
-    r"</?(?:p|br|div|span|font|li|ul|ol|td|tr|table|strong|em|b|i|u|sup|sub|h[1-6]|img|a)(?:\s+[a-z-]+\s*=\s*[\"'][^>]*)?\s*/?>",
+    r"</?(?:p|br|div|span|font|li|ul|ol|td|tr|table|strong|em|b|i|u|sup|sub|h[1-6]|img|a)"
+    r"(?:\s+[a-z-]+\s*=\s*[\"'][^>]*)?\s*/?>",
     re.IGNORECASE,
 )
 _ABOUT_CODE = re.compile(
-    r"\b(?:html5?|xhtml|css|xml|svg|jsx|javascript|react|angular|vue|php|tags?|mark-?up|web ?(?:page|site)s?|browser|dom|elements?"
-    r"|entit(?:y|ies)|escap\w+|script|code|rss|template|latex|e-?mail)\b|<!doctype|<html|<script|<head|<body|<\?xml",
+    r"\b(?:html5?|xhtml|css|xml|svg|jsx|javascript|react|angular|vue|php|tags?|mark-?up|web ?(?:page|site)s?|browser"
+    r"|dom|elements?|entit(?:y|ies)|escap\w+|script|code|rss|template|latex|e-?mail)\b"
+    r"|<!doctype|<html|<script|<head|<body|<\?xml",
     re.IGNORECASE,
 )
 _IMAGE = re.compile(r"!\[[^\]\n]*\]\((?!https?:)[^)\n]*\)")
@@ -80,8 +83,8 @@ def phrase_finding(rows: list[int], whole: int) -> Finding | None:
     if not rows:
         return None
     text = (
-        f'{how_many(len(rows), "answer speaks", "answers speak")} as a chat service does ("As an AI language model"): '
-        "the model learns to refuse and to excuse itself in these words."
+        f'{how_many(len(rows), "answer speaks", "answers speak")} as a chat service does ("As an AI language '
+        'model"): the model learns to refuse and to excuse itself in these words.'
     )
     return finding("stock_phrases", "warning" if is_often(rows, whole) else "note", text, rows)
 

@@ -44,8 +44,8 @@ def leak_finding(rows: Sequence[int], groups: Sequence[Sequence[int]], choice: D
         shown = [rows[row] for row, _ in leaking]
         pairs = [[rows[row], *(rows[other] for other in others)] for row, others in leaking]
         text = (
-            f"{how_many(len(shown), 'held-out row says', 'held-out rows say')} nearly the same as rows that are trained "
-            "on, and no other row is left to hold out: the held-out loss will look better than it is."
+            f"{how_many(len(shown), 'held-out row says', 'held-out rows say')} nearly the same as rows that are "
+            "trained on, and no other row is left to hold out: the held-out loss will look better than it is."
         )
         return finding("leakage", "warning", text, shown, pairs)
     singly = leaks(split_rows(len(rows), choice, seed)[1], groups)
@@ -53,9 +53,9 @@ def leak_finding(rows: Sequence[int], groups: Sequence[Sequence[int]], choice: D
         return None
     shown = sorted({rows[row] for row, _ in singly})
     text = (
-        f"{how_many(len(shown), 'held-out row', 'held-out rows')}, dealt singly, would have had {'its' if len(shown) == 1 else 'their'} like among the "
-        f"rows that are trained on. {how_many(len(groups), 'group')} of such rows stay on one side, so that the held-out "
-        "loss tells the truth."
+        f"{how_many(len(groups), 'group')} of rows that say nearly the same, or ask the same, stay on one side of the "
+        f"split. Dealt singly, {how_many(len(shown), 'held-out row')} would have been trained on in other words, and "
+        "the held-out loss would look better than it is."
     )
     pairs = [[rows[row], *(rows[other] for other in others)] for row, others in singly]
     return finding("leakage", "note", text, shown, pairs)

@@ -118,7 +118,7 @@ def exact_finding(groups: Sequence[Sequence[int]], whole: int) -> Finding | None
 
 
 def conflict_finding(groups: Sequence[Sequence[int]], brief: int) -> Finding | None:
-    """Questions with different answers; ``groups`` hold row numbers, ``brief`` of them are answered in a word or two."""
+    """Questions with different answers; ``groups`` hold row numbers, ``brief`` of them are answered in few words."""
     if not groups:
         return None
     rows = sorted(row for group in groups for row in group)
@@ -127,7 +127,7 @@ def conflict_finding(groups: Sequence[Sequence[int]], brief: int) -> Finding | N
         f"({how_many(len(rows), 'row')}). Good where several answers are right; else the model learns none of them."
     )
     if brief:
-        text += f" {brief:,} of them {'is' if brief == 1 else 'are'} answered in a word or two, where only one can be right."
+        text += f" In a word or two, where only one answer can be right: {brief:,} of them."
     return finding("conflicting_answers", "warning" if brief else "note", text, rows, groups)
 
 

@@ -23,11 +23,11 @@ _FEW = 0.005
 """A language with fewer of the rows is named only by its number of rows."""
 
 _COMMON = {
-    "English": "the of and a to in is i that for it with as was are this be on you not have or by from at an what which can "
-    "do he his her she they we so no me my if but all one will would there has how more its their your about who had",
+    "English": "the of and a to in is i that for it with as was are this be on you not have or by from at an what which "
+    "can do he his her she they we so no me my if but all one will would there has how more its their your about who had",
     "Spanish": "el la de que y en los las un una por con para es se del su lo más como pero al está son qué este",
     "French": "le la les de des et est un une dans pour que qui du en il pas sur au avec ce sont vous par plus ne ou",
-    "German": "der die das und ist nicht ein eine zu den von mit auf für dem im sich des es auch wie oder sind wird ich",
+    "German": "der die das und ist nicht ein eine zu den von mit auf für dem im sich des es auch wie oder sind ich",
     "Italian": "il di che e la per un una è con non sono del della i le si da nel più come gli alla ma questo",
     "Portuguese": "o de que e os um uma em para com não por do da no na é mais as se como dos ao você são",
     "Dutch": "de het een en van is dat niet op te in voor met zijn die aan er ook maar om als bij naar wordt je",
@@ -104,9 +104,8 @@ def language_finding(rows_of: Mapping[str, Sequence[int]], counts: Mapping[str, 
     if not others:
         return None
     rows = sorted(row for found in others.values() for row in found)
-    named = ", ".join(
-        f"{share(counts[language], known)} {language}" for language in mixed if language in (main, *others)
-    )
+    listed = [language for language in mixed if language in (main, *others)]
+    named = ", ".join(f"{share(counts[language], known)} {language}" for language in listed)
     text = (
         f"The rows are in {len(others) + 1} languages: {named} (sure for {share(known, sum(counts.values()))} of the "
         "rows). The model answers in the language that its training mixed with the question's."
