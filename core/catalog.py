@@ -1,11 +1,14 @@
 """MODEL: every base model that can be chosen, as ModelSpec, and the recipes; found without loading anything.
 
 Four sources: the built-in starter, the catalogue (``presets/models``), the Hugging Face cache, and a local folder or
-hub id that a person names. Presets are files too (``presets/recipes``): adding one needs no code.
+hub id that a person names. Presets are files too (``presets/recipes``): adding one needs no code. Which model a preset
+proposes for which card is among its lines, and what was measured of that in ``presets/evidence.yaml``.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -15,8 +18,8 @@ import yaml
 from pydantic import ValidationError
 
 from core import hub, hub_cache
-from core.contract.catalogue import ModelSpec, Preset
-from core.contract.config import DataChoice, LoraChoice, RunConfig, TrainChoice
+from core.contract.catalogue import ModelSpec, Preset, PresetCard
+from core.contract.config import DataChoice, LoraChoice, ModelChoice, RunConfig, TrainChoice
 from core.contract.errors import ConfigError, ModelError
 from core.locations import ASSETS, PRESETS
 from core.model_folder import (
@@ -29,10 +32,12 @@ from core.model_folder import (
 from core.weight_files import fingerprint, weight_files
 
 __all__ = [
+    "EVIDENCE",
     "apply_preset",
     "cached_models",
     "catalogue",
     "check_folder",
+    "evidence_key",
     "find_model",
     "preset",
     "presets",
@@ -40,6 +45,8 @@ __all__ = [
 ]
 
 STARTER = ASSETS / "starter"
+EVIDENCE = PRESETS / "evidence.yaml"
+"""Written by ``tests/gpu/preset_evidence.py --write``."""
 RECIPE_ORDER = ("try-it", "chat-style", "follow-a-format", "domain-knowledge", "long-context", "preferences")
 
 
@@ -113,10 +120,13 @@ def preset(key: str) -> Preset:
     raise ConfigError("config.preset", f"Expected a preset out of {known}; found {key!r}.", "Choose one of these.")
 
 
-def apply_preset(config: RunConfig, preset: Preset) -> RunConfig:
+def apply_preset(config: RunConfig, preset: Preset, card: PresetCard | None = None) -> RunConfig:
     """The config under a recipe: what is learned, adapter and training start from their defaults, then its values.
 
     Model, data file, columns and name stay as they were chosen.
+
+    Args:
+        card: one of the recipe's proposals (``preset.on``): its model and its values are taken as well.
 
     Raises:
         ConfigError: a value of the preset is no field of the config or out of range.
@@ -126,7 +136,9 @@ def apply_preset(config: RunConfig, preset: Preset) -> RunConfig:
     raw |= {"preset": preset.key, "method": preset.method}
     raw |= {"lora": LoraChoice().model_dump(), "train": TrainChoice().model_dump()}
     raw["data"] |= {"train_on": defaults.train_on, "template": defaults.template}
-    for key, value in preset.values.items():
+    if card is not None:
+        raw["model"] = ModelChoice(source="hub", name=_entry(card.model).name).model_dump()
+    for key, value in {**preset.values, **(card.values if card else {})}.items():
         part, _, field = key.partition(".")
         if not field or part not in raw or not isinstance(raw[part], dict):
             raise ConfigError("config.preset", f"Expected dotted keys in preset {preset.key!r}, found {key!r}.")
@@ -194,12 +206,32 @@ def _catalogue_files() -> tuple[ModelSpec, ...]:
 
 @lru_cache(maxsize=1)
 def _recipe_files() -> tuple[Preset, ...]:
-    found = {
-        path.stem: Preset.model_validate({"key": path.stem, **_read_yaml(path)})
-        for path in (PRESETS / "recipes").glob("*.yaml")
-    }
+    measured = _read_yaml(EVIDENCE)["rows"] if EVIDENCE.is_file() else {}
+    found = {path.stem: _recipe(path, measured) for path in (PRESETS / "recipes").glob("*.yaml")}
     order = {key: place for place, key in enumerate(RECIPE_ORDER)}
     return tuple(sorted(found.values(), key=lambda recipe: (order.get(recipe.key, len(order)), recipe.title)))
+
+
+def _recipe(path: Path, measured: dict[str, Any]) -> Preset:
+    raw = _read_yaml(path)
+    cards = [{"gib": gib, **said} for gib, said in sorted(raw.pop("cards", {}).items())]
+    recipe = Preset.model_validate({"key": path.stem, **raw, "cards": cards})
+    proved = tuple(card.model_copy(update=measured.get(evidence_key(recipe, card), {})) for card in recipe.cards)
+    return recipe.model_copy(update={"cards": proved})
+
+
+def evidence_key(recipe: Preset, card: PresetCard) -> str:
+    """Names a proposal by all that it says, so that a measurement never speaks for a recipe that was changed since."""
+    said = {"method": recipe.method, "model": card.model, "values": {**recipe.values, **card.values}}
+    mark = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]
+    return f"{recipe.key} {card.gib} GB {mark}"
+
+
+def _entry(key: str) -> ModelSpec:
+    for spec in _catalogue_files():
+        if spec.key == key:
+            return spec
+    raise ConfigError("config.preset", f"Expected a model of the catalogue, found {key!r}.", "See presets/models.")
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

@@ -6,7 +6,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["ModelShape", "ModelSpec", "Preset"]
+__all__ = ["ModelShape", "ModelSpec", "Preset", "PresetCard"]
+
+GIB = 2**30
+SHY = 0.5
+"""A card of 8 GB says a little less of itself."""
 
 
 class ModelShape(BaseModel):
@@ -68,6 +72,21 @@ class ModelSpec(BaseModel):
     about: str = ""
 
 
+class PresetCard(BaseModel):
+    """What a recipe proposes for cards of ``gib`` GB and more: a model of the catalogue, and values of its own.
+
+    ``evidence`` says what was measured, on what; it is empty where nothing was, or where the recipe has changed since.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    gib: int
+    model: str
+    values: dict[str, Any] = Field(default_factory=dict)
+    evidence: str = ""
+    peak_bytes: int = 0
+    """Of a card's memory, as measured; 0 without evidence."""
+
+
 class Preset(BaseModel):
     """A recipe for a goal. ``values`` are dotted RunConfig keys; what it does not name keeps its default."""
 
@@ -77,4 +96,10 @@ class Preset(BaseModel):
     goal: str
     method: Literal["sft", "dpo"] = "sft"
     values: dict[str, Any] = Field(default_factory=dict)
-    evidence: str = ""
+    cards: tuple[PresetCard, ...] = ()
+    """By card size, smallest first; empty where the recipe proposes no model."""
+
+    def on(self, total_bytes: int | None) -> PresetCard | None:
+        """The proposal for a card of this size; None for a smaller card than any that was thought of, or for none."""
+        size = (total_bytes or 0) / GIB + SHY
+        return max((card for card in self.cards if card.gib <= size), key=lambda card: card.gib, default=None)

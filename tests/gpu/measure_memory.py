@@ -31,8 +31,8 @@ The file is one JSON object::
       left_bytes, took_seconds  allocated after the case was freed; the case's time, all of it
     }]
 
-A run takes ``peak_reserved_bytes + context_bytes`` of a card: what ``estimate.peak_bytes`` is held against. Tensors alone
-are ``peak_allocated_bytes`` and ``estimate.allocated_bytes``.
+A run takes ``peak_reserved_bytes + context_bytes`` of a card: what ``estimate.peak_bytes`` is held against. Tensors
+alone are ``peak_allocated_bytes`` and ``estimate.allocated_bytes``.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")  # as wo
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from memory_cases import CASES, DRY, Case
+from memory_cases import CASES, DRY
 
 from core.contract.data import DataFacts
 from core.contract.errors import StudioError
@@ -68,7 +69,7 @@ SMALL = 64 * 2**20
 """What may stay allocated after a case: tables that kernels keep for the process."""
 
 
-def facts_of(case: Case) -> DataFacts:
+def facts_of(case: Any) -> DataFacts:
     """The data of a case, as the planner would be told."""
     lengths = case.lengths()
     return DataFacts(
@@ -77,7 +78,7 @@ def facts_of(case: Case) -> DataFacts:
     )  # fmt: skip
 
 
-def reckoned(case: Case, machine: Machine) -> dict[str, Any]:
+def reckoned(case: Any, machine: Machine) -> dict[str, Any]:
     """The case before anything is loaded: config, resolved config, estimate."""
     spec, config, facts = case.spec(), case.config(), facts_of(case)
     resolved, _ = resolve(config, spec, facts, machine)
@@ -104,7 +105,7 @@ def reckoned(case: Case, machine: Machine) -> dict[str, Any]:
     }
 
 
-def measured(case: Case, row: dict[str, Any], device: Any, note: Any = None) -> dict[str, Any]:
+def measured(case: Any, row: dict[str, Any], device: Any, note: Any = None) -> dict[str, Any]:
     """The row with what was seen; never raises for what a card or a model may do."""
     import torch
 
@@ -216,7 +217,7 @@ def summary(rows: list[dict[str, Any]]) -> str:
     )
 
 
-def begin(machine: Machine, device: Any, options: argparse.Namespace) -> dict[str, Any]:
+def begin(machine: Machine, device: Any, command: str) -> dict[str, Any]:
     """The file's head."""
     import torch
 
@@ -232,14 +233,20 @@ def begin(machine: Machine, device: Any, options: argparse.Namespace) -> dict[st
         "versions": {**facts["versions"], "cuda": torch.version.cuda, "python": facts["python"]},
         "machine": asdict(machine),
         "context_bytes": context_bytes(device),
-        "command": "PYTHONPATH=. python tests/gpu/measure_memory.py" + (" --dry" if options.dry else ""),
+        "command": command,
         "seconds": 0.0,
         "rows": [],
     }
 
 
-def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Measures every case there is time for."""
+def run(
+    options: argparse.Namespace, cases: Sequence[Any], machine_of: Callable[[Any, Machine], Machine] | None = None
+) -> dict[str, Any]:
+    """Measures every case there is time for.
+
+    Args:
+        machine_of: the machine that a case is reckoned on, where it is not this one.
+    """
     machine = read_machine()
     import torch
 
@@ -249,21 +256,16 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     if machine.gpu is None and torch.cuda.is_available() and not options.dry:
         raise SystemExit(f"Expected NVML to tell of the card, found: {machine.gpu_problem}.")
     device = torch.device("cuda", 0) if torch.cuda.is_available() and not options.dry else torch.device("cpu")
-    result = begin(machine, device, options)
-    if options.again and options.out.is_file():
-        earlier = json.loads(options.out.read_text(encoding="utf-8"))
-        kept = [row for row in earlier["rows"] if options.keep_failed or row["status"] != "failed"]
-        result |= {"rows": kept, "context_bytes": earlier["context_bytes"]}
-    done = {row["name"] for row in result["rows"]}
-    cases = [case for case in (DRY if options.dry else CASES) if case.name not in done]
-    cases = [case for case in cases if not options.only or any(word in case.name for word in options.only)]
+    command = f"PYTHONPATH=. python tests/gpu/{Path(sys.argv[0]).name}"
+    result = begin(machine, device, command + (" --dry" if options.dry else ""))
+    cases = left(options, cases, result)
     print(HEAD, flush=True)
     for number, case in enumerate(cases):
         if options.seconds - (time.monotonic() - begun) < (0 if options.dry else SLOWEST_CASE):
             print(f"out of time: {len(cases) - number} cases are left", flush=True)
             break
         started = time.monotonic()
-        row = measured(case, reckoned(case, machine), device)
+        row = measured(case, reckoned(case, machine_of(case, machine) if machine_of else machine), device)
         row["left_bytes"] = free(device)
         row["took_seconds"] = round(time.monotonic() - started, 2)
         result["rows"].append(row)
@@ -271,20 +273,28 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         write(result, options.out)
         print(f"{line(row)}   [{row['took_seconds']:.0f} s]", flush=True)
         if row["left_bytes"] > SMALL:
-            print(
-                f"ended: {row['left_bytes'] / 2**20:.0f} MiB stayed allocated, so what follows would be wrong",
-                flush=True,
-            )
-            break
+            print(f"{row['left_bytes'] / 2**20:.0f} MiB stayed allocated: on in a fresh process", flush=True)
+            afresh(options, options.seconds - (time.monotonic() - begun))
     print(summary(result["rows"]), flush=True)
     return result
+
+
+def left(options: argparse.Namespace, cases: Sequence[Any], result: dict[str, Any]) -> list[Any]:
+    """The cases that are asked for and not measured yet; what is kept of an earlier file goes into the result."""
+    if options.again and options.out.is_file():
+        earlier = json.loads(options.out.read_text(encoding="utf-8"))
+        kept = [row for row in earlier["rows"] if options.keep_failed or row["status"] != "failed"]
+        result |= {"rows": kept, "context_bytes": earlier["context_bytes"]}
+    done = {row["name"] for row in result["rows"]}
+    asked = [case for case in cases if not options.only or any(word in case.name for word in options.only)]
+    return [case for case in asked if case.name not in done]
 
 
 def afresh(options: argparse.Namespace, seconds: float) -> None:
     """This process becomes a new one, which goes on behind the last case."""
     only = ["--only", *options.only] if options.only else []
     flags = ["--out", str(options.out), "--seconds", f"{seconds:.0f}", "--again", "--keep-failed", *only]
-    os.execv(sys.executable, [sys.executable, str(Path(__file__).resolve()), *flags])
+    os.execv(sys.executable, [sys.executable, str(Path(sys.argv[0]).resolve()), *flags])
 
 
 def write(result: dict[str, Any], path: Path) -> None:
@@ -295,17 +305,18 @@ def write(result: dict[str, Any], path: Path) -> None:
     part.replace(path)
 
 
-def parsed(given: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="the JSON file")
-    parser.add_argument("--seconds", type=float, default=570.0, help="no case begins when this is nearly over")
-    parser.add_argument("--only", nargs="*", default=[], metavar="WORD", help="cases whose name has one of these")
-    parser.add_argument("--again", action="store_true", help="keep what --out has already, and measure the rest")
-    parser.add_argument("--keep-failed", action="store_true", help="with --again: what failed is not tried again")
-    parser.add_argument("--dry", action="store_true", help="the tiny shape on the CPU")
-    return parser.parse_args(given)
+def parser(about: str | None) -> argparse.ArgumentParser:
+    """The flags that measuring scripts share."""
+    flags = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("--out", type=Path, required=True, help="the JSON file")
+    flags.add_argument("--seconds", type=float, default=570.0, help="no case begins when this is nearly over")
+    flags.add_argument("--only", nargs="*", default=[], metavar="WORD", help="cases whose name has one of these")
+    flags.add_argument("--again", action="store_true", help="keep what --out has already, and measure the rest")
+    flags.add_argument("--keep-failed", action="store_true", help="with --again: what failed is not tried again")
+    flags.add_argument("--dry", action="store_true", help="the tiny shape on the CPU")
+    return flags
 
 
 if __name__ == "__main__":
-    run(parsed())
+    chosen = parser(__doc__).parse_args()
+    run(chosen, DRY if chosen.dry else CASES)

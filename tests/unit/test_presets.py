@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import pytest
+import json
 
-from core.catalog import apply_preset, preset, presets
-from core.contract.catalogue import Preset
+import pytest
+import yaml
+
+from core.catalog import EVIDENCE, apply_preset, catalogue, evidence_key, preset, presets
+from core.contract.catalogue import Preset, PresetCard
 from core.contract.config import DataChoice, LoraChoice, ModelChoice, RunConfig, TrainChoice
 from core.contract.errors import ConfigError
 from core.contract.knobs import knobs
-from core.locations import PRESETS
+from core.estimate import estimate
+from core.hardware import Gpu, Machine
+from core.locations import PRESETS, REPOSITORY
 
 KNOBS = knobs(RunConfig)
 
@@ -42,8 +47,78 @@ def test_a_recipe_states_only_what_differs_or_matters(recipe: Preset) -> None:
     assert any(value != KNOBS[key].default for key, value in recipe.values.items())
 
 
-def test_no_recipe_claims_what_was_not_measured() -> None:
-    assert [recipe.key for recipe in presets() if recipe.evidence] == []
+GOALS = ["try-it", "chat-style", "follow-a-format", "domain-knowledge", "long-context"]
+CARDS = (6, 8, 10, 12, 16, 24)
+PROPOSALS = [(recipe, card) for recipe in presets() for card in recipe.cards]
+GIB = 2**30
+
+
+def test_every_goal_has_a_word_for_every_card_and_a_card_finds_its_own() -> None:
+    for recipe in (preset(key) for key in GOALS):
+        assert tuple(card.gib for card in recipe.cards) == CARDS
+        sizes = [2, 5.9, 7.996, 11, 23.99, 31.8]
+        found = [card.gib if (card := recipe.on(round(size * GIB))) else None for size in sizes]
+        assert found == [None, 6, 8, 10, 24, 24]
+        assert recipe.on(None) is None
+    assert preset("preferences").on(8 * GIB) is None
+
+
+def machine_of(gib: int) -> Machine:
+    """A gaming card of this size whose desktop holds 0.7 GiB of it."""
+    card = Gpu(0, "GPU-1", "NVIDIA GeForce RTX 3060", gib * GIB, int((gib - 0.7) * GIB), (8, 6))
+    return Machine((card,), 8, 32 * GIB, 24 * GIB, 10**12, "Linux", wsl=False)
+
+
+@pytest.mark.parametrize(("recipe", "card"), PROPOSALS, ids=lambda part: getattr(part, "gib", getattr(part, "key", "")))
+def test_a_proposal_names_an_open_model_that_fits_its_card(recipe: Preset, card: PresetCard) -> None:
+    config = apply_preset(RunConfig(), recipe, card)
+    [spec] = [spec for spec in catalogue() if spec.key == card.model]
+    assert (config.model.source, config.model.name, spec.gated) == ("hub", spec.name, False)
+    assert {key: value_of(config, key) for key in card.values} == card.values
+    assert config.train.max_length <= spec.shape.max_position_embeddings
+    assert estimate(config, spec, None, machine_of(card.gib)).verdict == "fits"
+
+
+def test_a_proposal_of_another_recipe_takes_nothing_along() -> None:
+    long, chat = preset("long-context"), preset("chat-style")
+    once = apply_preset(RunConfig(), chat, chat.on(8 * GIB))
+    assert apply_preset(apply_preset(RunConfig(), long, long.on(24 * GIB)), chat, chat.on(8 * GIB)) == once
+
+
+def test_every_line_of_evidence_was_measured_and_stands_as_it_was_measured() -> None:
+    """What a preset claims is a row of the committed results: same values, within the card, the same figure."""
+    claimed = {evidence_key(recipe, card): card for recipe, card in PROPOSALS if card.evidence}
+    if not EVIDENCE.is_file():
+        assert claimed == {}
+        return
+    said = yaml.safe_load(EVIDENCE.read_text("utf-8"))
+    result = json.loads((REPOSITORY / said["results"]).read_text("utf-8"))
+    rows = {row["name"]: row for row in result["rows"] if row["status"] == "measured"}
+    assert set(claimed) <= set(said["rows"]) <= set(rows)
+    assert result["device"].startswith("NVIDIA ")
+    for name, card in claimed.items():
+        row, seen = rows[name], rows[name]["measured"]
+        peak = seen["peak_reserved_bytes"] + seen["context_bytes"]
+        assert card.peak_bytes == peak <= card.gib * GIB
+        assert row["capped_gib"] == card.gib
+        assert row["model"] == card.model
+        device = result["device"].removeprefix("NVIDIA ")
+        assert (
+            f"{peak / GIB:.1f} of {card.gib} GB, memory measured on an {device} capped to {card.gib} GB"
+            in card.evidence
+        )
+    for recipe, card in PROPOSALS:
+        row = rows.get(evidence_key(recipe, card))
+        asked = apply_preset(RunConfig(), recipe, card).model_dump(mode="json")
+        assert row is None or {**row["asked"], "data": None} == {**asked, "data": None}
+
+
+def test_a_recipe_that_was_changed_has_no_evidence_any_more() -> None:
+    recipe, card = PROPOSALS[0]
+    key = evidence_key(recipe, card)
+    assert key == evidence_key(recipe, card.model_copy(update={"evidence": "said", "peak_bytes": 1}))
+    assert key != evidence_key(recipe, card.model_copy(update={"model": "qwen3-8b"}))
+    assert key != evidence_key(recipe.model_copy(update={"values": {**recipe.values, "lora.r": 3}}), card)
 
 
 def test_a_recipe_replaces_the_one_before_and_keeps_what_was_chosen() -> None:

@@ -16,3 +16,9 @@ def script() -> ModuleType:
     """``tests/gpu/measure_memory.py``."""
     sys.path.insert(0, str(REPOSITORY / "tests" / "gpu"))
     return importlib.import_module("measure_memory")
+
+
+@pytest.fixture(scope="session")
+def evidence(script: ModuleType) -> ModuleType:
+    """``tests/gpu/preset_evidence.py``."""
+    return importlib.import_module("preset_evidence")

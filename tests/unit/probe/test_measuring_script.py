@@ -20,7 +20,7 @@ H200 = Machine(
 
 
 def run(script: ModuleType, out: Path, *more: str) -> dict[str, object]:
-    script.run(script.parsed(["--dry", "--out", str(out), *more]))
+    script.run(script.parser("").parse_args(["--dry", "--out", str(out), *more]), script.DRY)
     found: dict[str, object] = json.loads(out.read_text("utf-8"))
     return found
 
@@ -60,7 +60,8 @@ def test_a_full_card_is_a_row_and_what_stands_is_not_measured_again(
 
 
 def test_no_time_left_ends_it_with_what_there_is(script: ModuleType, tmp_path: Path) -> None:
-    assert script.run(script.parsed(["--dry", "--out", str(tmp_path / "none.json"), "--seconds", "-1"]))["rows"] == []
+    chosen = script.parser("").parse_args(["--dry", "--out", str(tmp_path / "none.json"), "--seconds", "-1"])
+    assert script.run(chosen, script.DRY)["rows"] == []
 
 
 def test_the_cases_cover_every_axis_and_each_is_reckoned_beforehand(script: ModuleType) -> None:
