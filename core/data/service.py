@@ -7,11 +7,15 @@ is safe.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from core.contract.config import DataChoice, Method
 from core.contract.data import DataFacts, DataReport, Example, Preview
+from core.contract.doctor import Checkup
+from core.contract.errors import DataError
+from core.data.doctor.client import Doctor
 from core.data.facts import facts_of
 from core.data.keep import KeptFile
 from core.data.pipe import Child, Limits
@@ -36,6 +40,7 @@ class DataService:
         self._files = Reader(self.reader, self._cache)
         self._maker = Maker(locations)
         self._tokens = Tokenising(self.renderer, locations)
+        self._doctor = Doctor(locations)
 
     def warm(self) -> None:
         """Starts both children without waiting for them."""
@@ -46,6 +51,7 @@ class DataService:
         """Ends both children."""
         self.reader.close()
         self.renderer.close()
+        self._doctor.close()
 
     def columns(self, path: Path) -> tuple[str, ...]:
         """The columns of a file, for mapping by hand where its layout is not recognised."""
@@ -103,10 +109,11 @@ class DataService:
     ) -> Preview:
         """A page of rows as the model will see them; ``offset`` and ``limit`` count the rows that match.
 
-        ``rows``: only those with these numbers in the file (what the doctor found); empty means all. ``method``: how
-        preference rows are trained, where that is not as the report says.
+        Of a large file that is not checked yet, the first rows. ``rows``: only those with these numbers in the file
+        (what the doctor found); empty means all. ``method``: how preference rows are trained, where that is not as the
+        report says.
         """
-        work = self._work(path, choice, tokenizer_folder, method)
+        work = self._work(self._files.look(path, choice), choice, tokenizer_folder, method)
         request = work.request("preview") | {"max_length": max_length, "offset": offset, "limit": limit}
         request |= {"search": search, "numbers": list(rows)}
         request["entry"] = str(entry_of(self._locations, work.source).folder)
@@ -122,7 +129,7 @@ class DataService:
         method: Method | None = None,
     ) -> DataFacts:
         """Lengths of all rows (above 20,000, until they are tokenised whole: of a sample), for any length at once."""
-        work = self._work(path, choice, tokenizer_folder, method)
+        work = self._work(self._files.check(path, choice), choice, tokenizer_folder, method)
         return facts_of(self._tokens.measures(work), max_length, work.usable)
 
     def tokenise(
@@ -136,7 +143,41 @@ class DataService:
         method: Method | None = None,
     ) -> bool:
         """Has every row tokenised and kept for facts and run; (rows done, rows in all); False when cancelled."""
-        return self._tokens.whole(self._work(path, choice, tokenizer_folder, method), on_progress, cancelled)
+        work = self._work(self._files.check(path, choice), choice, tokenizer_folder, method)
+        return self._tokens.whole(work, on_progress, cancelled)
+
+    def checkup(
+        self,
+        path: Path,
+        choice: DataChoice,
+        tokenizer_folder: Path | None,
+        max_length: int,
+        held_out: tuple[float, int, int],
+        *,
+        on_progress: Callable[[int, int], None],
+        cancelled: Cancelled,
+    ) -> Checkup:
+        """What is wrong with the rows; ``held_out``: share, rows at most and seed; (rows done, rows in all).
+
+        Lengths are looked at where a tokenizer is given that takes the rows: of all rows that are tokenised by then.
+        """
+        found = self._files.check(path, choice, no_progress, cancelled)
+        share, most, seed = held_out
+        entry, pairs = None, False
+        if tokenizer_folder is not None:
+            with contextlib.suppress(DataError):
+                work = self._work(found, choice, tokenizer_folder, None)
+                entry, pairs = self._tokens.kept(work), work.source.pairs
+        dealt = choice.model_copy(update={"eval_fraction": share, "eval_rows_max": most})
+        return self._doctor.checkup(found, dealt, seed, (entry, max_length, pairs), on_progress, cancelled)
+
+    def mend(self, path: Path, choice: DataChoice, fixes: Sequence[tuple[str, Sequence[int]]]) -> KeptFile:
+        """A new made data set with these findings (code, rows; no rows: all that it names) mended."""
+        return self._doctor.mend(self._files.check(path, choice), fixes)
+
+    def kin(self, path: Path, choice: DataChoice) -> tuple[tuple[int, ...], ...]:
+        """Groups of usable rows (counted from 0) that ``split_rows`` keeps on one side."""
+        return self._doctor.kinship(self._files.check(path, choice), choice).places
 
     def examples(self, path: Path, choice: DataChoice, indices: Sequence[int]) -> list[Example]:
         """The usable rows with these numbers (counted from 0, as ``split_rows`` counts), in the order asked."""
@@ -147,8 +188,10 @@ class DataService:
                     found[number] = Example.model_validate_json(line)
         return [found[number] for number in indices if number in found]
 
-    def _work(self, path: Path, choice: DataChoice, tokenizer_folder: Path, method: Method | None) -> Work:
-        report, examples = self._files.check(path, choice)
+    def _work(
+        self, found: tuple[DataReport, str], choice: DataChoice, tokenizer_folder: Path, method: Method | None
+    ) -> Work:
+        report, examples = found
         pairs = report.layout == "preference" and (method or report.method) == "dpo"
         folder = tokenizer_folder.resolve()
         # The first look at a large file is no whole file: its rows are never taken for those of one.

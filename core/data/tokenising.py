@@ -67,11 +67,20 @@ class Tokenising:
 
     def measures(self, work: Work) -> Measures:
         """Lengths of all rows: of a sample where the file is large and was not tokenised whole yet."""
+        return self._measured(work, *self._entry(work))
+
+    def kept(self, work: Work) -> Entry:
+        """The entry that ``measures`` reads, made where it was not."""
+        self.measures(work)
+        return self._entry(work)[0]
+
+    def _entry(self, work: Work) -> tuple[Entry, int]:
+        """Where the rows to measure are kept, and that it is every so-many-th row."""
         stride = 1 if work.usable <= ALL_ROWS else work.usable // SAMPLE_ROWS
         whole = entry_of(self._locations, work.source)
         if stride == 1 or whole.manifest() is not None:
-            return self._measured(work, whole, 1)
-        return self._measured(work, entry_of(self._locations, work.source, sample=stride), stride)
+            return whole, 1
+        return entry_of(self._locations, work.source, sample=stride), stride
 
     def _measured(self, work: Work, entry: Entry, stride: int) -> Measures:
         key = entry.folder.name

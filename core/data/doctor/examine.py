@@ -1,7 +1,7 @@
 """The examination of a file: one pass over its rows, then the comparing, then the findings in words.
 
-It goes in slices, so that whoever asked hears how far it is and may call it off between two of them. Memory grows by
-about 200 bytes a row; above ``MOST_ROWS`` rows the first so many are examined.
+Between two rows, and between two steps of the comparing, whoever asked may hear how far it is. Memory grows by about
+200 bytes a row.
 """
 
 from __future__ import annotations
@@ -17,14 +17,12 @@ from core.contract.config import DataChoice
 from core.contract.data import Example
 from core.contract.doctor import Checkup, Finding
 from core.data.doctor import answers, letters, marks, near, repeats, tongues
+from core.data.doctor.kin import Kin
+from core.data.doctor.kinship import Kinship
 from core.data.doctor.lengths import RowLength, length_findings
-from core.data.doctor.sketches import Sketches
-from core.data.doctor.unions import Unions
-from core.data.doctor.words import WordNumbers, said_in, words_of
+from core.data.doctor.words import said_in, words_of
 
-__all__ = ["MOST_ROWS", "Examination", "Setting", "examine"]
-
-MOST_ROWS = 1_000_000
+__all__ = ["Examination", "Setting", "examine"]
 
 
 @dataclass(frozen=True)
@@ -35,46 +33,6 @@ class Setting:
     seed: int = 0
     max_length: int = 0
     lengths: tuple[RowLength, ...] = field(default=(), repr=False)
-
-
-class Kin:
-    """Which rows belong together: repeated, alike, or asking one question. Rows are counted from 0 as added."""
-
-    def __init__(self, folder: Path | None = None) -> None:
-        self.rows = array("Q")
-        self.repeats = repeats.Repeats()
-        self._sketches = Sketches(folder)
-        self._sketched = array("Q")
-        self._numbers = WordNumbers()
-        self.alike: list[list[int]] = []
-
-    def add(self, example: Example, words: list[str]) -> None:
-        """One row and its words."""
-        place = len(self.rows)
-        self.rows.append(example.row)
-        if self.repeats.add(example):
-            self._sketched.append(place)
-            self._sketches.add(list(map(self._numbers.__getitem__, words)))
-
-    def steps(self) -> Iterator[float]:
-        """Compares; yields the share that is done."""
-        if not self._sketched:
-            return
-        yield from self._sketches.steps()
-        self.alike = [[self._sketched[place] for place in group] for group in self._sketches.groups()]
-
-    def groups(self) -> list[list[int]]:
-        """Places of rows that must stay on one side of a split."""
-        together = Unions(len(self.rows))
-        together.join_all(self.repeats.exact())
-        together.join_all(self.alike)
-        together.join_all(self.repeats.openings())
-        together.join_all(conflict.members for conflict in self.repeats.conflicts())
-        return together.groups()
-
-    def numbered(self, groups: Iterable[Iterable[int]]) -> list[list[int]]:
-        """Groups of places as groups of row numbers."""
-        return [[self.rows[place] for place in group] for group in groups]
 
 
 class Examination:
@@ -104,6 +62,10 @@ class Examination:
     def steps(self) -> Iterator[float]:
         """Compares the rows; yields the share that is done."""
         yield from self.kin.steps()
+
+    def kinship(self) -> Kinship:
+        """Which rows belong together."""
+        return Kinship.of(self.kin.groups(), self.kin.rows)
 
     def checkup(self) -> Checkup:
         """What was found, the gravest first."""

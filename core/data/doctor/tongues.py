@@ -23,8 +23,8 @@ _FEW = 0.005
 """A language with fewer of the rows is named only by its number of rows."""
 
 _COMMON = {
-    "English": "the of and a to in is i that for it with as was are this be on you not have or by from at an what which "
-    "can do he his her she they we so no me my if but all one will would there has how more its their your about who had",
+    "English": "the of and a to in is i that for it with as was are this be on you not have or by from at an what "
+    "which can do he his her she they we so no me my if but all one will would there has how more its your about who",
     "Spanish": "el la de que y en los las un una por con para es se del su lo más como pero al está son qué este",
     "French": "le la les de des et est un une dans pour que qui du en il pas sur au avec ce sont vous par plus ne ou",
     "German": "der die das und ist nicht ein eine zu den von mit auf für dem im sich des es auch wie oder sind ich",

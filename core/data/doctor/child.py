@@ -1,0 +1,125 @@
+"""``python -m core.data.doctor.child``: examines and mends files that the reader left as lists of Examples.
+
+It tells how far it is; whoever asked may end it at any time, since all that it leaves are whole files of the cache.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from core.contract.config import DataChoice
+from core.contract.data import Example
+from core.data.doctor.examine import Examination, Setting
+from core.data.doctor.kinship import MOST_ROWS, find_kinship
+from core.data.doctor.lengths import RowLength
+from core.data.doctor.mend import Mending
+from core.data.facts import Measures
+from core.data.made import write_made
+from core.data.serve import Tell, serve
+from core.data.token_table import TokenTable
+from core.locations import Locations
+
+__all__ = ["examine", "groups", "mend", "row_lengths"]
+
+_TELL_SECONDS = 0.1
+_READING = 0.8
+"""The share of an examination's time that goes by rows; the rest compares them."""
+
+
+def examine(request: dict[str, Any], tell: Tell) -> dict[str, Any]:
+    """``{examples, usable, choice, seed, max_length, tokens, pairs, kinship}`` → a Checkup.
+
+    ``tokens`` are parts of the token cache, of all rows or of a sample; ``kinship``: where to keep what was found.
+    """
+    try:
+        tables = [table for part in request["tokens"] if (table := TokenTable.load(Path(part)))]
+        lengths = tuple(row_lengths(tables, request["max_length"], request["pairs"]))
+        del tables
+        choice = DataChoice.model_validate(request["choice"])
+        setting = Setting(choice, request["seed"], request["max_length"], lengths)
+        examination = Examination(setting, Path(request["kinship"]).parent)
+        usable = min(request["usable"], MOST_ROWS)
+        word = _Word(tell, usable)
+        for number, example in enumerate(islice(_examples(request), MOST_ROWS), start=1):
+            examination.add(example)
+            word.say(_READING * number / usable)
+        for share in examination.steps():
+            word.say(_READING + (1 - _READING) * share)
+        with suppress(OSError):
+            examination.kinship().save(Path(request["kinship"]))
+        return examination.checkup().model_dump(mode="json")
+    finally:
+        _give_back_memory()
+
+
+def groups(request: dict[str, Any], tell: Tell) -> None:
+    """``{examples, kinship}``: finds which rows belong together and keeps it there."""
+    target = Path(request["kinship"])
+    try:
+        word = _Word(tell, MOST_ROWS)
+        find_kinship(_examples(request), target.parent, lambda rows: word.say(rows / MOST_ROWS)).save(target)
+    finally:
+        _give_back_memory()
+
+
+def mend(request: dict[str, Any], tell: Tell) -> dict[str, Any]:
+    """``{examples, fixes, name, source, home}`` → the kept file that was made."""
+    mending = Mending([(code, rows) for code, rows in request["fixes"]])
+    origin: dict[str, Any] = {}
+
+    def rows() -> Iterator[Example]:
+        for example in mending.rows(_examples(request)):
+            yield example
+            if mending.read % 1000 == 0:
+                tell([mending.read, mending.read])
+        origin.update(mending.origin(request["source"]))
+
+    kept = write_made(rows(), request["name"], origin, Locations(Path(request["home"])))
+    return {"path": str(kept.path), "sha256": kept.sha256, "name": kept.name, "bytes": kept.bytes}
+
+
+def row_lengths(tables: list[TokenTable], max_length: int, pairs: bool) -> Iterator[RowLength]:
+    """Each row's tokens; none of raw text, of which nothing is cut. Of a preference row the longer side."""
+    if not tables or any(np.any(table.flags & TokenTable.FLOWS) for table in tables):
+        return
+    lengths, trained = Measures.of(tables, pairs).rows(max_length)
+    numbers = np.concatenate([table.rows for table in tables])[:: 2 if pairs else 1].tolist()
+    yield from map(RowLength, numbers, lengths, trained)
+
+
+class _Word:
+    """Says now and then how far the work is, in rows."""
+
+    def __init__(self, tell: Callable[[Any], None], rows: int) -> None:
+        self._tell, self._rows, self._last = tell, rows, 0.0
+
+    def say(self, share: float) -> None:
+        now = time.monotonic()
+        if now - self._last > _TELL_SECONDS:
+            self._last = now
+            self._tell([int(share * self._rows), self._rows])
+
+
+def _examples(request: dict[str, Any]) -> Iterator[Example]:
+    with Path(request["examples"]).open("rb") as lines:
+        for line in lines:
+            yield Example.model_validate_json(line)
+
+
+def _give_back_memory() -> None:
+    gc.collect()
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+if __name__ == "__main__":
+    serve({}, {"examine": examine, "groups": groups, "mend": mend})

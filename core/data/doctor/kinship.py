@@ -1,0 +1,109 @@
+"""Which rows belong together, so that a split keeps them on one side: found once for a file's content, kept in the
+cache, and read there by preview, run and window.
+
+Light: what compares rows is loaded only where there is something to compare.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from core.contract.config import DataChoice
+from core.contract.data import Example
+from core.data.examples import open_reading
+from core.data.keep import file_sha256
+from core.data.split import held_out_rows
+from core.locations import Locations
+
+__all__ = ["Kinship", "find_kinship", "kept_kinship", "kinship_file", "kinship_of_file"]
+
+_VERSION = 1
+"""Counts up when other rows would be found: what older code left is then not used."""
+MOST_ROWS = 1_000_000
+"""Rows compared with each other; those behind them are alone."""
+_ROWS_A_SEAM = 64
+
+
+@dataclass(frozen=True)
+class Kinship:
+    """Groups of rows that belong together: by their place among the usable rows from 0, and by their number in the
+    file. Each row stands in one group at most."""
+
+    places: tuple[tuple[int, ...], ...] = ()
+    rows: tuple[tuple[int, ...], ...] = ()
+
+    @classmethod
+    def of(cls, places: Iterable[Sequence[int]], numbers: Sequence[int]) -> Kinship:
+        """Groups of places, with each place's row number."""
+        found = tuple(tuple(group) for group in places)
+        return cls(found, tuple(tuple(numbers[place] for place in group) for group in found))
+
+    def save(self, target: Path) -> None:
+        """Writes them, whole or not at all. Raises OSError where nothing can be written."""
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        part = target.with_suffix(f".{os.getpid()}.part")
+        part.write_text(json.dumps({"places": self.places, "rows": self.rows}), encoding="utf-8")
+        part.replace(target)
+
+
+def kinship_file(locations: Locations, sha256: str, name: str, choice: DataChoice) -> Path:
+    """Where the groups of a file's content are kept; ``choice`` is settled: its layout and columns are those used."""
+    parts = [_VERSION, sha256, Path(name).suffix.lower(), choice.layout, sorted(choice.columns.items())]
+    key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+    return locations.cache / "data" / f"groups-{key}.json"
+
+
+def kept_kinship(place: Path) -> Kinship | None:
+    """What was kept there; None where nothing was, or something torn."""
+    try:
+        found = json.loads(place.read_bytes())
+        made = Kinship(*(tuple(tuple(map(int, group)) for group in found[name]) for name in ("places", "rows")))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    whole = [len(group) for group in made.places] == [len(group) for group in made.rows]
+    return made if whole else None
+
+
+def find_kinship(
+    examples: Iterable[Example], folder: Path | None = None, seam: Callable[[int], None] = lambda _rows: None
+) -> Kinship:
+    """Compares rows with each other. ``seam`` is called now and then with the rows so far, and may raise."""
+    from core.data.doctor.kin import Kin
+    from core.data.doctor.words import said_in, words_of
+
+    kin = Kin(folder)
+    for number, example in enumerate(islice(examples, MOST_ROWS), start=1):
+        kin.add(example, words_of(said_in(example)))
+        if number % _ROWS_A_SEAM == 0:
+            seam(number)
+    for _ in kin.steps():
+        seam(len(kin.rows))
+    return Kinship.of(kin.groups(), kin.rows)
+
+
+def kinship_of_file(
+    path: Path, choice: DataChoice, locations: Locations, seam: Callable[[int], None] = lambda _rows: None
+) -> Kinship:
+    """The groups of a file: from the cache, else found now and kept there. Empty where nothing is to be held out.
+
+    Raises:
+        DataError: the file cannot be read; and whatever ``seam`` raises.
+    """
+    if not held_out_rows(MOST_ROWS, choice):
+        return Kinship()
+    reading = open_reading(path, choice)
+    settled = choice.model_copy(update={"layout": reading.found.layout, "columns": reading.found.mapping})
+    place = kinship_file(locations, file_sha256(path), path.name, settled)
+    known = kept_kinship(place)
+    if known is None:
+        known = find_kinship((row for row in reading.rows() if isinstance(row, Example)), None, seam)
+        with suppress(OSError):  # a full disk costs the next one time, and this one nothing
+            known.save(place)
+    return known
