@@ -78,6 +78,7 @@ class HubStandIn:
 
 class _Handler(BaseHTTPRequestHandler):
     hub: HubStandIn
+    paths: tuple[str, ...] | list[str] = ()
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_: Any) -> None:
@@ -89,6 +90,11 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._answer()
 
+    def do_POST(self) -> None:
+        asked = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+        self.paths = parse_qs(asked).get("paths", []) or json.loads(asked or "{}").get("paths", [])
+        self._answer()
+
     def _answer(self) -> None:
         self.hub.requests.append(f"{self.command} {self.path}")
         url = urlsplit(self.path)
@@ -98,7 +104,10 @@ class _Handler(BaseHTTPRequestHandler):
         if parts == ["api", "models"]:
             wanted = parse_qs(url.query).get("search", [""])[0].lower()
             return self._json([{"id": name} for name in self.hub.models if wanted in name.lower()])
-        if parts[:2] == ["api", "models"] and len(parts) >= 4:
+        # Data sets have the same routes under a name of their own.
+        if parts[0] == "datasets":
+            parts = parts[1:]
+        if parts[:2] in (["api", "models"], ["api", "datasets"]) and len(parts) >= 4:
             return self._api("/".join(parts[2:4]), parts[4:])
         if len(parts) >= 5 and parts[2] == "resolve":
             return self._file("/".join(parts[:2]), parts[3], "/".join(parts[4:]))
@@ -121,11 +130,15 @@ class _Handler(BaseHTTPRequestHandler):
         revision = rest[1] if len(rest) > 1 else "main"
         if not self._known(model, revision):
             return None
+        if rest == ["auth-check"] and self._is_refused(model):
+            return self._error(403, "GatedRepo")
         files = self.hub.files(model)
-        if rest[:1] == ["tree"]:
+        if rest[:1] in (["tree"], ["paths-info"]):
+            under = "/".join(rest[2:])
             return self._json(
                 [{"type": "file", "oid": _etag(path), "size": path.stat().st_size, "path": name}
-                 for name, path in files.items()]
+                 for name, path in files.items()
+                 if (name in self.paths if rest[0] == "paths-info" else name.startswith(under))]
             )  # fmt: skip
         return self._json(
             {
@@ -139,10 +152,13 @@ class _Handler(BaseHTTPRequestHandler):
             }
         )  # fmt: skip
 
+    def _is_refused(self, model: str) -> bool:
+        return model in self.hub.gated and self.headers.get("Authorization") != f"Bearer {TOKEN}"
+
     def _file(self, model: str, revision: str, name: str) -> None:
         if not self._known(model, revision):
             return None
-        if model in self.hub.gated and self.headers.get("Authorization") != f"Bearer {TOKEN}":
+        if self._is_refused(model):
             return self._error(403, "GatedRepo")
         path = self.hub.files(model).get(name)
         if path is None:
@@ -179,7 +195,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        if self.command == "GET":
+        if self.command != "HEAD":
             self.wfile.write(content)
 
     def _error(self, status: int, code: str) -> None:

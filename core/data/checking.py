@@ -104,7 +104,7 @@ class Check:
         if self.identity in _hashes and self._kept():
             return
         self.cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-        part = self._head.with_name(f"{self._head.stem}.{os.getpid()}.part")
+        part = self._head.with_name(f"whole-{self._head.stem}.{os.getpid()}.part")
         try:
             with part.open("wb") as self._stream:
                 yield from self._read()
