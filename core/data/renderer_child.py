@@ -32,7 +32,7 @@ _PARTS_HELD = 4
 class _Kept:
     """What was used last, so that paging and sliders do not load it again."""
 
-    files: dict[str, ExampleFile] = {}  # noqa: RUF012 - one process, one keeper
+    files: dict[tuple[str, int], ExampleFile] = {}  # noqa: RUF012 - one process, one keeper
     tokenizers: dict[tuple[str, int], Any] = {}  # noqa: RUF012
     parts: dict[tuple[str, int], TokenTable] = {}  # noqa: RUF012
 
@@ -119,13 +119,14 @@ def _part(path: Path) -> TokenTable | None:
 
 def _opened(request: dict[str, Any]) -> tuple[ExampleFile, Renderer]:
     path, folder = request["examples"], Path(request["tokenizer"])
-    if path not in _Kept.files:
-        _Kept.files = {path: ExampleFile(Path(path))}
+    written = (path, Path(path).stat().st_mtime_ns)
+    if written not in _Kept.files:
+        _Kept.files = {written: ExampleFile(Path(path))}
     changed = max((file.stat().st_mtime_ns for file in folder.glob("*") if file.is_file()), default=0)
     key = (str(folder), changed)
     if key not in _Kept.tokenizers:
         _Kept.tokenizers = {key: load_tokenizer(folder)}
-    return _Kept.files[path], renderer(_Kept.tokenizers[key], DataChoice.model_validate(request["choice"]))
+    return _Kept.files[written], renderer(_Kept.tokenizers[key], DataChoice.model_validate(request["choice"]))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ template writes around it, the markers are put behind the answers instead, and g
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,7 +65,26 @@ def find_answers(render: Render, turns: Turns, header: str, ending: Ending) -> t
     if stops is None:
         raise _lost("changes the answers so that they cannot be found again")
     calls = [bool(turns[number].get("tool_calls")) for number in answers]
-    return text, _ranges(text, pieces, stops, calls, (header, ending))
+    ranges = _ranges(text, pieces, stops, calls, (header, ending))
+    return text, ranges if header else list(_from_the_question(render, turns, answers, text, ranges))
+
+
+def _from_the_question(
+    render: Render, turns: Turns, answers: list[int], text: str, ranges: list[tuple[int, int]]
+) -> Iterator[tuple[int, int]]:
+    """Without a generation prompt the model writes on right behind the question: blanks before an answer are its own.
+
+    Other text that stands there (a role's name that the template never asks with) is not.
+    """
+    for number, (start, stop) in zip(answers, ranges, strict=True):
+        try:
+            before = render(turns[:number])
+        except DataError:
+            before = text
+        begun = len(before)
+        whole_call = bool(turns[number].get("tool_calls"))
+        own = begun <= start and text.startswith(before) and (whole_call or not text[begun:start].strip())
+        yield (begun if own else start), stop
 
 
 def _ranges(

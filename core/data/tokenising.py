@@ -84,7 +84,7 @@ class Tokenising:
 
     def _measured(self, work: Work, entry: Entry, stride: int) -> Measures:
         key = entry.folder.name
-        known = self._measures.get(key)
+        known = self._measures.get(key) if entry.manifest() else None  # it may have been cleared away since
         if known is None:
             tables = entry.tables()
             if tables is None:

@@ -71,7 +71,7 @@ def learned(tokenizer: Any, example: Example, choice: DataChoice | None = None, 
         ("chatml", [" Yes! 🦜 \n<|im_end|>", "No.<|im_end|>"]),
         ("trims", ["Yes! 🦜<eos>", "No.<eos>"]),
         ("thinks", [" Yes! 🦜 \n<|im_end|>", "<think>\n\n</think>\n\nNo.<|im_end|>"]),
-        ("no_prompt", [" Yes! 🦜 \n<eos>", "No.<eos>"]),
+        ("no_prompt", ["  Yes! 🦜 \n<eos>", " No.<eos>"]),
     ],
 )
 def test_answers_and_their_ends_are_trained(tokenizer: Any, name: str, expected: list[str]) -> None:
