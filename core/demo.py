@@ -12,6 +12,7 @@ from core.catalog import apply_preset, preset
 from core.contract.config import DataChoice, RunConfig
 from core.contract.data import Example
 from core.contract.errors import RunError
+from core.data.doctor.kinship import kinship_of_file
 from core.data.examples import read_examples
 from core.data.service import DataService
 from core.data.split import split_rows
@@ -87,8 +88,10 @@ def _compare(locations: Locations, folder: JobFolder) -> None:
 def _held_out(config: RunConfig) -> Sequence[Example]:
     from pathlib import Path
 
-    examples = list(read_examples(Path(config.data.path), config.data))
-    _, held_out = split_rows(len(examples), config.data, config.train.seed)
+    path = Path(config.data.path)
+    examples = list(read_examples(path, config.data))
+    kin = kinship_of_file(path, config.data, Locations.find()).places
+    _, held_out = split_rows(len(examples), config.data, config.train.seed, kin)
     return [examples[index] for index in held_out]
 
 

@@ -1,7 +1,7 @@
 """The rows that a run kept aside: their questions, and the right answers to lay beside a model's own.
 
-The split is the run's own pure function of the number of rows, its choice and its seed, so these are exactly the rows
-that were never trained on.
+The split is the run's own pure function of the rows, its choice and its seed, so these are exactly the rows that were
+never trained on.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ class Reader(Protocol):
 
     def report(self, path: Path, choice: DataChoice) -> DataReport:
         """Reads the file's facts."""
+
+    def kin(self, path: Path, choice: DataChoice) -> tuple[tuple[int, ...], ...]:
+        """Groups of usable rows, counted from 0, that stay on one side of the split."""
 
     def examples(self, path: Path, choice: DataChoice, indices: Sequence[int]) -> list[Example]:
         """The usable rows with these numbers, counted from 0."""
@@ -77,10 +80,12 @@ class HeldOut:
         """Number of usable rows, and which of them are held out."""
         key = (config.data.model_dump_json(), str(config.train.seed))
         if key not in self._splits:
-            usable = self._reader.report(Path(config.data.path), config.data).usable
+            path = Path(config.data.path)
+            usable = self._reader.report(path, config.data).usable
+            kin = self._reader.kin(path, config.data)
             if len(self._splits) > 50:
                 self._splits.clear()
-            self._splits[key] = usable, split_rows(usable, config.data, config.train.seed)[1]
+            self._splits[key] = usable, split_rows(usable, config.data, config.train.seed, kin)[1]
         return self._splits[key]
 
 

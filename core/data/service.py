@@ -177,6 +177,8 @@ class DataService:
 
     def kin(self, path: Path, choice: DataChoice) -> tuple[tuple[int, ...], ...]:
         """Groups of usable rows (counted from 0) that ``split_rows`` keeps on one side."""
+        if not choice.eval_fraction:
+            return ()
         return self._doctor.kinship(self._files.check(path, choice), choice).places
 
     def examples(self, path: Path, choice: DataChoice, indices: Sequence[int]) -> list[Example]:

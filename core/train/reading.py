@@ -7,6 +7,7 @@ there.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from core.contract.config import DataChoice, RunConfig
-from core.contract.data import DataFacts, Example, RowProblem
+from core.contract.data import DataFacts, Example, RowProblem, TokenRow
+from core.data.doctor.kinship import kinship_of_file
 from core.data.examples import Reading, Tally, open_reading
 from core.data.keep import file_sha256
 from core.data.render import cut_pair, cut_rows, tokenise
 from core.data.renderer import renderer
-from core.data.split import split_rows
+from core.data.split import places_of, split_rows
 from core.data.token_cache import Entry, Source, entry_of, settled, slices
 from core.data.token_table import TokenTable
 from core.locations import Locations
@@ -31,6 +33,7 @@ from core.train.tell import Teller
 __all__ = ["RunData", "read_data"]
 
 _SHOWN = 3
+_TOLD = 2_048
 AnyRows = TextRows | PairRows
 
 
@@ -62,20 +65,37 @@ def read_data(config: RunConfig, tokenizer: Any, tell: Teller, orders: Orders) -
     """
     tables = _Tables(config, tokenizer, tell, orders)
     rows: AnyRows = PairRows() if config.method == "dpo" else TextRows()
+    numbers = array("q")
     refused: list[RowProblem] = []
     for table in tables:
         orders.check()
         refused += table.refused
         add = _add_pairs if isinstance(rows, PairRows) else _add_texts
-        refused += add(rows, table, config.train.max_length)  # type: ignore[arg-type]
+        refused += add(rows, numbers, table, config.train.max_length)  # type: ignore[arg-type]
     if refused:
         refused.sort(key=lambda problem: problem.row)
         shown = "; ".join(f"row {problem.row}: {problem.text}" for problem in refused[:_SHOWN])
         tell.note("data.refused", f"{len(refused)} rows are left out ({shown}{' …' if len(refused) > _SHOWN else ''}).")
     trained = sum(rows.trained(row) for row in range(len(rows)))
     require_targets(trained, len(rows) + len(refused), config.train.max_length)
-    train, held_out = split_rows(len(rows), config.data, config.train.seed)
+    kin = places_of(numbers, _kin(config, tell, orders))
+    train, held_out = split_rows(len(rows), config.data, config.train.seed, kin)
     return RunData(rows.take(train), rows.take(held_out), _facts(rows, config.train.max_length))
+
+
+def _kin(config: RunConfig, tell: Teller, orders: Orders) -> tuple[tuple[int, ...], ...]:
+    """Rows of the file that belong on one side of the split, as the window found them, else found now."""
+
+    told = 0
+
+    def seam(rows: int) -> None:
+        nonlocal told
+        orders.check()
+        if rows >= told + _TOLD:
+            told = rows
+            tell.stage("preparing", "Looking for repeated rows", rows)
+
+    return kinship_of_file(Path(config.data.path), config.data, Locations.find(), seam).rows
 
 
 class _Tables:
@@ -150,16 +170,21 @@ def _kept(reading: Reading, choice: DataChoice, tokenizer: Any, pairs: bool) -> 
     return source, entry_of(Locations.find(), source)
 
 
-def _add_texts(rows: TextRows, table: TokenTable, max_length: int) -> Iterable[RowProblem]:
-    return cut_rows(table, max_length, lambda row: rows.append(row.input_ids, row.labels))
+def _add_texts(rows: TextRows, numbers: array[int], table: TokenTable, max_length: int) -> Iterable[RowProblem]:
+    def add(row: TokenRow) -> None:
+        rows.append(row.input_ids, row.labels)
+        numbers.append(row.row)
+
+    return cut_rows(table, max_length, add)
 
 
-def _add_pairs(rows: PairRows, table: TokenTable, max_length: int) -> Iterable[RowProblem]:
+def _add_pairs(rows: PairRows, numbers: array[int], table: TokenTable, max_length: int) -> Iterable[RowProblem]:
     sides = table.items()
     for chosen, rejected in zip(sides, sides, strict=True):
         prompt, good, bad = cut_pair(chosen, rejected, max_length)
         if prompt and good and bad:
             rows.append(prompt, good, bad)
+            numbers.append(chosen.row)
         else:
             text = f"no answer is left of it within {max_length:,} tokens"
             yield RowProblem(row=chosen.row, code="row.cut_away", text=text)

@@ -65,6 +65,9 @@ class Reader:
             roles=(), method="sft",
         )  # fmt: skip
 
+    def kin(self, path: object, choice: object) -> tuple[tuple[int, ...], ...]:
+        return ()
+
     def examples(self, path: object, choice: object, indices: list[int]) -> list[Example]:
         turns = (Message(role="user", content="q"), Message(role="assistant", content="a"))
         return [Example(row=index + 1, messages=turns) for index in indices]
