@@ -168,6 +168,31 @@ def _estimate(chosen: argparse.Namespace, locations: Locations) -> int:
     return 0
 
 
+def _probe(chosen: argparse.Namespace, locations: Locations) -> int:
+    from core.probe.client import probe
+
+    prepared = _prepared(chosen.file, locations)
+    doing = {
+        "starting": "a process of its own",
+        "loading": prepared.spec.title,
+        "stepping": "the longest step, again and again",
+    }
+    tell = lambda stage: print(f"{stage:12} {doing[stage]}", flush=True)  # noqa: E731
+    found = probe(prepared.config, prepared.spec, prepared.facts, locations, tell)
+    if found.random_weights:
+        print(f"{'':12} with random weights: {prepared.spec.title} is not on this machine yet")
+    print(f"{'memory':12} {_mib(found.peak_bytes)}   by tensors; planned {_mib(prepared.estimate.allocated_bytes)}")
+    print(f"{'':12} {_mib(found.reserved_bytes)}   held for them; planned {_mib(prepared.estimate.reserved_bytes)}")
+    print(f"{'step':12} {found.seconds_per_step:10.3f} s     {found.tokens_per_second:,.0f} tokens a second")
+    if found.spilled:
+        print(f"{'spilled':12} The card was full, and its memory reached into the machine's: choose a smaller run.")
+    return 0
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:10,.1f} MiB"
+
+
 def _doctor(_: argparse.Namespace, locations: Locations) -> int:
     from core.doctor import findings, read_surroundings
     from core.hardware import read_machine
@@ -224,6 +249,7 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "estimate": Command("memory and time of a run.yaml, before anything is loaded", _estimate, (_FILE,)),
+    "probe": Command("ten seconds of a run.yaml's longest step on this machine, thrown away", _probe, (_FILE,)),
     "doctor": Command("look at this machine and say what would help", _doctor),
 }
 

@@ -75,6 +75,7 @@ class Estimate(_Fact):
     merged_bytes: int = 0
     """What taking the merged model home would need of the disk besides; asked for by nobody yet."""
     tokens_per_second: tuple[float, float] | None = None
+    energy_basis: str = ""
     learned_from: int = 0
     """Finished runs of this machine that the estimate was corrected by; 0: arithmetic alone."""
 
@@ -87,11 +88,12 @@ class LearnedRun(_Fact):
     ``mean_row`` the mean tokens of a row.
     """
 
-    run_id: str
-    at: float
-    card: str
-    model: str
-    shape: str
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    run_id: str = ""
+    at: float = 0.0
+    card: str = ""
+    model: str = ""
+    shape: str = ""
     method: Literal["sft", "dpo"] = "sft"
     quantization: str = "nf4"
     checkpointing: str = "none"
@@ -105,6 +107,8 @@ class LearnedRun(_Fact):
     measured_reserved_bytes: int = 0
     predicted_tokens_per_second: float = 0.0
     measured_tokens_per_second: float = 0.0
+    operations: float = 0.0
+    """Counted for one token, so that another model's speed follows where nothing is published of the device."""
     watts: float = 0.0
     steps: int = 0
 
@@ -143,7 +147,11 @@ class Advice(_Fact):
 
 
 class Probe(_Fact):
-    """What ten seconds of the real thing told: the longest pass, run forward and backward on this machine."""
+    """What ten seconds of the real thing told: the longest pass, run forward and backward on this machine.
+
+    ``peak_bytes`` are tensors at their height and ``reserved_bytes`` what torch's allocator held for them, as
+    ``Estimate.allocated_bytes`` and ``reserved_bytes``; on the CPU both are the process's resident size.
+    """
 
     peak_bytes: int
     reserved_bytes: int
@@ -152,3 +160,7 @@ class Probe(_Fact):
     spilled: bool
     """True where steps became slow with no memory free: the card's memory reached into the machine's."""
     steps: int
+    context_bytes: int = 0
+    """On the card beside the allocator: CUDA, kernels, and what other programs held meanwhile."""
+    random_weights: bool = False
+    """True where the model is not here yet: weights of its shape were drawn; memory and time are the same."""

@@ -25,9 +25,10 @@ from core.catalog import STARTER
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
-from core.contract.errors import MachineError
+from core.contract.errors import MachineError, ModelError
 from core.contract.events import Event
 from core.data.render import load_tokenizer
+from core.locations import Locations
 from core.model.adapters import add_adapter
 from core.model.loading import LoadedModel, ensure_padding, load_base
 from core.model.random_weights import random_model
@@ -44,6 +45,8 @@ __all__ = ["Lap", "Rehearsal", "context_bytes", "rehearse"]
 
 STILL = 1e-12
 """A learning rate that changes no float32 weight."""
+SLOWER = 3
+NOTHING_FREE = 128 * 2**20
 Say = Callable[[str, str], None]
 
 
@@ -68,6 +71,7 @@ class Rehearsal:
     peak_allocated_bytes: int = 0
     peak_reserved_bytes: int = 0
     context_bytes: int | None = None
+    total_bytes: int | None = None
 
     @property
     def timed(self) -> list[Lap]:
@@ -85,6 +89,23 @@ class Rehearsal:
         """Real tokens, median of the timed steps."""
         return statistics.median(lap.tokens / lap.seconds for lap in self.timed)
 
+    @property
+    def spilled(self) -> bool:
+        """Whether the card's memory reached into the machine's, as Windows lets it.
+
+        The allocator holds more than the card has; or nothing is free, and a token takes three times as long as in the
+        last short step.
+        """
+        if self.total_bytes is None:
+            return False
+        if self.peak_reserved_bytes > self.total_bytes:
+            return True
+        free = min((lap.free_bytes for lap in self.timed if lap.free_bytes is not None), default=NOTHING_FREE)
+        short = [lap for lap in self.laps if not lap.long][1:]
+        return free < NOTHING_FREE and any(
+            self.tokens_per_second * SLOWER < lap.tokens / lap.seconds for lap in short[-1:]
+        )
+
 
 def rehearse(
     config: RunConfig,
@@ -98,7 +119,7 @@ def rehearse(
 
     Args:
         config: with no automatic value left.
-        lengths: of the longest window's rows (``turns.longest_window``).
+        lengths: of the longest window's rows (``window.longest_window``).
         steps: short steps, long steps at most (two at least), and for how many seconds those after the first may go on.
         say: told each stage (``loading``, ``stepping``) with a line for people.
 
@@ -164,15 +185,22 @@ def _steps(
         seen.peak_allocated_bytes, reserved = peak_bytes(device)
         seen.peak_reserved_bytes = seen.peak_allocated_bytes if reserved is None else reserved
         seen.context_bytes = context_bytes(device)
+        seen.total_bytes = torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else None
 
 
 def _load(config: RunConfig, spec: ModelSpec, device: torch.device) -> LoadedModel:
-    if spec.folder:
-        from core.locations import Locations
-
-        return load_base(Path(spec.folder), config.model, device, cache=Locations.find().cache)
     chosen = config.model
-    return random_model(spec, device, quantization=chosen.quantization, dtype=chosen.dtype, seed=config.train.seed)
+    if spec.folder:
+        return load_base(Path(spec.folder), chosen, device, cache=Locations.find().cache)
+    try:
+        return random_model(spec, device, quantization=chosen.quantization, dtype=chosen.dtype, seed=config.train.seed)
+    except (ValueError, TypeError) as error:  # its kind is not known to this transformers, or wants more than a shape
+        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ModelError(
+            "probe.shape",
+            f"Expected to make a model of {spec.title}'s shape, found: {why}"[:300],
+            "Download the model first; the probe then takes it as it is.",
+        ) from error
 
 
 def _no_facts(config: RunConfig) -> DataFacts:

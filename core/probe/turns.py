@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from core.contract.config import RunConfig
-from core.contract.data import DataFacts
 from core.train.rows import PairRows, TextRows
 
-__all__ = ["InTurn", "longest_window", "made_rows"]
+__all__ = ["InTurn", "made_rows"]
 
 SHORT = 4
 """A short window's rows are so many times shorter."""
@@ -50,17 +49,6 @@ class InTurn:
     def epoch_at(self, step: int) -> float:
         """A rehearsal has one."""
         return step / len(self.windows)
-
-
-def longest_window(config: RunConfig, facts: DataFacts | None) -> list[int]:
-    """Lengths of the rows of the longest step there may be: the data's longest rows together, full ones without data.
-
-    As many rows as there are, where there are fewer than a step takes.
-    """
-    most, limit = config.rows_per_step, config.train.max_length
-    if facts is None or not facts.lengths:
-        return [limit] * most
-    return sorted((min(length, limit) for length in facts.lengths), reverse=True)[:most]
 
 
 def made_rows(config: RunConfig, lengths: Sequence[int], vocabulary: int) -> TextRows | PairRows:

@@ -17,7 +17,7 @@ from core.runs.folder import JobFolder
 from core.runs.log import ATTEMPT_VARIABLE
 from core.runs.processes import MARK, Identity, identify
 
-__all__ = ["RESTART_EXIT_CODE", "Worker", "exit_words", "start_worker", "worker_environment"]
+__all__ = ["RESTART_EXIT_CODE", "Worker", "card_environment", "exit_words", "start_worker", "worker_environment"]
 
 RESTART_EXIT_CODE = os.EX_TEMPFAIL
 """75: "start me again in a fresh process, from the last checkpoint" (a GPU fault leaves a process unusable)."""
@@ -70,12 +70,18 @@ def start_worker(
 def worker_environment(
     base: Mapping[str, str], folder: JobFolder, machine: Machine, attempt: int, plain: bool
 ) -> dict[str, str]:
-    """What a worker is told: its attempt, its mark, the card that was locked for it, and whether kernels work here.
+    """What a worker is told: its attempt, its mark, and what ``card_environment`` says."""
+    told = {**base, ATTEMPT_VARIABLE: str(attempt), MARK: str(folder.path), "PYTHONUNBUFFERED": "1"}
+    return told | card_environment(base, machine, plain)
+
+
+def card_environment(base: Mapping[str, str], machine: Machine, plain: bool) -> dict[str, str]:
+    """What whoever trains is told beside ``base``: the card that was locked for it, and whether kernels work here.
 
     Segments that grow leave torch's allocator few gaps when passes differ in length. Not on WSL, whose drivers fail at
     the mapping that they need (pytorch issue 192330); and what a person has chosen stays.
     """
-    told = {**base, ATTEMPT_VARIABLE: str(attempt), MARK: str(folder.path), "PYTHONUNBUFFERED": "1"}
+    told: dict[str, str] = {}
     if machine.gpu:
         # CUDA counts cards its own way; the one that computes must be the one that is locked.
         told |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": machine.gpu.cuda_name}

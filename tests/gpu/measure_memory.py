@@ -111,7 +111,7 @@ def measured(case: Any, row: dict[str, Any], device: Any, note: Any = None) -> d
 
     from core.contract.config import RunConfig
     from core.probe.rehearse import rehearse
-    from core.probe.turns import longest_window
+    from core.probe.window import longest_window
 
     config = RunConfig.model_validate(row["resolved"])
     say = (lambda stage, text: note(f"{case.name}: {stage} {text}")) if note else (lambda _stage, _text: None)

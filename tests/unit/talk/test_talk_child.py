@@ -20,6 +20,7 @@ from core.contract.events import Finished, Step
 from core.hardware import read_machine
 from core.locations import ASSETS, REPOSITORY, Locations
 from core.runs.folder import JobFolder
+from core.runs.guest import take_card
 from core.runs.locks import CardLock, FileLock, held_by
 from core.runs.log import EventWriter
 from core.runs.queue import JobQueue
@@ -122,8 +123,6 @@ def test_a_busy_card_is_said_at_once(tmp_path: Path, config: RunConfig) -> None:
 
 def test_a_run_that_has_just_ended_is_waited_for(talk_home: Locations, run_folder: Path, tmp_path: Path) -> None:
     """ "finished" is written some moments before the worker's process, and with it its hold on the card, is gone."""
-    from core.talk import child
-
     locations = Locations(tmp_path).make()
     run = JobFolder(locations.runs / run_folder.name)
     run.path.mkdir()
@@ -132,10 +131,10 @@ def test_a_run_that_has_just_ended_is_waited_for(talk_home: Locations, run_folde
     card = CardLock(locations, "cpu")
     assert card.acquire(wait=False, holder=run.name)
     with pytest.raises(StudioError, match=run.name):
-        child._take_card(locations, "cpu")
+        take_card(locations, "cpu", "Try")
     writer.write(Finished(step=1))
     threading.Timer(0.5, card.release).start()
-    taken = child._take_card(locations, "cpu")
+    taken = take_card(locations, "cpu", "Try")
     assert held_by(locations, "cpu") == "Try"
     taken.release()
     writer.close()

@@ -1,0 +1,195 @@
+"""The light end of a probe: starts the child, tells what it is at, and keeps what it found for the planner.
+
+The child takes the card's lock without waiting; where a run holds the card, that is said. A child that is no longer
+wanted is ended by closing its pipe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import IO, Any
+
+from core.contract.catalogue import ModelSpec
+from core.contract.config import RunConfig
+from core.contract.data import DataFacts
+from core.contract.errors import MachineError, RunError, StudioError
+from core.contract.estimate import Probe
+from core.estimate import resolve
+from core.hardware import Machine, read_machine
+from core.locations import REPOSITORY, Locations
+from core.probe.window import lesson, longest_window
+from core.probe.words import Setup
+from core.runs.kernel_check import check_kernels
+from core.runs.learned import append
+from core.runs.worker_process import card_environment
+
+__all__ = ["probe"]
+
+SECONDS = 10.0
+LOOK_SECONDS = 0.1
+ENDING_SECONDS = 5.0
+PATIENCE_SECONDS = 900.0
+"""A large model comes slowly from a slow disk; what takes longer hangs."""
+
+
+def probe(
+    config: RunConfig,
+    spec: ModelSpec,
+    facts: DataFacts | None,
+    locations: Locations,
+    on_stage: Callable[[str], None] = lambda _stage: None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Probe:
+    """Trains the longest step of this run for ten seconds on this machine, throws it away, and tells what it took.
+
+    What was found is a line of ``learned.jsonl`` from then on, and so corrects every estimate of runs like this one.
+
+    Args:
+        on_stage: told ``starting``, ``loading`` and ``stepping``, each once.
+        cancelled: asked ten times a second; True ends the probe.
+
+    Raises:
+        MachineError: ``card.busy`` where a run holds the card, ``probe.memory`` or ``model.memory`` where the card is
+            too small, ``probe.cancelled``.
+        StudioError: the model cannot be used, or the child died.
+    """
+    on_stage("starting")
+    machine = read_machine(locations.home)
+    config, _ = resolve(config, spec, facts, machine)
+    config, plain = _kernels(config, machine, cancelled)
+    setup = Setup(
+        config=config, spec=spec, lengths=tuple(longest_window(config, facts)), seconds=SECONDS,
+        home=str(locations.home), lock_name=machine.lock_name,
+    )  # fmt: skip
+    child = _Child(setup, _environment(machine, locations, plain))
+    try:
+        found = _result(child, on_stage, cancelled)
+    finally:
+        child.close()
+    append(locations.make(), lesson(found, config, spec, facts, machine, time.time()))
+    return found
+
+
+def _kernels(config: RunConfig, machine: Machine, cancelled: Callable[[], bool]) -> tuple[RunConfig, bool]:
+    """Where our kernels do not run, the run would take the plain path, and so does its probe."""
+    if machine.gpu is None or config.train.kernels == "plain" or check_kernels(cancelled) is None:
+        return config, False
+    return config.model_copy(update={"train": config.train.model_copy(update={"kernels": "plain"})}), True
+
+
+def _result(child: _Child, on_stage: Callable[[str], None], cancelled: Callable[[], bool]) -> Probe:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        if cancelled():
+            raise MachineError("probe.cancelled", "The probe was stopped.", "")
+        if time.monotonic() > deadline:
+            raise MachineError(
+                "probe.slow", f"Expected the probe's result within {PATIENCE_SECONDS / 60:.0f} minutes, found none.", ""
+            )
+        word = child.hear(LOOK_SECONDS)
+        if word is None:
+            continue
+        if "code" in word:
+            raise StudioError(word["code"], word["message"], word.get("hint", ""))
+        if "stage" not in word:
+            return Probe.model_validate(word)
+        on_stage(word["stage"])
+
+
+class _Child:
+    """The child process. Its words come over a thread, so that waiting for one can be given up."""
+
+    def __init__(self, setup: Setup, environment: Mapping[str, str]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "core.probe.child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
+            cwd=REPOSITORY,
+            env=dict(environment),
+        )
+        self._said: queue.Queue[str] = queue.Queue()
+        self._last_words: deque[str] = deque(maxlen=20)
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self._threads = (
+            self._read(self._process.stdout, self._said.put, end=""),
+            self._read(self._process.stderr, self._last_words.append),
+        )
+        with contextlib.suppress(OSError):  # it died at once: the next look finds out
+            assert self._process.stdin is not None
+            self._process.stdin.write(setup.model_dump_json() + "\n")
+            self._process.stdin.flush()
+
+    def hear(self, seconds: float) -> dict[str, Any] | None:
+        """Its next word; None where it says nothing for so long.
+
+        Raises:
+            RunError: it died without a result.
+        """
+        try:
+            line = self._said.get(timeout=seconds)
+        except queue.Empty:
+            return None
+        if not line:
+            raise self._died()
+        word: dict[str, Any] = json.loads(line)
+        return word
+
+    def close(self) -> None:
+        """Ends it, kindly first."""
+        with contextlib.suppress(OSError):
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+        try:
+            self._process.wait(timeout=ENDING_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for thread in self._threads:
+            thread.join(timeout=1)
+        for pipe in (self._process.stdout, self._process.stderr):
+            assert pipe is not None
+            pipe.close()
+
+    def _died(self) -> StudioError:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=ENDING_SECONDS)
+        self._threads[1].join(timeout=1)
+        code = self._process.poll()
+        why = "killed, most likely because memory ran out" if code == -9 else f"exit code {code}"
+        last = next((line.strip() for line in reversed(self._last_words) if line.strip()), "")
+        return RunError(
+            "probe.died", f"The probe ended without a result ({why}). {last}".strip()[:300], "Try it again."
+        )
+
+    @staticmethod
+    def _read(pipe: IO[str], take: Callable[[str], None], end: str | None = None) -> threading.Thread:
+        def read() -> None:
+            with contextlib.suppress(ValueError):  # closed by close()
+                for line in pipe:
+                    take(line)
+            if end is not None:
+                take(end)
+
+        thread = threading.Thread(target=read, daemon=True)
+        thread.start()
+        return thread
+
+
+def _environment(machine: Machine, locations: Locations, plain: bool) -> dict[str, str]:
+    """As a worker is told, the same root folder, and no word to anyone."""
+    quiet = {"HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONUTF8": "1"}
+    ours = {"LUTHIER_HOME": str(locations.home), **quiet}
+    return {**os.environ, **ours, **card_environment(os.environ, machine, plain)}

@@ -1,0 +1,93 @@
+"""Light: which step of a run is rehearsed, and what a rehearsal teaches the planner."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from core.contract.catalogue import ModelSpec
+from core.contract.config import RunConfig
+from core.contract.data import DataFacts
+from core.contract.estimate import LearnedRun, Probe
+from core.data.packing import cut, windows
+from core.data.split import split_rows
+from core.estimate import estimate
+from core.estimate.fit import pass_tokens, pass_work
+from core.estimate.learned import likeness
+from core.estimate.rows import rows_of, total_steps
+from core.estimate.time import operations_per_token
+from core.hardware import Machine
+
+__all__ = ["PROBE_RUN", "lesson", "longest_window"]
+
+MOST_ROWS = 100_000
+"""So many rows are dealt to look for the longest step; later ones hold no surprise."""
+PROBE_RUN = "probe-"
+"""How the ``run_id`` of a line that a probe left begins; a run's begins with its date."""
+
+
+def longest_window(config: RunConfig, facts: DataFacts | None) -> list[int]:
+    """Lengths of the rows of the step that takes most: that with the largest pass, of those the one with most tokens.
+
+    Steps are dealt as the run will deal them, whose order follows from the seed. Without data every row is full, and
+    where only a sample was measured, its longest rows are taken together. Fewer rows than a step wants are one step.
+    """
+    most, limit = config.rows_per_step, config.train.max_length
+    if facts is None or not facts.lengths:
+        return [limit] * most
+    lengths = [min(length, limit) for length in facts.lengths]
+    if facts.sampled or facts.rows != len(lengths):
+        return sorted(lengths, reverse=True)[:most]
+    steps: set[tuple[int, ...]] = {tuple(lengths[row] for row in window) for window in _dealt(config, len(lengths))}
+    return list(max(steps, key=lambda step: (_largest_pass(config, step), sum(step), step)))
+
+
+def _dealt(config: RunConfig, rows: int) -> Iterator[list[int]]:
+    train, _ = split_rows(rows, config.data, config.train.seed)
+    left = total_steps(config, len(train))
+    for epoch in range(min(math.ceil(config.train.num_train_epochs), max(1, MOST_ROWS // len(train)))):
+        dealt = windows(len(train), config.rows_per_step, epoch, config.train.seed)[: max(1, left)]
+        yield from ([train[place] for place in window] for window in dealt)
+        left -= len(dealt)
+        if left <= 0:
+            return
+
+
+def _largest_pass(config: RunConfig, step: Sequence[int]) -> int:
+    if config.method != "sft" or not config.train.packing:
+        return max(step)  # padded to the longest row
+    passes = cut(list(step), config.train.tokens_per_pass)
+    return max(sum(step[place] for place in places) for places in passes)
+
+
+def lesson(
+    found: Probe, config: RunConfig, spec: ModelSpec, facts: DataFacts | None, machine: Machine, at: float
+) -> LearnedRun:
+    """The line of ``learned.jsonl`` that a probe leaves: what was predicted of it by counting alone, and what it took.
+
+    Args:
+        config: as it was probed, without automatic values.
+        at: seconds since 1970.
+    """
+    rows = rows_of(config, facts)
+    work = pass_work(config, spec, rows, machine, pass_tokens(config, rows))
+    like, plain = likeness(config, spec, rows, machine, work), estimate(config, spec, facts, machine)
+    speeds, card = plain.tokens_per_second, machine.gpu is not None
+    return LearnedRun(
+        run_id=f"{PROBE_RUN}{at:.0f}",
+        at=at,
+        model=spec.name,
+        **{name: getattr(like, name) for name in LIKE},
+        predicted_bytes=plain.allocated_bytes if card else 0,
+        measured_bytes=found.peak_bytes if card else 0,
+        predicted_reserved_bytes=plain.reserved_bytes if card else 0,
+        measured_reserved_bytes=found.reserved_bytes if card else 0,
+        predicted_tokens_per_second=sum(speeds) / 2 if speeds else 0.0,
+        measured_tokens_per_second=0.0 if found.spilled else found.tokens_per_second,
+        operations=operations_per_token(work, rows.seen),
+        steps=found.steps,
+    )
+
+
+LIKE = ("card", "shape", "method", "quantization", "checkpointing", "kernels", "rank", "longest", "mean_row")
+"""What a line says of the run as such, in ``Likeness`` and in ``LearnedRun`` by the same names."""

@@ -1,0 +1,110 @@
+"""A guest on the card: an interactive job (Try, a probe) in a child that holds it between runs and answers over a pipe.
+
+A guest takes the card without waiting, says so when a run holds it, and leaves within seconds when a run wants it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from core.contract.errors import MachineError, StudioError
+from core.locations import Locations
+from core.runs.folder import RUN_ID, JobFolder
+from core.runs.locks import CardLock, held_by
+from core.runs.log import LAST_KINDS, last_event
+from core.runs.queue import card_wanted
+
+__all__ = ["Mouth", "end_with_the_pipe", "fault_words", "leave_when_wanted", "take_card"]
+
+LOOK_SECONDS = 1.0
+ENDING_SECONDS = 15.0
+
+
+class Mouth:
+    """The one place that writes to the client; its lines never interleave."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out, self._lock = out, threading.Lock()
+
+    @classmethod
+    def take_stdout(cls) -> Mouth:
+        """Libraries print to stdout; from now on that goes to stderr, and the pipe is for our words alone."""
+        mouth = cls(os.fdopen(os.dup(1), "w", encoding="utf-8"))
+        os.dup2(2, 1)
+        return mouth
+
+    def say(self, word: dict[str, Any]) -> None:
+        """One line; where nobody listens any more this process has nothing left to do."""
+        with self._lock:
+            try:
+                self._out.write(json.dumps(word) + "\n")
+                self._out.flush()
+            except BrokenPipeError:
+                os._exit(0)
+
+
+def take_card(locations: Locations, lock_name: str, holder: str) -> CardLock:
+    """The card's lock, at once; a run that has said its last word is waited for.
+
+    Raises:
+        MachineError: ``card.busy``, with the name of who holds it.
+    """
+    card = CardLock(locations.make(), lock_name)
+    patience = time.monotonic() + ENDING_SECONDS
+    while not card.acquire(wait=False, holder=holder):
+        found = held_by(locations, lock_name) or "another program"
+        if not _is_ending(locations, found) or time.monotonic() > patience:
+            raise MachineError(
+                "card.busy",
+                f"Expected a free card, found it held by {found}.",
+                "Ask through that run while it trains, or ask again when it has ended.",
+            )
+        time.sleep(0.1)
+    return card
+
+
+def leave_when_wanted(locations: Locations, mouth: Mouth, who: str) -> None:
+    """Begins to look once a second whether a run waits for the card; says so then, and ends this process.
+
+    Args:
+        who: who left, in the sentence that is said: "the model".
+    """
+
+    def look() -> None:
+        while not card_wanted(locations):
+            time.sleep(LOOK_SECONDS)
+        message = f"A run waits for the card, so {who} left it."
+        mouth.say(fault_words(MachineError("card.busy", message, "Ask when it has ended.")))
+        os._exit(0)
+
+    threading.Thread(target=look, daemon=True).start()
+
+
+def end_with_the_pipe(hear: Callable[[str], None] = lambda _line: None) -> None:
+    """Begins to read the client's lines; when its pipe closes this process ends, whatever it is at."""
+
+    def listen() -> None:
+        for line in sys.stdin:
+            hear(line)
+        os._exit(0)  # the client is gone; nobody waits for what is being made
+
+    threading.Thread(target=listen, daemon=True).start()
+
+
+def fault_words(error: StudioError) -> dict[str, Any]:
+    """A fault on its way to the client."""
+    return {"code": error.code, "message": error.message, "hint": error.hint}
+
+
+def _is_ending(locations: Locations, holder: str) -> bool:
+    """Whether the holder is a run that has said its last word: its process ends a moment later."""
+    if not RUN_ID.fullmatch(holder):
+        return holder == "another program"  # it let go between our try and our look
+    last = last_event(JobFolder(locations.runs / holder).events)
+    return last is not None and last.kind in LAST_KINDS
