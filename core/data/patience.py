@@ -7,20 +7,34 @@ in its main thread, and is ended from outside where even that does not help.
 
 from __future__ import annotations
 
+import contextlib
+import resource
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+import psutil
+
 from core.contract.errors import StudioError
 
-__all__ = ["CHARACTERS", "SECONDS", "UnfitTemplateError", "limited_time", "require_short"]
+__all__ = [
+    "CHARACTERS",
+    "SECONDS",
+    "UnfitTemplateError",
+    "limited_memory",
+    "limited_time",
+    "out_of_memory",
+    "require_short",
+]
 
-SECONDS = 4.0
+SECONDS = 2.0
 """For one rendering, which takes less than a millisecond as a rule."""
 CHARACTERS = 20_000_000
 """So many characters more than its row holds a template may not write."""
+_MEMORY_BYTES = 256 << 20
+_AGAIN_SECONDS = 0.2
 _HINT = "Choose the template ChatML, or another model."
 
 
@@ -40,12 +54,36 @@ def limited_time(seconds: float = SECONDS) -> Iterator[None]:
         yield
         return
     before = signal.signal(signal.SIGALRM, _too_long)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    # Again and again, since a template is first compiled, and whoever folds its constants there takes any error for no.
+    signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_SECONDS)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def limited_memory() -> Iterator[None]:
+    """Lets this process grow by so much that any template can be tried out: beyond, Python raises MemoryError.
+
+    Not for tokenising, which may need more, and whose library ends the process when it gets none.
+    """
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    wall = int(getattr(psutil.Process().memory_info(), "data", 0)) + _MEMORY_BYTES
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_DATA, (wall, before[1]))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+def out_of_memory() -> UnfitTemplateError:
+    """What is said of a template that takes more memory than there is for it."""
+    message = f"Expected a chat template that needs less than {_MEMORY_BYTES >> 20} MB, found one that needs more."
+    return UnfitTemplateError("data.template_memory", message, _HINT)
 
 
 def require_short(rendered: str, given: int) -> str:

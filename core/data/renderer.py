@@ -10,7 +10,7 @@ from typing import Any
 from core.contract.config import DataChoice
 from core.contract.data import Example, Message, RowProblem
 from core.contract.errors import DataError, StudioError
-from core.data.patience import limited_time, require_short
+from core.data.patience import limited_time, out_of_memory, require_short
 from core.data.spans import Ending, find_answers
 from core.data.template import TemplateChoice, chatml, layout_turns, tools_of, tried
 from core.data.tokens import Encoded, token_range
@@ -80,10 +80,12 @@ class Renderer:
             return require_short(str(rendered), sum(len(turn["content"]) for turn in turns))
         except StudioError:
             raise
+        except MemoryError as error:
+            raise out_of_memory() from error
         except Exception as error:  # a template is somebody's program: it may raise anything
             raise DataError(
                 "data.template",
-                f"The chat template refuses this row: {one_line(error)}.",
+                f"The chat template refuses this row: {one_line(error).rstrip('.')}.",
                 "Choose the template ChatML.",
             ) from error
 

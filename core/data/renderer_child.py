@@ -15,6 +15,7 @@ from core.contract.config import DataChoice
 from core.contract.data import Example, Preview, PreviewRow
 from core.contract.errors import DataError
 from core.data.example_file import ExampleFile
+from core.data.patience import limited_memory
 from core.data.preview import encoded_sides, shown_rows
 from core.data.render import load_tokenizer, tokenise
 from core.data.renderer import Renderer, renderer
@@ -126,7 +127,9 @@ def _opened(request: dict[str, Any]) -> tuple[ExampleFile, Renderer]:
     key = (str(folder), changed)
     if key not in _Kept.tokenizers:
         _Kept.tokenizers = {key: load_tokenizer(folder)}
-    return _Kept.files[written], renderer(_Kept.tokenizers[key], DataChoice.model_validate(request["choice"]))
+    choice = DataChoice.model_validate(request["choice"])
+    with limited_memory():  # a template is tried out here, with a few words
+        return _Kept.files[written], renderer(_Kept.tokenizers[key], choice)
 
 
 if __name__ == "__main__":
