@@ -38,6 +38,7 @@ __all__ = [
     "border",
     "kept_layers",
     "longest_kept",
+    "recomputed_bytes",
     "rounded_rank",
 ]
 
@@ -124,6 +125,14 @@ class FastLayer:
         )
 
     @property
+    def matrices(self) -> int:
+        """Bytes of the bordered matrices that a recomputation makes: all but the down projection's."""
+        rq, ro, rg, _ = self.borders
+        heads = (self._heads + rq) * (self.hidden + rq)
+        gates = (2 * self.inner + rg) * (self.hidden + rg)
+        return self.itemsize * (heads + (self.hidden + ro) * (self.queries + ro) + gates)
+
+    @property
     def _attending(self) -> int:
         wide = 2 * self.queries if self.keys < self.queries else 0
         return self.itemsize * (self.hidden + self.queries + self._heads + wide) + 4 * self.queries
@@ -195,6 +204,11 @@ def kept_layers(layer: FastLayer, end: ModelEnd, tokens: int, layers: int, room:
         return layers
     left -= LEAVING * tokens * layer.input
     return max(0, min(layers - 1, left // max(1, tokens * layer.kept)))
+
+
+def recomputed_bytes(layer: FastLayer, tokens: int) -> int:
+    """What stands while a recomputed layer goes backward, after those that were kept: inputs that come back, itself."""
+    return LEAVING * tokens * layer.input + tokens * layer.kept + sum(layer.work(tokens))
 
 
 def longest_kept(layer: FastLayer, end: ModelEnd, layers: int, room: int) -> int:

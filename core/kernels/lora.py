@@ -10,8 +10,8 @@ the other, A ``[R, D]`` likewise, and sB ``[O, R]`` block-diagonal with each ada
 
 So the adapter adds R columns to one large product and no second pass over y or dx; R stays the inner size, and
 ``s B A`` is never formed. What is multiplied lies in buffers with room for those columns: ``[x, low]`` is
-``[T, D + R]``, ``[dy, dlow]`` is ``[T, O + R]``. M is made anew for each pass over the layer: a 4-bit weight is never
-kept in 16 bits. The adapter's gradients are summed and kept in float32. R is the ranks' sum rounded up so that every
+``[T, D + R]``, ``[dy, dlow]`` is ``[T, O + R]``. M is made anew for each pass over the layer (but see ``keeping``): a
+4-bit weight is not kept in 16 bits. The adapter's gradients are summed and kept in float32. R is the ranks' sum rounded up so that every
 row of M and of the buffers begins on a cache line and the large product's inner size is whole tiles (measured on an
 H200: 1.8 % of a step, against a multiple of 8); what is rounded up holds zeros.
 """
@@ -19,7 +19,7 @@ H200: 1.8 % of a step, against a multiple of 8); what is rounded up holds zeros.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, wraps
 from typing import Any
 
@@ -82,6 +82,12 @@ class Stack:
     """Projections of one input, their outputs side by side. No autograd: whoever calls writes the backward pass."""
 
     parts: tuple[Projection, ...]
+    again: list[torch.Tensor] | None = None
+    """Where M waits from a forward pass for the backward pass that follows at once; None: it is made anew."""
+
+    def keeping(self) -> Stack:
+        """The same projections for one forward and one backward pass, between which M is kept."""
+        return replace(self, again=[])
 
     @cached_property
     def rows(self) -> int:
@@ -110,12 +116,16 @@ class Stack:
 
     def matrix(self, like: torch.Tensor) -> torch.Tensor:
         """M ``[O + R, D + R]`` in ``like``'s dtype; its last corner holds nothing."""
+        if self.again:
+            return self.again.pop()
         m = like.new_empty(self.rows + self.rank, self.width + self.rank)
         row = rank = 0
         for number, part in enumerate(self.parts, start=1):
             place = Place(out=m, row=row, rank=rank, rows=self.rows, last=number == len(self.parts))
             border(part.nf4 or part.weight(), part.a, part.b, part.scale, place)
             row, rank = row + part.shape[0], rank + part.rank
+        if self.again is not None:
+            self.again.append(m)
         return m
 
     def room(self, like: torch.Tensor, width: int) -> torch.Tensor:

@@ -20,7 +20,7 @@ the backward pass.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -45,6 +45,10 @@ class Mlp:
     activation: str = "silu"
     after_attention: Norm | None = None
     after_mlp: Norm | None = None
+
+    def keeping(self) -> Mlp:
+        """For a recomputation, which makes no M of the down projection: the other two are kept for what follows."""
+        return replace(self, o=self.o.keeping(), gate_up=self.gate_up.keeping())
 
     @property
     def adapters(self) -> list[torch.Tensor]:

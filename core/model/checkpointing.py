@@ -12,7 +12,8 @@ pure function of the pass's tokens (``core.estimate.layer``, the same arithmetic
     k · c · T  +  inputs on their way  +  the higher of one layer's work and the model's end   <=   room
     room = budget - what is there before the first activation
 
-A short pass keeps more. The *last* layers are kept since the backward pass reaches them first: when the first
+A short pass keeps more. What a recomputation dequantises waits for the backward pass behind it, where there is room for
+that as well. The *last* layers are kept since the backward pass reaches them first: when the first
 recomputed layer needs its room, theirs is free again.
 """
 
@@ -28,7 +29,15 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from core.estimate.layer import FastLayer, ModelEnd, attention_columns, kept_layers, longest_kept, rounded_rank
+from core.estimate.layer import (
+    FastLayer,
+    ModelEnd,
+    attention_columns,
+    kept_layers,
+    longest_kept,
+    recomputed_bytes,
+    rounded_rank,
+)
 from core.estimate.terms import CUBLAS_BYTES, gaps_bytes
 from core.model.layers import projections_of
 from core.model.peft_bnb import base_causal_model, read_projection
@@ -52,6 +61,13 @@ class Budget:
         """How many layers can be kept in a pass of so many tokens."""
         return kept_layers(self.layer, self.end, tokens, layers, self.bytes)
 
+    def keeps_matrices(self, tokens: int) -> bool:
+        """Whether a recomputed layer's matrices may wait for its backward pass.
+
+        When the backward pass comes to a recomputed layer, the kept ones have let go of their memory.
+        """
+        return recomputed_bytes(self.layer, tokens) + self.layer.matrices <= self.bytes
+
 
 class Chooser:
     """Asked by every fast layer at every pass: where its input goes, or None where everything is kept."""
@@ -70,6 +86,10 @@ class Chooser:
             if index >= layers - self._last[1]:
                 return None
         return self._shelves[index]
+
+    def keeps_matrices(self, tokens: int) -> bool:
+        """Whether what a recomputation dequantises may be kept for the backward pass after it."""
+        return self._budget is not None and self._budget.keeps_matrices(tokens)
 
 
 def checkpointing_layers(model: nn.Module) -> list[Any]:

@@ -148,16 +148,17 @@ def _hooked(module: Any) -> bool:
 def _fast(layer: Any, read: Read, x: torch.Tensor, angles: Angles, options: dict[str, Any]) -> torch.Tensor:
     norms = {name: _norm(module, layer.family) for name, module in norms_of(layer, layer.family).items()}
     qkv, heads, mlp = _stack(read, layer.family.qkv), _heads(layer, norms), _mlp(layer.family, read, norms)
-    shape = x.shape
+    shape, flat = x.shape, x.reshape(-1, x.shape[-1])
+    shelf = _shelf(layer, len(flat))
+    keeps = shelf is not None and layer.choice[0].keeps_matrices(len(flat))
 
     def run(rows: torch.Tensor, wanted: bool = True) -> torch.Tensor:
+        first, second = (qkv, mlp) if wanted or not keeps else (qkv.keeping(), mlp.keeping())
         # Our ops choose their own precision, and a trainer may have switched autocast on around us.
         with torch.autocast(rows.device.type, enabled=False):
-            q, k, v, residual = lora_qkv(rows, norms[layer.family.norms[0]], qkv, heads, angles)
-            return lora_mlp(_attend(layer, (q, k, v), shape, options), residual, mlp, wanted)
+            q, k, v, residual = lora_qkv(rows, norms[layer.family.norms[0]], first, heads, angles)
+            return lora_mlp(_attend(layer, (q, k, v), shape, options), residual, second, wanted)
 
-    flat = x.reshape(-1, shape[-1])
-    shelf = _shelf(layer, len(flat))
     if shelf is None:
         return run(flat).view(shape)
     return recomputed(run, flat, [*qkv.adapters, *mlp.adapters], shelf).view(shape)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from model_tiny import adapt, assert_close, build, gradients, packed_batch
 
-from core.estimate.layer import FastLayer, ModelEnd, longest_kept
+from core.estimate.layer import FastLayer, ModelEnd, longest_kept, recomputed_bytes
+from core.kernels import lora
 from core.model import surgery
 from core.model.checkpointing import Budget, Chooser, checkpointing_layers, set_checkpointing
 from core.model.loss import LossModel
@@ -57,11 +60,40 @@ def test_a_fast_layer_gives_the_same_bits_whether_it_is_kept_or_recomputed(famil
     wanted = gradients(model)
     fast = [layer for layer in checkpointing_layers(model) if hasattr(layer, "replaced")]
     assert set_checkpointing(model, "recompute") == ("activations: recomputed in 2 layers",)
-    for choice in (fast[0].choice[0], Chooser([Shelf(), Shelf()], _room_for(1, 19))):
+    ample = replace(_room_for(0, 19), bytes=recomputed_bytes(LAYER, 19) + LAYER.matrices)
+    assert ample.keeps_matrices(19)
+    assert not ample.keeps_matrices(20)
+    assert ample.kept(19, 2) == 0, "the matrices of two layers are kept, and no layer"
+    for choice in (
+        fast[0].choice[0],
+        Chooser([Shelf(), Shelf()], _room_for(1, 19)),
+        Chooser([Shelf(), Shelf()], ample),
+    ):
         for index, layer in enumerate(fast):
             layer.choice = (choice, index)
         loss_model(**batch).backward()
         assert_close(gradients(model), wanted, 0)
+
+
+def test_matrices_are_made_once_for_a_recomputation_and_its_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = adapt(build("llama"))
+    model.train()
+    surgery.apply(model, surgery.plan(model, force=True))
+    loss_model, batch = LossModel(model), packed_batch([7, 12])
+    made: list[int] = []
+    border = lora.border
+    monkeypatch.setattr(lora, "border", lambda *arguments: (made.append(1), border(*arguments)))
+    counts = []
+    for room in (0, 10**9):
+        chooser = Chooser([Shelf(), Shelf()], replace(_room_for(0, 19), bytes=room))
+        monkeypatch.setattr(chooser, "shelf", lambda *_: Shelf())
+        for index, layer in enumerate(checkpointing_layers(model)):
+            layer.choice = (chooser, index)
+        loss_model(**batch).backward()
+        counts.append(len(made))
+        made.clear()
+    # Of 7 projections a layer, forward all, again and backward: 6 of them twice and the down projection once, or each once.
+    assert counts == [2 * (7 + 6 + 7), 2 * (7 + 6 + 1)]
 
 
 LAYER = FastLayer(
