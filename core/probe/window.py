@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import partial
 
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
@@ -11,11 +12,8 @@ from core.contract.data import DataFacts
 from core.contract.estimate import LearnedRun, Probe
 from core.data.packing import cut, windows
 from core.data.split import split_rows
-from core.estimate import estimate
-from core.estimate.fit import pass_tokens, pass_work
-from core.estimate.learned import likeness
-from core.estimate.rows import rows_of, total_steps
-from core.estimate.time import operations_per_token
+from core.estimate.predict import probed
+from core.estimate.rows import total_steps
 from core.hardware import Machine
 
 __all__ = ["PROBE_RUN", "lesson", "longest_window"]
@@ -39,7 +37,7 @@ def longest_window(config: RunConfig, facts: DataFacts | None) -> list[int]:
     if facts.sampled or facts.rows != len(lengths):
         return sorted(lengths, reverse=True)[:most]
     steps: set[tuple[int, ...]] = {tuple(lengths[row] for row in window) for window in _dealt(config, len(lengths))}
-    return list(max(steps, key=lambda step: (_largest_pass(config, step), sum(step), step)))
+    return list(max(steps, key=partial(_height, config)))
 
 
 def _dealt(config: RunConfig, rows: int) -> Iterator[list[int]]:
@@ -53,7 +51,11 @@ def _dealt(config: RunConfig, rows: int) -> Iterator[list[int]]:
             return
 
 
-def _largest_pass(config: RunConfig, step: Sequence[int]) -> int:
+def _height(config: RunConfig, step: tuple[int, ...]) -> tuple[int, int, tuple[int, ...]]:
+    return _largest_pass(config, step), sum(step), step
+
+
+def _largest_pass(config: RunConfig, step: tuple[int, ...]) -> int:
     if config.method != "sft" or not config.train.packing:
         return max(step)  # padded to the longest row
     passes = cut(list(step), config.train.tokens_per_pass)
@@ -65,29 +67,17 @@ def lesson(
 ) -> LearnedRun:
     """The line of ``learned.jsonl`` that a probe leaves: what was predicted of it by counting alone, and what it took.
 
+    On the CPU no memory is told, since what a process holds there is not its tensors' alone; and no speed of a card
+    whose memory had spilled.
+
     Args:
         config: as it was probed, without automatic values.
         at: seconds since 1970.
     """
-    rows = rows_of(config, facts)
-    work = pass_work(config, spec, rows, machine, pass_tokens(config, rows))
-    like, plain = likeness(config, spec, rows, machine, work), estimate(config, spec, facts, machine)
-    speeds, card = plain.tokens_per_second, machine.gpu is not None
-    return LearnedRun(
-        run_id=f"{PROBE_RUN}{at:.0f}",
-        at=at,
-        model=spec.name,
-        **{name: getattr(like, name) for name in LIKE},
-        predicted_bytes=plain.allocated_bytes if card else 0,
-        measured_bytes=found.peak_bytes if card else 0,
-        predicted_reserved_bytes=plain.reserved_bytes if card else 0,
-        measured_reserved_bytes=found.reserved_bytes if card else 0,
-        predicted_tokens_per_second=sum(speeds) / 2 if speeds else 0.0,
-        measured_tokens_per_second=0.0 if found.spilled else found.tokens_per_second,
-        operations=operations_per_token(work, rows.seen),
-        steps=found.steps,
-    )
-
-
-LIKE = ("card", "shape", "method", "quantization", "checkpointing", "kernels", "rank", "longest", "mean_row")
-"""What a line says of the run as such, in ``Likeness`` and in ``LearnedRun`` by the same names."""
+    line = probed(found, config, spec, facts, machine)
+    told: dict[str, object] = {"run_id": f"{PROBE_RUN}{at:.0f}", "at": at}
+    if machine.gpu is None:
+        told |= {"measured_bytes": 0, "measured_reserved_bytes": 0}
+    if found.spilled:
+        told |= {"measured_tokens_per_second": 0.0}
+    return line.model_copy(update=told)

@@ -1,0 +1,185 @@
+"""The probe end to end on the CPU: the real child and the built-in model; a busy card, a waiting run, a closed pipe."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from core.catalog import starter
+from core.contract.catalogue import ModelSpec
+from core.contract.config import RunConfig
+from core.contract.data import DataFacts
+from core.contract.errors import StudioError
+from core.contract.estimate import Probe
+from core.hardware import read_machine
+from core.locations import ASSETS, REPOSITORY, Locations
+from core.probe import client
+from core.probe.words import Setup
+from core.runs.folder import JobFolder
+from core.runs.learned import learned_file, speeds
+from core.runs.locks import CardLock, FileLock, held_by
+from core.runs.queue import JobQueue
+
+RUN = "2026-11-20_2243_probe_k3f9"
+LENGTHS = tuple(range(16, 56))
+
+
+@pytest.fixture
+def facts() -> DataFacts:
+    mean = sum(LENGTHS) / len(LENGTHS)
+    return DataFacts(rows=40, lengths=LENGTHS, trained=LENGTHS, max_length=64, longest=55, mean=mean)
+
+
+@pytest.fixture
+def config() -> RunConfig:
+    train = {"max_length": 64, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 1}
+    return RunConfig.model_validate({"model": {"quantization": "none"}, "train": train})
+
+
+def probed(config: RunConfig, facts: DataFacts, locations: Locations, stages: list[str] | None = None) -> Probe:
+    return client.probe(config, starter(), facts, locations, [].append if stages is None else stages.append)
+
+
+def test_the_starter_is_probed_and_the_planner_learns_of_it(
+    config: RunConfig, facts: DataFacts, locations: Locations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "SECONDS", 0.5)
+    stages: list[str] = []
+    found = probed(config, facts, locations, stages)
+    assert stages == ["starting", "loading", "stepping"]
+    assert found.steps >= 4
+    assert not found.spilled
+    assert not found.random_weights
+    assert 100 < found.tokens_per_second * found.seconds_per_step <= 110  # the longest step: two rows of up to 55
+    weights = (ASSETS / "starter" / "model.safetensors").stat().st_size
+    assert found.peak_bytes > weights
+    assert held_by(locations, read_machine().lock_name) is None
+    [line] = speeds(locations).runs
+    assert line.run_id.startswith("probe-")
+    assert line.measured_tokens_per_second == found.tokens_per_second
+    assert line.steps == found.steps
+
+
+def test_a_busy_card_is_said_at_once_and_nothing_is_learned(
+    config: RunConfig, facts: DataFacts, locations: Locations
+) -> None:
+    card = CardLock(locations, read_machine().lock_name)
+    assert card.acquire(wait=False, holder=RUN)
+    try:
+        with pytest.raises(StudioError, match=RUN) as caught:
+            probed(config, facts, locations)
+    finally:
+        card.release()
+    assert caught.value.code == "card.busy"
+    assert not learned_file(locations).exists()
+
+
+@contextlib.contextmanager
+def begun(config: RunConfig, home: Path) -> Iterator[subprocess.Popen[str]]:
+    """A child that has taken the card and goes on to load."""
+    setup = Setup(
+        config=config, spec=starter(), lengths=(30, 40), seconds=600, home=str(home), lock_name=read_machine().lock_name
+    )
+    command = [sys.executable, "-m", "core.probe.child"]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
+    assert child.stdin is not None
+    assert child.stdout is not None
+    try:
+        child.stdin.write(setup.model_dump_json() + "\n")
+        child.stdin.flush()
+        assert '"loading"' in child.stdout.readline()
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+        for pipe in (child.stdin, child.stdout):
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+
+def test_the_child_ends_when_its_pipe_closes_even_while_it_loads(config: RunConfig, tmp_path: Path) -> None:
+    with begun(config, tmp_path) as child:
+        assert child.stdin is not None
+        started = time.monotonic()
+        child.stdin.close()
+        child.wait(timeout=30)
+        assert time.monotonic() - started < 3
+        assert held_by(Locations(tmp_path), read_machine().lock_name) is None
+
+
+def test_the_child_leaves_within_five_seconds_when_a_run_wants_the_card(config: RunConfig, tmp_path: Path) -> None:
+    locations = Locations(tmp_path).make()
+    run = JobFolder(locations.runs / RUN)
+    run.path.mkdir(parents=True)
+    supervisor = FileLock(run.supervisor_lock)
+    with begun(config, tmp_path) as child:
+        assert child.stdout is not None
+        assert supervisor.acquire()
+        JobQueue(locations).add(RUN)
+        started = time.monotonic()
+        said = child.stdout.read()
+        child.wait(timeout=30)
+        assert time.monotonic() - started < 5
+        assert "card.busy" in said
+        assert held_by(locations, read_machine().lock_name) is None
+    supervisor.release()
+
+
+@pytest.mark.slow
+def test_a_model_that_is_gone_is_one_line(config: RunConfig, facts: DataFacts, locations: Locations) -> None:
+    gone = starter().model_copy(update={"folder": str(locations.home / "nowhere")})
+    with pytest.raises(StudioError, match="nowhere") as caught:
+        client.probe(config, gone, facts, locations)
+    assert "\n" not in str(caught.value)
+    assert not learned_file(locations).exists()
+
+
+@pytest.mark.slow
+def test_cancelled_while_it_steps(config: RunConfig, facts: DataFacts, locations: Locations) -> None:
+    stages: list[str] = []
+    at: list[float] = []
+
+    def cancelled() -> bool:
+        if "stepping" in stages and not at:
+            at.append(time.monotonic())
+        return bool(at)
+
+    with pytest.raises(StudioError) as caught:
+        client.probe(config, starter(), facts, locations, stages.append, cancelled)
+    assert time.monotonic() - at[0] < 6
+    assert caught.value.code == "probe.cancelled"
+    assert held_by(locations, read_machine().lock_name) is None
+
+
+@pytest.mark.slow
+def test_a_killed_child_is_one_line(config: RunConfig, facts: DataFacts, locations: Locations) -> None:
+    def kill(stage: str) -> None:
+        if stage == "stepping":
+            [child] = [one for one in psutil.Process().children() if "core.probe.child" in one.cmdline()]
+            os.kill(child.pid, signal.SIGKILL)
+
+    with pytest.raises(StudioError, match="killed") as caught:
+        client.probe(config, starter(), facts, locations, kill)
+    assert caught.value.code == "probe.died"
+    assert threading.active_count() < 20
+
+
+@pytest.mark.slow
+def test_a_model_that_is_not_here_is_probed_with_random_weights(
+    config: RunConfig, facts: DataFacts, locations: Locations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "SECONDS", 0.5)
+    away: ModelSpec = starter().model_copy(update={"folder": "", "source": "hub", "name": "nobody/nothing"})
+    found = client.probe(config, away, facts, locations)
+    assert found.random_weights
+    assert 100 < found.tokens_per_second * found.seconds_per_step <= 110
