@@ -10,10 +10,10 @@ the other, A ``[R, D]`` likewise, and sB ``[O, R]`` block-diagonal with each ada
 
 So the adapter adds R columns to one large product and no second pass over y or dx; R stays the inner size, and
 ``s B A`` is never formed. What is multiplied lies in buffers with room for those columns: ``[x, low]`` is
-``[T, D + R]``, ``[dy, dlow]`` is ``[T, O + R]``. M is made anew for each pass over the layer (but see ``keeping``): a
-4-bit weight is not kept in 16 bits. The adapter's gradients are summed and kept in float32. R is the ranks' sum rounded up so that every
-row of M and of the buffers begins on a cache line and the large product's inner size is whole tiles (measured on an
-H200: 1.8 % of a step, against a multiple of 8); what is rounded up holds zeros.
+``[T, D + R]``, ``[dy, dlow]`` is ``[T, O + R]``. M is made anew for each pass over the layer: a 4-bit weight is not
+kept in 16 bits (but see ``Stack.keeping``). The adapter's gradients are summed and kept in float32. R is the ranks' sum
+rounded up so that every row of M and of the buffers begins on a cache line and the large product's inner size is whole
+tiles (measured on an H200: 1.8 % of a step, against a multiple of 8); what is rounded up holds zeros.
 """
 
 from __future__ import annotations
