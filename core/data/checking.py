@@ -30,7 +30,6 @@ _VERSION = 2
 """Counts up when reading changes, so that what older code left is not used."""
 _SOON = 256 << 20
 """Up to this size a file's content is hashed before it is read: it may have been read before."""
-_ROWS_A_STEP = 16
 HEAD_ROWS = 1_000
 _hashes: dict[tuple[str, int, int], str] = {}
 
@@ -131,13 +130,13 @@ class Check:
         assert self._stream
         self._tally = tally = Tally(open_reading(self.path, self.choice))
         place = tally.reading.source.place
+        yield
         for row in tally.reading.rows():
             tally.add(row)
             if isinstance(row, Example):
                 self._stream.write(row.model_dump_json(exclude_defaults=True).encode() + b"\n")
-            if not tally.rows % _ROWS_A_STEP:
-                self.bytes = place.bytes
-                yield
+            self.bytes = place.bytes
+            yield
         self.bytes = self.size
 
     def _kept(self) -> bool:

@@ -52,8 +52,13 @@ def open_parquet(path: Path) -> tuple[tuple[str, ...], Callable[[Place], Iterato
                         number = record.row
                         yield record
                     place.bytes = size * number // max(1, rows)
-        except MemoryError:
-            raise
+        except MemoryError as error:
+            raise DataError(
+                "data.memory",
+                f"Expected Parquet pages that fit the reader's memory, found larger ones behind row {number:,}: "
+                f"{path.name}.",
+                "Save it with smaller pages (a smaller write_batch_size), or as JSONL.",
+            ) from error
         except (pa.ArrowException, OSError, ValueError) as error:
             raise _broken(path, "Parquet rows", f"a broken file behind row {number:,}") from error
 

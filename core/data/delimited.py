@@ -38,7 +38,7 @@ def recognise(head: str, known: frozenset[str], tabs: bool, whole: bool) -> Dial
     """The dialect of a text's beginning. ``tabs``: the file's name says TSV; ``whole``: ``head`` is the whole file."""
     candidates = sorted(DELIMITERS, key=lambda one: one != "\t") if tabs else list(DELIMITERS)
     samples = {one: _sample(head, one, whole) for one in candidates}
-    delimiter = max(candidates, key=lambda one: _agreement(samples[one]))
+    delimiter = max(candidates, key=lambda one: (_names(samples[one], known) > 1, *_agreement(samples[one])))
     rows = samples[delimiter]
     if not rows:
         return Dialect(delimiter, False, ("column 1",))
@@ -102,6 +102,11 @@ def _sample(head: str, delimiter: str, whole: bool) -> list[list[str]]:
         return []
     # The last record of a beginning may be cut in two.
     return found if whole or len(found) < 2 or len(found) == _SAMPLE else found[:-1]
+
+
+def _names(rows: list[list[str]], known: frozenset[str]) -> int:
+    """How many fields of the first line are columns that are known here: under the right delimiter alone."""
+    return sum(field.strip().lower() in known for field in rows[0]) if rows else 0
 
 
 def _agreement(rows: list[list[str]]) -> tuple[float, int]:

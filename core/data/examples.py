@@ -22,6 +22,7 @@ __all__ = ["COLUMNS_LIMIT", "Reading", "Tally", "open_reading", "read_columns", 
 PROBLEMS_SHOWN = 200
 _SAMPLE = 200
 _SAMPLE_CHARACTERS = 4 << 20
+_FAULTY_CHARACTERS = 64 << 20
 COLUMNS_LIMIT = 1_000
 """A table for training has a few columns; a thousand are a transposed table, or no table."""
 
@@ -104,7 +105,10 @@ def open_reading(path: Path, choice: DataChoice) -> Reading:
         DataError: no file that can be read, or no layout that fits its columns.
     """
     source, columns, sample = _look(path)
-    found = recognise_layout(columns, [record.values for record in sample], choice, source.header)
+    try:
+        found = recognise_layout(columns, [record.values for record in sample], choice, source.header)
+    except DataError as error:
+        raise DataError(error.code, f"{path.name}: {error.message}", error.hint) from error
     return Reading(source, found, columns)
 
 
@@ -138,6 +142,7 @@ def _look(path: Path) -> tuple[Source, tuple[str, ...], list[Record]]:
         source = open_source(path, KNOWN_COLUMNS)
     except UnicodeDecodeError as error:
         raise _no_text(path) from error
+    _check_columns(path, source.columns)
     first = list(_first(source))
     sample = [record for record in first if not record.fault]
     if not first:
@@ -151,22 +156,27 @@ def _look(path: Path) -> tuple[Source, tuple[str, ...], list[Record]]:
     named = dict.fromkeys(column for record in sample for column in record.values)
     # A key that is no text could not be written into a report.
     columns = source.columns or tuple(column.encode("utf-8", "backslashreplace").decode() for column in named)
+    _check_columns(path, columns)
+    return source, columns, sample
+
+
+def _check_columns(path: Path, columns: tuple[str, ...]) -> None:
     if len(columns) > COLUMNS_LIMIT:
         raise DataError(
             "data.columns",
             f"Expected at most {COLUMNS_LIMIT:,} columns in {path.name}, found {len(columns):,}.",
             "Save it with a row an example, and the columns that are needed.",
         )
-    return source, columns, sample
 
 
 def _first(source: Source) -> Iterator[Record]:
     """The rows by which a file is known: 200, or fewer where they are long."""
-    taken = 0
+    good = faulty = 0
     for record in islice(_decoded(source), _SAMPLE):
         yield record
-        taken += record.size
-        if taken > _SAMPLE_CHARACTERS:
+        good += 0 if record.fault else record.size
+        faulty += record.size if record.fault else 0
+        if good > _SAMPLE_CHARACTERS or faulty > _FAULTY_CHARACTERS:
             return
 
 

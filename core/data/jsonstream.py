@@ -17,8 +17,8 @@ from core.contract.errors import DataError
 
 __all__ = ["DEPTH_LIMIT", "ROW_LIMIT", "LongNumber", "RowDecoder", "array_rows", "starts_like_lines"]
 
-ROW_LIMIT = 8 << 20
-"""Characters of one row at most (some two million tokens): more is no example, and would fill the memory."""
+ROW_LIMIT = 4 << 20
+"""Characters of one row at most (a million tokens, a very long novel): more is no example, and would fill the memory."""
 DEPTH_LIMIT = 100
 _DIGITS = 4000
 """Longer numbers are kept as they stand: Python refuses them, and turning them around takes quadratic time."""

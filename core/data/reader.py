@@ -15,6 +15,8 @@ from core.locations import Locations
 
 __all__ = ["MAKER", "READER", "Cancelled", "Maker", "Progress", "Reader", "never", "no_progress"]
 
+SLICE_SECONDS = 0.2
+LOOK_SECONDS = 0.4
 READER = Limits(seconds=5, start_seconds=60, memory_bytes=500 << 20, walled=True)
 """A slice is a fifth of a second of work; what takes five seconds is no row."""
 MAKER = Limits(seconds=120, start_seconds=60, memory_bytes=2 << 30)
@@ -37,6 +39,7 @@ class Reader:
     """Files as reports and lists of Examples. Thread-safe; every method may raise DataError."""
 
     def __init__(self, child: Child, cache: Path) -> None:
+        self.slice_seconds, self.look_seconds = SLICE_SECONDS, LOOK_SECONDS
         self._child = child
         self._cache = cache
 
@@ -46,7 +49,7 @@ class Reader:
 
     def look(self, path: Path, choice: DataChoice) -> tuple[DataReport, str]:
         """Report and Examples of the first rows, or of all where these are quickly read (``report.complete``)."""
-        return _found(self._child.ask(self._request("look", path, choice), path.name))
+        return _found(self._child.ask(self._request("look", path, choice, self.look_seconds), path.name))
 
     def check(
         self, path: Path, choice: DataChoice, on_progress: Progress = no_progress, cancelled: Cancelled = never
@@ -60,14 +63,15 @@ class Reader:
             if cancelled():
                 self._child.ask(self._request("drop", path, choice), path.name)
                 raise stopped(path.name)
-            found = self._child.ask(self._request("check", path, choice), path.name)
+            found = self._child.ask(self._request("check", path, choice, self.slice_seconds), path.name)
             on_progress(found["bytes"], found["size"], found["rows"])
             if found["done"]:
                 return _found(found)
 
-    def _request(self, do: str, path: Path, choice: DataChoice) -> dict[str, Any]:
+    def _request(self, do: str, path: Path, choice: DataChoice, seconds: float = 0.0) -> dict[str, Any]:
         asked = {"layout": choice.layout, "columns": choice.columns}
-        return {"do": do, "path": str(path.resolve()), "cache": str(self._cache), "choice": asked}
+        where = {"path": str(path.resolve()), "cache": str(self._cache)}
+        return {"do": do, **where, "choice": asked, "seconds": seconds}
 
 
 class Maker:

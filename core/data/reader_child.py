@@ -22,8 +22,6 @@ from core.data.serve import serve
 
 __all__ = ["check", "drop", "look"]
 
-SLICE_SECONDS = 0.2
-LOOK_SECONDS = 0.4
 _LOOK_LIMIT_SECONDS = 1.5
 """A first look without a row gives up then: its file's rows are long, or its disk is slow."""
 _CHECKS = 4
@@ -32,21 +30,21 @@ _swept: set[str] = set()
 
 
 def look(request: dict[str, Any]) -> dict[str, Any]:
-    """``{path, choice, cache}`` → ``{report, examples}`` of the first rows, or of the whole where that is quick."""
+    """``{path, choice, cache, seconds}`` → ``{report, examples}`` of the first rows, of the whole if that is quick."""
     with _check(request) as found:
         if found.is_looked_at():
             return found.head()
         until = time.monotonic() + _LOOK_LIMIT_SECONDS
-        while not found.advance(LOOK_SECONDS):
+        while not found.advance(request["seconds"]):
             if found.rows or time.monotonic() > until:
                 return found.head()
         return found.answer()
 
 
 def check(request: dict[str, Any]) -> dict[str, Any]:
-    """``{path, choice, cache}`` → ``{done, bytes, size, rows}``, and at the end ``{report, examples}`` with it."""
+    """``{path, choice, cache, seconds}`` → ``{done, bytes, size, rows}``, at the end with ``{report, examples}``."""
     with _check(request) as found:
-        done = found.advance(SLICE_SECONDS)
+        done = found.advance(request["seconds"])
         so_far = {"done": done, "bytes": found.bytes, "size": found.size, "rows": found.rows}
         return {**so_far, **found.answer()} if done else so_far
 
@@ -102,6 +100,8 @@ def _columns(request: dict[str, Any]) -> list[str]:
 
 
 if __name__ == "__main__":
-    import pyarrow.parquet  # noqa: F401 - warm before the first file comes
+    import pyarrow.parquet  # warm before the first file comes
 
+    # Others set aside a gigabyte of addresses at once, which the reader's wall counts.
+    pyarrow.set_memory_pool(pyarrow.system_memory_pool())
     serve({"look": look, "check": check, "drop": drop, "columns": _columns})
