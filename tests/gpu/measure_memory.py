@@ -283,7 +283,9 @@ def left(options: argparse.Namespace, cases: Sequence[Any], result: dict[str, An
     """The cases that are asked for and not measured yet; what is kept of an earlier file goes into the result."""
     if options.again and options.out.is_file():
         earlier = json.loads(options.out.read_text(encoding="utf-8"))
-        kept = [row for row in earlier["rows"] if options.keep_failed or row["status"] != "failed"]
+        names = {case.name for case in cases}
+        kept = [row for row in earlier["rows"] if row["name"] in names]
+        kept = [row for row in kept if options.keep_failed or row["status"] != "failed"]
         result |= {"rows": kept, "context_bytes": earlier["context_bytes"]}
     done = {row["name"] for row in result["rows"]}
     asked = [case for case in cases if not options.only or any(word in case.name for word in options.only)]

@@ -1,6 +1,7 @@
 """The cases of ``measure_memory.py``: shapes from 0.5B to 14B, vocabularies from 32k to 262k, 512 to 16k tokens a row.
 
-The first ones cover every axis, so that a run that is cut off still tells much.
+Those on small cards come first, while few kernels lie beside the allocator; the next ones cover every axis, so that a
+run that is cut off still tells much.
 """
 
 from __future__ import annotations
@@ -11,20 +12,23 @@ from typing import Any
 
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
+from core.estimate.fit import SPARE
 from core.model.random_weights import find_shape
 
-__all__ = ["CASES", "DRY", "Case"]
+__all__ = ["CASES", "DESKTOP_GIB", "DRY", "Case"]
 
 WINDOWS = 4
 """Steps that the data is good for."""
+DESKTOP_GIB = 0.7
+"""What a desktop and a browser hold of the card that also shows them."""
 
 
 @dataclass(frozen=True)
 class Case:
     """One configuration. ``rows``: ``full`` rows of ``length`` tokens, or ``short`` ones of 32 to a quarter of that.
 
-    ``tokens`` are tokens a pass (0: the planner's choice). ``limit_gib`` is the run's memory_gib; ``cap_gib`` holds
-    torch's allocator to a card of this size as well.
+    ``tokens`` are tokens a pass (0: the planner's choice). ``limit_gib`` is the run's memory_gib. With ``card`` torch's
+    allocator is held to a card of so many GiB, and the run to what the planner would use of one that shows a desktop.
     """
 
     model: str
@@ -37,15 +41,25 @@ class Case:
     tokens: int = -1
     quantization: str = "nf4"
     limit_gib: float = 0.0
-    cap_gib: float = 0.0
+    card: int = 0
     more: tuple[tuple[str, Any], ...] = ()
     """Further dotted keys."""
+
+    @property
+    def cap_gib(self) -> float:
+        """What torch's allocator is held to, the context counted; 0: to nothing."""
+        return float(self.card)
+
+    @property
+    def memory_gib(self) -> float:
+        """The run's own limit."""
+        return round(SPARE * (self.card - DESKTOP_GIB), 2) if self.card else self.limit_gib
 
     @property
     def name(self) -> str:
         """Says the whole case, so no two have one."""
         held = "" if self.quantization == "nf4" else " 16-bit"
-        limit = f" in {self.limit_gib:g} GiB" if self.limit_gib else ""
+        limit = f" in {self.memory_gib:g} GiB" if self.memory_gib else ""
         cut = " auto" if self.tokens == 0 else f" {self.tokens} a pass" if self.tokens > 0 else ""
         more = "".join(f" {key.rpartition('.')[2]}={value}" for key, value in self.more)
         size = f"{self.batch}x{self.length}" + (f"x{self.accumulation}" if self.accumulation > 1 else "")
@@ -74,7 +88,7 @@ class Case:
             "train": {
                 "max_length": self.length, "num_train_epochs": 1, "per_device_train_batch_size": self.batch,
                 "gradient_accumulation_steps": self.accumulation, "tokens_per_pass": tokens,
-                "checkpointing": self.policy, "memory_gib": self.limit_gib,
+                "checkpointing": self.policy, "memory_gib": self.memory_gib,
             },
         }  # fmt: skip
         for key, value in self.more:
@@ -94,13 +108,19 @@ DRY = (
 """For the CPU."""
 
 CASES = (
+    Case("qwen2.5-7b", 2048, batch=2, accumulation=4, policy="auto", tokens=0, card=12),
+    Case("qwen3-1.7b", 4096, batch=4, policy="auto", tokens=0, card=6),
+    Case("llama-3.1-8b", 1024, batch=4, policy="auto", tokens=0, card=10),
+    Case("qwen3-8b", 2048, batch=4, policy="budget", card=10),
+    Case("qwen3-14b", 4096, policy="budget", card=16, tokens=8192, accumulation=4),
+    Case("qwen3-4b", 2048, batch=4, policy="auto", tokens=0, card=8, rank=64),
+    Case("qwen3-8b", 4096, batch=1, accumulation=4, policy="auto", tokens=0, card=24),
     Case("mistral-7b", 2048, batch=4, policy="none"),
     Case("qwen2.5-0.5b", 2048, batch=4, policy="none"),
     Case("gemma-3-1b", 2048, batch=4, rank=8, policy="none"),
     Case("llama-3.1-8b", 4096, batch=2, rank=32, policy="recompute"),
     Case("qwen3-14b", 2048, batch=2, policy="recompute"),
     Case("qwen3-8b", 8192, rank=64, policy="offload"),
-    Case("qwen2.5-7b", 2048, batch=2, accumulation=4, policy="auto", tokens=0, limit_gib=12, cap_gib=12),
     Case("tinyllama-1.1b", 512, batch=8, rank=128, policy="none"),
     Case("qwen3-4b", 16384, policy="recompute"),
     Case("mistral-7b", 2048, batch=4, policy="budget", limit_gib=16),
@@ -110,22 +130,17 @@ CASES = (
     Case("gemma-2-2b", 1024, batch=4, policy="recompute"),
     Case("phi-4-mini", 4096, batch=2, policy="recompute", rank=32),
     Case("mistral-7b", 1024, batch=2, policy="none", quantization="none"),
-    Case("qwen3-1.7b", 4096, batch=4, policy="auto", tokens=0, limit_gib=6, cap_gib=6),
-    Case("llama-3.1-8b", 1024, batch=4, policy="auto", tokens=0, limit_gib=8, cap_gib=8),
     Case("qwen2.5-1.5b", 8192, batch=2, policy="none"),
     Case("llama-2-7b", 4096, batch=2, rank=8, policy="recompute"),
     Case("qwen3-0.6b", 512, batch=1, rank=8, policy="none"),
     Case("smollm2-1.7b", 2048, batch=8, rank=64, policy="recompute", quantization="none"),
     Case("llama-3.2-3b", 16384, policy="none", rank=16),
     Case("phi-3.5-mini", 2048, batch=4, policy="none", rank=64),
-    Case("qwen3-8b", 2048, batch=4, policy="budget", limit_gib=10, cap_gib=10),
-    Case("qwen3-14b", 4096, policy="budget", limit_gib=16, cap_gib=16, tokens=8192, accumulation=4),
     Case("qwen2.5-7b", 512, batch=16, rank=128, policy="recompute"),
     Case("gemma-2-9b", 2048, batch=1, policy="recompute"),
     Case("mistral-7b", 16384, policy="offload", rank=32),
     Case("llama-3.1-8b", 2048, batch=8, accumulation=2, rows="short", policy="none", tokens=2048, rank=32),
     Case("qwen2.5-0.5b", 16384, policy="none", rank=128),
-    Case("qwen3-4b", 2048, batch=4, policy="auto", tokens=0, limit_gib=8, cap_gib=8, rank=64),
     Case("gemma-3-1b", 16384, policy="recompute", rank=32),
     Case("llama-3.2-1b", 512, batch=32, rank=64, policy="none"),
     Case("mistral-nemo-12b", 512, batch=2, policy="none", rank=64),
@@ -138,7 +153,6 @@ CASES = (
     Case("qwen2.5-7b", 4096, policy="recompute", quantization="none", rank=16),
     Case("llama-3.2-1b", 1024, batch=2, accumulation=2, policy="recompute", more=(("method", "dpo"),)),
     Case("qwen2.5-1.5b", 1024, batch=4, policy="none", more=(("lora.use_dora", True),)),
-    Case("qwen3-8b", 4096, batch=1, accumulation=4, policy="auto", tokens=0, limit_gib=24, cap_gib=24),
     Case("qwen3-1.7b", 2048, batch=2, policy="none", more=(("train.packing", False),)),
 )
 """For a card of 80 GB or more."""

@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import measure_memory as memory
 import yaml
+from memory_cases import DESKTOP_GIB
 
 from core.catalog import EVIDENCE, apply_preset, catalogue, evidence_key, presets
 from core.contract.catalogue import ModelSpec, Preset, PresetCard
@@ -32,8 +33,6 @@ from core.hardware import Machine
 from core.locations import REPOSITORY
 from core.model.random_weights import TINY
 
-DESKTOP_GIB = 0.7
-"""What a desktop and a browser hold of the card that also shows them."""
 STEPS = 4
 SPOKEN_WITH_AN = "AEFHILMNORSX8"
 
