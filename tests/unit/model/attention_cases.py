@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -105,14 +106,14 @@ def textbook(case: Case, buffer: torch.Tensor) -> torch.Tensor:
     return torch.cat(outputs)
 
 
-def both(function: object, case: Case, buffer: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Output and gradient of the row buffer, by ``attend`` or by the textbook."""
+def both(function: Any, case: Case, buffer: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Output and gradient of the row buffer, by the textbook or by a function that takes what ``attend`` takes."""
     leaf = buffer.detach().clone().requires_grad_()
-    if function is attend:
-        output = attend(*case.views(leaf), case.bounds(buffer.device), case.kind)
-        assert output.is_contiguous()
-    else:
+    if function is textbook:
         output = textbook(case, leaf)
+    else:
+        output = function(*case.views(leaf), case.bounds(buffer.device), case.kind)
+        assert output.is_contiguous()
     (gradient,) = torch.autograd.grad(output, leaf, case.seed(buffer.dtype).to(buffer.device))
     return output.detach(), gradient
 
