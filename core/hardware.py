@@ -34,6 +34,13 @@ class Gpu:
     free_bytes: int | None
     compute_capability: tuple[int, int] | None
     driver: str = ""
+    power_limit_watts: float | None = None
+    """What the card may draw, as set now."""
+
+    @property
+    def held_bytes(self) -> int | None:
+        """What programs hold of the card now: the desktop, browsers, other runs."""
+        return None if self.total_bytes is None or self.free_bytes is None else self.total_bytes - self.free_bytes
 
     @property
     def bf16(self) -> bool:
@@ -168,6 +175,7 @@ def _read_card(nvml: Any, index: int, handle: Any) -> Gpu | None:
         return None
     memory = _ask(nvml.nvmlDeviceGetMemoryInfo, handle)
     capability = _ask(nvml.nvmlDeviceGetCudaComputeCapability, handle)
+    limit = _ask(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))  # older drivers and bindings lack it
     return Gpu(
         index=index,
         uuid=_text(_ask(nvml.nvmlDeviceGetUUID, handle)) or str(index),
@@ -176,6 +184,7 @@ def _read_card(nvml: Any, index: int, handle: Any) -> Gpu | None:
         free_bytes=int(memory.free) if memory else None,
         compute_capability=(int(capability[0]), int(capability[1])) if capability else None,
         driver=_text(_ask(nvml.nvmlSystemGetDriverVersion)),
+        power_limit_watts=limit / 1000 if limit else None,
     )
 
 

@@ -11,6 +11,8 @@ from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from core.contract.estimate import LearnedRun
+
 __all__ = [
     "Acknowledged",
     "Checkpoint",
@@ -100,6 +102,8 @@ class Plan(Event):
     fast: bool = False
     tokens_per_pass: int = 0
     estimated_bytes: int = 0
+    predicted: LearnedRun | None = None
+    """What the planner said of this run, for comparison with what it takes."""
 
 
 class Step(Event):
@@ -120,6 +124,8 @@ class Step(Event):
     card_used_bytes: int | None = None
     gpu_load: float | None = None
     """0 to 1."""
+    power_watts: float | None = None
+    """What the card draws."""
 
 
 class Evaluation(Event):

@@ -4,6 +4,7 @@ from core.estimate.advise import advise
 from core.estimate.estimate import estimate
 from core.estimate.fit import resolve
 from core.estimate.learned import Learned
+from core.estimate.predict import predict, probed
 from core.estimate.rows import held_out_rows, total_steps, train_rows
 from core.estimate.suggest import make_it_fit, use_the_room
 
@@ -13,6 +14,8 @@ __all__ = [
     "estimate",
     "held_out_rows",
     "make_it_fit",
+    "predict",
+    "probed",
     "resolve",
     "total_steps",
     "train_rows",

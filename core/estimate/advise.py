@@ -1,25 +1,260 @@
-"""ADVICE: a word on a setting from the data at hand, each with its reason in a line."""
+"""ADVICE: a word on a setting from the data at hand, each with its reason in a line.
+
+What it rests on, besides the rules of thumb that the project was given (64 to 128 as a rank for knowledge, up to 256
+for a 7B; fewer than 1,000 rows overfit, 1,000 to 10,000 curated ones work, 10,000 to 100,000 are good):
+
+- LoRA (Hu et al. 2021, arXiv:2106.09685): for a narrow task small ranks do as well as large ones.
+- QLoRA (Dettmers et al. 2023, arXiv:2305.14314): adapters on every linear layer matter more than their rank.
+- LoRA Learns Less and Forgets Less (Biderman et al. 2024, arXiv:2405.09673): new knowledge wants ranks up to 256.
+- LIMA (Zhou et al. 2023, arXiv:2305.11206): 1,000 well-chosen conversations teach a style.
+- Scaling data-constrained models (Muennighoff et al. 2023, arXiv:2305.16264): up to 4 passes over the same text are
+  nearly as good as new text.
+- Square-root scaling for Adam (Malladi et al. 2022, arXiv:2205.10782): learning rate ~ √ rows a step.
+
+A word is only said where the setting lies clearly beside what it says: at its own proposals it is silent.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 from core.contract.catalogue import ModelSpec
-from core.contract.config import RunConfig
+from core.contract.config import TARGETS, RunConfig
 from core.contract.data import DataFacts, DataReport
 from core.contract.doctor import Checkup
 from core.contract.estimate import Advice
+from core.estimate.lengths import lengths_of
+from core.estimate.rows import Rows, rows_of, total_steps
 
-__all__ = ["advise"]
+__all__ = ["advise", "rank_for"]
+
+FEW, CURATED, GOOD, MANY = 1_000, 10_000, 100_000, 1_000_000
+USUAL_ROWS, USUAL_RATE = 16, 2e-4
+PREFERENCE_RATE = 2e-5
+LEAST_STEPS = 50
+CHAT = ("messages", "sharegpt", "alpaca", "prompt_completion")
+SERIOUS = {"leakage": 0.0, "conflicting_answers": 0.01, "exact_duplicates": 0.05, "answer_cut": 0.01, "markup": 0.05}
+"""Findings of the data doctor that bear on the result, from this share of the rows on."""
+
+
+@dataclass(frozen=True)
+class _Case:
+    config: RunConfig
+    spec: ModelSpec
+    facts: DataFacts | None
+    report: DataReport | None
+    rows: Rows
+    count: int
+    """Rows to train on, 0 where they are not known yet."""
+
+    @property
+    def raw_text(self) -> bool:
+        """Whether the model is to learn texts, not answers."""
+        layout = self.report.layout if self.report else self.config.data.layout
+        return layout == "text" or self.config.data.train_on == "everything"
+
+    @property
+    def chat(self) -> bool:
+        """Whether the rows are conversations or questions with answers."""
+        return self.report is not None and self.report.layout in CHAT
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps of the whole run."""
+        return total_steps(self.config, self.count) if self.count else 0
 
 
 def advise(
     config: RunConfig, spec: ModelSpec, facts: DataFacts | None, report: DataReport | None, checkup: Checkup | None
 ) -> tuple[Advice, ...]:
-    """What the data says about the settings, the most important first; empty where there is nothing to say."""
-    found = []
-    rows = facts.rows if facts else report.usable if report else 0
-    if 0 < rows < 1000 and config.train.num_train_epochs > 3:
+    """What the data says about the settings: warnings first, each kind in the order in which one decides."""
+    rows = rows_of(config, facts)
+    count = rows.train or (report.usable if report else 0)
+    case = _Case(config, spec, facts, report, rows, count)
+    parts = (_size, _passes, _rank, _targets, _rate, _steps, _evaluation, _lengths, _model, _unread)
+    found = [advice for part in parts for advice in part(case)]
+    if checkup is not None:
+        found += _checked(checkup)
+    return tuple(sorted(found, key=lambda advice: advice.level != "warning"))
+
+
+def rank_for(spec: ModelSpec, rows: int, raw_text: bool) -> int:
+    """A rank for so many rows: what is to be learned decides, and how large the model is bounds it."""
+    if raw_text:
+        wanted = 64 if rows < CURATED else 128 if rows < GOOD else 256
+    else:
+        wanted = 16 if rows < CURATED else 64 if rows < GOOD else 128
+    billions = spec.shape.parameters / 1e9
+    return min(wanted, 64 if billions < 1 else 128 if billions < 5 else 256)
+
+
+def _size(case: _Case) -> Iterator[Advice]:
+    rows = case.count
+    if not rows:
+        return
+    if rows < FEW:
         text = (
-            f"{rows:,} rows seen {config.train.num_train_epochs:g} times are soon learned by heart; 3 times are enough."
+            f"{rows:,} rows: fewer than {FEW:,} are soon learned by heart, and the held-out loss rises again. "
+            "Keep the passes few, or add rows; 1,000 chosen with care teach a style (LIMA)."
         )
-        found.append(Advice(code="epochs", level="warning", text=text, changes={"train.num_train_epochs": "3"}))
-    return tuple(found)
+        yield Advice(code="few_rows", level="warning", text=text)
+    elif rows > MANY:
+        text = f"{rows:,} rows: above a million an adapter holds less than they teach; consider full finetuning."
+        yield Advice(code="many_rows", level="note", text=text)
+    else:
+        how = "enough where they are chosen with care" if rows <= CURATED else "a good size"
+        yield Advice(code="rows", level="note", text=f"{rows:,} rows are {how}.")
+
+
+def _passes(case: _Case) -> Iterator[Advice]:
+    rows, epochs, train = case.count, case.config.train.num_train_epochs, case.config.train
+    if not rows:
+        return
+    if train.max_steps and (seen := train.max_steps * case.config.rows_per_step / rows) < min(1.0, epochs):
+        text = f"{train.max_steps:,} steps see {seen:.0%} of the rows once; leave the number of steps to the passes."
+        yield Advice(code="max_steps", level="warning", text=text, changes={"train.max_steps": "0"})
+    most = 4.0 if case.raw_text else 5.0 if rows < 200 else 3.0 if rows < GOOD else 1.0
+    if epochs > most and not train.max_steps:
+        why = (
+            "repeated text teaches little more (Muennighoff et al. 2023)"
+            if case.raw_text
+            else "more is learned by heart"
+        )
+        text = f"{epochs:g} passes over {rows:,} rows: after {most:g} {why}."
+        yield Advice(code="epochs", level="warning", text=text, changes={"train.num_train_epochs": f"{most:g}"})
+
+
+def _rank(case: _Case) -> Iterator[Advice]:
+    if not case.count:
+        return
+    rank, wanted = case.config.lora.r, rank_for(case.spec, case.count, case.raw_text)
+    share = wanted / rank
+    changes = {"lora.r": str(wanted), "lora.lora_alpha": str(max(1, round(case.config.lora.lora_alpha * share)))}
+    if share >= 4:
+        what = "new knowledge" if case.raw_text else f"{case.count:,} rows"
+        source = "Biderman et al. 2024" if case.raw_text else "64 to 128 is usual there"
+        text = f"Rank {rank} holds little of {what}: {wanted} holds more, for more memory ({source})."
+        yield Advice(code="rank_low", level="note", text=text, changes=changes)
+    elif share <= 1 / 8:
+        text = (
+            f"Rank {rank} for {case.count:,} rows: more memory, and more is learned by heart; "
+            f"{wanted} does as well on a narrow task (Hu et al. 2021)."
+        )
+        yield Advice(code="rank_high", level="warning", text=text, changes=changes)
+
+
+def _targets(case: _Case) -> Iterator[Advice]:
+    missing = [name for name in TARGETS if name not in case.config.lora.target_modules]
+    if missing:
+        text = f"No adapter on {', '.join(missing)}: with all linear layers it learns as full finetuning does (QLoRA)."
+        yield Advice(code="targets", level="note", text=text)
+
+
+def _rate(case: _Case) -> Iterator[Advice]:
+    """Only far from the rule: within a factor of two of it nobody could tell."""
+    rate, rows = case.config.train.learning_rate, case.config.rows_per_step
+    preferences = case.config.method == "dpo"
+    usual = PREFERENCE_RATE if preferences else min(5e-4, USUAL_RATE * math.sqrt(rows / USUAL_ROWS))
+    usual = float(f"{usual:.1g}")
+    if usual / (20 if preferences else 2.5) < rate < usual * 2.5:
+        return
+    way = "high" if rate > usual else "low"
+    harm = "forgets what the model knew" if way == "high" else "learns little in this time"
+    if preferences:
+        why = "preferences want small steps"
+    elif rows == USUAL_ROWS:
+        why = "that is usual for adapters"
+    else:
+        why = f"it goes with the square root of the {rows:,} rows a step (Malladi et al. 2022)"
+    text = f"A learning rate of {rate:g} is {way} and {harm}; {usual:g} fits: {why}."
+    yield Advice(code="learning_rate", level="warning", text=text, changes={"train.learning_rate": f"{usual:g}"})
+
+
+def _steps(case: _Case) -> Iterator[Advice]:
+    train, steps = case.config.train, case.steps
+    if not steps:
+        return
+    if steps < LEAST_STEPS and case.config.rows_per_step > 4 and not train.max_steps:
+        seen = case.count * train.num_train_epochs
+        rows = max(4, 2 ** int(math.log2(max(4.0, seen / LEAST_STEPS))))
+        if rows < case.config.rows_per_step:
+            batch = min(train.per_device_train_batch_size, rows)
+            changes = {
+                "train.per_device_train_batch_size": str(batch),
+                "train.gradient_accumulation_steps": str(rows // batch),
+            }
+            text = (
+                f"Only {steps} steps: with {rows} rows a step in place of {case.config.rows_per_step} there are more."
+            )
+            yield Advice(code="few_steps", level="note", text=text, changes=changes)
+    if train.warmup_steps * 2 > steps > 1:
+        warm = max(1, steps // 10)
+        text = (
+            f"{train.warmup_steps} warm-up steps of {steps} in all: the rate is hardly ever reached; a tenth is enough."
+        )
+        yield Advice(code="warmup", level="warning", text=text, changes={"train.warmup_steps": str(warm)})
+
+
+def _evaluation(case: _Case) -> Iterator[Advice]:
+    if case.config.data.eval_fraction == 0 and (case.count or FEW) >= 20:
+        text = "Nothing is held out: whether the model learns or only remembers cannot be seen. Keep 5 % aside."
+        yield Advice(code="no_evaluation", level="warning", text=text, changes={"data.eval_fraction": "0.05"})
+
+
+def _lengths(case: _Case) -> Iterator[Advice]:
+    limit, most = case.config.train.max_length, case.spec.shape.max_position_embeddings
+    if case.facts is None or not case.facts.lengths:
+        return
+    if limit > most and case.facts.longest > most:
+        text = f"Rows of more than {most:,} tokens are longer than this model was made for."
+        yield Advice(code="beyond_model", level="warning", text=text, changes={"train.max_length": str(most)})
+    share = case.rows.cut / case.facts.rows
+    enough = _length_for(case.facts, most)
+    if share > 0.02 and enough > limit:
+        text = (
+            f"{case.rows.cut:,} rows ({share:.0%}) are cut at {limit:,} tokens, often within their answer; "
+            f"{enough:,} keeps 99 % of them whole, for more memory."
+        )
+        yield Advice(code="rows_cut", level="warning", text=text, changes={"train.max_length": str(enough)})
+    elif not case.config.train.packing and case.rows.padding > 0.2 * max(1, case.rows.tokens_per_epoch):
+        more = case.rows.padding / case.rows.tokens_per_epoch
+        text = f"Without packing {more:.0%} more tokens are computed, all of them padding."
+        yield Advice(code="packing", level="note", text=text, changes={"train.packing": "True"})
+
+
+def _length_for(facts: DataFacts, most: int) -> int:
+    ordered = lengths_of(facts.lengths).sorted
+    needed = ordered[min(len(ordered) - 1, math.ceil(0.99 * len(ordered)))]
+    return min(most, -(-needed // 256) * 256)
+
+
+def _model(case: _Case) -> Iterator[Advice]:
+    if case.chat and not case.spec.instruct and case.spec.source != "starter" and case.config.data.template != "none":
+        text = (
+            f"{case.spec.title} is a base model: it has to learn conversation from these rows as well. "
+            "Its instruct form needs fewer, if there is one."
+        )
+        yield Advice(code="base_model", level="warning" if 0 < case.count < FEW else "note", text=text)
+    if case.report is not None and case.report.layout == "text" and case.spec.instruct:
+        text = "Raw text on an instruct model: it may forget how to converse; a base model is the usual choice."
+        yield Advice(code="instruct_model", level="note", text=text)
+    if case.chat and case.config.data.train_on == "everything":
+        text = "Questions are learned as well as answers; for a chat style answers alone are the usual choice."
+        yield Advice(code="train_on", level="note", text=text, changes={"data.train_on": "answers"})
+
+
+def _unread(case: _Case) -> Iterator[Advice]:
+    report = case.report
+    if report is not None and report.rows > report.usable > 0:
+        left = report.rows - report.usable
+        text = f"{left:,} of {report.rows:,} rows cannot be used and are left out; the Data block lists them."
+        yield Advice(code="unusable_rows", level="warning" if left * 20 > report.rows else "note", text=text)
+
+
+def _checked(checkup: Checkup) -> Iterator[Advice]:
+    for finding in checkup.findings:
+        share = finding.count / max(1, checkup.rows)
+        if finding.code in SERIOUS and finding.count and share >= SERIOUS[finding.code]:
+            yield Advice(code=finding.code, level="warning", text=finding.text)

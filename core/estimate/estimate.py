@@ -8,30 +8,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Literal
+from typing import Any
 
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
-from core.contract.estimate import Estimate
+from core.contract.estimate import Estimate, Term
 from core.estimate import terms
-from core.estimate.fit import SPARE, free_bytes, limit_bytes, pass_tokens, pass_work, plan, usual_tokens
-from core.estimate.learned import Learned
-from core.estimate.peak import memory_terms, peak_bytes
-from core.estimate.rows import Rows, held_out_rows, rows_of, total_steps
-from core.estimate.time import run_seconds
+from core.estimate.cost import cost_of, disk_of
+from core.estimate.fit import usual_tokens
+from core.estimate.judge import Judged, judge, sentence_of
+from core.estimate.learned import Learned, Memory, Speed
+from core.estimate.peak import memory_terms
+from core.estimate.rows import Rows, held_out_rows, rows_of, steps_per_epoch, total_steps
+from core.estimate.time import operations_per_token, predicted_rate, run_seconds
 from core.estimate.work import Work
 from core.hardware import Machine
 from core.settings import Settings
 
 __all__ = ["estimate"]
 
-Verdict = Literal["fits", "tight", "too_large", "unknown"]
-CHECKPOINTS = 3
-"""Best and last, and one on its way."""
 HOST_BYTES = 3 * terms.GIB
 """Resident size of a worker beside a card: libraries, CUDA's host side, and a part of the weights on its way."""
+LEAST_SAID = 0.005
 
 
 def estimate(
@@ -50,56 +49,89 @@ def estimate(
         settings: what electricity costs here.
     """
     rows = rows_of(config, facts)
-    config, _ = plan(config, spec, rows, machine)
-    limit = limit_bytes(config, machine)
-    work = pass_work(config, spec, rows, machine, pass_tokens(config, rows))
+    found = judge(config, spec, rows, machine, learned)
+    config, work = found.config, found.work
     steps = total_steps(config, rows.train) if rows.known else 0
-    free, peak = free_bytes(machine), peak_bytes(work)
-    verdict = _verdict(peak, limit, free)
-    usual = replace(work, tokens=usual_tokens(config, rows, work.tokens))
-    time = run_seconds(usual, rows, _tokens(config, rows, facts, steps), machine, None)
+    usual = work.at(usual_tokens(config, rows, work.tokens))
+    speed = None
+    if learned is not None and learned.runs:
+        counted = predicted_rate(usual, rows, machine), operations_per_token(usual, rows.seen)
+        speed = learned.speed(found.like, *counted)
     return Estimate(
-        terms=memory_terms(work),
-        peak_bytes=peak,
-        free_bytes=free,
-        total_bytes=machine.gpu.total_bytes if machine.gpu else machine.ram_total_bytes,
         device=machine.gpu.name if machine.gpu else "cpu",
-        verdict=verdict,
-        sentence=_sentence(verdict, peak, limit, free),
         total_steps=steps,
+        rows_per_step=config.rows_per_step,
+        steps_per_epoch=steps_per_epoch(config, rows.train) if rows.known else 0,
         tokens_per_epoch=rows.tokens_per_epoch,
         trained_tokens_per_epoch=rows.trained_per_epoch,
         rows_cut=rows.cut,
-        seconds=time.seconds,
-        time_basis=time.basis,
-        disk_bytes=_disk_bytes(work, spec),
-        host_bytes=HOST_BYTES + terms.pinned_bytes(work) if machine.gpu else peak,
-        pinned_bytes=terms.pinned_bytes(work),
-        notes=tuple(_notes(config, spec, facts, rows)),
+        tokens_lost=rows.lost,
+        padding_saved=rows.padding,
+        notes=tuple(_notes(config, spec, facts, rows, found.memory)),
+        learned_from=found.memory.runs,
+        **_memory(found, machine),
+        **_time(usual, rows, _tokens(config, rows, facts, steps), machine, speed, (learned, settings)),
+        **_disk(work, spec, machine),
     )
 
 
-def _verdict(peak: int, limit: int | None, free: int | None) -> Verdict:
-    if limit is None or free is None:
-        return "unknown"
-    if peak <= limit:
-        return "fits"
-    return "tight" if peak <= free else "too_large"
+def _memory(found: Judged, machine: Machine) -> dict[str, Any]:
+    pinned = terms.pinned_bytes(found.work)
+    return {
+        "terms": tuple(_with_difference(memory_terms(found.work), found.peak - found.counted.total)),
+        "peak_bytes": found.peak,
+        "allocated_bytes": found.allocated,
+        "reserved_bytes": found.reserved,
+        "free_bytes": found.free,
+        "total_bytes": machine.gpu.total_bytes if machine.gpu else machine.ram_total_bytes,
+        "held_bytes": machine.gpu.held_bytes if machine.gpu else machine.ram_total_bytes - machine.ram_free_bytes,
+        "verdict": found.verdict,
+        "sentence": sentence_of(found),
+        "host_bytes": HOST_BYTES + pinned if machine.gpu else found.peak,
+        "pinned_bytes": pinned,
+    }
 
 
-def _sentence(verdict: Verdict, peak: int, limit: int | None, free: int | None) -> str:
-    if limit is None or free is None:
-        return f"Needs about {_gigabytes(peak)}; this machine does not say how much is free."
-    need = f"{peak / terms.GIB:.1f} of {_gigabytes(free)} free"
-    if verdict == "fits":
-        return f"Fits: {need}."
-    if verdict == "tight" and peak <= SPARE * free:
-        return (
-            f"Tight: {need}, but only {_gigabytes(limit)} are to be used. Allow more, or shorten the longest example."
-        )
-    if verdict == "tight":
-        return f"Tight: {need}. Close other programs, or make the longest example shorter."
-    return f"Too large: needs {need}. Shorten the longest example, lower the rank, or choose a smaller model."
+def _with_difference(counted: tuple[Term, ...], difference: int) -> Iterator[Term]:
+    """What was learned stands with the activations: of the rest every byte is counted."""
+    for term in counted:
+        if difference and term.key == "activations":
+            term = term.model_copy(
+                update={"at_peak": max(0, term.at_peak + difference), "bytes": max(0, term.bytes + difference)}
+            )
+        yield term
+
+
+def _time(
+    usual: Work,
+    rows: Rows,
+    tokens: float,
+    machine: Machine,
+    speed: Speed | None,
+    rest: tuple[Learned | None, Settings | None],
+) -> dict[str, Any]:
+    time = run_seconds(usual, rows, tokens, machine, speed)
+    cost = cost_of(time.seconds, machine, *rest)
+    return {
+        "seconds": time.seconds,
+        "time_basis": time.basis,
+        "tokens_per_second": time.tokens_per_second,
+        "energy_kwh": cost.kwh,
+        "energy_basis": cost.basis,
+        "money": cost.money,
+        "currency": cost.currency,
+    }
+
+
+def _disk(work: Work, spec: ModelSpec, machine: Machine) -> dict[str, Any]:
+    disk = disk_of(work, spec)
+    return {
+        "disk_bytes": disk.download + disk.checkpoints,
+        "disk_free_bytes": machine.disk_free_bytes,
+        "download_bytes": disk.download,
+        "checkpoints_bytes": disk.checkpoints,
+        "merged_bytes": disk.merged,
+    }
 
 
 def _tokens(config: RunConfig, rows: Rows, facts: DataFacts | None, steps: int) -> float:
@@ -114,13 +146,12 @@ def _tokens(config: RunConfig, rows: Rows, facts: DataFacts | None, steps: int) 
     return sides * (trained + measured + reference)
 
 
-def _disk_bytes(work: Work, spec: ModelSpec) -> int:
-    download = 0 if spec.cached else spec.download_bytes
-    return download + CHECKPOINTS * (terms.lora_bytes(work) + terms.optimiser_bytes(work))
-
-
-def _notes(config: RunConfig, spec: ModelSpec, facts: DataFacts | None, rows: Rows) -> Iterator[str]:
+def _notes(config: RunConfig, spec: ModelSpec, facts: DataFacts | None, rows: Rows, memory: Memory) -> Iterator[str]:
     limit = config.train.max_length
+    if memory.runs and abs(memory.reserved - 1) >= LEAST_SAID:
+        more = f"{abs(memory.reserved - 1):.0%} {'more' if memory.reserved > 1 else 'less'}"
+        count = "An earlier run" if memory.runs == 1 else f"{memory.runs} earlier runs"
+        yield f"{count} like this one took {more} memory than counted; that is in the figure."
     if not rows.known or facts is None:
         yield f"No data yet: every row is taken as full ({limit:,} tokens), and steps and time are left open."
         return
@@ -130,8 +161,3 @@ def _notes(config: RunConfig, spec: ModelSpec, facts: DataFacts | None, rows: Ro
         yield f"Lengths come from a sample of {len(facts.lengths):,} rows."
     if limit > spec.shape.max_position_embeddings and rows.longest > spec.shape.max_position_embeddings:
         yield f"The model was made for {spec.shape.max_position_embeddings:,} tokens; longer rows may not be learned."
-
-
-def _gigabytes(size: int) -> str:
-    # Cards are sold in units of 1024³ bytes under the name GB, and people compare with what is printed on the box.
-    return f"{size / terms.GIB:.1f} GB"

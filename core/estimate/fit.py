@@ -26,7 +26,7 @@ from core.contract.estimate import Resolved
 from core.estimate.peak import peak_bytes
 from core.estimate.rows import Rows, rows_of, total_steps
 from core.estimate.terms import kept_of, pinned_bytes
-from core.estimate.work import GIB, Work, work_of
+from core.estimate.work import GIB, Work, policy_of, work_of
 from core.hardware import Machine
 
 __all__ = [
@@ -208,17 +208,24 @@ def _reason(policy: str, limit: int | None) -> str:
 def _best(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, limit: int) -> _Candidate | None:
     """The fastest that fits; of equals the one that keeps everything, and then the larger pass."""
     best: _Candidate | None = None
-    largest = max(BUDGET_TOKENS, row_tokens(config, rows))
+    largest, whole = max(BUDGET_TOKENS, row_tokens(config, rows)), step_tokens(config, rows)
+    base = pass_work(config, spec, rows, machine, whole)
+    sizes = _sizes(config, rows, gpu=machine.gpu is not None)
     for policy in _policies(config, spec, machine):
-        for tokens in reversed(_sizes(config, rows, gpu=machine.gpu is not None)):
-            if policy == "budget" and not config.train.tokens_per_pass and tokens > largest:
+        way = policy_of(policy, base.gpu, base.fast)
+        for tokens in reversed(sizes) if way == "budget" else sizes:
+            if way == "budget" and tokens > largest and not config.train.tokens_per_pass:
                 break
-            work = pass_work(_under(config, policy), spec, rows, machine, tokens)
+            work = base.at(tokens, way, single=tokens >= whole)
             if not _fits(work, limit, machine):
-                break  # nor does any larger pass
+                if way == "budget":
+                    break  # nor does any larger pass
+                continue
             cost = _cost(work, usual_tokens(config, rows, tokens))
-            if best is None or cost < best.cost or (cost == best.cost and policy == best.policy):
+            if best is None or cost < best.cost or (cost == best.cost and policy == best.policy == "budget"):
                 best = _Candidate(policy, tokens, cost)
+            if way != "budget":
+                break  # a smaller pass that keeps as much costs more a token
     return best
 
 
@@ -228,7 +235,7 @@ def _fits(work: Work, limit: int, machine: Machine) -> bool:
 
 def _cost(work: Work, usual: int) -> float:
     """Time a token, in units of a kept token's own."""
-    work = replace(work, tokens=usual)
+    work = work.at(usual)
     recomputed = 1 - kept_of(work) / work.shape.num_hidden_layers
     return 1 + FIXED_TOKENS / work.tokens + RECOMPUTING * recomputed
 
@@ -256,10 +263,6 @@ def _sizes(config: RunConfig, rows: Rows, gpu: bool) -> list[int]:
     most = max(row, min(step_tokens(config, rows), MOST_TOKENS if gpu else CPU_TOKENS))
     powers = [2**power for power in range(23, 4, -1)]
     return [most, *(size for size in powers if row < size < most), *([row] if row < most else [])]
-
-
-def _under(config: RunConfig, policy: str) -> RunConfig:
-    return put(config, "train.checkpointing", policy)
 
 
 def _intervals(config: RunConfig, rows: Rows) -> Iterator[Choice]:

@@ -17,8 +17,7 @@ A run under a budget takes most in the longest pass of which everything is kept,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 from core.contract.estimate import Term
@@ -127,7 +126,6 @@ def _weights(work: Work) -> str:
     )
 
 
-@lru_cache(maxsize=512)
 def _total(work: Work) -> int:
     allocated = terms.always_bytes(work) + max(map(sum, _moments(work)))
     return allocated + terms.slack_bytes(work, allocated) + terms.context_bytes(work)
@@ -149,7 +147,7 @@ def _fullest(work: Work) -> Work:
     """The pass in which a run takes most."""
     if work.policy != "budget" or terms.kept_of(work) == work.shape.num_hidden_layers:
         return work
-    whole = replace(work, tokens=whole_tokens(work))
+    whole = work.at(whole_tokens(work))
     return whole if whole.tokens and _total(whole) > _total(work) else work
 
 

@@ -1,26 +1,315 @@
-"""MAKE IT FIT, and USE THE ROOM: single changes and useful pairs of them, each estimated whole, ranked."""
+"""MAKE IT FIT, and USE THE ROOM: single changes and useful pairs of them, each estimated whole, ranked.
+
+Every suggestion is judged by the same arithmetic as the run itself, so what is said to fit does fit by the estimate.
+They stand in the order of what they cost the result, not of what they save:
+
+    free        what an automatic choice would do otherwise, and 4 bits of what is kept (memory, time)
+    time        recomputing, inputs in host memory                                     (slower by x)
+    rank        less can be learned
+    data        rows are cut
+    both        the mildest pair of the last two that fits
+    model       a smaller one of the catalogue, the last resort
+
+and within one of these by time and by rows cut. Where a milder change of one kind fits, stronger ones are left out.
+"""
 
 from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.estimate import Suggestion
+from core.estimate.cards import Published, published
+from core.estimate.fit import put, usual_tokens
+from core.estimate.judge import Judged, gigabytes, judge
 from core.estimate.learned import Learned
+from core.estimate.rows import rows_of
+from core.estimate.time import seconds_per_token
 from core.hardware import Machine
 
-__all__ = ["make_it_fit", "use_the_room"]
+__all__ = ["Kind", "Trial", "make_it_fit", "use_the_room"]
+
+Kind = int
+FREE, TIME, RANK, DATA, BOTH, MODEL = range(6)
+LENGTHS = (32768, 16384, 8192, 6144, 4096, 3072, 2048, 1536, 1024, 768, 512, 384, 256)
+RANKS = (256, 128, 64, 32, 16, 8)
+BALANCED = Published(60e12, 500e9, 0.0)
+"""A card of middling figures, for the factor between two settings where nothing is published of this one."""
+SMALLER = 2
+FASTER = 0.97
+"""A change that is offered for its speed takes no more than this share of the time."""
+SPARED = 0.9
+"""So is a stronger change where a milder one fits."""
+Changes = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One config, judged; ``seconds`` is the time for all its tokens by counting, on a scale of its own."""
+
+    judged: Judged
+    seconds: float
+    rows_cut: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class _Asker:
+    """Judges changes of one config, and remembers what it is compared with."""
+
+    config: RunConfig
+    spec: ModelSpec
+    facts: DataFacts | None
+    machine: Machine
+    learned: Learned | None
+
+    def trial(self, changes: Changes, spec: ModelSpec | None = None) -> Trial:
+        config = self.config
+        for key, value in changes.items():
+            config = put(config, key, value)
+        rows = rows_of(config, self.facts)
+        found = judge(config, spec or self.spec, rows, self.machine, self.learned)
+        work = found.work.at(usual_tokens(found.config, rows, found.work.tokens))
+        card = published(self.machine.gpu.name) if self.machine.gpu else None
+        tokens = rows.tokens_per_epoch or config.train.max_length
+        return Trial(found, tokens * seconds_per_token(work, rows.seen, card or BALANCED), rows.cut, rows.train)
+
+    def suggestion(self, base: Trial, changes: Changes, spec: ModelSpec | None = None) -> Suggestion:
+        found = self.trial(changes, spec)
+        slower = found.seconds / base.seconds if base.seconds else 1.0
+        more = found.rows_cut - base.rows_cut
+        text = _text(base, found, slower, more, _words(self.config, changes, spec))
+        return Suggestion(
+            changes={key: str(value) for key, value in changes.items()},
+            text=text,
+            peak_bytes=found.judged.peak,
+            verdict=found.judged.verdict,
+            slower=round(slower, 4),
+            rows_cut=more,
+        )
+
+    def mildest(self, base: Trial, ladder: Sequence[tuple[Changes, ModelSpec | None]]) -> Suggestion | None:
+        """The first step of a ladder that fits, each needing less than the one before; else the first that is tight."""
+        if not ladder:
+            return None
+        made: dict[int, Suggestion] = {}
+
+        def good(step: int) -> bool:
+            if step not in made:
+                made[step] = self.suggestion(base, *ladder[step])
+            return made[step].verdict in enough
+
+        enough, last = {"fits"}, len(ladder) - 1
+        if not good(last):
+            enough = {"fits", "tight"} if base.judged.verdict == "too_large" else set()
+            if not good(last):
+                return None
+        first = bisect_left(range(last), True, key=good)
+        good(first)
+        return made[first]
 
 
 def make_it_fit(
-    config: RunConfig, spec: ModelSpec, facts: DataFacts | None, machine: Machine, learned: Learned | None = None
+    config: RunConfig,
+    spec: ModelSpec,
+    facts: DataFacts | None,
+    machine: Machine,
+    learned: Learned | None = None,
+    others: Sequence[ModelSpec] | None = None,
 ) -> tuple[Suggestion, ...]:
-    """What makes a run fit that does not, the least costly first; empty where it fits."""
-    return ()
+    """What makes a run fit that does not, the mildest first; empty where it fits, or where nothing is told of memory.
+
+    Args:
+        others: models to fall back on; None: those of the catalogue.
+    """
+    asker = _Asker(config, spec, facts, machine, learned)
+    base = asker.trial({})
+    if base.judged.verdict in ("fits", "unknown"):
+        return ()
+    found: list[tuple[Kind, Suggestion]] = []
+    for kind, ladder in _ladders(config, base):
+        made = asker.mildest(base, [(changes, None) for changes in ladder])
+        if made is not None and _is_of_use(made, [other for _, other in found]):
+            found.append((kind, made))
+    smaller = _by_size(spec, _known(others))[0]
+    for _ in range(1 if found else SMALLER):
+        made = asker.mildest(base, [(_model(other), other) for other in smaller])
+        if made is None:
+            break
+        found.append((MODEL, made))
+        smaller = smaller[
+            1 + next(place for place, other in enumerate(smaller) if other.name == made.changes["model.name"]) :
+        ]
+    return tuple(made for _, made in sorted(found, key=_cost))
 
 
 def use_the_room(
-    config: RunConfig, spec: ModelSpec, facts: DataFacts | None, machine: Machine, learned: Learned | None = None
+    config: RunConfig,
+    spec: ModelSpec,
+    facts: DataFacts | None,
+    machine: Machine,
+    learned: Learned | None = None,
+    others: Sequence[ModelSpec] | None = None,
 ) -> tuple[Suggestion, ...]:
-    """What a run could do with room that is left, the greatest gain first; empty where there is none."""
-    return ()
+    """What a run that fits could do with room that is left: faster first, then more of the data, then more to learn."""
+    asker = _Asker(config, spec, facts, machine, learned)
+    base = asker.trial({})
+    if base.judged.verdict != "fits":
+        return ()
+    found: list[tuple[Kind, Suggestion]] = []
+    for kind, ladder in _gains(config, spec, facts, base):
+        made = asker.mildest(base, [(changes, None) for changes in ladder])
+        if made is not None and (kind != FREE or made.slower < FASTER):
+            found.append((kind, made))
+    larger = _by_size(spec, _known(others))[1]
+    models = [(_model(other), other) for other in reversed(larger)]
+    if (most := asker.mildest(base, models)) is not None:
+        found.append((MODEL, most))
+    return tuple(made for _, made in sorted(found, key=lambda item: (item[0], item[1].rows_cut, item[1].slower)))
+
+
+def _ladders(config: RunConfig, base: Trial) -> Iterator[tuple[Kind, list[Changes]]]:
+    """For each kind of change its steps, the mildest first."""
+    train, free = config.train, _free(config)
+    yield FREE, [free] if free else []
+    yield FREE, [{**free, "model.quantization": "nf4"}] if config.model.quantization == "none" else []
+    yield (
+        TIME,
+        [{"train.checkpointing": way} for way in ("budget", "offload") if train.checkpointing not in ("auto", way)],
+    )
+    four = {**free, **({"model.quantization": "nf4"} if config.model.quantization == "none" else {})}
+    ranks = [{"lora.r": rank, "lora.lora_alpha": _alpha(config, rank)} for rank in RANKS if rank < config.lora.r]
+    longest = base.judged.work.row
+    lengths: list[Changes] = [{"train.max_length": length} for length in LENGTHS if length < longest]
+    yield RANK, [{**free, **rank} for rank in ranks]
+    yield DATA, [{**free, **length} for length in lengths]
+    if ranks:
+        yield BOTH, [{**free, **ranks[-1], **length} for length in lengths]
+    if four != free:
+        yield BOTH, [{**four, **length} for length in lengths]
+        yield BOTH, [{**four, **rank} for rank in ranks]
+
+
+def _free(config: RunConfig) -> Changes:
+    """Choices by hand that the plan would make otherwise, and what keeps our own layers away."""
+    changes: Changes = {}
+    train = config.train
+    if train.checkpointing != "auto":
+        changes["train.checkpointing"] = "auto"
+    if train.tokens_per_pass:
+        changes["train.tokens_per_pass"] = 0
+    if train.optim == "adamw_torch":
+        changes["train.optim"] = "adamw_8bit"
+    if train.kernels == "plain":
+        changes["train.kernels"] = "auto"
+    if not train.packing:
+        changes["train.packing"] = True
+    if train.memory_gib:
+        changes["train.memory_gib"] = 0.0
+    return changes
+
+
+def _gains(
+    config: RunConfig, spec: ModelSpec, facts: DataFacts | None, base: Trial
+) -> Iterator[tuple[Kind, list[Changes]]]:
+    """For each kind of gain its steps, the greatest first."""
+    free = _free(config)
+    yield FREE, [free] if free else []
+    if config.train.checkpointing in ("recompute", "offload"):
+        yield FREE, [{"train.checkpointing": "none", "train.tokens_per_pass": 0}, {"train.checkpointing": "budget"}]
+    if facts is not None and base.rows_cut:
+        limit, most = config.train.max_length, min(facts.longest, spec.shape.max_position_embeddings)
+        lengths = sorted({most, *(length for length in LENGTHS if length < most)}, reverse=True)
+        yield DATA, [{"train.max_length": length} for length in lengths if length > limit]
+    elif facts is None:
+        pass  # nobody knows yet whether longer rows would be of any use
+    if config.model.quantization == "nf4":
+        yield BOTH, [{"model.quantization": "none"}]
+    ranks = [rank for rank in RANKS if config.lora.r < rank <= 4 * config.lora.r]
+    yield BOTH, [{"lora.r": rank, "lora.lora_alpha": _alpha(config, rank)} for rank in ranks]
+
+
+def _alpha(config: RunConfig, rank: int) -> int:
+    """The strength that keeps the adapter's scale as it is: alpha / rank, or alpha / √rank where that is chosen."""
+    share = rank / config.lora.r
+    return max(1, round(config.lora.lora_alpha * (share**0.5 if config.lora.use_rslora else share)))
+
+
+def _known(others: Sequence[ModelSpec] | None) -> Sequence[ModelSpec]:
+    if others is not None:
+        return others
+    from core.catalog import catalogue
+
+    return catalogue()
+
+
+def _by_size(spec: ModelSpec, others: Sequence[ModelSpec]) -> tuple[list[ModelSpec], list[ModelSpec]]:
+    """Smaller ones, the largest first, and larger ones, the smallest first; of one size those of the same family."""
+    size = spec.shape.parameters
+    alike = [other for other in others if other.instruct == spec.instruct and other.name != spec.name]
+    near = sorted(alike, key=lambda other: (abs(other.shape.parameters - size), other.model_type != spec.model_type))
+    return [o for o in near if o.shape.parameters < 0.9 * size], [o for o in near if o.shape.parameters > 1.3 * size]
+
+
+def _model(spec: ModelSpec) -> Changes:
+    return {"model.source": spec.source, "model.name": spec.name, "model.revision": spec.revision}
+
+
+def _is_of_use(made: Suggestion, milder: Sequence[Suggestion]) -> bool:
+    """Whether it saves time that no milder suggestion which fits saves."""
+    fitting = [other for other in milder if other.verdict == "fits"]
+    return not fitting or (made.verdict == "fits" and made.slower < SPARED * min(other.slower for other in fitting))
+
+
+def _cost(item: tuple[Kind, Suggestion]) -> tuple[float, ...]:
+    kind, made = item
+    return made.verdict != "fits", kind, made.rows_cut, made.slower, made.peak_bytes
+
+
+def _words(config: RunConfig, changes: Changes, spec: ModelSpec | None) -> str:
+    if spec is not None:
+        return f"{spec.title} in its place"
+    said: dict[str, Callable[[Any], str]] = {
+        "train.checkpointing": lambda value: _WAYS[value],
+        "train.tokens_per_pass": lambda _: "passes as large as fit",
+        "train.optim": lambda _: "the optimiser in 8 bits",
+        "train.kernels": lambda _: "fast kernels",
+        "train.packing": lambda _: "rows packed without padding",
+        "train.memory_gib": lambda _: "nine tenths of what is free",
+        "train.max_length": lambda value: (
+            f"examples {'cut at' if value < config.train.max_length else 'up to'} {value:,} tokens"
+        ),
+        "model.quantization": lambda value: "weights in 4 bits" if value == "nf4" else "weights in 16 bits",
+        "lora.r": lambda value: f"rank {value}",
+    }
+    parts = [said[key](value) for key, value in changes.items() if key in said]
+    text = ", ".join(parts)
+    return text[:1].upper() + text[1:]
+
+
+_WAYS = {
+    "auto": "activations kept as far as they fit",
+    "budget": "activations recomputed where they do not fit",
+    "offload": "activations recomputed, layer inputs in host memory",
+    "none": "nothing recomputed",
+}
+
+
+def _text(base: Trial, found: Trial, slower: float, more_cut: int, words: str) -> str:
+    parts = [f"{words}: {gigabytes(found.judged.peak)} in place of {gigabytes(base.judged.peak)}"]
+    if slower >= 2:
+        parts.append(f"{slower:.1f} times as long")
+    elif slower >= 1.01:
+        parts.append(f"{slower - 1:.0%} slower")
+    elif slower <= 0.99:
+        parts.append(f"{1 - slower:.0%} faster")
+    if more_cut > 0:
+        parts.append(f"{more_cut:,} more rows are cut" if base.rows_cut else f"{more_cut:,} rows are cut")
+    elif more_cut < 0:
+        parts.append(f"{-more_cut:,} rows fewer are cut")
+    return ", ".join(parts) + "."

@@ -24,7 +24,8 @@ scales are quantised again, one float32 a block of 256 scales, with two small ta
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from collections.abc import Callable
+from functools import wraps
 
 from core.estimate.layer import LEAVING, LOGITS_AT_ONCE, kept_layers
 from core.estimate.work import GIB, Work, matrices
@@ -39,6 +40,7 @@ __all__ = [
     "gradients_bytes",
     "kept_of",
     "last_activations_bytes",
+    "layer_bytes_per_token",
     "lora_bytes",
     "loss_bytes",
     "nf4_bytes",
@@ -68,6 +70,26 @@ EIGHT_BIT_FROM = 4096
 """bitsandbytes keeps the states of smaller tensors in 32 bits."""
 
 
+def _once(part: Callable[[Work], int]) -> Callable[[Work], int]:
+    """Counted once for a model and its adapter, whatever the pass."""
+    return _remembered(part, lambda work: work.fixed)
+
+
+def _once_a_pass(part: Callable[[Work], int]) -> Callable[[Work], int]:
+    return _remembered(part, lambda work: work.own)
+
+
+def _remembered(part: Callable[[Work], int], place: Callable[[Work], dict[str, int]]) -> Callable[[Work], int]:
+    @wraps(part)
+    def asked(work: Work) -> int:
+        known = place(work)
+        if (found := known.get(part.__name__)) is None:
+            found = known[part.__name__] = part(work)
+        return found
+
+    return asked
+
+
 def nf4_bytes(inputs: int, outputs: int) -> int:
     """One matrix in NF4 with double quantisation."""
     weights = inputs * outputs
@@ -75,6 +97,7 @@ def nf4_bytes(inputs: int, outputs: int) -> int:
     return math.ceil(weights / 2) + scales + 4 * math.ceil(scales / 256) + TABLES_BYTES
 
 
+@_once
 def weights_bytes(work: Work) -> int:
     """The base model: projections in NF4 or whole; embedding, head and norms always whole."""
     shape = work.shape
@@ -85,6 +108,7 @@ def weights_bytes(work: Work) -> int:
     return whole * work.dtype_bytes + shape.num_hidden_layers * layer
 
 
+@_once
 def adapter_parameters(work: Work) -> int:
     """Trained numbers: R (in + out) for each adapted projection, and one scale a row for DoRA."""
     extra = 1 if work.lora.use_dora else 0
@@ -102,6 +126,7 @@ def gradients_bytes(work: Work) -> int:
     return 4 * adapter_parameters(work)
 
 
+@_once
 def optimiser_bytes(work: Work) -> int:
     """AdamW's two moments: a byte each with a scale a block of 256 in 8 bits, four bytes each otherwise."""
     if not work.eight_bit_optimiser:
@@ -110,7 +135,7 @@ def optimiser_bytes(work: Work) -> int:
     return work.shape.num_hidden_layers * layer
 
 
-@lru_cache(maxsize=256)
+@_once
 def always_bytes(work: Work) -> int:
     """What is never gone: weights, adapter, optimiser."""
     return sum(part(work) for part in (weights_bytes, lora_bytes, optimiser_bytes))
@@ -132,7 +157,7 @@ def gaps_bytes(limit: int) -> int:
     return FIXED_GAPS_BYTES + round(GAPS * limit)
 
 
-@lru_cache(maxsize=256)
+@_once_a_pass
 def kept_of(work: Work) -> int:
     """Layers of which everything is kept in this pass."""
     layers = work.shape.num_hidden_layers
@@ -155,20 +180,20 @@ def stored_bytes(work: Work) -> int:
     size = work.tokens * work.shape.hidden_size * work.dtype_bytes
     recomputed = layers - kept
     inputs = min(LEAVING, recomputed) if work.policy in ("offload", "budget") else recomputed
-    return inputs * size + kept * work.tokens * _layer_bytes_per_token(work)
+    return inputs * size + kept * work.tokens * layer_bytes_per_token(work)
 
 
 def activations_bytes(work: Work) -> int:
     """Activations at their height in the backward pass: stored ones, a recomputed layer, gradients on their way."""
     again = 0
     if not kept_of(work):  # its own input is among those that are stored
-        again = work.tokens * (_layer_bytes_per_token(work) - work.shape.hidden_size * work.dtype_bytes)
+        again = work.tokens * (layer_bytes_per_token(work) - work.shape.hidden_size * work.dtype_bytes)
     return stored_bytes(work) + again + _moving(work)[0]
 
 
 def last_activations_bytes(work: Work) -> int:
     """Activations when the backward pass reaches the first layer: those of that layer alone, and gradients."""
-    return work.tokens * _layer_bytes_per_token(work) + _moving(work)[0]
+    return work.tokens * layer_bytes_per_token(work) + _moving(work)[0]
 
 
 def slack_bytes(work: Work, allocated: int) -> int:
@@ -217,7 +242,9 @@ def context_bytes(work: Work) -> int:
     return CONTEXT_BYTES if work.gpu else LIBRARIES_BYTES
 
 
-def _layer_bytes_per_token(work: Work) -> int:
+@_once
+def layer_bytes_per_token(work: Work) -> int:
+    """What a layer that is not recomputed keeps of one token."""
     if work.fast:
         return work.layer.kept
     shape, b = work.shape, work.dtype_bytes

@@ -1,108 +1,114 @@
-"""How long a run takes: arithmetic over a rate, as a range, and never a number without a basis.
+"""How long a run takes: counted work over published rates, as a range, and never a number without a basis.
 
 Per token, a frozen base with adapters costs two operations a weight forward and two for the gradient that goes on to
 the layer below (weights get none), two more where the layer is computed again (ours leave out the last product then);
-an adapter costs six a number, as it does have a gradient; causal attention over rows of n tokens costs 2 n Q forward
-and 2.5 times that backward, a layer::
+an adapter costs six a number, as it does have a gradient. Causal attention over rows of n tokens costs 2 n Q forward
+and 2.5 times that backward, a layer, and its forward part once more where it is computed again::
 
-    operations = 4 (+ 2) N  +  6 A  +  7 n Q L
+    products   4 (+ 2) N  +  6 A
+    attention  7 (+ 2) n Q L
 
-The rate is the card's published dense one for 16-bit products summed in 32 bits, times a share of it that training
-reaches. A rate measured on this machine replaces both.
+Beside these, memory is read and written: in a pass each 4-bit weight is made whole two or three times (5 bytes each),
+and every token moves the layers' activations several times. So a pass takes::
+
+    T products / (rate · 65 %)  +  T attention / (rate · 58 %)  +  bytes / bandwidth
+
+The two shares are those that one H200 reached (``core/bench/NOTES.md``): with them seven measured settings, rows of 232
+to 32,768 tokens, kept, under a budget and recomputed, come out within 8 %; a test holds them. Another card may lie
+elsewhere, which the range says. What runs on this machine taught (``core.estimate.learned``) replaces the shares.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from core.estimate.cards import Published, published
+from core.estimate.learned import Speed
 from core.estimate.rows import Rows
-from core.estimate.terms import adapter_parameters, kept_of
+from core.estimate.terms import adapter_parameters, kept_of, layer_bytes_per_token
 from core.estimate.work import Work
 from core.hardware import Machine
 
-__all__ = ["TimeEstimate", "operations_per_token", "published_rate", "run_seconds"]
+__all__ = ["TimeEstimate", "operations_per_token", "predicted_rate", "run_seconds", "seconds_per_token"]
 
-TERA = 1e12
-SHARE_LOW, SHARE_HIGH = 0.2, 0.5
-MEASURED_SPREAD = 0.15
-RATES_TERA: dict[str, float] = {
-    "RTX 5090": 209.5,
-    "RTX 5080": 112.6,
-    "RTX 5070 Ti": 87.9,
-    "RTX 5070": 61.7,
-    "RTX 4090": 165.2,
-    "RTX 4080": 97.5,
-    "RTX 4070 Ti": 80.2,
-    "RTX 4070": 58.3,
-    "RTX 4060 Ti": 44.1,
-    "RTX 4060": 30.2,
-    "RTX 3090 Ti": 80.0,
-    "RTX 3090": 71.0,
-    "RTX 3080 Ti": 68.2,
-    "RTX 3080": 59.5,
-    "RTX 3070 Ti": 43.5,
-    "RTX 3070": 40.6,
-    "RTX 3060 Ti": 32.4,
-    "RTX 3060": 25.5,
-    "RTX 2080 Ti": 53.8,
-    "RTX A6000": 154.8,
-    "Tesla T4": 65.0,
-    "A100": 312.0,
-    "H100": 989.0,
-    "H200": 989.0,
-}
-"""Dense tensor rates in 10¹² operations a second, 16-bit with 32-bit sums: NVIDIA's architecture white papers (Turing,
-GA102, Ada, Blackwell) and data sheets. Laptop cards share names with other chips and are left out."""
-OTHER_CHIPS = ("laptop", "mobile", "max-q", "super")
-"""Words that mark another chip under the same number."""
+PRODUCTS_SHARE, ATTENTION_SHARE = 0.65, 0.58
+WHOLE_BYTES = 5.0
+"""Traffic of making one 4-bit weight whole: half a byte and its scale read, two bytes written and read again."""
+TRAFFIC, PLAIN_TRAFFIC = 10.0, 32.0
+"""How often a token's activations of a layer go through memory, forward and backward; plain layers cast and copy."""
+MEASURED_CARD = "H200"
+SPREAD_HERE, FASTER, SLOWER = 0.15, 1.2, 0.55
+"""On the measured card; and how much nearer to, or farther from, its published rates another card may come."""
 
 
 @dataclass(frozen=True)
 class TimeEstimate:
-    """Seconds (low, high) of a whole run, or None; ``basis`` says on what they rest."""
+    """Seconds (low, high) of a whole run and tokens a second (low, high), or None; ``basis`` says on what they rest."""
 
     seconds: tuple[float, float] | None
     basis: str
+    tokens_per_second: tuple[float, float] | None = None
 
 
-def run_seconds(
-    work: Work, rows: Rows, steps_tokens: float, machine: Machine, measured_tokens_per_second: float | None
-) -> TimeEstimate:
-    """Seconds for ``steps_tokens`` tokens of training."""
-    if not steps_tokens:
-        return TimeEstimate(None, "the data is not read yet")
-    if measured_tokens_per_second:
-        middle = steps_tokens / measured_tokens_per_second
-        return TimeEstimate(
-            (middle * (1 - MEASURED_SPREAD), middle * (1 + MEASURED_SPREAD)), "measured on this machine"
-        )
-    rate = published_rate(machine.gpu.name) if machine.gpu else None
-    if machine.gpu is None or rate is None:
-        device = machine.gpu.name if machine.gpu else "this machine's CPU"
-        return TimeEstimate(None, f"no speed known for {device} yet; the first steps will tell")
-    fastest = steps_tokens * operations_per_token(work, rows.mean) / rate
-    return TimeEstimate(
-        (fastest / SHARE_HIGH, fastest / SHARE_LOW),
-        f"estimated, not measured: {SHARE_LOW:.0%} to {SHARE_HIGH:.0%} of the card's published speed",
-    )
+def run_seconds(work: Work, rows: Rows, tokens: float, machine: Machine, speed: Speed | None) -> TimeEstimate:
+    """Seconds for so many tokens of training, by passes as large as ``work``'s."""
+    rates, basis = _rates(work, rows, machine, speed)
+    if rates is None:
+        return TimeEstimate(None, basis)
+    if not tokens:
+        return TimeEstimate(None, "the data is not read yet", rates)
+    return TimeEstimate((tokens / rates[1], tokens / rates[0]), basis, rates)
+
+
+def _rates(work: Work, rows: Rows, machine: Machine, speed: Speed | None) -> tuple[tuple[float, float] | None, str]:
+    if speed is not None:
+        spread = speed.spread
+        return (speed.tokens_per_second * (1 - spread), speed.tokens_per_second * (1 + spread)), speed.basis
+    name = machine.gpu.name if machine.gpu else ""
+    middle = predicted_rate(work, rows, machine)
+    if not middle:
+        return None, f"no speed known for {name or 'the CPU of this machine'} yet; the first steps will tell"
+    if MEASURED_CARD in name:
+        low, high = 1 - SPREAD_HERE, 1 + SPREAD_HERE
+    else:
+        low, high = SLOWER, FASTER
+    shares = f"{PRODUCTS_SHARE * low:.0%} to {PRODUCTS_SHARE * high:.0%}"
+    basis = f"estimated: counted work, at {shares} of the card's published speed (an H200 reached {PRODUCTS_SHARE:.0%})"
+    return (middle * low, middle * high), basis
+
+
+def predicted_rate(work: Work, rows: Rows, machine: Machine) -> float:
+    """Tokens a second by counting alone; 0 for a card of which nothing is published, and for a CPU."""
+    card = published(machine.gpu.name) if machine.gpu else None
+    return 1 / seconds_per_token(work, rows.seen, card) if card else 0.0
+
+
+def seconds_per_token(work: Work, row_tokens: float, card: Published) -> float:
+    """Counted work and traffic of one token over a card's published rates."""
+    products, attention = _operations(work, row_tokens)
+    again = _recomputed(work)
+    made_whole = WHOLE_BYTES * work.shape.linear_parameters * (2 + again) if work.quantized else 0.0
+    moved = work.shape.num_hidden_layers * layer_bytes_per_token(work) * (TRAFFIC if work.fast else PLAIN_TRAFFIC)
+    traffic = made_whole / work.tokens + moved * (1 + again / 3)
+    return (products / PRODUCTS_SHARE + attention / ATTENTION_SHARE) / card.operations + traffic / card.bytes
 
 
 def operations_per_token(work: Work, row_tokens: float) -> float:
     """Operations for one token of a row of this length, forward and backward."""
+    return sum(_operations(work, row_tokens))
+
+
+def _operations(work: Work, row_tokens: float) -> tuple[float, float]:
     shape = work.shape
     head = shape.vocab_size * shape.hidden_size
     queries = shape.num_attention_heads * shape.head_dim
     left_out = shape.hidden_size * shape.intermediate_size * shape.num_hidden_layers if work.fast else 0
-    recomputed = 1 - kept_of(work) / shape.num_hidden_layers
+    recomputed = _recomputed(work)
     again = recomputed * 2 * (shape.linear_parameters - left_out)
-    attention = 7 * row_tokens * queries * shape.num_hidden_layers
-    return 4 * (shape.linear_parameters + head) + again + 6 * adapter_parameters(work) + attention
+    products = 4 * (shape.linear_parameters + head) + again + 6 * adapter_parameters(work)
+    seen = min(row_tokens, shape.sliding_window) if shape.sliding_window else row_tokens
+    return products, (7 + 2 * recomputed) * seen * queries * shape.num_hidden_layers
 
 
-def published_rate(card: str) -> float | None:
-    """Operations a second of a card by its name as the driver says it, or None."""
-    lowered = card.lower()
-    if any(word in lowered for word in OTHER_CHIPS):
-        return None
-    matching = [name for name in RATES_TERA if name.lower() in lowered]
-    return RATES_TERA[max(matching, key=len)] * TERA if matching else None
+def _recomputed(work: Work) -> float:
+    return 1 - kept_of(work) / work.shape.num_hidden_layers

@@ -10,7 +10,7 @@ from core.contract.catalogue import ModelShape, ModelSpec
 from core.contract.config import LoraChoice, RunConfig
 from core.estimate.layer import FastLayer, ModelEnd, attention_columns, rounded_rank
 
-__all__ = ["FAST_TYPES", "GIB", "HEAD_TYPES", "Policy", "Work", "matrices", "work_of"]
+__all__ = ["FAST_TYPES", "GIB", "HEAD_TYPES", "Policy", "Work", "matrices", "policy_of", "work_of"]
 
 Policy = Literal["none", "recompute", "offload", "budget"]
 GIB = 1024**3
@@ -63,6 +63,30 @@ class Work:
     """Whether a step is one pass: no gradient of an earlier one stands while its activations are at their height."""
     varied: bool = False
     """Whether passes differ in size, so that the allocator's gaps do not fit again."""
+
+    @cached_property
+    def fixed(self) -> dict[str, int]:
+        """Figures that do not follow from tokens and policy, remembered by name; shared with what ``at`` gives."""
+        return {}
+
+    @cached_property
+    def own(self) -> dict[str, int]:
+        """Figures of this very pass, remembered by name."""
+        return {}
+
+    def at(self, tokens: int, policy: Policy | None = None, single: bool | None = None) -> Work:
+        """The same work on another pass. What both have in common is not counted again: a plan tries dozens."""
+        kept = (self.layer, self.end, self.adapted, self.fixed)
+        other = object.__new__(Work)
+        other.__dict__.update(self.__dict__)
+        other.__dict__.pop("own", None)
+        changed: dict[str, object] = {"tokens": tokens, "row": min(tokens, self.row)}
+        if policy is not None:
+            changed["policy"] = policy
+        if single is not None:
+            changed["single"] = single
+        other.__dict__.update(changed, fixed=kept[3])
+        return other
 
     @cached_property
     def layer(self) -> FastLayer:
@@ -125,7 +149,7 @@ def work_of(
         row=min(tokens, config.train.max_length if row is None else row),
         dtype_bytes=DTYPE_BYTES.get(config.model.dtype, 2 if gpu else 4),
         quantized=config.model.quantization == "nf4",
-        policy=_policy(train.checkpointing, gpu, fast),
+        policy=policy_of(train.checkpointing, gpu, fast),
         eight_bit_optimiser=train.optim == "adamw_8bit",
         fast=fast,
         pieces=config.method == "dpo" or spec.model_type in HEAD_TYPES,  # TRL's DPO takes pieces of its own
@@ -166,7 +190,7 @@ def _fast(config: RunConfig, spec: ModelSpec, gpu: bool) -> bool:
     return gpu and packed and spec.model_type in FAST_TYPES and not plain
 
 
-def _policy(chosen: str, gpu: bool, fast: bool) -> Policy:
+def policy_of(chosen: str, gpu: bool, fast: bool) -> Policy:
     """What becomes of a choice: only fast layers on a card know host memory and a budget."""
     if chosen == "offload":
         return "offload" if fast else "recompute"

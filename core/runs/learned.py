@@ -5,16 +5,21 @@ Append only, one write a line under a lock. A torn or foreign line counts as non
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from core.contract.estimate import LearnedRun
-from core.estimate.learned import Learned
+from core.estimate.learned import LEAST_STEPS, Learned
 from core.locations import Locations
+from core.runs.folder import JobFolder
 from core.runs.locks import locked
+from core.runs.pace import own_steps, rate_of
+from core.runs.record import RunRecord
 
-__all__ = ["append", "learned_file", "speeds"]
+__all__ = ["append", "learn", "learned_file", "line_of", "speeds"]
 
 NEWEST = 500
 MOST_BYTES = 1 << 20
@@ -36,6 +41,45 @@ def append(locations: Locations, line: LearnedRun) -> None:
     with locked(path), path.open("ab+") as file:
         torn = file.tell() > 0 and _last_byte(path) != b"\n"
         file.write((b"\n" if torn else b"") + line.model_dump_json().encode() + b"\n")
+
+
+def learn(folder: JobFolder, record: RunRecord, locations: Locations) -> None:
+    """Keeps what an ended training run taught, once; a disk that does not take it is no fault of the run."""
+    if folder.kind != "train" or (line := line_of(folder.name, record)) is None:
+        return
+    with suppress(OSError):
+        if all(known.run_id != line.run_id for known in speeds(locations).runs):
+            append(locations, line)
+
+
+def line_of(run_id: str, record: RunRecord) -> LearnedRun | None:
+    """Predicted and measured of a run that ended well; None where it was too short or nothing was predicted."""
+    predicted = record.plan.predicted if record.plan else None
+    own = own_steps(record.steps) if record.steps else []
+    if (
+        predicted is None
+        or record.plan is None
+        or record.state not in ("finished", "stopped")
+        or len(own) < LEAST_STEPS
+    ):
+        return None
+    drawn = [step.power_watts for step in own if step.power_watts]
+    return predicted.model_copy(
+        update={
+            "run_id": run_id,
+            "at": record.ended_at or 0.0,
+            "kernels": "fast" if record.plan.fast else "plain",
+            "measured_bytes": _most(step.memory_bytes for step in own if step.reserved_bytes is not None),
+            "measured_reserved_bytes": _most(step.reserved_bytes for step in own),
+            "measured_tokens_per_second": rate_of(own),
+            "watts": sum(drawn) / len(drawn) if drawn else 0.0,
+            "steps": len(own),
+        }
+    )
+
+
+def _most(sizes: Iterable[int | None]) -> int:
+    return max((size for size in sizes if size), default=0)
 
 
 def _lines(path: Path) -> list[LearnedRun]:

@@ -26,6 +26,7 @@ from core.locations import Locations
 from core.runs.folder import JobFolder
 from core.runs.kernel_check import check_kernels
 from core.runs.launch import inherited_lock
+from core.runs.learned import learn
 from core.runs.locks import CardLock, locked
 from core.runs.log import LAST_KINDS, EventTail, EventWriter, LogHold, last_event
 from core.runs.mailbox import ALL_VERBS, Mailbox, acknowledged_ids
@@ -204,6 +205,7 @@ class Supervisor:
         if stop and stop.id not in record.acknowledged:
             self._say(Acknowledged(command_id=stop.id, command=stop.verb))
         if record.state not in RUNNING:
+            learn(self.folder, record, self.locations)
             return False
         if stop:
             self._say(self._stopped())

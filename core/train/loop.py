@@ -187,5 +187,6 @@ class Loop:
                 reserved_bytes=reserved,
                 card_used_bytes=card.used_bytes,
                 gpu_load=card.load,
+                power_watts=card.power_watts,
             )
         )

@@ -17,12 +17,13 @@ import torch
 from core.catalog import check_folder, find_model
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
-from core.contract.errors import RunError, StudioError
+from core.contract.errors import RunError
 from core.contract.estimate import Resolved
 from core.contract.events import Plan
 from core.data.render import apply_template_to, load_tokenizer
-from core.estimate import estimate, resolve, total_steps
+from core.estimate import estimate, predict, resolve, total_steps
 from core.estimate.fit import SPARE
+from core.estimate.predict import as_empty
 from core.estimate.terms import CONTEXT_BYTES, GIB
 from core.hardware import read_machine
 from core.hub import FetchStopped, fetch, fetch_tokenizer
@@ -194,10 +195,7 @@ def _may_allocate(memory_gib: float, device: torch.device) -> int:
 
 def _plan(config: RunConfig, spec: ModelSpec, data: RunData, trainer: Any, parts: tuple[LoadedModel, bool]) -> Plan:
     loaded, fast = parts
-    try:
-        peak = estimate(config, spec, data.facts, read_machine()).peak_bytes
-    except StudioError:
-        peak = 0
+    machine = as_empty(config, read_machine())
     return Plan(
         total_steps=int(trainer.args.max_steps),
         train_rows=len(data.train),
@@ -209,7 +207,8 @@ def _plan(config: RunConfig, spec: ModelSpec, data: RunData, trainer: Any, parts
         attention=str(loaded.model.config._attn_implementation),
         fast=fast,
         tokens_per_pass=config.train.tokens_per_pass,
-        estimated_bytes=peak,
+        estimated_bytes=estimate(config, spec, data.facts, machine).peak_bytes,
+        predicted=predict(config, spec, data.facts, machine),
     )
 
 

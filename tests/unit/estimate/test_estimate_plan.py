@@ -16,7 +16,6 @@ from core.estimate import estimate, resolve, train_rows
 from core.estimate.fit import usual_tokens
 from core.estimate.rows import rows_of
 from core.estimate.terms import kept_of
-from core.estimate.time import operations_per_token, published_rate
 from core.estimate.work import work_of
 from core.hardware import Machine
 
@@ -214,42 +213,6 @@ def test_a_model_is_not_stretched_in_silence(card: Card, model: Model, rows: Row
     config = RunConfig(train=TrainChoice(max_length=4096))
     found = estimate(config, model("tinyllama-1.1b"), rows((3000,) * 30), card(11))
     assert any("2,048" in note for note in found.notes)
-
-
-def test_time_rests_on_something_or_is_not_said(card: Card, model: Model, rows: Rows, cpu: Machine) -> None:
-    facts, spec = rows((500,) * 1000), model("qwen3-4b")
-    known = estimate(RunConfig(), spec, facts, card(11, name="NVIDIA GeForce RTX 4070"))
-    assert known.seconds is not None
-    assert 0 < known.seconds[0] < known.seconds[1]
-    assert "not measured" in known.time_basis
-    for machine in (cpu, card(11, name="NVIDIA GeForce RTX 4070 Laptop GPU"), card(11, name="Imaginary 1")):
-        unknown = estimate(RunConfig(), spec, facts, machine)
-        assert unknown.seconds is None
-        assert "no speed known" in unknown.time_basis
-    measured = estimate(RunConfig(), spec, facts, cpu, measured_tokens_per_second=1000.0)
-    assert measured.seconds is not None
-    low, high = measured.seconds
-    tokens = measured.tokens_per_epoch * 3
-    assert low < 1.1 * tokens / 1000 < high
-    assert measured.time_basis == "measured on this machine"
-
-
-def test_operations_agree_with_a_timed_matrix_count(model: Model) -> None:
-    """The products of one Mistral-7B step over 8,192 tokens, without head, took 0.334 s at 669 to 685 TFLOP/s."""
-    config = RunConfig(train=TrainChoice(checkpointing="none"))
-    spec = model("mistral-7b")
-    work = work_of(config, spec, 8192, gpu=True)
-    head = 4 * spec.shape.vocab_size * spec.shape.hidden_size
-    adapters = 6 * 41_943_040
-    products = 8192 * (operations_per_token(work, 0) - head - adapters)
-    assert products / 0.334 == pytest.approx(677e12, rel=0.03)
-
-
-def test_rates_are_found_by_the_whole_name() -> None:
-    assert published_rate("NVIDIA GeForce RTX 4060 Ti") == pytest.approx(44.1e12)
-    assert published_rate("NVIDIA GeForce RTX 4060") == pytest.approx(30.2e12)
-    assert published_rate("NVIDIA H200") == pytest.approx(989e12)
-    assert published_rate("NVIDIA GeForce RTX 4070 SUPER") is None
 
 
 def test_disk_holds_download_and_checkpoints(card: Card, model: Model) -> None:

@@ -185,8 +185,8 @@ def test_the_terms_are_what_was_measured_on_a_card(
 ) -> None:
     """Without a fitted factor.
 
-    The rest: the allocator does not split off less than 1 MiB, and six large tensors a layer each may leave as much. When these were measured, the last norm was transformers' own (288 MiB
-    more at 8,192 tokens kept).
+    The rest: the allocator does not split off less than 1 MiB, and six large tensors a layer each may leave as much.
+    When these were measured, the last norm was transformers' own (288 MiB more at 8,192 tokens kept).
     """
     spec = model("mistral-7b")
     spec = spec.model_copy(update={"shape": spec.shape.model_copy(update={"vocab_size": 32_000})})

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from core.contract import events
+from core.contract.estimate import LearnedRun
 from core.runs.folder import JobFolder
 from core.runs.log import EventWriter, open_writer
 from core.runs.mailbox import open_mailbox
@@ -68,6 +69,15 @@ def main() -> int:
     elif what == "tell":  # what it was told by its environment
         writer.write(events.Note(code="told", text=os.environ.get(number, "nothing")))
         writer.write(events.Finished())
+    elif what == "teach":  # predicted and measured, in so many steps
+        said = LearnedRun(
+            card="NVIDIA H200", model="a/b", shape="x", predicted_bytes=900, longest=64, checkpointing="none"
+        )
+        writer.write(events.Plan(total_steps=int(number), predicted=said, fast=True))
+        for step in range(1, int(number) + 1):
+            figures = {"tokens": 100, "seconds": 0.5, "memory_bytes": 990 + step, "reserved_bytes": 1200}
+            writer.write(events.Step(step=step, power_watts=200.0, **figures))
+        writer.write(events.Finished(step=int(number)))
     elif what == "linger":
         writer.write(events.Finished())
         time.sleep(60)

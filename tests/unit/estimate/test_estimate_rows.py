@@ -1,0 +1,115 @@
+"""Rows, steps and padding: every figure that follows the length limit, against counting row by row."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.contract.catalogue import ModelSpec
+from core.contract.config import DataChoice, RunConfig, TrainChoice
+from core.contract.data import DataFacts
+from core.data.packing import windows
+from core.estimate import estimate
+from core.estimate.lengths import Lengths
+from core.estimate.rows import rows_of
+from core.hardware import Machine
+
+LENGTHS = st.lists(st.integers(1, 5000), min_size=1, max_size=200)
+
+
+@settings(max_examples=150, deadline=None)
+@given(LENGTHS, st.integers(1, 6000), st.integers(1, 250))
+def test_a_limit_is_looked_up_as_it_would_be_counted(lengths: list[int], limit: int, rows: int) -> None:
+    found, cut = Lengths(lengths), [min(length, limit) for length in lengths]
+    for power in (1, 2, 3):
+        assert found.tokens(limit, power) == sum(length**power for length in cut)
+    assert found.lost(limit) == sum(lengths) - sum(cut)
+    assert found.cut(limit) == sum(length > limit for length in lengths)
+    assert found.longest(limit) == max(cut)
+    assert found.top(rows, limit) == sum(sorted(cut)[-rows:])
+
+
+@settings(max_examples=60, deadline=None)
+@given(LENGTHS, st.integers(1, 6000), st.integers(1, 64), st.integers(1, 500))
+def test_the_fullest_step_lies_between_the_mean_and_the_longest_rows(
+    lengths: list[int], limit: int, rows: int, steps: int
+) -> None:
+    found = Lengths(lengths)
+    fullest = found.fullest(rows, steps, limit)
+    assert min(found.top(rows, limit), int(rows * found.tokens(limit) / len(lengths))) <= fullest
+    assert fullest <= found.top(rows, limit)
+    assert fullest <= found.fullest(rows, steps + 1, limit)
+
+
+@pytest.mark.parametrize("shape", ["chat", "even", "few long"])
+def test_no_step_of_a_dealt_run_is_fuller(shape: str) -> None:
+    """Twenty runs of five epochs each: at most one may have a step beyond."""
+    dice = random.Random(7)
+    draw = {
+        "chat": lambda: min(2048, int(dice.lognormvariate(5.2, 0.8))),
+        "even": lambda: dice.randint(100, 1000),
+        "few long": lambda: 4000 if dice.random() < 0.02 else 100,
+    }[shape]
+    lengths = [draw() for _ in range(1600)]
+    bound = Lengths(lengths).fullest(16, 5 * 100, 4096)
+    beyond = 0
+    for seed in range(20):
+        dealt = (window for epoch in range(5) for window in windows(len(lengths), 16, epoch, seed))
+        beyond += any(sum(lengths[row] for row in window) > bound for window in dealt)
+    assert beyond <= 1
+    assert bound < 0.8 * 16 * max(lengths), "far below sixteen rows of the longest"
+
+
+@pytest.mark.parametrize("batch", [1, 2, 4, 16])
+def test_padding_is_what_random_batches_have(batch: int) -> None:
+    dice = random.Random(3)
+    lengths = [min(3000, int(dice.lognormvariate(5.2, 0.7))) for _ in range(4800)]
+    counted = []
+    for _ in range(5):
+        dice.shuffle(lengths)
+        cut = [min(length, 1024) for length in lengths]
+        groups = [cut[start : start + batch] for start in range(0, len(cut), batch)]
+        counted.append(sum(batch * max(group) - sum(group) for group in groups))
+    assert Lengths(lengths).padding(batch, 1024) == pytest.approx(sum(counted) / 5, rel=0.03)
+
+
+def test_the_estimate_tells_all_of_it(
+    card: Callable[..., Machine], model: Callable[[str], ModelSpec], rows: Callable[..., DataFacts]
+) -> None:
+    facts = rows((100,) * 190 + (3000,) * 10)
+    config = RunConfig(data=DataChoice(eval_fraction=0.1), train=TrainChoice(max_length=1000))
+    found = estimate(config, model("qwen3-4b"), facts, card(11))
+    assert (found.rows_per_step, found.steps_per_epoch, found.total_steps) == (16, 12, 36)
+    assert found.tokens_lost == 10 * 2000 * 0.9
+    assert found.rows_cut == 10
+    assert found.padding_saved > 0
+    assert (found.disk_free_bytes, found.held_bytes) == (100 * 1024**3, 1024**3)
+    assert found.disk_bytes == found.download_bytes + found.checkpoints_bytes
+    assert found.merged_bytes > 7e9
+    even = estimate(config, model("qwen3-4b"), rows((100,) * 200), card(11))
+    assert (even.padding_saved, even.tokens_lost, even.rows_cut) == (0, 0, 0)
+
+
+def test_trained_tokens_follow_the_limit_until_they_are_counted_again(rows: Callable[..., DataFacts]) -> None:
+    facts = rows((1000,) * 100, max_length=2048)
+    at = {limit: rows_of(RunConfig(train=TrainChoice(max_length=limit)), facts) for limit in (2048, 500)}
+    assert at[2048].trained_per_epoch == 95 * 500
+    assert at[500].trained_per_epoch == 95 * 250
+
+
+def test_twenty_thousand_rows_follow_a_slider(
+    card: Callable[..., Machine], model: Callable[[str], ModelSpec], rows: Callable[..., DataFacts]
+) -> None:
+    facts, spec, machine = rows(tuple(30 + index * 37 % 3900 for index in range(20_000))), model("mistral-7b"), card(11)
+    estimate(RunConfig(), spec, facts, machine)
+    took = []
+    for limit in range(500, 3000, 100):
+        begun = time.process_time()
+        estimate(RunConfig(train=TrainChoice(max_length=limit)), spec, facts, machine)
+        took.append(time.process_time() - begun)
+    assert sorted(took)[len(took) // 4] < 0.005, "processor time; other work on this machine slows single answers"

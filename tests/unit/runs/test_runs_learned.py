@@ -1,0 +1,120 @@
+"""What ended runs leave for the next estimate: one line each, whatever happens to the file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.contract.config import RunConfig
+from core.contract.estimate import LearnedRun
+from core.contract.events import Finished, Plan, Step
+from core.locations import Locations
+from core.runs.learned import append, learn, learned_file, line_of, speeds
+from core.runs.record import RunRecord, fold
+from core.runs.store import RunStore
+
+SAID = LearnedRun(card="H200", model="a/b", shape="x", predicted_bytes=900, predicted_tokens_per_second=150.0)
+
+
+def ended(steps: int = 20, predicted: LearnedRun | None = SAID, cpu: bool = False) -> RunRecord:
+    made = [
+        Step(step=step, at=step, tokens=100, seconds=2.0 if step <= 3 else 0.5, memory_bytes=900 + step,
+             reserved_bytes=None if cpu else 1000 + step, power_watts=None if cpu else 300.0)
+        for step in range(1, steps + 1)
+    ]  # fmt: skip
+    return fold([Plan(total_steps=steps, predicted=predicted, fast=True), *made, Finished(at=99.0)])
+
+
+def test_a_run_that_ended_leaves_predicted_and_measured(locations: Locations) -> None:
+    line = line_of("run-1", ended())
+    assert line is not None
+    assert (line.run_id, line.at, line.kernels, line.steps) == ("run-1", 99.0, "fast", 17)
+    assert (line.predicted_bytes, line.measured_bytes, line.measured_reserved_bytes) == (900, 920, 1020)
+    assert (line.measured_tokens_per_second, line.watts) == (200.0, 300.0), "the first steps compile, and do not count"
+    append(locations.make(), line)
+    assert speeds(locations).runs == (line,)
+
+
+def test_a_run_on_the_cpu_tells_its_speed_and_no_memory() -> None:
+    line = line_of("run-1", ended(cpu=True))
+    assert line is not None
+    assert (line.measured_bytes, line.measured_reserved_bytes, line.watts) == (0, 0, 0.0)
+    assert line.measured_tokens_per_second == 200.0
+
+
+@pytest.mark.parametrize("record", [ended(steps=7), ended(predicted=None), RunRecord(), fold([Plan(predicted=SAID)])])
+def test_a_short_or_failed_run_teaches_nothing(record: RunRecord) -> None:
+    assert line_of("run-1", record) is None
+
+
+def test_the_same_run_is_kept_once(store: RunStore, config: Callable[[str], RunConfig]) -> None:
+    folder, locations = store.create(config("train 1")), store.locations
+    for _ in range(3):
+        learn(folder, ended(), locations)
+    assert [run.run_id for run in speeds(locations).runs] == [folder.name]
+
+
+def test_a_disk_that_does_not_take_it_is_no_fault_of_the_run(
+    store: RunStore, config: Callable[[str], RunConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    folder = store.create(config("train 1"))
+    monkeypatch.setattr("core.runs.learned.append", full)
+    learn(folder, ended(), store.locations)
+    assert speeds(store.locations).runs == ()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=200), st.integers(0, 400))
+def test_torn_and_foreign_lines_count_as_none(tmp_path_factory: pytest.TempPathFactory, junk: bytes, cut: int) -> None:
+    locations = Locations(tmp_path_factory.mktemp("home"))
+    file = learned_file(locations)
+    whole = SAID.model_copy(update={"run_id": "first"}).model_dump_json().encode()
+    file.write_bytes(junk.replace(b"\n", b" ") + b"\n" + whole + b"\n" + whole[: min(cut, len(whole) - 1)])
+    append(locations, SAID.model_copy(update={"run_id": "second"}))
+    assert [run.run_id for run in speeds(locations).runs] == ["first", "second"]
+
+
+def test_lines_of_a_later_version_are_read(locations: Locations) -> None:
+    locations.make()
+    learned_file(locations).write_text('{"run_id": "new", "card": "H200", "something": [1]}\n', encoding="utf-8")
+    assert [run.run_id for run in speeds(locations).runs] == ["new"]
+
+
+def test_many_at_once_lose_none(locations: Locations) -> None:
+    locations.make()
+    names = [f"run-{number}" for number in range(40)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: append(locations, SAID.model_copy(update={"run_id": name})), names))
+    assert sorted(run.run_id for run in speeds(locations).runs) == sorted(names)
+
+
+def test_only_the_newest_lines_are_read(locations: Locations, monkeypatch: pytest.MonkeyPatch) -> None:
+    locations.make()
+    monkeypatch.setattr("core.runs.learned.NEWEST", 3)
+    for number in range(5):
+        append(locations, SAID.model_copy(update={"run_id": str(number)}))
+    assert [run.run_id for run in speeds(locations).runs] == ["2", "3", "4"]
+    assert speeds(Locations(locations.home / "none")).runs == ()
+
+
+def test_the_supervisor_keeps_the_line_at_a_runs_end(
+    store: RunStore, config: Callable[[str], RunConfig], until: Callable[..., RunRecord]
+) -> None:
+    run_id = store.start(config("teach 12"))
+    until(run_id, "finished")
+    deadline = time.monotonic() + 20
+    while not speeds(store.locations).runs and time.monotonic() < deadline:
+        time.sleep(0.05)
+    (line,) = speeds(store.locations).runs
+    assert (line.run_id, line.card, line.kernels, line.steps) == (run_id, "NVIDIA H200", "fast", 9)
+    assert (line.predicted_bytes, line.measured_bytes, line.measured_tokens_per_second) == (900, 1002, 200.0)
+    assert Path(learned_file(store.locations)).read_bytes().endswith(b"\n")
