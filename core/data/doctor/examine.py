@@ -104,6 +104,9 @@ class Examination:
     def _look_at_letters(self, example: Example) -> None:
         texts = [turn.content for turn in example.messages]
         texts += [text for text in (example.text, example.chosen, example.rejected) if text]
+        whole = "".join(texts).replace("\n", "")
+        if whole.isascii() and whole.isprintable():
+            return  # as nearly all are
         if any(map(letters.has_unseen, texts)):
             self._note("unseen", example)
         if any(map(letters.has_damage, texts)):

@@ -48,7 +48,7 @@ class Kin:
         together.join_all(self.repeats.exact())
         together.join_all(self.alike)
         together.join_all(self.repeats.openings())
-        together.join_all(conflict.members for conflict in self.repeats.conflicts())
+        together.join_all(self.repeats.questions())
         return together.groups()
 
     def numbered(self, groups: Iterable[Iterable[int]]) -> list[list[int]]:

@@ -32,8 +32,8 @@ def length_findings(lengths: Iterable[RowLength], max_length: int, whole: int) -
         if item.tokens > max_length:
             long_rows.append(item.row)
             lost += item.tokens - max_length
-        if not item.trained:
-            gone.append(item.row)
+            if not item.trained:
+                gone.append(item.row)
     of = f" of {how_many(measured, 'row')} looked at" if measured < whole else ""
     return [
         *_long(long_rows, max_length, (lost, tokens, longest, measured), of),

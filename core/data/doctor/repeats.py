@@ -32,9 +32,7 @@ def normal(text: str) -> str:
 
 def digest_of(example: Example) -> int:
     """64 bits that are equal for equal rows."""
-    turns = [(turn.role, normal(turn.content), turn.tool_calls) for turn in example.messages]
-    parts = [part for turn in turns for part in turn]
-    return _digest(*parts, example.tools, *map(normal, (example.text, example.chosen, example.rejected)))
+    return _digest_of(example, [normal(turn.content) for turn in example.messages])
 
 
 @dataclass(frozen=True)
@@ -56,15 +54,15 @@ class Repeats:
 
     def add(self, example: Example) -> bool:
         """Takes a row; whether it is the first of its kind."""
-        digest = digest_of(example)
+        contents = [normal(turn.content) for turn in example.messages]
+        digest = _digest_of(example, contents)
         self._rows.append(digest)
-        question, answer, refused = _question(example)
-        self._questions.append(question)
-        self._answers.append(answer)
-        self._refused.append(refused)
-        self._openings.append(_opening(example))
-        said = answer_of(example) or ""
-        self._brief.append(len(said) <= 60 and len(said.split()) <= _FEW_WORDS)
+        answer = answer_of(example) or ""
+        self._answers.append(_digest(normal(answer)))
+        self._refused.append(_digest(normal(example.rejected)) if example.rejected else 0)
+        self._questions.append(_question(example, contents) if answer else 0)
+        self._openings.append(_opening(example, contents))
+        self._brief.append(len(answer) <= 60 and len(answer.split()) <= _FEW_WORDS)
         if digest in self._first:
             return False
         self._first.add(digest)
@@ -79,19 +77,16 @@ class Repeats:
         most = self._most()
         return [group for group in _equal(self._openings) if len(group) <= most]
 
-    def conflicts(self) -> list[Conflict]:
-        """Questions that are answered in different ways. A question that stands in very many rows is an instruction
-        that many rows share, and pairs conflict only where one's better answer is another's worse one."""
+    def questions(self) -> list[list[int]]:
+        """Groups of rows that ask the same. A question that stands in very many rows is none, but an instruction that
+        many rows share."""
         most = self._most()
-        groups = (group for group in _equal(self._questions) if len(group) <= most)
-        return sorted(
-            (
-                Conflict(tuple(members), all(self._brief[row] for row in members))
-                for group in groups
-                if len(members := self._at_odds(group)) > 1
-            ),
-            key=lambda conflict: conflict.members,
-        )
+        return sorted(group for group in _equal(self._questions) if len(group) <= most)
+
+    def conflicts(self) -> list[Conflict]:
+        """Questions that are answered in different ways; pairs, where one's better answer is another's worse one."""
+        clashes = (self._at_odds(group) for group in self.questions())
+        return [Conflict(tuple(rows), all(self._brief[row] for row in rows)) for rows in clashes if len(rows) > 1]
 
     def _most(self) -> int:
         return max(20, len(self._rows) // 200)
@@ -131,29 +126,31 @@ def conflict_finding(groups: Sequence[Sequence[int]], brief: int) -> Finding | N
     return finding("conflicting_answers", "warning" if brief else "note", text, rows, groups)
 
 
-def _question(example: Example) -> tuple[int, int, int]:
-    """Digests of what is asked, of the answer and of a refused answer; 0 where there is none."""
-    answer = answer_of(example)
-    if answer is None:
-        return 0, 0, 0
-    turns = list(example.messages)
+def _digest_of(example: Example, contents: list[str]) -> int:
+    turns = zip(example.messages, contents, strict=True)
+    parts = [part for turn, content in turns for part in (turn.role, content, turn.tool_calls)]
+    return _digest(*parts, example.tools, *map(normal, (example.text, example.chosen, example.rejected)))
+
+
+def _question(example: Example, contents: list[str]) -> int:
+    """A digest of all that stands before the answer; 0 where nobody asks."""
+    turns = list(zip(example.messages, contents, strict=True))
     if not example.chosen:
-        while turns and turns[-1].role != "assistant":
+        while turns and turns[-1][0].role != "assistant":
             turns.pop()
         turns = turns[:-1]
-    parts = [part for turn in turns for part in (turn.role, normal(turn.content), turn.tool_calls)]
-    if not any(turn.role == "user" and turn.content.strip() for turn in turns):
-        return 0, 0, 0
-    refused = _digest(normal(example.rejected)) if example.rejected else 0
-    return _digest(*parts, example.tools), _digest(normal(answer)), refused
-
-
-def _opening(example: Example) -> int:
-    """The first exchange of a conversation, where it is long enough to tell it from others; else 0."""
-    said = [turn.content for turn in example.messages if turn.role in ("user", "assistant")][:2]
-    if len(said) < 2 or sum(len(text) for text in said) < 200:
+    if not any(turn.role == "user" and content for turn, content in turns):
         return 0
-    return _digest(*map(normal, said))
+    return _digest(*(part for turn, content in turns for part in (turn.role, content, turn.tool_calls)), example.tools)
+
+
+def _opening(example: Example, contents: list[str]) -> int:
+    """The first exchange of a conversation, where it is long enough to tell it from others; else 0."""
+    turns = zip(example.messages, contents, strict=True)
+    said = [content for turn, content in turns if turn.role in ("user", "assistant")][:2]
+    if len(said) < 2 or sum(map(len, said)) < 200:
+        return 0
+    return _digest(*said)
 
 
 def _digest(*parts: str) -> int:

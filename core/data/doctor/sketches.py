@@ -75,6 +75,8 @@ class Sketches:
         self._flush()
         self._file.flush()
         rows = len(self)
+        if not rows:
+            return
         self._common = max(30, rows // 200)
         self._shingles = np.memmap(self._file, np.uint32, "r") if self._starts[-1] else np.zeros(0, np.uint32)
         self._unions = Unions(rows)
@@ -113,7 +115,9 @@ class Sketches:
         hashes = _mixed(words[:-2] + _turned(words[1:-1], 21) + _turned(words[2:], 42)) >> np.uint64(32)
         owner = np.repeat(np.arange(len(sizes), dtype=np.uint64), sizes)[:-2]
         within = np.arange(len(words) - 2) - np.repeat(starts, sizes)[:-2] <= np.repeat(sizes, sizes)[:-2] - _WIDTH
-        found = np.unique((owner[within] << np.uint64(32)) | hashes[within])
+        found = (owner[within] << np.uint64(32)) | hashes[within]
+        found.sort()
+        found = found[np.concatenate(([True], found[1:] != found[:-1]))]
         owner, hashes = (found >> np.uint64(32)).astype(np.int64), found.astype(np.uint32)
         ends = np.searchsorted(owner, np.arange(len(sizes)), side="right")
         begins = np.concatenate(([0], ends[:-1]))
@@ -122,11 +126,17 @@ class Sketches:
         last = np.where(cut, hashes[np.minimum(begins + SKETCH, ends) - 1].astype(np.uint64) + np.uint64(1), _END)
         self._limits.extend(last.tolist())
         hashes = hashes[kept]
-        np.add.at(self._counts, hashes & np.uint32(_COUNTERS - 1), 1)
+        self._count(hashes)
         self._file.write(hashes.tobytes())
         self._starts.extend((np.cumsum(np.minimum(ends - begins, SKETCH)) + self._starts[-1]).tolist())
         del words
         self._words, self._sizes = array("Q"), []
+
+    def _count(self, hashes: NDArray[np.uint32]) -> None:
+        """Adds up in how many rows each shingle stands; of two that share a counter the sum is taken for both."""
+        counters = np.sort(hashes & np.uint32(_COUNTERS - 1))
+        starts = np.flatnonzero(np.concatenate(([True], counters[1:] != counters[:-1])))
+        self._counts[counters[starts]] += np.diff(np.append(starts, len(counters))).astype(np.uint32)
 
     def _own(self, row: int) -> NDArray[np.uint32]:
         hashes = np.asarray(self._shingles[self._starts[row] : self._starts[row + 1]])

@@ -64,6 +64,7 @@ _SCRIPTS = {
     "Thai": "\u0e00-\u0e7f",
 }
 _SHARED = ("Latin", "Cyrillic", "Arabic script")
+_BEYOND_LATIN = re.compile("[\u0370-\u1dff\u3040-\ud7af]")
 _CLASSES = {name: re.compile(f"[{letters}]") for name, letters in _SCRIPTS.items()}
 
 
@@ -115,6 +116,8 @@ def language_finding(rows_of: Mapping[str, Sequence[int]], counts: Mapping[str, 
 
 def _script(text: str) -> str:
     """The writing system of most letters. Japanese mixes its own with Chinese characters, Korean seldom."""
+    if not _BEYOND_LATIN.search(text):
+        return "Latin"
     found = Counter({name: len(letters.findall(text)) for name, letters in _CLASSES.items()})
     if found["Japanese"] * 10 > found["Chinese"] and found["Japanese"]:
         found["Japanese"] += found.pop("Chinese", 0)
@@ -129,11 +132,9 @@ def _script(text: str) -> str:
 
 def _by_words(words: Sequence[str]) -> str:
     points: dict[str, float] = {}
-    for word in words:
-        known = _POINTS.get(word)
-        if known:
-            for language in known[0]:
-                points[language] = points.get(language, 0.0) + known[1]
+    for (languages, point), times in Counter(filter(None, map(_POINTS.get, words))).items():
+        for language in languages:
+            points[language] = points.get(language, 0.0) + times * point
     ranked = sorted(((score, language) for language, score in points.items()), reverse=True)[:2]
     if not ranked or ranked[0][0] < max(2.0, len(words) / 12):
         return UNSURE

@@ -1,0 +1,215 @@
+"""Near duplicates: planted ones are found, others are not, and the same rows are found in every process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from core.contract.data import Example, Message
+from core.data.doctor.examine import examine
+from core.data.doctor.kinship import find_kinship
+from core.data.doctor.sketches import ALIKE, SKETCH, Sketches
+from core.data.doctor.unions import Unions
+from core.data.doctor.words import WordNumbers, words_of
+
+
+def texts_with_copies(rows: int, seed: int, longest: int = 120) -> tuple[list[list[str]], list[tuple[int, int]]]:
+    """Random texts over words as common as in a language (1 / rank), and copies of some with words exchanged."""
+    dice = Random(seed)
+    words = [f"w{number}" for number in range(5000)]
+    weights = [1 / (rank + 10) for rank in range(len(words))]
+    texts = [dice.choices(words, weights, k=dice.randint(15, longest)) for _ in range(rows)]
+    pairs = []
+    for _ in range(rows // 5):
+        first = dice.randrange(rows)
+        copy = list(texts[first])
+        for _ in range(dice.randint(1, max(1, len(copy) // 12))):
+            copy[dice.randrange(len(copy))] = dice.choice(words)
+        pairs.append((first, len(texts)))
+        texts.append(copy)
+    return texts, pairs
+
+
+def jaccard(one: Sequence[str], other: Sequence[str]) -> float:
+    """By definition, over shingles of three words."""
+    first, second = ({tuple(text[place : place + 3]) for place in range(len(text) - 2)} for text in (one, other))
+    return len(first & second) / len(first | second)
+
+
+def sketched(texts: Sequence[Sequence[str]]) -> Sketches:
+    sketches, numbers = Sketches(), WordNumbers()
+    for text in texts:
+        sketches.add([numbers[word] for word in text])
+    assert len(list(sketches.steps())) > 0
+    return sketches
+
+
+def check_planted(rows: int, seed: int, longest: int = 120) -> None:
+    texts, pairs = texts_with_copies(rows, seed, longest)
+    sketches = sketched(texts)
+    group_of = {row: number for number, group in enumerate(sketches.groups()) for row in group}
+    similar = {pair: jaccard(texts[pair[0]], texts[pair[1]]) for pair in pairs}
+    alike = [pair for pair, found in similar.items() if found >= ALIKE]
+    hit = [pair for pair in alike if group_of.get(pair[0], -1) == group_of.get(pair[1], -2)]
+    assert len(alike) > rows // 20, "the draw plants too few"
+    assert len(hit) >= 0.99 * len(alike)
+    for group in sketches.groups():  # what is joined is alike somebody in its group, by the textbook's count
+        for row in group:
+            assert max(jaccard(texts[row], texts[other]) for other in group if other != row) >= ALIKE
+
+
+def test_planted_copies_are_found_and_nothing_else() -> None:
+    check_planted(600, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+def test_planted_copies_are_found_among_many(seed: int) -> None:
+    check_planted(8000, seed, longest=400)
+
+
+def test_the_sample_of_a_long_row_estimates_its_likeness() -> None:
+    dice = Random(7)
+    long = [f"w{dice.randrange(10**6)}" for _ in range(6 * SKETCH)]
+    close, far = list(long), list(long)
+    for copy, share in ((close, 0.02), (far, 0.15)):
+        for place in dice.sample(range(len(long)), int(share * len(long))):
+            copy[place] = "changed"
+    sketches = sketched([long, close, far])
+    assert sketches.alike(0, 1) == pytest.approx(jaccard(long, close), abs=0.05)
+    assert sketches.alike(0, 2) == pytest.approx(jaccard(long, far), abs=0.05)
+    assert sketches.groups() == [[0, 1]]
+
+
+def test_shared_instructions_make_no_copies() -> None:
+    dice = Random(2)
+    shared = "decide whether the following review of a film is positive or negative and answer in one word"
+    instruction = shared.split(" ")
+    texts = [[*instruction, *(f"x{dice.randrange(10**6)}" for _ in range(6)), "positive"] for _ in range(200)]
+    assert jaccard(texts[0], texts[1]) > 0.4
+    assert sketched(texts).groups() == []
+    again = [*texts, [*texts[5][:-1], "positive"]]
+    assert sketched(again).groups() == [[5, 200]]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "together"),
+    [
+        ("Is it so?", "is it so", True),
+        ("Is it so?", "Is it not so?", False),
+        ("2 + 2", "2 - 2", False),
+        ("yes", "no", False),
+        ("\U0001f600", "\U0001f622", False),
+        ("?", "!", False),
+        ("今天天气很好我们去公园吧", "今天天气很好,我们去公园吧。", True),
+        ("今天天气很好我们去公园吧", "明天天气不好我们在家里吧", False),
+    ],
+)  # fmt: skip
+def test_short_rows_are_alike_only_word_for_word(one: str, other: str, together: bool) -> None:
+    assert sketched([words_of(one), words_of("Something else altogether"), words_of(other)]).groups() == (
+        [[0, 2]] if together else []
+    )
+
+
+def test_empty_and_single_rows_do_no_harm() -> None:
+    assert sketched([["alone", "here"]]).groups() == []
+    assert list(Sketches().steps()) == []
+    assert sketched([["a"], [], ["b"]]).groups() == []
+
+
+def test_many_alike_rows_are_one_group_and_quickly_so() -> None:
+    base = [f"w{number}" for number in range(60)]
+    texts = [[*base[:place], "other", *base[place + 1 :]] for place in range(25)]
+    assert sketched(texts).groups() == [list(range(25))]
+
+
+def exchange(question: str, answer: str) -> tuple[Message, ...]:
+    return Message(role="user", content=question), Message(role="assistant", content=answer)
+
+
+def said(row: int, question: str, answer: str) -> Example:
+    return Example(
+        row=row, messages=(Message(role="user", content=question), Message(role="assistant", content=answer))
+    )
+
+
+def rows_with_kin() -> list[Example]:
+    texts, _ = texts_with_copies(200, seed=3)
+    rows = [said(2 * number + 1, " ".join(text[:8]), " ".join(text[8:])) for number, text in enumerate(texts)]
+    return [*rows, rows[4].model_copy(update={"row": 999})]
+
+
+def test_findings_name_rows_as_the_file_numbers_them() -> None:
+    rows = rows_with_kin()
+    findings = {finding.code: finding for finding in examine(rows).findings}
+    assert findings["exact_duplicates"].rows == (999,)
+    near = findings["near_duplicates"]
+    assert all(row % 2 == 1 for group in near.groups for row in group)
+    assert near.count == len(set(near.rows)) > 20
+    assert near.level == "warning"
+
+
+def test_kinship_is_the_same_in_another_process() -> None:
+    """Python's own hash of a text is another one in every process: the split must not hang on it."""
+    script = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from test_doctor_near import rows_with_kin\n"
+        "from core.data.doctor.kinship import find_kinship\n"
+        "print(find_kinship(rows_with_kin()).rows)\n"
+    )
+    root = Path(__file__).parents[3]
+    done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(find_kinship(rows_with_kin()).rows)
+    assert len(find_kinship(rows_with_kin()).rows) > 10
+
+
+def test_a_conversation_and_its_continuation_are_kin() -> None:
+    opening = (
+        Message(role="user", content="Tell me of the harbour. " * 6),
+        Message(role="assistant", content="It is wide. " * 9),
+    )
+    longer = (
+        *opening,
+        Message(role="user", content="And the ships?"),
+        Message(role="assistant", content="Many. " * 200),
+    )
+    rows = [Example(row=1, messages=opening), said(2, "Something else?", "No."), Example(row=3, messages=longer)]
+    assert find_kinship(rows).rows == ((1, 3),)
+    hello = exchange("Hello", "Hi! How can I help?")
+    greetings = [
+        Example(row=row, messages=(*hello, *exchange(f"Name the {row}th king.", f"He was called {row}.")))
+        for row in range(1, 6)
+    ]
+    assert find_kinship(greetings).rows == ()
+
+
+def test_unions_join_through_others() -> None:
+    unions = Unions(6)
+    unions.join_all([[4, 1], [1, 5], [2]])
+    assert unions.same(4, 5)
+    assert not unions.same(0, 1)
+    assert unions.groups() == [[1, 4, 5]]
+
+
+def test_minima_agree_as_often_as_broder_says() -> None:
+    """P(min A = min B) = |A ∩ B| / |A ∪ B|, over the orders that are drawn here."""
+    from core.data.doctor import sketches
+
+    dice = np.random.default_rng(5)
+    depth, sketches_depth = 1, sketches.DEPTH
+    shared = dice.integers(0, 1 << 32, 600, dtype=np.uint64)
+    one, other = (np.concatenate((shared, dice.integers(0, 1 << 32, 200, dtype=np.uint64))) for _ in range(2))
+    both = np.concatenate((one, other))
+    sketches_bands = sketches.BANDS
+    try:
+        sketches.BANDS, sketches.DEPTH = 2000, depth
+        found = sketches._minima(both, np.array([0, 800]))
+    finally:
+        sketches.BANDS, sketches.DEPTH = sketches_bands, sketches_depth
+    assert float((found[0] == found[1]).mean()) == pytest.approx(0.6, abs=0.04)
