@@ -42,7 +42,10 @@ class Setting:
     tokenizer: str = _flag("", "tokenizer folder or sentencepiece file for file: rows", shown="PATH")
     max_length: int = _flag(2048, "longer rows are cut here")
     held_out: int = _flag(0, "rows kept aside, measured after the last step")
-    tokens_per_pass: int = _flag(0, "fast: tokens of one pass at most; 0: batch × longest row allowed")
+    tokens_per_pass: int = _flag(
+        0,
+        "fast: tokens of one pass at most; 0: batch × longest row allowed, or under --vram-gb with auto as a run plans it",
+    )
     rows_as: str = _flag("auto", "auto: fast packed, plain padded", ("auto", "packed", "padded"))
     attention: str = _flag("auto", "auto: fast packed, plain sdpa", ("auto", "packed", "sdpa", "eager"))
     loss: str = _flag("auto", "fast: auto, or plain (from logits)", ("auto", "plain"))

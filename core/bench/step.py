@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from core.bench.plain import PlainLoss, collate, make_plain, plain_lines, plain_trainer
+from core.bench.planned import planned_tokens
 from core.bench.report import figures, machine_facts, setting_facts
 from core.bench.rows import BenchRows, dealt, read_rows
 from core.bench.setting import Setting, check
@@ -149,7 +150,9 @@ def _plain(
 def _fast(
     setting: Setting, parts: tuple[Any, LoadedModel], rows: BenchRows, recipe: dict[str, Any], watch: Watch
 ) -> Trained:
-    trainer, lines = _fast_trainer(setting, parts, recipe)
+    machine = read_machine()
+    passes = setting.tokens_per_pass or planned_tokens(setting, _config(setting), rows, machine)
+    trainer, lines = _fast_trainer(setting, parts, recipe, passes)
     folder = JobFolder(Path(recipe["output_dir"]).parent)
     writer = EventWriter(folder.events, attempt=1)
     tell = Teller(writer)
@@ -157,7 +160,6 @@ def _fast(
     loop = Loop(_config(setting), trainer, rows.train, rows.held_out, (tell, Orders(_NoMailbox(), tell)), _NoSaver())  # type: ignore[arg-type]
     trainer.loop = loop
     trainer.add_callback(watch)
-    machine = read_machine()
     loop.card = CardWatch(machine.gpu.uuid if machine.gpu and trainer.args.device.type == "cuda" else "")
     try:
         with _twins_only(setting):
@@ -178,13 +180,15 @@ def _fast(
     )
 
 
-def _fast_trainer(setting: Setting, parts: tuple[Any, LoadedModel], recipe: dict[str, Any]) -> tuple[Any, list[str]]:
-    """The trainer as ``core.train.setup`` makes it, but for the switches of the ladder."""
+def _fast_trainer(
+    setting: Setting, parts: tuple[Any, LoadedModel], recipe: dict[str, Any], passes: int
+) -> tuple[Any, list[str]]:
+    """The trainer as ``core.train.setup`` makes it, but for the switches of the ladder; ``passes`` 0: a batch each."""
     peft_model = parts[0]
     loss_model = PlainLoss(peft_model) if setting.loss == "plain" else LossModel(peft_model)
     trainer = text_trainer(loss_model, recipe, 0)
     trainer.packed = setting.packed
-    trainer.tokens_per_pass = setting.tokens_per_pass or setting.batch * (setting.dense_tokens or setting.max_length)
+    trainer.tokens_per_pass = passes or setting.batch * (setting.dense_tokens or setting.max_length)
     twins = setting.kernels == "twins"
     swaps = surgery.plan(peft_model, "plain" if setting.kernels == "plain" else "auto", force=twins)
     surgery.apply(peft_model, swaps)
