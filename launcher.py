@@ -8,6 +8,7 @@
   python3 launcher.py resume RUN   go on with a paused, stopped or interrupted run
   python3 launcher.py export RUN   take a run home as an adapter or merged weights
   python3 launcher.py estimate FILE   memory and time of a run.yaml, before anything is loaded
+  python3 launcher.py probe FILE   ten seconds of a run.yaml's longest step on this machine, thrown away
   python3 launcher.py doctor       look at this machine and say what would help
   python3 launcher.py test         set everything up and run the tests
 

@@ -183,3 +183,20 @@ def test_a_model_that_is_not_here_is_probed_with_random_weights(
     found = client.probe(config, away, facts, locations)
     assert found.random_weights
     assert 100 < found.tokens_per_second * found.seconds_per_step <= 110
+
+
+@pytest.mark.slow
+def test_the_command_says_what_was_planned_beside_what_was_seen(
+    config: RunConfig, locations: Locations, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from core.cli import main
+    from core.runs.run_yaml import dump_config
+
+    monkeypatch.setattr(client, "SECONDS", 0.5)
+    data = config.data.model_copy(update={"path": str(ASSETS / "samples" / "instruction.jsonl")})
+    file = locations.home / "run.yaml"
+    file.write_text(dump_config(config.model_copy(update={"data": data})), encoding="utf-8")
+    assert main(["probe", str(file), "--home", str(locations.home)]) == 0
+    said = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line[:1].strip()]
+    assert said == ["starting", "loading", "stepping", "memory", "step"]
+    assert len(speeds(locations).runs) == 1
