@@ -17,12 +17,13 @@ __all__ = ["Kind", "chat_finding", "debris_finding", "marks_in", "phrase_finding
 
 Kind = Literal["chat", "html", "markdown", "phrase"]
 
+# Every repetition below has an end: a hostile row must not make a pattern look at its rest again and again.
 _CHAT = re.compile(
     r"<\|(?:im_start|im_end|im_sep|endoftext|eot_id|eom_id|start_header_id|end_header_id|begin_of_text|end_of_text"
     r"|user|assistant|system|end|endofprompt|channel|message|start|return)\|>"
     r"|\[/?INST\]|<</?SYS>>|<(?:start|end)_of_turn>|<｜[^｜\n]{1,40}｜>|\[/?(?:AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\]"
-    r"|(?:^|\n)\s*(?:###\s*(?:Instruction|Response|Human|Assistant)\s*:|(?:Human|Assistant|USER|ASSISTANT): )"
-    r"|^<s>|</s>\s*$"
+    r"|(?:^|\n)[ \t]{0,20}(?:###\s*(?:Instruction|Response|Human|Assistant)\s*:|(?:Human|Assistant|USER|ASSISTANT): )"
+    r"|^<s>|</s>\s{0,20}$"
 )
 _PHRASE = re.compile(
     r"\b(?:as an? (?:ai|artificial intelligence)(?: language)?(?: model| assistant|,)"
@@ -36,7 +37,7 @@ _ENTITY = re.compile(
 )
 _TAG = re.compile(
     r"</?(?:p|br|div|span|font|li|ul|ol|td|tr|table|strong|em|b|i|u|sup|sub|h[1-6]|img|a)"
-    r"(?:\s+[a-z-]+\s*=\s*[\"'][^>]*)?\s*/?>",
+    r"(?:\s{1,20}[a-z-]{1,40}\s{0,20}=\s{0,20}[\"'][^>]{0,500})?\s{0,20}/?>",
     re.IGNORECASE,
 )
 _ABOUT_CODE = re.compile(
@@ -45,7 +46,7 @@ _ABOUT_CODE = re.compile(
     r"|<!doctype|<html|<script|<head|<body|<\?xml",
     re.IGNORECASE,
 )
-_IMAGE = re.compile(r"!\[[^\]\n]*\]\((?!https?:)[^)\n]*\)")
+_IMAGE = re.compile(r"!\[[^\]\n]{0,200}\]\((?!https?:)[^)\n]{0,500}\)")
 _ESCAPED = re.compile(r"(?<![\\\w:/])\\[nt](?=[A-Z\s]|\\n|$)")
 _CODE_BLOCK = re.compile(r"```.*?(?:```|\Z)|`[^`\n]+`", re.DOTALL)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import unicodedata
 from collections.abc import Sequence
 
@@ -202,6 +203,18 @@ def test_a_row_that_trains_nothing_though_it_is_short_is_not_cut() -> None:
 )  # fmt: skip
 def test_left_over_marks(text: str, kinds: set[str]) -> None:
     assert marks_in(talk(1, "What do you say?", text)) == kinds
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["\n", " ", "### \n  ", "<a b='", "<p ", "![", "![](", "`", "```", "&amp", "</s> ", "\\n", "as a ", "<|",
+     "Human: \n", "<p " + " " * 500],
+)  # fmt: skip
+def test_no_pattern_takes_long_over_a_hostile_row(piece: str) -> None:
+    hostile = talk(1, "### Human: ", "<|im an AI" + piece * (300_000 // len(piece)))
+    begun = time.process_time()
+    examine([hostile])
+    assert time.process_time() - begun < 3
 
 
 def test_phrases_count_in_answers_only() -> None:

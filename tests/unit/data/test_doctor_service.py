@@ -1,0 +1,211 @@
+"""The doctor as the window asks it: findings with their rows, mended data sets, and one split for all who deal rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from core.contract.config import DataChoice, RunConfig
+from core.contract.doctor import Checkup
+from core.contract.errors import DataError
+from core.data.doctor.kinship import Kinship, kept_kinship, kinship_of_file
+from core.data.doctor.mend import Mending
+from core.data.examples import read_examples
+from core.data.made import origin_of
+from core.data.service import DataService
+from core.data.split import places_of, split_rows
+from core.locations import Locations
+from studio.held_out import HeldOut
+
+LONG = "the answer is here and there and everywhere that anybody cared to look for it in those days number"
+
+
+@pytest.fixture(scope="module")
+def locations(tmp_path_factory: pytest.TempPathFactory) -> Locations:
+    return Locations(tmp_path_factory.mktemp("home")).make()
+
+
+@pytest.fixture(scope="module")
+def service(locations: Locations) -> Iterator[DataService]:
+    made = DataService(locations)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    """Row 31 cannot be used; 12 and 25 repeat 2, 7 has an empty answer in it, 9 a zero-width space, 20 is long."""
+    table = [
+        {"messages": [said("user", f"question {n}"), said("assistant", f"{LONG} {n * 7919} {n}")]} for n in range(1, 31)
+    ]
+    table[11] = table[24] = table[1]
+    table[6]["messages"] += [said("user", "and?"), said("assistant", "")]
+    table[8]["messages"][0]["content"] = "question\u200b 9"
+    table[19]["messages"][0]["content"] = "question " * 200
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(map(json.dumps, [*table, {"messages": 5}])))
+    return path
+
+
+def said(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}
+
+
+def checkup(service: DataService, path: Path, folder: Path | None, **held: float) -> Checkup:
+    held_out = (held.get("share", 0.1), 200, 1)
+    return service.checkup(
+        path, DataChoice(), folder, 128, held_out, on_progress=lambda _done, _total: None, cancelled=lambda: False
+    )
+
+
+def test_findings_and_their_rows(service: DataService, rows: Path, tokenizer_folder: Path) -> None:
+    found = {finding.code: finding for finding in checkup(service, rows, tokenizer_folder).findings}
+    assert found["exact_duplicates"].rows == (12, 25)
+    assert found["empty_answers"].rows == (7,)
+    assert found["non_printing"].rows == (9,)
+    assert found["answer_cut"].rows == (20,)
+    assert 20 in found["long_rows"].rows
+    shown = service.preview(rows, DataChoice(), tokenizer_folder, 128, rows=found["exact_duplicates"].rows)
+    assert [row.row for row in shown.rows] == [12, 25]
+
+
+def test_without_a_tokenizer_or_with_a_broken_one_texts_are_examined(
+    service: DataService, rows: Path, tmp_path: Path
+) -> None:
+    for folder in (None, tmp_path):
+        codes = {finding.code for finding in checkup(service, rows, folder).findings}
+        assert "exact_duplicates" in codes
+        assert not codes & {"long_rows", "answer_cut"}
+
+
+def test_raw_text_is_never_cut(service: DataService, tmp_path: Path, tokenizer_folder: Path) -> None:
+    path = tmp_path / "book.txt"
+    path.write_text(f"{LONG} " * 100)
+    assert {finding.code for finding in checkup(service, path, tokenizer_folder).findings} == set()
+
+
+def test_pairs_are_measured_by_their_longer_side(service: DataService, tmp_path: Path, tokenizer_folder: Path) -> None:
+    path = tmp_path / "pairs.jsonl"
+    table = [
+        {"prompt": f"q {n}", "chosen": f"yes {n}", "rejected": f"no {n} " + "no " * 200 * (n == 3)} for n in range(6)
+    ]
+    path.write_text("\n".join(map(json.dumps, table)))
+    found = {finding.code: finding for finding in checkup(service, path, tokenizer_folder).findings}
+    assert found["long_rows"].rows == (4,)
+    assert "answer_cut" not in found
+
+
+def test_it_tells_how_far_it_is_and_stops_when_asked(service: DataService, tmp_path: Path) -> None:
+    path = tmp_path / "many.jsonl"
+    path.write_text("\n".join(json.dumps({"text": f"{LONG} {n} " * 20}) for n in range(3000)))
+    told: list[tuple[int, int]] = []
+    choice = DataChoice()
+
+    def ask(stop: bool) -> Checkup:
+        return service.checkup(
+            path, choice, None, 128, (0.1, 200, 1),
+            on_progress=lambda done, total: told.append((done, total)), cancelled=lambda: stop and bool(told),
+        )  # fmt: skip
+
+    assert ask(False).rows == 3000
+    assert told == sorted(told)
+    assert told[-1][1] == 3000
+    told.clear()
+    with pytest.raises(DataError) as caught:
+        ask(True)
+    assert caught.value.code == "data.stopped"
+    assert told[-1][0] < 3000
+    assert checkup(service, path, None).rows == 3000
+
+
+def test_mending_makes_a_new_data_set_and_leaves_the_file_alone(service: DataService, rows: Path) -> None:
+    before = rows.read_bytes()
+    fixes: list[tuple[str, Sequence[int]]] = [("exact_duplicates", ()), ("empty_answers", ()), ("non_printing", ())]
+    kept = service.mend(rows, DataChoice(), fixes)
+    assert rows.read_bytes() == before
+    assert kept.name == "rows-mended.jsonl"
+    mended, whole = list(read_examples(kept.path, DataChoice())), list(read_examples(rows, DataChoice()))
+    left_out = {7, 12, 25}
+    expected = [example for example in whole if example.row not in left_out]
+    texts = [[turn.content for turn in example.messages] for example in mended]
+    assert texts == [[turn.content.replace("\u200b", "") for turn in example.messages] for example in expected]
+    origin = origin_of(kept.path)
+    assert (origin["made"], origin["from"]["name"], origin["rows_read"], origin["rows"]) == (
+        "mended",
+        "rows.jsonl",
+        30,
+        27,
+    )
+    assert {done["finding"]: done["rows"] for done in origin["done"]} == {
+        "exact_duplicates": [12, 25], "empty_answers": [7], "non_printing": [9],
+    }  # fmt: skip
+    assert checkup(service, kept.path, None).findings == ()
+    assert service.mend(rows, DataChoice(), fixes) == kept
+
+
+def test_only_the_rows_named_are_mended(service: DataService, rows: Path) -> None:
+    kept = service.mend(rows, DataChoice(), [("exact_duplicates", (25,))])
+    assert origin_of(kept.path)["done"][0]["rows"] == [25]
+    assert origin_of(kept.path)["rows"] == 29
+
+
+@pytest.mark.parametrize("fixes", [[], [("near_duplicates", ())], [("exact_duplicates", ()), ("markup", (3,))]])
+def test_what_has_no_safe_fix_is_refused(fixes: list[tuple[str, Sequence[int]]]) -> None:
+    with pytest.raises(DataError, match="safe fix"):
+        Mending(fixes)
+
+
+def test_a_row_that_only_nobody_sees_goes(tmp_path: Path) -> None:
+    path = tmp_path / "texts.jsonl"
+    path.write_text('{"text": "seen"}\n{"text": "\\u200b\\ufeff"}\n')
+    mending = Mending([("non_printing", ())])
+    assert [row.text for row in mending.rows(read_examples(path, DataChoice()))] == ["seen"]
+    assert mending.done == {"non_printing": [2]}
+
+
+def test_window_and_run_find_the_same_kin(service: DataService, rows: Path, tmp_path: Path) -> None:
+    """The window through its child, a run by itself in another folder: the same groups, hence the same split."""
+    choice = DataChoice(path=str(rows), eval_fraction=0.2)
+    alone = kinship_of_file(rows, choice, Locations(tmp_path / "elsewhere"))
+    assert alone.rows == ((2, 12, 25),)
+    assert service.kin(rows, choice) == alone.places == ((1, 11, 24),)
+    held_out = HeldOut(service)._split(RunConfig(data=choice))[1]
+    numbers = [example.row for example in read_examples(rows, choice)]
+    kin = places_of(numbers, alone.rows)
+    assert held_out == split_rows(30, choice, RunConfig().train.seed, kin)[1]
+    assert service.kin(rows, choice.model_copy(update={"eval_fraction": 0.0})) == ()
+
+
+def test_no_held_out_row_is_trained_on_in_other_words(service: DataService, tmp_path: Path) -> None:
+    path = tmp_path / "twice.jsonl"
+    texts = [f"{LONG} {n} {n * 7919} {n * 104729} word{n} thing{n} place{n}" for n in range(40)]
+    path.write_text("\n".join(json.dumps({"prompt": f"ask {n // 2}", "completion": texts[n // 2]}) for n in range(80)))
+    choice = DataChoice(eval_fraction=0.25)
+    kin = service.kin(path, choice)
+    training, held = split_rows(80, choice, 3, kin)
+    assert len(held) == 20
+    assert not {row // 2 for row in training} & {row // 2 for row in held}
+    finding = next(one for one in checkup(service, path, None, share=0.25).findings if one.code == "leakage")
+    assert finding.level == "note"
+
+
+def test_leaks_that_cannot_be_helped_are_a_warning(service: DataService, tmp_path: Path) -> None:
+    path = tmp_path / "one.jsonl"
+    path.write_text("\n".join(json.dumps({"prompt": "the same", "completion": LONG}) for _ in range(20)))
+    finding = next(one for one in checkup(service, path, None).findings if one.code == "leakage")
+    assert (finding.level, finding.count) == ("warning", 2)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"places": [[1]], "rows": []}', '{"places": [["a"]], "rows": [[1]]}']
+)
+def test_torn_groups_are_found_again(tmp_path: Path, content: str) -> None:
+    place = tmp_path / "groups.json"
+    assert kept_kinship(place) is None
+    place.write_text(content)
+    assert kept_kinship(place) is None
+    Kinship(((0, 1),), ((1, 2),)).save(place)
+    assert kept_kinship(place) == Kinship(((0, 1),), ((1, 2),))
