@@ -25,6 +25,7 @@ __all__ = ["check", "drop", "look"]
 _LOOK_LIMIT_SECONDS = 1.5
 """A first look without a row gives up then: its file's rows are long, or its disk is slow."""
 _CHECKS = 4
+_LARGE = 4 << 20
 _checks: OrderedDict[str, Check] = OrderedDict()
 _swept: set[str] = set()
 
@@ -75,7 +76,8 @@ def _check(request: dict[str, Any]) -> Iterator[Check]:
     finally:
         if ended:
             found.close()
-            _give_back_memory()
+            if found.size > _LARGE:
+                _give_back_memory()
         else:
             _checks[key] = found
             while len(_checks) > _CHECKS:

@@ -1,0 +1,171 @@
+"""Malformed files through the real reader: each one is answered in time and in one line, and the reader stays small.
+
+A draw by default; all 10,000 with ``-m slow``. ``-s`` shows the counts, the worst time and the worst memory.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from malformed import SUFFIXES, corpus, mutated
+
+from core.contract.config import DataChoice, Layout
+from core.contract.data import DataReport, Example
+from core.contract.errors import DataError
+from core.data.formats import KNOWN_COLUMNS
+from core.data.service import DataService
+from core.locations import Locations
+
+SECONDS = 5.0
+MEMORY_BYTES = 500 << 20
+MUTATED, MADE = 7_000, 3_000
+LAYOUTS = get_args(Layout)
+
+
+class Trial:
+    """One service asked about file after file, and what is counted on the way."""
+
+    def __init__(self, home: Path) -> None:
+        self.service = DataService(Locations(home).make())
+        self.folder = home / "files"
+        self.folder.mkdir()
+        self.counts: Counter[str] = Counter()
+        self.worst_seconds = 0.0
+        self.worst_bytes = 0
+        self.replaced = 0
+
+    def put(self, suffix: str, content: bytes, layout: str = "auto") -> None:
+        """Asks about one file and holds the answer to the rules."""
+        number = sum(self.counts.values())
+        path = self.folder / f"file-{number}{suffix}"
+        path.write_bytes(content)
+        choice = DataChoice(layout=layout)  # type: ignore[arg-type]
+        before = self.service.reader.pid
+        start = time.monotonic()
+        try:
+            found: DataReport | DataError = self.service.report(path, choice)
+        except DataError as error:
+            found = error
+        if before is not None:
+            self.worst_seconds = max(self.worst_seconds, time.monotonic() - start)
+            self.replaced += self.service.reader.pid != before
+        if isinstance(found, DataError):
+            self._judge_error(found, path)
+        else:
+            self._judge_report(found, path, choice)
+        self._weigh()
+        path.unlink()
+
+    def _judge_error(self, error: DataError, path: Path) -> None:
+        self.counts[error.code] += 1
+        said = str(error)
+        assert error.code != "data.unexpected", said
+        assert path.name in said
+        assert "\n" not in said
+        assert said.isprintable()
+        assert "Traceback" not in said
+        assert len(said) < 1500
+
+    def _judge_report(self, report: DataReport, path: Path, choice: DataChoice) -> None:
+        self.counts["read"] += 1
+        assert 0 < report.usable <= report.rows
+        assert len(report.problems) == min(200, report.rows - report.usable)
+        for problem in report.problems:
+            assert problem.row >= 1
+            assert "\n" not in problem.text
+            assert problem.text.isprintable()
+            assert 0 < len(problem.text) <= 300
+        assert report.reason.isprintable()
+        lines = Path(self.service._files.check(path, choice)[1]).read_bytes().splitlines(keepends=False)
+        examples = [Example.model_validate_json(line) for line in lines]
+        assert len(examples) == report.usable
+        rows = [example.row for example in examples]
+        assert rows == sorted(set(rows))
+        assert not set(rows) & {problem.row for problem in report.problems}
+
+    def _weigh(self) -> None:
+        pid = self.service.reader.pid
+        if pid is not None:
+            status = Path(f"/proc/{pid}/status").read_text().splitlines()
+            peak = next(int(line.split()[1]) << 10 for line in status if line.startswith("VmHWM"))
+            self.worst_bytes = max(self.worst_bytes, peak - self.service.reader._idle_bytes)
+
+    def close(self) -> None:
+        """Ends the service and holds all of the trial to the limits."""
+        self.service.close()
+        told = ", ".join(f"{code} {count:,}" for code, count in self.counts.most_common())
+        print(
+            f"\n{sum(self.counts.values()):,} files: {told}; worst {self.worst_seconds:.2f} s, "
+            f"{self.worst_bytes >> 20} MB above idle; reader replaced {self.replaced} times"
+        )
+        assert self.worst_seconds < SECONDS
+        assert self.worst_bytes < MEMORY_BYTES
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Iterator[Trial]:
+    made = Trial(tmp_path)
+    made.service.reader.warm()
+    yield made
+    made.close()
+
+
+def test_the_seeds_are_well_formed(trial: Trial) -> None:
+    for suffix, content in corpus():
+        trial.put(suffix, content)
+    assert len(corpus()) >= 55
+    assert trial.counts["read"] >= 50
+
+
+@pytest.mark.parametrize("count", [110, pytest.param(MUTATED, marks=pytest.mark.slow)])
+def test_mutated_files(trial: Trial, count: int) -> None:
+    for number in range(count):
+        drawn = random.Random(f"malformed {number}")
+        suffix, content = mutated(drawn)
+        trial.put(suffix, content, drawn.choice(LAYOUTS) if drawn.random() < 0.3 else "auto")
+    assert trial.counts["read"] > count // 10
+    assert len(trial.counts) >= 5
+
+
+NAMES = st.sampled_from(sorted(KNOWN_COLUMNS | {"role", "content", "from", "value", "tool_calls", "name", "arguments"}))
+WORDS = st.text(max_size=8) | st.sampled_from(["user", "assistant", "gpt", "human", "[", "[{}]", "null", "\ud800", "1"])
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | WORDS
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES | WORDS, inner, max_size=4),
+    max_leaves=10,
+)
+RECORDS = st.lists(st.dictionaries(NAMES, VALUES, max_size=4) | VALUES, max_size=6)
+PIECES = st.sampled_from([*'",;\t|\n\r\0ü1a ', "\r\n", '""', "text", "label", "prompt"])
+LINES = RECORDS.map(lambda rows: "\n".join(map(json.dumps, rows)).encode())
+WRAPPED = RECORDS.map(lambda rows: json.dumps({"data": rows, "x": rows}).encode())
+TABLE = st.lists(PIECES | WORDS, max_size=40).map(lambda found: "".join(found).encode("utf-8", "surrogatepass"))
+MADE_FILES = st.one_of(
+    st.tuples(st.sampled_from([".jsonl", ".json"]), LINES),
+    st.tuples(st.just(".json"), RECORDS.map(lambda rows: json.dumps(rows).encode())),
+    st.tuples(st.just(".json"), WRAPPED),
+    st.tuples(st.sampled_from([".csv", ".tsv"]), TABLE),
+    st.tuples(st.sampled_from(SUFFIXES), st.binary(max_size=60)),
+)
+
+
+@pytest.mark.parametrize("count", [40, pytest.param(MADE, marks=pytest.mark.slow)])
+def test_files_made_of_wrong_parts(trial: Trial, count: int) -> None:
+    @given(MADE_FILES, st.sampled_from(["auto", *LAYOUTS]))
+    @settings(
+        max_examples=count, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
+    )
+    def every(made: tuple[str, bytes], layout: Any) -> None:
+        trial.put(*made, layout)
+
+    every()
+    assert sum(trial.counts.values()) >= count
