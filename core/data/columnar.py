@@ -109,8 +109,8 @@ def _alone(row: Any, columns: tuple[str, ...], number: int) -> Record:
         try:
             values[name] = column.to_pylist()[0]
         except (ValueError, OverflowError, TypeError) as error:
-            found = "bytes that are no UTF-8 text" if isinstance(error, UnicodeError) else f"a value of {column.type}"
-            return Record(number, {}, f"{name} holds {found} that cannot be read", size)
+            found = "bytes that are no UTF-8 text" if isinstance(error, UnicodeError) else f"no {column.type} of ours"
+            return Record(number, {}, f"{name} holds {found}", size)
     return Record(number, values, "", size)
 
 

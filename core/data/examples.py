@@ -15,7 +15,7 @@ from core.data.keep import file_sha256
 from core.data.record import Record
 from core.data.sources import Source, open_source
 from core.data.textfile import one_line
-from core.data.turns import RowError, to_example
+from core.data.turns import TURN_KEYS, RowError, to_example
 
 __all__ = ["COLUMNS_LIMIT", "Reading", "Tally", "open_reading", "read_columns", "read_examples", "read_report"]
 
@@ -34,6 +34,8 @@ class Reading:
     source: Source
     found: Found
     columns: tuple[str, ...]
+    unread: str = ""
+    """What of the file plays no role, in words."""
 
     def rows(self) -> Iterator[Example | RowProblem]:
         """Every row in order: an Example, or why it cannot be used.
@@ -88,7 +90,7 @@ class Tally:
             rows=self.rows,
             usable=self.usable,
             layout=found.layout,
-            reason=f"{found.reason} ({self.reading.source.how}).",
+            reason=f"{found.reason} ({self.reading.source.how}).{self.reading.unread}",
             columns=self.reading.columns,
             mapping=found.mapping,
             roles=ROLES[found.layout],
@@ -109,7 +111,7 @@ def open_reading(path: Path, choice: DataChoice) -> Reading:
         found = recognise_layout(columns, [record.values for record in sample], choice, source.header)
     except DataError as error:
         raise DataError(error.code, f"{path.name}: {error.message}", error.hint) from error
-    return Reading(source, found, columns)
+    return Reading(source, found, columns, _unread(columns, found, sample))
 
 
 def read_columns(path: Path) -> tuple[str, ...]:
@@ -158,6 +160,20 @@ def _look(path: Path) -> tuple[Source, tuple[str, ...], list[Record]]:
     columns = source.columns or tuple(column.encode("utf-8", "backslashreplace").decode() for column in named)
     _check_columns(path, columns)
     return source, columns, sample
+
+
+def _unread(columns: tuple[str, ...], found: Found, sample: list[Record]) -> str:
+    """Columns and keys of turns that no role reads: not dropped without a word."""
+    left = [column for column in columns if column not in found.mapping.values()]
+    turns = [record.values.get(column) for record in sample for column in found.mapping.values()]
+    keys = {str(key) for value in turns if isinstance(value, list) for turn in value if _is_turn(turn) for key in turn}
+    told = [f"columns {listed(tuple(left))}"] if left else []
+    told += [f"keys of turns {listed(tuple(sorted(keys - TURN_KEYS)))}"] if keys - TURN_KEYS else []
+    return f" Not read: {'; '.join(told)}." if told else ""
+
+
+def _is_turn(value: object) -> bool:
+    return isinstance(value, dict) and not {"role", "from"}.isdisjoint(value)
 
 
 def _check_columns(path: Path, columns: tuple[str, ...]) -> None:

@@ -18,7 +18,7 @@ from core.contract.errors import DataError
 __all__ = ["DEPTH_LIMIT", "ROW_LIMIT", "LongNumber", "RowDecoder", "array_rows", "starts_like_lines"]
 
 ROW_LIMIT = 4 << 20
-"""Characters of one row at most (a million tokens, a very long novel): more is no example, and would fill the memory."""
+"""Characters of one row at most (a million tokens, a long novel): more is no example, and would fill the memory."""
 DEPTH_LIMIT = 100
 _DIGITS = 4000
 """Longer numbers are kept as they stand: Python refuses them, and turning them around takes quadratic time."""
@@ -83,13 +83,26 @@ def _is_deep(value: Any) -> bool:
 
 
 def starts_like_lines(head: str) -> bool:
-    """Whether a text that begins with ``{`` is one object a line: its first line is whole, and not all there is."""
+    """Whether a text is one value a line: its first line is whole, and not all there is.
+
+    A list alone in its line may be a whole array without line ends: it is one where it holds objects.
+    """
     line, _, rest = head.strip().partition("\n")
+    if line.startswith("["):
+        return _is_plain_list(line)
     try:
         first = json.loads(line)
     except (ValueError, RecursionError):
         return bool(rest.strip()) and re.match(r"\s*\{.*\}\s*$", rest.lstrip().partition("\n")[0]) is not None
     return isinstance(first, dict) and (bool(rest.strip()) or not isinstance(first.get("data"), list))
+
+
+def _is_plain_list(line: str) -> bool:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return not any(isinstance(one, dict) for one in value)
 
 
 def array_rows(stream: TextIO, name: str) -> Iterator[tuple[Any, str, int]]:

@@ -69,10 +69,11 @@ def open_source(path: Path, known: frozenset[str] = frozenset()) -> Source:
     if suffix in _TEXT_SUFFIXES:
         return _plain(path, start)
     first = start.lstrip()[:1]
-    if first == "[" and suffix not in (*_TABLE_SUFFIXES, ".jsonl", ".ndjson"):
+    lines = suffix in (".jsonl", ".ndjson") and starts_like_lines(start)
+    if first == "[" and suffix not in _TABLE_SUFFIXES and not lines:
         return _array(path, "a JSON array")
     if first == "{" and suffix not in _TABLE_SUFFIXES:
-        if suffix not in (".jsonl", ".ndjson") and not starts_like_lines(start):
+        if not (suffix in (".jsonl", ".ndjson") or starts_like_lines(start)):
             return _array(path, "a JSON array under data")
         return _lines(path)
     if suffix in _TABLE_SUFFIXES:

@@ -17,7 +17,7 @@ from core.contract.data import Example, Message
 from core.data.jsonstream import LongNumber
 from core.data.textfile import broken
 
-__all__ = ["RowError", "to_example"]
+__all__ = ["TURN_KEYS", "RowError", "to_example"]
 
 Speaker = Literal["system", "user", "assistant", "tool"]
 _SPEAKERS: dict[str, Speaker] = {
@@ -63,6 +63,10 @@ class _Row:
 
     def has(self, role: str) -> bool:
         return self.get(role) not in (None, "")
+
+
+TURN_KEYS = frozenset({"from", "role", "value", "content", "text", "tool_calls", "function_call"})
+"""What of a turn is read."""
 
 
 def to_example(layout: Layout, mapping: dict[str, str], row: int, values: dict[str, Any]) -> Example:
@@ -210,7 +214,7 @@ def _turn(turn: Any, where: str) -> Message:
     if speaker is None:
         raise RowError("row.role", f"{where} is said by {said_by!r}, expected user, assistant, system or tool")
     content = next((turn[key] for key in ("value", "content", "text") if turn.get(key) is not None), None)
-    calls = turn.get("tool_calls")
+    calls = turn.get("tool_calls") or turn.get("function_call")
     if content is None and calls:
         content = ""
     text = _parts(content, where)
@@ -295,7 +299,7 @@ def _parsed(text: str) -> Any:
 
 def _json(value: Any, where: str) -> str:
     try:
-        text = json.dumps(value, ensure_ascii=False)
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise RowError("row.tools", f"{where} is no JSON") from error
     return _text(text, where)

@@ -228,3 +228,32 @@ def test_a_chosen_layout_takes_columns_without_names_in_order(tmp_path: Path) ->
         report = read_report(path, DataChoice(layout=layout))  # type: ignore[arg-type]
         assert report.mapping == dict(zip(roles, ("column 1", "column 2"), strict=True))
         assert report.usable == 2
+
+
+def test_what_is_not_read_is_said(tmp_path: Path) -> None:
+    turns = [TURNS[0], {**TURNS[1], "reasoning_content": "so", "weight": 1}]
+    report, _ = read(tmp_path, [{"messages": turns, "id": 5, "source": "x"}])
+    assert report.reason.endswith("Not read: columns id, source; keys of turns reasoning_content, weight.")
+    report, _ = read(tmp_path, [{"messages": TURNS}])
+    assert "Not read" not in report.reason
+
+
+def test_a_call_is_one_in_each_spelling_and_never_changed_into_no_json(tmp_path: Path) -> None:
+    made = json.dumps([CALL])
+    for key, value in (
+        ("tool_calls", [{"function": CALL}]),
+        ("tool_calls", [CALL]),
+        ("function_call", {**CALL, "arguments": json.dumps(CALL["arguments"])}),
+    ):
+        _, (example,) = read(tmp_path, [{"messages": [TURNS[0], {"role": "assistant", "content": None, key: value}]}])
+        assert example.messages[1].tool_calls == made
+    bad = {"role": "assistant", "content": "", "tool_calls": [{"name": "f", "arguments": {"x": float("inf")}}]}
+    report, _ = read(tmp_path, [{"messages": TURNS}, {"messages": [TURNS[0], bad]}])
+    assert [(problem.row, problem.code) for problem in report.problems] == [(2, "row.tools")]
+
+
+def test_an_answer_that_calls_is_no_side_of_a_pair(tmp_path: Path) -> None:
+    called = [{"role": "assistant", "content": "I look", "tool_calls": [CALL]}]
+    good = {"prompt": "q", "chosen": "a", "rejected": "b"}
+    report, _ = read(tmp_path, [good, {**good, "chosen": called}])
+    assert [(problem.row, problem.code) for problem in report.problems] == [(2, "row.pair")]

@@ -207,3 +207,82 @@ def test_plain_text(tmp_path: Path) -> None:
     texts = [example.text for example in read_examples(path, DataChoice())]
     assert 2 <= len(texts) < 12
     assert "\n\n".join(texts).split() == path.read_text().split()
+
+
+@pytest.mark.parametrize("name", ["rows.json", "rows.jsonl", "rows.ndjson"])
+@pytest.mark.parametrize("text", ['[{"text": "a"}, {"text": "b"}]', '[\n{"text": "a"},\n{"text": "b"}\n]\n'])
+def test_an_array_is_one_under_any_name(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    assert [example.text for example in read_examples(path, DataChoice())] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('[{"text": "a"}] and more', "line 1: 'and more'"),
+        ('[{"text": "a"}]\n[{"text": "b"}]', "line 2: "),
+        ('{"data": [{"text": "a"}], "data": [{"text": "b"}]}', "one list under data"),
+        ('{"data": [{"text": "a"}], "more": }', "line 1"),
+        ('{"data": [{"text": "a"}]', "the end of the file"),
+        ('[{"text": "a"},\n{"text": "b"},\n{"text": "c"', "line 3 (row 3)"),
+    ],
+)
+def test_nothing_behind_the_rows_is_left_unread(tmp_path: Path, content: str, said: str) -> None:
+    path = tmp_path / "rows.json"
+    path.write_text(content)
+    with pytest.raises(DataError) as caught:
+        read_report(path, DataChoice())
+    assert said in str(caught.value)
+
+
+def test_a_long_line_of_text_is_a_problem_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "book.txt"
+    for parts in ("one\n{}\ntwo\n", "# One\n\nwords\n\n{}\n\ntwo\n"):
+        path.write_text(parts.format("x" * (jsonstream.ROW_LIMIT + 5)))
+        report = read_report(path, DataChoice())
+        assert (report.rows, report.usable) == (3, 2)
+        assert [problem.row for problem in report.problems] == [2]
+        assert "longer than" in report.problems[0].text
+
+
+def test_lines_of_text_are_numbered_as_an_editor_counts(tmp_path: Path) -> None:
+    path = tmp_path / "book.txt"
+    path.write_text("one\n" * 70_000 + "\n\nlast\n")
+    assert [example.row for example in read_examples(path, DataChoice())][-2:] == [70_000, 70_003]
+
+
+def test_utf_32_is_no_utf_16(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_bytes("prompt,completion\na,b\n".encode("utf-32"))
+    with pytest.raises(DataError, match="UTF-8"):
+        read_report(path, DataChoice())
+
+
+def test_parquet_values_that_cannot_be_told_are_faults_of_their_rows(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "rows.parquet"
+    text = pa.Array.from_buffers(
+        pa.string(), 3, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0\3\0\0\0"), pa.py_buffer(b"a\xffc")]
+    )
+    days = pa.array([10**18, 0, 0], pa.timestamp("us"))
+    pq.write_table(pa.Table.from_arrays([text, days, text], ["text", "day", "text"]), path)
+    report = read_report(path, DataChoice())
+    assert report.columns == ("text", "day", "text (2)")
+    assert (report.rows, report.usable) == (3, 1)
+    assert [(problem.row, problem.text) for problem in report.problems] == [
+        (1, "day holds no timestamp[us] of ours"),
+        (2, "text holds bytes that are no UTF-8 text"),
+    ]
+
+
+def test_names_that_break_lines_break_no_message(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"a\nb\x1b[2J": 1, "c" * 5000: 2}) + "\n" + '{"\\ud800": 1}\n')
+    with pytest.raises(DataError) as caught:
+        read_report(path, DataChoice())
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 400
+    assert path.name in str(caught.value)
