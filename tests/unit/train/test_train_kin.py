@@ -1,0 +1,93 @@
+"""A run keeps rows that belong together on one side of its split, also where it leaves out rows that others count."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.contract.config import RunConfig
+from core.data.doctor.kinship import kinship_of_file
+from core.data.render import load_tokenizer
+from core.locations import Locations
+from core.model.loading import ensure_padding
+from core.train import reading
+from core.train.orders import Leave, Orders
+from core.train.reading import RunData, read_data
+from core.train.rows import PairRows, TextRows
+from core.train.tell import Teller
+
+
+@pytest.fixture
+def read(said: Any, letters: Any) -> Any:
+    def run(config: RunConfig) -> RunData:
+        tell = Teller(said)
+        return read_data(config, ensure_padding(load_tokenizer(Path(config.model.name))), tell, Orders(letters, tell))
+
+    return run
+
+
+def words(number: int) -> str:
+    return " ".join(
+        f"{name}{number * 7919}" for name in ("ship", "harbour", "tide", "rope", "mast", "gull", "crew", "net")
+    )
+
+
+def twice(make: Any) -> list[dict[str, Any]]:
+    """Rows 0 to 29 and again 0 to 29; the third cannot be read, the sixth is cut away whole."""
+    rows = [make(number % 30) for number in range(60)]
+    rows[2] = {**rows[2], "prompt": 5}
+    rows[5] = {**rows[5], "prompt": "long " * 400}
+    return rows
+
+
+@pytest.mark.parametrize("method", ["sft", "dpo"])
+def test_no_row_is_held_out_whose_like_is_trained_on(
+    run_config: Any, read: Any, tmp_path: Path, own_home: Path, method: str
+) -> None:
+    def make(number: int) -> dict[str, Any]:
+        row = {"prompt": f"ask {number}", "completion": words(number)}
+        pair = {"prompt": f"ask {number}", "chosen": words(number), "rejected": f"no {number}"}
+        return pair if method == "dpo" else row
+
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(map(json.dumps, twice(make))))
+    layout = "preference" if method == "dpo" else "auto"
+    config = run_config(
+        method=method, data__path=str(path), data__eval_fraction=0.3, data__layout=layout, train__max_length=300
+    )
+    found = read(config)
+    assert len(found.train) + len(found.held_out) == 58
+    assert len(found.held_out) == 17
+    asked = [_rows(side) for side in (found.train, found.held_out)]
+    assert not set(asked[0]) & set(asked[1])
+    assert len(set(asked[1])) <= len(asked[1]) // 2 + 2  # pairs, and the two whose like was left out
+    assert list((Locations.find().cache / "data").glob("groups-*.json"))
+
+
+def test_looking_for_kin_can_be_stopped(
+    run_config: Any, tmp_path: Path, letters: Any, said: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(json.dumps({"prompt": f"ask {n}", "completion": words(n)}) for n in range(200)))
+    config = run_config(data__path=str(path), data__eval_fraction=0.1, data__layout="auto")
+    orders = Orders(letters, Teller(said))
+
+    def looked(*arguments: Any) -> Any:
+        def leave() -> None:
+            raise Leave("stop")
+
+        monkeypatch.setattr(orders, "check", leave)
+        return kinship_of_file(*arguments)
+
+    monkeypatch.setattr(reading, "kinship_of_file", looked)
+    with pytest.raises(Leave):
+        read_data(config, ensure_padding(load_tokenizer(Path(config.model.name))), Teller(said), orders)
+    assert not list((Locations.find().cache / "data").glob("groups-*.json"))
+
+
+def _rows(side: TextRows | PairRows) -> list[tuple[int, ...]]:
+    ids = side.prompts if isinstance(side, PairRows) else side.ids
+    return [tuple(ids[row].tolist()) for row in range(len(ids))]
