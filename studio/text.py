@@ -1,12 +1,13 @@
 """The window's words and the look-up: ``say("key", name=value)``.
 
-Words stand in two tables by page (``words_start``: the frame and New run; ``words_runs``: watch, try, take home and
-history), keyed alike, so that a second language is a second pair of tables. Knobs and errors bring their words from
-where they are declared.
+Words stand in three tables by page (``words_start``: the frame and New run; ``words_data``: its Data block;
+``words_runs``: watch, try, take home and history), keyed alike, so that a second language is three more tables. Knobs
+and errors bring their words from where they are declared.
 """
 
 from __future__ import annotations
 
+from studio.words_data import DATA
 from studio.words_runs import RUNS
 from studio.words_start import START
 
@@ -49,4 +50,4 @@ class _Say:
         return {key.removeprefix(start): words for key, words in self._words.items() if key.startswith(start)}
 
 
-say = _Say(START, RUNS)
+say = _Say(START, DATA, RUNS)

@@ -1,4 +1,4 @@
-"""Words of the frame around every page, of New run and of the doctor."""
+"""Words of the frame around every page, of New run (its Data block: ``words_data``) and of the doctor."""
 
 from __future__ import annotations
 
@@ -34,46 +34,8 @@ _MACHINE = {
     "machine.disk": "{free} disk free",
 }
 
-_DATA = {
+_NEW = {
     "new.title": "New run",
-    "data.title": "Data",
-    "data.about": "What the model learns from.",
-    "data.sample": "A sample",
-    "data.sample.instruction": "Instructions",
-    "data.sample.chat": "Conversations",
-    "data.sample.preference": "Preferences",
-    "data.sample.text": "Plain text",
-    "data.drop": "Drop your file here, or choose one",
-    "data.uploading": "Copying",
-    "data.upload_failed": "The file could not be sent. Is the studio still running?",
-    "data.typed": "or its path on this machine",
-    "data.typed.example": "/home/me/examples.jsonl, then Enter",
-    "data.reading": "How rows are read, and what is learned",
-    "data.reading_now": "Reading the file …",
-    "data.mapping": "Which column plays which role. Filled in where it was recognised; change it where it is wrong.",
-    "data.role": "Role",
-    "data.counts": "{usable} of {rows} rows can be used",
-    "data.recognised": "Read as {layout}",
-    "data.learned.answers": "The answers are learned; questions are only read.",
-    "data.learned.last_answer": "The last answer of each row is learned; everything before is only read.",
-    "data.learned.everything": "Every token is learned.",
-    "data.learned.tool_calls": "Only the turns that call a tool are learned; everything else is only read.",
-    "data.learned.dpo": "To prefer the chosen answer over the rejected one is learned (DPO).",
-    "data.problems": "Rows that cannot be used: {count}",
-    "data.row": "Row {row}",
-    "preview.title": "As the model will see it",
-    "preview.trained": "learned",
-    "preview.read": "read",
-    "preview.special": "marks",
-    "preview.cut": "cut off",
-    "preview.earlier": "Earlier rows",
-    "preview.later": "Next rows",
-    "preview.where": "Rows {first} to {last} of {total}",
-    "preview.template": "template: {template}",
-    "preview.counts": "{tokens} tokens, {trained} learned",
-    "preview.cut_tokens": "{count} cut off",
-    "preview.side.chosen": "chosen",
-    "preview.side.rejected": "rejected",
 }
 
 _MODEL = {
@@ -148,7 +110,13 @@ _SUMMARY = {
     "summary.memory.ram": "Memory",
     "summary.of": "{peak} of {free} free",
     "summary.parts": "What takes it",
+    "summary.parts.peak": "Each part when the run takes most.",
+    "summary.spare": "{size} to spare.",
+    "summary.energy": "Energy",
+    "summary.money": "Electricity",
+    "summary.host": "Memory beside the card",
     "summary.time": "Time",
+    "summary.time.estimated": "Time (estimated)",
     "summary.steps": "Steps",
     "summary.steps_of": "{steps}, of {rows} rows each",
     "summary.passes": "Passes over the data",
@@ -166,10 +134,13 @@ _SUMMARY = {
     "part.workspace": "Workspace",
     "part.slack": "Allocator gaps",
     "part.context": "Libraries",
+    "part.held": "Other programs",
+    "part.held.how": "what the desktop and other programs hold now",
     "missing.data": "Add a data file",
     "missing.readable": "Mend the data file",
     "missing.rows": "No row can be used",
     "missing.trained": "Nothing would be learned",
+    "missing.checked": "Check the whole file first",
     "missing.model": "Choose a model",
     "missing.usable_model": "Choose another model",
     "start.now": "Start training",
@@ -185,6 +156,36 @@ _SUMMARY = {
     "start.unread.do": "Press Enter in its field, look at its rows, then start.",
 }
 
+_PLAN = {
+    "fit.title": "Make it fit",
+    "fit.more": "{count} more ways",
+    "fit.apply": "Apply",
+    "fit.need": "needs {size}",
+    "room.title": "Use the room ({count})",
+    "advice.title": "Advice",
+    "advice.notes": "Advice ({count})",
+    "advice.more": "More advice ({count})",
+    "probe.begin": "Probe 10 seconds",
+    "probe.again": "Probe again",
+    "probe.about": "Runs the longest pass for ten seconds on this card, and corrects the plan by it.",
+    "probe.title": "Measured:",
+    "probe.peak": "{size} at the peak",
+    "probe.planned": "(planned {size}),",
+    "probe.speed": "{seconds} s a step, {tokens} tokens a second.",
+    "probe.spilled": "Memory spilled into the machine's own: steps are slow. Make the run smaller.",
+    "probe.stage.starting": "Starting the probe …",
+    "probe.stage.loading": "Loading the model …",
+    "probe.stage.stepping": "Training the longest step …",
+    "price.label": "Price of electricity (per kWh)",
+    "price.hint": "Empty: no cost is shown. Kept for this machine.",
+    "price.fault": "Price of electricity: expected 0 to 1,000.",
+    "currency.label": "Currency",
+    "currency.hint": "Shown beside the cost.",
+    "group.machine": "This machine",
+    "train.card": "For cards of {gib} GB and more: {model}.",
+    "train.card.take": "Take model and settings",
+}
+
 _DOCTOR = {
     "doctor.title": "Doctor",
     "doctor.about": "What this machine has, and what would help it.",
@@ -192,6 +193,18 @@ _DOCTOR = {
     "doctor.fault": "Fault. ",
     "doctor.advice": "Advice. ",
     "doctor.fine": "",
+    "cache.title": "Tokenised rows",
+    "cache.about": "Rows are tokenised once and kept, so that preview, estimate and training need not do it again.",
+    "cache.none": "Nothing is kept.",
+    "cache.total": "{size} in {count} set(s).",
+    "cache.file": "File",
+    "cache.tokenizer": "Tokenizer",
+    "cache.rows": "Rows",
+    "cache.tokens": "Tokens",
+    "cache.size": "Size",
+    "cache.used": "Used last",
+    "cache.clear": "Clear all",
+    "cache.cleared": "{size} freed.",
 }
 
-START: dict[str, str] = {**_FRAME, **_MACHINE, **_DATA, **_MODEL, **_TRAIN, **_SUMMARY, **_DOCTOR}
+START: dict[str, str] = {**_FRAME, **_MACHINE, **_NEW, **_MODEL, **_TRAIN, **_SUMMARY, **_PLAN, **_DOCTOR}

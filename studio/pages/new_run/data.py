@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from core.contract.config import DataChoice
-from core.contract.data import DataReport, Preview, PreviewRow, Span
+from core.contract.data import DataReport
+from core.contract.doctor import Checkup
 from core.contract.errors import StudioError
 from core.data.formats import LAYOUT_NAMES, ROLES
+from core.data.made import origin_of
+from studio.figures import bytes_words
 from studio.markup import Markup, fault, icon, join, tag
-from studio.pages.new_run.desk import ROWS_A_PAGE, View
+from studio.pages.new_run import checkup, lengths, preview, sources
+from studio.pages.new_run.checkup import CheckupPanel
 from studio.pages.new_run.form import ROLES as ROLE_FIELDS
 from studio.pages.new_run.form import Form, field_of
+from studio.pages.new_run.lengths import LengthsPanel
 from studio.pages.new_run.outline import block_head
+from studio.pages.new_run.preview import PreviewPanel
+from studio.pages.new_run.sources import SourcesPanel, working_view
+from studio.pages.new_run.view import View
 from studio.parts import board
 from studio.session import SAMPLES, Session, sample_of
 from studio.text import say
 from studio.upload import ENDINGS
 
-__all__ = ["DataBlock", "layout", "mapping", "preview_view", "report_view"]
+__all__ = ["PANELS", "DataBlock", "layout", "mapping", "origin_view", "report_view", "tabs_view"]
+
+PANELS = ("rows", "lengths", "doctor", "reading")
 
 _PROBLEMS_SHOWN = 40
 
@@ -37,10 +49,11 @@ class DataBlock:
     upload: gr.Textbox
     typed: gr.Textbox
     report: gr.HTML
-    preview: gr.HTML
-    offset: gr.Number
-    earlier: gr.Button
-    later: gr.Button
+    sources: SourcesPanel
+    tabs: gr.HTML
+    preview: PreviewPanel
+    lengths: LengthsPanel
+    checkup: CheckupPanel
     shown_roles: gr.Textbox
     roles: tuple[gr.Dropdown, ...]
 
@@ -63,20 +76,18 @@ def layout(form: Form, session: Session) -> DataBlock:
                 typed = gr.Textbox(
                     label=say("data.typed"), placeholder=say("data.typed.example"), elem_id="data-typed", max_lines=1
                 )
+        more = sources.layout()
         report = board(elem_id="data-report")
-        preview = board(elem_id="data-preview")
-        with gr.Row(elem_classes="pager"):
-            earlier = gr.Button(say("preview.earlier"), size="sm", interactive=False)
-            later = gr.Button(say("preview.later"), size="sm", interactive=False)
-            offset = gr.Number(0, visible=False, precision=0)
+        tabs = board(tabs_view(), elem_id="data-tabs")
+        panels = preview.layout(), lengths.layout(), checkup.layout()
         shown_roles, roles = _reading(form, data)
     form.add("data.path", gr.Textbox(data.path, visible="hidden", elem_id="data-path"))
     upload = gr.Textbox(visible="hidden", elem_id="data-upload", interactive=True)
-    return DataBlock(sample, upload, typed, report, preview, offset, earlier, later, shown_roles, roles)
+    return DataBlock(sample, upload, typed, report, more, tabs, *panels, shown_roles, roles)
 
 
 def _reading(form: Form, data: DataChoice) -> tuple[gr.Textbox, tuple[gr.Dropdown, ...]]:
-    with gr.Accordion(say("data.reading"), open=False, elem_classes="folded"):
+    with gr.Column(elem_id="panel-reading", elem_classes="panel"):
         with gr.Row(elem_classes="fields"):
             for key in ("data.layout", "data.train_on", "data.template"):
                 form.add(key, field_of(key, getattr(data, key.removeprefix("data."))))
@@ -114,20 +125,83 @@ def _drop_zone() -> Markup:
 # ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def report_view(view: View) -> Markup:
-    """What is in the file: layout and why, counts, problems; or the fault."""
+def tabs_view(found: Checkup | StudioError | None = None) -> Markup:
+    """The block's four panels by name; which one is open is the page's own affair (``assets/js/desk.js``)."""
+    words = {"doctor": checkup.tab_words(found)}
+    tabs = (
+        tag("button", words.get(name) or say(f"panel.{name}"), type="button", role="tab", id=f"tab-{name}",
+            data_panel_tab=name, aria_controls=f"panel-{name}")
+        for name in PANELS
+    )  # fmt: skip
+    return tag("div", *tabs, role="tablist", aria_label=say("panel.label"), class_="tabs")
+
+
+def report_view(view: View, progress: tuple[int, ...] | None = None, back: str = "") -> Markup:
+    """What is in the file: layout and why, counts, problems; or the fault.
+
+    Args:
+        progress: of a check that goes on.
+        back: the file that a data set of ours was made from.
+    """
     if view.data_fault is not None and view.report is None:
         return fault(view.data_fault)
     if view.report is None:
         return tag("p", say("data.reading_now"), class_="quiet") if view.config.data.path else Markup()
     report = view.report
     name = tag("strong", report.path.rsplit("/", 1)[-1])
-    counts = say("data.counts", rows=f"{report.rows:,}", usable=f"{report.usable:,}")
+    counts = say("data.counts" if report.complete else "data.counts.first", rows=f"{report.rows:,}",
+                 usable=f"{report.usable:,}")  # fmt: skip
     head = tag("p", icon("file"), name, tag("span", counts), tag("span", _learned(view)), class_="report-line")
     kind = say("data.recognised", layout=LAYOUT_NAMES.get(report.layout, report.layout))
     why = tag("p", tag("span", kind, class_="chip"), tag("span", report.reason.rstrip(".") + "."), class_="report-why")
     below = fault(view.data_fault) if view.data_fault is not None else None
-    return join(head, why, _problems(report), below)
+    return join(head, why, _checking(report, progress), origin_view(report.path, back), _problems(report), below)
+
+
+def _checking(report: DataReport, progress: tuple[int, ...] | None) -> Markup | None:
+    """How far the check of a large file is; or the way to take it up again, where it was stopped."""
+    if report.complete:
+        return None
+    if progress is None:
+        again = tag("button", say("check.again"), type="button", class_="quiet-push",
+                    **{"data-do": "check", "data-value": "{}"})  # fmt: skip
+        stopped = tag("p", icon("warning"), tag("span", say("check.stopped", rows=f"{report.rows:,}")))
+        return tag("div", stopped, again, class_="working")
+    done, total, rows = progress or (0, report.bytes, report.rows)
+    words = say("check.running", done=bytes_words(done), total=bytes_words(total), rows=f"{rows:,}")
+    return working_view(words, done, total, "check")
+
+
+def origin_view(path: str, back: str = "") -> Markup | None:
+    """What a data set of ours was made from, with the way back where the file still is."""
+    origin = origin_of(Path(path))
+    made = str(origin.get("made", ""))
+    if made == "mixture":
+        parts = ", ".join(
+            say("origin.part", name=part.get("name", ""), weight=f"{float(part.get('weight', 1)):g}")
+            for part in origin.get("parts", [])
+        )
+        words = say("origin.mixture", parts=parts)
+    elif made == "hub":
+        words = say("origin.hub", **{key: origin.get(key) or "–" for key in ("name", "subset", "split")})
+    elif made == "mended":
+        done = (
+            say(f"origin.done.{part.get('what')}", count=f"{part.get('count', 0):,}") for part in origin.get("done", [])
+        )
+        words = say("origin.mended", name=origin.get("from", {}).get("name", ""), what=", ".join(done))
+    else:
+        return None
+    return tag("p", icon("info"), tag("span", words), _back(back), class_="origin")
+
+
+def _back(path: str) -> Markup | None:
+    if not path:
+        return None
+    value = json.dumps({"back": path})
+    return tag(
+        "button", say("origin.back"), type="button", class_="quiet-push", title=path,
+        **{"data-do": "source", "data-value": value},
+    )  # fmt: skip
 
 
 def _learned(view: View) -> str:
@@ -142,41 +216,13 @@ def _problems(report: DataReport) -> Markup | None:
     if not report.problems:
         return None
     lines = (
-        tag("li", tag("b", say("data.row", row=found.row)), found.text) for found in report.problems[:_PROBLEMS_SHOWN]
+        tag("li", tag("b", say("data.row", row=f"{found.row:,}")), found.text)
+        for found in report.problems[:_PROBLEMS_SHOWN]
     )
+    rest = count - _PROBLEMS_SHOWN
+    more = tag("li", say("data.problems.more", count=f"{rest:,}")) if rest > 0 else None
     summary = tag("summary", icon("warning"), say("data.problems", count=f"{count:,}"))
-    return tag("details", summary, tag("ol", *lines), class_="problems")
-
-
-def preview_view(found: Preview | StudioError | None, offset: int) -> Markup:
-    """Rows as the model will see them, token kinds coloured, with the key to the colours."""
-    if found is None:
-        return Markup()
-    if isinstance(found, StudioError):
-        return fault(found)
-    keys = (
-        tag("span", say(f"preview.{kind}"), class_=f"token {kind}") for kind in ("trained", "read", "special", "cut")
-    )
-    last = min(offset + ROWS_A_PAGE, found.total)
-    where = say("preview.where", first=f"{min(offset + 1, last):,}", last=f"{last:,}", total=f"{found.total:,}")
-    head = tag("div", tag("h3", say("preview.title")), tag("span", *keys, class_="keys"), class_="preview-head")
-    notes = (tag("p", note, class_="hint") for note in found.notes)
-    rows = tag("ol", *(_row(row) for row in found.rows), class_="rows", tabindex="0", aria_label=say("preview.title"))
-    foot = tag("p", where, " · ", say("preview.template", template=found.template), class_="preview-where")
-    return join(head, *notes, rows, foot)
-
-
-def _row(row: PreviewRow) -> Markup:
-    counts = say("preview.counts", tokens=f"{row.tokens:,}", trained=f"{row.trained_tokens:,}")
-    cut = say("preview.cut_tokens", count=f"{row.cut_tokens:,}") if row.cut_tokens else None
-    side = tag("b", say(f"preview.side.{row.side}")) if row.side else None
-    head = tag("div", tag("b", say("data.row", row=row.row)), side, tag("span", counts), cut, class_="row-head")
-    return tag("li", head, tag("p", *(_span(span) for span in row.spans), class_="row-text"))
-
-
-def _span(span: Span) -> Markup:
-    text = span.text.replace("\n", "⏎\n") if span.kind == "special" else span.text
-    return tag("span", text, class_=f"token {span.kind}")
+    return tag("details", summary, tag("ol", *lines, more), class_="problems", data_keep="problems")
 
 
 def mapping(view: View, columns: Sequence[str]) -> tuple[str, list[Any]]:

@@ -10,45 +10,42 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from core.catalog import find_model
 from core.contract.catalogue import ModelSpec
 from core.contract.config import DataChoice, RunConfig
 from core.contract.data import DataFacts, DataReport, Preview
+from core.contract.doctor import Checkup
 from core.contract.errors import StudioError
-from core.contract.estimate import Estimate, Resolved
-from core.estimate import estimate, resolve
-from core.hardware import Machine
+from core.estimate import Learned, advise, estimate, make_it_fit, resolve, use_the_room
 from core.hub_cache import is_cached
 from core.prepare import tokenizer_folder
+from core.runs.learned import learned_file, speeds
+from core.settings import load as load_settings
 from studio.house import Studio
-from studio.session import home_written_out
+from studio.pages.new_run.preview import ROWS_A_PAGE, Asked
+from studio.pages.new_run.view import (
+    View,
+    checkup_key,
+    facts_key,
+    held_out_of,
+    model_key,
+    near_key,
+    path_of,
+    probe_key,
+    report_key,
+)
 
-__all__ = ["ROWS_A_PAGE", "Desk", "View"]
+__all__ = ["Desk", "View"]
 
-ROWS_A_PAGE = 3
-_KEPT = 24
+_KEPT = 40
+LARGE_BYTES = 4 << 20
+"""A larger file shows its first rows before it is read whole."""
 Found = TypeVar("Found")
-
-
-@dataclass(frozen=True)
-class View:
-    """One state of the page. What is not known yet is None; ``waiting`` says that it is being looked for."""
-
-    config: RunConfig
-    machine: Machine
-    spec: ModelSpec | None = None
-    report: DataReport | None = None
-    facts: DataFacts | None = None
-    figures: Estimate | None = None
-    resolved: tuple[Resolved, ...] = ()
-    model_fault: StudioError | None = None
-    data_fault: StudioError | None = None
-    form_fault: StudioError | None = None
-    waiting: bool = False
+Progress = Callable[[int, int, int], None]
+Cancelled = Callable[[], bool]
 
 
 class Desk:
@@ -62,38 +59,98 @@ class Desk:
     def glance(self, config: RunConfig) -> View:
         """What can be said at once, from what is remembered."""
         view = View(config, self.studio.machine())
-        view = self._with(view, "spec", "model_fault", _model_key(config))
-        view = self._with(view, "report", "data_fault", _report_key(config.data))
-        if view.spec and view.report and view.report.usable:
-            near = _near(config, view.spec)
-            view = self._with(view, "facts", "data_fault", _facts_key(config, view.spec))
-            if (
-                view.facts is None and view.data_fault is None
-            ):  # lengths under another limit: nearly right, for a moment
-                return replace(self._estimated(self._with(view, "facts", "data_fault", near)), waiting=True)
+        view = self._with(view, "spec", "model_fault", model_key(config))
+        view = self._with(view, "report", "data_fault", report_key(config.data))
+        if (spec := view.spec) is not None:
+            found = {"probe": probe_key(config), "checkup": checkup_key(config, spec)}
+            view = replace(view, **{name: self._recall(key) for name, key in found.items()})
+            if view.measurable:
+                view = self._with(view, "facts", "data_fault", facts_key(config, spec))
+                if view.facts is None and view.data_fault is None:
+                    # Lengths under another limit are nearly right, for a moment.
+                    near = self._with(view, "facts", "data_fault", near_key(config, spec))
+                    return replace(self._planned(near), waiting=True)
         known = view.spec or view.model_fault, view.report or view.data_fault
-        return replace(self._estimated(view), waiting=not all(known))
+        return replace(self._planned(view), waiting=not all(known))
+
+    def read(self, config: RunConfig) -> View:
+        """Finds the model, and looks at the file: at all of it where that is quick, else at its first rows."""
+        self._find(model_key(config), lambda: find_model(config.model.source, config.model.name))
+        if config.data.path:
+            self._find(report_key(config.data), lambda: self._looked(config.data))
+        return self.glance(config)
+
+    def check(self, config: RunConfig, on_progress: Progress, cancelled: Cancelled) -> None:
+        """Reads the whole of a file of which only the first rows are known. What is wrong with it is remembered too.
+
+        Raises:
+            DataError: it was cancelled; the first look then stays.
+        """
+        key, data = report_key(config.data), config.data
+        try:
+            self._remember(key, self.studio.data.check(path_of(data), data, on_progress, cancelled))
+        except StudioError as error:
+            if cancelled():
+                raise
+            self._remember(key, error)
+
+    def measure(self, config: RunConfig) -> View:
+        """Finds the rows' lengths under the model's tokenizer."""
+        view = self.glance(config)
+        if view.measurable and view.spec is not None:
+            spec = view.spec
+            self._find(facts_key(config, spec), lambda: self._facts(config, spec))
+            self._remember(near_key(config, spec), self._recall(facts_key(config, spec)))
+        return self.glance(config)
 
     def look(self, config: RunConfig) -> View:
         """Finds out what is missing, then says all of it. Takes as long as it takes; runs beside the page."""
-        self._find(_model_key(config), lambda: find_model(config.model.source, config.model.name))
-        if config.data.path:
-            self._find(_report_key(config.data), lambda: self.studio.data.report(_path(config.data), config.data))
-        view = self.glance(config)
-        if view.spec and view.report and view.report.usable:
-            spec = view.spec
-            self._find(_facts_key(config, spec), lambda: self._facts(config, spec))
-            self._remember(_near(config, spec), self._recall(_facts_key(config, spec)))
-        return replace(self.glance(config), waiting=False)
+        self.read(config)
+        return replace(self.measure(config), waiting=False)
 
-    def preview(self, view: View, offset: int) -> Preview | StudioError | None:
-        """A page of rows as the model will see them; None where there is nothing to show."""
-        if view.spec is None or view.report is None or not view.report.usable:
-            return None
+    def examine(self, config: RunConfig, on_progress: Callable[[int, int], None], cancelled: Cancelled) -> None:
+        """Has the data doctor look at the rows. A fault is remembered, unless it was cancelled."""
+        view = self.glance(config)
+        if not view.measurable or view.spec is None:
+            return
+        key, data, held = checkup_key(config, view.spec), config.data, held_out_of(config)
         try:
-            folder = tokenizer_folder(view.spec)
-            data, length = view.config.data, view.config.train.max_length
-            return self.studio.data.preview(_path(data), data, folder, length, offset=offset, limit=ROWS_A_PAGE)
+            folder, length = tokenizer_folder(view.spec), config.train.max_length
+            found = self.studio.data.checkup(
+                path_of(data), data, folder, length, held, on_progress=on_progress, cancelled=cancelled
+            )
+        except StudioError as error:
+            if not cancelled():
+                self._remember(key, error)
+            return
+        self._remember(key, found)
+
+    def probe(self, config: RunConfig, on_stage: Callable[[str], None], cancelled: Cancelled) -> None:
+        """Runs ten seconds of the real thing and remembers what it took, or why it could not."""
+        view = self.glance(config)
+        if view.spec is None or view.facts is None:
+            return
+        from core.probe.client import probe
+
+        full, _ = resolve(view.trained, view.spec, view.facts, view.machine)
+        try:
+            found: object = probe(full, view.spec, view.facts, self.studio.locations, on_stage, cancelled)
+        except StudioError as error:
+            if cancelled():
+                return
+            found = error
+        self._remember(probe_key(config), found)
+
+    def preview(self, view: View, asked: Asked) -> Preview | StudioError | None:
+        """A page of rows as the model will see them; None where there is nothing to show."""
+        if not view.readable or view.spec is None:
+            return None
+        finding = view.finding(asked.only)
+        try:
+            return self.studio.data.preview(
+                path_of(view.config.data), view.config.data, tokenizer_folder(view.spec), view.config.train.max_length,
+                offset=asked.offset, limit=ROWS_A_PAGE, search=asked.search, rows=finding.rows if finding else (),
+            )  # fmt: skip
         except StudioError as error:
             return error
 
@@ -102,23 +159,45 @@ class Desk:
         if view.report is not None:
             return view.report.columns
         try:
-            return self.studio.data.columns(_path(view.config.data)) if view.config.data.path else ()
+            return self.studio.data.columns(path_of(view.config.data)) if view.config.data.path else ()
         except StudioError:
             return ()
 
+    def _looked(self, data: DataChoice) -> DataReport:
+        path = path_of(data)
+        large = path.is_file() and path.stat().st_size > LARGE_BYTES
+        service = self.studio.data
+        return service.first_look(path, data) if large else service.report(path, data)
+
     def _facts(self, config: RunConfig, spec: ModelSpec) -> DataFacts:
         folder = tokenizer_folder(spec)
-        return self.studio.data.facts(_path(config.data), config.data, folder, config.train.max_length)
+        return self.studio.data.facts(path_of(config.data), config.data, folder, config.train.max_length)
 
-    def _estimated(self, view: View) -> View:
-        if view.spec is None:
+    def _planned(self, view: View) -> View:
+        """The estimate, what would make it fit or use the room, and advice: arithmetic alone."""
+        if (spec := view.spec) is None:
             return view
-        config = view.config
-        if view.report is not None:
-            config = config.model_copy(update={"method": view.report.method})
-        full, resolved = resolve(config, view.spec, view.facts, view.machine)
-        figures = estimate(full, view.spec, view.facts, view.machine)
-        return replace(view, figures=figures, resolved=tuple(resolved))
+        learned, settings = self._learned(), load_settings(self.studio.locations)
+        full, resolved = resolve(view.trained, spec, view.facts, view.machine)
+        figures = estimate(full, spec, view.facts, view.machine, learned, settings)
+        view = replace(view, figures=figures, resolved=tuple(resolved))
+        given = view.trained, spec, view.facts, view.machine, learned
+        if figures.verdict in ("tight", "too_large"):
+            view = replace(view, fit=make_it_fit(*given))
+        elif view.facts is not None:
+            view = replace(view, room=use_the_room(*given))
+        checkup = view.checkup if isinstance(view.checkup, Checkup) else None
+        if view.facts is None:
+            return view  # what is not counted yet is no ground for advice
+        return replace(view, advice=advise(view.trained, spec, view.facts, view.report, checkup))
+
+    def _learned(self) -> Learned:
+        """What finished runs taught; read again when a run has finished since."""
+        path = learned_file(self.studio.locations)
+        key = ("learned", path.stat().st_mtime_ns if path.is_file() else 0)
+        self._find(key, lambda: speeds(self.studio.locations))
+        found = self._recall(key)
+        return found if isinstance(found, Learned) else Learned(())
 
     def _with(self, view: View, name: str, fault: str, key: Hashable) -> View:
         found = self._recall(key)
@@ -151,32 +230,3 @@ class Desk:
 def _came_here(known: object) -> bool:
     """Whether a hub model that was not on this machine has been downloaded since."""
     return isinstance(known, ModelSpec) and not known.folder and known.source == "hub" and is_cached(known.name)
-
-
-def _path(data: DataChoice) -> Path:
-    return Path(home_written_out(data.path))
-
-
-def _model_key(config: RunConfig) -> Hashable:
-    return ("model", config.model.source, config.model.name)
-
-
-def _report_key(data: DataChoice) -> Hashable:
-    path = _path(data)
-    try:
-        stamp = path.stat()
-        moment = (stamp.st_mtime_ns, stamp.st_size)
-    except OSError:
-        moment = (0, 0)
-    return ("report", data.path, moment, data.layout, tuple(sorted(data.columns.items())))
-
-
-def _facts_key(config: RunConfig, spec: ModelSpec) -> Hashable:
-    return ("exact", config.train.max_length, _near(config, spec))
-
-
-def _near(config: RunConfig, spec: ModelSpec) -> Hashable:
-    """Facts of these rows under this tokenizer, whatever the length limit."""
-    data = config.data
-    chosen = (data.train_on, data.template, data.system_prompt)
-    return ("facts", _report_key(data), spec.name, spec.revision, chosen)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import gradio as gr
 
+from core.settings import load as load_settings
 from studio.house import Studio
 from studio.markup import tag
 from studio.pages.new_run import data, model, train
@@ -13,12 +14,25 @@ from studio.pages.new_run.data import DataBlock
 from studio.pages.new_run.form import Form
 from studio.pages.new_run.model import ModelBlock
 from studio.pages.new_run.outline import head_view
-from studio.pages.new_run.train import TrainBlock
-from studio.parts import board
+from studio.pages.new_run.train import PriceFields, TrainBlock
+from studio.parts import board, channel
 from studio.session import Session
 from studio.text import say
 
 __all__ = ["Parts", "lay_out"]
+
+
+@dataclass(frozen=True)
+class Asks:
+    """What buttons within boards say, each through a hidden field of its own (``parts.channel``)."""
+
+    change: gr.Textbox
+    source: gr.Textbox
+    mix: gr.Textbox
+    check: gr.Textbox
+    examine: gr.Textbox
+    probe: gr.Textbox
+    stop: gr.Textbox
 
 
 @dataclass(frozen=True)
@@ -33,7 +47,11 @@ class Parts:
     bar: gr.HTML
     start: gr.Button
     outcome: gr.HTML
+    more: gr.HTML
+    probe: gr.HTML
     auto: gr.HTML
+    price: PriceFields
+    asked: Asks
 
 
 def lay_out(form: Form, session: Session, studio: Studio) -> Parts:
@@ -44,14 +62,18 @@ def lay_out(form: Form, session: Session, studio: Studio) -> Parts:
         with gr.Column(elem_classes="desk-blocks"):
             data_block = data.layout(form, session)
             model_block = model.layout(form, session, machine)
-            train_block = train.layout(form, session)
+            train_block = train.layout(form, session, machine)
         with gr.Column(elem_classes="desk-summary"), gr.Column(elem_classes="summary-sheet"):
             summary = board(tag("h2", say("summary.title")), elem_id="summary")
             with gr.Column(elem_classes="start-bar"):
                 bar = board(elem_id="start-line")
                 start = gr.Button(say("start.now"), variant="primary", elem_id="start", size="lg")
                 outcome = board(elem_id="outcome")
+            more = board(elem_id="summary-more")
+            probe = board(elem_id="summary-probe")
         with gr.Column(elem_classes="desk-advanced"):
-            auto = train.advanced(form, session)
+            auto, price = train.advanced(form, session, load_settings(studio.locations))
     form.add("draft_id", gr.Textbox(session.draft_id, visible=False))
-    return Parts(data_block, model_block, train_block, strip, summary, bar, start, outcome, auto)
+    asked = Asks(*(channel(name) for name in ("change", "source", "mix", "check", "examine", "probe", "stop")))
+    start_parts = strip, summary, bar, start, outcome
+    return Parts(data_block, model_block, train_block, *start_parts, more, probe, auto, price, asked)

@@ -13,9 +13,9 @@ from core.estimate import estimate, resolve
 from core.hardware import Machine
 from studio.figures import bytes_words
 from studio.markup import Markup, fault, join, tag
-from studio.pages.new_run.desk import View
 from studio.pages.new_run.form import Form, field_of
 from studio.pages.new_run.outline import block_head
+from studio.pages.new_run.view import View
 from studio.parts import board
 from studio.session import Session
 from studio.text import say

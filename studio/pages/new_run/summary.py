@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from core.contract.estimate import Estimate
-from core.hardware import Machine
 from studio.figures import bytes_words, duration
 from studio.markup import Markup, fault, icon, join, tag
-from studio.pages.new_run.desk import View
+from studio.pages.new_run.budget import budget_view, gb_or_mb, parts_view
+from studio.pages.new_run.planning import advice_view, fit_view, room_view
+from studio.pages.new_run.view import View
 from studio.text import say
 
-__all__ = ["start_words", "summary_view"]
+__all__ = ["more_view", "problems", "start_words", "summary_view", "time_words"]
 
-_LEAST_SHARE = 0.004
+_MATTERS = 0.5
+"""A need is worth a line of its own from this share of what is free on."""
+_UNTRAINED = frozenset({"data.nothing", "data.nothing_trained"})
 
 
 def summary_view(view: View) -> Markup:
-    """The summary's body."""
+    """The summary's body, above Start: what is needed, what would make it fit, how long it takes, what is missing."""
     parts: list[object] = [tag("h2", say("summary.title"))]
     if view.form_fault is not None:
         parts.append(fault(view.form_fault))
     if view.figures is not None:
-        parts += [_memory(view.figures, view.machine), _facts(view, view.figures)]
+        parts += [budget_view(view.figures, view.machine), fit_view(view.fit), _facts(view, view.figures)]
     else:
         words = say("summary.waiting") if view.waiting else say("summary.nothing")
         parts.append(tag("p", words, class_="quiet"))
@@ -28,72 +31,74 @@ def summary_view(view: View) -> Markup:
     if missing:
         parts.append(tag("ul", *(tag("li", icon("warning"), tag("span", line)) for line in missing), class_="missing"))
     if view.figures is not None:
-        parts += [tag("p", note, class_="hint") for note in view.figures.notes if view.facts or view.waiting]
+        parts += _notes(view, view.figures)
     return join(*parts)
 
 
-def _memory(figures: Estimate, machine: Machine) -> Markup:
-    room = max(figures.free_bytes or 0, figures.peak_bytes, 1)
-    bars = tag(
-        "div", *_pieces(figures, room), _limit(figures, room), class_="bar", role="img", aria_label=_bar_words(figures)
-    )
-    where = say("summary.memory.card" if machine.gpu else "summary.memory.ram")
-    head = tag("div", tag("span", where), tag("b", bytes_of(figures)), class_="memory-head")
-    legend = (
-        tag("li", tag("i", class_=f"part-{term.key}"), tag("span", say(f"part.{term.key}")),
-            tag("b", _gb_or_mb(term.bytes)), title=term.how)
-        for term in sorted(figures.terms, key=lambda term: -term.bytes) if term.bytes
-    )  # fmt: skip
-    folded = tag("details", tag("summary", say("summary.parts")), tag("ul", *legend, class_="legend"), class_="parts")
-    sentence = tag("p", icon("check" if figures.verdict == "fits" else "warning"), tag("span", figures.sentence),
-                   class_=f"verdict {figures.verdict}")  # fmt: skip
-    return tag("div", head, bars, sentence, folded, class_="memory")
+def _notes(view: View, figures: Estimate) -> list[Markup]:
+    """The estimate's notes. While tokens are counted, that is said instead of what it assumes."""
+    if view.facts is None:
+        counting = view.waiting and view.measurable
+        return [tag("p", say("summary.waiting"), class_="hint", role="status")] if counting else []
+    return [tag("p", note, class_="hint") for note in figures.notes]
 
 
-def bytes_of(figures: Estimate) -> str:
-    """Peak against free, as short as can be."""
-    if figures.free_bytes is None:
-        return _gb_or_mb(figures.peak_bytes)
-    return say("summary.of", peak=_gb_or_mb(figures.peak_bytes), free=_gb_or_mb(figures.free_bytes))
-
-
-def _pieces(figures: Estimate, room: int) -> list[Markup]:
-    return [
-        tag("span", class_=f"part-{term.key}", style=f"width:{100 * term.bytes / room:.2f}%")
-        for term in figures.terms
-        if term.bytes / room >= _LEAST_SHARE
-    ]
-
-
-def _limit(figures: Estimate, room: int) -> Markup | None:
-    """Where the free memory ends, when the need goes beyond it."""
-    if figures.free_bytes is None or figures.free_bytes >= room:
-        return None
-    return tag("em", style=f"left:{100 * figures.free_bytes / room:.2f}%")
-
-
-def _bar_words(figures: Estimate) -> str:
-    parts = ", ".join(f"{say(f'part.{term.key}')} {_gb_or_mb(term.bytes)}" for term in figures.terms if term.bytes)
-    return f"{figures.sentence} {parts}"
-
-
-def _gb_or_mb(size: int) -> str:
-    return f"{size / (1 << 30):.1f} GB" if size >= (1 << 30) // 2 else f"{size / (1 << 20):.0f} MB"
+def more_view(view: View) -> Markup:
+    """Below Start, folded where it is long: the parts of the memory, what the room would allow, advice."""
+    if view.figures is None:
+        return Markup()
+    return join(parts_view(view.figures), room_view(view.room), advice_view(view.advice))
 
 
 def _facts(view: View, figures: Estimate) -> Markup:
     train = view.config.train
     length = say("summary.steps_of", steps=f"{figures.total_steps:,}", rows=f"{view.config.rows_per_step:,}")
     rows = [
-        (say("summary.time"), time_words(figures)),
+        (say("summary.time.estimated" if figures.seconds else "summary.time"), time_words(figures)),
         (say("summary.steps"), length if figures.total_steps else "–"),
         (say("summary.passes"), _passes(view) if figures.total_steps else f"{train.num_train_epochs:g}"),
         (say("summary.tokens"), f"{figures.trained_tokens_per_epoch:,}" if figures.trained_tokens_per_epoch else "–"),
-        (say("summary.disk"), bytes_words(figures.disk_bytes)),
+        *_energy(figures),
+        *_elsewhere(view, figures),
     ]
     drawn = (tag("div", tag("dt", name), tag("dd", words)) for name, words in rows)
     basis = tag("p", say("summary.basis", basis=figures.time_basis), class_="hint") if figures.seconds else None
     return join(tag("dl", *drawn, class_="figures"), basis)
+
+
+def _energy(figures: Estimate) -> list[tuple[str, str]]:
+    """Energy, and money where a price was given."""
+    rows = []
+    if figures.energy_kwh is not None:
+        rows.append((say("summary.energy"), _range(figures.energy_kwh, "kWh")))
+    if figures.money is not None:
+        rows.append((say("summary.money"), _range(figures.money, figures.currency)))
+    return rows
+
+
+def _elsewhere(view: View, figures: Estimate) -> list[tuple[str, str]]:
+    """Disk, and the machine's own memory where the run needs much of it."""
+    rows = []
+    free = view.machine.ram_free_bytes
+    if view.machine.gpu and (figures.pinned_bytes or figures.host_bytes > _MATTERS * free):
+        rows.append((say("summary.host"), say("summary.of", peak=gb_or_mb(figures.host_bytes), free=gb_or_mb(free))))
+    disk, room = figures.disk_bytes, figures.disk_free_bytes
+    near = room is not None and disk > _MATTERS * room
+    words = bytes_words(disk)
+    rows.append((say("summary.disk"), say("summary.of", peak=words, free=bytes_words(room or 0)) if near else words))
+    return rows
+
+
+def _range(bounds: tuple[float, float], unit: str) -> str:
+    low, high = (_short(bound) for bound in bounds)
+    return f"{low} {unit}" if low == high else f"{say('summary.range', low=low, high=high)} {unit}"
+
+
+def _short(value: float) -> str:
+    """Two places for what is small, none for what is large; what is next to nothing is said to be that."""
+    if 0 < value < 0.01:
+        return "<0.01"
+    return f"{value:.2f}" if value < 10 else f"{value:,.0f}"
 
 
 def _passes(view: View) -> str:
@@ -117,9 +122,11 @@ def problems(view: View) -> list[str]:
     if not view.config.data.path:
         found.append(say("missing.data"))
     elif view.data_fault is not None:
-        found.append(say("missing.readable"))
+        found.append(say("missing.trained" if view.data_fault.code in _UNTRAINED else "missing.readable"))
     elif view.report is not None and not view.report.usable:
         found.append(say("missing.rows"))
+    elif view.report is not None and not view.report.complete:
+        found.append(say("missing.checked"))
     elif view.facts is not None and not sum(view.facts.trained):
         found.append(say("missing.trained"))
     if not view.config.model.name:

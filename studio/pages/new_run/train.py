@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 
-from core.catalog import presets
+from core.catalog import catalogue, presets
 from core.contract.config import RunConfig
-from studio.markup import Markup, tag
-from studio.pages.new_run.desk import View
+from core.hardware import Machine
+from core.settings import Settings
+from studio.markup import Markup, join, tag
 from studio.pages.new_run.form import KNOBS, Form, field_of, label_of
 from studio.pages.new_run.outline import block_head
+from studio.pages.new_run.view import View
 from studio.parts import board
 from studio.session import Session
 from studio.text import say
 
-__all__ = ["TrainBlock", "advanced", "auto_view", "layout"]
+__all__ = ["PriceFields", "TrainBlock", "advanced", "auto_view", "layout"]
 
 GROUPS = ("memory", "learning", "lora", "saving")
 
@@ -32,7 +35,7 @@ class TrainBlock:
     goal: gr.HTML
 
 
-def layout(form: Form, session: Session) -> TrainBlock:
+def layout(form: Form, session: Session, machine: Machine) -> TrainBlock:
     """The block, filled from the session."""
     config = session.config
     with gr.Column(elem_classes="block-sheet", elem_id="block-train"):
@@ -45,7 +48,7 @@ def layout(form: Form, session: Session) -> TrainBlock:
             elem_id="preset",
         )
         form.add("preset", preset)
-        goal = board(goal_view(config.preset), elem_id="preset-goal")
+        goal = board(goal_view(config.preset, machine), elem_id="preset-goal")
         with gr.Row(elem_classes="fields"):
             for key, knob in KNOBS.items():
                 if knob.simple:
@@ -53,8 +56,16 @@ def layout(form: Form, session: Session) -> TrainBlock:
     return TrainBlock(preset, goal)
 
 
-def advanced(form: Form, session: Session) -> gr.HTML:
-    """Everything else, folded; returns the board of automatic values."""
+@dataclass(frozen=True)
+class PriceFields:
+    """What electricity costs: of this machine, not of a run."""
+
+    price: gr.Number
+    currency: gr.Textbox
+
+
+def advanced(form: Form, session: Session, settings: Settings) -> tuple[gr.HTML, PriceFields]:
+    """Everything else, folded; returns the board of automatic values, and the fields of the price."""
     with gr.Accordion(say("train.advanced"), open=False, elem_classes="folded block-sheet", elem_id="block-advanced"):
         form.add("name", gr.Textbox(session.config.name, label=say("train.name"), info=say("train.name.hint")))
         auto = board(elem_id="auto-values")
@@ -64,7 +75,20 @@ def advanced(form: Form, session: Session) -> gr.HTML:
                 for key, knob in KNOBS.items():
                     if knob.group == group and not knob.simple and key not in form.fields:
                         form.add(key, field_of(key, _value(session.config, key)))
-    return auto
+        price = _price(settings)
+    return auto, price
+
+
+def _price(settings: Settings) -> PriceFields:
+    board(tag("h3", say("group.machine"), class_="group-title"))
+    with gr.Row(elem_classes="fields"):
+        price = gr.Number(
+            settings.price_per_kwh, label=say("price.label"), info=say("price.hint"), elem_id="price", interactive=True
+        )
+        currency = gr.Textbox(
+            settings.currency, label=say("currency.label"), info=say("currency.hint"), elem_id="currency", max_lines=1
+        )
+    return PriceFields(price, currency)
 
 
 def _value(config: RunConfig, key: str) -> Any:
@@ -75,10 +99,22 @@ def _value(config: RunConfig, key: str) -> Any:
 # ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def goal_view(key: str) -> Markup:
-    """What the chosen preset is for."""
-    goal = next((recipe.goal for recipe in presets() if recipe.key == key), "")
-    return tag("p", goal or say("train.own"), class_="hint")
+def goal_view(key: str, machine: Machine) -> Markup:
+    """What the chosen preset is for; what it proposes for this card, with what was measured of that."""
+    recipe = next((recipe for recipe in presets() if recipe.key == key), None)
+    line = tag("p", recipe.goal if recipe else say("train.own"), class_="hint")
+    card = recipe.on(machine.gpu.total_bytes) if recipe and machine.gpu else None
+    if card is None:
+        return line
+    proposed = say("train.card", gib=card.gib, model=_title(card.model))
+    taken = tag("button", say("train.card.take"), type="button", class_="quiet-push",
+                **{"data-do": "change", "data-value": json.dumps({"card": key})})  # fmt: skip
+    proof = tag("span", card.evidence, class_="evidence") if card.evidence else None
+    return join(line, tag("p", tag("span", proposed), proof, taken, class_="card-proposal"))
+
+
+def _title(key: str) -> str:
+    return next((spec.title for spec in catalogue() if spec.key == key), key)
 
 
 def auto_view(view: View) -> Markup:

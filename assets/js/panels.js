@@ -1,0 +1,119 @@
+/* Boards are written anew with every answer. What belongs to the person stays: which panel is open, which details are
+   open, where the keyboard is. Buttons within boards say what they are for by data-do, and one listener sends it. */
+
+import { gathered, tell } from "./sending.js";
+
+const FIRST = "rows";
+
+/** Listens once; what comes back is to be called when the page has changed. */
+export function panels() {
+  const opened = new Set();
+  let held = null;
+
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("button[data-do], button[data-panel-tab], button[data-larger]");
+    if (!button) return;
+    if (button.dataset.panelTab) show(button.dataset.panelTab, false);
+    if (button.dataset.larger) larger(button);
+    if (button.dataset.panel) show(button.dataset.panel, true);
+    if (button.dataset.do)
+      tell(button.dataset.do, JSON.parse(button.dataset.value || "{}"), gathered(button.closest("[data-form]")));
+  });
+
+  document.addEventListener("toggle", (event) => {
+    const name = event.target.dataset?.keep;
+    if (!name || !event.target.isConnected) return;
+    if (event.target.open) opened.add(name);
+    else opened.delete(name);
+  }, true);
+
+  document.addEventListener("focusin", (event) => {
+    held = place(event.target);
+  });
+  document.addEventListener("focusout", (event) => {
+    if (event.relatedTarget) held = null;
+  });
+  document.addEventListener("pointerdown", () => (held = null));
+  document.addEventListener("keydown", arrows);
+
+  return () => {
+    for (const details of document.querySelectorAll("details[data-keep]"))
+      if (!details.open && opened.has(details.dataset.keep)) details.open = true;
+    marked();
+    if (held && document.activeElement === document.body) held = back(held);
+  };
+}
+
+/** Where the keyboard is within a board, in words that hold when the board is written anew. */
+function place(element) {
+  const board = element.closest("gradio-app [id]:is([id^='data-'], [id^='summary'], [id^='lengths'], #mix-form, #preset-goal)");
+  if (!board) return null;
+  const same = (other) => other.dataset.value === element.dataset.value && other.textContent === element.textContent;
+  const kind = element.localName + [...element.classList].filter((name) => !name.startsWith("svelte")).map((name) => `.${name}`).join("");
+  const index = [...board.querySelectorAll(kind)].indexOf(element);
+  return { board: board.id, kind, same, index };
+}
+
+/** The keyboard goes back to the same button, else to the one in its place, else to the board. */
+function back(was) {
+  const board = document.getElementById(was.board);
+  if (!board) return was;
+  const found = [...board.querySelectorAll(was.kind)];
+  const target = found.find(was.same) ?? found[was.index] ?? board.querySelector("button:not(:disabled), [tabindex]");
+  if (!target || target.disabled) return was;
+  target.focus({ preventScroll: true });
+  return was;
+}
+
+function show(name, focus) {
+  document.getElementById("block-data")?.setAttribute("data-panel", name);
+  marked();
+  if (focus) document.getElementById(`tab-${name}`)?.focus();
+}
+
+/** Tabs say which panel is open; only that one is a stop of the Tab key. */
+function marked() {
+  const block = document.getElementById("block-data");
+  if (!block) return;
+  if (!block.dataset.panel) block.setAttribute("data-panel", FIRST);
+  for (const tab of block.querySelectorAll("[data-panel-tab]")) {
+    const own = tab.dataset.panelTab === block.dataset.panel;
+    if (tab.getAttribute("aria-selected") === String(own)) continue;
+    tab.setAttribute("aria-selected", String(own));
+    tab.tabIndex = own ? 0 : -1;
+  }
+  for (const name of ["rows", "lengths", "doctor", "reading"]) {
+    const panel = document.getElementById(`panel-${name}`);
+    if (!panel || panel.getAttribute("role") === "tabpanel") continue;
+    panel.setAttribute("role", "tabpanel");
+    panel.setAttribute("aria-labelledby", `tab-${name}`);
+  }
+  const pager = block.querySelector(".pager");
+  if (pager && !pager.querySelector('[tabindex="0"]')) only(pager, pager.querySelector("button:not(:disabled)"));
+}
+
+function only(group, chosen) {
+  for (const button of group.querySelectorAll("button")) button.tabIndex = button === chosen ? 0 : -1;
+}
+
+/** The arrow keys move within the tabs and within the pager, which are one stop of the Tab key each. */
+function arrows(event) {
+  const group = event.target.closest?.('[role="tablist"], [role="toolbar"]');
+  const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+  if (!group || !step) return;
+  const buttons = [...group.querySelectorAll("button:not(:disabled)")];
+  const next = buttons[(buttons.indexOf(event.target) + step + buttons.length) % buttons.length];
+  if (!next) return;
+  event.preventDefault();
+  if (next.dataset.panelTab) show(next.dataset.panelTab, true);
+  else {
+    only(group, next);
+    next.focus();
+  }
+}
+
+/** Gives the rows more room, and takes it back. */
+function larger(button) {
+  const block = document.getElementById(button.dataset.larger);
+  button.setAttribute("aria-pressed", String(block.toggleAttribute("data-large")));
+}

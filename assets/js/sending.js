@@ -1,0 +1,60 @@
+/* What this page tells the studio: words typed into Gradio's hidden fields, and files sent straight to its disk. */
+
+const UPLOAD = "/studio/upload";
+let count = 0;
+
+/** Writes into a Gradio text field as a person would. */
+export function type(id, text) {
+  const input = document.querySelector(`#${id} textarea, #${id} input`);
+  if (!input) return;
+  input.value = text;
+  input.dispatchEvent(new Event("input", { bubbles: true }));
+}
+
+/** Says through a hidden field that a button was pressed. A number makes the same thing said twice two things. */
+export function tell(name, value, form = {}) {
+  count += 1;
+  type(`act-${name}`, JSON.stringify({ value, form, n: `${Date.now()}-${count}` }));
+}
+
+/** All named fields within an element. */
+export function gathered(form) {
+  return Object.fromEntries([...(form?.querySelectorAll("[name]") ?? [])].map((field) => [field.name, field.value]));
+}
+
+/** The answer's values; nothing where it is no JSON, as that of a fault that nobody foresaw. */
+function read(text) {
+  try {
+    return JSON.parse(text) ?? {};
+  } catch {
+    return {};
+  }
+}
+
+/** Sends one file; the line in the zone says how far it is, and the fault where there is one. */
+export function send(zone, file, done) {
+  const bar = zone.querySelector("progress");
+  const line = zone.querySelector(".drop-line");
+  const request = new XMLHttpRequest();
+  const end = (words) => {
+    if (bar) bar.hidden = true;
+    line.textContent = words;
+    zone.toggleAttribute("data-fault", Boolean(words));
+  };
+  request.open("PUT", UPLOAD);
+  request.setRequestHeader("X-File-Name", encodeURIComponent(file.name));
+  request.upload.onprogress = (event) => {
+    if (bar && event.lengthComputable) bar.value = event.loaded / event.total;
+  };
+  request.onerror = () => end(zone.dataset.failed);
+  request.onload = () => {
+    const answer = read(request.responseText);
+    if (request.status === 200) {
+      end("");
+      done(answer.id);
+    } else end([answer.message, answer.hint].filter(Boolean).join(" ") || zone.dataset.failed);
+  };
+  if (bar) Object.assign(bar, { value: 0, hidden: false });
+  line.textContent = `${zone.dataset.busy} ${file.name}`;
+  request.send(file);
+}

@@ -1,0 +1,204 @@
+"""What every handler of New run needs: the fields, the draft, the desk, long work, and what the page then shows.
+
+The page itself is the state: every event sends all fields, and ``view`` reads them. Answers are dictionaries of
+components to values, so that a handler says only what it changes.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from core.contract.config import RunConfig
+from core.contract.data import Preview
+from core.contract.errors import ConfigError
+from core.data.made import origin_of
+from studio.house import Studio
+from studio.markup import tag
+from studio.pages.new_run import checkup, data, lengths, model, preview, summary, train
+from studio.pages.new_run.desk import Desk
+from studio.pages.new_run.form import Form
+from studio.pages.new_run.layout import Parts
+from studio.pages.new_run.long_work import LongWork
+from studio.pages.new_run.outline import head_view
+from studio.pages.new_run.planning import probe_view
+from studio.pages.new_run.preview import Asked
+from studio.pages.new_run.view import View, report_key
+from studio.session import Drafts
+
+__all__ = ["CHOICE", "EVENT", "Answer", "Sheet", "window_of"]
+
+EVENT: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": 4}
+CHOICE = {**EVENT, "trigger_mode": "always_last"}
+Answer = dict[Any, Any]
+_WINDOWS_KEPT = 64
+
+
+class Newest:
+    """The newest choices of each open window, so that a look that took long can tell that it was overtaken."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: OrderedDict[str, RunConfig] = OrderedDict()
+
+    def note(self, window: str, config: RunConfig) -> None:
+        """The window's choices are now these."""
+        with self._lock:
+            self._known[window] = config
+            self._known.move_to_end(window)
+            while len(self._known) > _WINDOWS_KEPT:
+                self._known.popitem(last=False)
+
+    def of(self, window: str, otherwise: RunConfig) -> RunConfig:
+        """The window's newest choices."""
+        with self._lock:
+            return self._known.get(window, otherwise)
+
+
+class Sheet:
+    """One studio's New run. ``parts`` are its components, once they are laid out."""
+
+    parts: Parts
+
+    def __init__(self, studio: Studio) -> None:
+        self.studio = studio
+        self.form = Form()
+        self.drafts = Drafts(studio.locations)
+        self.desk = Desk(studio)
+        self.long = LongWork()
+        self.came_from: dict[str, str] = {}
+        self._newest = Newest()
+
+    # ── state ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def view(self, values: Any, window: str = "") -> View:
+        """The fields as they were sent, with what is known of them at once; they become the draft."""
+        base = self.drafts.load()
+        try:
+            session = self.form.session(values, base)
+        except ConfigError as error:
+            return View(base.config, self.studio.machine(), form_fault=error)
+        self.drafts.save(session)
+        if window:
+            self._newest.note(window, session.config)
+        return self.desk.glance(session.config)
+
+    def newest(self, window: str, config: RunConfig) -> RunConfig:
+        """What the window has chosen since, else ``config``."""
+        return self._newest.of(window, config)
+
+    def overtaken(self, window: str, config: RunConfig) -> bool:
+        """Whether the window has chosen other rows, another model or another length since."""
+        return _asks(self.newest(window, config)) != _asks(config)
+
+    # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def outputs(self) -> list[Any]:
+        """Everything that ``said`` may answer."""
+        parts = self.parts
+        return [
+            parts.summary, parts.bar, parts.start, parts.auto, parts.more, parts.probe, parts.machine,
+            parts.model.about, parts.train.goal, parts.data.lengths.picture, parts.data.lengths.figures,
+        ]  # fmt: skip
+
+    def said(self, view: View) -> Answer:
+        """What the page says of a view, but for the file itself."""
+        parts = self.parts
+        words, ready = summary.start_words(view)
+        picture, figures = lengths.lengths_view(view)
+        line = view.figures.sentence if view.figures else ""
+        return {
+            parts.summary: summary.summary_view(view),
+            parts.bar: tag("p", line, class_="bar-line"),
+            parts.start: gr.update(value=words, interactive=ready),
+            parts.auto: train.auto_view(view),
+            parts.more: summary.more_view(view),
+            parts.probe: self.probed(view),
+            parts.machine: head_view(view.machine),
+            parts.model.about: model.model_view(view),
+            parts.train.goal: train.goal_view(view.config.preset, view.machine),
+            parts.data.lengths.picture: picture,
+            parts.data.lengths.figures: figures,
+        }
+
+    def start_words(self, values: Any) -> tuple[str, bool]:
+        """The words on Start, and whether it can be pressed."""
+        return summary.start_words(self.view(values))
+
+    def probed(self, view: View, stage: str | None = None) -> Any:
+        """The probe: its button where a run could start, how far it is, or what it measured."""
+        possible = view.figures is not None and view.facts is not None
+        return probe_view(view.probe, view.figures, stage, possible) or ""
+
+    def file_outputs(self) -> list[Any]:
+        """Everything that ``file`` may answer."""
+        block = self.parts.data
+        return [*self.rows_outputs(), block.report, block.tabs, block.checkup.found, block.shown_roles, *block.roles]
+
+    def file(self, view: View, search: str = "") -> Answer:
+        """What the Data block says of a file: report, rows from the first on, mapping and the doctor's findings."""
+        block = self.parts.data
+        shown, roles = data.mapping(view, self.desk.columns(view))
+        return {
+            block.report: self.report(view),
+            **self.rows(view, Asked(search=search)),
+            **self.examined(view),
+            block.shown_roles: shown,
+            **dict(zip(block.roles, roles, strict=True)),
+        }
+
+    def report(self, view: View, progress: tuple[int, ...] | None = None) -> Any:
+        """The file's lines. A check that goes on is shown as going on."""
+        work = self.long.of(("check", report_key(view.config.data)))
+        going = work is not None and work.living and not work.stopped()
+        begun = work is None and view.report is not None and not view.report.complete
+        if progress is None:
+            progress = work.progress if work and going else () if begun else None
+        return data.report_view(view, progress, self.back(view.config.data.path))
+
+    def back(self, path: str) -> str:
+        """The file that a data set of ours was made from: as it was chosen, else as it was kept."""
+        source = origin_of(Path(path)).get("from", {}) if path else {}
+        folder = self.studio.locations.data / str(source.get("sha256", "")).strip("/.")
+        kept = [str(found) for found in (folder / str(source.get("name", "")),) if source and found.is_file()]
+        return self.came_from.get(path, kept[0] if kept else "")
+
+    def rows_outputs(self) -> list[Any]:
+        """Everything that ``rows`` may answer."""
+        panel = self.parts.data.preview
+        return [panel.rows, panel.only, panel.only_code]
+
+    def rows(self, view: View, asked: Asked) -> Answer:
+        """A page of the preview."""
+        panel = self.parts.data.preview
+        found = self.desk.preview(view, asked)
+        finding = view.finding(asked.only)
+        title = checkup.title_of(asked.only) if finding else ""
+        total = found.total if isinstance(found, Preview) else 0
+        shown = preview.preview_view(found, asked)
+        only = preview.only_view(title, total)
+        return {panel.rows: shown, panel.only: only, panel.only_code: json.dumps({"value": {"only": asked.only}})}
+
+    def examined(self, view: View, progress: tuple[int, ...] | None = None) -> Answer:
+        """The doctor's panel and its name on the tab."""
+        block = self.parts.data
+        rows = view.report.usable if view.report and view.measurable else 0
+        return {
+            block.checkup.found: checkup.checkup_view(view.checkup, rows, progress),
+            block.tabs: data.tabs_view(view.checkup),
+        }
+
+
+def window_of(request: gr.Request) -> str:
+    """The window that asks."""
+    return str(request.session_hash or "")
+
+
+def _asks(config: RunConfig) -> Any:
+    """What of a config has to be looked up."""
+    return config.data, config.model, config.train.max_length

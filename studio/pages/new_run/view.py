@@ -1,0 +1,113 @@
+"""One state of New run's page, and the names under which what is known of it is remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.contract.catalogue import ModelSpec
+from core.contract.config import DataChoice, RunConfig
+from core.contract.data import DataFacts, DataReport
+from core.contract.doctor import Checkup, Finding
+from core.contract.errors import StudioError
+from core.contract.estimate import Advice, Estimate, Probe, Resolved, Suggestion
+from core.hardware import Machine
+from studio.session import home_written_out
+
+__all__ = [
+    "View", "checkup_key", "facts_key", "held_out_of", "model_key", "near_key", "path_of", "probe_key", "report_key",
+]  # fmt: skip
+
+_LATER = {"num_train_epochs", "max_steps", "save_steps", "eval_steps", "save_minutes"}
+
+
+@dataclass(frozen=True)
+class View:
+    """One state of the page. What is not known yet is None; ``waiting`` says that it is being looked for."""
+
+    config: RunConfig
+    machine: Machine
+    spec: ModelSpec | None = None
+    report: DataReport | None = None
+    facts: DataFacts | None = None
+    figures: Estimate | None = None
+    resolved: tuple[Resolved, ...] = ()
+    model_fault: StudioError | None = None
+    data_fault: StudioError | None = None
+    form_fault: StudioError | None = None
+    waiting: bool = False
+    checkup: Checkup | StudioError | None = None
+    probe: Probe | StudioError | None = None
+    fit: tuple[Suggestion, ...] = ()
+    room: tuple[Suggestion, ...] = ()
+    advice: tuple[Advice, ...] = ()
+
+    @property
+    def readable(self) -> bool:
+        """Whether there are rows to be shown under a model."""
+        return self.spec is not None and self.report is not None and self.report.usable > 0
+
+    @property
+    def measurable(self) -> bool:
+        """Whether all rows are known, so that they can be counted and examined."""
+        return self.readable and self.report is not None and self.report.complete
+
+    @property
+    def trained(self) -> RunConfig:
+        """The config as it would be trained: the data decides the method."""
+        return self.config.model_copy(update={"method": self.report.method}) if self.report else self.config
+
+    def finding(self, code: str) -> Finding | None:
+        """The doctor's finding of this code."""
+        findings = self.checkup.findings if isinstance(self.checkup, Checkup) else ()
+        return next((finding for finding in findings if finding.code == code), None)
+
+
+def path_of(data: DataChoice) -> Path:
+    """The chosen file, with a home written out."""
+    return Path(home_written_out(data.path))
+
+
+def model_key(config: RunConfig) -> Hashable:
+    """What the model depends on."""
+    return ("model", config.model.source, config.model.name)
+
+
+def report_key(data: DataChoice) -> Hashable:
+    """What a file's report depends on."""
+    path = path_of(data)
+    try:
+        stamp = path.stat()
+        moment = (stamp.st_mtime_ns, stamp.st_size)
+    except OSError:
+        moment = (0, 0)
+    return ("report", data.path, moment, data.layout, tuple(sorted(data.columns.items())))
+
+
+def facts_key(config: RunConfig, spec: ModelSpec) -> Hashable:
+    """What the rows' lengths depend on."""
+    return ("exact", config.train.max_length, near_key(config, spec))
+
+
+def checkup_key(config: RunConfig, spec: ModelSpec) -> Hashable:
+    """What the doctor's findings depend on."""
+    return ("checkup", config.train.max_length, held_out_of(config), near_key(config, spec))
+
+
+def probe_key(config: RunConfig) -> Hashable:
+    """What a probe measured: everything but names, and how long the run goes on."""
+    train = config.train.model_dump(exclude=_LATER)
+    return ("probe", config.model, config.lora, report_key(config.data), tuple(sorted(train.items())))
+
+
+def held_out_of(config: RunConfig) -> tuple[float, int, int]:
+    """What decides which rows are held out."""
+    return config.data.eval_fraction, config.data.eval_rows_max, config.train.seed
+
+
+def near_key(config: RunConfig, spec: ModelSpec) -> Hashable:
+    """Facts of these rows under this tokenizer, whatever the length limit."""
+    data = config.data
+    chosen = (data.train_on, data.template, data.system_prompt)
+    return ("facts", report_key(data), spec.name, spec.revision, chosen)

@@ -1,0 +1,215 @@
+"""Events of the Data block's panels: rows searched and paged, long checks and examinations, and data sets made here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from core.contract.config import RunConfig
+from core.contract.doctor import Checkup
+from core.contract.errors import DataError, StudioError
+from core.data.keep import KeptFile, keep_file
+from studio.markup import Markup, fault
+from studio.pages.new_run import sources
+from studio.pages.new_run.long_work import Work
+from studio.pages.new_run.preview import Asked
+from studio.pages.new_run.sheet import CHOICE, EVENT, Answer, Sheet, window_of
+from studio.pages.new_run.sources import Part
+from studio.pages.new_run.view import View, checkup_key, facts_key, path_of, report_key
+from studio.session import home_written_out
+from studio.text import say
+from studio.upload import uploaded
+
+__all__ = ["DataWires", "sent"]
+
+EXAMINED_BYTES, EXAMINED_ROWS = 4 << 20, 20_000
+"""Files up to this size are examined without being asked."""
+Make = Callable[[Work], KeptFile]
+
+
+def sent(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a button of ours sent: its value and the fields of its form. What is none of ours is nothing."""
+    try:
+        raw = json.loads(text or "{}")
+        value, form = raw.get("value"), raw.get("form")
+    except (ValueError, AttributeError):
+        return {}, {}
+    return value if isinstance(value, dict) else {}, form if isinstance(form, dict) else {}
+
+
+class DataWires:
+    """The handlers of the Data block's panels over one sheet."""
+
+    def __init__(self, sheet: Sheet) -> None:
+        self.sheet = sheet
+
+    # ── wires ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def connect(self, look: Callable[[Any], None]) -> None:
+        """Connects panels and buttons; ``look`` follows where another file was chosen."""
+        sheet, fields = self.sheet, self.sheet.form.components
+        block, asked = sheet.parts.data, sheet.parts.asked
+        panel = block.preview
+        panel.asked.change(self.turned, [panel.asked, panel.search, *fields], sheet.rows_outputs(), **CHOICE)
+        panel.search.input(self.turned, [panel.only_code, panel.search, *fields], sheet.rows_outputs(), **CHOICE)
+        whole = [*sheet.outputs(), *sheet.file_outputs()]
+        asked.check.change(self.check_again, [panel.search, *fields], whole, **CHOICE)
+        asked.examine.change(self.examine_now, fields, whole, **CHOICE)
+        asked.stop.change(self.stop, asked.stop, None, **EVENT)
+        asked.mix.change(self.mixed, [asked.mix, *fields], [block.sources.mix, block.sources.outcome], **CHOICE)
+        made = asked.source.change(self.made, [asked.source, *fields], self.made_outputs(), **CHOICE)
+        look(made.then)
+
+    def made_outputs(self) -> list[Any]:
+        """What another source of rows sets."""
+        block, fields = self.sheet.parts.data, self.sheet.form.fields
+        return [
+            fields["data.path"], fields["data.layout"], fields["roles"], block.sample, block.typed,
+            block.preview.search, block.sources.outcome,
+        ]  # fmt: skip
+
+    # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def checked(self, window: str, config: RunConfig, search: str = "", again: bool = False) -> Iterator[Answer]:
+        """Reads the whole of a large file, with progress; one that was stopped only where it is asked for again."""
+        sheet, view = self.sheet, self.sheet.desk.glance(config)
+        key = ("check", report_key(config.data))
+        before = sheet.long.of(key)
+        if view.report is None or view.report.complete or (before and before.stopped() and not again):
+            return
+        work = sheet.long.start(key, lambda work: sheet.desk.check(config, work.tell, work.stopped))
+        for progress in work.ticks():
+            if sheet.overtaken(window, config):
+                return
+            yield {sheet.parts.data.report: sheet.report(view, progress)}
+        view = sheet.desk.glance(sheet.newest(window, config))
+        yield {**sheet.said(view), **sheet.file(view, search)}
+
+    def measured(self, window: str, config: RunConfig) -> Iterator[Answer]:
+        """Counts the tokens of all rows."""
+        sheet, view = self.sheet, self.sheet.desk.glance(config)
+        if not view.measurable or view.spec is None:
+            return
+        work = sheet.long.start(facts_key(config, view.spec), lambda _: sheet.desk.measure(config))
+        for _ in work.ticks():
+            if sheet.overtaken(window, config):
+                return
+        yield sheet.said(sheet.desk.glance(sheet.newest(window, config)))
+
+    def examined(self, window: str, config: RunConfig, wanted: bool = False) -> Iterator[Answer]:
+        """Has small files examined unasked, and large ones where it is ``wanted``."""
+        sheet, view = self.sheet, self.sheet.desk.glance(config)
+        if not view.measurable or view.spec is None or not (wanted or _is_small(view)):
+            return
+        if isinstance(view.checkup, Checkup):
+            yield sheet.examined(view)
+            return
+        key = ("examine", checkup_key(config, view.spec))
+        work = sheet.long.start(key, lambda work: sheet.desk.examine(config, work.tell, work.stopped))
+        for progress in work.ticks():
+            if sheet.overtaken(window, config):
+                return
+            yield sheet.examined(view, progress)
+        view = sheet.desk.glance(sheet.newest(window, config))
+        yield {**sheet.said(view), **sheet.examined(view)}
+
+    # ── handlers ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def turned(self, asked: str, search: str, *values: Any) -> Answer:
+        """Another page, other words to search for, or a finding's rows. Other words begin at the first row."""
+        wish = Asked.read(asked, search)
+        return self.sheet.rows(self.sheet.view(values), wish)
+
+    def check_again(self, request: gr.Request, search: str, *values: Any) -> Iterator[Answer]:
+        """Takes up a check that was stopped."""
+        window = window_of(request)
+        config = self.sheet.view(values, window).config
+        yield from self.checked(window, config, search, again=True)
+        yield from self.measured(window, config)
+
+    def examine_now(self, request: gr.Request, *values: Any) -> Iterator[Answer]:
+        """Has the doctor look at a large file."""
+        window = window_of(request)
+        yield from self.examined(window, self.sheet.view(values, window).config, wanted=True)
+
+    def stop(self, asked: str) -> None:
+        """Ends what goes on, of one kind."""
+        self.sheet.long.stop(str(sent(asked)[0].get("kind", "")))
+
+    def mixed(self, asked: str, *values: Any) -> Answer:
+        """A file joins the mixture, or leaves it. The file that is chosen now is its first part."""
+        block = self.sheet.parts.data
+        wish, form = sent(asked)
+        try:
+            parts = self._changed(wish, sources.parts_of(form), self.sheet.view(values).config)
+        except StudioError as error:
+            return {block.sources.outcome: fault(error)}
+        return {block.sources.mix: sources.mix_view(parts), block.sources.outcome: Markup()}
+
+    def made(self, request: gr.Request, asked: str, *values: Any) -> Iterator[Answer]:
+        """Another source of rows: a fix, a mixture, a hub data set, or the way back. What takes long says how far."""
+        outcome = self.sheet.parts.data.sources.outcome
+        view = self.sheet.view(values, window_of(request))
+        wish, form = sent(asked)
+        try:
+            if back := wish.get("back"):
+                yield self._switched(str(back))
+                return
+            work = self.sheet.long.start(("make", asked), self._making(wish, form, view))
+            for progress in work.ticks():
+                yield {outcome: sources.working_view(say("made.running"), *_share(progress), "make")}
+            if work.fault is not None:
+                raise work.fault
+            if wish.get("fix"):
+                self.sheet.came_from[str(work.found.path)] = view.config.data.path
+        except StudioError as error:
+            yield {outcome: fault(error)}
+            return
+        yield self._switched(str(work.found.path))
+
+    def _changed(self, wish: dict[str, Any], parts: Sequence[Part], config: RunConfig) -> Sequence[Part]:
+        if wish.get("mix") == "remove":
+            return [part for index, part in enumerate(parts) if index != wish.get("index")]
+        locations = self.sheet.studio.locations
+        kept = keep_file(uploaded(locations, str(wish.get("upload", ""))), locations)
+        if not parts and config.data.path:
+            columns = json.dumps(config.data.columns)
+            parts = [Part(home_written_out(config.data.path), config.data.layout, columns=columns)]
+        return [*parts, Part(str(kept.path))][: sources.MOST_PARTS]
+
+    def _making(self, wish: dict[str, Any], form: dict[str, Any], view: View) -> Make:
+        """The long work behind a wish.
+
+        Raises:
+            DataError: the form holds what cannot be used.
+        """
+        service, config = self.sheet.studio.data, view.config
+        if wish.get("hub"):
+            hub = sources.hub_wish(form)
+            return lambda work: service.from_hub(hub.name, hub.subset, hub.split, hub.rows, work.tell, work.stopped)
+        if wish.get("mix"):
+            parts = [(Path(part.path), part.choice, part.weight) for part in sources.parts_of(form)]
+            name, seed = say("mix.name"), config.train.seed
+            return lambda work: service.mix(parts, name, seed, work.tell, work.stopped)
+        finding = view.finding(str(wish.get("fix", "")))
+        if finding is None:
+            raise DataError("doctor.stale", say("doctor.stale"), say("doctor.stale.do"))
+        return lambda _: service.mend(path_of(config.data), config.data, [(finding.code, ())])
+
+    def _switched(self, path: str) -> Answer:
+        """The fields that show another file, read from scratch."""
+        return dict(zip(self.made_outputs(), [path, "auto", "", None, "", "", Markup()], strict=True))
+
+
+def _is_small(view: View) -> bool:
+    report = view.report
+    return report is not None and report.bytes <= EXAMINED_BYTES and report.usable <= EXAMINED_ROWS
+
+
+def _share(progress: tuple[Any, ...]) -> tuple[int, int]:
+    done, total = (*progress, 0, 0)[:2]
+    return int(done), int(total)

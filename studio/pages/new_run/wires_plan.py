@@ -1,0 +1,90 @@
+"""Events of the planner's lists: one click applies a proposal, the probe runs, the price of electricity is kept."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gradio as gr
+from pydantic import ValidationError
+
+from core.catalog import apply_preset, preset
+from core.contract.errors import ConfigError, StudioError
+from core.settings import Settings, load, save
+from studio.markup import fault
+from studio.pages.new_run.form import KNOBS
+from studio.pages.new_run.sheet import CHOICE, EVENT, Answer, Sheet, window_of
+from studio.pages.new_run.view import probe_key
+from studio.pages.new_run.wires_data import sent
+from studio.session import Session
+from studio.text import say
+
+__all__ = ["PlanWires"]
+
+
+class PlanWires:
+    """The handlers of the planner's lists over one sheet."""
+
+    def __init__(self, sheet: Sheet) -> None:
+        self.sheet = sheet
+
+    # ── wires ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def connect(self, look: Callable[[Any], Any], glance: Callable[[Any], Any]) -> None:
+        """Connects the lists; ``look`` and ``glance`` follow a change."""
+        sheet, fields = self.sheet, self.sheet.form.components
+        parts = sheet.parts
+        look(parts.asked.change.change(self.changed, [parts.asked.change, *fields], fields, **CHOICE).then)
+        parts.asked.probe.change(self.probed, fields, [*sheet.outputs()], **CHOICE)
+        price = [parts.price.price, parts.price.currency]
+        for field in price:
+            glance(field.input(self.priced, price, parts.outcome, **EVENT).success)
+
+    # ── handlers ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def changed(self, asked: str, *values: Any) -> list[Any]:
+        """A proposal was taken: its values in the fields, as if a person had typed them."""
+        base = self.sheet.drafts.load()
+        with contextlib.suppress(ConfigError):  # a proposal may mend what was out of range
+            base = self.sheet.form.session(values, base)
+        changes = sent(asked)[0]
+        if "card" in changes:
+            return self.sheet.form.values(self._for_card(str(changes["card"]), base))
+        known = {key: value for key, value in changes.items() if key in KNOBS or key == "model.name"}
+        with contextlib.suppress(ConfigError):
+            base = base.with_values(known)
+        return self.sheet.form.values(base)
+
+    def probed(self, request: gr.Request, *values: Any) -> Iterator[Answer]:
+        """Ten seconds of the real thing, stage by stage."""
+        sheet = self.sheet
+        view = sheet.view(values, window_of(request))
+        config = view.config
+        key = ("probe", probe_key(config))
+        work = sheet.long.start(key, lambda work: sheet.desk.probe(config, work.tell, work.stopped))
+        yield {sheet.parts.probe: sheet.probed(view, "")}
+        for stage in work.ticks():
+            yield {sheet.parts.probe: sheet.probed(view, str(stage[0]) if stage else "")}
+        view = sheet.desk.glance(sheet.newest(window_of(request), config))
+        yield sheet.said(view)
+
+    def priced(self, price: float | None, currency: str) -> Any:
+        """The price of electricity, kept for this machine. None takes it away."""
+        locations = self.sheet.studio.locations
+        try:
+            known = load(locations)
+            wanted = Settings(price_per_kwh=price, currency=(currency or known.currency).strip())
+            if wanted != known:
+                save(locations, wanted)
+        except ValidationError:
+            return fault(say("price.fault"))
+        except StudioError as error:
+            return fault(error)
+        return ""
+
+    def _for_card(self, key: str, base: Session) -> Session:
+        """A preset with what it proposes for this card: model and values."""
+        card = self.sheet.studio.machine().gpu
+        recipe = preset(key)
+        return Session(apply_preset(base.config, recipe, recipe.on(card.total_bytes if card else None)), base.draft_id)
