@@ -1,4 +1,4 @@
-"""How many tokens a pass has under a cap, as a run's plan chooses: fewer that are kept beat more that are recomputed."""
+"""How many tokens a pass has under a cap, as a plan chooses: fewer that are kept beat more that are recomputed."""
 
 from __future__ import annotations
 

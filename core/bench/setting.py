@@ -44,7 +44,7 @@ class Setting:
     held_out: int = _flag(0, "rows kept aside, measured after the last step")
     tokens_per_pass: int = _flag(
         0,
-        "fast: tokens of one pass at most; 0: batch × longest row allowed, or under --vram-gb with auto as a run plans it",
+        "fast: tokens of one pass at most; 0: batch × longest row, or with auto under a cap as planned",
     )
     rows_as: str = _flag("auto", "auto: fast packed, plain padded", ("auto", "packed", "padded"))
     attention: str = _flag("auto", "auto: fast packed, plain sdpa", ("auto", "packed", "sdpa", "eager"))

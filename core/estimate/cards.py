@@ -1,57 +1,62 @@
 """What NVIDIA publishes of its cards, by the name that the driver says.
 
 Dense tensor rates in 10¹² operations a second (16-bit products summed in 32 bits), memory bandwidth in 10⁹ bytes a
-second, and board power in watts: NVIDIA's architecture white papers (Turing, GA102, Ada, Blackwell) and data sheets.
-Laptop cards share names with other chips and are left out.
+second, board power in watts, and multiprocessors: NVIDIA's architecture white papers (Turing, GA102, Ada, Blackwell)
+and data sheets. Laptop cards share names with other chips and are left out.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["CARDS", "Published", "published"]
+__all__ = ["BALANCED", "CARDS", "Published", "published"]
 
 
 @dataclass(frozen=True)
 class Published:
-    """``operations`` and ``bytes`` a second, ``watts`` under load."""
+    """``operations`` and ``bytes`` a second, ``watts`` under load, and how many multiprocessors there are."""
 
     operations: float
     bytes: float
     watts: float
+    processors: int
 
 
 CARDS: dict[str, Published] = {
-    name: Published(tera * 1e12, giga * 1e9, watts)
-    for name, tera, giga, watts in (
-        ("RTX 5090", 209.5, 1792, 575),
-        ("RTX 5080", 112.6, 960, 360),
-        ("RTX 5070 Ti", 87.9, 896, 300),
-        ("RTX 5070", 61.7, 672, 250),
-        ("RTX 4090", 165.2, 1008, 450),
-        ("RTX 4080", 97.5, 717, 320),
-        ("RTX 4070 Ti", 80.2, 504, 285),
-        ("RTX 4070", 58.3, 504, 200),
-        ("RTX 4060 Ti", 44.1, 288, 160),
-        ("RTX 4060", 30.2, 272, 115),
-        ("RTX 3090 Ti", 80.0, 1008, 450),
-        ("RTX 3090", 71.0, 936, 350),
-        ("RTX 3080 Ti", 68.2, 912, 350),
-        ("RTX 3080", 59.5, 760, 320),
-        ("RTX 3070 Ti", 43.5, 608, 290),
-        ("RTX 3070", 40.6, 448, 220),
-        ("RTX 3060 Ti", 32.4, 448, 200),
-        ("RTX 3060", 25.5, 360, 170),
-        ("RTX 2080 Ti", 53.8, 616, 250),
-        ("RTX A6000", 154.8, 768, 300),
-        ("Tesla T4", 65.0, 320, 70),
-        ("A100", 312.0, 1555, 400),
-        ("H100", 989.0, 3350, 700),
-        ("H200", 989.0, 4800, 700),
+    name: Published(tera * 1e12, giga * 1e9, watts, processors)
+    for name, tera, giga, watts, processors in (
+        ("RTX 5090", 209.5, 1792, 575, 170),
+        ("RTX 5080", 112.6, 960, 360, 84),
+        ("RTX 5070 Ti", 87.9, 896, 300, 70),
+        ("RTX 5070", 61.7, 672, 250, 48),
+        ("RTX 4090", 165.2, 1008, 450, 128),
+        ("RTX 4080", 97.5, 717, 320, 76),
+        ("RTX 4070 Ti", 80.2, 504, 285, 60),
+        ("RTX 4070", 58.3, 504, 200, 46),
+        ("RTX 4060 Ti", 44.1, 288, 160, 34),
+        ("RTX 4060", 30.2, 272, 115, 24),
+        ("RTX 3090 Ti", 80.0, 1008, 450, 84),
+        ("RTX 3090", 71.0, 936, 350, 82),
+        ("RTX 3080 Ti", 68.2, 912, 350, 80),
+        ("RTX 3080", 59.5, 760, 320, 68),
+        ("RTX 3070 Ti", 43.5, 608, 290, 48),
+        ("RTX 3070", 40.6, 448, 220, 46),
+        ("RTX 3060 Ti", 32.4, 448, 200, 38),
+        ("RTX 3060", 25.5, 360, 170, 28),
+        ("RTX 2080 Ti", 53.8, 616, 250, 68),
+        ("RTX A6000", 154.8, 768, 300, 84),
+        ("Tesla T4", 65.0, 320, 70, 40),
+        ("A100", 312.0, 1555, 400, 108),
+        ("H100", 989.0, 3350, 700, 132),
+        ("H200", 989.0, 4800, 700, 132),
     )
 }
 OTHER_CHIPS = ("laptop", "mobile", "max-q", "super")
 """Words that mark another chip under the same number."""
+
+
+BALANCED = Published(60e12, 500e9, 200.0, 50)
+"""A card of middling figures, for the factor between two settings where nothing is published of this one."""
 
 
 def published(card: str) -> Published | None:

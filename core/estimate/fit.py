@@ -1,13 +1,11 @@
 """The plan: every automatic value made definite, so that a run fits the machine and wastes none of it.
 
 The order matters: arithmetic, optimiser and memory follow from the card, then checkpointing and tokens a pass are
-chosen together, as each decides what is left for the other. Of what fits, the least time a token is taken. A pass costs
-its tokens' own work, the work of recomputing, and what it costs whatever its size, mostly making 4-bit weights whole::
-
-    time a token  ~  1  +  FIXED_TOKENS / t  +  RECOMPUTING · (share of layers recomputed at t)
-
-at the t tokens that a pass of this data has, which a limit above a whole step's tokens does not raise. So passes at
-which everything is kept win from about 500 tokens on, and larger ones that recompute are never taken for their size.
+chosen together, as each decides what is left for the other. Of what fits, the least time a token is taken, as
+``core.estimate.time`` counts it: a pass costs its tokens' own work, the work of recomputing, and what it costs whatever
+its size (making 4-bit weights whole; being launched). It is counted at the tokens that a pass of this data has, which a
+limit above a whole step's tokens does not raise. So shorter passes of which everything is kept mostly win over longer
+ones that recompute.
 "none" keeps everything in every pass that may come; "budget" asks at each, and is only limited by its longest; it wants
 our own layers and a card. Elsewhere what does not fit is recomputed.
 """
@@ -23,9 +21,11 @@ from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.estimate import Resolved
+from core.estimate.cards import BALANCED, published
 from core.estimate.peak import peak_bytes
 from core.estimate.rows import Rows, rows_of, total_steps
-from core.estimate.terms import kept_of, pinned_bytes
+from core.estimate.terms import context_of, pinned_bytes
+from core.estimate.time import seconds_per_token
 from core.estimate.work import GIB, Work, policy_of, work_of
 from core.hardware import Machine
 
@@ -46,15 +46,11 @@ SPARE = 0.9
 """The share of free memory that a plan may use: the allocator rounds up and leaves gaps."""
 PINNED_SHARE = 0.5
 """The share of the machine's free memory that may be pinned; WSL gives about as much."""
-FIXED_TOKENS = 256
-"""What a pass costs whatever its size, in tokens: 5 bytes of traffic a weight against 4 operations a token, on cards
-with 80 to 200 operations a byte."""
-RECOMPUTING = 0.4
-"""A layer's forward pass without its last product, against forward and backward."""
 ABOVE_AVERAGE = 1.25
 USEFUL_TOKENS = 2048
 """A pass where nothing is known of the card's memory."""
 MOST_TOKENS = 16_384
+MOST_ROWS = 8
 BUDGET_TOKENS = 8192
 """Longer passes under a budget only recompute more."""
 CPU_TOKENS = 2048
@@ -117,7 +113,7 @@ def row_tokens(config: RunConfig, rows: Rows) -> int:
 def step_tokens(config: RunConfig, rows: Rows) -> int:
     """Tokens of the fullest step: where rows are packed those that they have, else every row's as the longest."""
     full = row_tokens(config, rows) * config.rows_per_step
-    packed = config.method == "sft" and config.train.packing
+    packed = config.method == "sft" and (config.train.packing or rows.even)
     return min(full, max(row_tokens(config, rows), rows.fullest)) if packed else full
 
 
@@ -127,10 +123,16 @@ def pass_tokens(config: RunConfig, rows: Rows) -> int:
 
 
 def pass_work(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, tokens: int) -> Work:
-    """The largest pass, of so many tokens, on this machine."""
-    work = work_of(config, spec, tokens, machine.gpu is not None, rows.longest, limit_bytes(config, machine))
-    whole = step_tokens(config, rows)
-    return replace(work, single=tokens >= whole, varied=whole < row_tokens(config, rows) * config.rows_per_step)
+    """The largest pass, of so many tokens, on this machine.
+
+    Rows that are all equally long need no padding, and our layers take them as they take packed ones.
+    """
+    packed = config
+    if rows.even and (rows.known or config.method == "sft"):
+        packed = put(config, "train.packing", True).model_copy(update={"method": "sft"})
+    work = work_of(packed, spec, tokens, machine.gpu is not None, rows.longest, limit_bytes(config, machine))
+    context = context_of(machine.gpu.name) if machine.gpu else 0
+    return replace(work, single=tokens >= step_tokens(config, rows), varied=not rows.even, context_bytes=context)
 
 
 def usual_tokens(config: RunConfig, rows: Rows, most: int) -> int:
@@ -178,6 +180,7 @@ class _Candidate:
     policy: str
     tokens: int
     cost: float
+    """Seconds a token."""
 
 
 def _pass(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine) -> Iterator[Choice]:
@@ -210,6 +213,7 @@ def _best(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, limi
     best: _Candidate | None = None
     largest, whole = max(BUDGET_TOKENS, row_tokens(config, rows)), step_tokens(config, rows)
     base = pass_work(config, spec, rows, machine, whole)
+    card = (published(machine.gpu.name) if machine.gpu else None) or BALANCED
     sizes = _sizes(config, rows, gpu=machine.gpu is not None)
     for policy in _policies(config, spec, machine):
         way = policy_of(policy, base.gpu, base.fast)
@@ -221,7 +225,7 @@ def _best(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, limi
                 if way == "budget":
                     break  # nor does any larger pass
                 continue
-            cost = _cost(work, usual_tokens(config, rows, tokens))
+            cost = seconds_per_token(work.at(usual_tokens(config, rows, tokens)), rows.seen, card)
             if best is None or cost < best.cost or (cost == best.cost and policy == best.policy == "budget"):
                 best = _Candidate(policy, tokens, cost)
             if way != "budget":
@@ -231,13 +235,6 @@ def _best(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, limi
 
 def _fits(work: Work, limit: int, machine: Machine) -> bool:
     return peak_bytes(work) <= limit and pinned_bytes(work) <= PINNED_SHARE * machine.ram_free_bytes
-
-
-def _cost(work: Work, usual: int) -> float:
-    """Time a token, in units of a kept token's own."""
-    work = work.at(usual)
-    recomputed = 1 - kept_of(work) / work.shape.num_hidden_layers
-    return 1 + FIXED_TOKENS / work.tokens + RECOMPUTING * recomputed
 
 
 def _policies(config: RunConfig, spec: ModelSpec, machine: Machine) -> tuple[str, ...]:
@@ -256,13 +253,14 @@ def _least(config: RunConfig, spec: ModelSpec, machine: Machine) -> str:
 
 
 def _sizes(config: RunConfig, rows: Rows, gpu: bool) -> list[int]:
-    """Passes worth trying, largest first: a whole step, then powers of two, down to the longest row."""
+    """Passes worth trying, largest first: a whole step, then powers of two and so many longest rows, down to one."""
     row = row_tokens(config, rows)
     if config.train.tokens_per_pass:
         return [pass_tokens(config, rows)]
     most = max(row, min(step_tokens(config, rows), MOST_TOKENS if gpu else CPU_TOKENS))
     powers = [2**power for power in range(23, 4, -1)]
-    return [most, *(size for size in powers if row < size < most), *([row] if row < most else [])]
+    some_rows = [row * count for count in range(1, MOST_ROWS + 1)]
+    return [most, *sorted({size for size in (*powers, *some_rows) if row <= size < most}, reverse=True)]
 
 
 def _intervals(config: RunConfig, rows: Rows) -> Iterator[Choice]:

@@ -24,7 +24,7 @@ from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.estimate import Suggestion
-from core.estimate.cards import Published, published
+from core.estimate.cards import BALANCED, published
 from core.estimate.fit import put, usual_tokens
 from core.estimate.judge import Judged, gigabytes, judge
 from core.estimate.learned import Learned
@@ -38,8 +38,6 @@ Kind = int
 FREE, TIME, RANK, DATA, BOTH, MODEL = range(6)
 LENGTHS = (32768, 16384, 8192, 6144, 4096, 3072, 2048, 1536, 1024, 768, 512, 384, 256)
 RANKS = (256, 128, 64, 32, 16, 8)
-BALANCED = Published(60e12, 500e9, 0.0)
-"""A card of middling figures, for the factor between two settings where nothing is published of this one."""
 SMALLER = 2
 FASTER = 0.97
 """A change that is offered for its speed takes no more than this share of the time."""

@@ -12,10 +12,12 @@ Beside these, memory is read and written: in a pass each 4-bit weight is made wh
 and every token moves the layers' activations several times. So a pass takes::
 
     T products / (rate · 65 %)  +  T attention / (rate · 58 %)  +  bytes / bandwidth
+    and never less than its launches take of the processor
 
-The two shares are those that one H200 reached (``core/bench/NOTES.md``): with them seven measured settings, rows of 232
-to 32,768 tokens, kept, under a budget and recomputed, come out within 8 %; a test holds them. Another card may lie
-elsewhere, which the range says. What runs on this machine taught (``core.estimate.learned``) replaces the shares.
+and never less than the host needs to launch it, which is the same for one token as for two thousand. The two shares are
+those that one H200 reached (``core/bench/NOTES.md``): with them seven measured settings, rows of 232 to 32,768 tokens,
+kept, under a budget and recomputed, come out within 8 %; a test holds them. Another card may lie elsewhere, which the
+range says. What runs on this machine taught (``core.estimate.learned``) replaces the shares.
 """
 
 from __future__ import annotations
@@ -36,6 +38,11 @@ WHOLE_BYTES = 5.0
 """Traffic of making one 4-bit weight whole: half a byte and its scale read, two bytes written and read again."""
 TRAFFIC, PLAIN_TRAFFIC = 10.0, 32.0
 """How often a token's activations of a layer go through memory, forward and backward; plain layers cast and copy."""
+LAUNCH_SECONDS = 3.1e-3
+"""What the host needs to launch one layer, forward and backward: 98 ms for 32 layers, measured beside an H200."""
+LAYER_SECONDS, LAUNCHED_AGAIN = 3.9e-3, 0.35
+"""What a layer's hundreds of launches take of the processor in a pass, forward and backward: no small pass is faster.
+3.0 to 4.5 ms in eight settings beside an H200."""
 MEASURED_CARD = "H200"
 SPREAD_HERE, FASTER, SLOWER = 0.15, 1.2, 0.55
 """On the measured card; and how much nearer to, or farther from, its published rates another card may come."""
@@ -84,13 +91,15 @@ def predicted_rate(work: Work, rows: Rows, machine: Machine) -> float:
 
 
 def seconds_per_token(work: Work, row_tokens: float, card: Published) -> float:
-    """Counted work and traffic of one token over a card's published rates."""
+    """Counted work and traffic of one token over a card's published rates, or its share of launching a pass."""
     products, attention = _operations(work, row_tokens)
     again = _recomputed(work)
     made_whole = WHOLE_BYTES * work.shape.linear_parameters * (2 + again) if work.quantized else 0.0
     moved = work.shape.num_hidden_layers * layer_bytes_per_token(work) * (TRAFFIC if work.fast else PLAIN_TRAFFIC)
     traffic = made_whole / work.tokens + moved * (1 + again / 3)
-    return (products / PRODUCTS_SHARE + attention / ATTENTION_SHARE) / card.operations + traffic / card.bytes
+    computed = (products / PRODUCTS_SHARE + attention / ATTENTION_SHARE) / card.operations + traffic / card.bytes
+    launched = LAUNCH_SECONDS * work.shape.num_hidden_layers * (1 + again / 2)
+    return max(computed, launched / work.tokens)
 
 
 def operations_per_token(work: Work, row_tokens: float) -> float:
