@@ -150,9 +150,17 @@ class Renderer:
         for special in set(plain.values()):
             group = [item for item in laid if not isinstance(item, RowProblem) and plain[id(item[0])] == special]
             texts = [text for _, text, _ in group]
-            made = self.tokenizer(texts, add_special_tokens=special, return_attention_mask=False, verbose=False)
-            encodings.update((id(item[0]), found) for item, found in zip(group, made.encodings, strict=True))
+            made = self._backend().encode_batch(texts, add_special_tokens=special)
+            encodings.update((id(item[0]), found) for item, found in zip(group, made, strict=True))
         return encodings
+
+    def _backend(self) -> Any:
+        """The tokenizer's own core, set as a plain call of the tokenizer sets it; asked at once, it copies no lists."""
+        backend = self.tokenizer.backend_tokenizer
+        backend.no_truncation()
+        backend.no_padding()
+        backend.encode_special_tokens = self.tokenizer.split_special_tokens
+        return backend
 
     def _joined(self, laid: list[Laid | RowProblem], encodings: dict[int, Any]) -> Iterator[Encoded | RowProblem]:
         for item in laid:

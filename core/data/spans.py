@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from core.contract.errors import DataError
@@ -41,8 +42,13 @@ class Ending:
             return stop + len(self.text)
         if not self.specials:
             return stop
-        found = re.compile(r"\s*(?:" + "|".join(map(re.escape, self.specials)) + ")").match(text, stop)
+        found = _enders(self.specials).match(text, stop)
         return found.end() if found else stop
+
+
+@lru_cache(maxsize=8)
+def _enders(specials: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile(r"\s*(?:" + "|".join(map(re.escape, specials)) + ")")
 
 
 def find_answers(render: Render, turns: Turns, header: str, ending: Ending) -> tuple[str, list[tuple[int, int]]]:

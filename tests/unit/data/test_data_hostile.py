@@ -7,7 +7,6 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -17,7 +16,6 @@ from core.contract.config import DataChoice
 from core.contract.errors import DataError, StudioError
 from core.data.patience import UnfitTemplateError, limited_time, require_short
 from core.data.service import DataService
-from core.locations import Locations
 
 LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}" + "{% endfor %}" * 3
 TURNS = "{% for m in messages %}{{ m.role + m.content }}<|im_end|>{% endfor %}"
@@ -50,14 +48,6 @@ WORST = (
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory, tokenizer_folder: Path) -> Iterator[DataService]:
-    made = DataService(Locations(tmp_path_factory.mktemp("data home")).make())
-    made.warm()
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
     made = [{"prompt": "question " * 20, "completion": f"the answer {number}"} for number in range(5)]
@@ -69,8 +59,9 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "name", [pytest.param(name, marks=[] if name in WORST else [pytest.mark.slow]) for name in HOSTILE]
 )
 def test_one_line_within_six_seconds(
-    service: DataService, rows: Path, tokenizer_folder: Path, tmp_path: Path, name: str
+    warm_service: DataService, rows: Path, tokenizer_folder: Path, tmp_path: Path, name: str
 ) -> None:
+    service = warm_service
     assert service.preview(rows, DataChoice(), tokenizer_folder, 64).total == 5
     folder = tmp_path / "model"
     shutil.copytree(tokenizer_folder, folder)
