@@ -10,9 +10,10 @@ from typing import Any
 from core.contract.config import DataChoice
 from core.contract.data import Example, Message, RowProblem
 from core.contract.errors import DataError, StudioError
+from core.data.choosing import decide, turn_enders, warned, words_on_bos, writes_bos
 from core.data.patience import limited_time, out_of_memory, require_short
 from core.data.spans import Ending, find_answers
-from core.data.template import TemplateChoice, chatml, layout_turns, tools_of, tried
+from core.data.template import TemplateChoice, layout_turns, tools_of, tried
 from core.data.tokens import Encoded, token_range
 
 __all__ = ["BATCH", "Choice", "Renderer", "one_line", "renderer", "with_answer"]
@@ -40,7 +41,7 @@ def renderer(tokenizer: Tokenizer, choice: Choice) -> Renderer:
     kept = [found for known, found in _made if known == key and found.tokenizer is tokenizer]
     if kept:
         return kept[-1]
-    made = Renderer(tokenizer, _settled(tokenizer, choice))
+    made = Renderer(tokenizer, decide(tokenizer, choice))
     _made.append((key, made))
     del _made[:-_KEPT]
     return made
@@ -51,14 +52,15 @@ class Renderer:
 
     def __init__(self, tokenizer: Tokenizer, choice: TemplateChoice) -> None:
         self.tokenizer = tokenizer
-        self._specials = _turn_enders(tokenizer)
+        self._specials = turn_enders(tokenizer)
         self.special_ids = frozenset(
             number for number, token in tokenizer.added_tokens_decoder.items() if token.special
         )
         self._headers: dict[str, str] = {}
         self.choice = choice
         if choice.kind != "none" and not choice.ending:
-            self.choice = _warned(tried(choice, self.ask, self._specials), self._specials)
+            made = warned(tried(choice, self.ask, self._specials), self._specials)
+            self.choice = replace(made, notes=(*made.notes, *words_on_bos(tokenizer, self.ask)))
         self._ending = Ending(self.choice.ending, self._specials)
 
     def ask(self, turns: Sequence[dict[str, Any]], *, tools: list[Any] | None = None, generation: bool = False) -> str:
@@ -213,7 +215,7 @@ class Renderer:
         trained = self._wanted(example, answers)
         if example.text or self.choice.train_on == "everything":
             trained = [(0, len(ids))]
-        bos = int(self._is_plain(example) and ids[:1] == [self.tokenizer.bos_token_id] and _writes_bos(self.tokenizer))
+        bos = int(self._is_plain(example) and ids[:1] == [self.tokenizer.bos_token_id] and writes_bos(self.tokenizer))
         merged = tuple(span for span in trained if span[0] < span[1])
         return Encoded(example.row, text, tuple(ids), merged, encoding, bos, bool(example.text), ended)
 
@@ -258,71 +260,3 @@ def _groups(examples: Iterable[Example]) -> Iterator[list[Example]]:
             group, room = [], _BATCH_CHARACTERS
     if group:
         yield group
-
-
-def _decide(tokenizer: Tokenizer, choice: DataChoice) -> TemplateChoice:
-    """Which template: none for raw text, else what was chosen; ``auto`` is the model's own, else ChatML."""
-    own = _own_template(tokenizer)
-    made = TemplateChoice("none", train_on=choice.train_on, system_prompt=choice.system_prompt)
-    if choice.template == "none" or (choice.layout == "text" and choice.template == "auto"):
-        return made
-    if choice.template == "chatml" or (choice.template == "auto" and not own):
-        return _chatml(tokenizer, made, asked=choice.template == "chatml")
-    if not own:
-        raise DataError(
-            "data.no_template",
-            "Expected a chat template in the model, found none.",
-            "Choose the template auto or ChatML, or an instruct model.",
-        )
-    return replace(made, kind="model", source=own, name="the model's own")
-
-
-def _settled(tokenizer: Tokenizer, choice: Choice) -> TemplateChoice:
-    return choice if isinstance(choice, TemplateChoice) else _decide(tokenizer, choice)
-
-
-def _chatml(tokenizer: Tokenizer, made: TemplateChoice, asked: bool) -> TemplateChoice:
-    vocabulary = tokenizer.get_vocab()
-    known = "<|im_start|>" in vocabulary and "<|im_end|>" in vocabulary
-    notes = [] if asked else ["The model brings no chat template: ChatML is used, and export will carry it."]
-    if not known:
-        notes.append(
-            "ChatML's marks are no tokens of this model: they are plain text, and its end-of-text token ends an answer."
-        )
-    source = chatml(known, _writes_bos(tokenizer))
-    return replace(made, kind="chatml", source=source, name="ChatML", notes=tuple(notes))
-
-
-def _own_template(tokenizer: Tokenizer) -> str:
-    """The tokenizer's template; of several named ones the default."""
-    own = tokenizer.chat_template
-    return str(own.get("default", "")) if isinstance(own, dict) else str(own or "")
-
-
-def _warned(choice: TemplateChoice, specials: Sequence[str]) -> TemplateChoice:
-    """The choice with notes on what a person would not expect of its template."""
-    notes = list(choice.notes)
-    if not choice.ending.strip():
-        notes.append("The template writes no end of turn: the end-of-text token is put behind the last answer.")
-    elif not specials or choice.ending.strip() not in specials:
-        notes.append(
-            f"{choice.ending.strip()} is no token of this model: it is plain text, and ends an answer in many tokens."
-        )
-    if not choice.shows_system and choice.system_prompt:
-        notes.append("The template knows no system prompt: it stands at the beginning of the first question.")
-    return replace(choice, notes=tuple(dict.fromkeys(notes)))
-
-
-def _turn_enders(tokenizer: Tokenizer) -> tuple[str, ...]:
-    """Special tokens that may end a turn, longest first: all but a BOS that is nothing else."""
-    found = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
-    found |= {token for token in (tokenizer.eos_token,) if token}
-    if tokenizer.bos_token and tokenizer.bos_token != tokenizer.eos_token:
-        found.discard(tokenizer.bos_token)
-    return tuple(sorted(found, key=lambda token: (-len(token), token)))
-
-
-def _writes_bos(tokenizer: Tokenizer) -> bool:
-    """Whether the tokenizer itself puts a BOS before a text."""
-    bos = tokenizer.bos_token_id
-    return bos is not None and tokenizer("a")["input_ids"][:1] == [bos]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,15 @@ from core.contract.config import DataChoice
 from core.contract.data import Example, Message
 from core.contract.errors import DataError
 from core.data.preview import preview_rows
-from core.data.render import apply_template_to, encode, encode_pair, encode_rows, resolve_template, stop_token_ids
+from core.data.render import (
+    apply_template_to,
+    encode,
+    encode_pair,
+    encode_rows,
+    load_tokenizer,
+    resolve_template,
+    stop_token_ids,
+)
 from core.data.renderer import renderer
 from core.data.template import layout_turns, tools_of
 
@@ -232,6 +241,41 @@ def test_chatml_on_a_tokenizer_without_its_marks_ends_with_the_end_of_text(make_
     row = encode(tokenizer, talk("Hi", "Hello", "More", "Yes"), choice, 1000)
     assert row.input_ids.count(tokenizer.bos_token_id) == 1
     assert learned(tokenizer, talk("Hi", "Hello", "More", "Yes"), choice) == ["Hello<eos>", "Yes<eos>"]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("template", ["", "trims", "thinks"])
+@pytest.mark.parametrize("bos", [False, True])
+def test_the_template_of_training_is_the_one_that_export_carries(
+    make_tokenizer: Made, tmp_path: Path, template: str, bos: bool
+) -> None:
+    tokenizer = make_tokenizer(bos)
+    tokenizer.chat_template = ALL[template] if template else None
+    choice = DataChoice(system_prompt="Be kind.")
+    example = talk("Is it so?", " Yes! 🦜 \n", "And this?", "No.")
+    trained = encode(tokenizer, example, choice, 10_000)
+    turns = layout_turns(example, resolve_template(tokenizer, choice))
+    apply_template_to(tokenizer, choice)
+    tokenizer.save_pretrained(tmp_path)  # as an export does
+    carried = load_tokenizer(tmp_path)
+    assert carried.apply_chat_template(turns, tokenize=True, return_dict=False) == list(trained.input_ids)
+    assert encode(carried, example, choice, 10_000) == trained
+    asked = carried.apply_chat_template(turns[:-1], tokenize=False, add_generation_prompt=True)
+    begun = len(carried(asked, add_special_tokens=False)["input_ids"])
+    assert trained.labels[begun] != -100 == trained.labels[begun - 1]
+
+
+@pytest.mark.parametrize(
+    ("begins", "said"), [("", "does not begin with <bos>"), ("{{ bos_token }}", ""), ("<bos><bos>", "<bos> twice")]
+)
+def test_a_template_is_not_given_a_second_bos_and_a_missing_one_is_said(
+    make_tokenizer: Made, begins: str, said: str
+) -> None:
+    tokenizer = make_tokenizer(bos=True)
+    tokenizer.chat_template = begins + CHATML
+    row = encode(tokenizer, talk("a", "b"), DataChoice(), 100)
+    assert row.input_ids.count(tokenizer.bos_token_id) == {"": 0, "{{ bos_token }}": 1}.get(begins, 2)
+    notes = " ".join(resolve_template(tokenizer, DataChoice()).notes)
+    assert (said in notes) if said else ("begin" not in notes)
 
 
 def test_raw_text_is_trained_whole_and_goes_on_in_further_rows(make_tokenizer: Made) -> None:
