@@ -27,8 +27,10 @@ PROBE_RUN = "probe-"
 def longest_window(config: RunConfig, facts: DataFacts | None) -> list[int]:
     """Lengths of the rows of the step that takes most: that with the largest pass, of those the one with most tokens.
 
-    Steps are dealt as the run will deal them, whose order follows from the seed. Without data every row is full, and
-    where only a sample was measured, its longest rows are taken together. Fewer rows than a step wants are one step.
+    Steps are dealt as the run will deal them, whose order follows from the seed (which rows are held out may differ
+    where near duplicates stay together: that changes which steps there are, hardly how long the longest is). Without
+    data every row is full, and where only a sample was measured, its longest rows are taken together. Fewer rows than a
+    step wants are one step.
     """
     most, limit = config.rows_per_step, config.train.max_length
     if facts is None or not facts.lengths:
@@ -43,8 +45,9 @@ def longest_window(config: RunConfig, facts: DataFacts | None) -> list[int]:
 def _dealt(config: RunConfig, rows: int) -> Iterator[list[int]]:
     train, _ = split_rows(rows, config.data, config.train.seed)
     left = total_steps(config, len(train))
-    for epoch in range(min(math.ceil(config.train.num_train_epochs), max(1, MOST_ROWS // len(train)))):
-        dealt = windows(len(train), config.rows_per_step, epoch, config.train.seed)[: max(1, left)]
+    left = min(left, max(1, MOST_ROWS // config.rows_per_step))
+    for epoch in range(math.ceil(config.train.num_train_epochs)):
+        dealt = windows(len(train), config.rows_per_step, epoch, config.train.seed)[:left]
         yield from ([train[place] for place in window] for window in dealt)
         left -= len(dealt)
         if left <= 0:

@@ -111,7 +111,7 @@ CASES = (
     Case("qwen2.5-7b", 2048, batch=2, accumulation=4, policy="auto", tokens=0, card=12),
     Case("qwen3-1.7b", 4096, batch=4, policy="auto", tokens=0, card=6),
     Case("llama-3.1-8b", 1024, batch=4, policy="auto", tokens=0, card=10),
-    Case("qwen3-8b", 2048, batch=4, policy="budget", card=10),
+    Case("qwen3-8b", 2048, batch=2, policy="budget", card=10),
     Case("qwen3-14b", 4096, policy="budget", card=16, tokens=8192, accumulation=4),
     Case("qwen3-4b", 2048, batch=4, policy="auto", tokens=0, card=8, rank=64),
     Case("qwen3-8b", 4096, batch=1, accumulation=4, policy="auto", tokens=0, card=24),

@@ -53,11 +53,11 @@ def test_a_full_card_is_a_row_and_what_stands_is_not_measured_again(
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.\nmore")
 
     monkeypatch.setattr(room.Loop, "step_begins", full)
-    rows = run(script, tmp_path / "memory.json", "--only", "r4")["rows"]
-    assert [row["status"] for row in rows] == ["out_of_memory"] * 2  # type: ignore[attr-defined]
+    rows = run(script, tmp_path / "memory.json", "--only", "16-bit")["rows"]
+    assert [row["status"] for row in rows] == ["out_of_memory"]  # type: ignore[attr-defined]
     assert rows[0]["error"] == "CUDA out of memory. Tried to allocate 20.00 MiB."  # type: ignore[index]
     monkeypatch.setattr(room, "rehearse", full)
-    again = run(script, tmp_path / "memory.json", "--only", "r4", "--again")["rows"]
+    again = run(script, tmp_path / "memory.json", "--only", "16-bit", "--again")["rows"]
     assert again == rows
 
 
@@ -83,5 +83,5 @@ def test_the_cases_cover_every_axis_and_each_is_reckoned_beforehand(script: Modu
     assert {case.rows for case in cases} == {"full", "short"}
     for case in cases:
         row = script.reckoned(case, H200)
-        assert row["estimate"]["verdict"] == "fits", case.name
+        assert row["estimate"]["verdict"] in ("fits", "tight"), case.name
         assert RunConfig.model_validate(row["resolved"]).train.checkpointing != "auto"
