@@ -23,7 +23,7 @@ __all__ = ["Lengths", "lengths_of", "total_of"]
 
 GRID = 64
 """Points of the sorted lengths at which the longest row of a batch is looked up."""
-SURE = 0.02
+SURE = 0.025
 """How likely a run may have a step with more tokens than its fullest is taken to have. Such a step is cut in two where
 tokens a pass are limited to that."""
 KEPT = 8

@@ -147,8 +147,13 @@ def _fullest(work: Work) -> Work:
     """The pass in which a run takes most."""
     if work.policy != "budget" or terms.kept_of(work) == work.shape.num_hidden_layers:
         return work
-    whole = work.at(whole_tokens(work))
+    whole = work.at(_possible(work, whole_tokens(work)))
     return whole if whole.tokens and _total(whole) > _total(work) else work
+
+
+def _possible(work: Work, tokens: int) -> int:
+    """The largest pass of no more tokens that there can be: of equal rows a whole number."""
+    return tokens if work.varied else max(0, min(tokens, work.tokens) // work.row * work.row)
 
 
 def _activations(work: Work) -> str:

@@ -34,6 +34,11 @@ class Rows:
     """Mean of the squared lengths: attention's work goes by it."""
 
     @property
+    def even(self) -> bool:
+        """Whether all rows are equally long; unknown ones count as full."""
+        return not self.known or self.square == self.longest**2
+
+    @property
     def mean(self) -> float:
         """Tokens of a training row."""
         return self.tokens_per_epoch / self.train if self.train else float(self.longest)

@@ -27,6 +27,7 @@ import math
 from collections.abc import Callable
 from functools import wraps
 
+from core.estimate.cards import published
 from core.estimate.layer import LEAVING, LOGITS_AT_ONCE, kept_layers
 from core.estimate.work import GIB, Work, matrices
 
@@ -36,6 +37,7 @@ __all__ = [
     "adapter_parameters",
     "always_bytes",
     "context_bytes",
+    "context_of",
     "gaps_bytes",
     "gradients_bytes",
     "kept_of",
@@ -55,14 +57,20 @@ __all__ = [
 ]
 
 CONTEXT_BYTES = GIB // 2
-"""CUDA context and loaded kernels, outside of torch's allocator; about half a GiB on recent drivers."""
+"""CUDA context and loaded kernels, outside of torch's allocator, of a card that nothing is known of."""
+CONTEXT_FIXED_BYTES, CONTEXT_PROCESSOR_BYTES = round(0.35 * GIB), round(0.47 * GIB / 132)
+"""The same of a card whose multiprocessors are known: the context keeps memory for each of them. An H200 (132) held
+0.67 GiB before any kernel was loaded, and 0.82 with ours; how much of the first is fixed is a guess."""
 CUBLAS_BYTES = 2 * 32 * 1024**2
 """cuBLAS's own room, within torch's allocator: one for each thread that multiplies (forward, and autograd's). 32 MiB
 each on Hopper, 8 on other cards."""
 GAPS = 1 / 32
-"""The share of what moves that torch's allocator cannot hand out where passes differ in size."""
-FIXED_GAPS_BYTES = 192 * 1024**2
-"""What was reserved and not allocated over passes of equal size, of a 7B in NF4 on one H200: 0.20 to 0.22 GiB."""
+"""The share of its limit that a run under a budget leaves to gaps of which nobody knows the size beforehand."""
+FIXED_GAPS_BYTES = 64 * 1024**2
+ADAPTER_GAPS, HIDDEN_GAPS, VARIED_GAPS = 0.5, 2, 1 / 64
+"""What was reserved and not allocated over 42 configurations on one H200, by least squares (1.3 % of what was reserved
+is left over on average): half the adapter, whose tensors were joined to one and left their places; two hidden states a
+token; and where passes differ in size a share of what moves."""
 LIBRARIES_BYTES = 900 * 1024**2
 """Resident size of a worker on the CPU with torch, transformers, peft and bitsandbytes loaded, before any model."""
 TABLES_BYTES = 16 * 4 + 256 * 4 + 4
@@ -149,12 +157,16 @@ def standing_bytes(work: Work) -> int:
 def room_bytes(work: Work) -> int:
     """What a budget leaves for activations."""
     room = work.limit_bytes - standing_bytes(work) - CUBLAS_BYTES
-    return max(0, room - gaps_bytes(work.limit_bytes))
+    return max(0, room - gaps_bytes(work.limit_bytes, lora_bytes(work)))
 
 
-def gaps_bytes(limit: int) -> int:
-    """What a budget leaves to the allocator's gaps; the run itself counts with this too."""
-    return FIXED_GAPS_BYTES + round(GAPS * limit)
+def gaps_bytes(limit: int, adapter: int) -> int:
+    """What a budget leaves to the allocator's gaps; the run itself counts with this too.
+
+    Args:
+        adapter: bytes of the trained numbers.
+    """
+    return 2 * FIXED_GAPS_BYTES + round(ADAPTER_GAPS * adapter) + round(GAPS * limit)
 
 
 @_once_a_pass
@@ -199,14 +211,14 @@ def last_activations_bytes(work: Work) -> int:
 def slack_bytes(work: Work, allocated: int) -> int:
     """What torch's allocator holds and cannot hand out, at the height of ``allocated`` bytes.
 
-    Its segments grow (``expandable_segments``) by pages of 2 and 20 MiB, in which tensors of other sizes leave gaps: a
-    fixed part, one hidden state a token, and where passes differ in size a share of what moves.
+    Its segments grow (``expandable_segments``) by pages of 2 and 20 MiB, in which tensors of other sizes leave gaps.
     """
     if not work.gpu:
         return 0
+    hidden = work.tokens * work.shape.hidden_size * work.dtype_bytes
+    gaps = FIXED_GAPS_BYTES + round(ADAPTER_GAPS * lora_bytes(work)) + HIDDEN_GAPS * hidden
     moving = max(0, allocated - always_bytes(work))
-    gaps = FIXED_GAPS_BYTES + work.tokens * work.shape.hidden_size * work.dtype_bytes
-    return gaps + (round(GAPS * moving) if work.varied else 0)
+    return gaps + (round(VARIED_GAPS * moving) if work.varied else 0)
 
 
 def loss_bytes(work: Work) -> int:
@@ -239,7 +251,13 @@ def _moving(work: Work) -> tuple[int, int]:
 
 def context_bytes(work: Work) -> int:
     """What the process takes before any tensor of ours."""
-    return CONTEXT_BYTES if work.gpu else LIBRARIES_BYTES
+    return work.context_bytes if work.gpu else LIBRARIES_BYTES
+
+
+def context_of(card: str) -> int:
+    """What CUDA will take of a card of this name, beside torch's allocator."""
+    known = published(card)
+    return CONTEXT_FIXED_BYTES + known.processors * CONTEXT_PROCESSOR_BYTES if known else CONTEXT_BYTES
 
 
 @_once
@@ -255,6 +273,8 @@ def layer_bytes_per_token(work: Work) -> int:
     small = 4 * shape.num_attention_heads + 8 + 4 * (more + len(work.adapted) * work.lora.r)
     if work.capped:
         small += shape.num_attention_heads * work.row * (2 * b + 4) + 2 * b * (queries - keys)
+    if work.lora.use_dora:  # each product with and without the adapter, the latter in float32, and its input again
+        small += (b + 4) * sum(outputs for _, outputs in work.adapted.values()) + b * hidden
     if b == 4:
         return 4 * (4 * hidden + 2 * queries + 2 * keys + 4 * inner) + small
     return 2 * (2 * queries + 2 * keys + 3 * inner) + 4 * (5 * hidden + queries + inner) + 8 * hidden + small

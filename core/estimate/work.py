@@ -63,6 +63,8 @@ class Work:
     """Whether a step is one pass: no gradient of an earlier one stands while its activations are at their height."""
     varied: bool = False
     """Whether passes differ in size, so that the allocator's gaps do not fit again."""
+    context_bytes: int = GIB // 2
+    """What CUDA takes beside the allocator, on a card."""
 
     @cached_property
     def fixed(self) -> dict[str, int]:
@@ -153,7 +155,7 @@ def work_of(
         eight_bit_optimiser=train.optim == "adamw_8bit",
         fast=fast,
         pieces=config.method == "dpo" or spec.model_type in HEAD_TYPES,  # TRL's DPO takes pieces of its own
-        kernels=gpu and config.method == "sft" and train.kernels != "plain",
+        kernels=gpu,  # ours under sft, TRL's under dpo
         head_norms=spec.model_type in HEAD_NORM_TYPES,
         four_norms=spec.model_type in FOUR_NORM_TYPES,
         capped=spec.model_type in CAPPED_TYPES,

@@ -170,7 +170,7 @@ def _budget(model: nn.Module, layer: Any, budget_bytes: int, state_bytes: int) -
     there = torch.cuda.memory_allocated(device) + trained * (GRADIENT_BYTES + state_bytes) + CUBLAS_BYTES
     sizes = fast_layer_sizes(layer)
     end = ModelEnd(sizes.hidden, int(base_causal_model(model).config.vocab_size), sizes.itemsize)
-    return Budget(max(0, budget_bytes - there - gaps_bytes(budget_bytes)), sizes, end)
+    return Budget(max(0, budget_bytes - there - gaps_bytes(budget_bytes, GRADIENT_BYTES * trained)), sizes, end)
 
 
 def _lines(policy: str, budget: Budget | None, fast: int, plain: int) -> tuple[str, ...]:

@@ -87,7 +87,9 @@ def test_a_pass_is_no_larger_than_it_pays(card: Card, model: Model, rows: Rows) 
     config = resolve(RunConfig(), model("mistral-7b"), full, card(15.4))[0]
     assert (config.train.checkpointing, config.train.tokens_per_pass) == ("none", 2048)
     config = resolve(RunConfig(), model("mistral-7b"), full, card(7.4))[0]
-    assert (config.train.checkpointing, config.train.tokens_per_pass) == ("budget", 4096), "more rows, fewer layers kept"
+    assert (config.train.checkpointing, config.train.tokens_per_pass) == ("budget", 4096), (
+        "more rows, fewer layers kept"
+    )
     config = resolve(RunConfig(), model("llama-3.2-1b"), rows((100,) * 400), card(15.4))[0]
     assert (config.train.checkpointing, config.train.tokens_per_pass) == ("none", 1600), "a whole step is enough"
 

@@ -48,7 +48,7 @@ def test_the_fullest_step_lies_between_the_mean_and_the_longest_rows(
 
 @pytest.mark.parametrize("shape", ["chat", "even", "few long"])
 def test_no_step_of_a_dealt_run_is_fuller(shape: str) -> None:
-    """Twenty runs of five epochs each: at most one may have a step beyond."""
+    """Eighty runs of five epochs each: one in twenty may have a step beyond, which is twice what is aimed at."""
     dice = random.Random(7)
     draw = {
         "chat": lambda: min(2048, int(dice.lognormvariate(5.2, 0.8))),
@@ -58,10 +58,10 @@ def test_no_step_of_a_dealt_run_is_fuller(shape: str) -> None:
     lengths = [draw() for _ in range(1600)]
     bound = Lengths(lengths).fullest(16, 5 * 100, 4096)
     beyond = 0
-    for seed in range(20):
+    for seed in range(80):
         dealt = (window for epoch in range(5) for window in windows(len(lengths), 16, epoch, seed))
         beyond += any(sum(lengths[row] for row in window) > bound for window in dealt)
-    assert beyond <= 1
+    assert beyond <= 4
     assert bound < 0.8 * 16 * max(lengths), "far below sixteen rows of the longest"
 
 
