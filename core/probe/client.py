@@ -75,7 +75,8 @@ def probe(
         found = _result(child, on_stage, cancelled)
     finally:
         child.close()
-    append(locations.make(), lesson(found, config, spec, facts, machine, time.time()))
+    with contextlib.suppress(OSError):  # a full disk is no fault of the probe
+        append(locations.make(), lesson(found, config, spec, facts, machine, time.time()))
     return found
 
 
