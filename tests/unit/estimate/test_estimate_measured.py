@@ -1,0 +1,105 @@
+"""The estimate against what cards took: the tables that ``tests/gpu/measure_memory.py`` wrote, as they are committed.
+
+Every row is estimated anew from its config, its data's lengths and the machine that it was measured on; what stood in
+the table as the estimate of that day does not count.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.catalog import catalogue
+from core.contract.config import RunConfig
+from core.contract.data import DataFacts
+from core.contract.estimate import Estimate
+from core.estimate import estimate
+from core.hardware import Gpu, Machine
+
+RESULTS = Path(__file__).resolve().parents[2] / "gpu" / "results"
+LEAST_ROWS = 30
+MEAN, WORST, WORST_BYTES = 0.03, 0.08, 300e6
+GIB = 1024**3
+
+
+def tables() -> list[Path]:
+    return sorted(RESULTS.glob("memory_*.json"))
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    table = json.loads(path.read_text(encoding="utf-8"))
+    return [{**row, "machine": table["machine"]} for row in table["rows"]]
+
+
+ROWS = [row for path in tables() for row in rows_of(path)]
+MEASURED = [row for row in ROWS if row["status"] == "measured"]
+FULL = [row for row in ROWS if row["status"] == "out_of_memory"]
+
+
+def estimated(row: dict[str, Any], free_bytes: int | None = None) -> Estimate:
+    """The row's run on its machine, or on the same with less memory."""
+    config, lengths = RunConfig.model_validate(row["resolved"]), tuple(row["lengths"])
+    facts = DataFacts(
+        rows=len(lengths), lengths=lengths, trained=lengths, max_length=config.train.max_length, longest=max(lengths),
+        mean=sum(lengths) / len(lengths),
+    )  # fmt: skip
+    spec = next(spec for spec in catalogue() if spec.key == row["model"])
+    return estimate(config, spec, facts, machine_of(row["machine"], free_bytes))
+
+
+def machine_of(raw: dict[str, Any], free_bytes: int | None) -> Machine:
+    cards = [{**card, "compute_capability": tuple(card["compute_capability"])} for card in raw["gpus"]]
+    if free_bytes is not None:
+        cards = [{**card, "free_bytes": free_bytes, "total_bytes": free_bytes} for card in cards]
+    return Machine(**{**raw, "gpus": tuple(Gpu(**card) for card in cards)})
+
+
+def errors(told: Callable[[Estimate], int], measured: str) -> dict[str, tuple[float, float]]:
+    """By row: how far off, as a share and in bytes."""
+    found = {}
+    for row in MEASURED:
+        truth = row["measured"][measured]
+        off = told(estimated(row)) - truth
+        found[row["name"]] = off / truth, off
+    return found
+
+
+def test_a_table_of_enough_configurations_is_committed() -> None:
+    assert tables(), "expected tests/gpu/results/memory_*.json, measured on a card"
+    assert len(MEASURED) >= LEAST_ROWS
+    policies = {row["resolved"]["train"]["checkpointing"] for row in MEASURED}
+    assert {"none", "recompute", "offload", "budget"} <= policies
+    assert {row["resolved"]["model"]["quantization"] for row in MEASURED} == {"nf4", "none"}
+    assert min(row["max_row"] for row in MEASURED) <= 512
+    assert max(row["max_row"] for row in MEASURED) >= 16_384
+
+
+@pytest.mark.parametrize(
+    ("told", "measured"),
+    [(lambda found: found.allocated_bytes, "peak_allocated_bytes"),
+     (lambda found: found.reserved_bytes, "peak_reserved_bytes")],
+    ids=["allocated", "reserved"],
+)  # fmt: skip
+def test_the_estimate_is_what_cards_took(told: Callable[[Estimate], int], measured: str) -> None:
+    found = errors(told, measured)
+    mean = sum(abs(share) for share, _ in found.values()) / len(found)
+    assert mean <= MEAN, f"{mean:.2%}"
+    far = {name: off for name, off in found.items() if abs(off[0]) > WORST and abs(off[1]) > WORST_BYTES}
+    assert far == {}
+
+
+@pytest.mark.parametrize("row", MEASURED, ids=lambda row: row["name"])
+def test_what_does_not_fit_is_never_said_to_fit(row: dict[str, Any]) -> None:
+    """On a card with less free memory than the run took, however little less."""
+    took = row["measured"]["peak_reserved_bytes"] + estimated(row).peak_bytes - estimated(row).reserved_bytes
+    assert estimated(row, int(0.999 * took)).verdict != "fits"
+
+
+@pytest.mark.parametrize("row", FULL, ids=lambda row: row["name"])
+def test_what_filled_a_capped_card_was_not_said_to_fit(row: dict[str, Any]) -> None:
+    """Held to a card of so many GiB, context and all."""
+    assert estimated(row, int(row["capped_gib"] * GIB)).verdict != "fits"
