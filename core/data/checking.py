@@ -28,7 +28,7 @@ __all__ = ["Check", "sweep"]
 
 _VERSION = 2
 """Counts up when reading changes, so that what older code left is not used."""
-_SOON = 256 << 20
+_SOON = 128 << 20
 """Up to this size a file's content is hashed before it is read: it may have been read before."""
 HEAD_ROWS = 1_000
 _hashes: dict[tuple[str, int, int], str] = {}
@@ -54,6 +54,11 @@ class Check:
     def rows(self) -> int:
         """Rows read so far."""
         return self._tally.rows if self._tally else 0
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether rows are being read: before that a file's content is hashed."""
+        return self._tally is not None
 
     @property
     def size(self) -> int:

@@ -5,6 +5,7 @@ A draw by default; all 10,000 with ``-m slow``. ``-s`` shows the counts, the wor
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import time
@@ -34,36 +35,41 @@ LAYOUTS = get_args(Layout)
 class Trial:
     """One service asked about file after file, and what is counted on the way."""
 
-    def __init__(self, home: Path) -> None:
-        self.service = DataService(Locations(home).make())
-        self.folder = home / "files"
-        self.folder.mkdir()
+    def __init__(self, service: DataService, folder: Path) -> None:
+        self.service = service
+        self.folder = folder
         self.counts: Counter[str] = Counter()
         self.worst_seconds = 0.0
         self.worst_bytes = 0
         self.replaced = 0
 
-    def put(self, suffix: str, content: bytes, layout: str = "auto") -> None:
+    def put(self, suffix: str, content: bytes, layout: str = "auto", text: str = "") -> None:
         """Asks about one file and holds the answer to the rules."""
         number = sum(self.counts.values())
         path = self.folder / f"file-{number}{suffix}"
         path.write_bytes(content)
-        choice = DataChoice(layout=layout)  # type: ignore[arg-type]
+        choice = DataChoice(layout=layout, columns={"text": text} if text else {})  # type: ignore[arg-type]
         before = self.service.reader.pid
         start = time.monotonic()
-        try:
-            found: DataReport | DataError = self.service.report(path, choice)
-        except DataError as error:
-            found = error
+        found = self._ask(self.service.report, path, choice)
         if before is not None:
             self.worst_seconds = max(self.worst_seconds, time.monotonic() - start)
             self.replaced += self.service.reader.pid != before
+        if not number % 4:
+            assert str(self._ask(self.service.first_look, path, choice)) == str(found)
         if isinstance(found, DataError):
             self._judge_error(found, path)
         else:
             self._judge_report(found, path, choice)
         self._weigh()
         path.unlink()
+
+    def _ask(self, method: Any, path: Path, choice: DataChoice) -> DataReport | DataError:
+        try:
+            found: DataReport = method(path, choice)
+        except DataError as error:
+            return error
+        return found
 
     def _judge_error(self, error: DataError, path: Path) -> None:
         self.counts[error.code] += 1
@@ -100,8 +106,7 @@ class Trial:
             self.worst_bytes = max(self.worst_bytes, peak - self.service.reader._idle_bytes)
 
     def close(self) -> None:
-        """Ends the service and holds all of the trial to the limits."""
-        self.service.close()
+        """Holds all of the trial to the limits."""
         told = ", ".join(f"{code} {count:,}" for code, count in self.counts.most_common())
         print(
             f"\n{sum(self.counts.values()):,} files: {told}; worst {self.worst_seconds:.2f} s, "
@@ -111,10 +116,19 @@ class Trial:
         assert self.worst_bytes < MEMORY_BYTES
 
 
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataService]:
+    home = tmp_path_factory.mktemp("fuzz home")
+    made = DataService(Locations(home).make())
+    with contextlib.suppress(DataError):
+        made.columns(home / "absent, so that the reader is there when its time is taken")
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def trial(tmp_path: Path) -> Iterator[Trial]:
-    made = Trial(tmp_path)
-    made.service.reader.warm()
+def trial(service: DataService, tmp_path: Path) -> Iterator[Trial]:
+    made = Trial(service, tmp_path)
     yield made
     made.close()
 
@@ -131,7 +145,8 @@ def test_mutated_files(trial: Trial, count: int) -> None:
     for number in range(count):
         drawn = random.Random(f"malformed {number}")
         suffix, content = mutated(drawn)
-        trial.put(suffix, content, drawn.choice(LAYOUTS) if drawn.random() < 0.3 else "auto")
+        layout = drawn.choice(LAYOUTS) if drawn.random() < 0.3 else "auto"
+        trial.put(suffix, content, layout, drawn.choice(["text", "a", "column 1"]) if drawn.random() < 0.1 else "")
     assert trial.counts["read"] > count // 10
     assert len(trial.counts) >= 5
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -87,3 +88,14 @@ def test_a_full_disk_is_one_line_from_the_first_write_on(
     with pytest.raises(DataError, match="No space left") as caught:
         keep_file(source, Locations(tmp_path / "home"))
     assert caught.value.code == "data.copy"
+
+
+def test_what_an_ended_process_left_on_its_way_in_is_removed(tmp_path: Path) -> None:
+    source = tmp_path / "rows.csv"
+    source.write_bytes(b"a,b\n")
+    locations = Locations(tmp_path / "home").make()
+    left, living = locations.data / ".incoming-999999999-x", locations.data / f".incoming-{os.getpid()}-x"
+    for path in (left, living):
+        path.write_bytes(b"half")
+    keep_file(source, locations)
+    assert (left.exists(), living.exists()) == (False, True)

@@ -38,7 +38,7 @@ def records_of(name: str, content: bytes) -> list[Any]:
 
 
 @given(ROWS, st.sampled_from([None, 1, 4]), st.booleans())
-@settings(max_examples=50)
+@settings(max_examples=30, deadline=None)
 def test_an_array_is_read_as_json_reads_it(rows: list[dict[str, Any]], indent: int | None, escaped: bool) -> None:
     text = json.dumps(rows, indent=indent, ensure_ascii=escaped)
     assert records_of("rows.json", text.encode()) == json.loads(text)
@@ -47,7 +47,7 @@ def test_an_array_is_read_as_json_reads_it(rows: list[dict[str, Any]], indent: i
 
 
 @given(ROWS)
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 def test_an_array_is_read_alike_through_the_smallest_buffer(rows: list[dict[str, Any]]) -> None:
     text = json.dumps(rows, ensure_ascii=False)
 
@@ -59,7 +59,7 @@ def test_an_array_is_read_alike_through_the_smallest_buffer(rows: list[dict[str,
 
 
 @given(ROWS, st.sampled_from(["\n", "\r\n", "\n\n"]))
-@settings(max_examples=50)
+@settings(max_examples=30, deadline=None)
 def test_lines_are_read_as_json_reads_them(rows: list[dict[str, Any]], end: str) -> None:
     text = end.join(json.dumps(row, ensure_ascii=False) for row in rows) + end
     assert records_of("rows.jsonl", text.encode()) == rows
@@ -69,6 +69,7 @@ CELL = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"
 
 
 @given(st.lists(st.tuples(CELL, CELL, CELL), min_size=1, max_size=8), st.sampled_from(",;\t|"))
+@settings(max_examples=50, deadline=None)
 def test_fields_are_read_as_csv_reads_them(rows: list[tuple[str, str, str]], delimiter: str) -> None:
     written = io.StringIO(newline="")
     writer = csv.writer(written, delimiter=delimiter, quoting=csv.QUOTE_ALL)
