@@ -81,7 +81,7 @@ def damaged_finding(rows: list[int], whole: int) -> Finding | None:
         return None
     text = (
         f"{how_many(len(rows), 'row holds', 'rows hold')} letters that were damaged on their way (\ufffd, "
-        "\u00e2\u20ac\u2122, a formula without its \\\\): the model learns to write them. Save the source as UTF-8."
+        "\u00e2\u20ac\u2122, a formula without its \\): the model learns to write them. Save the source as UTF-8."
     )
     return finding("lost_letters", "warning" if is_often(rows, whole) else "note", text, rows)
 

@@ -40,6 +40,9 @@ _OWN = 4
 _BATCH_WORDS = 1 << 17
 _COUNTERS = 1 << 22
 _MOST_REPRESENTATIVES = 8
+_MOST_COMPARED = 8
+"""Comparisons a row, on average: where thousands of rows are a little less than alike, the rest are left uncompared."""
+_HELD = 4096
 _END = np.uint64(1 << 32)
 _U64 = NDArray[np.uint64]
 
@@ -56,7 +59,8 @@ class Sketches:
         self._limits = array("Q")
         self._wholes = array("Q")
         self._common = 0
-        self._compared = 0
+        self._apart: set[tuple[int, int]] = set()
+        self._held: dict[int, NDArray[np.uint32]] = {}
 
     def __len__(self) -> int:
         return len(self._limits) + len(self._sizes)
@@ -139,8 +143,13 @@ class Sketches:
         self._counts[counters[starts]] += np.diff(np.append(starts, len(counters))).astype(np.uint32)
 
     def _own(self, row: int) -> NDArray[np.uint32]:
-        hashes = np.asarray(self._shingles[self._starts[row] : self._starts[row + 1]])
-        own: NDArray[np.uint32] = hashes[self._counts[hashes & np.uint32(_COUNTERS - 1)] <= self._common]
+        own = self._held.get(row)
+        if own is None:
+            hashes = np.asarray(self._shingles[self._starts[row] : self._starts[row + 1]])
+            own = hashes[self._counts[hashes & np.uint32(_COUNTERS - 1)] <= self._common]
+            if len(self._held) >= _HELD:
+                self._held.clear()
+            self._held[row] = own
         return own
 
     def _banded(self, start: int, stop: int) -> NDArray[np.uint32]:
@@ -180,8 +189,13 @@ class Sketches:
                 representatives.append(row)
 
     def _are_alike(self, row: int, other: int) -> bool:
-        self._compared += 1
-        return self.alike(row, other) >= ALIKE
+        pair = (row, other)
+        if pair in self._apart or len(self._apart) > max(100_000, _MOST_COMPARED * len(self)):
+            return False
+        if self.alike(row, other) >= ALIKE:
+            return True
+        self._apart.add(pair)
+        return False
 
 
 def _minima(values: _U64, firsts: NDArray[np.int64]) -> NDArray[np.uint32]:

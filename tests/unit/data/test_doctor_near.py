@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from random import Random
 
@@ -115,6 +117,41 @@ def test_short_rows_are_alike_only_word_for_word(one: str, other: str, together:
     assert sketched([words_of(one), words_of("Something else altogether"), words_of(other)]).groups() == (
         [[0, 2]] if together else []
     )
+
+
+@pytest.mark.slow
+def test_rows_that_are_nearly_alike_are_not_compared_for_ever() -> None:
+    """Fifty thousand rows of 250 templates, each a little less alike than counts: the worst for a banded search."""
+    dice, numbers, sketches = Random(5), WordNumbers(), Sketches()
+    for row in range(50_000):
+        shared = [f"t{row // 200}w{place}" for place in range(60)]
+        sketches.add([numbers[word] for word in [*shared, *(f"o{dice.randrange(10**7)}" for _ in range(10))]])
+    begun = time.process_time()
+    assert list(sketches.steps())
+    assert sketches.groups() == []
+    assert time.process_time() - begun < 30
+
+
+def chat_rows(count: int, characters: int) -> Iterator[Example]:
+    dice = Random(11)
+    words = ["".join(dice.choices("abcdefghijklmnoprstuvw", k=dice.randint(2, 9))) for _ in range(20_000)]
+    weights = list(accumulate(1 / (rank + 10) for rank in range(len(words))))
+    for row in range(1, count + 1):
+        said = [" ".join(dice.choices(words, cum_weights=weights, k=characters // 24)) + "." for _ in range(4)]
+        yield Example(row=row, messages=(*exchange(said[0], said[1]), *exchange(said[2], said[3])))
+
+
+@pytest.mark.parametrize(
+    ("rows", "seconds"), [(1_000, 1.0), pytest.param(50_000, 30.0, marks=pytest.mark.slow)]
+)  # fmt: skip
+def test_the_examination_is_quick(rows: int, seconds: float) -> None:
+    """40 MB of conversations in half a minute of one core, a small file while a page is drawn."""
+    table = list(chat_rows(rows, 800))
+    assert sum(example.characters for example in table) > 700 * rows
+    begun = time.process_time()
+    found = examine(table)
+    assert time.process_time() - begun < seconds
+    assert found.rows == rows
 
 
 def test_empty_and_single_rows_do_no_harm() -> None:
