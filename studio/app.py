@@ -124,6 +124,7 @@ def application(studio: Studio, failed: Callable[[], None]) -> FastAPI:
     from core.contract.errors import StudioError
     from studio.files import OurFiles
     from studio.guard import PAGES
+    from studio.kept_tokens import kept_tokens
     from studio.live import routes
     from studio.plain import plain_pages
     from studio.shell import Shell
@@ -143,6 +144,7 @@ def application(studio: Studio, failed: Callable[[], None]) -> FastAPI:
 
     app.include_router(uploads(studio))
     app.include_router(routes(_live(studio)))
+    app.include_router(kept_tokens(studio.locations))
     app.include_router(plain_pages(studio))
     app.mount("/studio/assets", OurFiles(ASSETS))
     app.mount("/", opening)

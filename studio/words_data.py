@@ -113,6 +113,7 @@ _DOCTOR = {
     "doctor.data.warning": "{count} to look at",
     "doctor.data.note": "{count} to know",
     "doctor.data.rows": "Show {count} rows",
+    "doctor.data.rows.first": "Show {first} of {count} rows",
     "doctor.data.rows.name": "Show {count} rows: {title}",
     "doctor.level.fault": "To mend:",
     "doctor.level.warning": "To look at:",

@@ -1,15 +1,18 @@
-"""The doctor page: what was found on this machine, each with its action."""
+"""The doctor page: what was found on this machine, each with its action; and the tokenised rows that are kept."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from core.data.token_cache import Cached, list_cached
 from core.doctor import Finding, findings, read_surroundings
+from studio.figures import bytes_words, day_and_time
 from studio.house import Studio
-from studio.markup import Markup, icon, tag
+from studio.markup import Markup, icon, join, tag
+from studio.slots import button, live, slot
 from studio.text import say
 
-__all__ = ["page", "view"]
+__all__ = ["cache_view", "page", "view"]
 
 _ORDER = {"fault": 0, "advice": 1, "fine": 2}
 _COMMANDS = ("sudo ", "pip ", "python3 ")
@@ -18,7 +21,8 @@ _ICONS = {"fault": "warning", "advice": "info", "fine": "check"}
 
 def page(studio: Studio) -> Markup:
     """The page; the machine is looked at anew whenever it is opened."""
-    return view(findings(studio.machine(), read_surroundings(studio.locations.home)))
+    found = view(findings(studio.machine(), read_surroundings(studio.locations.home)))
+    return join(found, cache_view(list_cached(studio.locations)))
 
 
 def view(found: Sequence[Finding]) -> Markup:
@@ -27,6 +31,29 @@ def view(found: Sequence[Finding]) -> Markup:
     about = tag("p", say("doctor.about"), class_="quiet")
     rows = (_row(finding) for finding in sorted(found, key=lambda finding: _ORDER[finding.level]))
     return tag("section", head, about, tag("ul", *rows, class_="findings"), class_="doctor")
+
+
+def cache_view(kept: Sequence[Cached]) -> Markup:
+    """What is kept of tokenised rows, the one used last first, and the button that throws it away."""
+    head = tag("h2", say("cache.title"))
+    about = tag("p", say("cache.about"), class_="about")
+    line = slot("said", "p", role="status")
+    if not kept:
+        return live("doctor", {}, head, about, tag("p", say("cache.none")), line)
+    total = say("cache.total", size=bytes_words(sum(one.bytes for one in kept)), count=len(kept))
+    names = ("file", "tokenizer", "rows", "tokens", "size", "used")
+    columns = tag("tr", *(tag("th", say(f"cache.{name}"), scope="col") for name in names))
+    table = tag("table", tag("thead", columns), tag("tbody", *map(_cached, kept)), class_="cached")
+    shown = slot("kept", "div", tag("div", table, class_="scroll", tabindex="0", aria_label=say("cache.title")))
+    foot = slot("foot", "p", tag("span", total), " ", button(say("cache.clear"), "quiet", data_f="clear"))
+    return live("doctor", {}, head, about, shown, foot, line)
+
+
+def _cached(one: Cached) -> Markup:
+    cells = (
+        one.tokenizer, f"{one.rows:,}", f"{one.tokens:,}", bytes_words(one.bytes), day_and_time(one.used)
+    )  # fmt: skip
+    return tag("tr", tag("th", one.file, scope="row"), *(tag("td", cell) for cell in cells))
 
 
 def _row(finding: Finding) -> Markup:

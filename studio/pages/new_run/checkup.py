@@ -90,7 +90,9 @@ def _finding(finding: Finding) -> Markup:
 def _rows_button(finding: Finding) -> Markup | None:
     if not finding.rows:
         return None
-    words = say("doctor.data.rows", count=f"{finding.count:,}")
+    all_shown = len(finding.rows) >= finding.count
+    words = say("doctor.data.rows" if all_shown else "doctor.data.rows.first", count=f"{finding.count:,}",
+                first=f"{len(finding.rows):,}")  # fmt: skip
     name = say("doctor.data.rows.name", count=f"{finding.count:,}", title=title_of(finding.code))
     value = json.dumps({"only": finding.code})
     return tag("button", words, type="button", class_="quiet-push", aria_label=name,

@@ -105,7 +105,8 @@ def _passes(view: View) -> str:
     figures, facts = view.figures, view.facts
     if figures is None or facts is None or not view.config.train.max_steps:
         return f"{view.config.train.num_train_epochs:g}"
-    return f"{figures.total_steps * view.config.rows_per_step / max(facts.rows, 1):.1f}"
+    passes = figures.total_steps * view.config.rows_per_step / max(facts.rows, 1)
+    return f"{passes:.1f}" if passes >= 0.05 else "<0.1"
 
 
 def time_words(figures: Estimate) -> str:

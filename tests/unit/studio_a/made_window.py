@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from core.contract.config import DataChoice
 from core.contract.data import DataFacts, DataReport, Preview, PreviewRow, Span
-from core.contract.errors import DataError
+from core.contract.doctor import Checkup, Finding
+from core.contract.errors import DataError, HubError
+from core.data.keep import KeptFile
 from core.hardware import Machine
+from studio.house import Studio
+from studio.pages.new_run.form import KNOBS, ROLES
+from studio.pages.new_run.wires import Wires
+from studio.session import first
+
+FINDING = Finding(
+    code="exact_duplicates", level="warning", count=3, text="3 rows repeat an <earlier> one.", rows=(4, 9, 11),
+    fix="keep_first", fix_text="Leave out 3 repeated rows",
+)  # fmt: skip
+
+
+def report_of(path: Path, rows: int = 400, usable: int | None = None, complete: bool = True) -> DataReport:
+    """The report of a made file."""
+    return DataReport(
+        path=str(path), sha256="ab" * 32, bytes=1000, rows=rows, usable=rows if usable is None else usable,
+        layout="alpaca", reason="columns instruction and output", columns=("instruction", "output"),
+        mapping={"instruction": "instruction", "output": "output"},
+        roles=("instruction", "input", "output", "system"), method="sft", complete=complete,
+    )  # fmt: skip
 
 
 class FakeData:
@@ -18,17 +41,14 @@ class FakeData:
         self.asked: list[str] = []
         self.error: DataError | None = None
         self.usable = 400
+        self.slow = False
+        self.found = Checkup(rows=400, findings=(FINDING,), languages={"English": 0.9, "German": 0.1})
 
     def report(self, path: Path, choice: DataChoice) -> DataReport:
         self.asked.append("report")
         if self.error:
             raise self.error
-        return DataReport(
-            path=str(path), sha256="ab" * 32, bytes=1000, rows=400, usable=self.usable, layout="alpaca",
-            reason="columns instruction and output", columns=("instruction", "output"),
-            mapping={"instruction": "instruction", "output": "output"},
-            roles=("instruction", "input", "output", "system"), method="sft",
-        )  # fmt: skip
+        return report_of(path, usable=self.usable)
 
     def facts(self, path: Path, choice: DataChoice, folder: Path, max_length: int) -> DataFacts:
         self.asked.append(f"facts {max_length}")
@@ -36,8 +56,40 @@ class FakeData:
             rows=400, lengths=(20,) * 400, trained=(9,) * 400, max_length=max_length, longest=20, mean=20.0
         )  # fmt: skip
 
+    def first_look(self, path: Path, choice: DataChoice) -> DataReport:
+        self.asked.append("first_look")
+        return report_of(path, rows=50, complete=False)
+
+    def check(self, path: Path, choice: DataChoice, on_progress: Any, cancelled: Any) -> DataReport:
+        self.asked.append("check")
+        on_progress(10, 100, 7)
+        while self.slow and not cancelled():
+            time.sleep(0.01)
+        if cancelled():
+            raise DataError("data.stopped", "It was stopped.", "")
+        if self.error:
+            raise self.error
+        return report_of(path)
+
+    def checkup(self, path: Path, choice: DataChoice, *_: Any, on_progress: Any, cancelled: Any) -> Checkup:
+        self.asked.append("checkup")
+        on_progress(40, 400)
+        return self.found
+
+    def mend(self, path: Path, choice: DataChoice, fixes: Any) -> KeptFile:
+        self.asked.append(f"mend {fixes}")
+        return KeptFile(Path("/made/mended.jsonl"), "cd" * 32, "mended.jsonl", 9)
+
+    def mix(self, parts: Any, name: str, seed: int, on_progress: Any, cancelled: Any) -> KeptFile:
+        self.asked.append(f"mix {[(part.name, choice.layout, weight) for part, choice, weight in parts]}")
+        return KeptFile(Path("/made/mixture.jsonl"), "cd" * 32, "mixture.jsonl", 9)
+
+    def from_hub(self, name: str, subset: str, split: str, rows: int, on_progress: Any, cancelled: Any) -> KeptFile:
+        self.asked.append(f"hub {name} {subset} {split} {rows}")
+        raise HubError("hub.offline", "Expected the hub, found no network.", "Try again.")
+
     def preview(self, path: Path, choice: DataChoice, folder: Path, max_length: int, **page: Any) -> Preview:
-        self.asked.append(f"preview {page['offset']}")
+        self.asked.append(f"preview {page['offset']} {page['search']} {list(page['rows'])}".strip())
         spans = (Span(text="<b>Q</b>", kind="read", tokens=3), Span(text="A", kind="trained", tokens=1))
         return Preview(rows=(PreviewRow(row=1, spans=spans, tokens=4, trained_tokens=1),), total=40, template="ChatML")
 
@@ -49,3 +101,36 @@ MACHINE = Machine(
     gpus=(), cpu_count=2, ram_total_bytes=16 << 30, ram_free_bytes=12 << 30, disk_free_bytes=50 << 30,
     system="Linux", wsl=False,
 )  # fmt: skip
+
+
+@dataclass
+class Window:
+    """Stands for ``gr.Request``, of which only the window's id is read."""
+
+    session_hash: str = "window-1"
+
+
+class Part(str):
+    """Stands for a component, or for a group of them: it is its own name, and so are the keys of answers."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        whole = Part(f"{self}.{name}".lstrip("."))
+        return tuple(Part(f"role.{index}") for index in range(ROLES)) if name == "roles" else whole
+
+
+def made_wires(studio: Studio) -> Wires:
+    """The page's handlers over fields that hold a first visit's draft."""
+    made = Wires(studio)
+    made.sheet.parts = Part("")  # type: ignore[assignment]
+    for key in ("data.path", "model.name", "draft_id", "roles", *(f"role.{index}" for index in range(ROLES)), *KNOBS):
+        made.form.add(key, Part(f"field.{key}"))
+    made.drafts.save(first())
+    return made
+
+
+def shown(wires: Wires, **changes: Any) -> list[Any]:
+    """What the fields send, with some of them changed."""
+    values = dict(zip(wires.form.fields, wires.form.values(wires.drafts.load()), strict=True))
+    return list((values | changes).values())

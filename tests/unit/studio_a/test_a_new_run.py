@@ -13,9 +13,10 @@ from core.contract.data import DataReport, Preview, RowProblem
 from core.contract.errors import ConfigError, DataError, ModelError
 from core.hardware import Gpu, Machine
 from studio.house import Studio
-from studio.pages.new_run import data, model, outline, summary, train
+from studio.pages.new_run import data, model, outline, preview, summary, train
 from studio.pages.new_run.desk import Desk, View
 from studio.pages.new_run.form import KNOBS, Form, label_of, source_of
+from studio.pages.new_run.preview import Asked
 from studio.session import first, sample_path
 
 
@@ -77,12 +78,14 @@ def test_a_model_that_cannot_be_used_is_said_where_it_was_chosen(desk: Desk, con
 
 
 def test_the_preview_is_paged_and_text_stays_text(desk: Desk, fake_data: FakeData, config: RunConfig) -> None:
-    found = desk.preview(desk.look(config), 3)
+    found = desk.preview(desk.look(config), Asked(20, "piano"))
     assert isinstance(found, Preview)
-    assert fake_data.asked[-1] == "preview 3"
-    drawn = data.preview_view(found, 3)
+    assert fake_data.asked[-1] == "preview 20 piano []"
+    drawn = preview.preview_view(found, Asked(20))
     assert '<span class="token read">&lt;b&gt;Q&lt;/b&gt;</span><span class="token trained">A</span>' in drawn
-    assert "Rows 4 to 6 of 40" in drawn
+    assert "Rows 21 to 40 of 40" in drawn
+    assert '<button type="button" class="quiet-push" disabled data-do="preview"' in drawn, "there is no page behind"
+    assert "offset&quot;: 0, &quot;only" in drawn
 
 
 def test_start_says_what_is_missing(config: RunConfig) -> None:
@@ -97,7 +100,7 @@ def test_start_says_what_is_missing(config: RunConfig) -> None:
 
 def test_the_summary_shows_memory_by_part_steps_and_what_is_learned(desk: Desk, config: RunConfig) -> None:
     view = desk.look(config)
-    drawn = summary.summary_view(view)
+    drawn = summary.summary_view(view) + summary.more_view(view)
     assert view.figures is not None
     assert "part-weights" in drawn
     assert view.figures.sentence in drawn

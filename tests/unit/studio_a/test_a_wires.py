@@ -7,50 +7,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_window import FakeData
+from made_window import FakeData, Window, made_wires, shown
 
 from core.catalog import find_model
 from core.contract.config import RunConfig
 from core.contract.errors import MachineError
 from studio.house import Studio
 from studio.pages.new_run import desk as desk_module
+from studio.pages.new_run import sheet as sheet_module
 from studio.pages.new_run import wires as wires_module
 from studio.pages.new_run.desk import Desk, View
-from studio.pages.new_run.form import KNOBS, ROLES
 from studio.pages.new_run.wires import Wires
 from studio.session import first, sample_path
 
 
-@dataclass
-class Window:
-    """Stands for ``gr.Request``, of which only the window's id is read."""
-
-    session_hash: str = "window-1"
-
-
-class Field:
-    """Stands for a component: the form only asks for its place."""
-
-
 @pytest.fixture
 def wires(studio: Studio) -> Wires:
-    made = Wires(studio)
-    for key in ("data.path", "model.name", "draft_id", "roles", *(f"role.{index}" for index in range(ROLES)), *KNOBS):
-        made.form.add(key, Field())
-    made.drafts.save(first())
-    return made
-
-
-def shown(wires: Wires, **changes: Any) -> list[Any]:
-    """What the fields send, with some of them changed."""
-    values = dict(zip(wires.form.fields, wires.form.values(wires.drafts.load()), strict=True))
-    return list((values | changes).values())
+    return made_wires(studio)
 
 
 def test_a_choice_made_while_a_look_runs_is_what_is_shown_in_the_end(
     wires: Wires, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look, seen = wires.desk.look, []
+    read, seen = wires.sheet.desk.read, []
     later = str(sample_path("chat"))
 
     def slow(config: RunConfig) -> View:
@@ -58,25 +37,20 @@ def test_a_choice_made_while_a_look_runs_is_what_is_shown_in_the_end(
             wires.edited(Window(), *shown(wires, **{"data.path": later}))
             wires.edited(Window("window-2"), *shown(wires, **{"data.path": str(sample_path("text"))}))
         seen.append(config.data.path)
-        return look(config)
+        return read(config)
 
-    monkeypatch.setattr(wires.desk, "look", slow)
-    answer = wires.looked(Window(), *shown(wires, **{"data.path": str(sample_path("instruction"))}))
+    monkeypatch.setattr(wires.sheet.desk, "read", slow)
+    said = list(wires.looked(Window(), "", *shown(wires, **{"data.path": str(sample_path("instruction"))})))
     assert seen == [str(sample_path("instruction")), later]
-    assert "chat.jsonl" in "".join(str(part) for part in answer)
+    reports = [answer["data.report"] for answer in said if "data.report" in answer]
+    assert "chat.jsonl" in reports[-1]
+    assert not any("instruction.jsonl" in report for report in reports), "what was overtaken is not shown"
 
 
-def test_looks_are_never_dropped() -> None:
-    assert wires_module._CHOICE["trigger_mode"] == "always_last"
+def test_looks_are_never_dropped(wires: Wires) -> None:
+    assert sheet_module.CHOICE["trigger_mode"] == "always_last"
     calls: list[dict[str, Any]] = []
-
-    class Parts:
-        def __getattr__(self, name: str) -> Any:
-            return Parts() if name != "roles" else ()
-
-    made = Wires.__new__(Wires)
-    made._parts, made.form = Parts(), wires_module.Form()  # type: ignore[assignment]
-    made._look(lambda *_, **options: calls.append(options))
+    wires._look(lambda *_, **options: calls.append(options))
     assert calls[0]["trigger_mode"] == "always_last"
 
 
@@ -142,8 +116,8 @@ def test_start_can_be_pressed_again_after_any_fault(
 
 def test_an_edit_shows_the_machine_as_it_is_now(wires: Wires) -> None:
     answer = wires.edited(Window(), *shown(wires))
-    assert len(answer) == 7
-    assert "12.0 GB of 16.0 GB memory free" in answer[-1]
+    assert set(answer) == set(wires.sheet.outputs())
+    assert "12.0 GB of 16.0 GB memory free" in answer["machine"]
 
 
 def test_a_model_that_was_downloaded_meanwhile_is_looked_at_again(

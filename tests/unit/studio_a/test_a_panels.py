@@ -1,0 +1,269 @@
+"""The Data block's panels and its long work, without a browser: what is drawn, what is asked, what goes on and ends."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_window import FINDING, MACHINE, FakeData, Window, made_wires, shown
+
+from core.contract.data import DataFacts, Preview
+from core.contract.doctor import Checkup, Finding
+from core.contract.errors import DataError, StudioError
+from core.data.made import write_made
+from studio.house import Studio
+from studio.pages.new_run import checkup, data, desk, lengths, preview, sources, summary
+from studio.pages.new_run.long_work import LongWork, Work
+from studio.pages.new_run.preview import Asked
+from studio.pages.new_run.view import View
+from studio.pages.new_run.wires import Wires
+from studio.pages.new_run.wires_data import sent
+from studio.session import first, sample_path
+
+
+@pytest.fixture
+def wires(studio: Studio) -> Wires:
+    return made_wires(studio)
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every file counts as a large one, whose first rows are looked at before the rest."""
+    monkeypatch.setattr(desk, "LARGE_BYTES", 0)
+
+
+def told(do: dict[str, Any], **form: str) -> str:
+    return json.dumps({"value": do, "form": form, "n": "1"})
+
+
+def test_what_a_button_sent_is_read_and_anything_else_is_nothing() -> None:
+    assert sent(told({"fix": "x"}, name="n")) == ({"fix": "x"}, {"name": "n"})
+    for text in ("", "null", "[]", "{", '{"value": 3, "form": []}'):
+        assert sent(text) == ({}, {})
+    assert Asked.read(told({"offset": 40, "only": "markup"}), "  word ") == Asked(40, "word", "markup")
+    for text in ("", "[]", '{"value": {"offset": "x"}}', '{"value": {"offset": null}}'):
+        assert Asked.read(text) == Asked()
+    assert Asked.read(told({"offset": -5})).offset == 0
+
+
+def test_the_preview_turns_searches_and_shows_a_findings_rows(wires: Wires, fake_data: FakeData) -> None:
+    list(wires.looked(Window(), "", *shown(wires)))
+    answer = wires.data.turned(told({"offset": 20}), "", *shown(wires))
+    assert fake_data.asked[-1] == "preview 20  []"
+    assert "Rows 21 to 40 of 40" in answer["data.preview.rows"]
+    answer = wires.data.turned(told({"only": "exact_duplicates"}), "", *shown(wires))
+    assert fake_data.asked[-1] == "preview 0  [4, 9, 11]"
+    assert "Repeated rows" in answer["data.preview.only"]
+    assert "Show all rows" in answer["data.preview.only"]
+    again = wires.data.turned(answer["data.preview.only_code"], "piano", *shown(wires))
+    assert fake_data.asked[-1] == "preview 0 piano [4, 9, 11]", "a search stays among the finding's rows"
+    back = wires.data.turned(told({"offset": 0, "only": ""}), "", *shown(wires))
+    assert fake_data.asked[-1] == "preview 0  []"
+    assert "Show all rows" in again["data.preview.only"]
+    assert back["data.preview.only"] == ""
+
+
+def test_no_row_that_matches_is_said() -> None:
+    assert "No row holds these words" in preview.preview_view(Preview(rows=(), total=0, template="x"), Asked(0, "zzz"))
+
+
+@given(st.lists(st.integers(1, 50_000), min_size=1, max_size=200))
+def test_every_row_stands_in_one_bar_and_bars_and_stops_share_one_scale(found: list[int]) -> None:
+    stops = lengths.stops_of(min(found), max(found))
+    assert stops == sorted(set(stops))
+    assert stops[-1] >= max(found)
+    assert len(stops) <= 100
+    bars = lengths.histogram(found, stops)
+    assert sum(bars) == len(found)
+    for stop in stops:
+        assert sum(count for count, at in zip(bars, stops, strict=True) if at <= stop) == sum(n <= stop for n in found)
+    places = [lengths.place(stop, stops) for stop in stops]
+    assert all(before < after for before, after in pairwise(places))
+    assert places[-1] == pytest.approx(1.0)
+
+
+def test_lengths_are_drawn_named_and_stand_in_a_table(wires: Wires) -> None:
+    desk_ = wires.sheet.desk
+    view = desk_.look(first().config)
+    rows = (40,) * 90 + (400,) * 10
+    facts = DataFacts(rows=100, lengths=rows, trained=(9,) * 100, max_length=256, longest=400, mean=76.0)
+    assert view.figures
+    figures = view.figures.model_copy(update={"rows_cut": 10, "tokens_lost": 1440, "tokens_per_epoch": 6160})
+    picture, numbers = lengths.lengths_view(replace(view, facts=facts, figures=figures))
+    assert "100 rows of 40 to 400 tokens, half of them at most 40. A limit of 256 tokens cuts 10 rows." in picture
+    assert picture.count('class="under"') == 1
+    assert picture.count('class="over"') == 1
+    assert "10 of 100" in numbers
+    assert "1,440 (19 %)" in numbers
+    assert '<th scope="row">33 – 64</th><td>90</td><td>90 %</td>' in numbers
+    assert lengths.lengths_view(View(first().config, MACHINE))[1] == ""
+
+
+def test_findings_say_what_how_many_and_what_can_be_done() -> None:
+    note = Finding(code="languages", level="note", count=1, text="n")
+    fault = Finding(code="answer_cut", level="fault", count=700, text="f", rows=tuple(range(500)))
+    found = Checkup(rows=400, findings=(note, FINDING, fault), languages={"English": 0.996, "German": 0.004})
+    drawn = checkup.checkup_view(found)
+    order = [drawn.index(f"level-{level}") for level in ("fault", "warning", "note")]
+    assert order == sorted(order), "what is worst comes first"
+    assert "Show 500 of 700 rows" in drawn
+    assert "Leave out 3 repeated rows" in drawn
+    assert "an &lt;earlier&gt; one" in drawn
+    assert "English" in drawn
+    assert "&lt;1 %" in drawn
+    assert checkup.tab_words(found) == "Data doctor (2)"
+    assert "nothing to mend" in checkup.checkup_view(Checkup(rows=9, findings=()))
+    assert "Examine 51,000 rows" in checkup.checkup_view(None, rows=51_000)
+    assert 'value="0.250"' in checkup.checkup_view(None, rows=9, progress=(1, 4))
+
+
+def test_a_small_file_is_examined_unasked(wires: Wires, fake_data: FakeData) -> None:
+    answers = list(wires.looked(Window(), "", *shown(wires)))
+    assert fake_data.asked.count("checkup") == 1
+    assert "Data doctor (1)" in answers[-1]["data.tabs"]
+    list(wires.looked(Window(), "", *shown(wires)))
+    assert fake_data.asked.count("checkup") == 1, "what is known is not asked again"
+
+
+def test_a_large_file_shows_its_first_rows_and_is_then_checked_whole(
+    wires: Wires, fake_data: FakeData, large: None
+) -> None:
+    answers = list(wires.looked(Window(), "", *shown(wires)))
+    reports = [str(answer["data.report"]) for answer in answers if "data.report" in answer]
+    assert "50 of the first 50 rows can be used" in reports[0]
+    assert "Cancel" in reports[0]
+    assert "400 of 400 rows can be used" in reports[-1]
+    assert answers[0]["start"]["value"] == "Check the whole file first"
+    assert answers[-1]["start"]["interactive"]
+    assert [ask for ask in fake_data.asked if not ask.startswith("preview")][:3] == ["first_look", "check", "facts 256"]
+
+
+def test_a_check_can_be_cancelled_and_taken_up_again(wires: Wires, fake_data: FakeData, large: None) -> None:
+    fake_data.slow = True
+    answers: Iterator[Any] = wires.looked(Window(), "", *shown(wires))
+    next(answers)
+    going = next(answers)
+    assert "7 rows so far" in str(going["data.report"])
+    wires.data.stop(told({"kind": "check"}))
+    rest = list(answers)
+    stopped = [str(answer["data.report"]) for answer in rest if "data.report" in answer][-1]
+    assert "Check the whole file" in stopped
+    assert "Only the first 50 rows" in stopped
+    assert rest[-1]["start"]["value"] == "Check the whole file first"
+    list(wires.looked(Window(), "", *shown(wires)))
+    assert fake_data.asked.count("check") == 1, "what was stopped stays stopped"
+    fake_data.slow = False
+    again = list(wires.data.check_again(Window(), "", *shown(wires)))
+    assert any("400 of 400" in str(answer.get("data.report")) for answer in again)
+
+
+def test_a_fault_in_the_rest_of_a_large_file_is_said(wires: Wires, fake_data: FakeData, large: None) -> None:
+    fake_data.error = DataError("data.broken", "Expected JSON in row 70, found a picture.", "")
+    answers = list(wires.looked(Window(), "", *shown(wires)))
+    assert any("found a picture" in str(answer.get("data.report")) for answer in answers)
+    assert answers[-1]["start"]["value"] == "Mend the data file"
+
+
+def test_a_fix_writes_a_new_set_and_the_way_back_leads_to_the_file(wires: Wires, fake_data: FakeData) -> None:
+    list(wires.looked(Window(), "", *shown(wires)))
+    answer = list(wires.data.made(Window(), told({"fix": "exact_duplicates"}), *shown(wires)))[-1]
+    assert fake_data.asked[-1] == "mend [('exact_duplicates', ())]"
+    assert answer["field.data.path"] == "/made/mended.jsonl"
+    assert wires.sheet.back("/made/mended.jsonl") == str(sample_path("instruction"))
+    back = list(wires.data.made(Window(), told({"back": "/old/file.jsonl"}), *shown(wires)))[-1]
+    assert back["field.data.path"] == "/old/file.jsonl"
+    stale = list(wires.data.made(Window(), told({"fix": "markup"}), *shown(wires)))[-1]
+    assert 'role="alert"' in stale["data.sources.outcome"]
+
+
+def test_a_made_set_says_what_it_was_made_from(studio: Studio) -> None:
+    example = desk_example()
+    origin = {"made": "mended", "from": {"name": "<a>.jsonl"}, "done": [{"what": "keep_first", "count": 12}]}
+    kept = write_made([example], "x", origin, studio.locations)
+    drawn = str(data.origin_view(str(kept.path), "/old"))
+    assert "made from &lt;a&gt;.jsonl: 12 repeated rows left out. Your file is as it was." in drawn
+    assert "Back to the file" in drawn
+    mixed = write_made([example], "y", {"made": "mixture", "parts": [{"name": "a", "weight": 2}]}, studio.locations)
+    assert "a × 2" in str(data.origin_view(str(mixed.path)))
+    assert data.origin_view("/no/such/file") is None
+
+
+def desk_example() -> Any:
+    from core.contract.data import Example, Message
+
+    return Example(row=1, messages=(Message(role="user", content="q"), Message(role="assistant", content="a")))
+
+
+def test_files_are_mixed_by_weight_each_with_its_layout(
+    wires: Wires, fake_data: FakeData, monkeypatch: pytest.MonkeyPatch, studio: Studio
+) -> None:
+    folder = studio.locations.make().uploads / "an-upload-of-mine"
+    folder.mkdir()
+    (folder / "second.jsonl").write_text("{}")
+    answer = wires.data.mixed(told({"mix": "add", "upload": folder.name}), *shown(wires))
+    drawn = answer["data.sources.mix"]
+    assert "instruction.jsonl" in drawn, "the chosen file is the first part"
+    assert "second.jsonl" in drawn
+    form = {"path.0": "/a.jsonl", "layout.0": "alpaca", "weight.0": "2", "path.1": "/b.csv", "weight.1": "0,5"}
+    made = list(wires.data.made(Window(), told({"mix": "make"}, **form), *shown(wires)))[-1]
+    assert fake_data.asked[-1] == "mix [('a.jsonl', 'alpaca', 2.0), ('b.csv', 'auto', 0.5)]"
+    assert made["field.data.path"] == "/made/mixture.jsonl"
+    left = wires.data.mixed(told({"mix": "remove", "index": 0}, **form), *shown(wires))["data.sources.mix"]
+    assert "b.csv" in left
+    assert "a.jsonl" not in left
+    faulty = list(wires.data.made(Window(), told({"mix": "make"}, **{"path.0": "/a", "weight.0": "x"}), *shown(wires)))
+    assert "Expected a weight above 0 for a, found x." in faulty[-1]["data.sources.outcome"]
+
+
+def test_a_hub_set_is_fetched_as_asked_and_its_fault_is_one_line(wires: Wires, fake_data: FakeData) -> None:
+    form = {"name": " a/b ", "subset": "", "split": "", "rows": "500"}
+    said = list(wires.data.made(Window(), told({"hub": "fetch"}, **form), *shown(wires)))[-1]
+    assert fake_data.asked[-1] == "hub a/b  train 500"
+    assert "found no network" in said["data.sources.outcome"]
+    for bad in ({"name": ""}, {"name": "a/b", "rows": "-1"}, {"name": "a/b", "rows": "many"}):
+        with pytest.raises(DataError):
+            sources.hub_wish(bad)
+
+
+def test_long_work_is_joined_told_and_ended() -> None:
+    long, seen = LongWork(), []
+
+    def work(work: Work) -> str:
+        seen.append(1)
+        work.tell(3, 4)
+        while not work.stopped():
+            time.sleep(0.005)
+        return "end"
+
+    begun = long.start(("check", 1), work)
+    assert long.start(("check", 1), work) is begun, "a second window joins"
+    ticks = begun.ticks()
+    assert next(ticks) == (3, 4)
+    long.stop("examine")
+    assert begun.living
+    long.stop("check")
+    list(ticks)  # until it has ended
+    assert (begun.found, seen, begun.living) == ("end", [1], False)
+
+
+def test_a_fault_nobody_foresaw_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(_: Work) -> None:
+        raise ValueError("unforeseen")
+
+    ended = LongWork().start("x", broken)
+    list(ended.ticks())
+    assert isinstance(ended.fault, StudioError)
+    assert "unforeseen" not in ended.fault.message
+    assert "ValueError: unforeseen" in capsys.readouterr().err
+
+
+def test_start_is_closed_where_nothing_would_be_learned() -> None:
+    view = View(first().config, MACHINE, data_fault=DataError("data.nothing", "Expected tokens to train on.", ""))
+    assert summary.start_words(view) == ("Nothing would be learned", False)

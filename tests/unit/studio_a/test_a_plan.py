@@ -1,0 +1,165 @@
+"""The run summary's plan without a browser: the budget, what would make it fit, advice, the probe and the price."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from made_window import MACHINE, Window, made_wires, shown
+
+from core import settings
+from core.contract.estimate import Advice, Estimate, Probe, Suggestion, Term
+from core.data.token_cache import Cached
+from core.hardware import Gpu, Machine
+from studio.house import Studio
+from studio.pages import doctor
+from studio.pages.new_run import budget, planning, summary, train
+from studio.pages.new_run.view import View
+from studio.pages.new_run.wires import Wires
+from studio.session import first
+
+GIB = 1 << 30
+CARD = Machine((Gpu(0, "GPU-1", "RTX", 8 * GIB, 7 * GIB, (8, 6)),), 8, 32 * GIB, 20 * GIB, 9 << 30, "Linux", False)
+
+
+@pytest.fixture
+def wires(studio: Studio) -> Wires:
+    return made_wires(studio)
+
+
+def figures_of(peak: float, free: float, **more: Any) -> Estimate:
+    """An estimate of two parts that add up to ``peak`` GiB on a card of 8, of which ``free`` are free."""
+    whole = int(peak * GIB)
+    weights = whole // 4 * 3
+    verdict = "fits" if peak <= 0.9 * free else "tight" if peak <= free else "too_large"
+    values: dict[str, Any] = {
+        "terms": (
+            Term(key="weights", bytes=weights, at_peak=weights, how="w"),
+            Term(key="context", bytes=whole, at_peak=whole - weights, how="c"),
+        ),
+        "peak_bytes": whole, "free_bytes": int(free * GIB), "total_bytes": 8 * GIB, "device": "RTX",
+        "verdict": verdict, "sentence": "A sentence.", "total_steps": 10, "tokens_per_epoch": 100,
+        "trained_tokens_per_epoch": 50, "rows_cut": 0, "seconds": (60.0, 120.0), "time_basis": "b", "disk_bytes": 9,
+        "host_bytes": 3 * GIB,
+    }  # fmt: skip
+    return Estimate(**(values | more))
+
+
+def widths(drawn: str) -> list[float]:
+    return [float(part.split("%")[0]) for part in drawn.split("width:")[1:]]
+
+
+def test_the_bar_lays_the_need_beside_what_others_hold_and_over_the_whole_card() -> None:
+    drawn = str(budget.budget_view(figures_of(4, 6), CARD))
+    held, weights, context = widths(drawn)
+    assert (held, weights, context) == (25.0, 37.5, 12.5)
+    assert "<em" not in drawn
+    assert "2.0 GB to spare." in drawn
+    assert "Other programs 2.0 GB" in drawn
+    assert "4.0 GB of 6.0 GB free" in drawn
+
+
+def test_a_need_beyond_the_memory_makes_the_bar_longer_and_marks_its_end() -> None:
+    drawn = str(budget.budget_view(figures_of(14, 6), CARD))
+    assert sum(widths(drawn)) == pytest.approx(100, abs=0.1)
+    assert 'style="left:50.00%"' in drawn
+    assert 'class="verdict too_large"' in drawn
+
+
+def test_no_memory_reading_is_said_and_nothing_is_divided_by_it() -> None:
+    unknown = figures_of(4, 6).model_copy(update={"free_bytes": None, "total_bytes": None, "verdict": "unknown"})
+    drawn = str(budget.budget_view(unknown, CARD))
+    assert "A sentence." in drawn
+    assert sum(widths(drawn)) == pytest.approx(100, abs=0.1)
+
+
+def test_energy_money_host_and_disk_stand_where_they_matter() -> None:
+    view = View(first().config, CARD, figures=figures_of(4, 6))
+    assert "kWh" not in summary.summary_view(view)
+    assert "Memory beside the card" not in summary.summary_view(view)
+    costly = figures_of(
+        4, 6, energy_kwh=(0.5, 12.0), money=(0.002, 0.3), currency="EUR", host_bytes=18 * GIB, disk_bytes=8_000_000_000,
+        disk_free_bytes=9_000_000_000,
+    )  # fmt: skip
+    drawn = summary.summary_view(View(first().config, CARD, figures=costly))
+    for words in ("0.50 to 12 kWh", "&lt;0.01 to 0.30 EUR", "18.0 GB of 20.0 GB free", "8.0 GB of 9.0 GB free"):
+        assert words in drawn
+    assert "Time (estimated)" in drawn
+
+
+def test_ways_to_make_it_fit_name_their_price_and_one_click_applies_them(wires: Wires) -> None:
+    changes = {"train.max_length": "512", "lora.r": "8"}
+    found = [
+        Suggestion(changes=changes, text=f"Way {number} <b>", peak_bytes=5 * GIB, verdict="fits") for number in range(5)
+    ]
+    drawn = str(planning.fit_view(found))
+    assert drawn.index("Way 2") < drawn.index("2 more ways") < drawn.index("Way 3")
+    assert "needs 5.0 GB" in drawn
+    assert "&lt;b&gt;" in drawn
+    assert 'aria-label="Apply: Longest example (tokens): 512, Adapter rank: 8"' in drawn
+    assert planning.fit_view(()) is None
+    sent = json.dumps({"value": changes})
+    values = dict(zip(wires.form.fields, wires.plan.changed(sent, *shown(wires)), strict=True))
+    assert (values["train.max_length"], values["lora.r"]) == (512, 8)
+    assert values["train.learning_rate"] == first().config.train.learning_rate
+    untouched = wires.plan.changed(json.dumps({"value": {"data.path": "/etc/passwd"}}), *shown(wires))
+    assert untouched == shown(wires)
+
+
+def test_advice_shows_the_first_warning_and_folds_the_rest() -> None:
+    found = [
+        Advice(code="a", level="note", text="a note"),
+        Advice(code="b", level="warning", text="a warning", changes={"train.num_train_epochs": "3"}),
+    ]
+    drawn = str(planning.advice_view(found))
+    assert drawn.index("a warning") < drawn.index("More advice (1)") < drawn.index("a note")
+    assert planning.advice_view(()) is None
+
+
+def test_the_probe_says_its_stage_and_what_it_measured_against_the_plan() -> None:
+    probe = Probe(
+        peak_bytes=7 * GIB, reserved_bytes=8 * GIB, seconds_per_step=1.25, tokens_per_second=3210.4, spilled=True,
+        steps=8,
+    )  # fmt: skip
+    drawn = str(planning.probe_view(probe, figures_of(6, 7)))
+    for words in ("7.0 GB at the peak", "(planned 6.0 GB)", "1.25 s a step, 3,210 tokens a second", "spilled"):
+        assert words in drawn
+    assert "Loading the model" in str(planning.probe_view(None, None, "loading"))
+    assert planning.probe_view(None, None, possible=False) is None
+
+
+def test_the_price_is_kept_for_this_machine_and_taken_away_again(wires: Wires, studio: Studio) -> None:
+    assert wires.plan.priced(0.31, "CHF") == ""
+    assert settings.load(studio.locations) == settings.Settings(price_per_kwh=0.31, currency="CHF")
+    assert "expected 0 to 1,000" in wires.plan.priced(-1, "CHF")
+    wires.plan.priced(None, "")
+    assert settings.load(studio.locations).price_per_kwh is None
+
+
+def test_a_glance_with_everything_known_stays_far_below_a_tenth_of_a_second(wires: Wires) -> None:
+    list(wires.looked(Window(), "", *shown(wires)))
+    wires.studio.machine = lambda: CARD  # type: ignore[method-assign]
+    for batch in (4, 4096):
+        values = shown(wires, **{"train.per_device_train_batch_size": batch})
+        wires.edited(Window(), *values)
+        started = time.process_time()
+        answer = wires.edited(Window(), *values)
+        assert time.process_time() - started < 0.1
+        assert "Fits" in answer["summary"] or "fit" in answer["summary"]
+
+
+def test_a_preset_says_what_it_proposes_for_this_card() -> None:
+    drawn = train.goal_view("chat-style", CARD)
+    assert "For cards of 8 GB and more: " in drawn
+    assert "Take model and settings" in drawn
+    assert "For cards" not in train.goal_view("chat-style", MACHINE)
+
+
+def test_tokenised_rows_are_listed_and_can_be_thrown_away() -> None:
+    assert "Nothing is kept." in doctor.cache_view(())
+    one = Cached("k", "<rows>.jsonl", "qwen", "answers", 1234, 56789, 3_000_000, time.time(), whole=True)
+    drawn = doctor.cache_view((one,))
+    for words in ("&lt;rows&gt;.jsonl", "qwen", "1,234", "56,789", "3.0 MB", "Clear all"):
+        assert words in drawn
