@@ -206,6 +206,7 @@ OWN = {
         ("<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"),
         eos="<|end_of_text|>",
     ),
+    "no template of its own": Family("", "<|im_end|>", IM),
     "marks that are plain text": Family(
         "{% for m in messages %}{{ '### ' + m['role'].upper() + '\\n' + m['content'] + '\\n### END\\n' }}{% endfor %}"
         "{% if add_generation_prompt %}{{ '### ASSISTANT\\n' }}{% endif %}",

@@ -75,12 +75,18 @@ def wanted(spans: Spans, turns: list[dict[str, Any]], train_on: str, example: Ex
 
 def check(tokenizer: Any, family: Family, example: Example, train_on: str) -> bool:
     """One conversation, one thing to learn. False where the template itself refuses the conversation."""
-    using = renderer(tokenizer, DataChoice(train_on=train_on))  # type: ignore[arg-type]
+    system = "Be kind." if example.row % 7 == 0 else ""
+    using = renderer(tokenizer, DataChoice(train_on=train_on, system_prompt=system))  # type: ignore[arg-type]
+    source = using.choice.source
     turns, tools = layout_turns(example, using.choice), tools_of(example, using.choice)
 
     def render(some: list[dict[str, Any]], generation: bool = False) -> str:
         return tokenizer.apply_chat_template(
-            copy.deepcopy(some), tools=copy.deepcopy(tools), tokenize=False, add_generation_prompt=generation
+            copy.deepcopy(some),
+            chat_template=source,
+            tools=copy.deepcopy(tools),
+            tokenize=False,
+            add_generation_prompt=generation,
         )
 
     try:
@@ -91,7 +97,7 @@ def check(tokenizer: Any, family: Family, example: Example, train_on: str) -> bo
         return False
     row = encode(tokenizer, example, using.choice, 1_000_000)
     own = tokenizer.apply_chat_template(
-        copy.deepcopy(turns), tools=copy.deepcopy(tools), tokenize=True, return_dict=False
+        copy.deepcopy(turns), chat_template=source, tools=copy.deepcopy(tools), tokenize=True, return_dict=False
     )
     assert list(row.input_ids) == own
     made = tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True)
@@ -110,7 +116,7 @@ def check(tokenizer: Any, family: Family, example: Example, train_on: str) -> bo
 
 def with_family(tokenizer: Any, name: str, family: Family, source: str) -> Any:
     """The tokenizer as one of this family."""
-    tokenizer.chat_template = source
+    tokenizer.chat_template = source or None
     tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token = family.bos, family.eos, family.eos
     return tokenizer
 
