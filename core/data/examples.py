@@ -197,16 +197,19 @@ def _first(source: Source) -> Iterator[Record]:
 
 
 def _decoded(source: Source) -> Iterator[Record]:
+    row = 0
     try:
-        yield from source.records()
+        for record in source.records():
+            row = record.row
+            yield record
     except UnicodeDecodeError as error:
-        raise _no_text(source.path) from error
+        raise _no_text(source.path, row) from error
 
 
-def _no_text(path: Path) -> DataError:
-    return DataError(
-        "data.encoding", f"Expected text in UTF-8 or UTF-16, found other bytes in {path.name}.", "Save it as UTF-8."
-    )
+def _no_text(path: Path, row: int = 0) -> DataError:
+    where = f" behind row {row:,}" if row else ""
+    message = f"Expected text in UTF-8 or UTF-16, found other bytes in {path.name}{where}."
+    return DataError("data.encoding", message, "Save it as UTF-8.")
 
 
 def _short(text: str) -> str:

@@ -90,7 +90,7 @@ def open_text(path: Path, place: Place | None = None) -> TextIO:
 
 def broken(text: str) -> bool:
     """Whether a text holds what is no character: bytes that were no UTF-8, or half of a surrogate pair."""
-    return _LONE.search(text) is not None
+    return not text.isascii() and _LONE.search(text) is not None
 
 
 def one_line(text: str, limit: int) -> str:

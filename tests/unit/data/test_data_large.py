@@ -18,7 +18,7 @@ from core.contract.config import DataChoice
 from core.contract.data import DataReport
 from core.contract.errors import DataError
 from core.data.examples import read_report
-from core.data.pipe import Child, Limits
+from core.data.pipe import Child, Limits, _InOrder
 from core.data.reader import LOOK_SECONDS, SLICE_SECONDS
 from core.data.service import DataService
 from core.locations import Locations
@@ -275,7 +275,10 @@ from core.data.serve import serve
 def grow(request):
     held = []
     while True: held.append(bytearray(200 << 20))
-serve({"grow": grow, "fine": lambda request: 5})
+def sleep(request):
+    import time
+    time.sleep(60)
+serve({"grow": grow, "fine": lambda request: 5, "sleep": sleep})
 """
 
 
@@ -283,7 +286,7 @@ def test_a_burst_is_refused_before_it_is_seen(tmp_path: Path, monkeypatch: pytes
     """Between two looks at its size a child can take gigabytes: the wall stands without looking."""
     (tmp_path / "greedy_child.py").write_text(GREEDY)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    child = Child("greedy_child", "reader", Limits(5, 60, MEMORY_BYTES, walled=True))
+    child = Child("greedy_child", "reader", Limits(1, 60, MEMORY_BYTES, walled=True))
     try:
         assert child.ask({"do": "fine"}) == 5
         with pytest.raises(DataError) as caught:
@@ -291,9 +294,39 @@ def test_a_burst_is_refused_before_it_is_seen(tmp_path: Path, monkeypatch: pytes
         assert caught.value.code == "data.memory"
         assert "rows.csv" in str(caught.value)
         assert child.pid is None
+        with pytest.raises(DataError, match=r"rows\.csv within 1 seconds"):
+            child.ask({"do": "sleep"}, "rows.csv")
+        start = time.monotonic()
+        with pytest.raises(DataError) as caught:
+            child.ask({"do": "sleep"}, "rows.csv", lambda: child.pid is not None)
+        assert caught.value.code == "data.stopped"
+        assert child.pid is None
+        assert time.monotonic() - start < 10
         assert child.ask({"do": "fine"}) == 5
     finally:
         child.close()
+
+
+def test_who_asked_first_is_served_first_and_who_went_away_is_passed_over() -> None:
+    order, held = _InOrder(), threading.Event()
+    served: list[int] = []
+
+    def wait(number: int) -> None:
+        with order:
+            served.append(number)
+
+    threads = [threading.Thread(target=wait, args=(number,)) for number in range(4)]
+    with order:
+        for number, thread in enumerate(threads):
+            if number == 2:
+                order._given_up.add(order._last)
+                order._last += 1
+            thread.start()
+            while order._last < number + 2 + (number >= 2):
+                held.wait(0.001)
+    for thread in threads:
+        thread.join(5)
+    assert served == [0, 1, 2, 3]
 
 
 @pytest.mark.slow

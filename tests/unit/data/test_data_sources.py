@@ -287,3 +287,11 @@ def test_names_that_break_lines_break_no_message(tmp_path: Path) -> None:
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 400
     assert path.name in str(caught.value)
+
+
+def test_a_torn_utf_16_names_the_row_behind_which_it_is_torn(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    whole = ("prompt,completion\n" + "a,b\n" * 80_000).encode("utf-16")
+    path.write_bytes(whole + b"x")
+    with pytest.raises(DataError, match=r"rows\.csv behind row 80,000\."):
+        read_report(path, DataChoice())
