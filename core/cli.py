@@ -163,6 +163,10 @@ def _estimate(chosen: argparse.Namespace, locations: Locations) -> int:
     seconds = prepared.estimate.seconds
     time = f"{seconds[0] / 60:.0f} to {seconds[1] / 60:.0f} minutes" if seconds else "unknown"
     print(f"time         {time} ({prepared.estimate.time_basis})")
+    if kwh := prepared.estimate.energy_kwh:
+        money, unit = prepared.estimate.money, prepared.estimate.currency
+        price = f", {money[0]:.2f} to {money[1]:.2f} {unit}" if money else ""
+        print(f"energy       {kwh[0]:.2f} to {kwh[1]:.2f} kWh{price} ({prepared.estimate.energy_basis})")
     for line in (*prepared.resolved_lines(), *prepared.estimate.notes):
         print(f"             {line}")
     return 0

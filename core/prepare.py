@@ -24,6 +24,8 @@ from core.hardware import Machine, read_machine
 from core.hub import fetch_tokenizer
 from core.locations import Locations
 from core.runs.folder import RUN_ID, JobFolder
+from core.runs.learned import speeds
+from core.settings import load as load_settings
 
 __all__ = ["Prepared", "prepare", "tokenizer_folder"]
 
@@ -72,7 +74,7 @@ def prepare(config: RunConfig, locations: Locations, service: DataService) -> Pr
     machine = read_machine(locations.home)
     config, resolved = resolve(config, spec, facts, machine)
     resolved = [*_changed_method(wished, config.method), *resolved]
-    figures = estimate(config, spec, facts, machine)
+    figures = estimate(config, spec, facts, machine, speeds(locations), load_settings(locations))
     return Prepared(config, spec, report, facts, tuple(resolved), figures, machine)
 
 

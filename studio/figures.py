@@ -1,8 +1,8 @@
 """What pages show of a run, as plain values: words, shares and switches, made from its record and nothing else.
 
 Pure functions: a record, a config and the present time go in, JSON-ready values come out. What is not known is None or
-"–", never 0. The finish time is the last steps' pace carried on: with steps ending at times t_1 … t_n of this attempt,
-``eta = (t_n - t_1) / (n - 1) * steps left``, so that measuring and saving count too.
+"–", never 0. The time that is left is ``core.runs.pace``'s: by tokens, with measuring and saving, and a range that is
+called estimated until ten steps are done.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 from core.contract.config import RunConfig
 from core.contract.events import Stage, Step
+from core.runs.pace import Left, time_left
 from core.runs.record import RunRecord
 from studio.text import STATES, say
 
@@ -24,13 +25,11 @@ __all__ = [
     "clock",
     "day_and_time",
     "duration",
-    "eta_seconds",
     "run_title",
     "status",
 ]
 
 UNKNOWN = "–"
-PACE_STEPS = 30
 _LIVING = frozenset({"queued", "starting", "training"})
 _WITHIN = frozenset({"first_step", "evaluating", "saving"})
 """Stages within the training: the bar stays with the whole run's progress, so that it does not jump to and fro."""
@@ -41,7 +40,7 @@ def status(record: RunRecord, config: RunConfig | None, name: str, now: float) -
     """Everything that the watch page shows beside its charts."""
     word, tone = STATES[record.state]
     title = run_title(config, name)
-    left = eta_seconds(record)
+    left = time_left(record, config) if config else None
     return {
         "state": record.state,
         "word": word,
@@ -83,24 +82,6 @@ def run_title(config: RunConfig | None, name: str) -> str:
         return config.name
     model = say("run.starter") if config.model.source == "starter" else config.model.name.rstrip("/").split("/")[-1]
     return say("run.title", data=config.data.path.rsplit("/", 1)[-1] or UNKNOWN, model=model)
-
-
-def eta_seconds(record: RunRecord) -> float | None:
-    """Seconds until the last step, by the pace of this attempt's last steps; None where there is no pace yet."""
-    if record.state != "training" or record.plan is None or not record.plan.total_steps:
-        return None
-    pace = _pace(record.steps)
-    left = record.plan.total_steps - record.last_step
-    return None if pace is None or left < 0 else pace * left
-
-
-def _pace(steps: Sequence[Step]) -> float | None:
-    if not steps:
-        return None
-    recent = [step for step in steps[-PACE_STEPS:] if step.attempt == steps[-1].attempt]
-    if len(recent) > 1 and recent[-1].at > recent[0].at:
-        return (recent[-1].at - recent[0].at) / (recent[-1].step - recent[0].step or 1)
-    return recent[-1].seconds or None
 
 
 def _sentence(record: RunRecord) -> str:
@@ -170,13 +151,13 @@ def _share(record: RunRecord) -> float | None:
     return min(record.last_step / record.plan.total_steps, 1.0)
 
 
-def _facts(record: RunRecord, config: RunConfig | None, left: float | None, now: float) -> dict[str, str]:
+def _facts(record: RunRecord, config: RunConfig | None, left: Left | None, now: float) -> dict[str, str]:
     last = record.steps[-1] if record.steps else None
     total = record.plan.total_steps if record.plan else 0
     losses = [item.loss for item in record.evaluations if item.loss is not None]
     return {
-        "finish": clock(now + left, now) if left is not None else UNKNOWN,
-        "left": duration(left) if left is not None else UNKNOWN,
+        "finish": clock(now + left.middle, now) if left is not None else UNKNOWN,
+        "left": _left(left),
         "took": _took(record, now),
         "step": f"{record.last_step:,} {say('run.of')} {total:,}" if total else UNKNOWN,
         "epoch": _epoch(last, config),
@@ -186,6 +167,13 @@ def _facts(record: RunRecord, config: RunConfig | None, left: float | None, now:
         "held_out": _held_out(losses),
         "device": (record.hello.device_name or record.hello.device) if record.hello else UNKNOWN,
     }
+
+
+def _left(left: Left | None) -> str:
+    if left is None:
+        return UNKNOWN
+    low, high = duration(left.low), duration(left.high)
+    return say("left.estimated", low=low, high=high) if left.estimated else duration(left.middle)
 
 
 def _held_out(losses: Sequence[float]) -> str:

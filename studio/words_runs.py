@@ -48,6 +48,7 @@ _RUN = {
     "stage.verifying": "Checking the result",
     "stage.since": "for {time}",
     "loss.best": "{latest}, best {best}",
+    "left.estimated": "{low} to {high}, estimated",
     "memory.forecast": "{now}, forecast {forecast}",
     "correction": "Step {step}: {key} went from {old} to {new}: {reason}",
 }

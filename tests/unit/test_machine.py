@@ -113,6 +113,9 @@ def test_a_driver_that_answers_half_is_read_half(monkeypatch: pytest.MonkeyPatch
         False,
     )
     assert read_gpu("GPU-7") == GpuReading(used_bytes=GIB)
+    assert (card.held_bytes, card.power_limit_watts) == (GIB, None)
+    nvml.nvmlDeviceGetEnforcedPowerLimit = lambda handle: 175_000
+    assert read_machine().gpus[0].power_limit_watts == 175.0
 
 
 def test_hidden_cards_are_no_cards(monkeypatch: pytest.MonkeyPatch) -> None:

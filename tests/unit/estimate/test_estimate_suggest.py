@@ -1,0 +1,169 @@
+"""Make it fit and use the room: what is said holds by the estimator itself, in an order that can be trusted."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.catalog import catalogue
+from core.contract.catalogue import ModelSpec
+from core.contract.config import LoraChoice, ModelChoice, RunConfig, TrainChoice
+from core.contract.data import DataFacts
+from core.contract.estimate import LearnedRun, Suggestion
+from core.estimate import Learned, estimate, make_it_fit, predict, use_the_room
+from core.hardware import Machine
+from tests.unit.estimate.conftest import facts_of, machine_of
+
+Card = Callable[..., Machine]
+Model = Callable[[str], ModelSpec]
+SPECS = {spec.key: spec.model_copy(update={"cached": False, "folder": ""}) for spec in catalogue()}
+OTHERS = tuple(SPECS.values())
+DICE = random.Random(5)
+CHATS = facts_of(tuple(min(6000, int(DICE.lognormvariate(5.5, 1.0))) for _ in range(2000)))
+KEYS = ("llama-3.2-1b", "qwen3-4b", "gemma-2-9b", "mistral-7b", "qwen3-14b")
+
+
+def changed(config: RunConfig, spec: ModelSpec, found: Suggestion) -> tuple[RunConfig, ModelSpec]:
+    """The run with a suggestion's changes, read from text as a window would read them."""
+    raw = config.model_dump()
+    for key, value in found.changes.items():
+        part, _, field = key.partition(".")
+        raw[part][field] = value
+    other = found.changes.get("model.name")
+    return RunConfig.model_validate(raw), next((one for one in OTHERS if one.name == other), spec)
+
+
+@st.composite
+def cases(draw: Any) -> tuple[RunConfig, ModelSpec, DataFacts | None, Machine]:
+    rank = draw(st.sampled_from([8, 16, 64, 256]))
+    config = RunConfig(
+        model=ModelChoice(quantization=draw(st.sampled_from(["nf4", "none"]))),
+        lora=LoraChoice(r=rank, lora_alpha=rank),
+        train=TrainChoice(
+            max_length=draw(st.sampled_from([512, 2048, 8192])),
+            checkpointing=draw(st.sampled_from(["auto", "auto", "none", "recompute", "offload", "budget"])),
+            tokens_per_pass=draw(st.sampled_from([0, 0, 8192])),
+            optim=draw(st.sampled_from(["auto", "adamw_torch"])),
+            kernels=draw(st.sampled_from(["auto", "auto", "plain"])),
+        ),
+    )
+    card = machine_of(draw(st.floats(2.0, 40.0)), name="NVIDIA GeForce RTX 4070")
+    return config, SPECS[draw(st.sampled_from(KEYS))], draw(st.sampled_from([CHATS, None])), card
+
+
+@settings(max_examples=35, deadline=None)
+@given(cases())
+def test_what_is_said_of_a_change_is_what_the_estimate_says_with_it(case: Any) -> None:
+    config, spec, facts, machine = case
+    base = estimate(config, spec, facts, machine)
+    for ask in (make_it_fit, use_the_room):
+        for found in ask(config, spec, facts, machine, others=OTHERS):
+            with_it = estimate(*changed(config, spec, found), facts, machine)
+            assert (with_it.verdict, with_it.peak_bytes) == (found.verdict, found.peak_bytes)
+            assert with_it.rows_cut - base.rows_cut == found.rows_cut
+            assert found.verdict in ({"fits", "tight"} if ask is make_it_fit else {"fits"})
+            if base.seconds and with_it.seconds:
+                assert found.slower == pytest.approx(with_it.seconds[0] / base.seconds[0], rel=0.1)
+            assert "\n" not in found.text
+            assert found.text.endswith(".")
+
+
+@settings(max_examples=35, deadline=None)
+@given(cases())
+def test_the_order_holds_and_nothing_is_said_where_nothing_is_to_do(case: Any) -> None:
+    config, spec, facts, machine = case
+    verdict = estimate(config, spec, facts, machine).verdict
+    fitting, using = (ask(config, spec, facts, machine, others=OTHERS) for ask in (make_it_fit, use_the_room))
+    assert not fitting or verdict in ("tight", "too_large")
+    assert not using or verdict == "fits"
+    verdicts = [found.verdict for found in fitting]
+    assert verdicts == sorted(verdicts), "what fits comes before what is tight"
+    for verdict in ("fits", "tight"):
+        models = ["model.name" in found.changes for found in fitting if found.verdict == verdict]
+        assert models == sorted(models), "another model is the last resort"
+    for earlier, later in pairwise(fitting):
+        if earlier.verdict == later.verdict and set(earlier.changes) == set(later.changes):
+            assert (earlier.rows_cut, earlier.slower) <= (later.rows_cut, later.slower)
+    assert len({tuple(found.changes.items()) for found in (*fitting, *using)}) == len(fitting) + len(using)
+
+
+@settings(max_examples=40, deadline=None)
+@given(cases(), st.floats(1.05, 2.0))
+def test_more_memory_never_asks_for_more(case: Any, more: float) -> None:
+    """With more memory the first suggestion cuts no more rows, unless nothing has to be done any more."""
+    config, spec, facts, machine = case
+    free = machine.gpus[0].free_bytes
+    assert free is not None
+    larger = machine_of(free * more / 1024**3, name="NVIDIA GeForce RTX 4070")
+    small, large = (make_it_fit(config, spec, facts, where, others=()) for where in (machine, larger))
+    if small and large and small[0].verdict == large[0].verdict == "fits":
+        assert large[0].rows_cut <= small[0].rows_cut
+
+
+def test_too_large_for_this_card_names_every_way(card: Card) -> None:
+    config = RunConfig(
+        model=ModelChoice(quantization="none"), lora=LoraChoice(r=256, lora_alpha=256),
+        train=TrainChoice(max_length=8192, checkpointing="none"),
+    )  # fmt: skip
+    found = make_it_fit(config, SPECS["qwen3-8b"], CHATS, card(15.4), others=OTHERS)
+    assert found[0].verdict == "fits"
+    assert found[0].changes["model.quantization"] == "nf4"
+    assert "Weights in 4 bits" in found[0].text or "weights in 4 bits" in found[0].text
+    assert any("model.name" in each.changes for each in found)
+
+
+def test_where_only_length_or_rank_help_both_are_said_with_their_price(card: Card) -> None:
+    config = RunConfig(lora=LoraChoice(r=128, lora_alpha=128), train=TrainChoice(max_length=8192))
+    found = make_it_fit(config, SPECS["mistral-7b"], CHATS, card(6.3), others=())
+    kinds = [frozenset(each.changes) for each in found]
+    assert frozenset({"lora.r", "lora.lora_alpha"}) in kinds
+    rank = next(each for each in found if "lora.r" in each.changes)
+    assert int(rank.changes["lora.lora_alpha"]) == int(rank.changes["lora.r"]), "the adapter's strength stays"
+    for each in found:
+        assert (each.rows_cut > 0) == ("train.max_length" in each.changes)
+        assert ("rows are cut" in each.text) == (each.rows_cut > 0)
+
+
+def test_room_that_is_left_is_used_for_speed_length_and_rank(card: Card) -> None:
+    config = RunConfig(train=TrainChoice(max_length=1024, checkpointing="recompute", tokens_per_pass=2048))
+    found = use_the_room(config, SPECS["llama-3.2-1b"], CHATS, card(20), others=OTHERS)
+    assert found[0].slower < 0.9
+    assert "faster" in found[0].text
+    longer = next(each for each in found if "train.max_length" in each.changes)
+    assert longer.rows_cut < 0
+    assert "fewer are cut" in longer.text
+    assert any(int(each.changes.get("lora.r", 0)) == 64 for each in found)
+    assert "model.name" in found[-1].changes
+
+
+def test_learned_memory_counts_in_suggestions(card: Card) -> None:
+    """A run that took 10 % more than counted: its own setting no longer fits, and that is known here too."""
+    config, spec = RunConfig(train=TrainChoice(checkpointing="none", tokens_per_pass=4096)), SPECS["qwen3-4b"]
+    need = estimate(config, spec, CHATS, card(200)).peak_bytes / 1024**3
+    machine = card(need / 0.9 * 1.02)
+    assert make_it_fit(config, spec, CHATS, machine, others=()) == ()
+    line: LearnedRun = predict(config, spec, CHATS, machine).model_copy(update={"steps": 20})
+    told = {"measured_bytes": round(1.1 * line.predicted_bytes),
+            "measured_reserved_bytes": round(1.1 * line.predicted_reserved_bytes)}  # fmt: skip
+    assert make_it_fit(config, spec, CHATS, machine, Learned((line.model_copy(update=told),)), others=())
+
+
+@pytest.mark.parametrize("free", [5.4, 11.4, 23.4])
+def test_each_answer_takes_less_than_fifty_milliseconds(free: float, card: Card) -> None:
+    facts = facts_of(tuple(30 + index * 37 % 5900 for index in range(20_000)))
+    config = RunConfig(lora=LoraChoice(r=256), train=TrainChoice(max_length=8192))
+    for ask in (make_it_fit, use_the_room):
+        took = []
+        for key in KEYS:
+            for _ in range(3):
+                begun = time.process_time()
+                ask(config, SPECS[key], facts, card(free), others=OTHERS)
+                took.append(time.process_time() - begun)
+        assert sorted(took)[len(took) // 2] < 0.05
