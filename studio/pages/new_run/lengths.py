@@ -11,10 +11,10 @@ and the answer comes from the same arithmetic as the summary's.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections import Counter
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import gradio as gr
 
@@ -26,7 +26,7 @@ from studio.pages.new_run.view import View
 from studio.parts import board
 from studio.text import say
 
-__all__ = ["LengthsPanel", "histogram", "layout", "lengths_view", "stops_of"]
+__all__ = ["LengthsPanel", "layout", "lengths_view", "place", "spread_of", "stops_of"]
 
 _BINS = 48
 _FINEST = 16
@@ -69,28 +69,43 @@ def stops_of(shortest: int, longest: int) -> list[int]:
     return [(low << octave) * (parts + part) // parts for octave in range(octaves) for part in range(parts)] + [high]
 
 
-def histogram(lengths: Sequence[int], stops: Sequence[int]) -> list[int]:
-    """Rows whose length lies above the stop before and at most at this one; the last takes what is longer still."""
-    found = Counter(min(bisect_left(stops, length), len(stops) - 1) for length in lengths)
-    return [found[index] for index in range(len(stops))]
-
-
 def lengths_view(view: View) -> tuple[Markup, Markup]:
     """The picture with its table, and what the limit means in numbers."""
     facts = view.facts
     if facts is None or not facts.lengths:
         words = "lengths.waiting" if view.waiting else "lengths.nothing"
         return tag("p", say(words), class_="quiet"), Markup()
-    limit = view.config.train.max_length
-    stops = stops_of(min(facts.lengths), facts.longest)
-    return _picture(facts, stops, limit), _figures(view, facts, view.figures) if view.figures else Markup()
+    spread = spread_of(facts.lengths)
+    picture = _picture(spread, view.config.train.max_length)
+    return picture, _figures(view, facts, view.figures, spread) if view.figures else Markup()
 
 
-def _picture(facts: DataFacts, stops: list[int], limit: int) -> Markup:
-    bars = histogram(facts.lengths, stops)
+@dataclass(frozen=True)
+class Spread:
+    """All lengths, ascending, and how they fall into bins."""
+
+    ordered: tuple[int, ...]
+    stops: tuple[int, ...]
+    bars: tuple[int, ...]
+
+
+@lru_cache(maxsize=16)
+def spread_of(lengths: tuple[int, ...]) -> Spread:
+    """Counted once for each file and tokenizer, so that a slider costs next to nothing."""
+    ordered = tuple(sorted(lengths))
+    stops = stops_of(ordered[0], ordered[-1])
+    below = [bisect_right(ordered, stop) for stop in stops[:-1]] + [len(ordered)]
+    bars = (count - before for count, before in zip(below, [0, *below], strict=False))
+    return Spread(ordered, tuple(stops), tuple(bars))
+
+
+def _picture(spread: Spread, limit: int) -> Markup:
+    stops, bars = spread.stops, spread.bars
     first = bisect_left(stops, _LEAST)
     attributes = {"data-stops": ",".join(map(str, stops)), "data-first": first, "data-limit": limit}
-    drawing = tag("svg", *_bars(bars, stops, limit), role="img", aria_label=_name(facts, limit), class_="histogram")
+    drawing = tag(
+        "svg", *_bars(bars, stops, limit), role="img", aria_label=_name(spread.ordered, limit), class_="histogram"
+    )
     line = tag("div", class_="limit", style=f"left:{100 * place(limit, stops):.2f}%", aria_hidden="true")
     plot = tag("div", drawing, line, class_="plot")
     return tag("div", plot, _axis(stops), class_="lengths", **attributes)
@@ -135,22 +150,22 @@ def _short(tokens: int) -> str:
     return f"{tokens // 1024}k" if tokens >= 1024 else str(tokens)
 
 
-def _name(facts: DataFacts, limit: int) -> str:
-    ordered = sorted(facts.lengths)
-    cut = sum(length > limit for length in ordered)
+def _name(ordered: Sequence[int], limit: int) -> str:
+    cut = len(ordered) - bisect_right(ordered, limit)
     return say(
         "lengths.name", rows=f"{len(ordered):,}", shortest=f"{ordered[0]:,}", longest=f"{ordered[-1]:,}",
         half=f"{ordered[len(ordered) // 2]:,}", limit=f"{limit:,}", cut=f"{cut:,}",
     )  # fmt: skip
 
 
-def _table(bars: Sequence[int], stops: Sequence[int], facts: DataFacts) -> Markup:
+def _table(spread: Spread) -> Markup:
     """The same numbers, an octave a line."""
+    bars, stops = spread.bars, spread.stops
     lines, total, before = [], 0, 0
     for count, stop in zip(bars, stops, strict=True):
         total += count
         if stop & (stop - 1) == 0 or stop == stops[-1]:
-            share = f"{100 * total / len(facts.lengths):.0f} %"
+            share = f"{100 * total / len(spread.ordered):.0f} %"
             cells = (f"{before + 1:,} – {stop:,}", f"{total - sum_below(bars, stops, before):,}", share)
             lines.append(tag("tr", tag("th", cells[0], scope="row"), tag("td", cells[1]), tag("td", cells[2])))
             before = stop
@@ -164,7 +179,7 @@ def sum_below(bars: Sequence[int], stops: Sequence[int], length: int) -> int:
     return sum(count for count, stop in zip(bars, stops, strict=True) if stop <= length)
 
 
-def _figures(view: View, facts: DataFacts, figures: Estimate) -> Markup:
+def _figures(view: View, facts: DataFacts, figures: Estimate, spread: Spread) -> Markup:
     whole = figures.tokens_per_epoch + figures.tokens_lost
     rows = [
         ("cut", say("lengths.of", part=f"{figures.rows_cut:,}", whole=f"{facts.rows:,}"), figures.rows_cut > 0),
@@ -179,9 +194,7 @@ def _figures(view: View, facts: DataFacts, figures: Estimate) -> Markup:
         for name, words, warned in rows
     )
     note = tag("p", say("lengths.sampled", rows=f"{len(facts.lengths):,}"), class_="hint") if facts.sampled else None
-    stops = stops_of(min(facts.lengths), facts.longest)
-    table = _table(histogram(facts.lengths, stops), stops, facts)
-    return join(tag("dl", limit, *drawn, class_="length-figures"), note, table)
+    return join(tag("dl", limit, *drawn, class_="length-figures"), note, _table(spread))
 
 
 def _share(part: int, whole: int) -> str:

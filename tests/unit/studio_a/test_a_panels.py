@@ -76,11 +76,11 @@ def test_no_row_that_matches_is_said() -> None:
 
 @given(st.lists(st.integers(1, 50_000), min_size=1, max_size=200))
 def test_every_row_stands_in_one_bar_and_bars_and_stops_share_one_scale(found: list[int]) -> None:
-    stops = lengths.stops_of(min(found), max(found))
-    assert stops == sorted(set(stops))
+    spread = lengths.spread_of(tuple(found))
+    stops, bars = spread.stops, spread.bars
+    assert list(stops) == sorted(set(stops))
     assert stops[-1] >= max(found)
     assert len(stops) <= 100
-    bars = lengths.histogram(found, stops)
     assert sum(bars) == len(found)
     for stop in stops:
         assert sum(count for count, at in zip(bars, stops, strict=True) if at <= stop) == sum(n <= stop for n in found)
