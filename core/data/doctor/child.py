@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -41,9 +41,8 @@ def examine(request: dict[str, Any], tell: Tell) -> dict[str, Any]:
     ``tokens`` are parts of the token cache, of all rows or of a sample; ``kinship``: where to keep what was found.
     """
     try:
-        tables = [table for part in request["tokens"] if (table := TokenTable.load(Path(part)))]
-        lengths = tuple(row_lengths(tables, request["max_length"], request["pairs"]))
-        del tables
+        tables = (table for part in request["tokens"] if (table := TokenTable.load(Path(part))))
+        lengths = row_lengths(tables, request["max_length"], request["pairs"])
         choice = DataChoice.model_validate(request["choice"])
         setting = Setting(choice, request["seed"], request["max_length"], lengths)
         examination = Examination(setting, Path(request["kinship"]).parent)
@@ -87,13 +86,12 @@ def mend(request: dict[str, Any], tell: Tell) -> dict[str, Any]:
     return {"path": str(kept.path), "sha256": kept.sha256, "name": kept.name, "bytes": kept.bytes}
 
 
-def row_lengths(tables: list[TokenTable], max_length: int, pairs: bool) -> Iterator[RowLength]:
+def row_lengths(tables: Iterable[TokenTable], max_length: int, pairs: bool) -> Iterator[RowLength]:
     """Each row's tokens; none of raw text, of which nothing is cut. Of a preference row the longer side."""
-    if not tables or any(np.any(table.flags & TokenTable.FLOWS) for table in tables):
-        return
-    lengths, trained = Measures.of(tables, pairs).rows(max_length)
-    numbers = np.concatenate([table.rows for table in tables])[:: 2 if pairs else 1].tolist()
-    yield from map(RowLength, numbers, lengths, trained)
+    for table in tables:  # one at a time: their tokens together may be more than the memory given
+        if not np.any(table.flags & TokenTable.FLOWS):
+            numbers = table.rows[:: 2 if pairs else 1].tolist()
+            yield from map(RowLength, numbers, *Measures.of([table], pairs).rows(max_length))
 
 
 class _Word:

@@ -37,7 +37,7 @@ _ENTITY = re.compile(
 )
 _TAG = re.compile(
     r"</?(?:p|br|div|span|font|li|ul|ol|td|tr|table|strong|em|b|i|u|sup|sub|h[1-6]|img|a)"
-    r"(?:\s{1,20}[a-z-]{1,40}\s{0,20}=\s{0,20}[\"'][^>]{0,500})?\s{0,20}/?>",
+    r"(?:\s{1,20}[a-z-]{1,40}\s{0,20}=\s{0,20}[\"'][^>]{0,200})?\s{0,20}/?>",
     re.IGNORECASE,
 )
 _ABOUT_CODE = re.compile(

@@ -17,16 +17,19 @@ _MARKS = ".,;:!?'\"()[]{}`\\–—…“”‘’«»„¿¡、。，！？：�
 """Signs that part words and say nothing themselves; others (+ = < %) are words, or parts of one."""
 _PARTED = {ord(mark): " " for mark in _MARKS}
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
-_MOST_WORDS = 1 << 20
+_MOST_WORDS = 1 << 19
+_LONGEST = 64
 
 
 class WordNumbers(dict[str, int]):
-    """Word to 32-bit number, remembered; forgotten whole when a hostile file brings too many words."""
+    """Word to 32-bit number, remembered, within bounds: a hostile file brings words without number or end."""
 
     def __missing__(self, word: str) -> int:
-        if len(self) > _MOST_WORDS:
-            self.clear()
-        number = self[word] = crc32(word.encode("utf-8", "surrogatepass"))
+        number = crc32(word.encode("utf-8", "surrogatepass"))
+        if len(word) <= _LONGEST:
+            if len(self) >= _MOST_WORDS:
+                self.clear()
+            self[word] = number
         return number
 
 

@@ -226,6 +226,16 @@ def test_a_conversation_and_its_continuation_are_kin() -> None:
     assert find_kinship(greetings).rows == ()
 
 
+def test_words_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("core.data.doctor.words._MOST_WORDS", 100)
+    numbers = WordNumbers()
+    given = [numbers[f"w{number}"] for number in range(1000)]
+    assert len(numbers) <= 100
+    assert [numbers[f"w{number}"] for number in range(1000)] == given
+    assert numbers["x" * 1000] != numbers["x" * 1001]
+    assert max(map(len, numbers)) <= 64
+
+
 def test_unions_join_through_others() -> None:
     unions = Unions(6)
     unions.join_all([[4, 1], [1, 5], [2]])
