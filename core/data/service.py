@@ -26,7 +26,8 @@ from core.locations import Locations
 
 __all__ = ["DataService"]
 
-_RENDERER = Limits(seconds=60, start_seconds=60, memory_bytes=1500 << 20)
+_RENDERER = Limits(seconds=60, start_seconds=60, memory_bytes=4 << 30)
+"""One row may be of four million emoji, which take 3 GB to tokenise; what a template may take is limited in there."""
 
 
 class DataService:
