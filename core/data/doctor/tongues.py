@@ -1,8 +1,8 @@
 """Which language a text is in: by its writing system, and where several languages share one, by their commonest words.
 
 A word counts for a language one over the number of languages that share it. A language is named where it has two points
-at least, one for every dozen words, and a third more than the next; else the text is too short or too unlike a language
-(a formula, a program), and counts as unsure.
+of different words at least, one for every dozen words, and a third more than the next; else the text is too short or
+too unlike a language (a formula, a program), and counts as unsure.
 """
 
 from __future__ import annotations
@@ -132,10 +132,14 @@ def _script(text: str) -> str:
 
 def _by_words(words: Sequence[str]) -> str:
     points: dict[str, float] = {}
-    for (languages, point), times in Counter(filter(None, map(_POINTS.get, words))).items():
+    different: Counter[str] = Counter()
+    for word, times in Counter(filter(_POINTS.__contains__, words)).items():
+        languages, point = _POINTS[word]
         for language in languages:
             points[language] = points.get(language, 0.0) + times * point
-    ranked = sorted(((score, language) for language, score in points.items()), reverse=True)[:2]
+            different[language] += 1
+    found = ((score, language) for language, score in points.items() if different[language] > 1)
+    ranked = sorted(found, reverse=True)[:2]
     if not ranked or ranked[0][0] < max(2.0, len(words) / 12):
         return UNSURE
     if len(ranked) > 1 and ranked[0][0] < 4 / 3 * ranked[1][0]:

@@ -75,7 +75,7 @@ def test_languages_are_told_apart(language: str) -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "Paris", "x = 3 * (y + 2) ** 0.5", "def run(self, path): return self.items[path].open()", "OK OK OK",
-     "1234 5678",
+     "1234 5678", "2 plus 18? 2 plus 18: 20, plus 2 plus 18",
      "Kyle Julian Frederick Tyson Marseille", "\U0001f600\U0001f600", "…"],
 )  # fmt: skip
 def test_nothing_is_said_of_what_is_no_language_or_too_short(text: str) -> None:
