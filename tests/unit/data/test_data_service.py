@@ -140,7 +140,8 @@ from core.data.serve import serve
 held = []
 def sleep(request): time.sleep(60)
 def grow(request):
-    while True: held.append(bytearray(20 << 20)); time.sleep(0.01)
+    held.append(bytearray(300 << 20))
+    time.sleep(60)
 def die(request): raise SystemExit(3)
 def fail(request): raise RuntimeError("two\\nlines")
 def chat(request): print("a library says something"); return 5
