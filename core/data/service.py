@@ -162,6 +162,7 @@ class DataService:
 
         Lengths are looked at where a tokenizer is given that takes the rows: of all rows that are tokenised by then.
         """
+        self._doctor.warm()  # it starts while the others read and tokenise
         found = self._files.check(path, choice, no_progress, cancelled)
         share, most, seed = held_out
         entry, pairs = None, False

@@ -29,6 +29,10 @@ class Doctor:
         self._locations = locations
         self.child = Child("core.data.doctor.child", "doctor", limits)
 
+    def warm(self) -> None:
+        """Starts the child without waiting for it."""
+        self.child.warm()
+
     def close(self) -> None:
         """Ends the child."""
         self.child.close()
