@@ -21,6 +21,7 @@ from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.errors import StudioError
 from core.contract.estimate import Probe
+from core.estimate.learned import LEAST_STEPS
 from core.hardware import read_machine
 from core.locations import ASSETS, REPOSITORY, Locations
 from core.probe import client
@@ -67,7 +68,7 @@ def test_the_starter_is_probed_and_the_planner_learns_of_it(
     [line] = speeds(locations).runs
     assert line.run_id.startswith("probe-")
     assert line.measured_tokens_per_second == found.tokens_per_second
-    assert line.steps == found.steps
+    assert line.steps == max(found.steps, LEAST_STEPS)  # a probe counts as a run that is long enough
 
 
 def test_a_busy_card_is_said_at_once_and_nothing_is_learned(
