@@ -204,6 +204,8 @@ def _memory(last: Step | None, record: RunRecord) -> str:
     if last is None or last.memory_bytes is None:
         return UNKNOWN
     forecast = record.plan.estimated_bytes if record.plan else 0
+    if last.reserved_bytes is not None and record.plan and record.plan.predicted:
+        forecast = record.plan.predicted.predicted_bytes  # tensors against tensors
     now = bytes_words(last.memory_bytes)
     return say("memory.forecast", now=now, forecast=bytes_words(forecast)) if forecast else now
 

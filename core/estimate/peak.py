@@ -1,4 +1,4 @@
-"""The height of memory over one step: what stands all the time, and the highest of four moments.
+"""The height of memory over one step: what stands all the time, and the highest of five moments.
 
 The model's end stands on top of the stored activations when the backward pass begins; a layer's own work and its matrix
 stand on top of them in its backward pass, when the end's is gone. Gradients grow while activations go. At the end of a
@@ -8,6 +8,7 @@ step the gradients are joined, and for a moment stand twice. So the peak is no s
         loss       gradients*  stored activations   the model's end           cuBLAS's room
         backward   gradients*  activations          a matrix made whole       cuBLAS's room
         first      gradients   the first layer's    a matrix made whole       cuBLAS's room
+        again      gradients   a recomputed layer   its matrices, if kept     cuBLAS's room    (under a budget)
         step       gradients, twice                                           cuBLAS's room
 
     * none where the step is a single pass
@@ -135,11 +136,15 @@ def _moments(work: Work) -> tuple[tuple[int, int, int, int], ...]:
     """``(gradients, activations, loss, workspace)`` at each moment of the module's table."""
     gradients, workspace = terms.gradients_bytes(work), terms.workspace_bytes(work)
     earlier, room = (0 if work.single else gradients), terms.CUBLAS_BYTES if work.gpu else 0
+    recomputed = (
+        [(gradients, *terms.recomputing_bytes(work))] if terms.kept_of(work) < work.shape.num_hidden_layers else []
+    )
     return (
         (earlier, terms.stored_bytes(work), terms.loss_bytes(work), room),
         (earlier, terms.activations_bytes(work), 0, workspace),
         (gradients, terms.last_activations_bytes(work), 0, workspace),
         (2 * gradients, 0, 0, room),
+        *((g, activations, 0, made + room) for g, activations, made in recomputed),
     )
 
 

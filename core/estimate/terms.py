@@ -28,7 +28,7 @@ from collections.abc import Callable
 from functools import wraps
 
 from core.estimate.cards import published
-from core.estimate.layer import LEAVING, LOGITS_AT_ONCE, kept_layers
+from core.estimate.layer import LEAVING, LOGITS_AT_ONCE, kept_layers, recomputed_bytes
 from core.estimate.work import GIB, Work, matrices
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "nf4_bytes",
     "optimiser_bytes",
     "pinned_bytes",
+    "recomputing_bytes",
     "room_bytes",
     "slack_bytes",
     "standing_bytes",
@@ -198,14 +199,32 @@ def stored_bytes(work: Work) -> int:
 def activations_bytes(work: Work) -> int:
     """Activations at their height in the backward pass: stored ones, a recomputed layer, gradients on their way."""
     again = 0
-    if not kept_of(work):  # its own input is among those that are stored
-        again = work.tokens * (layer_bytes_per_token(work) - work.shape.hidden_size * work.dtype_bytes)
+    if not kept_of(work):  # its own input is among those that are stored, and comes from the host beside them
+        here = 0 if work.policy in ("offload", "budget") else work.shape.hidden_size * work.dtype_bytes
+        again = work.tokens * (layer_bytes_per_token(work) - here)
     return stored_bytes(work) + again + _moving(work)[0]
 
 
 def last_activations_bytes(work: Work) -> int:
-    """Activations when the backward pass reaches the first layer: those of that layer alone, and gradients."""
-    return work.tokens * layer_bytes_per_token(work) + _moving(work)[0]
+    """Activations when the backward pass reaches the first layer: those of that layer alone, and gradients.
+
+    Where its input comes from the host, that stands beside them.
+    """
+    from_host = work.policy in ("offload", "budget") and kept_of(work) < work.shape.num_hidden_layers
+    host = work.shape.hidden_size * work.dtype_bytes if from_host else 0
+    return work.tokens * (layer_bytes_per_token(work) + host) + _moving(work)[0]
+
+
+def recomputing_bytes(work: Work) -> tuple[int, int]:
+    """Under a budget, activations and matrices while a recomputed layer goes backward, the kept ones gone.
+
+    Its matrices wait for its backward pass where there is room for all of them (``core.model.checkpointing``).
+    """
+    if work.policy != "budget":
+        return 0, 0
+    fixed, whole = work.layer.work(work.tokens)[1], recomputed_bytes(work.layer, work.tokens)
+    matrices = work.layer.matrices if whole + work.layer.matrices <= room_bytes(work) else 0
+    return whole - fixed, fixed + matrices
 
 
 def slack_bytes(work: Work, allocated: int) -> int:

@@ -24,7 +24,7 @@ from core.data.render import apply_template_to, load_tokenizer
 from core.estimate import estimate, predict, resolve, total_steps
 from core.estimate.fit import SPARE
 from core.estimate.predict import as_empty
-from core.estimate.terms import CONTEXT_BYTES, GIB
+from core.estimate.terms import GIB, context_of
 from core.hardware import read_machine
 from core.hub import FetchStopped, fetch, fetch_tokenizer
 from core.locations import Locations
@@ -190,7 +190,8 @@ def _may_allocate(memory_gib: float, device: torch.device) -> int:
     if device.type != "cuda":
         return 0
     free = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
-    return min(free, round(memory_gib * GIB) - CONTEXT_BYTES) if memory_gib else int(SPARE * free)
+    context = context_of(torch.cuda.get_device_name(device))  # as the plan counts it
+    return min(free, round(memory_gib * GIB) - context) if memory_gib else int(SPARE * free)
 
 
 def _plan(config: RunConfig, spec: ModelSpec, data: RunData, trainer: Any, parts: tuple[LoadedModel, bool]) -> Plan:

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from core.contract.config import RunConfig, TrainChoice  # noqa: E402
-from core.estimate.terms import CONTEXT_BYTES  # noqa: E402
+from core.estimate.terms import CONTEXT_BYTES, context_of  # noqa: E402
 from core.train import setup  # noqa: E402
 
 GIB = 1024**3
@@ -20,7 +20,9 @@ CARD = torch.device("cuda", 0)
 @pytest.fixture
 def card(monkeypatch: pytest.MonkeyPatch) -> None:
     """A card of which 10 GiB are free beside the 4 that torch holds already."""
-    memory = SimpleNamespace(mem_get_info=lambda _: (10 * GIB, 16 * GIB), memory_reserved=lambda _: 4 * GIB)
+    memory = SimpleNamespace(
+        mem_get_info=lambda _: (10 * GIB, 16 * GIB), memory_reserved=lambda _: 4 * GIB, get_device_name=lambda _: "one"
+    )  # fmt: skip
     monkeypatch.setattr(torch, "cuda", memory)
 
 
@@ -30,6 +32,13 @@ def test_a_budget_is_what_was_chosen_less_the_context_and_never_more_than_is_fre
     assert setup._may_allocate(15.0, CARD) == 14 * GIB, "what is free, and what torch holds of it"
     assert setup._may_allocate(0.0, CARD) == int(0.9 * 14 * GIB)
     assert setup._may_allocate(8.0, torch.device("cpu")) == 0
+
+
+@pytest.mark.usefixtures("card")
+def test_the_context_is_that_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
+    assert setup._may_allocate(8.0, CARD) == 8 * GIB - context_of("NVIDIA H200")
+    assert context_of("NVIDIA H200") / GIB == pytest.approx(0.82, abs=0.01)
 
 
 @pytest.mark.usefixtures("card")
