@@ -186,7 +186,8 @@ def origin_view(path: str, back: str = "") -> Markup | None:
         words = say("origin.hub", **{key: origin.get(key) or "–" for key in ("name", "subset", "split")})
     elif made == "mended":
         done = (
-            say(f"origin.done.{part.get('what')}", count=f"{part.get('count', 0):,}") for part in origin.get("done", [])
+            say("origin.done", what=part.get("what", ""), count=f"{part.get('count', 0):,}")
+            for part in origin.get("done", [])
         )
         words = say("origin.mended", name=origin.get("from", {}).get("name", ""), what=", ".join(done))
     else:

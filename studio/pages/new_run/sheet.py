@@ -45,6 +45,7 @@ class Newest:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: OrderedDict[str, RunConfig] = OrderedDict()
+        self._looks: dict[str, int] = {}
 
     def note(self, window: str, config: RunConfig) -> None:
         """The window's choices are now these."""
@@ -52,7 +53,19 @@ class Newest:
             self._known[window] = config
             self._known.move_to_end(window)
             while len(self._known) > _WINDOWS_KEPT:
-                self._known.popitem(last=False)
+                gone, _ = self._known.popitem(last=False)
+                self._looks.pop(gone, None)
+
+    def begin(self, window: str) -> int:
+        """Another look of the window begins; its number."""
+        with self._lock:
+            self._looks[window] = self._looks.get(window, 0) + 1
+            return self._looks[window]
+
+    def is_last(self, window: str, look: int) -> bool:
+        """Whether no other look has begun since."""
+        with self._lock:
+            return self._looks.get(window, look) == look
 
     def of(self, window: str, otherwise: RunConfig) -> RunConfig:
         """The window's newest choices."""
@@ -72,7 +85,7 @@ class Sheet:
         self.desk = Desk(studio)
         self.long = LongWork()
         self.came_from: dict[str, str] = {}
-        self._newest = Newest()
+        self.windows = Newest()
 
     # ── state ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -85,12 +98,12 @@ class Sheet:
             return View(base.config, self.studio.machine(), form_fault=error)
         self.drafts.save(session)
         if window:
-            self._newest.note(window, session.config)
+            self.windows.note(window, session.config)
         return self.desk.glance(session.config)
 
     def newest(self, window: str, config: RunConfig) -> RunConfig:
         """What the window has chosen since, else ``config``."""
-        return self._newest.of(window, config)
+        return self.windows.of(window, config)
 
     def overtaken(self, window: str, config: RunConfig) -> bool:
         """Whether the window has chosen other rows, another model or another length since."""

@@ -68,11 +68,13 @@ class SourcesPanel:
 
 def layout() -> SourcesPanel:
     """The folded part, with empty forms."""
-    with gr.Accordion(say("sources.title"), open=False, elem_classes="folded sources", elem_id="more-sources"):
-        with gr.Row(elem_classes="source-forms", equal_height=False):
-            mix = board(mix_view(()), elem_id="mix-form")
-            hub = board(hub_view(), elem_id="hub-form")
-        outcome = board(elem_id="source-outcome")
+    with (
+        gr.Accordion(say("sources.title"), open=False, elem_classes="folded sources", elem_id="more-sources"),
+        gr.Row(elem_classes="source-forms", equal_height=False),
+    ):
+        mix = board(mix_view(()), elem_id="mix-form")
+        hub = board(hub_view(), elem_id="hub-form")
+    outcome = board(elem_id="source-outcome")  # unfolded: the doctor's fixes answer here too
     return SourcesPanel(mix, hub, outcome)
 
 

@@ -102,11 +102,11 @@ def _short(value: float) -> str:
 
 
 def _passes(view: View) -> str:
-    figures, facts = view.figures, view.facts
-    if figures is None or facts is None or not view.config.train.max_steps:
+    figures = view.figures
+    if figures is None or not figures.steps_per_epoch or not view.config.train.max_steps:
         return f"{view.config.train.num_train_epochs:g}"
-    passes = figures.total_steps * view.config.rows_per_step / max(facts.rows, 1)
-    return f"{passes:.1f}" if passes >= 0.05 else "<0.1"
+    passes = figures.total_steps / figures.steps_per_epoch
+    return f"{passes:,.1f}" if passes >= 0.05 else "<0.1"
 
 
 def time_words(figures: Estimate) -> str:

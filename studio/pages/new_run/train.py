@@ -60,7 +60,7 @@ def layout(form: Form, session: Session, machine: Machine) -> TrainBlock:
 class PriceFields:
     """What electricity costs: of this machine, not of a run."""
 
-    price: gr.Number
+    price: gr.Textbox
     currency: gr.Textbox
 
 
@@ -82,9 +82,8 @@ def advanced(form: Form, session: Session, settings: Settings) -> tuple[gr.HTML,
 def _price(settings: Settings) -> PriceFields:
     board(tag("h3", say("group.machine"), class_="group-title"))
     with gr.Row(elem_classes="fields"):
-        price = gr.Number(
-            settings.price_per_kwh, label=say("price.label"), info=say("price.hint"), elem_id="price", interactive=True
-        )
+        known = "" if settings.price_per_kwh is None else f"{settings.price_per_kwh:g}"
+        price = gr.Textbox(known, label=say("price.label"), info=say("price.hint"), elem_id="price", max_lines=1)
         currency = gr.Textbox(
             settings.currency, label=say("currency.label"), info=say("currency.hint"), elem_id="currency", max_lines=1
         )

@@ -133,11 +133,12 @@ class Wires:
         if view.form_fault is not None:
             yield {**sheet.said(view), **sheet.file(view, search)}
             return
+        look = sheet.windows.begin(window)
         for _ in range(_LOOKS_AGAIN):
             config = sheet.newest(window, view.config)
             yield from self._found(window, config, search)
-            if not sheet.overtaken(window, config):
-                return
+            if not sheet.overtaken(window, config) or not sheet.windows.is_last(window, look):
+                return  # a later look says the rest
 
     def _found(self, window: str, config: RunConfig, search: str) -> Iterator[Answer]:
         """One look, said bit by bit; it ends early where the window has chosen anew."""

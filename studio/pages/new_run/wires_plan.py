@@ -69,12 +69,13 @@ class PlanWires:
         view = sheet.desk.glance(sheet.newest(window_of(request), config))
         yield sheet.said(view)
 
-    def priced(self, price: float | None, currency: str) -> Any:
-        """The price of electricity, kept for this machine. None takes it away."""
+    def priced(self, price: str, currency: str) -> Any:
+        """The price of electricity, kept for this machine. An empty field takes it away."""
         locations = self.sheet.studio.locations
         try:
             known = load(locations)
-            wanted = Settings(price_per_kwh=price, currency=(currency or known.currency).strip())
+            asked = {"price_per_kwh": price.strip().replace(",", ".") or None, "currency": currency or known.currency}
+            wanted = Settings.model_validate(asked)
             if wanted != known:
                 save(locations, wanted)
         except ValidationError:

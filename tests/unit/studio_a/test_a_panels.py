@@ -185,10 +185,10 @@ def test_a_fix_writes_a_new_set_and_the_way_back_leads_to_the_file(wires: Wires,
 
 def test_a_made_set_says_what_it_was_made_from(studio: Studio) -> None:
     example = desk_example()
-    origin = {"made": "mended", "from": {"name": "<a>.jsonl"}, "done": [{"what": "keep_first", "count": 12}]}
+    origin = {"made": "mended", "from": {"name": "<a>.jsonl"}, "done": [{"what": "left out", "count": 12}]}
     kept = write_made([example], "x", origin, studio.locations)
     drawn = str(data.origin_view(str(kept.path), "/old"))
-    assert "made from &lt;a&gt;.jsonl: 12 repeated rows left out. Your file is as it was." in drawn
+    assert "made from &lt;a&gt;.jsonl: 12 rows left out. Your file is as it was." in drawn
     assert "Back to the file" in drawn
     mixed = write_made([example], "y", {"made": "mixture", "parts": [{"name": "a", "weight": 2}]}, studio.locations)
     assert "a × 2" in str(data.origin_view(str(mixed.path)))

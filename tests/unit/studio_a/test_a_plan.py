@@ -131,10 +131,10 @@ def test_the_probe_says_its_stage_and_what_it_measured_against_the_plan() -> Non
 
 
 def test_the_price_is_kept_for_this_machine_and_taken_away_again(wires: Wires, studio: Studio) -> None:
-    assert wires.plan.priced(0.31, "CHF") == ""
+    assert wires.plan.priced("0,31", "CHF") == ""
     assert settings.load(studio.locations) == settings.Settings(price_per_kwh=0.31, currency="CHF")
-    assert "expected 0 to 1,000" in wires.plan.priced(-1, "CHF")
-    wires.plan.priced(None, "")
+    assert "expected 0 to 1,000" in wires.plan.priced("-1", "CHF")
+    wires.plan.priced("", "")
     assert settings.load(studio.locations).price_per_kwh is None
 
 

@@ -1,0 +1,227 @@
+"""See before you train, in a real browser: the rows, their lengths, the data doctor, and the plan's proposals.
+
+One studio and one page for all of it; each test begins with the file that it needs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from driving import RunningStudio, running_studio
+
+pytestmark = pytest.mark.browser
+PATIENCE = 30_000
+PLACES = ("attic", "barn", "cellar", "dock", "engine room", "ferry", "garden", "harbour", "island", "jetty")
+LARGE_ROWS = 40_000
+
+
+@pytest.fixture(scope="module")
+def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStudio]:
+    with running_studio(tmp_path_factory.mktemp("data-room-home")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def page(browser: Any, studio: RunningStudio) -> Iterator[Any]:
+    """New run, let in once; no script may complain."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    opened = context.new_page()
+    opened.set_default_timeout(PATIENCE)
+    faults: list[str] = []
+    opened.on("pageerror", lambda error: faults.append(str(error)))
+    opened.goto(studio.fresh_address())
+    opened.wait_for_url(f"{studio.root}/")
+    shows(opened, "#data-preview", "Rows 1 to 20 of 300")
+    yield opened
+    context.close()
+    assert faults == []
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """45 rows of growing length, three of which repeat another one."""
+    made = [row(number) for number in range(42)]
+    return written(tmp_path_factory.mktemp("rows") / "rows.jsonl", [*made, made[3], made[5], made[7]])
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file that takes some seconds to read."""
+    line = json.dumps({"instruction": "Which row is this?", "output": "It is one of very many rows. " * 8})
+    file = tmp_path_factory.mktemp("large") / "large.jsonl"
+    file.write_text(f"{line}\n" * LARGE_ROWS, "utf-8")
+    return file
+
+
+def row(number: int) -> dict[str, str]:
+    place = PLACES[number % len(PLACES)]
+    return {
+        "instruction": f"What stands in the {place} number {number}, and who put it there?",
+        "output": " ".join(f"Thing {number * 7 + part} of the {place}." for part in range(1 + number)),
+    }
+
+
+def written(file: Path, found: list[dict[str, str]]) -> Path:
+    file.write_text("".join(json.dumps(one) + "\n" for one in found), "utf-8")
+    return file
+
+
+def shows(page: Any, selector: str, words: str) -> None:
+    page.wait_for_function(
+        "([selector, words]) => document.querySelector(selector)?.innerText.includes(words)", arg=[selector, words]
+    )
+
+
+def chosen(page: Any, file: Path, count: str) -> None:
+    """Drops a file, where it is not chosen already, and waits for its rows."""
+    page.locator("#data-file").set_input_files(file)
+    shows(page, "#data-report", file.name)
+    shows(page, "#data-report", f"{count} rows can be used")
+    shows(page, "#data-preview", f"Rows 1 to 20 of {count.split(' ')[-1]} ")
+
+
+def opened(page: Any, panel: str) -> None:
+    page.locator(f"#tab-{panel}").click()
+    page.locator(f"#panel-{panel}").wait_for()
+
+
+def test_rows_are_searched_paged_and_coloured(page: Any, rows: Path) -> None:
+    chosen(page, rows, "45 of 45")
+    assert page.locator("#data-preview .rows > li").count() == 20
+    head = page.locator("#data-preview .row-head").first.inner_text()
+    assert re.search(r"Row 1\s+\d+ tokens, \d+ learned", head)
+    for kind in ("trained", "read", "special"):
+        assert page.locator(f"#data-preview .rows .token.{kind}").count()
+    page.get_by_role("button", name="Next rows").click()
+    shows(page, "#data-preview", "Rows 21 to 40 of 45")
+    assert page.evaluate("() => document.activeElement.textContent") == "Next rows", "the keyboard stays where it was"
+    page.get_by_label("Search in the rows").fill("harbour number 17")
+    shows(page, "#data-preview", "Rows 1 to 1 of 1")
+    assert "harbour number 17" in page.locator("#data-preview .rows").inner_text()
+    page.get_by_label("Search in the rows").fill("no such words")
+    shows(page, "#data-preview", "No row holds these words")
+    page.get_by_label("Search in the rows").fill("")
+    shows(page, "#data-preview", "Rows 1 to 20 of 45")
+
+
+def test_the_slider_sets_the_longest_example_and_all_numbers_follow(page: Any, rows: Path) -> None:
+    chosen(page, rows, "45 of 45")
+    opened(page, "lengths")
+    shows(page, "#lengths-figures", "of 45")
+    slider = page.get_by_role("slider", name="Longest example")
+    slider.focus()
+    slider.press("Home")
+    shows(page, "#summary", "are cut there")
+    least = page.locator("#train-max_length input").input_value()
+    assert page.locator(".length-figures dd").first.inner_text() == least
+    cut = int(page.locator("#lengths-figures .warned dd").first.inner_text().split(" of ")[0])
+    assert f"{cut} of 45 rows are longer than {least} tokens" in page.locator("#summary").inner_text()
+    assert f"limit of {least} tokens cuts {cut} rows" in page.locator(".histogram").get_attribute("aria-label")
+    took = page.evaluate(MOVED, 3)
+    assert page.locator("#train-max_length input").input_value() != least
+    assert min(took) < 100, f"milliseconds from the slider to the numbers: {took}"
+    slider.press("End")
+    shows(page, "#lengths-figures", "0 of 45")
+    assert "tokens" in slider.get_attribute("aria-valuetext")
+
+
+MOVED = """async (times) => {
+  const slider = document.getElementById('length-slider'), took = [];
+  for (let step = 0; step < times; step += 1) {
+    const start = performance.now();
+    const answered = new Promise((done) => {
+      const watch = new MutationObserver(() => { watch.disconnect(); done(performance.now() - start); });
+      const all = { childList: true, subtree: true, characterData: true };
+      watch.observe(document.getElementById('lengths-figures'), all);
+    });
+    slider.value = String(Number(slider.value) + 2);
+    slider.dispatchEvent(new Event('input', { bubbles: true }));
+    took.push(Math.round(await answered));
+    await new Promise((done) => setTimeout(done, 400));
+  }
+  return took;
+}"""
+
+
+def test_a_finding_leads_to_its_rows_and_its_fix_to_a_new_set_and_back(page: Any, rows: Path) -> None:
+    chosen(page, rows, "45 of 45")
+    opened(page, "doctor")
+    finding = page.locator(".data-finding", has_text="Repeated rows")
+    finding.get_by_role("button", name="Show").click()
+    shows(page, "#preview-only", "Only rows of “Repeated rows.”")
+    assert page.locator("#panel-rows").is_visible(), "the rows are one click away"
+    page.get_by_role("button", name="Show all rows").click()
+    shows(page, "#data-preview", "of 45")
+    opened(page, "doctor")
+    finding.get_by_role("button", name="Leave out").click()
+    shows(page, "#data-report", "42 of 42 rows can be used")
+    shows(page, "#data-report", "Your file is as it was.")
+    page.get_by_role("button", name="Back to the file").click()
+    shows(page, "#data-report", "45 of 45 rows can be used")
+    assert len(rows.read_text("utf-8").splitlines()) == 45
+
+
+def test_two_files_become_one_by_weight(page: Any, rows: Path, tmp_path: Path) -> None:
+    chosen(page, rows, "45 of 45")
+    page.get_by_text("Mix several files, or fetch").click()
+    page.locator("#mix-file").set_input_files(written(tmp_path / "more.jsonl", [row(n) for n in range(100, 110)]))
+    page.get_by_label("Weight of more.jsonl").fill("2")
+    page.get_by_role("button", name="Make the mixed data set").click()
+    shows(page, "#data-report", "65 of 65 rows can be used")
+    shows(page, "#data-report", "more.jsonl × 2")
+    page.get_by_text("Mix several files, or fetch").click()
+
+
+def test_a_large_file_is_checked_with_progress_and_can_be_cancelled(page: Any, large: Path) -> None:
+    page.locator("#data-file").set_input_files(large)
+    shows(page, "#data-report", "Checking the whole file")
+    shows(page, "#data-preview", "Rows 1 to 20 of")
+    assert page.locator("#start").is_disabled()
+    page.locator("#data-report").get_by_role("button", name="Cancel").click()
+    shows(page, "#data-report", "A run needs the whole file checked.")
+    assert page.locator("#start").inner_text() == "Check the whole file first"
+    page.get_by_role("button", name="Check the whole file", exact=True).click()
+    shows(page, "#data-report", f"{LARGE_ROWS:,} of {LARGE_ROWS:,} rows can be used")
+
+
+def test_one_click_makes_it_fit(page: Any, large: Path) -> None:
+    page.get_by_role("button", name="Advanced settings").click()
+    for knob, value in (("per_device_train_batch_size", "4096"), ("gradient_accumulation_steps", "64")):
+        page.locator(f"#train-{knob} input").fill(value)
+    page.locator("#train-tokens_per_pass input").fill("9000000")  # 2.4 million of them in one pass: more than 100 GB
+    page.locator("#summary .verdict.too_large").wait_for()
+    way = page.locator("#summary .fit li", has=page.locator(".need.fits")).first
+    way.get_by_role("button").click()
+    page.locator("#summary .verdict.fits").wait_for()
+    assert page.locator("#summary .fit").count() == 0
+    page.get_by_role("button", name="Advanced settings").click()
+    page.get_by_role("radio", name="Try it").check()
+
+
+def test_start_is_at_most_fifteen_tabs_away(page: Any, rows: Path) -> None:
+    chosen(page, rows, "45 of 45")
+    page.wait_for_function("() => !document.querySelector('#start').disabled")
+    page.locator("#page").first.focus()
+    stops = []
+    for _ in range(15):
+        page.keyboard.press("Tab")
+        stops.append(
+            page.evaluate("() => document.activeElement.id || document.activeElement.textContent.slice(0, 30)")
+        )
+        if stops[-1] == "start":
+            break
+    assert stops[-1] == "start", stops
+
+
+def test_kept_tokens_are_listed_and_cleared(page: Any, studio: RunningStudio) -> None:
+    page.goto(f"{studio.root}/doctor")
+    page.locator(".cached tbody tr").first.wait_for()
+    page.get_by_role("button", name="Clear all").click()
+    shows(page, "[data-f=said]", "freed")
+    page.reload()
+    shows(page, ".live-doctor", "Nothing is kept")
