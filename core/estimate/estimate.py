@@ -17,7 +17,7 @@ from core.contract.estimate import Estimate, Term
 from core.estimate import terms
 from core.estimate.cost import cost_of, disk_of
 from core.estimate.fit import usual_tokens
-from core.estimate.judge import Judged, judge, sentence_of
+from core.estimate.judge import Judged, gigabytes, judge, sentence_of
 from core.estimate.learned import Learned, Memory, Speed
 from core.estimate.peak import memory_terms
 from core.estimate.rows import Rows, held_out_rows, rows_of, steps_per_epoch, total_steps
@@ -67,7 +67,7 @@ def estimate(
         rows_cut=rows.cut,
         tokens_lost=rows.lost,
         padding_saved=rows.padding,
-        notes=tuple(_notes(config, spec, facts, rows, found.memory)),
+        notes=(*_notes(config, spec, facts, rows, found.memory), *_short_of(work, spec, machine)),
         learned_from=found.memory.runs,
         **_memory(found, machine),
         **_time(usual, rows, _tokens(config, rows, facts, steps), machine, speed, (learned, settings)),
@@ -144,6 +144,20 @@ def _tokens(config: RunConfig, rows: Rows, facts: DataFacts | None, steps: int) 
     measured = (1 + steps / config.train.eval_steps) * held_out_rows(facts.rows, config.data) * rows.mean / 3
     reference = trained / 3 if config.method == "dpo" else 0
     return sides * (trained + measured + reference)
+
+
+def _short_of(work: Work, spec: ModelSpec, machine: Machine) -> Iterator[str]:
+    """What the card is not asked for, and is short all the same."""
+    disk = disk_of(work, spec)
+    need, free = disk.download + disk.checkpoints, machine.disk_free_bytes
+    if free is not None and need > free:
+        yield f"The disk has {gigabytes(free)} free, and {gigabytes(need)} are needed: make room, or choose another."
+    host = HOST_BYTES + terms.pinned_bytes(work)
+    if machine.gpu is not None and host > machine.ram_free_bytes:
+        yield (
+            f"About {gigabytes(host)} of the machine's own memory are needed, and {gigabytes(machine.ram_free_bytes)} "
+            "are free: close other programs."
+        )
 
 
 def _notes(config: RunConfig, spec: ModelSpec, facts: DataFacts | None, rows: Rows, memory: Memory) -> Iterator[str]:

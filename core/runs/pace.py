@@ -25,6 +25,8 @@ __all__ = ["SURE_STEPS", "Left", "own_steps", "rate_of", "time_left"]
 SURE_STEPS = 10
 WARM_UP = 3
 EARLY_SPREAD = 0.25
+RECENT = 50
+"""So many of the last steps tell the pace: a machine that is used for other things changes its own."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def time_left(record: RunRecord, config: RunConfig) -> Left | None:
     plan = record.plan
     if record.state != "training" or plan is None or not plan.total_steps or not record.steps:
         return None
-    own = own_steps(record.steps)
+    own = own_steps(record.steps)[-RECENT:]
     rate = rate_of(own)
     if rate <= 0:
         return None

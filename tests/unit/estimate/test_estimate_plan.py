@@ -245,3 +245,12 @@ def test_an_answer_takes_less_than_five_milliseconds(card: Card, model: Model, r
         estimate(config, spec, facts, machine)
         took.append(time.process_time() - started)
     assert min(took) < 0.005, "processor time, and the best of thirty: other work on this machine does not count"
+
+
+def test_a_full_disk_and_little_memory_beside_the_card_are_said(card: Card, model: Model) -> None:
+    def notes(**less: int) -> str:
+        return " ".join(estimate(RunConfig(), model("mistral-7b"), None, dataclasses.replace(card(11), **less)).notes)
+
+    assert "The disk has 2.0 GB free, and 14." in notes(disk_free_bytes=2 * GIB)
+    assert "machine's own memory are needed, and 1.0 GB are free" in notes(ram_free_bytes=GIB)
+    assert "free" not in notes()

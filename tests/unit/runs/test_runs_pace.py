@@ -105,6 +105,14 @@ def test_a_resumed_run_goes_by_the_pace_of_its_new_attempt() -> None:
     assert found.middle == pytest.approx(0.25 * 48, rel=0.01)
 
 
+def test_a_machine_that_slows_down_is_followed() -> None:
+    plan = Plan(total_steps=200, train_rows=3200, train_tokens=200_000)
+    events = [plan, *steps_of([1000] * 150, [0.5] * 100 + [1.0] * 50)]
+    found = time_left(record_of(events), config_of())
+    assert found is not None
+    assert found.middle == pytest.approx(50.0, rel=0.01)
+
+
 def test_a_plan_without_tokens_goes_by_the_steps() -> None:
     found = time_left(record_of([Plan(total_steps=20), *steps_of([10] * 10, [1.0] * 10)]), config_of())
     assert found is not None
