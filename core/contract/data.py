@@ -139,4 +139,5 @@ class TokenRow:
     @property
     def trained_tokens(self) -> int:
         """Targets after the shift: the first token of a row is never one."""
-        return sum(1 for label in self.labels[1:] if label != -100)
+        targets = self.labels[1:]
+        return len(targets) - targets.count(-100)

@@ -63,7 +63,8 @@ class TextRows:
         """Adds a row. Its first token is never a target."""
         self.ids.append(ids)
         self.labels.append(labels)
-        self._trained.append(sum(1 for label in labels[1:] if label != -100))
+        targets = labels[1:]
+        self._trained.append(len(targets) - targets.count(-100))
 
     def take(self, chosen: Sequence[int]) -> TextRows:
         """The chosen rows as new ones."""
