@@ -13,8 +13,10 @@ our own layers and a card. Elsewhere what does not fit is recomputed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 from core.contract.catalogue import ModelSpec
@@ -26,7 +28,7 @@ from core.estimate.peak import peak_bytes
 from core.estimate.rows import Rows, rows_of, total_steps
 from core.estimate.terms import context_of, pinned_bytes
 from core.estimate.time import seconds_per_token
-from core.estimate.work import GIB, Work, policy_of, work_of
+from core.estimate.work import GIB, Policy, Work, policy_of, work_of
 from core.hardware import Machine
 
 __all__ = [
@@ -211,26 +213,33 @@ def _reason(policy: str, limit: int | None) -> str:
 def _best(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, limit: int) -> _Candidate | None:
     """The fastest that fits; of equals the one that keeps everything, and then the larger pass."""
     best: _Candidate | None = None
-    largest, whole = max(BUDGET_TOKENS, row_tokens(config, rows)), step_tokens(config, rows)
-    base = pass_work(config, spec, rows, machine, whole)
+    largest, sizes = max(BUDGET_TOKENS, row_tokens(config, rows)), _sizes(config, rows, gpu=machine.gpu is not None)
+    base = pass_work(config, spec, rows, machine, sizes[0])
     card = (published(machine.gpu.name) if machine.gpu else None) or BALANCED
-    sizes = _sizes(config, rows, gpu=machine.gpu is not None)
     for policy in _policies(config, spec, machine):
         way = policy_of(policy, base.gpu, base.fast)
-        for tokens in reversed(sizes) if way == "budget" else sizes:
-            if way == "budget" and tokens > largest and not config.train.tokens_per_pass:
+        for work in _fitting(base, way, sizes, lambda work: _fits(work, limit, machine)):
+            if way == "budget" and work.tokens > largest and not config.train.tokens_per_pass:
                 break
-            work = base.at(tokens, way, single=tokens >= whole)
-            if not _fits(work, limit, machine):
-                if way == "budget":
-                    break  # nor does any larger pass
-                continue
-            cost = seconds_per_token(work.at(usual_tokens(config, rows, tokens)), rows.seen, card)
+            cost = seconds_per_token(work.at(usual_tokens(config, rows, work.tokens)), rows.seen, card)
             if best is None or cost < best.cost or (cost == best.cost and policy == best.policy == "budget"):
-                best = _Candidate(policy, tokens, cost)
-            if way != "budget":
-                break  # a smaller pass that keeps as much costs more a token
+                best = _Candidate(policy, work.tokens, cost)
     return best
+
+
+def _fitting(base: Work, way: Policy, sizes: Sequence[int], fits: Callable[[Work], bool]) -> Iterator[Work]:
+    """The passes worth their time: under a budget all that fit, the smallest first; else the largest that fits.
+
+    A smaller one that keeps as much costs more a token. A whole step in one pass may fit where a part of it does not.
+    """
+    passes = [base.at(tokens, way, single=tokens >= sizes[0] and base.single) for tokens in sizes]
+    if way == "budget":
+        yield from takewhile(fits, reversed(passes))
+    elif fits(passes[0]):
+        yield passes[0]
+    else:
+        first = bisect_left(range(len(passes)), True, lo=1, key=lambda place: fits(passes[place]))
+        yield from passes[first : first + 1]
 
 
 def _fits(work: Work, limit: int, machine: Machine) -> bool:

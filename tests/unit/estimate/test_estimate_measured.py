@@ -32,7 +32,7 @@ def tables() -> list[Path]:
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
     table = json.loads(path.read_text(encoding="utf-8"))
-    return [{**row, "machine": table["machine"]} for row in table["rows"]]
+    return [{**row, "machine": table["machine"], "table": path.stem} for row in table["rows"]]
 
 
 ROWS = [row for path in tables() for row in rows_of(path)]
@@ -64,7 +64,7 @@ def errors(told: Callable[[Estimate], int], measured: str) -> dict[str, tuple[fl
     for row in MEASURED:
         truth = row["measured"][measured]
         off = told(estimated(row)) - truth
-        found[row["name"]] = off / truth, off
+        found[f"{row['table']}: {row['name']}"] = off / truth, off
     return found
 
 
