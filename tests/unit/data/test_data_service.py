@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -188,24 +187,6 @@ def test_a_child_ends_with_its_pipe(child: Child) -> None:
     assert child._process.stdin is not None
     child._process.stdin.close()
     assert process.wait(10) in (0, None)
-
-
-def test_hostile_templates_end_the_renderer_only(
-    rows: Path, tokenizer_folder: Path, locations: Locations, tmp_path: Path
-) -> None:
-    endless = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
-    service = DataService(locations, renderer=Limits(seconds=3, start_seconds=60, memory_bytes=500 << 20))
-    try:
-        for number, template in enumerate((endless, "{{ 'x' * 10**10 }}")):
-            folder = tmp_path / f"hostile {number}"
-            shutil.copytree(tokenizer_folder, folder)
-            (folder / "chat_template.jinja").write_text(template)
-            with pytest.raises(DataError) as caught:
-                service.preview(rows, DataChoice(), folder, 64)
-            assert "\n" not in str(caught.value)
-        assert service.preview(rows, DataChoice(), tokenizer_folder, 64).total == 30
-    finally:
-        service.close()
 
 
 def test_measures_hold_for_every_length() -> None:
