@@ -39,6 +39,11 @@ function oneName() {
     for (const choice of group.querySelectorAll('input[type="radio"]')) if (choice.name !== group.id) choice.name = group.id;
 }
 
+/* A list of choices scrolls, and so would be a stop of the Tab key of its own, which ends nowhere when it closes. */
+function noStop() {
+  for (const list of document.querySelectorAll("ul.options:not([tabindex])")) list.tabIndex = -1;
+}
+
 /* The outline stands until Gradio has drawn the same page with its fields. */
 function takeOver() {
   const outline = document.querySelector("main[data-outline]");
@@ -50,6 +55,7 @@ const [panelsMoved, sliderMoved] = [panels(), slider()];
 new MutationObserver(() => {
   takeOver();
   oneName();
+  noStop();
   panelsMoved();
   sliderMoved();
   const link = document.querySelector("a[data-goto]:not([data-gone])");

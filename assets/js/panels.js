@@ -4,6 +4,10 @@
 import { gathered, tell } from "./sending.js";
 
 const FIRST = "rows";
+const BOARDS = [
+  "data-report", "data-tabs", "data-preview", "preview-only", "data-doctor", "lengths-figures", "mix-form", "hub-form",
+  "source-outcome", "summary", "summary-more", "summary-probe", "preset-goal",
+].map((id) => `#${id}`).join();
 
 /** Listens once; what comes back is to be called when the page has changed. */
 export function panels() {
@@ -46,7 +50,7 @@ export function panels() {
 
 /** Where the keyboard is within a board, in words that hold when the board is written anew. */
 function place(element) {
-  const board = element.closest("gradio-app [id]:is([id^='data-'], [id^='summary'], [id^='lengths'], #mix-form, #preset-goal)");
+  const board = element.closest(BOARDS);
   if (!board) return null;
   const same = (other) => other.dataset.value === element.dataset.value && other.textContent === element.textContent;
   const kind = element.localName + [...element.classList].filter((name) => !name.startsWith("svelte")).map((name) => `.${name}`).join("");

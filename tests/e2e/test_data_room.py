@@ -116,8 +116,10 @@ def test_the_slider_sets_the_longest_example_and_all_numbers_follow(page: Any, r
     slider = page.get_by_role("slider", name="Longest example")
     slider.focus()
     slider.press("Home")
-    shows(page, "#summary", "are cut there")
+    page.wait_for_function("() => document.querySelector('#train-max_length input').value !== '256'")
     least = page.locator("#train-max_length input").input_value()
+    shows(page, "#lengths-figures", least)
+    shows(page, "#summary", f"are longer than {least} tokens")
     assert page.locator(".length-figures dd").first.inner_text() == least
     cut = int(page.locator("#lengths-figures .warned dd").first.inner_text().split(" of ")[0])
     assert f"{cut} of 45 rows are longer than {least} tokens" in page.locator("#summary").inner_text()
@@ -193,7 +195,9 @@ def test_one_click_makes_it_fit(page: Any, large: Path) -> None:
     page.get_by_role("button", name="Advanced settings").click()
     for knob, value in (("per_device_train_batch_size", "4096"), ("gradient_accumulation_steps", "64")):
         page.locator(f"#train-{knob} input").fill(value)
-    page.locator("#train-tokens_per_pass input").fill("9000000")  # 2.4 million of them in one pass: more than 100 GB
+    page.locator("#train-tokens_per_pass input").fill("9000000")  # all rows in one pass: more than 100 GB
+    page.locator("#train-checkpointing input").click()
+    page.get_by_role("option", name="never: keep everything").click()
     page.locator("#summary .verdict.too_large").wait_for()
     way = page.locator("#summary .fit li", has=page.locator(".need.fits")).first
     way.get_by_role("button").click()

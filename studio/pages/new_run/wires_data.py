@@ -55,7 +55,8 @@ class DataWires:
         block, asked = sheet.parts.data, sheet.parts.asked
         panel = block.preview
         panel.asked.change(self.turned, [panel.asked, panel.search, *fields], sheet.rows_outputs(), **CHOICE)
-        panel.search.input(self.turned, [panel.only_code, panel.search, *fields], sheet.rows_outputs(), **CHOICE)
+        # Not ``input``: Gradio keeps the first one to itself after the field was written to.
+        panel.search.change(self.turned, [panel.only_code, panel.search, *fields], sheet.rows_outputs(), **CHOICE)
         whole = [*sheet.outputs(), *sheet.file_outputs()]
         asked.check.change(self.check_again, [panel.search, *fields], whole, **CHOICE)
         asked.examine.change(self.examine_now, fields, whole, **CHOICE)
