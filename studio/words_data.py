@@ -48,7 +48,7 @@ _FILE = {
     "panel.lengths": "Lengths",
     "panel.doctor": "Data doctor",
     "panel.doctor.count": "Data doctor ({count})",
-    "panel.reading": "How it is read",
+    "panel.reading": "Reading",
 }
 
 _ROWS = {
@@ -143,7 +143,7 @@ _DOCTOR = {
 }
 
 _SOURCES = {
-    "sources.title": "Mix several files, or fetch a data set from the hub",
+    "sources.title": "Mix files, or fetch a data set from the hub",
     "mix.title": "Mix files",
     "mix.about": "Each file with its layout and how often its rows are seen: 2 is twice each, 0.5 every second one.",
     "mix.add": "Add a file",

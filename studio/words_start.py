@@ -124,7 +124,7 @@ _SUMMARY = {
     "summary.disk": "Disk",
     "summary.about": "about {time}",
     "summary.range": "{low} to {high}",
-    "summary.basis": "Time: {basis}.",
+    "summary.basis": "Time {basis}.",
     "part.weights": "Model",
     "part.lora": "Adapter",
     "part.gradients": "Gradients",

@@ -13,7 +13,7 @@ import gradio as gr
 from core.contract.config import DataChoice
 from core.contract.data import DataReport
 from core.contract.doctor import Checkup
-from core.contract.errors import StudioError
+from core.contract.errors import ModelError, StudioError
 from core.data.formats import LAYOUT_NAMES, ROLES
 from core.data.made import origin_of
 from studio.figures import bytes_words
@@ -154,7 +154,9 @@ def report_view(view: View, progress: tuple[int, ...] | None = None, back: str =
     head = tag("p", icon("file"), name, tag("span", counts), tag("span", _learned(view)), class_="report-line")
     kind = say("data.recognised", layout=LAYOUT_NAMES.get(report.layout, report.layout))
     why = tag("p", tag("span", kind, class_="chip"), tag("span", report.reason.rstrip(".") + "."), class_="report-why")
-    below = fault(view.data_fault) if view.data_fault is not None else None
+    # What the model's tokenizer is at fault for stands where the rows would be.
+    own = view.data_fault is not None and not isinstance(view.data_fault, ModelError)
+    below = fault(view.data_fault) if own and view.data_fault else None
     return join(head, why, _checking(report, progress), origin_view(report.path, back), _problems(report), below)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.contract.errors import ModelError, StudioError
 from core.contract.estimate import Estimate
 from studio.figures import bytes_words, duration
 from studio.markup import Markup, fault, icon, join, tag
@@ -123,7 +124,7 @@ def problems(view: View) -> list[str]:
     if not view.config.data.path:
         found.append(say("missing.data"))
     elif view.data_fault is not None:
-        found.append(say("missing.trained" if view.data_fault.code in _UNTRAINED else "missing.readable"))
+        found.append(_data_missing(view.data_fault))
     elif view.report is not None and not view.report.usable:
         found.append(say("missing.rows"))
     elif view.report is not None and not view.report.complete:
@@ -135,6 +136,12 @@ def problems(view: View) -> list[str]:
     elif view.model_fault is not None:
         found.append(say("missing.usable_model"))
     return found
+
+
+def _data_missing(error: StudioError) -> str:
+    if isinstance(error, ModelError):  # its tokenizer cannot be had
+        return say("missing.usable_model")
+    return say("missing.trained" if error.code in _UNTRAINED else "missing.readable")
 
 
 def start_words(view: View) -> tuple[str, bool]:

@@ -16,7 +16,7 @@ from made_window import FINDING, MACHINE, FakeData, Window, made_wires, shown
 
 from core.contract.data import DataFacts, Preview
 from core.contract.doctor import Checkup, Finding
-from core.contract.errors import DataError, StudioError
+from core.contract.errors import DataError, HubError, StudioError
 from core.data.made import write_made
 from studio.house import Studio
 from studio.pages.new_run import checkup, data, desk, lengths, preview, sources, summary
@@ -267,3 +267,5 @@ def test_a_fault_nobody_foresaw_is_one_line(capsys: pytest.CaptureFixture[str]) 
 def test_start_is_closed_where_nothing_would_be_learned() -> None:
     view = View(first().config, MACHINE, data_fault=DataError("data.nothing", "Expected tokens to train on.", ""))
     assert summary.start_words(view) == ("Nothing would be learned", False)
+    offline = replace(view, data_fault=HubError("hub.offline", "Expected the tokenizer, found no network.", ""))
+    assert summary.start_words(offline) == ("Choose another model", False)
