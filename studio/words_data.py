@@ -168,6 +168,7 @@ _SOURCES = {
     "hub.fault.name.do": "Write it as owner/name.",
     "hub.fault.rows": "Expected a number of rows from 1 to {most}, found {found}.",
     "made.running": "Making the data set …",
+    "made.running.rows": "Making the data set: {rows} rows so far",
 }
 
 DATA: dict[str, str] = {**_FILE, **_ROWS, **_LENGTHS, **_DOCTOR, **_SOURCES}

@@ -172,6 +172,7 @@ _PLAN = {
     "probe.peak": "{size} at the peak",
     "probe.planned": "(planned {size}),",
     "probe.speed": "{seconds} s a step, {tokens} tokens a second.",
+    "probe.corrected": "Estimates of runs like this one follow it now.",
     "probe.spilled": "Memory spilled into the machine's own: steps are slow. Make the run smaller.",
     "probe.stage.starting": "Starting the probe …",
     "probe.stage.loading": "Loading the model …",

@@ -76,7 +76,8 @@ def probe_view(
 
 def changes_words(changes: dict[str, str]) -> str:
     """Changes as labels and values: the accessible name of a button that says only "Apply"."""
-    return ", ".join(f"{label_of(KNOBS[key]) if key in KNOBS else key}: {value}" for key, value in changes.items())
+    labels = {key: label_of(KNOBS[key]) for key in changes if key in KNOBS} | {"model.name": say("model.name")}
+    return ", ".join(f"{labels[key]}: {value}" for key, value in changes.items() if key in labels)
 
 
 def _list(suggestions: Sequence[Suggestion]) -> Markup:
@@ -111,9 +112,15 @@ def _probing(stage: str) -> Markup:
 
 def _measured(found: Probe, figures: Estimate | None) -> Markup:
     peak = say("probe.peak", size=gb_or_mb(found.peak_bytes))
-    planned = figures.allocated_bytes or figures.peak_bytes if figures else 0
+    planned = _planned(figures) if figures else 0
     against = say("probe.planned", size=gb_or_mb(planned)) if planned else ""
     speed = say("probe.speed", seconds=f"{found.seconds_per_step:.2f}", tokens=f"{found.tokens_per_second:,.0f}")
     spilled = tag("p", icon("warning"), tag("span", say("probe.spilled")), class_="verdict too_large")
-    words = " ".join(part for part in (peak, against, speed) if part)
+    corrected = say("probe.corrected") if figures and figures.learned_from else ""
+    words = " ".join(part for part in (peak, against, speed, corrected) if part)
     return join(tag("p", tag("strong", say("probe.title")), " ", words), spilled if found.spilled else None)
+
+
+def _planned(figures: Estimate) -> int:
+    """What is comparable with the probe's peak: tensors on a card, the whole process on a CPU."""
+    return figures.peak_bytes if figures.device == "cpu" else figures.allocated_bytes or figures.peak_bytes

@@ -162,7 +162,10 @@ class DataWires:
                 return
             work = self.sheet.long.start(("make", asked), self._making(wish, form, view))
             for progress in work.ticks():
-                yield {outcome: sources.working_view(say("made.running"), *_share(progress), "make")}
+                yield {outcome: _making_view(progress)}
+            if work.stopped():
+                yield {outcome: Markup()}
+                return
             if work.fault is not None:
                 raise work.fault
             if wish.get("fix"):
@@ -211,6 +214,7 @@ def _is_small(view: View) -> bool:
     return report is not None and report.bytes <= EXAMINED_BYTES and report.usable <= EXAMINED_ROWS
 
 
-def _share(progress: tuple[Any, ...]) -> tuple[int, int]:
-    done, total = (*progress, 0, 0)[:2]
-    return int(done), int(total)
+def _making_view(progress: tuple[Any, ...]) -> Markup:
+    done, total, rows = progress or (0, 0, 0)
+    words = say("made.running.rows", rows=f"{rows:,}") if rows else say("made.running")
+    return sources.working_view(words, done, total, "make")
