@@ -42,17 +42,17 @@ def room_view(suggestions: Sequence[Suggestion]) -> Markup | None:
     return tag("details", tag("summary", title), _list(suggestions), class_="fit", data_keep="room")
 
 
-def advice_view(found: Sequence[Advice]) -> Markup | None:
-    """Advice from the data at hand: the first warnings open, the rest folded."""
+def advice_view(found: Sequence[Advice], folded: bool = False) -> Markup | None:
+    """Advice from the data at hand: the first warning open, unless all is ``folded``; the rest folded."""
     if not found:
         return None
     ordered = sorted(found, key=lambda advice: advice.level != "warning")
-    open_ones = [advice for advice in ordered[:_OPEN] if advice.level == "warning"]
+    open_ones = [advice for advice in ordered[: 0 if folded else _OPEN] if advice.level == "warning"]
     rest = ordered[len(open_ones) :]
     title = say("advice.more" if open_ones else "advice.notes", count=len(rest))
-    folded = tag("details", tag("summary", title), _advices(rest), data_keep="advice") if rest else None
+    more = tag("details", tag("summary", title), _advices(rest), data_keep="advice") if rest else None
     shown = _advices(open_ones) if open_ones else None
-    return tag("section", shown, folded, class_="advices", aria_label=say("advice.title"))
+    return tag("section", shown, more, class_="advices", aria_label=say("advice.title"))
 
 
 def _advices(found: Sequence[Advice]) -> Markup:

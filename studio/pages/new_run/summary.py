@@ -9,6 +9,7 @@ from studio.markup import Markup, fault, icon, join, tag
 from studio.pages.new_run.budget import budget_view, gb_or_mb, parts_view
 from studio.pages.new_run.planning import advice_view, fit_view, room_view
 from studio.pages.new_run.view import View
+from studio.session import sample_of
 from studio.text import say
 
 __all__ = ["more_view", "problems", "start_words", "summary_view", "time_words"]
@@ -48,7 +49,8 @@ def more_view(view: View) -> Markup:
     """Below Start, folded where it is long: the parts of the memory, what the room would allow, advice."""
     if view.figures is None:
         return Markup()
-    return join(parts_view(view.figures), room_view(view.room), advice_view(view.advice))
+    sample = bool(sample_of(view.config.data.path))  # a sample is what it is: nobody needs to be warned of it
+    return join(parts_view(view.figures), room_view(view.room), advice_view(view.advice, folded=sample))
 
 
 def _facts(view: View, figures: Estimate) -> Markup:

@@ -115,6 +115,8 @@ def test_advice_shows_the_first_warning_and_folds_the_rest() -> None:
     ]
     drawn = str(planning.advice_view(found))
     assert drawn.index("a warning") < drawn.index("More advice (1)") < drawn.index("a note")
+    all_folded = str(planning.advice_view(found, folded=True))
+    assert all_folded.index("Advice (2)") < all_folded.index("a warning")
     assert planning.advice_view(()) is None
 
 
