@@ -155,7 +155,7 @@ def test_a_finding_leads_to_its_rows_and_its_fix_to_a_new_set_and_back(page: Any
     opened(page, "doctor")
     finding = page.locator(".data-finding", has_text="Repeated rows")
     finding.get_by_role("button", name="Show").click()
-    shows(page, "#preview-only", "Only rows of “Repeated rows.”")
+    shows(page, "#preview-only", "Only rows of “Repeated rows”")
     assert page.locator("#panel-rows").is_visible(), "the rows are one click away"
     page.get_by_role("button", name="Show all rows").click()
     shows(page, "#data-preview", "of 45")

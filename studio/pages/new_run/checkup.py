@@ -78,7 +78,7 @@ def _levels(found: Checkup) -> str:
 
 
 def _finding(finding: Finding) -> Markup:
-    head = tag("strong", title_of(finding.code))
+    head = tag("strong", f"{title_of(finding.code)}.")
     words = tag("p", tag("span", say(f"doctor.level.{finding.level}"), class_="sr-only"), head, " ", finding.text)
     buttons = tag("p", _rows_button(finding), _fix_button(finding), class_="finding-buttons")
     shown = buttons if finding.rows or finding.fix else None
