@@ -21,7 +21,7 @@ nothing but the call, so a resumed run computes with the backend that it was sto
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -32,7 +32,7 @@ __all__ = ["AttentionKind", "Backend", "Bounds", "Situation", "backend_line", "c
 Backend = Literal["cudnn", "flash", "efficient", "flex", "rows"]
 
 LINES: dict[Backend, str] = {
-    "cudnn": "packed, cuDNN inside torch where rows are equally long",
+    "cudnn": "packed, cuDNN inside torch",
     "flash": "packed, FlashAttention inside torch",
     "efficient": "packed, memory-efficient attention inside torch",
     "flex": "packed, compiled FlexAttention (this model caps its attention logits)",
@@ -144,8 +144,10 @@ def choose(s: Situation) -> Backend:
 
 
 def backend_line(s: Situation) -> str:
-    """What will run, said to a person."""
-    return LINES[choose(s)]
+    """What will run, said to a person: for rows as they come, and where that is another, for rows of one length."""
+    chosen = choose(s)
+    even = choose(replace(s, equal=True, longest=max(s.longest, 2 * CUDNN_TILE)))
+    return LINES[chosen] + (", or cuDNN's where all rows of a pass are equally long" if even != chosen else "")
 
 
 def _cudnn_runs(s: Situation) -> bool:

@@ -88,7 +88,7 @@ def test_single_precision_is_as_exact_as_torch_row_by_row(case: Case) -> None:
 
     def usual(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> torch.Tensor:
         groups = q.shape[1] // k.shape[1]
-        return BACKENDS["rows"](q, k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1), *rest)
+        return BACKENDS["rows"](q.contiguous(), k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1), *rest)
 
     assert_rule(case, FP32, CUDA, usual=usual)
 

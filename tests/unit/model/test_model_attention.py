@@ -64,6 +64,14 @@ def test_the_choice_of_a_backend(machine: Situation, wanted: str) -> None:
     assert backend_line(machine)
 
 
+def test_what_runs_for_rows_of_one_length_is_said_as_well() -> None:
+    assert backend_line(on(H200)) == (
+        "packed, FlashAttention inside torch, or cuDNN's where all rows of a pass are equally long"
+    )
+    assert backend_line(on(H200, **EQUAL)) == "packed, cuDNN inside torch"
+    assert "cuDNN" not in backend_line(on((8, 9)))
+
+
 def test_bounds_from_what_transformers_passes() -> None:
     cu = torch.tensor([0, 4, 6, 9])
     bounds = Bounds.of({"cu_seq_lens_q": cu, "max_length_q": 4}, tokens=9)
