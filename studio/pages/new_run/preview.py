@@ -34,7 +34,7 @@ class Asked:
         try:
             raw = json.loads(sent or "{}")["value"]
             offset, only = max(0, int(raw.get("offset", 0))), str(raw.get("only", ""))
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
             offset, only = 0, ""
         return cls(offset, (search or "").strip()[:_LONGEST_SEARCH], only)
 

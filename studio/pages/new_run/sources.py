@@ -168,8 +168,18 @@ def parts_of(form: dict[str, Any]) -> tuple[Part, ...]:
             layout = str(form.get(f"layout.{index}", "auto"))
             known = layout if layout in get_args(Layout) else "auto"
             weight = _weight(form.get(f"weight.{index}", "1"), Path(path).name)
-            parts.append(Part(path, known, weight, str(form.get(f"columns.{index}") or "{}")))
+            parts.append(Part(path, known, weight, _columns(form.get(f"columns.{index}"))))
     return tuple(parts)
+
+
+def _columns(sent: object) -> str:
+    """The columns as they came from our own page; what is none of ours is nothing."""
+    try:
+        found = json.loads(str(sent or "{}"))
+    except ValueError:
+        return "{}"
+    plain = isinstance(found, dict) and all(isinstance(column, str) for column in found.values())
+    return str(sent) if plain and sent else "{}"
 
 
 def _weight(sent: object, name: str) -> float:

@@ -48,7 +48,7 @@ def test_what_a_button_sent_is_read_and_anything_else_is_nothing() -> None:
     for text in ("", "null", "[]", "{", '{"value": 3, "form": []}'):
         assert sent(text) == ({}, {})
     assert Asked.read(told({"offset": 40, "only": "markup"}), "  word ") == Asked(40, "word", "markup")
-    for text in ("", "[]", '{"value": {"offset": "x"}}', '{"value": {"offset": null}}'):
+    for text in ("", "[]", '{"value": {"offset": "x"}}', '{"value": {"offset": 1e999}}', '{"value": {"offset": null}}'):
         assert Asked.read(text) == Asked()
     assert Asked.read(told({"offset": -5})).offset == 0
 
@@ -218,6 +218,8 @@ def test_files_are_mixed_by_weight_each_with_its_layout(
     left = wires.data.mixed(told({"mix": "remove", "index": 0}, **form), *shown(wires))["data.sources.mix"]
     assert "b.csv" in left
     assert "a.jsonl" not in left
+    foreign = sources.parts_of({**form, "columns.0": '["x"]', "columns.1": "{", "layout.1": "nonsense"})
+    assert [(part.columns, part.layout) for part in foreign] == [("{}", "alpaca"), ("{}", "auto")]
     faulty = list(wires.data.made(Window(), told({"mix": "make"}, **{"path.0": "/a", "weight.0": "x"}), *shown(wires)))
     assert "Expected a weight above 0 for a, found x." in faulty[-1]["data.sources.outcome"]
 
@@ -269,3 +271,19 @@ def test_start_is_closed_where_nothing_would_be_learned() -> None:
     assert summary.start_words(view) == ("Nothing would be learned", False)
     offline = replace(view, data_fault=HubError("hub.offline", "Expected the tokenizer, found no network.", ""))
     assert summary.start_words(offline) == ("Choose another model", False)
+
+
+def test_a_fetch_that_is_cancelled_leaves_the_file_as_it_was(wires: Wires, monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless(*asked: Any) -> Any:
+        tell, stopped = asked[-2:]
+        tell(1200, 20_000, 1200)
+        while not stopped():
+            time.sleep(0.005)
+        raise DataError("data.stopped", "It was stopped.", "")
+
+    monkeypatch.setattr(wires.studio.data, "from_hub", endless)
+    fetch = told({"hub": "fetch"}, name="a/b", rows="20000")
+    answers = wires.data.made(Window(), fetch, *shown(wires))
+    assert "1,200 rows so far" in next(answers)["data.sources.outcome"]
+    wires.data.stop(told({"kind": "make"}))
+    assert list(answers)[-1] == {"data.sources.outcome": ""}
