@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import time
 from collections.abc import Generator, Iterator
@@ -22,11 +23,11 @@ from core.contract.config import DataChoice
 from core.contract.data import DataReport, Example
 from core.contract.errors import DataError
 from core.data.examples import Tally, open_reading
-from core.data.keep import blocks_of
+from core.data.keep import blocks_of, write_whole
 
-__all__ = ["Check", "sweep"]
+__all__ = ["Check", "changed", "sweep"]
 
-_VERSION = 2
+_VERSION = 3
 """Counts up when reading changes, so that what older code left is not used."""
 _SOON = 128 << 20
 """Up to this size a file's content is hashed before it is read: it may have been read before."""
@@ -44,6 +45,8 @@ class Check:
         self.identity = _identity(path)
         self.bytes = 0
         self.done = False
+        self.waited_for = -math.inf
+        """When somebody last asked for the whole of it, on the monotonic clock."""
         self._tally: Tally | None = None
         self._stream: BinaryIO | None = None
         self._report: DataReport | None = None
@@ -74,6 +77,13 @@ class Check:
         self.done = True
         return True
 
+    def is_current(self) -> bool:
+        """Whether the file is still the one whose reading was begun."""
+        try:
+            return _identity(self.path) == self.identity
+        except DataError:
+            return False
+
     def answer(self) -> dict[str, Any]:
         """``{report, examples}`` of a file that was read whole."""
         assert self._report
@@ -83,20 +93,21 @@ class Check:
     def is_looked_at(self) -> bool:
         """Whether there is a head, and nothing better as far as is known without reading the file."""
         known = self.identity in _hashes
-        return self._head.is_file() and (known or self.size > _SOON) and not (known and self._kept())
+        return (known or self.size > _SOON) and self._looked_at() is not None and not (known and self._kept())
 
     def head(self) -> dict[str, Any]:
         """``{report, examples}`` of the first rows; made once, so that what was shown stays."""
         examples = self._head.with_suffix(".jsonl")
-        if not self._head.is_file():
+        report = self._looked_at()
+        if report is None:
             assert self._tally
             assert self._stream
             self._stream.flush()
             with Path(self._stream.name).open("rb") as written:
-                _write(examples, b"".join(islice(written, HEAD_ROWS)))
+                write_whole(examples, b"".join(islice(written, HEAD_ROWS)))
             report = self._tally.report(_hashes.get(self.identity, ""), complete=False)
-            _write(self._head, report.model_dump_json().encode())
-        return {"report": json.loads(self._head.read_bytes()), "examples": str(examples)}
+            _save(self._head, report, examples)
+        return {"report": report.model_dump(mode="json"), "examples": str(examples)}
 
     def close(self) -> None:
         """Stops; what was written so far goes."""
@@ -114,11 +125,11 @@ class Check:
                 yield from self._read()
             yield from self._hash()
             if _identity(self.path) != self.identity:
-                raise _changed(self.path)
+                raise changed(self.path)
             assert self._tally
             self._report = self._tally.report(_hashes[self.identity])
             part.replace(self._target("examples", "jsonl"))
-            _write(self._target("report", "json"), self._report.model_dump_json().encode())
+            _save(self._target("report", "json"), self._report, self._target("examples", "jsonl"))
         finally:
             part.unlink(missing_ok=True)
 
@@ -146,11 +157,11 @@ class Check:
 
     def _kept(self) -> bool:
         """Whether it was read before, then with its report."""
-        kept = self._target("report", "json")
-        if not (kept.is_file() and self._target("examples", "jsonl").is_file()):
-            return False
-        self._report = DataReport.model_validate_json(kept.read_bytes())
-        return True
+        self._report = _saved(self._target("report", "json"), self._target("examples", "jsonl"))
+        return self._report is not None
+
+    def _looked_at(self) -> DataReport | None:
+        return _saved(self._head, self._head.with_suffix(".jsonl"))
 
     def _target(self, what: str, suffix: str) -> Path:
         parts = [_VERSION, _hashes[self.identity], self.path.suffix.lower(), *_chosen(self.choice)]
@@ -169,11 +180,12 @@ def _identity(path: Path) -> tuple[str, int, int]:
     try:
         status = path.stat()
     except OSError as error:
-        raise _changed(path) from error
+        raise changed(path) from error
     return (str(path), status.st_size, status.st_mtime_ns)
 
 
-def _changed(path: Path) -> DataError:
+def changed(path: Path) -> DataError:
+    """What is said of a file that did not stay as it was."""
     return DataError(
         "data.changed",
         f"Expected {path.name} to stay as it is while it is read, found that it changed.",
@@ -190,7 +202,17 @@ def _named(parts: list[Any]) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
-def _write(target: Path, content: bytes) -> None:
-    part = target.with_suffix(f".{os.getpid()}.part")
-    part.write_bytes(content)
-    part.replace(target)
+def _save(target: Path, report: DataReport, examples: Path) -> None:
+    """Keeps a report together with the size of its Examples, by which torn ones are known."""
+    said = {"examples_bytes": examples.stat().st_size, "report": report.model_dump(mode="json")}
+    write_whole(target, json.dumps(said).encode())
+
+
+def _saved(target: Path, examples: Path) -> DataReport | None:
+    """The report that was kept; None where there is none, or one of the two files is torn."""
+    try:
+        said = json.loads(target.read_bytes())
+        report = DataReport.model_validate(said["report"])
+        return report if examples.stat().st_size == said["examples_bytes"] else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -16,13 +16,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from core.contract.errors import DataError
 from core.locations import Locations
 
-__all__ = ["KeptFile", "blocks_of", "file_sha256", "keep_blocks", "keep_file"]
+__all__ = ["KeptFile", "blocks_of", "file_sha256", "keep_blocks", "keep_file", "write_whole"]
 
 _BLOCK = 1 << 20
 
@@ -35,6 +36,15 @@ class KeptFile:
     sha256: str
     name: str
     bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As it crosses a pipe."""
+        return {**self.__dict__, "path": str(self.path)}
+
+    @classmethod
+    def from_json(cls, raw: dict[str, Any]) -> KeptFile:
+        """As it came over a pipe."""
+        return cls(**{**raw, "path": Path(raw["path"])})
 
 
 def keep_file(source: Path, locations: Locations) -> KeptFile:
@@ -81,6 +91,16 @@ def file_sha256(path: Path) -> str:
     """The content hash of a file, hex."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def write_whole(target: Path, content: bytes) -> None:
+    """Writes a small file, whole or not at all. Raises OSError where nothing can be written."""
+    part = target.with_suffix(f".{os.getpid()}.part")
+    try:
+        part.write_bytes(content)
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _check(source: Path) -> int:

@@ -7,14 +7,13 @@ what it was made from, and how. A run trains from one kept file, and nothing dow
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from core.contract.data import Example, Message
 from core.contract.errors import DataError
-from core.data.keep import KeptFile, keep_blocks
+from core.data.keep import KeptFile, keep_blocks, write_whole
 from core.locations import Locations
 
 __all__ = ["ORIGIN", "as_row", "origin_of", "write_made", "write_rows"]
@@ -52,14 +51,15 @@ def write_made(examples: Iterable[Example], name: str, origin: dict[str, Any], l
 def write_rows(rows: Iterable[dict[str, Any]], name: str, origin: dict[str, Any], locations: Locations) -> KeptFile:
     """The same for rows of any columns. ``origin`` is read after the last row, so that it may count them.
 
+    Rows that were made before keep the origin that they have: mending what is whole says nothing new of them.
+
     Raises:
         DataError: there are none, or the disk is full.
     """
     kept = keep_blocks(_blocks(rows, name), f"{Path(name).stem}.jsonl", locations, f"the data set {name}")
-    beside = kept.path.with_name(ORIGIN)
-    part = beside.with_suffix(f".{os.getpid()}.part")
-    part.write_text(json.dumps(origin, ensure_ascii=False, indent=1, default=str) + "\n", encoding="utf-8")
-    part.replace(beside)
+    if not origin_of(kept.path):
+        said = json.dumps(origin, ensure_ascii=False, indent=1, default=str) + "\n"
+        write_whole(kept.path.with_name(ORIGIN), said.encode())
     return kept
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from core.data.hub_data import hub_rows
-from core.data.keep import KeptFile
 from core.data.made import write_rows
 from core.data.mix import deal, from_json, mixed_rows, origin_of_mixture
 from core.data.serve import Tell, serve
@@ -28,7 +27,8 @@ def mix(request: dict[str, Any], tell: Tell) -> dict[str, Any]:
     parts, seed = from_json(request["parts"]), request["seed"]
     total = len(deal([part.usable for part in parts], [part.weight for part in parts], seed))
     rows = _told(mixed_rows(parts, seed), total, tell)
-    return _kept(write_rows(rows, request["name"], origin_of_mixture(parts, seed), Locations(Path(request["home"]))))
+    kept = write_rows(rows, request["name"], origin_of_mixture(parts, seed), Locations(Path(request["home"])))
+    return kept.to_json()
 
 
 def hub(request: dict[str, Any], tell: Tell) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def hub(request: dict[str, Any], tell: Tell) -> dict[str, Any]:
     found, origin = hub_rows(request["name"], request["subset"], request["split"], request["rows_at_most"])
     rows = _told(found, request["rows_at_most"], tell)
     name = request["name"].replace("/", "_")
-    return _kept(write_rows(rows, f"{name}.jsonl", origin, Locations(Path(request["home"]))))
+    return write_rows(rows, f"{name}.jsonl", origin, Locations(Path(request["home"]))).to_json()
 
 
 def _told(rows: Iterator[dict[str, Any]], total: int, tell: Tell) -> Iterator[dict[str, Any]]:
@@ -48,10 +48,6 @@ def _told(rows: Iterator[dict[str, Any]], total: int, tell: Tell) -> Iterator[di
             told = time.monotonic()
             tell([count, total, count])
     tell([count, max(total, count), count])
-
-
-def _kept(kept: KeptFile) -> dict[str, Any]:
-    return {"path": str(kept.path), "sha256": kept.sha256, "name": kept.name, "bytes": kept.bytes}
 
 
 if __name__ == "__main__":

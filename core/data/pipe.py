@@ -128,18 +128,25 @@ class Child:
                 ``cancelled()`` said yes, which ends the child (code ``data.stopped``).
         """
         with self._lock:
-            self._start()
-            if not self._ready:
-                self._wait(self._limits.start_seconds, _Watch("its libraries", cancelled, None, memory=False))
-                self._idle_bytes, self._ready = self._size(), True
-                self._build_wall()
-            self._send(request, about)
-            answer = self._wait(self._limits.seconds, _Watch(about, cancelled, told))
+            try:
+                answer = self._answered(request, _Watch(about, cancelled, told))
+            except BaseException:
+                self._kill()  # whoever asks next must not be given the answer to this
+                raise
             if answer.get("error", {}).get("code") == "data.memory":
                 self._kill()
         if "error" in answer:
             raise DataError(**answer["error"])
         return answer["ok"]
+
+    def _answered(self, request: dict[str, Any], watch: _Watch) -> dict[str, Any]:
+        self._start()
+        if not self._ready:
+            self._wait(self._limits.start_seconds, _Watch("its libraries", watch.cancelled, None, memory=False))
+            self._idle_bytes, self._ready = self._size(), True
+            self._build_wall()
+        self._send(request, watch.about)
+        return self._wait(self._limits.seconds, watch)
 
     def _build_wall(self) -> None:
         process = psutil.Process(self._process.pid) if self._process and self._limits.walled else None

@@ -59,11 +59,13 @@ class Reader:
         Raises:
             DataError: as reading does; ``data.stopped`` where ``cancelled()`` said yes.
         """
+        request = self._request("check", path, choice, self.slice_seconds)
         while True:
             if cancelled():
                 self._child.ask(self._request("drop", path, choice), path.name)
                 raise stopped(path.name)
-            found = self._child.ask(self._request("check", path, choice, self.slice_seconds), path.name)
+            found = self._child.ask(request, path.name)
+            request["begun"] = True
             on_progress(found["bytes"], found["size"], found["rows"])
             if found["done"]:
                 return _found(found)
@@ -112,10 +114,9 @@ class Maker:
         child = Child("core.data.maker_child", "maker", self._limits)
         try:
             asked = {**request, "home": str(self._home)}
-            made = child.ask(asked, about, cancelled, lambda told: on_progress(*told))
+            return KeptFile.from_json(child.ask(asked, about, cancelled, lambda told: on_progress(*told)))
         finally:
             child.close()
-        return KeptFile(Path(made["path"]), made["sha256"], made["name"], made["bytes"])
 
 
 def _found(answer: dict[str, Any]) -> tuple[DataReport, str]:

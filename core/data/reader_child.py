@@ -5,21 +5,18 @@ Requests are short: a look at the first rows, or the next slice of a whole check
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import gc
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from core.contract.config import DataChoice
 from core.contract.errors import DataError
-from core.data.checking import Check, sweep
+from core.data.checking import Check, changed, sweep
 from core.data.examples import read_columns
-from core.data.serve import serve
+from core.data.serve import give_back_memory, serve
 
 __all__ = ["check", "drop", "look"]
 
@@ -27,6 +24,8 @@ _LOOK_ROWS = 200
 _LOOK_LIMIT_SECONDS = 1.0
 """A first look with fewer rows gives up then: its file's rows are long, or its disk is slow."""
 _CHECKS = 4
+_WAITED_SECONDS = 10
+"""Whoever waits for a check asks for its next slice long before."""
 _LARGE = 4 << 20
 _checks: OrderedDict[str, Check] = OrderedDict()
 _swept: set[str] = set()
@@ -57,8 +56,12 @@ def _slow(path: Path) -> DataError:
 
 
 def check(request: dict[str, Any]) -> dict[str, Any]:
-    """``{path, choice, cache, seconds}`` → ``{done, bytes, size, rows}``, at the end with ``{report, examples}``."""
+    """``{path, choice, cache, seconds, begun}`` → ``{done, bytes, size, rows}``, at the end ``{report, examples}`` too.
+
+    ``begun``: a slice of it was asked for before, so that a file which changed since is no new file but a fault.
+    """
     with _check(request) as found:
+        found.waited_for = time.monotonic()
         done = found.advance(request["seconds"])
         so_far = {"done": done, "bytes": found.bytes, "size": found.size, "rows": found.rows}
         return {**so_far, **found.answer()} if done else so_far
@@ -69,7 +72,7 @@ def drop(request: dict[str, Any]) -> None:
     found = _checks.pop(_key(request), None)
     if found:
         found.close()
-        _give_back_memory()
+        give_back_memory()
 
 
 @contextmanager
@@ -77,6 +80,11 @@ def _check(request: dict[str, Any]) -> Iterator[Check]:
     """The check of this request, gone on with; forgotten where it ends, well or not."""
     key = _key(request)
     found = _checks.pop(key, None)
+    if found and not found.is_current():
+        found.close()
+        if request.get("begun"):
+            raise changed(found.path)
+        found = None
     if found is None:
         path, cache = Path(request["path"]), Path(request["cache"])
         if str(cache) not in _swept:
@@ -91,24 +99,24 @@ def _check(request: dict[str, Any]) -> Iterator[Check]:
         if ended:
             found.close()
             if found.size > _LARGE:
-                _give_back_memory()
+                give_back_memory()
         else:
             _checks[key] = found
-            while len(_checks) > _CHECKS:
-                _checks.popitem(last=False)[1].close()
+            _make_room()
+
+
+def _make_room() -> None:
+    """Forgets the check used longest ago that nobody waits for. Where all are waited for the newest goes, and begins
+    anew once another is done: if each made room for the next, none would ever end."""
+    while len(_checks) > _CHECKS:
+        late = time.monotonic() - _WAITED_SECONDS
+        idle = [key for key, check in _checks.items() if check.waited_for < late]
+        _checks.pop(idle[0] if idle else next(reversed(_checks))).close()
 
 
 def _key(request: dict[str, Any]) -> str:
     choice = request["choice"]
     return repr([request["path"], request["cache"], choice.get("layout"), sorted(choice.get("columns", {}).items())])
-
-
-def _give_back_memory() -> None:
-    """What the last file needed is no part of what the next one may need."""
-    gc.collect()
-    with contextlib.suppress(OSError, AttributeError):
-        trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
-        trim(0)
 
 
 def _columns(request: dict[str, Any]) -> list[str]:

@@ -47,12 +47,12 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     """
     from transformers import AutoTokenizer
 
+    if not folder.is_dir():
+        raise _no_tokenizer(folder, "no such folder")
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError, RuntimeError) as error:
-        raise DataError(
-            "data.tokenizer", f"Expected a tokenizer in {folder}, found: {one_line(error)}.", "Choose another model."
-        ) from error
+        raise _no_tokenizer(folder, one_line(error).rstrip(".")) from error
     if not tokenizer.is_fast:
         raise DataError(
             "data.tokenizer_slow",
@@ -60,6 +60,10 @@ def load_tokenizer(folder: Path) -> Tokenizer:
             "Choose a model that brings a tokenizer.json.",
         )
     return tokenizer
+
+
+def _no_tokenizer(folder: Path, found: str) -> DataError:
+    return DataError("data.tokenizer", f"Expected a tokenizer in {folder}, found: {found}.", "Choose another model.")
 
 
 def resolve_template(tokenizer: Tokenizer, choice: Choice) -> TemplateChoice:

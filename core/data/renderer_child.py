@@ -20,7 +20,7 @@ from core.data.preview import encoded_sides, shown_rows
 from core.data.render import load_tokenizer, tokenise
 from core.data.renderer import Renderer, renderer
 from core.data.serve import serve
-from core.data.token_cache import Entry, slices
+from core.data.token_cache import Entry, slices, tokenizer_digest
 from core.data.token_table import TokenTable
 from core.data.tokens import Encoded
 
@@ -34,7 +34,7 @@ class _Kept:
     """What was used last, so that paging and sliders do not load it again."""
 
     files: dict[tuple[str, int], ExampleFile] = {}  # noqa: RUF012 - one process, one keeper
-    tokenizers: dict[tuple[str, int], Any] = {}  # noqa: RUF012
+    tokenizers: dict[tuple[str, str], Any] = {}  # noqa: RUF012
     parts: dict[tuple[str, int], TokenTable] = {}  # noqa: RUF012
 
 
@@ -123,8 +123,7 @@ def _opened(request: dict[str, Any]) -> tuple[ExampleFile, Renderer]:
     written = (path, Path(path).stat().st_mtime_ns)
     if written not in _Kept.files:
         _Kept.files = {written: ExampleFile(Path(path))}
-    changed = max((file.stat().st_mtime_ns for file in folder.glob("*") if file.is_file()), default=0)
-    key = (str(folder), changed)
+    key = (str(folder), tokenizer_digest(folder))  # as the cache tells them apart: what is kept there is of this one
     if key not in _Kept.tokenizers:
         _Kept.tokenizers = {key: load_tokenizer(folder)}
     choice = DataChoice.model_validate(request["choice"])

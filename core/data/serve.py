@@ -6,7 +6,10 @@ to stderr from then on.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import errno
+import gc
 import json
 import os
 import sys
@@ -17,7 +20,7 @@ from typing import Any
 from core.contract.errors import StudioError
 from core.data.textfile import one_line
 
-__all__ = ["Handler", "Tell", "serve"]
+__all__ = ["Handler", "Tell", "give_back_memory", "serve"]
 
 _MAKE_ROOM = "Free some disk space, or move Luthier's folder with --home."
 
@@ -37,6 +40,14 @@ def serve(handlers: Mapping[str, Handler], telling: Mapping[str, Callable[[dict[
         for line in sys.stdin.buffer:
             request = json.loads(line)
             _answer(answers, _handled(known[request["do"]], request))
+
+
+def give_back_memory() -> None:
+    """What the last file needed is no part of what the next one may need."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):
+        trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
+        trim(0)
 
 
 def _with_tell(handler: Callable[[dict[str, Any], Tell], Any], answers: Any) -> Handler:

@@ -1,7 +1,7 @@
 """Which rows are held out: a pure function of the number of rows, the choice, the seed and the groups of rows that
 belong together.
 
-Rows that say nearly the same (``core.data.doctor.groups``) stay on one side, so that nothing held out was trained on in
+Rows that say nearly the same (``core.data.doctor.kin``) stay on one side, so that nothing held out was trained on in
 other words. Where no two rows belong together, the rows are dealt one by one, as if there were no groups.
 """
 

@@ -26,12 +26,15 @@ from typing import TYPE_CHECKING, Any
 
 from core.contract.config import DataChoice, Layout
 from core.contract.data import Example
+from core.data.keep import write_whole
 from core.locations import Locations
 
 if TYPE_CHECKING:
     from core.data.token_table import TokenTable
 
-__all__ = ["Cached", "Entry", "Source", "clear_cached", "entry_of", "list_cached", "settled", "slices"]
+__all__ = [
+    "Cached", "Entry", "Source", "clear_cached", "entry_of", "list_cached", "settled", "slices", "tokenizer_digest",
+]  # fmt: skip
 
 ROWS, CHARACTERS = 1_000, 4_000_000
 """A part holds at most so many rows, and is closed by the row that reaches so many characters."""
@@ -65,7 +68,7 @@ class Source:
         parts = [
             self.sha256, Path(self.name).suffix.lower(), choice.layout, sorted(choice.columns.items()),
             choice.template, choice.train_on, choice.system_prompt, self.pairs,
-            _tokenizer_digest(self.tokenizer_folder), _code_digest(),
+            tokenizer_digest(self.tokenizer_folder), _code_digest(),
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
@@ -101,9 +104,7 @@ class Entry:
         """
         parts = [self.part(start) for start in starts]
         said = {"key": self.folder.name, "parts": {part.name: part.stat().st_size for part in parts}, **about}
-        part = self.folder / f"{_MANIFEST}.{os.getpid()}.part"
-        part.write_text(json.dumps(said), encoding="utf-8")
-        part.replace(self.folder / _MANIFEST)
+        write_whole(self.folder / _MANIFEST, json.dumps(said).encode())
         _make_room(self.folder)
 
     def manifest(self) -> dict[str, Any] | None:
@@ -243,7 +244,8 @@ def _bytes(folder: Path) -> int:
     return total
 
 
-def _tokenizer_digest(folder: Path) -> str:
+def tokenizer_digest(folder: Path) -> str:
+    """What a tokenizer's files hold, read again where one of them was written since."""
     extra = sorted((folder / "additional_chat_templates").glob("*.jinja"))
     files = [file for file in (*(folder / name for name in _TOKENIZER_FILES), *extra) if file.is_file()]
     stamps = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]

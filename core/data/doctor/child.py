@@ -5,8 +5,6 @@ It tells how far it is; whoever asked may end it at any time, since all that it 
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -24,7 +22,7 @@ from core.data.doctor.lengths import RowLength
 from core.data.doctor.mend import Mending
 from core.data.facts import Measures
 from core.data.made import write_made
-from core.data.serve import Tell, serve
+from core.data.serve import Tell, give_back_memory, serve
 from core.data.token_table import TokenTable
 from core.locations import Locations
 
@@ -57,7 +55,7 @@ def examine(request: dict[str, Any], tell: Tell) -> dict[str, Any]:
             examination.kinship().save(Path(request["kinship"]))
         return examination.checkup().model_dump(mode="json")
     finally:
-        _give_back_memory()
+        give_back_memory()
 
 
 def groups(request: dict[str, Any], tell: Tell) -> None:
@@ -67,7 +65,7 @@ def groups(request: dict[str, Any], tell: Tell) -> None:
         word = _Word(tell, MOST_ROWS)
         find_kinship(_examples(request), target.parent, lambda rows: word.say(rows / MOST_ROWS)).save(target)
     finally:
-        _give_back_memory()
+        give_back_memory()
 
 
 def mend(request: dict[str, Any], tell: Tell) -> dict[str, Any]:
@@ -82,8 +80,7 @@ def mend(request: dict[str, Any], tell: Tell) -> dict[str, Any]:
                 tell([mending.read, mending.read])
         origin.update(mending.origin(request["source"]))
 
-    kept = write_made(rows(), request["name"], origin, Locations(Path(request["home"])))
-    return {"path": str(kept.path), "sha256": kept.sha256, "name": kept.name, "bytes": kept.bytes}
+    return write_made(rows(), request["name"], origin, Locations(Path(request["home"]))).to_json()
 
 
 def row_lengths(tables: Iterable[TokenTable], max_length: int, pairs: bool) -> Iterator[RowLength]:
@@ -111,12 +108,6 @@ def _examples(request: dict[str, Any]) -> Iterator[Example]:
     with Path(request["examples"]).open("rb") as lines:
         for line in lines:
             yield Example.model_validate_json(line)
-
-
-def _give_back_memory() -> None:
-    gc.collect()
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 if __name__ == "__main__":

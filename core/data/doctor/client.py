@@ -92,12 +92,11 @@ class Doctor:
             "do": "mend",
             "examples": examples,
             "fixes": [[code, list(rows)] for code, rows in fixes],
-            "name": f"{Path(name).stem}-mended.jsonl",
+            "name": f"{Path(name).stem.removesuffix('-mended')}-mended.jsonl",
             "source": {"name": name, "sha256": report.sha256, "rows": report.rows, "usable": report.usable},
             "home": str(self._locations.home),
         }
-        made = self.child.ask(request, name)
-        return KeptFile(Path(made["path"]), made["sha256"], made["name"], made["bytes"])
+        return KeptFile.from_json(self.child.ask(request, name))
 
     def _kinship_file(self, report: DataReport, choice: DataChoice) -> Path:
         chosen = settled(choice, report.layout, report.mapping)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,8 +17,9 @@ from pathlib import Path
 from core.contract.config import DataChoice
 from core.contract.data import Example
 from core.data.examples import open_reading
-from core.data.keep import file_sha256
+from core.data.keep import file_sha256, write_whole
 from core.data.split import held_out_rows
+from core.data.token_cache import settled
 from core.locations import Locations
 
 __all__ = ["Kinship", "find_kinship", "kept_kinship", "kinship_file", "kinship_of_file"]
@@ -48,9 +48,7 @@ class Kinship:
     def save(self, target: Path) -> None:
         """Writes them, whole or not at all. Raises OSError where nothing can be written."""
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        part = target.with_suffix(f".{os.getpid()}.part")
-        part.write_text(json.dumps({"places": self.places, "rows": self.rows}), encoding="utf-8")
-        part.replace(target)
+        write_whole(target, json.dumps({"places": self.places, "rows": self.rows}).encode())
 
 
 def kinship_file(locations: Locations, sha256: str, name: str, choice: DataChoice) -> Path:
@@ -99,8 +97,8 @@ def kinship_of_file(
     if not held_out_rows(MOST_ROWS, choice):
         return Kinship()
     reading = open_reading(path, choice)
-    settled = choice.model_copy(update={"layout": reading.found.layout, "columns": reading.found.mapping})
-    place = kinship_file(locations, file_sha256(path), path.name, settled)
+    chosen = settled(choice, reading.found.layout, reading.found.mapping)
+    place = kinship_file(locations, file_sha256(path), path.name, chosen)
     known = kept_kinship(place)
     if known is None:
         known = find_kinship((row for row in reading.rows() if isinstance(row, Example)), None, seam)

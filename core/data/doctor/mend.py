@@ -71,9 +71,9 @@ class Mending:
             clean = cleaned(example)
             if clean != example:
                 self._note("non_printing", example)
+                if not _is_learned_from(clean):
+                    return None  # nothing was to be seen in it
                 example = clean
-            if not example.messages and not example.text.strip():
-                return None  # nothing was to be seen in it
         if self._asked("empty_answers", example) and has_empty_answer(example):
             self._note("empty_answers", example)
             return None
@@ -90,3 +90,12 @@ class Mending:
 
     def _note(self, code: str, example: Example) -> None:
         self.done.setdefault(code, []).append(example.row)
+
+
+def _is_learned_from(example: Example) -> bool:
+    """Whether a cleaned row still holds what the reader asks of it."""
+    if example.text or not example.messages:
+        return bool(example.text.strip())
+    if example.chosen or example.rejected:
+        return "" not in (example.chosen.strip(), example.rejected.strip()) and example.chosen != example.rejected
+    return any(turn.role == "assistant" and (turn.content.strip() or turn.tool_calls) for turn in example.messages)

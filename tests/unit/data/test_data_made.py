@@ -21,7 +21,7 @@ TEXT = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=2
 HARD = TEXT | st.sampled_from(
     ['[{"role": "user", "content": "no turn"}]', '{"a": 1}', "line\u2028end\x85\n\r\n", "\x00", "null", "[]", "🦜"]
 )
-SCALAR = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXT
+SCALAR = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT
 ARGUMENTS = st.dictionaries(TEXT, SCALAR, max_size=3) | st.sampled_from(["[]", "123", '"x"', [1, {}]])
 CALLS = st.lists(st.builds(lambda name, given: {"name": name, "arguments": given}, TEXT, ARGUMENTS), min_size=1)
 ANSWER = st.builds(lambda text: Message(role="assistant", content=text), HARD) | st.builds(
@@ -77,6 +77,16 @@ def test_it_is_kept_under_its_content_with_its_origin(locations: Locations) -> N
     assert origin_of(kept.path) == {"from": ["rows.json"], "dropped": 3}
     assert write_made(examples, "my rows.json", {}, locations) == kept
     assert read_report(kept.path, DataChoice()).usable == 2
+
+
+def test_rows_that_were_made_before_keep_their_origin(locations: Locations) -> None:
+    examples = [Example(row=1, text="one")]
+    first = write_made(examples, "rows-mended", {"made": "mended", "done": ["cleaned"]}, locations)
+    again = write_made(examples, "rows-mended-mended", {"made": "mended", "done": []}, locations)
+    assert again.path.parent == first.path.parent
+    assert origin_of(again.path) == {"made": "mended", "done": ["cleaned"]}
+    first.path.with_name(ORIGIN).write_text('{"made": ')  # torn: said anew
+    assert origin_of(write_made(examples, "rows-mended", {"made": "again"}, locations).path) == {"made": "again"}
 
 
 def test_nothing_is_kept_of_nothing(locations: Locations, tmp_path: Path) -> None:

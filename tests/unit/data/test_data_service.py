@@ -144,7 +144,10 @@ def grow(request):
 def die(request): raise SystemExit(3)
 def fail(request): raise RuntimeError("two\\nlines")
 def chat(request): print("a library says something"); return 5
-serve({"sleep": sleep, "grow": grow, "die": die, "fail": fail, "chat": chat})
+def count(request, tell):
+    for number in range(5): tell(number)
+    return "counted"
+serve({"sleep": sleep, "grow": grow, "die": die, "fail": fail, "chat": chat}, {"count": count})
 """
 
 
@@ -177,6 +180,15 @@ def test_breaches_end_the_child_and_the_next_answers(child: Child, do: str, said
     assert (child.pid is None) == killed
     assert child.ask({"do": "chat"}) == 5
     assert (child.pid != first) == killed
+
+
+def test_nobody_is_given_the_answer_to_anothers_question(child: Child) -> None:
+    def gone(_: Any) -> None:
+        raise RuntimeError("the page is gone")
+
+    with pytest.raises(RuntimeError):
+        child.ask({"do": "count"}, told=gone)
+    assert child.ask({"do": "chat"}) == 5
 
 
 def test_a_child_ends_with_its_pipe(child: Child) -> None:

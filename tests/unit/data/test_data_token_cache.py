@@ -198,6 +198,28 @@ def test_a_file_without_a_trained_token_says_so(service: DataService, rows: Path
         service.facts(rows, DataChoice(), tokenizer_folder, 2)
 
 
+@pytest.mark.parametrize("rows", [20], indirect=True)
+def test_a_tokenizer_that_is_put_back_to_an_older_one_is_read_anew(
+    service: DataService, rows: Path, tokenizer_folder: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(tokenizer_folder, folder)
+    with_chatml = service.facts(rows, DataChoice(), folder, 512)
+    template = folder / "chat_template.jinja"
+    template.write_text("{% for m in messages %}[{{ m.role }}]{{ m.content }}<eos>{% endfor %}")
+    os.utime(template, (1e9, 1e9))  # as a copy that keeps its times
+    shown = service.preview(rows, DataChoice(), folder, 512, limit=1)
+    assert shown.template == "the model's own"
+    assert "".join(span.text for span in shown.rows[0].spans).startswith("[user]question 0<eos>[assistant]")
+    assert service.facts(rows, DataChoice(), folder, 512).lengths != with_chatml.lengths
+    template.unlink()
+    assert service.facts(rows, DataChoice(), folder, 512) == with_chatml
+    assert service.preview(rows, DataChoice(), folder, 512, limit=1).template == "ChatML"
+    shutil.rmtree(folder)
+    with pytest.raises(DataError, match=r"found: no such folder\. Choose"):
+        service.preview(rows, DataChoice(), folder, 512)
+
+
 def test_search_looks_at_what_rows_say(tmp_path: Path) -> None:
     rows = [
         {

@@ -13,8 +13,8 @@ from core.contract.doctor import Checkup
 from core.contract.errors import DataError
 from core.data.doctor.kinship import Kinship, kept_kinship, kinship_of_file
 from core.data.doctor.mend import Mending
-from core.data.examples import read_examples
-from core.data.made import origin_of
+from core.data.examples import read_examples, read_report
+from core.data.made import origin_of, write_made
 from core.data.service import DataService
 from core.data.split import places_of, split_rows
 from core.locations import Locations
@@ -144,6 +144,8 @@ def test_mending_makes_a_new_data_set_and_leaves_the_file_alone(service: DataSer
     }  # fmt: skip
     assert checkup(service, kept.path, None).findings == ()
     assert service.mend(rows, DataChoice(), fixes) == kept
+    assert service.mend(kept.path, DataChoice(), fixes) == kept  # nothing more to do: its origin is still told
+    assert origin_of(kept.path) == origin
 
 
 def test_only_the_rows_named_are_mended(service: DataService, rows: Path) -> None:
@@ -158,12 +160,36 @@ def test_what_has_no_safe_fix_is_refused(fixes: list[tuple[str, Sequence[int]]])
         Mending(fixes)
 
 
-def test_a_row_that_only_nobody_sees_goes(tmp_path: Path) -> None:
-    path = tmp_path / "texts.jsonl"
-    path.write_text('{"text": "seen"}\n{"text": "\\u200b\\ufeff"}\n')
+UNSEEN = "\u200b\ufeff"
+
+
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [
+        ({"text": "seen"}, [{"text": UNSEEN}]),
+        ({"prompt": "q", "completion": f"{UNSEEN}seen"}, [{"prompt": "q", "completion": UNSEEN}]),
+        (
+            {"prompt": "q", "chosen": f"seen{UNSEEN}", "rejected": "no"},
+            [
+                {"prompt": "q", "chosen": UNSEEN, "rejected": "no"},
+                {"prompt": "q", "chosen": "yes", "rejected": UNSEEN},
+                {"prompt": "q", "chosen": "yes", "rejected": f"{UNSEEN}yes"},
+            ],
+        ),
+    ],
+)
+def test_a_row_that_only_nobody_sees_goes(tmp_path: Path, good: dict[str, str], bad: list[dict[str, str]]) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in (good, *bad)))
+    rows = list(read_examples(path, DataChoice()))
+    assert len(rows) == 1 + len(bad)
     mending = Mending([("non_printing", ())])
-    assert [row.text for row in mending.rows(read_examples(path, DataChoice()))] == ["seen"]
-    assert mending.done == {"non_printing": [2]}
+    made = write_made(mending.rows(rows), "mended", {}, Locations(tmp_path / "home").make())
+    report = read_report(made.path, DataChoice())
+    assert (report.rows, report.usable) == (1, 1)
+    assert mending.done == {
+        "non_printing": [row.row for row in rows if row.row > 1 or UNSEEN in "".join(good.values())]
+    }
 
 
 def test_window_and_run_find_the_same_kin(service: DataService, rows: Path, tmp_path: Path) -> None:
