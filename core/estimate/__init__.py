@@ -5,14 +5,13 @@ from core.estimate.estimate import estimate
 from core.estimate.fit import resolve
 from core.estimate.learned import Learned
 from core.estimate.predict import predict, probed
-from core.estimate.rows import held_out_rows, total_steps, train_rows
+from core.estimate.rows import total_steps, train_rows
 from core.estimate.suggest import make_it_fit, use_the_room
 
 __all__ = [
     "Learned",
     "advise",
     "estimate",
-    "held_out_rows",
     "make_it_fit",
     "predict",
     "probed",

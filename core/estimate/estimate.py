@@ -20,7 +20,7 @@ from core.estimate.fit import usual_tokens
 from core.estimate.judge import Judged, gigabytes, judge, sentence_of
 from core.estimate.learned import Learned, Memory, Speed
 from core.estimate.peak import memory_terms
-from core.estimate.rows import Rows, held_out_rows, rows_of, steps_per_epoch, total_steps
+from core.estimate.rows import Rows, learned_rows, rows_of, steps_per_epoch, total_steps
 from core.estimate.time import operations_per_token, predicted_rate, run_seconds
 from core.estimate.work import Work
 from core.hardware import Machine
@@ -141,7 +141,8 @@ def _tokens(config: RunConfig, rows: Rows, facts: DataFacts | None, steps: int) 
     windows = math.ceil(rows.train / config.rows_per_step)
     sides = 2 if config.method == "dpo" else 1
     trained = rows.tokens_per_epoch * steps / windows
-    measured = (1 + steps / config.train.eval_steps) * held_out_rows(facts.rows, config.data) * rows.mean / 3
+    kept_aside = learned_rows(config, facts) - rows.train
+    measured = (1 + steps / config.train.eval_steps) * kept_aside * rows.mean / 3
     reference = trained / 3 if config.method == "dpo" else 0
     return sides * (trained + measured + reference)
 

@@ -19,7 +19,9 @@ from operator import mul
 from statistics import NormalDist
 from typing import Generic, TypeVar
 
-__all__ = ["Lengths", "lengths_of", "total_of"]
+from core.contract.data import DataFacts
+
+__all__ = ["Lengths", "learned_lengths", "lengths_of", "total_of"]
 
 GRID = 64
 """Points of the sorted lengths at which the longest row of a batch is looked up."""
@@ -104,31 +106,49 @@ class Lengths:
         return max(0, round(longest * len(self)) - self.tokens(limit))
 
 
+Given = TypeVar("Given")
 Made = TypeVar("Made")
 
 
-class _Remembered(Generic[Made]):
+class _Remembered(Generic[Given, Made]):
     """The newest few answers, by the object that they were made from: hashing a long tuple costs as much as a sum."""
 
-    def __init__(self, make: Callable[[Sequence[int]], Made]) -> None:
+    def __init__(self, make: Callable[[Given], Made]) -> None:
         self._make = make
-        self._known: OrderedDict[int, tuple[Sequence[int], Made]] = OrderedDict()
+        self._known: OrderedDict[int, tuple[Given, Made]] = OrderedDict()
 
-    def __call__(self, numbers: Sequence[int]) -> Made:
-        found = self._known.get(id(numbers))
-        if found is None or found[0] is not numbers:
-            found = self._known[id(numbers)] = (numbers, self._make(numbers))
+    def __call__(self, given: Given) -> Made:
+        found = self._known.get(id(given))
+        if found is None or found[0] is not given:
+            found = self._known[id(given)] = (given, self._make(given))
             while len(self._known) > KEPT:
                 self._known.popitem(last=False)
         return found[1]
 
 
-_lengths, _totals = _Remembered(Lengths), _Remembered(sum)
+def _of_learned(facts: DataFacts) -> Sequence[int]:
+    if 0 not in facts.trained:
+        return facts.lengths
+    kept = tuple(length for length, trained in zip(facts.lengths, facts.trained, strict=True) if trained)
+    return kept or facts.lengths
+
+
+_lengths: _Remembered[Sequence[int], Lengths] = _Remembered(Lengths)
+_totals: _Remembered[Sequence[int], int] = _Remembered(sum)
+_learned: _Remembered[DataFacts, Sequence[int]] = _Remembered(_of_learned)
 
 
 def lengths_of(lengths: Sequence[int]) -> Lengths:
     """The sorted form of these lengths, remembered."""
     return _lengths(lengths)
+
+
+def learned_lengths(facts: DataFacts, limit: int) -> Sequence[int]:
+    """Lengths of the rows that a run takes, remembered: it leaves out those with nothing trained within its limit.
+
+    All of them where trained tokens were not counted under this limit: any may have something to train.
+    """
+    return _learned(facts) if limit == facts.max_length else facts.lengths
 
 
 def total_of(numbers: Sequence[int]) -> int:

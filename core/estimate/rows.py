@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.data.split import held_out_rows
-from core.estimate.lengths import lengths_of, total_of
+from core.estimate.lengths import learned_lengths, lengths_of, total_of
 
-__all__ = ["Rows", "held_out_rows", "rows_of", "steps_per_epoch", "total_steps", "train_rows"]
+__all__ = ["Rows", "learned_rows", "rows_of", "steps_per_epoch", "total_steps", "train_rows"]
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,16 @@ class Rows:
 
 
 def train_rows(config: RunConfig, facts: DataFacts) -> int:
-    """Usable rows less those that are kept aside."""
-    return facts.rows - held_out_rows(facts.rows, config.data)
+    """The rows that a run takes less those that are kept aside."""
+    learned = learned_rows(config, facts)
+    return learned - held_out_rows(learned, config.data)
+
+
+def learned_rows(config: RunConfig, facts: DataFacts) -> int:
+    """Usable rows less those with nothing trained within the limit, which a run leaves out."""
+    if not facts.lengths:
+        return facts.rows
+    return round(facts.rows * len(learned_lengths(facts, config.train.max_length)) / len(facts.lengths))
 
 
 def steps_per_epoch(config: RunConfig, train_rows: int) -> int:
@@ -71,7 +79,8 @@ def rows_of(config: RunConfig, facts: DataFacts | None) -> Rows:
     if facts is None or not facts.lengths:
         full = limit * config.rows_per_step
         return Rows(train=0, longest=limit, tokens_per_epoch=0, trained_per_epoch=0, cut=0, known=False, fullest=full)
-    lengths, train = lengths_of(facts.lengths), train_rows(config, facts)
+    whole, lengths = lengths_of(facts.lengths), lengths_of(learned_lengths(facts, limit))
+    train = train_rows(config, facts)
     scale = train / len(lengths)
     tokens = lengths.tokens(limit)
     steps = total_steps(config, train)
@@ -81,7 +90,7 @@ def rows_of(config: RunConfig, facts: DataFacts | None) -> Rows:
         longest=lengths.longest(limit),
         tokens_per_epoch=round(tokens * scale),
         trained_per_epoch=round(_trained(facts, limit, tokens) * scale),
-        cut=round(lengths.cut(limit) * facts.rows / len(lengths)),
+        cut=round(whole.cut(limit) * facts.rows / len(whole)),
         known=True,
         fullest=lengths.fullest(min(config.rows_per_step, max(1, train)), steps, limit),
         lost=round(lengths.lost(limit) * scale),

@@ -12,6 +12,7 @@ from core.contract.data import DataFacts
 from core.contract.estimate import LearnedRun, Probe
 from core.data.packing import cut, windows
 from core.data.split import split_rows
+from core.estimate.lengths import learned_lengths
 from core.estimate.predict import probed
 from core.estimate.rows import total_steps
 from core.hardware import Machine
@@ -35,8 +36,8 @@ def longest_window(config: RunConfig, facts: DataFacts | None) -> list[int]:
     most, limit = config.rows_per_step, config.train.max_length
     if facts is None or not facts.lengths:
         return [limit] * most
-    lengths = [min(length, limit) for length in facts.lengths]
-    if facts.sampled or facts.rows != len(lengths):
+    lengths = [min(length, limit) for length in learned_lengths(facts, limit)]
+    if facts.sampled or facts.rows != len(facts.lengths):
         return sorted(lengths, reverse=True)[:most]
     steps: set[tuple[int, ...]] = {tuple(lengths[row] for row in window) for window in _dealt(config, len(lengths))}
     return list(max(steps, key=partial(_height, config)))

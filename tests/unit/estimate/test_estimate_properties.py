@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from core.contract.catalogue import ModelShape, ModelSpec
 from core.contract.config import DataChoice, LoraChoice, ModelChoice, RunConfig, TrainChoice
-from core.data.split import split_rows
-from core.estimate import estimate, held_out_rows, resolve, total_steps
+from core.data.split import held_out_rows, split_rows
+from core.estimate import estimate, resolve, total_steps
 from core.estimate.peak import memory_terms, peak_bytes
 from core.estimate.terms import gradients_bytes
 from core.estimate.work import work_of

@@ -102,6 +102,18 @@ def test_trained_tokens_follow_the_limit_until_they_are_counted_again(rows: Call
     assert at[500].trained_per_epoch == 95 * 250
 
 
+def test_rows_that_a_run_leaves_out_make_no_steps(rows: Callable[..., DataFacts]) -> None:
+    """A run leaves out rows with nothing trained within its limit, and splits what is left."""
+    facts = rows((100,) * 120 + (3000,) * 80, max_length=1000, trained=(50,) * 120 + (0,) * 80)
+    config = RunConfig(data=DataChoice(eval_fraction=0.1), train=TrainChoice(max_length=1000))
+    found = rows_of(config, facts)
+    assert (found.train, found.longest, found.cut) == (108, 100, 80)
+    assert (found.tokens_per_epoch, found.trained_per_epoch) == (108 * 100, 108 * 50)
+    longer = config.model_copy(update={"train": TrainChoice(max_length=4000)})
+    until_counted = rows_of(longer, facts)  # under another limit any row may have something to train
+    assert (until_counted.train, until_counted.longest) == (180, 3000)
+
+
 def test_twenty_thousand_rows_follow_a_slider(
     card: Callable[..., Machine], model: Callable[[str], ModelSpec], rows: Callable[..., DataFacts]
 ) -> None:
