@@ -79,7 +79,7 @@ def test_one_line_within_six_seconds(
     start = time.monotonic()
     assert service.preview(rows, DataChoice(), tokenizer_folder, 64).total == 5
     assert service.renderer.pid is not None
-    if name == "endless loop":
+    if "until a row is long" in name:  # the template is well when it is tried, and hangs while rows are tokenised
         with pytest.raises(DataError):
             service.facts(rows, DataChoice(), folder, 64)
 

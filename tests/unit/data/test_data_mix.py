@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,11 @@ from core.data.examples import read_examples, read_report
 from core.data.made import origin_of
 from core.data.mix import Part, deal, mixed_rows, parts_of
 from core.data.service import DataService
-from core.locations import Locations
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataService]:
-    made = DataService(Locations(tmp_path_factory.mktemp("mix home")).make())
-    yield made
-    made.close()
+@pytest.fixture
+def service(warm_service: DataService) -> DataService:
+    return warm_service
 
 
 def written(path: Path, rows: list[Any]) -> Path:

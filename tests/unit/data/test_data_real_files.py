@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,7 @@ def _tokenizer(folder: Path, vocabulary: str, template: str) -> Any:
     return tokenizer
 
 
+@cache
 def _conversations(folder: Path) -> list[Example]:
     found: list[Example] = []
     for name, rows in (("alpaca_en_999.json", 10), ("sharegpt_500.json", 5), ("sharegpt_tools_300.json", 30)):

@@ -26,15 +26,12 @@ from core.data.serve import _handled
 from core.data.service import DataService
 from core.data.token_table import TableMaker
 from core.data.tokens import Encoded
-from core.locations import REPOSITORY, Locations
+from core.locations import REPOSITORY
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataService]:
-    made = DataService(Locations(tmp_path_factory.mktemp("data home")).make())
-    made.warm()
-    yield made
-    made.close()
+@pytest.fixture
+def service(warm_service: DataService) -> DataService:
+    return warm_service
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -23,16 +23,14 @@ from studio.held_out import HeldOut
 LONG = "the answer is here and there and everywhere that anybody cared to look for it in those days number"
 
 
-@pytest.fixture(scope="module")
-def locations(tmp_path_factory: pytest.TempPathFactory) -> Locations:
-    return Locations(tmp_path_factory.mktemp("home")).make()
+@pytest.fixture
+def service(warm_service: DataService) -> DataService:
+    return warm_service
 
 
-@pytest.fixture(scope="module")
-def service(locations: Locations) -> Iterator[DataService]:
-    made = DataService(locations)
-    yield made
-    made.close()
+@pytest.fixture
+def locations(service: DataService) -> Locations:
+    return service._locations
 
 
 @pytest.fixture
