@@ -60,6 +60,13 @@ def parts_of(found: Sequence[tuple[DataReport, str, float]]) -> list[Part]:
                 f"Expected a weight above 0 and at most {MOST:g} for {part.source}, found {part.weight:g}.",
                 "Choose how often its rows are to be seen in one epoch: 1 is once, 0.5 is every second row.",
             )
+        if not round(part.weight * part.usable):
+            raise DataError(
+                "data.mix",
+                f"Expected rows of {part.source} in the mixture, found that {part.weight:g} of its {part.usable:,} are "
+                "none.",
+                "Choose a larger weight for it, or leave it out.",
+            )
         first, kind = (_KINDS.get(one.layout, "conversations") for one in (parts[0], part))
         if first != kind:
             raise DataError(

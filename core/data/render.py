@@ -16,7 +16,7 @@ from typing import Any
 
 from core.contract.data import Example, RowProblem, TokenRow
 from core.contract.errors import DataError
-from core.data.renderer import Choice, Renderer, one_line, renderer
+from core.data.renderer import Choice, Renderer, reason_of, renderer
 from core.data.template import TemplateChoice
 from core.data.token_cache import slices
 from core.data.token_table import TableMaker, TokenTable
@@ -52,7 +52,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError, RuntimeError) as error:
-        raise _no_tokenizer(folder, one_line(error).rstrip(".")) from error
+        raise _no_tokenizer(folder, reason_of(error)) from error
     if not tokenizer.is_fast:
         raise DataError(
             "data.tokenizer_slow",

@@ -14,9 +14,10 @@ from core.data.choosing import decide, turn_enders, warned, words_on_bos, writes
 from core.data.patience import limited_time, out_of_memory, require_short
 from core.data.spans import Ending, find_answers
 from core.data.template import TemplateChoice, layout_turns, tools_of, tried
+from core.data.textfile import one_line
 from core.data.tokens import Encoded, token_range
 
-__all__ = ["BATCH", "Choice", "Renderer", "one_line", "renderer", "with_answer"]
+__all__ = ["BATCH", "Choice", "Renderer", "reason_of", "renderer", "with_answer"]
 
 Choice = DataChoice | TemplateChoice
 Tokenizer = Any
@@ -87,7 +88,7 @@ class Renderer:
         except Exception as error:  # a template is somebody's program: it may raise anything
             raise DataError(
                 "data.template",
-                f"The chat template refuses this row: {one_line(error).rstrip('.')}.",
+                f"The chat template refuses this row: {reason_of(error)}.",
                 "Choose the template ChatML.",
             ) from error
 
@@ -243,10 +244,9 @@ def with_answer(example: Example, side: str = "chosen") -> Example:
     return example.model_copy(update={"messages": (*example.messages, answer), "chosen": "", "rejected": ""})
 
 
-def one_line(error: BaseException) -> str:
-    """What an error says, as one short line."""
-    said = " ".join(str(error).split()) or type(error).__name__
-    return said if len(said) <= 200 else said[:197] + "..."
+def reason_of(error: BaseException) -> str:
+    """What an error says, as one short line without a full stop."""
+    return (one_line(str(error), 200) or type(error).__name__).rstrip(".")
 
 
 def _groups(examples: Iterable[Example]) -> Iterator[list[Example]]:

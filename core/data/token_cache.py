@@ -18,6 +18,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -135,7 +136,8 @@ class Entry:
         if len(found) != len(manifest["parts"]):
             self.clear()
             return None
-        os.utime(self.folder)  # used just now: the last to make room for others
+        with suppress(OSError):  # a folder that is not ours to write, or just cleared away
+            os.utime(self.folder)  # used just now: the last to make room for others
         return found
 
     def clear(self) -> int:

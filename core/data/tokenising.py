@@ -91,7 +91,7 @@ class Tokenising:
                 self._make(work, entry, stride, (lambda _done, _total: None, lambda: False))
                 tables = entry.tables()
             if tables is None:
-                raise _gone()
+                raise _not_kept()
             known = Measures.of(tables, work.source.pairs)
             self._measures[key] = known
             while len(self._measures) > _HELD:
@@ -115,12 +115,18 @@ class Tokenising:
             for name in counts:
                 counts[name] += part[name]
             start = part["next"]
-        entry.finish(starts, {**work.source.about(), **counts})
+        try:
+            entry.finish(starts, {**work.source.about(), **counts})
+        except OSError as error:
+            raise _not_kept(error) from error
         on_progress(work.usable, work.usable)
         return True
 
 
-def _gone() -> DataError:
+def _not_kept(error: OSError | None = None) -> DataError:
+    cleared = error is None or isinstance(error, FileNotFoundError)
     return DataError(
-        "data.cache", "Expected the tokens that were just made, found them cleared away.", "Look at the data once more."
+        "data.cache",
+        f"Expected the tokens that were just made, found {'them cleared away' if cleared else error}.",
+        "Look at the data once more." if cleared else "Free some disk space, and look at the data once more.",
     )

@@ -102,8 +102,8 @@ def test_kinds_are_not_mixed_and_weights_are_weights(
             service.mix([(chats, DataChoice(), weight)], "no", 1)
     with pytest.raises(DataError, match="found none"):
         parts_of([])
-    with pytest.raises(DataError, match="found none"):
-        service.mix([(chats, DataChoice(), 0.01)], "no", 1)
+    with pytest.raises(DataError, match=r"found that 0\.04 of its 10 are none"):
+        service.mix([(chats, DataChoice(), 1), (chats, DataChoice(), 0.04)], "no", 1)
 
 
 def test_parts_of_one_name_are_told_apart(service: DataService, tmp_path: Path) -> None:

@@ -172,6 +172,46 @@ def test_who_was_interrupted_goes_on(service: DataService, rows: Path, tokenizer
     assert (len(known.lengths), sum(known.lengths)) == (2500, entry.tokens)
 
 
+def test_what_is_cleared_away_while_it_is_made_is_told_and_made_again(
+    service: DataService, rows: Path, tokenizer_folder: Path
+) -> None:
+    asked = (rows, DataChoice(), tokenizer_folder)
+
+    def clear(done: int, _total: int) -> None:
+        if done == 2_000:
+            clear_cached(service._locations)
+
+    with pytest.raises(DataError, match="found them cleared away"):
+        service.tokenise(*asked, clear, lambda: False)
+    assert service.tokenise(*asked, lambda *_: None, lambda: False) is True
+
+
+def test_a_full_disk_at_the_end_is_one_line(
+    service: DataService, rows: Path, tokenizer_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("core.data.token_cache.write_whole", full)
+    with pytest.raises(DataError, match="No space left") as caught:
+        service.tokenise(rows, DataChoice(), tokenizer_folder, lambda *_: None, lambda: False)
+    assert "Free some disk space" in caught.value.hint
+
+
+def test_rows_are_read_where_nothing_may_be_written(locations: Locations, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = TableMaker()
+    made.add(Encoded(1, "", (1, 2, 3), ((1, 2),), None))
+    entry = Entry(locations.cache / "tokens" / "key").open()
+    made.table().save(entry.part(0))
+    entry.finish([0], {})
+
+    def forbidden(_: Path) -> None:
+        raise PermissionError(30, "Read-only file system")
+
+    monkeypatch.setattr("core.data.token_cache.os.utime", forbidden)
+    assert [len(table) for table in entry.tables() or ()] == [1]
+
+
 def test_what_is_kept_otherwise_than_shown_is_thrown_away(
     service: DataService, rows: Path, tokenizer_folder: Path
 ) -> None:
