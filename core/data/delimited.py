@@ -2,7 +2,7 @@
 
 Both are decided from the first 100 records and said to the person. The delimiter is the one under which most records
 have the same number of fields (two or more); the first line is a header where it names a column that is known here, or
-where all its fields look like names and the records below do not.
+where all its fields look like names and the records below do not. A first line ``sep=;``, which tells Excel, decides.
 """
 
 from __future__ import annotations
@@ -22,36 +22,43 @@ __all__ = ["Dialect", "apart", "recognise", "records"]
 
 DELIMITERS = ",;\t|"
 _SAMPLE = 100
+_TOLD = re.compile(rf'"?sep=([{DELIMITERS}])"?\r?\n', re.IGNORECASE)
 _NAME = re.compile(r"[^\W\d][\w .\-/]{0,39}")
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a file parts its fields; ``columns`` are the header's names, or ``column 1`` and so on."""
+    """How a file parts its fields; ``columns`` are the header's names, or ``column 1`` and so on. ``told``: its first
+    line says so, and is no record."""
 
     delimiter: str
     header: bool
     columns: tuple[str, ...]
+    told: bool = False
 
 
 def recognise(head: str, known: frozenset[str], tabs: bool, whole: bool) -> Dialect:
     """The dialect of a text's beginning. ``tabs``: the file's name says TSV; ``whole``: ``head`` is the whole file."""
     candidates = sorted(DELIMITERS, key=lambda one: one != "\t") if tabs else list(DELIMITERS)
+    if told := _TOLD.match(head):
+        candidates, head = [told[1]], head[told.end() :]
     samples = {one: _sample(head, one, whole) for one in candidates}
     delimiter = max(candidates, key=lambda one: (_names(samples[one], known) > 1, *_agreement(samples[one])))
     rows = samples[delimiter]
     if not rows:
-        return Dialect(delimiter, False, ("column 1",))
+        return Dialect(delimiter, False, ("column 1",), told is not None)
     header = _is_header(rows, known)
     width = Counter(map(len, rows)).most_common(1)[0][0]
     names = rows[0] if header else [f"column {number}" for number in range(1, width + 1)]
-    return Dialect(delimiter, header, apart(names))
+    return Dialect(delimiter, header, apart(names), told is not None)
 
 
 def records(stream: TextIO, dialect: Dialect) -> Iterator[list[str] | str]:
     """The fields of each record below the header, blank lines left out; a text where the csv module finds a fault."""
     csv.field_size_limit(ROW_LIMIT)
     lines = _BoundedLines(stream)
+    if dialect.told:
+        next(lines, None)
     reader = csv.reader(lines, delimiter=dialect.delimiter)
     skip = dialect.header
     while True:

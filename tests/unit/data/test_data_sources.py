@@ -175,6 +175,17 @@ def test_dialects(text: str, delimiter: str, header: bool, columns: tuple[str, .
     assert (dialect.delimiter, dialect.header, dialect.columns) == (delimiter, header, columns)
 
 
+@pytest.mark.parametrize("told", ["sep=;\r\n", "SEP=;\n", '"sep=;"\r\n', "\ufeffsep=;\r\n"])
+def test_a_line_that_tells_excel_the_separator_is_no_row(tmp_path: Path, told: str) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_bytes(f"{told}prompt;completion\r\na, b, c;d\r\ne, f, g;h\r\n".encode())
+    report = read_report(path, DataChoice())
+    assert (report.rows, report.usable, report.columns) == (2, 2, ("prompt", "completion"))
+    assert [example.messages[0].content for example in read_examples(path, DataChoice())] == ["a, b, c", "e, f, g"]
+    path.write_bytes(b"sep=;\r\nhi;hello\r\nsep=;\r\n")
+    assert read_report(path, DataChoice(layout="prompt_completion")).rows == 2
+
+
 def test_a_row_with_other_fields_is_a_problem(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("prompt,completion\na,b\na,b,c\n\nd,e\n")
