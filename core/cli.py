@@ -154,22 +154,34 @@ def _export_request(chosen: argparse.Namespace) -> Any:
 
 def _estimate(chosen: argparse.Namespace, locations: Locations) -> int:
     prepared = _prepared(chosen.file, locations)
-    for term in prepared.estimate.terms:
-        print(f"{term.key:12} {term.bytes / 2**20:10,.1f} MiB   {term.how}")
-    print(f"{'peak':12} {prepared.estimate.peak_bytes / 2**20:10,.1f} MiB   {prepared.estimate.sentence}")
-    print(
-        f"steps        {prepared.estimate.total_steps:10,}       {prepared.estimate.tokens_per_epoch:,} tokens an epoch"
-    )
-    seconds = prepared.estimate.seconds
-    time = f"{seconds[0] / 60:.0f} to {seconds[1] / 60:.0f} minutes" if seconds else "unknown"
-    print(f"time         {time} ({prepared.estimate.time_basis})")
-    if kwh := prepared.estimate.energy_kwh:
-        money, unit = prepared.estimate.money, prepared.estimate.currency
-        price = f", {money[0]:.2f} to {money[1]:.2f} {unit}" if money else ""
-        print(f"energy       {kwh[0]:.2f} to {kwh[1]:.2f} kWh{price} ({prepared.estimate.energy_basis})")
-    for line in (*prepared.resolved_lines(), *prepared.estimate.notes):
-        print(f"             {line}")
+    found = prepared.estimate
+    for term in found.terms:
+        alone = f"; {_mib(term.bytes).strip()} at another moment" if term.bytes > term.at_peak else ""
+        print(f"{term.key:12} {_mib(term.at_peak)}   {term.how}{alone}")
+    print(f"{'peak':12} {_mib(found.peak_bytes)}   {found.sentence}")
+    print(f"{'steps':12} {found.total_steps:10,}       {found.tokens_per_epoch:,} tokens an epoch")
+    time = _span(*found.seconds) if found.seconds else "unknown"
+    print(f"{'time':12} {time} ({found.time_basis})")
+    if kwh := found.energy_kwh:
+        price = f", {_money(*found.money)} {found.currency}" if found.money else ""
+        print(f"{'energy':12} {kwh[0]:.2g} to {kwh[1]:.2g} kWh{price} ({found.energy_basis})")
+    fetched = f", and {_mib(found.download_bytes).strip()} to fetch" if found.download_bytes else ""
+    print(f"{'disk':12} {_mib(found.checkpoints_bytes)}   checkpoints{fetched}")
+    for line in (*prepared.resolved_lines(), *found.notes):
+        print(f"{'':12} {line}")
     return 0
+
+
+def _span(low: float, high: float) -> str:
+    """A range of seconds in the unit in which a person would say it."""
+    units = ((86_400, "days"), (3600, "hours"), (60, "minutes"), (1, "seconds"))
+    size, unit = next(((size, unit) for size, unit in units if high >= 2 * size), units[-1])
+    digits = 0 if low >= 10 * size else 1
+    return f"{low / size:.{digits}f} to {high / size:.{digits}f} {unit}"
+
+
+def _money(low: float, high: float) -> str:
+    return f"{low:.2f} to {high:.2f}" if high >= 0.01 else "less than 0.01"
 
 
 def _probe(chosen: argparse.Namespace, locations: Locations) -> int:

@@ -72,9 +72,10 @@ def prepare(config: RunConfig, locations: Locations, service: DataService) -> Pr
             "Choose another mapping, or a longer 'Longest example'.",
         )
     machine = read_machine(locations.home)
-    config, resolved = resolve(config, spec, facts, machine)
+    learned = speeds(locations)
+    config, resolved = resolve(config, spec, facts, machine, learned)
     resolved = [*_changed_method(wished, config.method), *resolved]
-    figures = estimate(config, spec, facts, machine, speeds(locations), load_settings(locations))
+    figures = estimate(config, spec, facts, machine, learned, load_settings(locations))
     return Prepared(config, spec, report, facts, tuple(resolved), figures, machine)
 
 

@@ -88,7 +88,7 @@ class LearnedRun(_Fact):
     ``mean_row`` the mean tokens of a row.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
     run_id: str = ""
     at: float = 0.0
     card: str = ""

@@ -1,4 +1,20 @@
-"""ESTIMATE: what a run needs in memory, time and disk, by arithmetic alone; and the plan that fits a machine."""
+"""ESTIMATE: what a run needs in memory, time and disk, by arithmetic alone; and the plan that fits a machine.
+
+::
+
+    lengths ─► rows        the data under a length limit: steps, tokens, the fullest step
+    layer ─► work          one fast layer in bytes (the run counts with it too); one pass of a config as numbers
+    cards                  what is published of a card
+    terms ─► peak          memory: each part, and the highest moment
+    learned                what finished runs of this machine make of memory and time
+    time, cost             counted work over published rates; energy, money and disk
+    fit                    the plan: every automatic value made definite
+    judge                  a plan against what is free, with its sentence
+    estimate               all of it for one config;  predict: the same, kept to be compared with what was measured
+    suggest, advise        what else could be chosen: for the machine's sake, for the data's
+
+Each imports only what stands above it.
+"""
 
 from core.estimate.advise import advise
 from core.estimate.estimate import estimate

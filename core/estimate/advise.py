@@ -122,7 +122,7 @@ def _passes(case: _Case) -> Iterator[Advice]:
             if case.raw_text
             else "more is learned by heart"
         )
-        text = f"{epochs:g} passes over {rows:,} rows: after {most:g} {why}."
+        text = f"{epochs:g} passes over {rows:,} rows: beyond {most:g}, {why}."
         yield Advice(code="epochs", level="warning", text=text, changes={"train.num_train_epochs": f"{most:g}"})
 
 
@@ -132,10 +132,10 @@ def _rank(case: _Case) -> Iterator[Advice]:
     rank, wanted = case.config.lora.r, rank_for(case.spec, case.count, case.raw_text)
     share = wanted / rank
     changes = {"lora.r": str(wanted), "lora.lora_alpha": str(max(1, round(case.config.lora.lora_alpha * share)))}
-    if share >= 4:
+    if share >= 4 and case.count >= FEW:  # a few rows fit into any rank
         what = "new knowledge" if case.raw_text else f"{case.count:,} rows"
-        source = "Biderman et al. 2024" if case.raw_text else "64 to 128 is usual there"
-        text = f"Rank {rank} holds little of {what}: {wanted} holds more, for more memory ({source})."
+        source = " (Biderman et al. 2024)" if case.raw_text else " (64 to 128 is usual there)" if wanted >= 64 else ""
+        text = f"Rank {rank} holds little of {what}: {wanted} holds more, for more memory{source}."
         yield Advice(code="rank_low", level="note", text=text, changes=changes)
     elif share <= 1 / 8:
         text = (
@@ -187,9 +187,8 @@ def _steps(case: _Case) -> Iterator[Advice]:
                 "train.per_device_train_batch_size": str(batch),
                 "train.gradient_accumulation_steps": str(rows // batch),
             }
-            text = (
-                f"Only {steps} steps: with {rows} rows a step in place of {case.config.rows_per_step} there are more."
-            )
+            few, now = f"Only {steps} step{'s' if steps > 1 else ''}", case.config.rows_per_step
+            text = f"{few}: with {rows} rows a step in place of {now} there are more."
             yield Advice(code="few_steps", level="note", text=text, changes=changes)
     if train.warmup_steps * 2 > steps > 1:
         warm = max(1, steps // 10)
@@ -220,10 +219,16 @@ def _lengths(case: _Case) -> Iterator[Advice]:
             f"{enough:,} keeps 99 % of them whole, for more memory."
         )
         yield Advice(code="rows_cut", level="warning", text=text, changes={"train.max_length": str(enough)})
-    elif not case.config.train.packing and case.rows.padding > 0.2 * max(1, case.rows.tokens_per_epoch):
+    elif _padded(case):
         more = case.rows.padding / case.rows.tokens_per_epoch
         text = f"Without packing {more:.0%} more tokens are computed, all of them padding."
         yield Advice(code="packing", level="note", text=text, changes={"train.packing": "True"})
+
+
+def _padded(case: _Case) -> bool:
+    """Whether packing, which pairs know nothing of, would spare a fifth of the tokens."""
+    packs = case.config.method == "sft" and not case.config.train.packing
+    return packs and case.rows.padding > 0.2 * max(1, case.rows.tokens_per_epoch)
 
 
 def _length_for(facts: DataFacts, most: int) -> int:

@@ -30,8 +30,11 @@ CARDS: dict[str, Published] = {
         ("RTX 5070 Ti", 87.9, 896, 300, 70),
         ("RTX 5070", 61.7, 672, 250, 48),
         ("RTX 4090", 165.2, 1008, 450, 128),
+        ("RTX 4080 SUPER", 104.4, 736, 320, 80),
         ("RTX 4080", 97.5, 717, 320, 76),
+        ("RTX 4070 Ti SUPER", 88.2, 672, 285, 66),
         ("RTX 4070 Ti", 80.2, 504, 285, 60),
+        ("RTX 4070 SUPER", 71.0, 504, 220, 56),
         ("RTX 4070", 58.3, 504, 200, 46),
         ("RTX 4060 Ti", 44.1, 288, 160, 34),
         ("RTX 4060", 30.2, 272, 115, 24),
@@ -51,7 +54,7 @@ CARDS: dict[str, Published] = {
         ("H200", 989.0, 4800, 700, 132),
     )
 }
-OTHER_CHIPS = ("laptop", "mobile", "max-q", "super")
+OTHER_CHIPS = ("laptop", "mobile", "max q", "super")
 """Words that mark another chip under the same number."""
 
 
@@ -61,8 +64,8 @@ BALANCED = Published(60e12, 500e9, 200.0, 50)
 
 def published(card: str) -> Published | None:
     """A card's figures by its name as the driver says it, or None."""
-    lowered = card.lower()
-    if any(word in lowered for word in OTHER_CHIPS):
-        return None
-    matching = [name for name in CARDS if name.lower() in lowered]
-    return CARDS[max(matching, key=len)] if matching else None
+    words = f" {card.lower()} ".replace("-", " ")
+    matching = [name for name in CARDS if f" {name.lower()} " in words]
+    name = max(matching, key=len, default="")
+    other = [word for word in OTHER_CHIPS if word in words and word not in name.lower()]
+    return CARDS[name] if name and not other else None

@@ -24,6 +24,7 @@ from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.estimate import Resolved
 from core.estimate.cards import BALANCED, published
+from core.estimate.learned import Learned, likeness
 from core.estimate.peak import peak_bytes
 from core.estimate.rows import Rows, rows_of, total_steps
 from core.estimate.terms import context_of, pinned_bytes
@@ -63,20 +64,42 @@ Choice = tuple[str, Any, str]
 
 
 def resolve(
-    config: RunConfig, spec: ModelSpec, facts: DataFacts | None, machine: Machine
+    config: RunConfig, spec: ModelSpec, facts: DataFacts | None, machine: Machine, learned: Learned | None = None
 ) -> tuple[RunConfig, list[Resolved]]:
     """Fills in dtype, optimiser, memory, checkpointing, tokens a pass, and how often to measure and save.
 
     What was chosen by hand stays as it is and is not in the list.
 
+    Args:
+        learned: as for ``estimate``: where runs like this one took more than is counted, so much less is used.
+
     Returns:
         the complete config, and one line for every value that was chosen here.
     """
-    return plan(config, spec, rows_of(config, facts), machine)
+    return plan(config, spec, rows_of(config, facts), machine, learned)
 
 
-def plan(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine) -> tuple[RunConfig, list[Resolved]]:
+def plan(
+    config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, learned: Learned | None = None
+) -> tuple[RunConfig, list[Resolved]]:
     """``resolve`` where the data's numbers are known already."""
+    counted = _planned(config, spec, rows, machine)
+    if config.train.memory_gib or machine.gpu is None or learned is None or not learned.runs:
+        return counted
+    more = _beyond(counted[0], spec, rows, machine, learned)
+    return _planned(config, spec, rows, machine, more) if more > 1 else counted
+
+
+def _beyond(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, learned: Learned) -> float:
+    """How far earlier runs like this plan went beyond what was counted, where that is beyond its limit too; else 1."""
+    work, limit = pass_work(config, spec, rows, machine, pass_tokens(config, rows)), limit_bytes(config, machine)
+    more = learned.memory(likeness(config, spec, rows, machine, work)).reserved
+    return more if limit is not None and more * peak_bytes(work) > limit else 1.0
+
+
+def _planned(
+    config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, more: float = 1.0
+) -> tuple[RunConfig, list[Resolved]]:
     chosen: list[Resolved] = []
 
     def take(config: RunConfig, choices: Iterator[Choice]) -> RunConfig:
@@ -87,7 +110,7 @@ def plan(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine) -> tu
 
     config = take(config, _dtype(config, spec, machine))
     config = take(config, _optimiser(config, machine))
-    config = take(config, _memory(config, machine))
+    config = take(config, _memory(config, machine, more))
     config = take(config, _pass(config, spec, rows, machine))
     config = take(config, _intervals(config, rows))
     return config, chosen
@@ -169,12 +192,13 @@ def _optimiser(config: RunConfig, machine: Machine) -> Iterator[Choice]:
         yield "train.optim", "adamw_8bit", "a quarter of the memory for the same result"
 
 
-def _memory(config: RunConfig, machine: Machine) -> Iterator[Choice]:
+def _memory(config: RunConfig, machine: Machine, more: float) -> Iterator[Choice]:
     free = machine.gpu.free_bytes if machine.gpu else None
     if config.train.memory_gib == 0 and free is not None:
-        share = math.floor(SPARE * free / GIB * 100) / 100
+        share = math.floor(SPARE / more * free / GIB * 100) / 100
+        earlier = f", as runs like this one took {more - 1:.0%} more than counted" if more > 1 else ""
         if share:
-            yield "train.memory_gib", share, f"{SPARE:.0%} of the {free / GIB:.1f} GB that are free"
+            yield "train.memory_gib", share, f"{SPARE / more:.0%} of the {free / GIB:.1f} GB that are free{earlier}"
 
 
 @dataclass(frozen=True)
@@ -275,7 +299,10 @@ def _sizes(config: RunConfig, rows: Rows, gpu: bool) -> list[int]:
 def _intervals(config: RunConfig, rows: Rows) -> Iterator[Choice]:
     steps = total_steps(config, rows.train) if rows.known else config.train.max_steps
     every = max(1, min(steps // 10, MOST_EVERY)) if steps else DEFAULT_EVERY
-    reason = f"about ten times over {steps} steps" if steps else "the number of steps is not known yet"
+    reason = "the number of steps is not known yet"
+    if steps:
+        reason = f"about ten times over {steps:,} steps" if steps >= 10 else "after each of so few steps"
+        reason = reason if steps <= 10 * MOST_EVERY else "often enough to keep the best"
     if config.train.eval_steps == 0:
         yield "train.eval_steps", every, reason
     if config.train.save_steps == 0:

@@ -39,7 +39,7 @@ class Judged:
 
 def judge(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, learned: Learned | None) -> Judged:
     """The plan for this config on this machine, and whether it fits."""
-    config, _ = plan(config, spec, rows, machine)
+    config, _ = plan(config, spec, rows, machine, learned)
     work = pass_work(config, spec, rows, machine, pass_tokens(config, rows))
     like = likeness(config, spec, rows, machine, work)
     memory = learned.memory(like) if learned is not None and learned.runs else Memory()
@@ -48,7 +48,7 @@ def judge(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, lear
     reserved = max(allocated, round(counted.reserved * memory.reserved))
     peak = reserved + counted.parts["context"]
     limit, free = limit_bytes(config, machine), free_bytes(machine)
-    verdict = _verdict(peak, limit, free)
+    verdict = _verdict(peak, counted.total, limit, free)
     return Judged(config, work, like, memory, counted, allocated, reserved, peak, limit, free, verdict)
 
 
@@ -75,9 +75,10 @@ def gigabytes(size: int) -> str:
     return f"{size / GIB:.1f} GB"
 
 
-def _verdict(peak: int, limit: int | None, free: int | None) -> Verdict:
+def _verdict(peak: int, counted: int, limit: int | None, free: int | None) -> Verdict:
+    """The limit is held by counting, as the run itself does; what is free has to bear what was learned as well."""
     if limit is None or free is None:
         return "unknown"
-    if peak <= min(limit, SPARE * free):  # whoever allows a run all that is free has nothing left to err in
+    if counted <= limit and peak <= SPARE * free:  # whoever allows a run all that is free has nothing left to err in
         return "fits"
     return "tight" if peak <= free else "too_large"

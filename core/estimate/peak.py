@@ -85,18 +85,21 @@ def memory_terms(work: Work) -> tuple[Term, ...]:
     """Every part with its formula in words, in the order in which a person meets them."""
     at_peak, full = height(work).parts, _fullest(work)
     own = {
-        **at_peak,
         "gradients": terms.gradients_bytes(work),
         "activations": terms.activations_bytes(full),
         "loss": terms.loss_bytes(full),
         "workspace": terms.workspace_bytes(full),
     }
     words = _words(work)
-    return tuple(Term(key=key, bytes=own[key], how=words[key], at_peak=at_peak[key]) for key in KEYS)
+    if at_peak["gradients"] > own["gradients"]:
+        words["gradients"] += ", twice while they are joined"
+    return tuple(
+        Term(key=key, bytes=max(at_peak[key], own.get(key, 0)), how=words[key], at_peak=at_peak[key]) for key in KEYS
+    )
 
 
 def _words(work: Work) -> dict[Key, str]:
-    trained = f"{terms.adapter_parameters(work) / 1e6:.1f} M numbers"
+    trained = f"{_count(terms.adapter_parameters(work))} numbers"
     bits = "8 bits" if work.eight_bit_optimiser else "32 bits"
     logits = "piece by piece" if work.pieces else "whole"
     return {
@@ -105,7 +108,7 @@ def _words(work: Work) -> dict[Key, str]:
         "gradients": f"one for each of {trained}" + (", none yet when activations are highest" if work.single else ""),
         "optimiser": f"two moments of {trained} in {bits}",
         "activations": _activations(work),
-        "loss": f"last norm and logits over {work.shape.vocab_size:,} tokens, {logits}",
+        "loss": f"last norm and logits over a vocabulary of {work.shape.vocab_size:,}, {logits}",
         "workspace": "the largest matrix, made whole for its product",
         "slack": "held by torch's allocator between tensors, and not to be had",
         "context": "CUDA context and kernels" if work.gpu else "Python and its libraries",
@@ -114,17 +117,25 @@ def _words(work: Work) -> dict[Key, str]:
 
 def _weights(work: Work) -> str:
     shape = work.shape
-    billions = f"{shape.parameters / 1e9:.2f} B weights"
+    weights = f"{_count(shape.parameters)} weights"
     bits = 8 * work.dtype_bytes
     if not work.quantized:
-        return f"{billions}, {bits} bits"
+        return f"{weights}, {bits} bits"
     whole = (shape.parameters - shape.linear_parameters) * work.dtype_bytes
     tables = terms.weights_bytes(work) - whole - shape.linear_parameters // 2
-    head = "embedding, which is the head too" if shape.tie_word_embeddings else "embedding and head"
+    head = "embedding, which is the head too," if shape.tie_word_embeddings else "embedding and head"
     return (
-        f"{billions}, NF4 with double quantisation: its tables are {tables / terms.GIB:.2f} GB, "
-        f"{head} in {bits} bits {whole / terms.GIB:.2f} GB"
+        f"{weights}, NF4 with double quantisation: of it {_size(tables)} are its tables, "
+        f"and {_size(whole)} {head} in {bits} bits"
     )
+
+
+def _count(number: int) -> str:
+    return f"{number / 1e9:.2f} B" if number >= 1e9 else f"{number / 1e6:.1f} M"
+
+
+def _size(size: int) -> str:
+    return f"{size / terms.GIB:.2f} GB" if size >= terms.GIB / 10 else f"{size / 2**20:.1f} MB"
 
 
 def _total(work: Work) -> int:

@@ -8,7 +8,7 @@ They stand in the order of what they cost the result, not of what they save:
     rank        less can be learned
     data        rows are cut
     both        the mildest pair of the last two that fits
-    model       a smaller one of the catalogue, the last resort
+    model       a smaller one of the catalogue, the last resort; if need be in 4 bits, or with rows cut as well
 
 and within one of these by time and by rows cut. Where a milder change of one kind fits, stronger ones are left out.
 """
@@ -135,14 +135,7 @@ def make_it_fit(
         if made is not None and _is_of_use(made, [other for _, other in found]):
             found.append((kind, made))
     smaller = _by_size(spec, _known(others))[0]
-    for _ in range(1 if found else SMALLER):
-        made = asker.mildest(base, [(_model(other), other) for other in smaller])
-        if made is None:
-            break
-        found.append((MODEL, made))
-        smaller = smaller[
-            1 + next(place for place, other in enumerate(smaller) if other.name == made.changes["model.name"]) :
-        ]
+    found += [(MODEL, made) for made in _smaller(asker, base, smaller, 1 if found else SMALLER)]
     return tuple(made for _, made in sorted(found, key=_cost))
 
 
@@ -162,7 +155,7 @@ def use_the_room(
     found: list[tuple[Kind, Suggestion]] = []
     for kind, ladder in _gains(config, spec, facts, base):
         made = asker.mildest(base, [(changes, None) for changes in ladder])
-        if made is not None and (kind != FREE or made.slower < FASTER):
+        if made is not None and (kind != FREE or (made.slower < FASTER and _is_new(made, found))):
             found.append((kind, made))
     larger = _by_size(spec, _known(others))[1]
     models = [(_model(other), other) for other in reversed(larger)]
@@ -171,19 +164,46 @@ def use_the_room(
     return tuple(made for _, made in sorted(found, key=lambda item: (item[0], item[1].rows_cut, item[1].slower)))
 
 
+def _smaller(asker: _Asker, base: Trial, others: Sequence[ModelSpec], most: int) -> list[Suggestion]:
+    """Smaller models, the largest first: as they are, else with what costs no result, else the smallest, rows cut."""
+    four = _four(asker.config)
+    ways = [_in_its_place(asker, base, others, most, changes) for changes in ({}, four)]
+    for found in ways:
+        if any(made.verdict == "fits" for made in found):
+            return found
+    if tight := ways[0] or ways[1]:
+        return tight
+    ladder = [({**four, **length, **_model(others[-1])}, others[-1]) for length in _shorter(base)] if others else []
+    made = asker.mildest(base, ladder)
+    return [] if made is None else [made]
+
+
+def _in_its_place(
+    asker: _Asker, base: Trial, others: Sequence[ModelSpec], most: int, changes: Changes
+) -> list[Suggestion]:
+    found: list[Suggestion] = []
+    left = list(others)
+    while left and len(found) < most:
+        made = asker.mildest(base, [({**changes, **_model(other)}, other) for other in left])
+        if made is None:
+            break
+        found.append(made)
+        left = left[[other.name for other in left].index(made.changes["model.name"]) + 1 :]
+    return found
+
+
 def _ladders(config: RunConfig, base: Trial) -> Iterator[tuple[Kind, list[Changes]]]:
     """For each kind of change its steps, the mildest first."""
     train, free = config.train, _free(config)
     yield FREE, [free] if free else []
-    yield FREE, [{**free, "model.quantization": "nf4"}] if config.model.quantization == "none" else []
+    four = _four(config)
+    yield FREE, [four] if four != free else []
     yield (
         TIME,
         [{"train.checkpointing": way} for way in ("budget", "offload") if train.checkpointing not in ("auto", way)],
     )
-    four = {**free, **({"model.quantization": "nf4"} if config.model.quantization == "none" else {})}
     ranks = [{"lora.r": rank, "lora.lora_alpha": _alpha(config, rank)} for rank in RANKS if rank < config.lora.r]
-    longest = base.judged.work.row
-    lengths: list[Changes] = [{"train.max_length": length} for length in LENGTHS if length < longest]
+    lengths = _shorter(base)
     yield RANK, [{**free, **rank} for rank in ranks]
     yield DATA, [{**free, **length} for length in lengths]
     if ranks:
@@ -205,11 +225,21 @@ def _free(config: RunConfig) -> Changes:
         changes["train.optim"] = "adamw_8bit"
     if train.kernels == "plain":
         changes["train.kernels"] = "auto"
-    if not train.packing:
+    if not train.packing and config.method == "sft":  # preferences are never packed
         changes["train.packing"] = True
     if train.memory_gib:
         changes["train.memory_gib"] = 0.0
     return changes
+
+
+def _four(config: RunConfig) -> Changes:
+    """The same, and weights in 4 bits: all that costs time and memory, and no result."""
+    return {**_free(config), **({"model.quantization": "nf4"} if config.model.quantization == "none" else {})}
+
+
+def _shorter(base: Trial) -> list[Changes]:
+    """Lengths at which rows would be cut, the longest first."""
+    return [{"train.max_length": length} for length in LENGTHS if length < base.judged.work.row]
 
 
 def _gains(
@@ -220,12 +250,10 @@ def _gains(
     yield FREE, [free] if free else []
     if config.train.checkpointing in ("recompute", "offload"):
         yield FREE, [{"train.checkpointing": "none", "train.tokens_per_pass": 0}, {"train.checkpointing": "budget"}]
-    if facts is not None and base.rows_cut:
+    if facts is not None and base.rows_cut:  # without data nobody knows whether longer rows would be of any use
         limit, most = config.train.max_length, min(facts.longest, spec.shape.max_position_embeddings)
         lengths = sorted({most, *(length for length in LENGTHS if length < most)}, reverse=True)
         yield DATA, [{"train.max_length": length} for length in lengths if length > limit]
-    elif facts is None:
-        pass  # nobody knows yet whether longer rows would be of any use
     if config.model.quantization == "nf4":
         yield BOTH, [{"model.quantization": "none"}]
     ranks = [rank for rank in RANKS if config.lora.r < rank <= 4 * config.lora.r]
@@ -264,14 +292,17 @@ def _is_of_use(made: Suggestion, milder: Sequence[Suggestion]) -> bool:
     return not fitting or (made.verdict == "fits" and made.slower < SPARED * min(other.slower for other in fitting))
 
 
+def _is_new(made: Suggestion, found: Sequence[tuple[Kind, Suggestion]]) -> bool:
+    """Whether it comes to anything that none of these comes to."""
+    return all((made.peak_bytes, made.slower) != (other.peak_bytes, other.slower) for _, other in found)
+
+
 def _cost(item: tuple[Kind, Suggestion]) -> tuple[float, ...]:
     kind, made = item
     return made.verdict != "fits", kind, made.rows_cut, made.slower, made.peak_bytes
 
 
 def _words(config: RunConfig, changes: Changes, spec: ModelSpec | None) -> str:
-    if spec is not None:
-        return f"{spec.title} in its place"
     said: dict[str, Callable[[Any], str]] = {
         "train.checkpointing": lambda value: _WAYS[value],
         "train.tokens_per_pass": lambda _: "passes as large as fit",
@@ -285,7 +316,8 @@ def _words(config: RunConfig, changes: Changes, spec: ModelSpec | None) -> str:
         "model.quantization": lambda value: "weights in 4 bits" if value == "nf4" else "weights in 16 bits",
         "lora.r": lambda value: f"rank {value}",
     }
-    parts = [said[key](value) for key, value in changes.items() if key in said]
+    parts = [f"{spec.title} in its place"] if spec is not None else []
+    parts += [said[key](value) for key, value in changes.items() if key in said]
     text = ", ".join(parts)
     return text[:1].upper() + text[1:]
 

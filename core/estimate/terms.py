@@ -158,13 +158,14 @@ def standing_bytes(work: Work) -> int:
 def room_bytes(work: Work) -> int:
     """What a budget leaves for activations."""
     room = work.limit_bytes - standing_bytes(work) - CUBLAS_BYTES
-    return max(0, room - gaps_bytes(work.limit_bytes, lora_bytes(work)))
+    return max(0, room - gaps_bytes(work.limit_bytes - context_bytes(work), lora_bytes(work)))
 
 
 def gaps_bytes(limit: int, adapter: int) -> int:
     """What a budget leaves to the allocator's gaps; the run itself counts with this too.
 
     Args:
+        limit: what torch's allocator may have: the run's limit less the context.
         adapter: bytes of the trained numbers.
     """
     return 2 * FIXED_GAPS_BYTES + round(ADAPTER_GAPS * adapter) + round(GAPS * limit)

@@ -76,18 +76,24 @@ def _tokens_left(plan: Plan, record: RunRecord, config: RunConfig) -> float:
         mean = sum(step.tokens for step in record.steps) / len(record.steps)
         return max(0, plan.total_steps - record.last_step) * mean
     an_epoch = math.ceil(plan.train_rows / config.rows_per_step)
-    epochs = range(record.last_step // an_epoch, math.ceil(plan.total_steps / an_epoch))
-    return sum(_tokens_of_epoch(plan, record, epoch, an_epoch) for epoch in epochs)
+    first = record.last_step // an_epoch * an_epoch
+    whole = first + an_epoch
+    last = min(whole, plan.total_steps)
+    later = max(0, plan.total_steps - whole) / an_epoch * plan.train_tokens
+    return later + _of_this_epoch(plan, record, (first, last, whole))
 
 
-def _tokens_of_epoch(plan: Plan, record: RunRecord, epoch: int, an_epoch: int) -> float:
-    """Tokens of an epoch that are still to come: what it has, less what its steps had; a part of it in proportion."""
-    first, whole = epoch * an_epoch, (epoch + 1) * an_epoch
-    last, begin = min(whole, plan.total_steps), max(epoch * an_epoch, record.last_step)
+def _of_this_epoch(plan: Plan, record: RunRecord, steps: tuple[int, int, int]) -> float:
+    """Tokens of the epoch that is on its way: what it has, less what its steps had; a part of it in proportion.
+
+    Args:
+        steps: the step before its first, its last in this run, and its last in a run that sees all of it.
+    """
+    first, last, whole = steps
     done = [step.tokens for step in record.steps if first < step.step <= last]
-    unknown = max(0, min(record.last_step, last) - first - len(done)) * plan.train_tokens / an_epoch
+    unknown = max(0, record.last_step - first - len(done)) * plan.train_tokens / (whole - first)
     to_come = max(0.0, plan.train_tokens - sum(done) - unknown)
-    return to_come * (last - begin) / (whole - begin) if whole > begin else 0.0
+    return to_come * max(0, last - record.last_step) / (whole - record.last_step)
 
 
 def _between(plan: Plan, record: RunRecord, config: RunConfig, own: Sequence[Step]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
@@ -236,3 +237,24 @@ def test_a_run_to_start_from_is_looked_for_before_anything_is_fetched(
     for name in ("2026-01-01_0000_x_abcd", "..", bare.name):
         with pytest.raises(RunError, match="with a checkpoint to start from"):
             prepared(tmp_path / "rows.jsonl", locations, f"resume_from: {name}\n")
+
+
+def test_a_length_of_time_is_said_in_its_own_unit() -> None:
+    from core.cli import _money, _span
+
+    said = [_span(*pair) for pair in ((0.4, 0.9), (40, 100), (100, 280), (4000, 9000), (9e4, 3e5), (2e6, 4e6))]
+    assert said == [
+        "0.4 to 0.9 seconds", "40 to 100 seconds", "1.7 to 4.7 minutes", "1.1 to 2.5 hours", "1.0 to 3.5 days",
+        "23 to 46 days",
+    ]  # fmt: skip
+    assert (_money(0.001, 0.004), _money(0.2, 1.5)) == ("less than 0.01", "0.20 to 1.50")
+
+
+def test_the_parts_of_an_estimate_add_up_to_its_peak(locations: Locations, capsys: pytest.CaptureFixture[str]) -> None:
+    file = locations.make().home / "run.yaml"
+    file.write_text(f"data:\n  path: {ASSETS / 'samples' / 'chat.jsonl'}\n", encoding="utf-8")
+    assert main(["estimate", str(file), "--home", str(locations.home)]) == 0
+    parts = dict(re.findall(r"^(\w+) +([\d,]+\.\d) MiB", capsys.readouterr().out, re.MULTILINE))
+    sizes = {key: float(size.replace(",", "")) for key, size in parts.items() if key != "disk"}
+    peak = sizes.pop("peak")
+    assert sum(sizes.values()) == pytest.approx(peak, abs=0.5)

@@ -132,7 +132,7 @@ class Desk:
             return
         from core.probe.client import probe
 
-        full, _ = resolve(view.trained, view.spec, view.facts, view.machine)
+        full, _ = resolve(view.trained, view.spec, view.facts, view.machine, self._learned())
         try:
             found: object = probe(full, view.spec, view.facts, self.studio.locations, on_stage, cancelled)
         except StudioError as error:
@@ -178,7 +178,7 @@ class Desk:
         if (spec := view.spec) is None:
             return view
         learned, settings = self._learned(), load_settings(self.studio.locations)
-        full, resolved = resolve(view.trained, spec, view.facts, view.machine)
+        full, resolved = resolve(view.trained, spec, view.facts, view.machine, learned)
         figures = estimate(full, spec, view.facts, view.machine, learned, settings)
         view = replace(view, figures=figures, resolved=tuple(resolved))
         given = view.trained, spec, view.facts, view.machine, learned

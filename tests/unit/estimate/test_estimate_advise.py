@@ -172,3 +172,26 @@ def test_serious_findings_of_the_doctor_are_repeated_first() -> None:
 
 def test_nothing_is_said_of_data_that_is_not_there() -> None:
     assert advise(RunConfig(), CHAT, None, None, None) == ()
+
+
+def test_a_few_rows_ask_for_no_more_rank() -> None:
+    low = RunConfig(lora=LoraChoice(r=2))
+    assert "rank_low" not in said(low, 20)
+    few, many = said(low, 5_000)["rank_low"].text, said(low, 50_000)["rank_low"].text
+    assert "16 holds more, for more memory." in few
+    assert "64 to 128 is usual" in many
+
+
+def test_counts_of_one_are_said_as_one() -> None:
+    found = said(train(num_train_epochs=3), 200_000)["epochs"]
+    assert found.text == "3 passes over 199,800 rows: beyond 1, more is learned by heart."
+    assert "Only 1 step:" in said(train(num_train_epochs=1), 7)["few_steps"].text
+
+
+def test_pairs_are_not_told_to_pack() -> None:
+    lengths = tuple(range(10, 2010))
+    facts = facts_of(2000).model_copy(update={"lengths": lengths, "longest": 2009})
+    for method, codes in (("sft", ["packing"]), ("dpo", [])):
+        config = train(packing=False).model_copy(update={"method": method})
+        found = advise(config, CHAT, facts, report_of(2000), None)
+        assert [advice.code for advice in found if advice.code == "packing"] == codes

@@ -167,3 +167,30 @@ def test_each_answer_takes_less_than_fifty_milliseconds(free: float, card: Card)
                 ask(config, SPECS[key], facts, card(free), others=OTHERS)
                 took.append(time.process_time() - begun)
         assert sorted(took)[len(took) // 2] < 0.05
+
+
+def test_a_large_model_in_16_bits_on_a_small_card_is_never_left_without_a_way(card: Card) -> None:
+    train = TrainChoice(checkpointing="none", tokens_per_pass=512, packing=False, max_length=4096)
+    for key, method in (("llama-2-7b", "sft"), ("codellama-34b", "dpo")):
+        config = RunConfig(method=method, model=ModelChoice(quantization="none"), train=train)  # type: ignore[arg-type]
+        ways = make_it_fit(config, SPECS[key], None, card(4.5), None, OTHERS)
+        assert ways
+        for way in ways:
+            raw, spec = changed(config, SPECS[key], way)
+            assert estimate(raw, spec, None, card(4.5)).verdict in ("fits", "tight")
+        assert "in its place, " in ways[-1].text, "what else changes is said beside the model"
+
+
+def test_preferences_are_not_told_to_pack(card: Card) -> None:
+    config = RunConfig(method="dpo", train=TrainChoice(packing=False, checkpointing="offload", tokens_per_pass=512))
+    small = make_it_fit(config, SPECS["qwen3-8b"], CHATS, card(7.0), None, OTHERS)
+    large = use_the_room(config, SPECS["gemma-3-1b"], CHATS, card(11.0), None, OTHERS)
+    assert small
+    assert large
+    assert all("train.packing" not in one.changes for one in (*small, *large))
+
+
+def test_the_same_gain_is_offered_once(card: Card) -> None:
+    config = RunConfig(train=TrainChoice(checkpointing="recompute"))
+    found = use_the_room(config, SPECS["qwen2.5-0.5b"], CHATS, card(11.0), None, OTHERS)
+    assert sum("kept as far" in one.text or "nothing recomputed" in one.text.lower() for one in found) == 1

@@ -64,12 +64,16 @@ def test_operations_agree_with_a_timed_matrix_count(model: Model) -> None:
 
 def test_figures_are_found_by_the_whole_name() -> None:
     tera = {name: card.operations / 1e12 for name in NAMES if (card := published(name))}
-    assert tera == {"NVIDIA GeForce RTX 4060 Ti": 44.1, "NVIDIA GeForce RTX 4060": 30.2, "NVIDIA H200": 989}
+    assert tera == {
+        "NVIDIA GeForce RTX 4060 Ti": 44.1, "NVIDIA GeForce RTX 4060": 30.2, "NVIDIA H200": 989,
+        "NVIDIA GeForce RTX 4070 SUPER": 71.0, "NVIDIA A100-SXM4-40GB": 312.0,
+    }  # fmt: skip
 
 
 NAMES = (
     "NVIDIA GeForce RTX 4060 Ti", "NVIDIA GeForce RTX 4060", "NVIDIA H200", "NVIDIA GeForce RTX 4070 SUPER",
-    "NVIDIA GeForce RTX 4070 Laptop GPU", "Imaginary 1",
+    "NVIDIA GeForce RTX 4070 Laptop GPU", "NVIDIA GeForce RTX 2080 SUPER", "NVIDIA RTX A1000", "Imaginary 1",
+    "NVIDIA A100-SXM4-40GB", "NVIDIA GeForce RTX 3080 with Max-Q Design",
 )  # fmt: skip
 
 

@@ -118,3 +118,12 @@ def test_the_supervisor_keeps_the_line_at_a_runs_end(
     assert (line.run_id, line.card, line.kernels, line.steps) == (run_id, "NVIDIA H200", "fast", 9)
     assert (line.predicted_bytes, line.measured_bytes, line.measured_tokens_per_second) == (900, 1002, 200.0)
     assert Path(learned_file(store.locations)).read_bytes().endswith(b"\n")
+
+
+def test_a_line_without_end_counts_as_none(locations: Locations) -> None:
+    path = learned_file(locations.make())
+    for number in ("Infinity", "-Infinity", "NaN", "1e400"):
+        with path.open("a") as file:
+            file.write(SAID.model_dump_json().replace('"watts":0.0', f'"watts":{number}') + "\n")
+    append(locations, SAID)
+    assert speeds(locations).runs == (SAID,)

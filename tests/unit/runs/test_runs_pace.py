@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -117,3 +118,14 @@ def test_a_plan_without_tokens_goes_by_the_steps() -> None:
     found = time_left(record_of([Plan(total_steps=20), *steps_of([10] * 10, [1.0] * 10)]), config_of())
     assert found is not None
     assert found.middle == pytest.approx(10.0)
+
+
+def test_a_thousand_passes_cost_no_more_than_one() -> None:
+    """What is left is counted once for all later passes, not over every step again for each of them."""
+    plan = Plan(total_steps=7000, train_rows=7 * ROWS, train_tokens=7000)
+    record = record_of([plan, *steps_of([1000] * 3500, [0.5] * 3500)])
+    started = time.process_time()
+    found = time_left(record, config_of())
+    assert time.process_time() - started < 0.1
+    assert found is not None
+    assert found.middle == pytest.approx(3500 * 0.5)

@@ -9,8 +9,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from core.contract.config import RunConfig, TrainChoice  # noqa: E402
+from core.catalog import catalogue  # noqa: E402
+from core.contract.config import ModelChoice, RunConfig, TrainChoice  # noqa: E402
+from core.estimate import terms  # noqa: E402
 from core.estimate.terms import CONTEXT_BYTES, context_of  # noqa: E402
+from core.estimate.work import work_of  # noqa: E402
+from core.model import checkpointing  # noqa: E402
 from core.train import setup  # noqa: E402
 
 GIB = 1024**3
@@ -39,6 +43,26 @@ def test_the_context_is_that_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
     assert setup._may_allocate(8.0, CARD) == 8 * GIB - context_of("NVIDIA H200")
     assert context_of("NVIDIA H200") / GIB == pytest.approx(0.82, abs=0.01)
+
+
+@pytest.mark.usefixtures("card")
+def test_plan_and_run_leave_the_same_to_the_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the plan counts as room for activations is what the run is left with, to a few bytes of the optimiser."""
+    spec = next(spec for spec in catalogue() if spec.key == "mistral-7b")
+    train = TrainChoice(checkpointing="budget", memory_gib=8, optim="adamw_8bit")
+    config = RunConfig(model=ModelChoice(dtype="bfloat16"), train=train)
+    work = work_of(config, spec, 2048, gpu=True)
+    trained = [torch.empty(terms.adapter_parameters(work), device="meta")]
+    trained[0].requires_grad_()
+    model = SimpleNamespace(parameters=lambda: iter(trained))
+    there = terms.weights_bytes(work) + terms.lora_bytes(work)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: there, raising=False)
+    monkeypatch.setattr(checkpointing, "fast_layer_sizes", lambda _: work.layer)
+    base = SimpleNamespace(config=SimpleNamespace(vocab_size=spec.shape.vocab_size))
+    monkeypatch.setattr(checkpointing, "base_causal_model", lambda _: base)
+    found = checkpointing._budget(model, None, setup._may_allocate(8.0, CARD), 2)  # type: ignore[arg-type]
+    assert (found.layer, found.end) == (work.layer, work.end)
+    assert found.bytes == pytest.approx(terms.room_bytes(work), abs=0.05 * terms.optimiser_bytes(work))
 
 
 @pytest.mark.usefixtures("card")
