@@ -65,12 +65,13 @@ def test_tool_turns_of_the_real_file(shared_data: Path) -> None:
 
 @pytest.mark.parametrize("template", TEMPLATES)
 @pytest.mark.parametrize("vocabulary", TOKENIZERS)
-def test_ids_and_mask(shared_data: Path, vocabulary: str, template: str) -> None:
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
+def test_ids_and_mask(shared_data: Path, vocabulary: str, template: str, every: int) -> None:
     tokenizer = _tokenizer(shared_data, vocabulary, template)
     end = next((mark for start, mark in ENDS.items() if template.startswith(start)), "<|im_end|>")
     choice = resolve_template(tokenizer, DataChoice())
     using = renderer(tokenizer, choice)
-    for example in _conversations(shared_data):
+    for example in _conversations(shared_data)[::every]:
         row = encode(tokenizer, example, choice, 1_000_000)
         turns = layout_turns(example, choice)
         own = tokenizer.apply_chat_template(
