@@ -26,7 +26,6 @@ from core.locations import Locations
 from core.runs.folder import JobFolder
 from core.runs.kernel_check import check_kernels
 from core.runs.launch import inherited_lock
-from core.runs.learned import learn
 from core.runs.locks import CardLock, locked
 from core.runs.log import LAST_KINDS, EventTail, EventWriter, LogHold, last_event
 from core.runs.mailbox import ALL_VERBS, Mailbox, acknowledged_ids
@@ -199,13 +198,19 @@ class Supervisor:
 
     # ── after the worker ─────────────────────────────────────────────────────────────────────────────────────────
 
+    def _learn(self, record: RunRecord) -> None:
+        if record.plan is not None and record.plan.predicted is not None:
+            from core.runs.learned import learn  # brings the planner along, which nothing else here asks for
+
+            learn(self.folder, record, self.locations)
+
     def _settle(self, exit_code: int | None, stop: Command | None) -> bool:
         """Writes the job's last event where the worker could not; True when a fresh worker is to be started."""
         record = self._record()
         if stop and stop.id not in record.acknowledged:
             self._say(Acknowledged(command_id=stop.id, command=stop.verb))
         if record.state not in RUNNING:
-            learn(self.folder, record, self.locations)
+            self._learn(record)
             return False
         if stop:
             self._say(self._stopped())
