@@ -12,7 +12,6 @@ Beside these, memory is read and written: in a pass each 4-bit weight is made wh
 and every token moves the layers' activations several times. So a pass takes::
 
     T products / (rate · 65 %)  +  T attention / (rate · 58 %)  +  bytes / bandwidth
-    and never less than its launches take of the processor
 
 and never less than the host needs to launch it, which is the same for one token as for two thousand. The two shares are
 those that one H200 reached (``core/bench/NOTES.md``): with them seven measured settings, rows of 232 to 32,768 tokens,

@@ -78,7 +78,7 @@ class Work:
 
     def at(self, tokens: int, policy: Policy | None = None, single: bool | None = None) -> Work:
         """The same work on another pass. What both have in common is not counted again: a plan tries dozens."""
-        kept = (self.layer, self.end, self.adapted, self.fixed)
+        _ = self.layer, self.end, self.adapted, self.fixed  # made here, so that they are among what is copied
         other = object.__new__(Work)
         other.__dict__.update(self.__dict__)
         other.__dict__.pop("own", None)
@@ -87,7 +87,7 @@ class Work:
             changed["policy"] = policy
         if single is not None:
             changed["single"] = single
-        other.__dict__.update(changed, fixed=kept[3])
+        other.__dict__.update(changed)
         return other
 
     @cached_property
