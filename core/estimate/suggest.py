@@ -155,7 +155,9 @@ def use_the_room(
     found: list[tuple[Kind, Suggestion]] = []
     for kind, ladder in _gains(config, spec, facts, base):
         made = asker.mildest(base, [(changes, None) for changes in ladder])
-        if made is not None and (kind != FREE or (made.slower < FASTER and _is_new(made, found))):
+        if made is None or (kind == DATA and made.rows_cut >= 0):  # as many rows are cut as before, only later
+            continue
+        if kind != FREE or (made.slower < FASTER and _is_new(made, found)):
             found.append((kind, made))
     larger = _by_size(spec, _known(others))[1]
     models = [(_model(other), other) for other in reversed(larger)]

@@ -194,3 +194,10 @@ def test_the_same_gain_is_offered_once(card: Card) -> None:
     config = RunConfig(train=TrainChoice(checkpointing="recompute"))
     found = use_the_room(config, SPECS["qwen2.5-0.5b"], CHATS, card(11.0), None, OTHERS)
     assert sum("kept as far" in one.text or "nothing recomputed" in one.text.lower() for one in found) == 1
+
+
+def test_a_length_that_cuts_as_many_rows_is_no_gain(card: Card) -> None:
+    config, spec = RunConfig(train=TrainChoice(max_length=512)), SPECS["qwen2.5-1.5b"]
+    for longest, offered in ((40_000, False), (900, True)):
+        found = use_the_room(config, spec, facts_of((longest,) * 40), card(15.0), None, OTHERS)
+        assert any("train.max_length" in one.changes for one in found) == offered
