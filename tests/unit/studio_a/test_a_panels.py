@@ -190,7 +190,9 @@ def test_a_made_set_says_what_it_was_made_from(studio: Studio) -> None:
     drawn = str(data.origin_view(str(kept.path), "/old"))
     assert "made from &lt;a&gt;.jsonl: 12 rows left out. Your file is as it was." in drawn
     assert "Back to the file" in drawn
-    mixed = write_made([example], "y", {"made": "mixture", "parts": [{"name": "a", "weight": 2}]}, studio.locations)
+    # The same rows twice would be the same file, which keeps its first origin.
+    parts = {"made": "mixture", "parts": [{"name": "a", "weight": 2}]}
+    mixed = write_made([example, example], "y", parts, studio.locations)
     assert "a × 2" in str(data.origin_view(str(mixed.path)))
     assert data.origin_view("/no/such/file") is None
 
