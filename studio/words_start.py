@@ -197,7 +197,7 @@ _DOCTOR = {
     "cache.title": "Tokenised rows",
     "cache.about": "Rows are tokenised once and kept, so that preview, estimate and training need not do it again.",
     "cache.none": "Nothing is kept.",
-    "cache.total": "{size} in {count} set(s).",
+    "cache.total": "{size} in all.",
     "cache.file": "File",
     "cache.tokenizer": "Tokenizer",
     "cache.rows": "Rows",

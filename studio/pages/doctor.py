@@ -40,7 +40,7 @@ def cache_view(kept: Sequence[Cached]) -> Markup:
     line = slot("said", "p", role="status")
     if not kept:
         return live("doctor", {}, head, about, tag("p", say("cache.none")), line)
-    total = say("cache.total", size=bytes_words(sum(one.bytes for one in kept)), count=len(kept))
+    total = say("cache.total", size=bytes_words(sum(one.bytes for one in kept)))
     names = ("file", "tokenizer", "rows", "tokens", "size", "used")
     columns = tag("tr", *(tag("th", say(f"cache.{name}"), scope="col") for name in names))
     table = tag("table", tag("thead", columns), tag("tbody", *map(_cached, kept)), class_="cached")
