@@ -18,7 +18,8 @@ FILE_WALL, FUNCTION_WALL, PARAMETER_WALL = 400, 60, 6
 ATTIC = {"utils", "util", "helpers", "helper", "common", "manager", "handler", "misc"}
 FORBIDDEN_CALLS = {"eval", "exec", "yaml.load", "torch.load", "pickle.load", "pickle.loads", "os.system", "pickle.dump"}
 LIGHT = ["studio.app", "core.cli", "core.runs.supervisor", "core.runs.store", "core.prepare", "core.data.service",
-         "core.estimate", "core.catalog", "core.hub", "core.doctor", "core.talk.client", "core.probe.client"]  # fmt: skip
+         "core.estimate", "core.catalog", "core.hub", "core.doctor", "core.talk.client",
+         "core.probe.client"]  # fmt: skip
 HEAVY = {"torch", "transformers", "peft", "trl", "bitsandbytes", "datasets", "accelerate"}
 
 
