@@ -18,6 +18,8 @@ from core.contract.errors import RunError
 from core.locations import Locations
 from core.terminal import exit_code
 
+WAYS_SHOWN = 4
+
 __all__ = ["COMMANDS", "main"]
 
 
@@ -169,7 +171,28 @@ def _estimate(chosen: argparse.Namespace, locations: Locations) -> int:
     print(f"{'disk':12} {_mib(found.checkpoints_bytes)}   checkpoints{fetched}")
     for line in (*prepared.resolved_lines(), *found.notes):
         print(f"{'':12} {line}")
+    for line in _ways_out(prepared, locations):
+        print(f"{'would fit':12} {line}")
     return 0
+
+
+def _ways_out(prepared: Any, locations: Locations) -> list[str]:
+    """What would make a run fit that does not, the mildest first, each with the changes as a run.yaml has them."""
+    if prepared.estimate.verdict not in ("tight", "too_large"):
+        return []
+    from core.contract.config import RunConfig
+    from core.estimate import make_it_fit
+    from core.estimate.fit import put
+    from core.runs.learned import speeds
+
+    config = prepared.config
+    for value in prepared.resolved:  # what we chose ourselves may be chosen anew
+        part, _, name = value.key.partition(".")
+        if name:
+            config = put(config, value.key, getattr(getattr(RunConfig(), part), name))
+    found = make_it_fit(config, prepared.spec, prepared.facts, prepared.machine, speeds(locations))
+    changes = [", ".join(f"{key}: {value}" for key, value in one.changes.items()) for one in found[:WAYS_SHOWN]]
+    return [f"{one.text} ({change})" for one, change in zip(found, changes, strict=False)]
 
 
 def _span(low: float, high: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +17,7 @@ from core.contract.config import DataChoice, RunConfig
 from core.contract.errors import ConfigError, RunError
 from core.data.service import DataService
 from core.follow import follow, say
+from core.hardware import read_machine
 from core.locations import ASSETS, Locations
 from core.prepare import Prepared, prepare
 from core.runs.log import EventWriter
@@ -258,3 +260,19 @@ def test_the_parts_of_an_estimate_add_up_to_its_peak(locations: Locations, capsy
     sizes = {key: float(size.replace(",", "")) for key, size in parts.items() if key != "disk"}
     peak = sizes.pop("peak")
     assert sum(sizes.values()) == pytest.approx(peak, abs=0.5)
+
+
+def test_an_estimate_of_what_does_not_fit_says_what_would(
+    locations: Locations, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = replace(read_machine(), gpus=(), ram_total_bytes=2 << 30, ram_free_bytes=1200 << 20)
+    monkeypatch.setattr("core.prepare.read_machine", lambda *_: small)
+    file = locations.make().home / "run.yaml"
+    text = f"data:\n  path: {ASSETS / 'samples' / 'text.txt'}\ntrain:\n  max_length: 1024\n  tokens_per_pass: 16384\n"
+    file.write_text(text, encoding="utf-8")
+    assert main(["estimate", str(file), "--home", str(locations.home)]) == 0
+    said = capsys.readouterr().out
+    assert "Too large" in said or "Tight" in said
+    ways = [line for line in said.splitlines() if line.startswith("would fit")]
+    assert ways
+    assert all("train." in line or "model." in line for line in ways)
