@@ -69,8 +69,7 @@ def _ladder(chosen: argparse.Namespace) -> int:
     from core.bench.ladder import climb, table
     from core.bench.report import write_json
 
-    result = climb(from_flags(chosen), own_process, _aside)
-    write_json(result, chosen.json)
+    result = climb(from_flags(chosen), own_process, _aside, keep=lambda so_far: write_json(so_far, chosen.json))
     print(table(result))
     return 0 if any(rung["status"] == "measured" for rung in result["rungs"]) else 1
 

@@ -73,14 +73,30 @@ def settings_of(base: Setting, rungs: Sequence[Rung] = RUNGS) -> dict[str, Setti
     return found
 
 
-def climb(base: Setting, run: Runner, say: Callable[[str], None], rungs: Sequence[Rung] = RUNGS) -> dict[str, Any]:
+def climb(
+    base: Setting,
+    run: Runner,
+    say: Callable[[str], None],
+    rungs: Sequence[Rung] = RUNGS,
+    keep: Callable[[dict[str, Any]], None] = lambda _: None,
+) -> dict[str, Any]:
     """Measures every rung, one after another.
+
+    Args:
+        keep: gets the result after each rung, so that whoever is cut off loses nothing.
 
     Returns:
         JSON: the rungs with their figures, and the machine as the first measured one saw it.
     """
     settings = settings_of(base, rungs)
-    outcomes = measure_all(settings, run, 1, say)
+    outcomes: dict[str, Outcome] = {}
+    for name, setting in settings.items():
+        outcomes |= measure_all({name: setting}, run, 1, say)
+        keep(_result(rungs, settings, outcomes))
+    return _result(rungs, settings, outcomes)
+
+
+def _result(rungs: Sequence[Rung], settings: dict[str, Setting], outcomes: dict[str, Outcome]) -> dict[str, Any]:
     measured = [outcome.result for outcome in outcomes.values() if outcome.result]
     rows: list[dict[str, Any]] = []
     for rung in rungs:
@@ -88,6 +104,8 @@ def climb(base: Setting, run: Runner, say: Callable[[str], None], rungs: Sequenc
         first = next((row for row in rows if row["seconds_a_step"] is not None), None)
         if rung.gone:
             rows.append(_row(rung.name, GONE, reason=rung.gone))
+        elif rung.name not in outcomes:
+            rows.append(_row(rung.name, "not measured", command=command_of(settings[rung.name])))
         else:
             rows.append(_measured(rung.name, settings[rung.name], outcomes[rung.name], before, first))
     machine = ("device", "capability", "driver", "vram_total_gib", "python", "versions", "rows")

@@ -75,3 +75,21 @@ def test_a_ladder_of_failures_is_still_a_table() -> None:
     result = climb(Setting(rows="dense:8"), lambda *_: fake(None), lambda _: None)
     assert result["device"] is None
     assert all(rung["seconds_a_step"] is None for rung in result["rungs"])
+
+
+def test_every_rung_is_kept_as_soon_as_it_is_measured() -> None:
+    rungs = [rung for rung in RUNGS if not rung.gone][:3]
+    outcomes: list[Outcome] = [fake(2.0), fake(4.0)]
+    kept: list[dict[str, Any]] = []
+
+    def run(*_: Any) -> Outcome:
+        if not outcomes:
+            raise KeyboardInterrupt  # somebody has waited long enough
+        return outcomes.pop()
+
+    with pytest.raises(KeyboardInterrupt):
+        climb(Setting(rows="dense:8"), run, lambda _: None, rungs, kept.append)
+    assert [[rung["seconds_a_step"] for rung in result["rungs"]] for result in kept] == [
+        [4.0, None, None], [4.0, 2.0, None],
+    ]  # fmt: skip
+    assert [rung["status"] for rung in kept[-1]["rungs"]] == ["measured", "measured", "not measured"]
