@@ -180,17 +180,10 @@ def _ways_out(prepared: Any, locations: Locations) -> list[str]:
     """What would make a run fit that does not, the mildest first, each with the changes as a run.yaml has them."""
     if prepared.estimate.verdict not in ("tight", "too_large"):
         return []
-    from core.contract.config import RunConfig
     from core.estimate import make_it_fit
-    from core.estimate.fit import put
     from core.runs.learned import speeds
 
-    config = prepared.config
-    for value in prepared.resolved:  # what we chose ourselves may be chosen anew
-        part, _, name = value.key.partition(".")
-        if name:
-            config = put(config, value.key, getattr(getattr(RunConfig(), part), name))
-    found = make_it_fit(config, prepared.spec, prepared.facts, prepared.machine, speeds(locations))
+    found = make_it_fit(prepared.asked, prepared.spec, prepared.facts, prepared.machine, speeds(locations))
     changes = [", ".join(f"{key}: {value}" for key, value in one.changes.items()) for one in found[:WAYS_SHOWN]]
     return [f"{one.text} ({change})" for one, change in zip(found, changes, strict=False)]
 

@@ -32,9 +32,13 @@ __all__ = ["Prepared", "prepare", "tokenizer_folder"]
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run that may start: ``config`` holds no automatic value, and ``resolved`` says why each is what it is."""
+    """A run that may start: ``config`` holds no automatic value, and ``resolved`` says why each is what it is.
+
+    ``asked`` is the same run with the automatic values still open.
+    """
 
     config: RunConfig
+    asked: RunConfig
     spec: ModelSpec
     report: DataReport
     facts: DataFacts
@@ -73,10 +77,11 @@ def prepare(config: RunConfig, locations: Locations, service: DataService) -> Pr
         )
     machine = read_machine(locations.home)
     learned = speeds(locations)
-    config, resolved = resolve(config, spec, facts, machine, learned)
+    asked = config
+    config, resolved = resolve(asked, spec, facts, machine, learned)
     resolved = [*_changed_method(wished, config.method), *resolved]
     figures = estimate(config, spec, facts, machine, learned, load_settings(locations))
-    return Prepared(config, spec, report, facts, tuple(resolved), figures, machine)
+    return Prepared(config, asked, spec, report, facts, tuple(resolved), figures, machine)
 
 
 def tokenizer_folder(spec: ModelSpec) -> Path:

@@ -15,8 +15,9 @@ from typing import Any
 import torch
 
 from core.bench.setting import Setting, flags_of
-from core.bench.watch import GIB, Watch, context_bytes
+from core.bench.watch import GIB, Watch
 from core.hardware import read_machine
+from core.train.meter import context_bytes
 
 __all__ = [
     "command_of",

@@ -45,6 +45,7 @@ from core.train.meter import CardWatch
 from core.train.orders import Orders
 from core.train.tell import Teller
 from core.train.trainers import arguments, passes_line, state_bytes, text_trainer
+from core.train.unsteered import NoMailbox, NoSaver
 
 __all__ = ["measure"]
 
@@ -157,7 +158,7 @@ def _fast(
     writer = EventWriter(folder.events, attempt=1)
     tell = Teller(writer)
     # Nobody steers a bench: the orders listen to no mailbox, and the saver is never asked.
-    loop = Loop(_config(setting), trainer, rows.train, rows.held_out, (tell, Orders(_NoMailbox(), tell)), _NoSaver())  # type: ignore[arg-type]
+    loop = Loop(_config(setting), trainer, rows.train, rows.held_out, (tell, Orders(NoMailbox(), tell)), NoSaver())  # type: ignore[arg-type]
     trainer.loop = loop
     trainer.add_callback(watch)
     loop.card = CardWatch(machine.gpu.uuid if machine.gpu and trainer.args.device.type == "cuda" else "")
@@ -218,21 +219,6 @@ def _twins_only(setting: Setting) -> Iterator[None]:
             del os.environ["LUTHIER_KERNELS"]
         else:
             os.environ["LUTHIER_KERNELS"] = before
-
-
-class _NoMailbox:
-    def poll(self) -> list[Any]:
-        return []
-
-
-class _NoSaver:
-    """Held-out losses are measured and no checkpoint is kept."""
-
-    def is_best(self, _loss: float) -> bool:
-        return False
-
-    def measured(self, _step: int, _loss: float) -> None:
-        """No checkpoint stands that could be told."""
 
 
 def _config(setting: Setting) -> RunConfig:

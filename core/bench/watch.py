@@ -15,8 +15,9 @@ import torch
 from transformers import TrainerCallback
 
 from core.contract.errors import ConfigError, MachineError
+from core.train.meter import context_bytes
 
-__all__ = ["GIB", "Watch", "allowed_bytes", "cap", "context_bytes"]
+__all__ = ["GIB", "Watch", "allowed_bytes", "cap"]
 
 GIB = 2**30
 
@@ -77,14 +78,6 @@ def _peaks(device: torch.device) -> dict[str, int]:
         "allocated": int(torch.cuda.max_memory_allocated(device)),
         "reserved": int(torch.cuda.max_memory_reserved(device)),
     }
-
-
-def context_bytes(device: torch.device) -> int | None:
-    """What is used on the card beside torch's allocator; None on the CPU. Other processes are in it."""
-    if device.type != "cuda":
-        return None
-    free, total = torch.cuda.mem_get_info(device)
-    return int(total - free - torch.cuda.memory_reserved(device))
 
 
 def allowed_bytes(device: torch.device, vram_gb: float) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from core.contract.data import Example
 
-__all__ = ["ExampleFile"]
+__all__ = ["ExampleFile", "in_groups"]
 
 _ROW = re.compile(rb'\s*\{\s*"row":\s*(\d+)')
 
@@ -83,3 +83,18 @@ def _says(value: object, needle: str) -> bool:
     if isinstance(value, dict):
         return any(_says(one, needle) for name, one in value.items() if name != "role")
     return False
+
+
+def in_groups(examples: Iterable[Example], rows: int, characters: int) -> Iterator[list[Example]]:
+    """Examples in order, so many rows together at most; fewer where they are long: a group ends with the row that
+    brings it to ``characters``."""
+    group: list[Example] = []
+    room = characters
+    for example in examples:
+        group.append(example)
+        room -= example.characters
+        if len(group) == rows or room <= 0:
+            yield group
+            group, room = [], characters
+    if group:
+        yield group

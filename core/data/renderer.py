@@ -11,6 +11,7 @@ from core.contract.config import DataChoice
 from core.contract.data import Example, Message, RowProblem
 from core.contract.errors import DataError, StudioError
 from core.data.choosing import decide, turn_enders, warned, words_on_bos, writes_bos
+from core.data.example_file import in_groups
 from core.data.patience import limited_time, out_of_memory, require_short
 from core.data.spans import Ending, find_answers
 from core.data.template import TemplateChoice, layout_turns, tools_of, tried
@@ -122,7 +123,7 @@ class Renderer:
         """
         with ThreadPoolExecutor(1) as beside:
             waiting: tuple[list[Laid | RowProblem], Future[dict[int, Any]]] | None = None
-            for group in _groups(examples):
+            for group in in_groups(examples, BATCH, _BATCH_CHARACTERS):
                 laid = self._laid(group)
                 begun = beside.submit(self._tokenised, laid)
                 if waiting:
@@ -247,16 +248,3 @@ def with_answer(example: Example, side: str = "chosen") -> Example:
 def reason_of(error: BaseException) -> str:
     """What an error says, as one short line without a full stop."""
     return (one_line(str(error), 200) or type(error).__name__).rstrip(".")
-
-
-def _groups(examples: Iterable[Example]) -> Iterator[list[Example]]:
-    group: list[Example] = []
-    room = _BATCH_CHARACTERS
-    for example in examples:
-        group.append(example)
-        room -= example.characters
-        if len(group) == BATCH or room <= 0:
-            yield group
-            group, room = [], _BATCH_CHARACTERS
-    if group:
-        yield group

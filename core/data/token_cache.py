@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from core.contract.config import DataChoice, Layout
 from core.contract.data import Example
+from core.data.example_file import in_groups
 from core.data.keep import write_whole
 from core.locations import Locations
 
@@ -185,16 +186,7 @@ def clear_cached(locations: Locations) -> int:
 
 def slices(examples: Iterable[Example]) -> Iterator[list[Example]]:
     """Examples in the parts that they are kept in."""
-    part: list[Example] = []
-    room = CHARACTERS
-    for example in examples:
-        part.append(example)
-        room -= example.characters
-        if len(part) == ROWS or room <= 0:
-            yield part
-            part, room = [], CHARACTERS
-    if part:
-        yield part
+    return in_groups(examples, ROWS, CHARACTERS)
 
 
 def _described(entry: Entry) -> Cached:

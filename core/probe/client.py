@@ -11,7 +11,6 @@ import json
 import os
 import queue
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
@@ -25,9 +24,10 @@ from core.contract.errors import MachineError, RunError, StudioError
 from core.contract.estimate import Probe
 from core.estimate import resolve
 from core.hardware import Machine, read_machine
-from core.locations import REPOSITORY, Locations
+from core.locations import Locations
 from core.probe.window import lesson, longest_window
 from core.probe.words import Setup
+from core.runs.guest import ending_of, spawn_guest
 from core.runs.kernel_check import check_kernels
 from core.runs.learned import append
 from core.runs.worker_process import card_environment
@@ -110,16 +110,7 @@ class _Child:
     """The child process. Its words come over a thread, so that waiting for one can be given up."""
 
     def __init__(self, setup: Setup, environment: Mapping[str, str]) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "core.probe.child"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-            errors="replace",
-            cwd=REPOSITORY,
-            env=dict(environment),
-        )
+        self._process = spawn_guest("core.probe.child", environment)
         self._said: queue.Queue[str] = queue.Queue()
         self._last_words: deque[str] = deque(maxlen=20)
         assert self._process.stdout is not None
@@ -168,9 +159,7 @@ class _Child:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=ENDING_SECONDS)
         self._threads[1].join(timeout=1)
-        code = self._process.poll()
-        why = "killed, most likely because memory ran out" if code == -9 else f"exit code {code}"
-        last = next((line.strip() for line in reversed(self._last_words) if line.strip()), "")
+        why, last = ending_of(self._process.poll(), tuple(self._last_words))
         return RunError(
             "probe.died", f"The probe ended without a result ({why}). {last}".strip()[:300], "Try it again."
         )

@@ -35,13 +35,14 @@ from core.model.random_weights import random_model
 from core.probe.turns import InTurn, made_rows
 from core.runs.folder import JobFolder
 from core.train.loop import Loop
-from core.train.meter import peak_bytes
+from core.train.meter import context_bytes, peak_bytes
 from core.train.orders import Orders
 from core.train.reading import RunData
 from core.train.setup import make_trainer
 from core.train.tell import Teller
+from core.train.unsteered import NoMailbox, NoSaver
 
-__all__ = ["Lap", "Rehearsal", "context_bytes", "rehearse"]
+__all__ = ["Lap", "Rehearsal", "rehearse"]
 
 STILL = 1e-12
 """A learning rate that changes no float32 weight."""
@@ -140,14 +141,6 @@ def rehearse(
     return seen
 
 
-def context_bytes(device: torch.device) -> int | None:
-    """What is used on the card beside torch's allocator, other programs included; None on the CPU."""
-    if device.type != "cuda":
-        return None
-    free, total = torch.cuda.mem_get_info(device)
-    return int(total - free - torch.cuda.memory_reserved(device))
-
-
 def _still(config: RunConfig, steps: tuple[int, int, float]) -> RunConfig:
     train = {"learning_rate": STILL, "weight_decay": 0.0, "max_steps": steps[0] + steps[1], "num_train_epochs": 1000.0,
              "eval_steps": 0, "save_steps": 0, "save_minutes": 0.0}  # fmt: skip
@@ -172,7 +165,7 @@ def _steps(
     tokenizer = loaded.tokenizer or ensure_padding(load_tokenizer(STARTER))
     trainer, lines, _ = make_trainer(config, JobFolder(place), peft_model, (loaded, tokenizer), data)
     seen.lines = [loaded.line, *lines]
-    loop = Loop(config, trainer, rows, data.held_out, (nobody, Orders(_NoMailbox(), nobody)), _NoSaver())  # type: ignore[arg-type]
+    loop = Loop(config, trainer, rows, data.held_out, (nobody, Orders(NoMailbox(), nobody)), NoSaver())  # type: ignore[arg-type]
     every = range(len(rows))
     windows = (*[tuple(every[: len(lengths)])] * short, *[tuple(every[len(lengths) :])] * long)
     loop.feed = InTurn(windows, lambda: loop.step)  # type: ignore[assignment]
@@ -242,15 +235,6 @@ class _Unheard:
 
     def write(self, event: Event) -> Event:
         return event
-
-
-class _NoMailbox:
-    def poll(self) -> list[Any]:
-        return []
-
-
-class _NoSaver:
-    """Nothing of a rehearsal is kept."""
 
 
 def _synchronize(device: torch.device) -> None:

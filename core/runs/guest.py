@@ -7,20 +7,29 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
 from core.contract.errors import MachineError, StudioError
-from core.locations import Locations
+from core.locations import REPOSITORY, Locations
 from core.runs.folder import RUN_ID, JobFolder
 from core.runs.locks import CardLock, held_by
 from core.runs.log import LAST_KINDS, last_event
 from core.runs.queue import card_wanted
 
-__all__ = ["Mouth", "end_with_the_pipe", "fault_words", "leave_when_wanted", "take_card"]
+__all__ = [
+    "Mouth",
+    "end_with_the_pipe",
+    "ending_of",
+    "fault_words",
+    "leave_when_wanted",
+    "spawn_guest",
+    "take_card",
+]
 
 LOOK_SECONDS = 1.0
 ENDING_SECONDS = 15.0
@@ -100,6 +109,26 @@ def end_with_the_pipe(hear: Callable[[str], None] = lambda _line: None) -> None:
 def fault_words(error: StudioError) -> dict[str, Any]:
     """A fault on its way to the client."""
     return {"code": error.code, "message": error.message, "hint": error.hint}
+
+
+def spawn_guest(module: str, environment: Mapping[str, str]) -> subprocess.Popen[str]:
+    """The client's end: ``python -m MODULE`` with its three pipes, in text."""
+    return subprocess.Popen(
+        [sys.executable, "-m", module],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+        cwd=REPOSITORY,
+        env=dict(environment),
+    )
+
+
+def ending_of(code: int | None, printed: Sequence[str]) -> tuple[str, str]:
+    """How a dead child ended, in words, and the last line that it printed."""
+    why = "killed, most likely because memory ran out" if code == -9 else f"exit code {code}"
+    return why, next((line.strip() for line in reversed(printed) if line.strip()), "")
 
 
 def _is_ending(locations: Locations, holder: str) -> bool:

@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 import threading
 import uuid
 from collections import deque
@@ -25,8 +24,9 @@ from core.catalog import find_model
 from core.contract.config import RunConfig
 from core.contract.errors import ModelError, RunError, StudioError
 from core.hardware import read_machine
-from core.locations import REPOSITORY, Locations
+from core.locations import Locations
 from core.runs.folder import JobFolder
+from core.runs.guest import ending_of, spawn_guest
 from core.runs.log import EventTail
 from core.runs.record import fold
 from core.talk.words import Ask, Piece, Setup, Side
@@ -163,16 +163,7 @@ class _Child:
     """The child process and its pipes. What it prints on stderr is kept for the one line when it dies."""
 
     def __init__(self, setup: Setup) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "core.talk.child"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-            errors="replace",
-            cwd=REPOSITORY,
-            env=_environment(),
-        )
+        self._process = spawn_guest("core.talk.child", _environment())
         self._last_words: deque[str] = deque(maxlen=20)
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
@@ -233,9 +224,7 @@ class _Child:
             self._process.kill()
             self._process.wait()
         self._listener.join(timeout=1)  # its last words may still be on their way
-        code = self._process.returncode
-        why = "killed, most likely because memory ran out" if code == -9 else f"exit code {code}"
-        last = next((line.strip() for line in reversed(self._last_words) if line.strip()), "")
+        why, last = ending_of(self._process.returncode, tuple(self._last_words))
         return RunError(
             "talk.died", f"The model that answers ended ({why}). {last}".strip()[:300], "Ask again: it is started anew."
         )

@@ -13,7 +13,7 @@ import torch
 
 from core.hardware import GpuReading, read_gpu
 
-__all__ = ["CardWatch", "Clock", "peak_bytes"]
+__all__ = ["CardWatch", "Clock", "context_bytes", "peak_bytes"]
 
 
 class Clock:
@@ -65,6 +65,14 @@ class CardWatch:
         while not self._closed.is_set():
             self._reading = read_gpu(self._uuid)
             self._closed.wait(1.0)
+
+
+def context_bytes(device: torch.device) -> int | None:
+    """What is used on the card beside torch's allocator, other programs included; None on the CPU."""
+    if device.type != "cuda":
+        return None
+    free, total = torch.cuda.mem_get_info(device)
+    return int(total - free - torch.cuda.memory_reserved(device))
 
 
 def peak_bytes(device: torch.device) -> tuple[int, int | None]:

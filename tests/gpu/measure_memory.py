@@ -152,7 +152,7 @@ def cap(device: Any, gib: float) -> None:
     """Lets the allocator have no more than a card of ``gib`` would leave it; 0 lifts the cap."""
     import torch
 
-    from core.probe.rehearse import context_bytes
+    from core.train.meter import context_bytes
 
     if device.type == "cuda":
         total = torch.cuda.mem_get_info(device)[1]
@@ -222,7 +222,7 @@ def begin(machine: Machine, device: Any, command: str) -> dict[str, Any]:
     import torch
 
     from core.bench.report import machine_facts
-    from core.probe.rehearse import context_bytes
+    from core.train.meter import context_bytes
 
     if device.type == "cuda":
         torch.zeros(1, device=device) @ torch.zeros(1, device=device)
