@@ -209,7 +209,7 @@ def test_a_budget_lies_between_keeping_and_recomputing(model: Callable[[str], Mo
         assert peak("budget", tokens, 100) == peak("none", tokens)
         assert peak("budget", tokens, 1) == peak("offload", tokens), "no less than one layer's work"
     for memory_gib in (8, 12, 16, 24):  # what is left over: a layer that is no longer kept, and the allocator's gaps
-        assert 0.87 * memory_gib * GIB < peak("budget", 8192, memory_gib) <= memory_gib * GIB
+        assert 0.9 * memory_gib * GIB < peak("budget", 8192, memory_gib) <= memory_gib * GIB
 
 
 def test_a_budget_keeps_everything_up_to_one_length_and_fewer_layers_beyond(model: Callable[[str], ModelSpec]) -> None:
