@@ -244,9 +244,10 @@ def test_buttons_ask_the_run_and_show_that_it_heard(house: House) -> None:
     wait_for_chart(page)
     page.get_by_role("button", name="Save now").click()
     deadline = time.monotonic() + 5
-    while time.monotonic() < deadline and not house.living.commands.exists():
-        time.sleep(0.05)
-    assert '"save"' in house.living.commands.read_text()
+    commands = house.living.commands
+    while time.monotonic() < deadline and not (commands.exists() and commands.read_text()):
+        time.sleep(0.05)  # it is there a moment before its line is
+    assert '"save"' in commands.read_text()
     append(house.living, [Acknowledged(at=time.time(), attempt=1, command_id="x", command="save")])
     page.get_by_text("Saving after this pass.").wait_for()
     assert page.get_by_role("button", name="Save now").is_hidden()

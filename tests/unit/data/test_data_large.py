@@ -286,7 +286,7 @@ def test_a_burst_is_refused_before_it_is_seen(tmp_path: Path, monkeypatch: pytes
     """Between two looks at its size a child can take gigabytes: the wall stands without looking."""
     (tmp_path / "greedy_child.py").write_text(GREEDY)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    child = Child("greedy_child", "reader", Limits(1, 60, MEMORY_BYTES, walled=True))
+    child = Child("greedy_child", "reader", Limits(3, 60, MEMORY_BYTES, walled=True))
     try:
         assert child.ask({"do": "fine"}) == 5
         with pytest.raises(DataError) as caught:
@@ -294,7 +294,7 @@ def test_a_burst_is_refused_before_it_is_seen(tmp_path: Path, monkeypatch: pytes
         assert caught.value.code == "data.memory"
         assert "rows.csv" in str(caught.value)
         assert child.pid is None
-        with pytest.raises(DataError, match=r"rows\.csv within 1 seconds"):
+        with pytest.raises(DataError, match=r"rows\.csv within 3 seconds"):
             child.ask({"do": "sleep"}, "rows.csv")
         start = time.monotonic()
         with pytest.raises(DataError) as caught:
