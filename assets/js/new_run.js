@@ -41,7 +41,7 @@ function oneName() {
 
 /* A list of choices scrolls, and so would be a stop of the Tab key of its own, which ends nowhere when it closes. */
 function noStop() {
-  for (const list of document.querySelectorAll("ul.options:not([tabindex])")) list.tabIndex = -1;
+  for (const list of document.querySelectorAll('ul[role="listbox"]:not([tabindex])')) list.tabIndex = -1;
 }
 
 /* The outline stands until Gradio has drawn the same page with its fields. */

@@ -14,7 +14,7 @@ from typing import Any
 
 import gradio as gr
 
-from core.contract.config import RunConfig
+from core.contract.config import DataChoice, RunConfig
 from core.contract.data import Preview
 from core.contract.errors import ConfigError
 from core.data.made import origin_of
@@ -46,6 +46,7 @@ class Newest:
         self._lock = threading.Lock()
         self._known: OrderedDict[str, RunConfig] = OrderedDict()
         self._looks: dict[str, int] = {}
+        self._wishes: dict[str, tuple[DataChoice, Asked]] = {}
 
     def note(self, window: str, config: RunConfig) -> None:
         """The window's choices are now these."""
@@ -55,6 +56,7 @@ class Newest:
             while len(self._known) > _WINDOWS_KEPT:
                 gone, _ = self._known.popitem(last=False)
                 self._looks.pop(gone, None)
+                self._wishes.pop(gone, None)
 
     def begin(self, window: str) -> int:
         """Another look of the window begins; its number."""
@@ -66,6 +68,17 @@ class Newest:
         """Whether no other look has begun since."""
         with self._lock:
             return self._looks.get(window, look) == look
+
+    def wish(self, window: str, data: DataChoice, asked: Asked) -> None:
+        """The window turned to these rows of this data."""
+        with self._lock:
+            self._wishes[window] = data, asked
+
+    def asked(self, window: str, data: DataChoice, search: str) -> Asked:
+        """The rows that the window turned to last; the first ones where it shows other data, or other words, now."""
+        with self._lock:
+            known, asked = self._wishes.get(window, (None, Asked()))
+        return asked if known == data and asked.search == Asked.read("", search).search else Asked.read("", search)
 
     def of(self, window: str, otherwise: RunConfig) -> RunConfig:
         """The window's newest choices."""
@@ -153,13 +166,13 @@ class Sheet:
         block = self.parts.data
         return [*self.rows_outputs(), block.report, block.tabs, block.checkup.found, block.shown_roles, *block.roles]
 
-    def file(self, view: View, search: str = "") -> Answer:
-        """What the Data block says of a file: report, rows from the first on, mapping and the doctor's findings."""
+    def file(self, view: View, asked: Asked) -> Answer:
+        """What the Data block says of a file: report, the rows asked for, mapping and the doctor's findings."""
         block = self.parts.data
         shown, roles = data.mapping(view, self.desk.columns(view))
         return {
             block.report: self.report(view),
-            **self.rows(view, Asked(search=search)),
+            **self.rows(view, asked),
             **self.examined(view),
             block.shown_roles: shown,
             **dict(zip(block.roles, roles, strict=True)),

@@ -24,6 +24,7 @@ from studio.markup import Markup, fault, tag
 from studio.pages.new_run import model
 from studio.pages.new_run.form import KNOBS
 from studio.pages.new_run.layout import Parts
+from studio.pages.new_run.preview import Asked
 from studio.pages.new_run.sheet import CHOICE, EVENT, Answer, Sheet, window_of
 from studio.pages.new_run.wires_data import DataWires
 from studio.pages.new_run.wires_plan import PlanWires
@@ -124,14 +125,14 @@ class Wires:
         return self.sheet.said(self.sheet.view(values, window_of(request)))
 
     def looked(self, request: gr.Request, search: str, *values: Any) -> Iterator[Answer]:
-        """The same, after looking up what was missing; the preview starts at the first row.
+        """The same, after looking up what was missing; the preview stays at the rows that the window turned to.
 
         Looking takes time, and the next choice does not wait for it: what is shown is always the newest choice.
         """
         sheet, window = self.sheet, window_of(request)
         view = sheet.view(values, window)
         if view.form_fault is not None:
-            yield {**sheet.said(view), **sheet.file(view, search)}
+            yield {**sheet.said(view), **sheet.file(view, Asked.read("", search))}
             return
         look = sheet.windows.begin(window)
         for _ in range(_LOOKS_AGAIN):
@@ -146,10 +147,11 @@ class Wires:
         view = sheet.desk.read(config)
         if sheet.overtaken(window, config):
             return
-        yield {**sheet.said(view), **sheet.file(view, search)}
+        yield {**sheet.said(view), **sheet.file(view, sheet.windows.asked(window, config.data, search))}
         yield from self.data.checked(window, config, search)
         yield from self.data.measured(window, config)
         yield from self.data.examined(window, config)
+        yield from self.data.found_again(window, config, search)
 
     def sampled(self, key: str | None) -> list[Any]:
         """A sample was chosen: its path, and a reading from scratch."""

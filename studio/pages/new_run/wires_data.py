@@ -54,10 +54,10 @@ class DataWires:
         sheet, fields = self.sheet, self.sheet.form.components
         block, asked = sheet.parts.data, sheet.parts.asked
         panel = block.preview
-        panel.asked.change(self.turned, [panel.asked, panel.search, *fields], sheet.rows_outputs(), **CHOICE)
-        # Not ``input``: Gradio keeps the first one to itself after the field was written to.
-        panel.search.change(self.turned, [panel.only_code, panel.search, *fields], sheet.rows_outputs(), **CHOICE)
         whole = [*sheet.outputs(), *sheet.file_outputs()]
+        panel.asked.change(self.turned, [panel.asked, panel.search, *fields], whole, **CHOICE)
+        # Not ``input``: Gradio keeps the first one to itself after the field was written to.
+        panel.search.change(self.turned, [panel.only_code, panel.search, *fields], whole, **CHOICE)
         asked.check.change(self.check_again, [panel.search, *fields], whole, **CHOICE)
         asked.examine.change(self.examine_now, fields, whole, **CHOICE)
         asked.stop.change(self.stop, asked.stop, None, **EVENT)
@@ -88,7 +88,7 @@ class DataWires:
                 return
             yield {sheet.parts.data.report: sheet.report(view, progress)}
         view = sheet.desk.glance(sheet.newest(window, config))
-        yield {**sheet.said(view), **sheet.file(view, search)}
+        yield {**sheet.said(view), **sheet.file(view, sheet.windows.asked(window, config.data, search))}
 
     def measured(self, window: str, config: RunConfig) -> Iterator[Answer]:
         """Counts the tokens of all rows."""
@@ -118,12 +118,30 @@ class DataWires:
         view = sheet.desk.glance(sheet.newest(window, config))
         yield {**sheet.said(view), **sheet.examined(view)}
 
+    def found_again(self, window: str, config: RunConfig, search: str) -> Iterator[Answer]:
+        """A finding's rows, where the window was turned to them before they were found anew."""
+        sheet = self.sheet
+        asked = sheet.windows.asked(window, config.data, search)
+        if asked.only and not sheet.overtaken(window, config):
+            yield sheet.rows(sheet.desk.glance(sheet.newest(window, config)), asked)
+
     # ── handlers ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def turned(self, asked: str, search: str, *values: Any) -> Answer:
-        """Another page, other words to search for, or a finding's rows. Other words begin at the first row."""
+    def turned(self, request: gr.Request, asked: str, search: str, *values: Any) -> Iterator[Answer]:
+        """Another page, other words to search for, or a finding's rows. Other words begin at the first row.
+
+        The findings on the page may be older than the choices: those of the choices are waited for.
+        """
+        sheet, window = self.sheet, window_of(request)
         wish = Asked.read(asked, search)
-        return self.sheet.rows(self.sheet.view(values), wish)
+        view = sheet.view(values, window)
+        sheet.windows.wish(window, view.config.data, wish)
+        if not wish.only or view.finding(wish.only) is not None:
+            yield sheet.rows(view, wish)
+            return
+        yield from self.measured(window, view.config)
+        yield from self.examined(window, view.config, wanted=True)
+        yield from self.found_again(window, view.config, search)
 
     def check_again(self, request: gr.Request, search: str, *values: Any) -> Iterator[Answer]:
         """Takes up a check that was stopped."""

@@ -43,6 +43,11 @@ def told(do: dict[str, Any], **form: str) -> str:
     return json.dumps({"value": do, "form": form, "n": "1"})
 
 
+def turned(wires: Wires, asked: str, search: str = "") -> dict[str, Any]:
+    """What the panel shows at last."""
+    return list(wires.data.turned(Window(), asked, search, *shown(wires)))[-1]
+
+
 def test_what_a_button_sent_is_read_and_anything_else_is_nothing() -> None:
     assert sent(told({"fix": "x"}, name="n")) == ({"fix": "x"}, {"name": "n"})
     for text in ("", "null", "[]", "{", '{"value": 3, "form": []}'):
@@ -55,19 +60,44 @@ def test_what_a_button_sent_is_read_and_anything_else_is_nothing() -> None:
 
 def test_the_preview_turns_searches_and_shows_a_findings_rows(wires: Wires, fake_data: FakeData) -> None:
     list(wires.looked(Window(), "", *shown(wires)))
-    answer = wires.data.turned(told({"offset": 20}), "", *shown(wires))
+    answer = turned(wires, told({"offset": 20}))
     assert fake_data.asked[-1] == "preview 20  []"
     assert "Rows 21 to 40 of 40" in answer["data.preview.rows"]
-    answer = wires.data.turned(told({"only": "exact_duplicates"}), "", *shown(wires))
+    answer = turned(wires, told({"only": "exact_duplicates"}))
     assert fake_data.asked[-1] == "preview 0  [4, 9, 11]"
     assert "Repeated rows" in answer["data.preview.only"]
     assert "Show all rows" in answer["data.preview.only"]
-    again = wires.data.turned(answer["data.preview.only_code"], "piano", *shown(wires))
+    again = turned(wires, answer["data.preview.only_code"], "piano")
     assert fake_data.asked[-1] == "preview 0 piano [4, 9, 11]", "a search stays among the finding's rows"
-    back = wires.data.turned(told({"offset": 0, "only": ""}), "", *shown(wires))
+    back = turned(wires, told({"offset": 0, "only": ""}))
     assert fake_data.asked[-1] == "preview 0  []"
     assert "Show all rows" in again["data.preview.only"]
     assert back["data.preview.only"] == ""
+
+
+def test_a_look_that_ends_later_leaves_the_rows_that_were_turned_to(wires: Wires, fake_data: FakeData) -> None:
+    window = Window()
+    list(wires.looked(window, "", *shown(wires)))
+    turned(wires, told({"only": "exact_duplicates"}))
+    answers = list(wires.looked(window, "", *shown(wires)))
+    lines = [answer["data.preview.only"] for answer in answers if "data.preview.only" in answer]
+    assert lines, "the look said something of the rows"
+    assert all("Repeated rows" in line for line in lines)
+    assert fake_data.asked[-1] == "preview 0  [4, 9, 11]"
+    other = list(wires.looked(window, "piano", *shown(wires)))
+    assert "Repeated rows" not in other[-1].get("data.preview.only", ""), "other words were searched for meanwhile"
+
+
+def test_a_findings_rows_are_found_anew_where_the_choices_are_newer_than_the_finding(
+    wires: Wires, fake_data: FakeData
+) -> None:
+    list(wires.looked(Window(), "", *shown(wires)))
+    fake_data.asked.clear()
+    newer = shown(wires, **{"train.max_length": 96})
+    asked = list(wires.data.turned(Window(), told({"only": "exact_duplicates"}), "", *newer))
+    assert "checkup" in fake_data.asked, "nothing was found for this length yet"
+    assert "Repeated rows" in asked[-1]["data.preview.only"]
+    assert fake_data.asked[-1] == "preview 0  [4, 9, 11]"
 
 
 def test_no_row_that_matches_is_said() -> None:
