@@ -46,6 +46,7 @@ _RUN = {
     "stage.saving": "Saving",
     "stage.merging": "Merging",
     "stage.verifying": "Checking the result",
+    "stage.waiting": "Waiting",
     "stage.since": "for {time}",
     "loss.best": "{latest}, best {best}",
     "left.estimated": "{low} to {high}, estimated",

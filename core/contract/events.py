@@ -37,7 +37,16 @@ __all__ = [
 ]
 
 StageName = Literal[
-    "preparing", "downloading", "loading", "first_step", "training", "evaluating", "saving", "merging", "verifying"
+    "preparing",
+    "downloading",
+    "loading",
+    "first_step",
+    "training",
+    "evaluating",
+    "saving",
+    "merging",
+    "verifying",
+    "waiting",
 ]
 
 
@@ -76,7 +85,10 @@ class Hello(Event):
 
 
 class Stage(Event):
-    """What is going on, with progress (``total`` 0: unknown); ``unit`` is bytes, rows, layers or steps."""
+    """What is going on, with progress (``total`` 0: unknown); ``unit`` is bytes, rows, layers or steps.
+
+    "waiting" is for something outside the worker (room on the disk, the network), which ``text`` names: no stall.
+    """
 
     kind: Literal["stage"] = "stage"
     stage: StageName = "preparing"
@@ -173,9 +185,10 @@ class Paused(Event):
 
 
 class Resumed(Event):
-    """Someone asked to go on; the job is in the queue again."""
+    """Someone asked to go on; the job is in the queue again. ``anyway``: though data or library versions differ."""
 
     kind: Literal["resumed"] = "resumed"
+    anyway: bool = False
 
 
 class Sample(Event):

@@ -5,15 +5,14 @@ No path and no name of the person's machine stands in it: a card travels.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import yaml
 
 from core.contract.config import RunConfig
-from core.runs.record import RunRecord
+from core.runs.record import RunRecord, effective_config
 
-__all__ = ["base_name", "effective_config", "write_card"]
+__all__ = ["base_name", "write_card"]
 
 
 def base_name(config: RunConfig) -> str:
@@ -22,29 +21,17 @@ def base_name(config: RunConfig) -> str:
     return {"hub": model.name, "starter": "luthier-starter"}.get(model.source, Path(model.name).name)
 
 
-def effective_config(config: RunConfig, record: RunRecord) -> dict[str, object]:
+def _recipe(config: RunConfig, record: RunRecord) -> dict[str, object]:
     """The recipe with later corrections folded in; paths become names."""
-    values = config.model_dump(mode="json")
+    values = effective_config(config, record.corrections).model_dump(mode="json")
     values["data"]["path"] = Path(config.data.path).name
     values["model"]["name"] = base_name(config)
-    for correction in record.corrections:
-        section, _, key = correction.key.partition(".")
-        if isinstance(values.get(section), dict) and key in values[section]:
-            values[section][key] = _value(correction.new)
     return values
-
-
-def _value(text: str) -> object:
-    """A correction's value: a number where it is one."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def write_card(folder: Path, config: RunConfig, record: RunRecord, form: str, checkpoint: str, dtype: str = "") -> None:
     """Writes ``README.md`` into an export. ``form`` is adapter or merged; ``dtype`` that of merged weights."""
-    values = effective_config(config, record)
+    values = _recipe(config, record)
     front = {
         "base_model": base_name(config),
         "library_name": "peft" if form == "adapter" else "transformers",

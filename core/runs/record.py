@@ -10,10 +10,12 @@ begins at a checkpoint drops the metrics after that step, so that charts never r
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from core.contract.config import RunConfig
 from core.contract.events import (
     Acknowledged,
     Checkpoint,
@@ -36,7 +38,7 @@ from core.contract.events import (
     Stopped,
 )
 
-__all__ = ["ENDED", "RUNNING", "RunFold", "RunRecord", "State", "fold"]
+__all__ = ["ENDED", "RUNNING", "RunFold", "RunRecord", "State", "effective_config", "fold"]
 
 State = Literal["queued", "starting", "training", "paused", "finished", "stopped", "failed", "lost"]
 RUNNING = frozenset({"queued", "starting", "training"})
@@ -69,6 +71,8 @@ class RunRecord:
     started_at: float | None = None
     ended_at: float | None = None
     pending: str = ""
+    anyway: bool = False
+    """Whether the last word to go on was said although data or library versions differ."""
 
 
 class RunFold:
@@ -110,8 +114,10 @@ class RunFold:
         self._facts.update(state="queued", queued_reason=event.reason, ended_at=None, failure=None, pending="")
         self._facts.setdefault("started_at", event.at)
 
-    def _resumed(self, _event: Resumed) -> None:
-        self._facts.update(state="queued", queued_reason="", ended_at=None, failure=None, pending="", stage=None)
+    def _resumed(self, event: Resumed) -> None:
+        self._facts.update(
+            anyway=event.anyway, state="queued", queued_reason="", ended_at=None, failure=None, pending="", stage=None
+        )
 
     def _starting(self, event: Starting) -> None:
         """A new attempt: what came after its checkpoint is forgotten. A worker that finds that checkpoint bad and takes
@@ -191,3 +197,24 @@ def fold(events: Iterable[Event]) -> RunRecord:
     for event in events:
         state.add(event)
     return state.record
+
+
+def effective_config(config: RunConfig, corrections: Iterable[Correction]) -> RunConfig:
+    """The config as it is now: run.yaml with the later corrections folded in, in their order.
+
+    A key that this version does not know is left out: a run may have been corrected by a newer one.
+    """
+    values = config.model_dump()
+    for correction in corrections:
+        section, _, key = correction.key.partition(".")
+        if isinstance(values.get(section), dict) and key in values[section]:
+            values[section][key] = _value(correction.new)
+    return RunConfig.model_validate(values)
+
+
+def _value(text: str) -> object:
+    """A correction's value: a number where it is one."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
