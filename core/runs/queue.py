@@ -41,18 +41,37 @@ class JobQueue:
         if run_id in self.waiting():
             self._change(lambda others: others, run_id)
 
+    def order(self) -> list[str]:
+        """The runs that wait, first come first, without those whose supervisors died."""
+        return [run_id for run_id in self.waiting() if self._lives(run_id)]
+
+    def move(self, run_id: str, place: int) -> bool:
+        """Puts a waiting run at this place of ``order`` (0 is next, beyond the end is last); False where it does not
+        wait any more: it has just taken the card, or was called off."""
+        with locked(self._locations.locks / "queue"):
+            others = self.order()
+            if run_id not in others:
+                return False
+            others.remove(run_id)
+            others.insert(max(0, place), run_id)
+            self._write(others)
+            return True
+
     def first_living(self) -> str | None:
         """The run whose turn it is; the dead before it are dropped."""
         for run_id in self.waiting():
-            if is_held(JobFolder(self._locations.runs / run_id).supervisor_lock):
+            if self._lives(run_id):
                 return run_id
             self._drop_dead(run_id)
         return None
 
+    def _lives(self, run_id: str) -> bool:
+        return is_held(JobFolder(self._locations.runs / run_id).supervisor_lock)
+
     def _drop_dead(self, run_id: str) -> None:
         with locked(self._locations.locks / "queue"):
             # Looked at again under the lock: it may have been resumed in between.
-            if not is_held(JobFolder(self._locations.runs / run_id).supervisor_lock):
+            if not self._lives(run_id):
                 self._write([other for other in self.waiting() if other != run_id])
 
     def _change(self, arrange: Callable[[list[str]], list[str]], run_id: str) -> None:
@@ -77,6 +96,7 @@ class Turn:
 
     def take(self, card: CardLock) -> bool:
         """Takes the card and leaves the queue, if this run is the first living one and the card is free."""
+        self.join()  # the queue's file may have been lost since; whoever waits stands in it
         if self._queue.first_living() != self._run_id or not card.acquire(wait=False, holder=self._run_id):
             return False
         self._queue.remove(self._run_id)

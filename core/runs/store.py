@@ -107,6 +107,10 @@ class RunStore:
         """The runs that have not ended (queued, starting, training, paused), newest first."""
         return [run.run_id for run in self.list() if run.state in RUNNING or run.state == "paused"]
 
+    def queue(self) -> list[str]:
+        """The runs that wait for the card, next first; the one that holds it is not among them."""
+        return self._queue.order()
+
     def list(self) -> list[RunSummary]:
         """All runs, newest first."""
         summaries = [summarise(folder) for folder in self._runs()]
@@ -138,6 +142,17 @@ class RunStore:
     def stop_now(self, run_id: str) -> None:
         """Has a run's processes ended within 3 s; what was not saved is lost."""
         self._stop(run_id, "stop_now")
+
+    def move(self, run_id: str, place: int) -> None:
+        """Puts a waiting run at this place of ``queue()`` (0 is next). One is taken out of the queue by ``stop``, or by
+        ``pause``, after which ``resume`` puts it at the head.
+
+        Raises:
+            RunError: it does not wait any more.
+        """
+        if not self._queue.move(self.open(run_id).name, place):
+            message = f"{run_id} does not wait for the card; expected one that does."
+            raise RunError("queue.gone", message, "The queue has moved on: look at it again.")
 
     def delete(self, run_id: str) -> None:
         """Deletes a run with all that it made.

@@ -144,6 +144,31 @@ def test_the_dead_are_passed_over_and_dropped(locations: Locations, runs: list[F
     assert not card_wanted(locations)
 
 
+def test_a_waiting_run_is_moved_among_the_living(locations: Locations, runs: list[FileLock]) -> None:
+    queue = JobQueue(locations)
+    assert queue.move(name("c"), 0)
+    assert queue.order() == [name("c"), name("a"), name("b")]
+    assert queue.move(name("c"), 1)
+    assert queue.order() == [name("a"), name("c"), name("b")]
+    assert queue.move(name("a"), 99)
+    assert queue.move(name("b"), -3)
+    assert queue.order() == [name("b"), name("c"), name("a")]
+    runs[1].release()  # b died: no place of its own any more
+    assert queue.move(name("a"), 0)
+    assert queue.order() == queue.waiting() == [name("a"), name("c")]
+    assert not queue.move(name("b"), 0)
+    queue.remove(name("c"))  # it took the card while somebody dragged it
+    assert not queue.move(name("c"), 0)
+    assert queue.order() == [name("a")]
+
+
+def test_who_waits_stands_in_the_queue_again_when_its_file_was_lost(locations: Locations, runs: list[FileLock]) -> None:
+    turn, card = Turn(locations, MACHINE, name("b")), CardLock(locations, "cpu")
+    locations.queue.unlink()
+    assert turn.take(card)
+    card.release()
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"waiting": 3}', '{"waiting": [1, "../../etc"]}'])
 def test_a_damaged_queue_is_an_empty_one(locations: Locations, text: str) -> None:
     locations.queue.write_text(text)

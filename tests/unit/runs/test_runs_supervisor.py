@@ -128,6 +128,27 @@ def test_runs_queue_and_a_waiting_one_stops_within_a_second(store: RunStore, con
         store.stop(first)
 
 
+def test_the_queue_is_rearranged_and_goes_on_when_one_fails(store: RunStore, config: Config, until: Until) -> None:
+    first = store.start(config("train 100000"))
+    until(first, "training")
+    fails, called_off, last = (store.start(config(what)) for what in ("exit 3", "train 4", "train 3"))
+    deadline = time.monotonic() + 60
+    while store.queue() != [fails, called_off, last] and time.monotonic() < deadline:
+        time.sleep(0.02)
+    store.move(last, 0)
+    assert store.queue() == [last, fails, called_off]
+    store.move(last, 2)
+    store.pause(called_off)
+    until(called_off, "paused")
+    assert store.queue() == [fails, last]
+    with pytest.raises(RunError, match="does not wait"):
+        store.move(first, 0)
+    store.stop_now(first)
+    assert until(fails, "failed").failure is not None
+    assert until(last, "finished").last_step == 3
+    assert store.record(called_off).state == "paused"  # it comes back when somebody says so, and not before
+
+
 def test_a_paused_run_frees_the_cpu_and_goes_on_before_the_others(
     store: RunStore, config: Config, until: Until
 ) -> None:
