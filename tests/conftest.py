@@ -6,14 +6,21 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from core.locations import REPOSITORY, Locations
 
 SHARED_DATA = REPOSITORY.parent / "shared" / "data"
 
 
-def pytest_configure() -> None:
-    """Before anything is imported by a test: children inherit these."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Before anything is imported by a test: children inherit these.
+
+    The default run draws the same examples every time, so that what is red can be repeated; the slow one draws new ones.
+    """
+    settings.register_profile("repeatable", derandomize=True)
+    if "not slow" in str(config.getoption("markexpr")):
+        settings.load_profile("repeatable")
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("no_proxy", "127.0.0.1,localhost")

@@ -5,12 +5,12 @@ They stand in the order of what they cost the result, not of what they save:
 
     free        what an automatic choice would do otherwise, and 4 bits of what is kept (memory, time)
     time        recomputing, inputs in host memory                                     (slower by x)
-    rank        less can be learned
-    data        rows are cut
-    both        the mildest pair of the last two that fits
+    rank        less can be learned, if need be in 4 bits
+    data        rows are cut, if need be in 4 bits, or with the lowest rank where that cuts fewer
     model       a smaller one of the catalogue, the last resort; if need be in 4 bits, or with rows cut as well
 
-and within one of these by time and by rows cut. Where a milder change of one kind fits, stronger ones are left out.
+and within one of these by rows cut and by time. Where a milder change fits, stronger ones are left out that neither
+cut fewer rows nor save much time. So more memory never makes the first suggestion cut more rows.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from core.hardware import Machine
 __all__ = ["Kind", "Trial", "make_it_fit", "use_the_room"]
 
 Kind = int
-FREE, TIME, RANK, DATA, BOTH, MODEL = range(6)
+FREE, TIME, RANK, DATA, MORE, MODEL = range(6)
+"""``MORE`` to learn is only offered where there is room."""
 LENGTHS = (32768, 16384, 8192, 6144, 4096, 3072, 2048, 1536, 1024, 768, 512, 384, 256)
 RANKS = (256, 128, 64, 32, 16, 8)
 SMALLER = 2
@@ -207,12 +208,13 @@ def _ladders(config: RunConfig, base: Trial) -> Iterator[tuple[Kind, list[Change
     ranks = [{"lora.r": rank, "lora.lora_alpha": _alpha(config, rank)} for rank in RANKS if rank < config.lora.r]
     lengths = _shorter(base)
     yield RANK, [{**free, **rank} for rank in ranks]
+    if four != free:
+        yield RANK, [{**four, **rank} for rank in ranks]
     yield DATA, [{**free, **length} for length in lengths]
     if ranks:
-        yield BOTH, [{**free, **ranks[-1], **length} for length in lengths]
+        yield DATA, [{**free, **ranks[-1], **length} for length in lengths]
     if four != free:
-        yield BOTH, [{**four, **length} for length in lengths]
-        yield BOTH, [{**four, **rank} for rank in ranks]
+        yield DATA, [{**four, **length} for length in lengths]
 
 
 def _free(config: RunConfig) -> Changes:
@@ -257,9 +259,9 @@ def _gains(
         lengths = sorted({most, *(length for length in LENGTHS if length < most)}, reverse=True)
         yield DATA, [{"train.max_length": length} for length in lengths if length > limit]
     if config.model.quantization == "nf4":
-        yield BOTH, [{"model.quantization": "none"}]
+        yield MORE, [{"model.quantization": "none"}]
     ranks = [rank for rank in RANKS if config.lora.r < rank <= 4 * config.lora.r]
-    yield BOTH, [{"lora.r": rank, "lora.lora_alpha": _alpha(config, rank)} for rank in ranks]
+    yield MORE, [{"lora.r": rank, "lora.lora_alpha": _alpha(config, rank)} for rank in ranks]
 
 
 def _alpha(config: RunConfig, rank: int) -> int:
@@ -289,9 +291,12 @@ def _model(spec: ModelSpec) -> Changes:
 
 
 def _is_of_use(made: Suggestion, milder: Sequence[Suggestion]) -> bool:
-    """Whether it saves time that no milder suggestion which fits saves."""
+    """Whether it saves time, or rows from being cut, that no milder suggestion which fits saves."""
     fitting = [other for other in milder if other.verdict == "fits"]
-    return not fitting or (made.verdict == "fits" and made.slower < SPARED * min(other.slower for other in fitting))
+    if not fitting:
+        return True
+    saves = made.slower < SPARED * min(other.slower for other in fitting)
+    return made.verdict == "fits" and (saves or made.rows_cut < min(other.rows_cut for other in fitting))
 
 
 def _is_new(made: Suggestion, found: Sequence[tuple[Kind, Suggestion]]) -> bool:

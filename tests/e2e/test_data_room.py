@@ -118,9 +118,8 @@ def test_the_slider_sets_the_longest_example_and_all_numbers_follow(page: Any, r
     slider.press("Home")
     page.wait_for_function("() => document.querySelector('#train-max_length input').value !== '256'")
     least = page.locator("#train-max_length input").input_value()
-    shows(page, "#lengths-figures", least)
+    page.wait_for_function("(least) => document.querySelector('.length-figures dd')?.innerText === least", arg=least)
     shows(page, "#summary", f"are longer than {least} tokens")
-    assert page.locator(".length-figures dd").first.inner_text() == least
     cut = int(page.locator("#lengths-figures .warned dd").first.inner_text().split(" of ")[0])
     assert f"{cut} of 45 rows are longer than {least} tokens" in page.locator("#summary").inner_text()
     assert f"limit of {least} tokens cuts {cut} rows" in page.locator(".histogram").get_attribute("aria-label")

@@ -107,6 +107,19 @@ def test_more_memory_never_asks_for_more(case: Any, more: float) -> None:
         assert large[0].rows_cut <= small[0].rows_cut
 
 
+@pytest.mark.parametrize("gib", [12.0, 16.0, 21.0, 24.0])
+def test_rows_are_not_cut_where_four_bits_and_a_lower_rank_do(card: Card, gib: float) -> None:
+    """Found by the test above: 21 GiB led to cut rows where 12 GiB had led to 4 bits and rank 64."""
+    config = RunConfig(
+        model=ModelChoice(quantization="none"),
+        lora=LoraChoice(r=256, lora_alpha=256),
+        train=TrainChoice(max_length=8192),
+    )
+    found = make_it_fit(config, SPECS["gemma-2-9b"], CHATS, card(gib), others=())
+    assert found[0].verdict == "fits"
+    assert found[0].rows_cut == 0
+
+
 def test_too_large_for_this_card_names_every_way(card: Card) -> None:
     config = RunConfig(
         model=ModelChoice(quantization="none"), lora=LoraChoice(r=256, lora_alpha=256),
