@@ -64,7 +64,7 @@ def _demo(_: argparse.Namespace, locations: Locations) -> int:
 def _train(chosen: argparse.Namespace, locations: Locations) -> int:
     from core.runs.store import RunStore
 
-    prepared = _prepared(chosen.file, locations)
+    prepared = _prepared(chosen, locations)
     for line in (*prepared.resolved_lines(), prepared.estimate.sentence):
         print(f"          {line}")
     store = RunStore(locations)
@@ -82,7 +82,7 @@ def _resume(chosen: argparse.Namespace, locations: Locations) -> int:
 
 
 def _follow(store: Any, run_id: str, from_now: bool = False) -> int:
-    from core.follow import follow
+    from core.follow import follow, of_state
 
     folder = store.open(run_id)
     offset = folder.events.stat().st_size if from_now else 0
@@ -93,7 +93,7 @@ def _follow(store: Any, run_id: str, from_now: bool = False) -> int:
         return 130
     if last is None:
         again = f"Go on:   python3 launcher.py resume {run_id}"
-        print(f"lost      The run's processes are gone. {again}   (log: {folder.log})")
+        print(of_state("lost", f"The run's processes are gone. {again}   (log: {folder.log})"))
         return 1
     print(f"folder    {folder.path}")
     return 0 if last.kind != "failed" else 1
@@ -101,6 +101,7 @@ def _follow(store: Any, run_id: str, from_now: bool = False) -> int:
 
 def _runs(chosen: argparse.Namespace, locations: Locations) -> int:
     from core.runs.store import RunStore
+    from core.runs.words import STATE_WORDS
 
     summaries = RunStore(locations).list()
     if chosen.json:
@@ -109,7 +110,7 @@ def _runs(chosen: argparse.Namespace, locations: Locations) -> int:
     for run in summaries:
         loss = "–" if run.eval_loss is None else f"{run.eval_loss:.4f}"
         steps = f"{run.last_step}/{run.total_steps or '–'}"
-        print(f"{run.run_id:44} {run.state:9} step {steps:12} held-out {loss:8} {run.model_name}")
+        print(f"{run.run_id:44} {STATE_WORDS[run.state]:11} step {steps:12} held-out {loss:8} {run.model_name}")
     if not summaries:
         print(f"No runs yet in {locations.runs}.")
     return 0
@@ -125,7 +126,7 @@ def _stop(chosen: argparse.Namespace, locations: Locations) -> int:
 
 
 def _export(chosen: argparse.Namespace, locations: Locations) -> int:
-    from core.follow import follow
+    from core.follow import follow, of_state
     from core.runs.store import RunStore
 
     store = RunStore(locations)
@@ -133,7 +134,7 @@ def _export(chosen: argparse.Namespace, locations: Locations) -> int:
     folder, job_folder = store.open(chosen.run), store.export_folder(chosen.run, job)
     last = follow(job_folder, print, lambda: store.export_record(chosen.run, job).state == "lost")
     if last is None:
-        print(f"lost      The export's processes are gone. Start it again.   (log: {job_folder.log})")
+        print(of_state("lost", f"The export's processes are gone. Start it again.   (log: {job_folder.log})"))
     if last is None or last.kind != "finished":
         return 1
     print(f"folder    {folder.exports / job}")
@@ -155,7 +156,7 @@ def _export_request(chosen: argparse.Namespace) -> Any:
 
 
 def _estimate(chosen: argparse.Namespace, locations: Locations) -> int:
-    prepared = _prepared(chosen.file, locations)
+    prepared = _prepared(chosen, locations)
     found = prepared.estimate
     for term in found.terms:
         alone = f"; {_mib(term.bytes).strip()} at another moment" if term.bytes > term.at_peak else ""
@@ -203,7 +204,7 @@ def _money(low: float, high: float) -> str:
 def _probe(chosen: argparse.Namespace, locations: Locations) -> int:
     from core.probe.client import probe
 
-    prepared = _prepared(chosen.file, locations)
+    prepared = _prepared(chosen, locations)
     doing = {
         "starting": "a process of its own",
         "loading": prepared.spec.title,
@@ -236,14 +237,15 @@ def _doctor(_: argparse.Namespace, locations: Locations) -> int:
     return 1 if any(finding.level == "fault" for finding in found) else 0
 
 
-def _prepared(file: str, locations: Locations) -> Any:
+def _prepared(chosen: argparse.Namespace, locations: Locations) -> Any:
     from core.data.service import DataService
     from core.prepare import prepare
+    from core.runs.repeat import with_settings
     from core.runs.run_yaml import read_config
 
     service = DataService(locations)
     try:
-        return prepare(read_config(Path(file)), locations, service)
+        return prepare(with_settings(read_config(Path(chosen.file)), chosen.set), locations, service)
     finally:
         service.close()
 
@@ -253,6 +255,15 @@ _RUN: tuple[tuple[str, ...], dict[str, Any]] = (
     {"metavar": "RUN", "help": "the run's id, as 'runs' lists it"},
 )
 _FILE: tuple[tuple[str, ...], dict[str, Any]] = (("file",), {"metavar": "RUN.yaml", "help": "the run's configuration"})
+_SET: tuple[tuple[str, ...], dict[str, Any]] = (
+    ("--set",),
+    {
+        "action": "append",
+        "default": [],
+        "metavar": "KEY=VALUE",
+        "help": "another value for one setting, such as train.learning_rate=0.0001; may be repeated",
+    },
+)
 _DETACH: tuple[tuple[str, ...], dict[str, Any]] = (
     ("--detach",),
     {"action": "store_true", "help": "start it and return; the run needs no terminal either way"},
@@ -260,7 +271,9 @@ _DETACH: tuple[tuple[str, ...], dict[str, Any]] = (
 
 COMMANDS: dict[str, Command] = {
     "demo": Command("the whole way without a browser: train, compare, export, on the built-in model", _demo),
-    "train": Command("start a run from a run.yaml and follow it; Ctrl+C leaves it running", _train, (_FILE, _DETACH)),
+    "train": Command(
+        "start a run from a run.yaml and follow it; Ctrl+C leaves it running", _train, (_FILE, _SET, _DETACH)
+    ),
     "runs": Command(
         "list the runs, newest first", _runs, ((("--json",), {"action": "store_true", "help": "as JSON"}),)
     ),
@@ -280,8 +293,8 @@ COMMANDS: dict[str, Command] = {
             (("--name",), {"default": "", "help": "the export's folder name (default: its form)"}),
         ),
     ),
-    "estimate": Command("memory and time of a run.yaml, before anything is loaded", _estimate, (_FILE,)),
-    "probe": Command("ten seconds of a run.yaml's longest step on this machine, thrown away", _probe, (_FILE,)),
+    "estimate": Command("memory and time of a run.yaml, before anything is loaded", _estimate, (_FILE, _SET)),
+    "probe": Command("ten seconds of a run.yaml's longest step on this machine, thrown away", _probe, (_FILE, _SET)),
     "doctor": Command("look at this machine and say what would help", _doctor),
 }
 

@@ -9,8 +9,10 @@ from core.contract import events
 from core.contract.events import Event, Stage, Step
 from core.runs.folder import JobFolder
 from core.runs.log import EventTail
+from core.runs.record import State
+from core.runs.words import STATE_WORDS
 
-__all__ = ["follow", "say"]
+__all__ = ["follow", "of_state", "say"]
 
 ENDINGS = (events.Finished, events.Stopped, events.Failed, events.Paused)
 
@@ -65,7 +67,7 @@ def say(event: Event) -> str:
     """One event in one line; empty where it says nothing to a person."""
     match event:
         case events.Queued(reason=reason):
-            return f"waiting   {reason}".rstrip()
+            return of_state("queued", reason)
         case Stage(stage=stage, text=text):
             return f"{stage.replace('_', ' '):9} {text}".rstrip()
         case events.Plan(lines=lines):
@@ -85,10 +87,15 @@ def say(event: Event) -> str:
         case events.Exported(name=name, checks=checks):
             return "\n".join([f"exported  {name}", *(f"checked   {check}" for check in checks)])
         case events.Failed(message=message, hint=hint):
-            return f"failed    {message} {hint}".rstrip()
-        case events.Paused() | events.Stopped() | events.Finished():
-            return f"{event.kind:9} at step {event.step}"
+            return of_state("failed", f"{message} {hint}")
+        case events.Paused(kind=state) | events.Stopped(kind=state) | events.Finished(kind=state):
+            return of_state(state, f"at step {event.step}")
     return ""
+
+
+def of_state(state: State, text: str) -> str:
+    """A line about a state, in the same word as the window's."""
+    return f"{STATE_WORDS[state].lower():9} {text}".rstrip()
 
 
 def _number(value: float | None) -> str:

@@ -93,6 +93,11 @@ class JobFolder:
         return self.path / "summary.json"
 
     @property
+    def given_name(self) -> Path:
+        """The name that a person gave the run later; absent where nobody did."""
+        return self.path / "name"
+
+    @property
     def log(self) -> Path:
         """What supervisor and worker print."""
         return self.path / "worker.log"

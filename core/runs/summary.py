@@ -21,6 +21,7 @@ from core.contract.events import Event, parse_event
 from core.runs.folder import JobFolder
 from core.runs.locks import is_held
 from core.runs.log import EventTail
+from core.runs.names import given_name
 from core.runs.processes import replace_text
 from core.runs.record import RUNNING, RunRecord, State, fold
 
@@ -32,7 +33,8 @@ _STARTING = b'{"kind":"starting"'
 
 @dataclass(frozen=True)
 class RunSummary:
-    """A run in a listing. Losses are the latest; what is not known yet is None or empty; ``failure`` is one line."""
+    """A run in a listing. Losses are the latest; what is not known yet is None or empty; ``failure`` is its cause
+    in one line, with its code and what to do."""
 
     run_id: str
     name: str
@@ -49,6 +51,8 @@ class RunSummary:
     preset: str
     bytes_on_disk: int | None
     failure: str = ""
+    failure_code: str = ""
+    failure_hint: str = ""
 
 
 def summarise(folder: JobFolder) -> RunSummary:
@@ -91,10 +95,11 @@ def _parsed(line: bytes) -> Iterator[Event]:
 
 
 def _make(folder: JobFolder) -> RunSummary:
-    record, config = fold(scan(folder.events)), _config(folder)
+    record, config, given = fold(scan(folder.events)), _config(folder), given_name(folder)
+    failure = record.failure if record.state == "failed" else None
     return RunSummary(
         run_id=folder.name,
-        name=config.name if config else folder.name,
+        name=given if given is not None else config.name if config else folder.name,
         state=record.state,
         started_at=record.started_at,
         ended_at=record.ended_at,
@@ -107,7 +112,9 @@ def _make(folder: JobFolder) -> RunSummary:
         eval_loss=_eval_loss(record),
         preset=config.preset if config else "",
         bytes_on_disk=_bytes(folder.path, folder.summary_json.name),
-        failure=record.failure.message if record.failure and record.state == "failed" else "",
+        failure=failure.message if failure else "",
+        failure_code=failure.code if failure else "",
+        failure_hint=failure.hint if failure else "",
     )
 
 
@@ -132,7 +139,7 @@ def _bytes(folder: Path, besides: str) -> int:
 
 
 def _key(folder: JobFolder) -> list[int]:
-    """What the summary depends on: its fields, the log's length, and the folders whose change moves its size."""
+    """What the summary depends on: its fields, the log's length, the folders whose change moves its size, the name."""
     return [
         len(fields(RunSummary)),
         _stat(folder.events, "st_size"),
@@ -140,7 +147,7 @@ def _key(folder: JobFolder) -> list[int]:
     ]
 
 
-_PARTS = ("checkpoints", "exports")
+_PARTS = ("checkpoints", "exports", "name")
 
 
 def _stat(path: Path, field: str) -> int:

@@ -1,0 +1,42 @@
+"""The name that a person gave a run after it was made: the file ``name`` in the run's folder.
+
+``run.yaml`` is written once and the log belongs to whoever works, so a name given later has a file of its own, renamed
+whole. It changes nothing but what the run is called: no config, no checkpoint and no folder knows it.
+"""
+
+from __future__ import annotations
+
+from core.contract.errors import MachineError, RunError
+from core.runs.folder import JobFolder
+from core.runs.processes import replace_text
+
+__all__ = ["NAME_LENGTH", "given_name", "rename"]
+
+NAME_LENGTH = 120
+
+
+def given_name(folder: JobFolder) -> str | None:
+    """The name that was given later; None where none was, "" where it was taken back."""
+    try:
+        return folder.given_name.read_text(encoding="utf-8")[:NAME_LENGTH]
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def rename(folder: JobFolder, name: str) -> str:
+    """Gives a run another name, on one line; empty goes back to what it is called by itself.
+
+    Raises:
+        RunError: the name is too long.
+        MachineError: the disk does not take it.
+    """
+    name = " ".join(name.split())
+    if len(name) > NAME_LENGTH:
+        message = f"Expected a name of at most {NAME_LENGTH} characters, found {len(name)}."
+        raise RunError("run.name", message, "Shorten it.")
+    try:
+        replace_text(folder.given_name, name)
+    except OSError as error:
+        message = f"Could not write {folder.given_name} ({error.strerror})."
+        raise MachineError("disk.write", message, "Make room on this disk, then try again.") from error
+    return name
