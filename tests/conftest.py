@@ -16,7 +16,7 @@ SHARED_DATA = REPOSITORY.parent / "shared" / "data"
 def pytest_configure(config: pytest.Config) -> None:
     """Before anything is imported by a test: children inherit these.
 
-    The default run draws the same examples every time, so that what is red can be repeated; the slow one draws new ones.
+    The default run draws the same examples every time: what is red can be repeated. The slow one draws new ones.
     """
     settings.register_profile("repeatable", derandomize=True)
     if "not slow" in str(config.getoption("markexpr")):

@@ -181,14 +181,27 @@ class Stack:
         dlow = dy[:, self.rows : self.rows + self.thin]
         da = _wide_product(dlow.T, x) if normed is None else normed.product(dlow, x)
         db = _wide_product(dy[:, : self.rows].T, low)
+        return self._laid(da, db)
+
+    def _laid(self, da: torch.Tensor, db: torch.Tensor) -> list[torch.Tensor]:
+        """Their parts, scaled, each whole, all in one block.
+
+        Alone nearly every one is under a mebibyte, and torch's allocator keeps such small ones in memory of their own,
+        which no activation ever gets: 0.16 GiB over a 7B's adapters (c10/cuda/CUDACachingAllocator, kSmallSize).
+        """
+        ranks = sum(part.rank for part in self.parts)
+        block = da.new_empty(ranks * self.width + sum(part.shape[0] * part.rank for part in self.parts))
+        all_a = block[: ranks * self.width].view(ranks, self.width)
+        all_a.copy_(da[:ranks])
         found: list[torch.Tensor] = []
-        row = rank = 0
+        row, rank, start = 0, 0, all_a.numel()
         for part in self.parts:
+            rows, columns = part.shape[0], part.rank
             if part.a is not None and part.b is not None:
-                here = db[row : row + part.shape[0], rank : rank + part.rank]
-                scaled = here if part.scale == 1.0 else here * part.scale
-                found += [da[rank : rank + part.rank].to(part.a.dtype), scaled.to(part.b.dtype)]
-            row, rank = row + part.shape[0], rank + part.rank
+                place = block[start : start + rows * columns].view(rows, columns)
+                torch.mul(db[row : row + rows, rank : rank + columns], part.scale, out=place)
+                found += [all_a[rank : rank + columns].to(part.a.dtype), place.to(part.b.dtype)]
+            row, rank, start = row + rows, rank + columns, start + rows * columns
         return found
 
     def _bias(self, x: torch.Tensor) -> torch.Tensor:

@@ -77,6 +77,18 @@ def test_wide_projections_have_borders_of_whole_tiles(ranks: tuple[int, ...], th
     agree(torch.autograd.grad(y, leaves, seed), torch.autograd.grad(wanted, leaves, seed))
 
 
+def test_a_stack_s_gradients_lie_in_one_block_and_each_whole() -> None:
+    """Small ones alone would lie where torch's allocator lets no activation in; what is whole is not copied again."""
+    torch.manual_seed(0)
+    parts = [projection(6, 8, 3), projection(4, 8, 0), projection(5, 8, 2, scale=1.0)]
+    x = draw(7, 8, gradient=True)
+    lora_linears(x, parts).square().sum().backward()
+    gradients = [adapter.grad for adapter in Stack(tuple(parts)).adapters]
+    assert len(gradients) == 4
+    assert all(gradient is not None and gradient.is_contiguous() for gradient in gradients)
+    assert len({gradient.untyped_storage().data_ptr() for gradient in gradients}) == 1
+
+
 @pytest.mark.parametrize("head_norms", [False, True])
 @pytest.mark.parametrize("rotated", [4, 2])
 def test_lora_qkv(head_norms: bool, rotated: int) -> None:
