@@ -6,13 +6,17 @@ header.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from studio.markup import Markup, icon, join, tag
 from studio.text import say
 
 __all__ = ["document", "head", "header", "title"]
 
-LINKS = (("/", "nav.new"), ("/watch", "nav.watch"), ("/history", "nav.history"), ("/doctor", "nav.doctor"))
-TITLES = {**dict(LINKS), "/try": "nav.try", "/take-home": "nav.take"}
+LINKS = (("/", "nav.new"), ("/watch", "nav.watch"), ("/try", "nav.try"), ("/history", "nav.history"))
+MORE = (("/take-home", "nav.take"), ("/doctor", "nav.doctor"), ("/proof", "nav.proof"))
+TITLES = {**dict(LINKS), **dict(MORE)}
+THEMES = ("", "light", "dark")
 LIVE = "/studio/assets/studio.js"
 
 
@@ -39,16 +43,28 @@ def head() -> Markup:
         Markup('<link rel="icon" type="image/svg+xml" href="/studio/assets/logo.svg">'),
         Markup('<link rel="manifest" crossorigin="use-credentials" href="/studio/assets/app.webmanifest">'),
         Markup('<meta name="color-scheme" content="light dark">'),
+        tag("script", src="/studio/assets/frame.js"),
     )
 
 
 def header(path: str) -> Markup:
     """The skip link, our mark and the navigation, with the page at ``path`` marked as the one that is open."""
-    links = (
-        tag("a", say(words), href=target, aria_current="page" if target == path else None) for target, words in LINKS
-    )
     mark = tag("a", icon("logo"), tag("span", say("app")), href="/", class_="mark", aria_label=say("nav.home"))
-    return join(
-        tag("a", say("skip"), href="#page", class_="skip"),
-        tag("header", mark, tag("nav", *links, aria_label=say("nav.label")), class_="top"),
+    pages = tag("nav", *_links(LINKS, path), _more(path), aria_label=say("nav.label"))
+    return join(tag("a", say("skip"), href="#page", class_="skip"), tag("header", mark, pages, class_="top"))
+
+
+def _links(links: Iterable[tuple[str, str]], path: str) -> list[Markup]:
+    return [tag("a", say(words), href=to, aria_current="page" if to == path else None) for to, words in links]
+
+
+def _more(path: str) -> Markup:
+    """The rarer pages and the choice of light or dark, under one word."""
+    here = any(path == target for target, _ in MORE)
+    themes = (
+        tag("label", tag("input", type="radio", name_="theme", value=name), say(f"theme.{name or 'system'}"))
+        for name in THEMES
     )
+    theme = tag("fieldset", tag("legend", say("theme.title")), *themes)
+    inner = tag("div", *_links(MORE, path), theme, class_="more-list")
+    return tag("details", tag("summary", say("nav.more"), data_here=here), inner, class_="more-menu")

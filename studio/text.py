@@ -1,29 +1,19 @@
 """The window's words and the look-up: ``say("key", name=value)``.
 
-Words stand in three tables by page (``words_start``: the frame and New run; ``words_data``: its Data block;
-``words_runs``: watch, try, take home and history), keyed alike, so that a second language is three more tables. Knobs
-and errors bring their words from where they are declared.
+Words stand in tables by page (``words_start``: the frame and New run; ``words_data``: its Data block; ``words_runs``:
+watch, try, take home and history; ``words_proof``: menu and proof), keyed alike: a second language is as many more.
+Knobs and errors bring their words from where they are declared.
 """
 
 from __future__ import annotations
 
 from studio.words_data import DATA
-from studio.words_runs import RUNS
+from studio.words_proof import PROOF
+from studio.words_runs import RUNS, STATES
 from studio.words_start import START
 
 __all__ = ["STATES", "say"]
 
-STATES: dict[str, tuple[str, str]] = {
-    "queued": ("Waiting", "wait"),
-    "starting": ("Starting", "live"),
-    "training": ("Training", "live"),
-    "paused": ("Paused", "wait"),
-    "finished": ("Finished", "good"),
-    "stopped": ("Stopped", "quiet"),
-    "failed": ("Failed", "bad"),
-    "lost": ("Interrupted", "bad"),
-}
-"""State to its word and tone. The same words stand in tab title, page, history and command line."""
 
 
 class _Say:
@@ -50,4 +40,4 @@ class _Say:
         return {key.removeprefix(start): words for key, words in self._words.items() if key.startswith(start)}
 
 
-say = _Say(START, DATA, RUNS)
+say = _Say(START, DATA, RUNS, PROOF)

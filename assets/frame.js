@@ -1,0 +1,49 @@
+/* The frame of every page. It runs before anything is painted, so that a chosen theme never flashes; the menu and the
+   switch are given their life once the header stands. Without a choice the system decides (see studio.css). */
+
+(() => {
+  const KEY = "luthier.theme";
+  const root = document.documentElement;
+  const chosen = () => {
+    try {
+      return localStorage.getItem(KEY) ?? "";
+    } catch {
+      return ""; // a browser that keeps nothing: the system decides
+    }
+  };
+  const apply = (theme) => {
+    if (theme === "light" || theme === "dark") root.dataset.theme = theme;
+    else delete root.dataset.theme;
+  };
+  const choose = (theme) => {
+    apply(theme);
+    try {
+      localStorage.setItem(KEY, theme);
+    } catch {
+      /* it holds for this page */
+    }
+  };
+  apply(chosen());
+  window.addEventListener("storage", (event) => event.key === KEY && apply(chosen()));
+
+  const begin = () => {
+    const menu = document.querySelector(".more-menu");
+    if (!menu) return;
+    for (const one of menu.querySelectorAll('input[name="theme"]')) {
+      one.checked = one.value === (root.dataset.theme ?? "");
+      one.addEventListener("change", () => choose(one.value));
+    }
+    const leave = (event) => {
+      if (menu.open && !menu.contains(event.target)) menu.open = false;
+    };
+    document.addEventListener("pointerdown", leave);
+    document.addEventListener("focusin", leave);
+    menu.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || !menu.open) return;
+      menu.open = false;
+      menu.querySelector("summary").focus();
+    });
+  };
+  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", begin);
+  else begin();
+})();
