@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
-__all__ = ["RUNS"]
+from core.runs.record import State
+from core.runs.words import STATE_WORDS
+
+__all__ = ["RUNS", "STATES"]
+
+_TONES: dict[State, str] = {
+    "queued": "wait",
+    "starting": "live",
+    "training": "live",
+    "paused": "wait",
+    "finished": "good",
+    "stopped": "quiet",
+    "failed": "bad",
+    "lost": "bad",
+}
+STATES: dict[str, tuple[str, str]] = {state: (STATE_WORDS[state], tone) for state, tone in _TONES.items()}
+"""State to its word and tone. The words are the command line's too; tab title, page and history read them here."""
 
 _RUN = {
     "run.of": "of",
