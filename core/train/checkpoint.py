@@ -4,8 +4,9 @@
     step-000200/       adapter/ (peft's format)  optimizer.*  scheduler.*  scaler.*  position.json  MANIFEST.json
 
 A folder under its final name was therefore written whole. Disks lie and people edit, so what is read is verified first,
-and a bad one is named and passed over. The last two and the best stand; older ones go only after a newer one was
-verified. Nothing here knows what the files mean.
+and a bad one is named and passed over: every file against the manifest, the manifest against its own SHA-256 and the
+folder's name, and nothing may lie there that it does not name. The last two and the best stand; older ones go only
+after a newer one was verified, and leave their name before their files. Nothing here knows what the files mean.
 """
 
 from __future__ import annotations
@@ -24,9 +25,14 @@ from typing import Any
 from core.contract.errors import MachineError, RunError
 from core.runs.folder import JobFolder, checkpoint_step
 
-__all__ = ["Saved", "add_facts", "best", "latest_good", "prune", "read_manifest", "save", "step_name", "verify"]
+__all__ = [
+    "RoomError", "Saved", "add_facts", "best", "is_disk_full", "latest_good", "prune", "read_manifest", "remove", "save",
+    "step_name", "verify",
+]  # fmt: skip
 
 MANIFEST = "MANIFEST.json"
+_OWN = "sha256"
+"""Where the manifest names the SHA-256 of the rest of itself."""
 KEPT = 2
 _SPARE_BYTES = 16 << 20
 
@@ -37,6 +43,13 @@ class Saved:
 
     path: Path
     bytes: int
+
+
+class RoomError(MachineError):
+    """The disk is full: code ``disk.full``. What stood before stands."""
+
+    need_bytes = 0
+    free_bytes = 0
 
 
 def step_name(step: int) -> str:
@@ -55,20 +68,18 @@ def save(
         expected_bytes: how large it will be, for the look at the disk before.
 
     Raises:
-        MachineError: the disk is or gets full; every earlier checkpoint stands.
+        RoomError: the disk is or gets full; every earlier checkpoint stands.
         RunError: what was written does not read back.
     """
     root = _root(folder)
-    root.mkdir(parents=True, exist_ok=True)
-    _clear_leftovers(root)
-    _require_room(root, expected_bytes)
     final, draft = root / step_name(step), root / f".tmp-{step_name(step)}"
-    draft.mkdir()
     try:
+        _make_root(root)
+        _require_room(root, expected_bytes)
+        draft.mkdir()
         write(draft)
         total = _seal(draft, step, facts)
-        if final.exists():
-            shutil.rmtree(final)
+        remove(final)
         draft.rename(final)
         _fsync(root)
     except Exception as error:
@@ -85,7 +96,11 @@ def save(
 def verify(path: Path) -> str:
     """What is wrong with the checkpoint at ``path``, in a few words; empty when every file is as it was written."""
     try:
-        files = read_manifest(path)["files"]
+        manifest, files, problem = _read_whole(path)
+        if problem or (problem := _strangers(path, files)):
+            return problem
+        if manifest["step"] != checkpoint_step(path.name):
+            return f"{MANIFEST} is that of step {manifest['step']}"
         for name, entry in files.items():
             if (path / name).stat().st_size != entry["bytes"]:
                 return f"{name} has another size than its manifest says"
@@ -132,12 +147,12 @@ def add_facts(path: Path, facts: Mapping[str, Any]) -> None:
     """Writes what became known later into a standing checkpoint's manifest, all of it or nothing.
 
     Raises:
-        MachineError: the disk is full; the manifest is as it was.
+        RoomError: the disk is full; the manifest is as it was.
     """
     manifest = {**read_manifest(path), **facts}
-    draft = path / f".tmp-{MANIFEST}"
+    draft = path.parent / f".tmp-{path.name}.json"  # beside it: a file that no manifest names would spoil it
     try:
-        draft.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+        draft.write_text(_sealed(manifest), encoding="utf-8")
         _fsync(draft)
         draft.rename(path / MANIFEST)
         _fsync(path)
@@ -148,14 +163,27 @@ def add_facts(path: Path, facts: Mapping[str, Any]) -> None:
         raise
 
 
-def prune(folder: JobFolder | Path, kept: int = KEPT) -> None:
-    """Deletes all but the newest ``kept`` and the best. Called after a newer one was verified."""
+def prune(folder: JobFolder | Path, kept: int = KEPT, newest: int | None = None) -> None:
+    """Deletes all but the newest ``kept`` and the best. Called after the newest one was verified.
+
+    Args:
+        newest: the step that was verified. What claims to be of a later one was found bad when the run was taken up.
+    """
     root = _root(folder)
     every = _all(root)
-    standing = {*every[-kept:], best(root)}
+    lived = [path for path in every if newest is None or (checkpoint_step(path.name) or 0) <= newest]
+    standing = {*lived[-kept:], best(root)}
     for path in every:
-        if path not in standing:
-            shutil.rmtree(path, ignore_errors=True)
+        if path not in standing or path not in lived:
+            remove(path)
+
+
+def remove(path: Path) -> None:
+    """Deletes a checkpoint: first its name, so that whoever is killed meanwhile leaves no half of one under it."""
+    gone = path.parent / f".tmp-gone-{path.name}"
+    with contextlib.suppress(FileNotFoundError):
+        path.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 def is_disk_full(error: BaseException) -> bool:
@@ -185,10 +213,13 @@ def _eval_loss(path: Path) -> float | None:
     return float(loss) if isinstance(loss, (int, float)) else None
 
 
-def _clear_leftovers(root: Path) -> None:
-    """Drafts of a worker that was killed while it wrote."""
-    for draft in root.glob(".tmp-step-*"):
-        shutil.rmtree(draft, ignore_errors=True)
+def _make_root(root: Path) -> None:
+    """The folder, without drafts and half-deleted ones of a worker that was killed."""
+    if not root.is_dir():
+        root.mkdir(parents=True, exist_ok=True)
+        _fsync(root.parent)
+    for draft in root.glob(".tmp-*"):
+        shutil.rmtree(draft, ignore_errors=True) if draft.is_dir() else draft.unlink(missing_ok=True)
 
 
 def _require_room(root: Path, expected_bytes: int) -> None:
@@ -197,14 +228,41 @@ def _require_room(root: Path, expected_bytes: int) -> None:
             raise _full(root, expected_bytes)
 
 
-def _full(root: Path, expected_bytes: int) -> MachineError:
-    free = shutil.disk_usage(root).free
-    need = expected_bytes + _SPARE_BYTES
-    return MachineError(
+def _full(root: Path, expected_bytes: int) -> RoomError:
+    free = need = expected_bytes + _SPARE_BYTES
+    with contextlib.suppress(OSError):
+        free = shutil.disk_usage(root).free
+    error = RoomError(
         "disk.full",
         f"Expected {need / 1e6:,.0f} MB free for a checkpoint, found {free / 1e6:,.0f} MB.",
         "Make room on this disk, then resume; the last good checkpoint stands.",
     )
+    error.need_bytes, error.free_bytes = need, free
+    return error
+
+
+def _sealed(manifest: Mapping[str, Any]) -> str:
+    """The manifest as it is written: every byte of it follows from its content, whose SHA-256 it names last."""
+    body = {key: value for key, value in manifest.items() if key != _OWN}
+    own = hashlib.sha256(json.dumps(body, indent=1).encode()).hexdigest()
+    return json.dumps({**body, _OWN: own}, indent=1)
+
+
+def _read_whole(path: Path) -> tuple[dict[str, Any], dict[str, Any], str]:
+    """Manifest, its files, and what is wrong with it by itself."""
+    written = (path / MANIFEST).read_text(encoding="utf-8")
+    manifest: dict[str, Any] = json.loads(written)
+    problem = "" if _sealed(manifest) == written else f"{MANIFEST} is not as it was written"
+    return manifest, manifest["files"], problem
+
+
+def _strangers(path: Path, files: Mapping[str, Any]) -> str:
+    """What lies in the folder and is neither a folder nor a plain file of the manifest's."""
+    for found in sorted(path.rglob("*")):
+        name = found.relative_to(path).as_posix()
+        if found.is_symlink() or (name not in files and name != MANIFEST and not found.is_dir()):
+            return f"{name} does not belong there"
+    return ""
 
 
 def _seal(draft: Path, step: int, facts: Mapping[str, Any]) -> int:
@@ -216,7 +274,7 @@ def _seal(draft: Path, step: int, facts: Mapping[str, Any]) -> int:
     for folder in [path for path in draft.rglob("*") if path.is_dir()]:
         _fsync(folder)
     manifest = draft / MANIFEST
-    manifest.write_text(json.dumps({"step": step, **facts, "files": files}, indent=1), encoding="utf-8")
+    manifest.write_text(_sealed({"step": step, **facts, "files": files}), encoding="utf-8")
     _fsync(manifest)
     _fsync(draft)
     return sum(entry["bytes"] for entry in files.values()) + manifest.stat().st_size

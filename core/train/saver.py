@@ -61,7 +61,7 @@ class Saver:
         if is_best:
             self.best_loss = eval_loss
         self.tell.say(Checkpoint(step=step, name=name, bytes=saved.bytes, best=is_best, eval_loss=eval_loss))
-        checkpoint.prune(self.folder)
+        checkpoint.prune(self.folder, newest=step)
 
     def measured(self, step: int, eval_loss: float) -> None:
         """Gives a checkpoint that stands since before its evaluation had ended that loss, and the mark if it is best.

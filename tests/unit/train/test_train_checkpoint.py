@@ -112,3 +112,116 @@ def test_a_manifest_without_files_is_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "step-000009").mkdir()
     (tmp_path / "step-000009" / "MANIFEST.json").write_text(json.dumps({"step": 9, "files": {}}))
     assert checkpoint.latest_good(tmp_path) is None
+
+
+FILES = ("adapter/model.bin", "state.json", "MANIFEST.json")
+
+
+def harmed(data: bytes, how: str, other: bytes) -> bytes:
+    """The same file after an accident."""
+    match how:
+        case "cut at the start":
+            return b""
+        case "cut in the middle":
+            return data[: len(data) // 2]
+        case "cut at the end":
+            return data[:-1]
+        case "zeroed":
+            return bytes(len(data))
+        case _:
+            return other
+
+
+HARMS = ("cut at the start", "cut in the middle", "cut at the end", "zeroed", "another step's")
+
+
+@pytest.mark.parametrize("harm", HARMS)
+@pytest.mark.parametrize("name", FILES)
+def test_whatever_befalls_a_file_is_noticed(tmp_path: Path, name: str, harm: str) -> None:
+    def put(text: str) -> Callable[[Path], None]:
+        def files(draft: Path) -> None:
+            write(text)(draft)
+            (draft / "state.json").write_text(json.dumps({"step": text}))
+
+        return files
+
+    before = checkpoint.save(tmp_path, 1, put("weights 1"), {}, 100).path
+    newest = checkpoint.save(tmp_path, 2, put("weights 2"), {}, 100).path
+    file = newest / name
+    file.write_bytes(harmed(file.read_bytes(), harm, (before / name).read_bytes()))
+    told: list[str] = []
+    assert checkpoint.latest_good(tmp_path, lambda path, problem: told.append(f"{path.name} {problem}")) == before
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_flipped_bit_is_noticed(tmp_path: Path, name: str) -> None:
+    file = save(tmp_path, 2, 1.25) / name
+    whole = file.read_bytes()
+    for place in range(len(whole)):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ (1 << place % 8)]) + whole[place + 1 :])
+        assert checkpoint.verify(file.parents[name.count("/")]), place
+    file.write_bytes(whole)
+    assert not checkpoint.verify(tmp_path / "step-000002")
+
+
+def test_a_whole_checkpoint_under_another_steps_name_is_noticed(tmp_path: Path) -> None:
+    one = save(tmp_path, 1)
+    shutil.copytree(one, tmp_path / "step-000009")
+    assert "step 1" in checkpoint.verify(tmp_path / "step-000009")
+    assert checkpoint.latest_good(tmp_path) == one
+
+
+def test_what_the_manifest_does_not_name_is_noticed(tmp_path: Path) -> None:
+    path = save(tmp_path, 1)
+    (path / "adapter" / "more.bin").write_text("more")
+    assert "more.bin" in checkpoint.verify(path)
+    (path / "adapter" / "more.bin").unlink()
+    (path / "state.json").rename(tmp_path / "state.json")
+    (path / "state.json").symlink_to(tmp_path / "state.json")
+    assert "state.json" in checkpoint.verify(path)
+
+
+def test_facts_added_later_are_sealed_too_and_leave_nothing_inside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save(tmp_path, 1)
+    checkpoint.add_facts(path, {"eval_loss": 0.5})
+    assert checkpoint.verify(path) == ""
+    assert checkpoint.read_manifest(path)["eval_loss"] == 0.5
+
+    def killed(_self: Path, _target: Path) -> Path:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", killed)
+        with pytest.raises(KeyboardInterrupt):
+            checkpoint.add_facts(path, {"eval_loss": 0.25})
+    assert checkpoint.verify(path) == ""
+    save(tmp_path, 2)
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["step-000001", "step-000002"]
+
+
+def test_bad_ones_of_later_steps_go_when_a_new_one_stands(tmp_path: Path) -> None:
+    for step in (2, 4, 6, 8):
+        save(tmp_path, step)
+    (tmp_path / "step-000008" / "state.json").write_text("[]")
+    save(tmp_path, 7)
+    checkpoint.prune(tmp_path, newest=7)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000006", "step-000007"]
+
+
+def test_whoever_is_killed_while_deleting_leaves_no_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for step in (2, 4, 6):
+        save(tmp_path, step)
+
+    def killed(_path: Path, **_options: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            checkpoint.prune(tmp_path, newest=6)
+    assert sorted(path.name for path in tmp_path.glob("step-*")) == ["step-000004", "step-000006"]
+    save(tmp_path, 8)
+    assert not list(tmp_path.glob(".tmp-*"))
