@@ -26,8 +26,8 @@ from core.contract.errors import MachineError, RunError
 from core.runs.folder import JobFolder, checkpoint_step
 
 __all__ = [
-    "RoomError", "Saved", "add_facts", "best", "is_disk_full", "latest_good", "prune", "read_manifest", "remove", "save",
-    "step_name", "verify",
+    "RoomError", "Saved", "add_facts", "best", "is_disk_full", "latest_good", "prune", "read_manifest", "remove",
+    "save", "step_name", "verify",
 ]  # fmt: skip
 
 MANIFEST = "MANIFEST.json"
