@@ -19,12 +19,14 @@ from core.contract.errors import RunError
 from core.runs.folder import JobFolder
 from core.runs.store import RunStore
 from core.talk.client import adapter_folder
+from core.talk.words import Side
 from studio.text import say
 
 __all__ = ["Question", "Talks", "sampled"]
 
 IDLE_SECONDS = 600.0
 SAMPLE_SECONDS = 180.0
+BOTH: tuple[Side, ...] = ("base", "tuned")
 _ENDED = frozenset({"finished", "stopped", "failed", "lost", "paused"})
 
 
@@ -38,6 +40,7 @@ class Question(BaseModel):
     max_new_tokens: int = Field(128, ge=1, le=4096)
     temperature: float = Field(0.0, ge=0.0, le=5.0)
     seed: int = Field(0, ge=0, le=2**31 - 1)
+    sides: tuple[Side, ...] = Field(BOTH, min_length=1, max_length=2)
 
     def after(self, system_prompt: str) -> Question:
         """The question as the run's rows were trained: behind its system prompt, where it brings none."""
@@ -49,8 +52,10 @@ class Question(BaseModel):
 class Conversation(Protocol):
     """``core.talk.client.Talk``, as far as it is used here."""
 
-    def ask(self, messages: list[dict[str, str]], max_new_tokens: int, temperature: float, seed: int) -> Any:
-        """A generator of both sides' answers as they grow; closing it cancels the question."""
+    def ask(
+        self, messages: list[dict[str, str]], max_new_tokens: int, temperature: float, seed: int, **sides: Any
+    ) -> Any:
+        """A generator of both sides' answers (of ``sides`` only, where named) as they grow; closing it cancels."""
 
     def close(self) -> None:
         """Ends the child."""
@@ -79,7 +84,8 @@ class Talks:
             self._stop_timer()
             talk = self._for(folder, question.checkpoint)
             messages = [message.model_dump(exclude_defaults=True) for message in question.messages]
-            answers = talk.ask(messages, question.max_new_tokens, question.temperature, question.seed)
+            only = {} if question.sides == BOTH else {"sides": question.sides}
+            answers = talk.ask(messages, question.max_new_tokens, question.temperature, question.seed, **only)
             with contextlib.closing(answers):  # the page may go away in mid-answer: that cancels the question
                 for answer in answers:
                     yield {"side": answer.side, "text": answer.text, "done": answer.done}
@@ -144,7 +150,7 @@ def sampled(store: RunStore, question: Question) -> Iterator[dict[str, Any]]:
         mine = (item for item in record.samples if item.command_id == command)
         answers: dict[str, tuple[str, bool]] = {item.side: (item.text, item.done) for item in mine}
         for side, (text, done) in answers.items():
-            if told.get(side) != (text, done):
+            if side in question.sides and told.get(side) != (text, done):
                 yield {"side": side, "text": text, "done": done}
         told = answers
         if len(told) == 2 and all(done for _, done in told.values()):

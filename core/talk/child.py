@@ -72,7 +72,7 @@ def _answer(speaker: Any, ask: Ask, cancelled: set[str], mouth: Mouth) -> None:
     from core.talk.speaker import Cancelled
 
     try:
-        for side in speaker.sides:
+        for side in (side for side in speaker.sides if side in ask.sides):
             for text in speaker.stream(ask, side, lambda: ask.id in cancelled):
                 mouth.say(Piece(id=ask.id, side=side, text=text).model_dump())
             mouth.say(Piece(id=ask.id, side=side, done=True).model_dump())

@@ -61,8 +61,9 @@ class Talk:
         temperature: float = 0.0,
         seed: int = 0,
         top_p: float = 1.0,
+        sides: tuple[Side, ...] = ("base", "tuned"),
     ) -> Iterator[Answer]:
-        """Both answers, base first where there is an adapter, each growing until its ``done``.
+        """The answers of these sides, base first, each growing until its ``done``; without an adapter the base's.
 
         Closing the iterator cancels the question.
 
@@ -70,14 +71,15 @@ class Talk:
             StudioError: ``card.busy`` where a run holds the card; else what the child said.
         """
         question = _question(
-            messages=messages, max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, seed=seed
-        )
+            messages=messages, max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, seed=seed,
+            sides=sides if self._adapter else ("base",),
+        )  # fmt: skip
         with self._lock:
             child = self._living_child()
             child.send(question.model_dump())
             finished = False
             try:
-                yield from _answers(child, question.id, sides=2 if self._adapter else 1)
+                yield from _answers(child, question.id, sides=len(set(question.sides)))
                 finished = True
             finally:
                 if not finished and child.alive():

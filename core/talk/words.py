@@ -41,7 +41,7 @@ class Setup(_Word):
 
 
 class Ask(_Word):
-    """One question to both sides. Temperature 0 is greedy."""
+    """One question to both sides, or to those named. Temperature 0 is greedy."""
 
     id: str
     messages: tuple[Message, ...] = Field(min_length=1)
@@ -49,6 +49,7 @@ class Ask(_Word):
     temperature: float = Field(0.0, ge=0.0, le=5.0)
     top_p: float = Field(1.0, gt=0.0, le=1.0)
     seed: int = 0
+    sides: tuple[Side, ...] = Field(("base", "tuned"), min_length=1)
 
 
 class Piece(_Word):

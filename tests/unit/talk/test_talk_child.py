@@ -75,6 +75,12 @@ def test_the_same_seed_samples_the_same_and_another_does_not(talk: Talk) -> None
     assert said[0] == said[1] != said[2]
 
 
+def test_one_side_alone_says_what_it_says_beside_the_other(talk: Talk) -> None:
+    alone = list(talk.ask(QUESTION, max_new_tokens=6, sides=("tuned",)))
+    assert {answer.side for answer in alone} == {"tuned"}
+    assert last(alone, "tuned") == last(list(talk.ask(QUESTION, max_new_tokens=6)), "tuned")
+
+
 def test_closing_the_iterator_cancels_and_the_child_answers_the_next(talk: Talk) -> None:
     begun = talk.ask(QUESTION, max_new_tokens=4000, temperature=3.0, seed=1)
     next(begun)
