@@ -97,7 +97,9 @@ _LENGTHS = {
     "lengths.tokens": "Tokens a pass",
     "lengths.of": "{part} of {whole}",
     "lengths.share": "{count} ({share} %)",
-    "lengths.sampled": "Lengths come from a sample of {rows} rows.",
+    "lengths.sampled": "Lengths come from a sample of {rows} rows: the longest row may be missing among them.",
+    "lengths.count": "Count all {rows} rows",
+    "lengths.counting": "Counting tokens: {done} of {total} rows",
 }
 
 _DOCTOR = {

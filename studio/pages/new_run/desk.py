@@ -103,6 +103,19 @@ class Desk:
             self._remember(near_key(config, spec), self._recall(facts_key(config, spec)))
         return self.glance(config)
 
+    def count(self, config: RunConfig, on_progress: Callable[[int, int], None], cancelled: Cancelled) -> None:
+        """Has every row tokenised, where the lengths are those of a sample; the run itself needs that too.
+
+        Raises:
+            StudioError: it cannot be done; the sample's lengths stay.
+        """
+        view = self.glance(config)
+        if not view.measurable or view.spec is None:
+            return
+        data, folder = config.data, tokenizer_folder(view.spec)
+        if self.studio.data.tokenise(path_of(data), data, folder, on_progress, cancelled):
+            self._forget_samples()
+
     def look(self, config: RunConfig) -> View:
         """Finds out what is missing, then says all of it. Takes as long as it takes; runs beside the page."""
         self.read(config)
@@ -214,6 +227,11 @@ class Desk:
             self._remember(key, work())
         except StudioError as error:
             self._remember(key, error)
+
+    def _forget_samples(self) -> None:
+        with self._lock:
+            for key in [key for key, known in self._known.items() if isinstance(known, DataFacts) and known.sampled]:
+                del self._known[key]
 
     def _recall(self, key: Hashable) -> Any:
         with self._lock:

@@ -31,6 +31,7 @@ class Asks:
     mix: gr.Textbox
     check: gr.Textbox
     examine: gr.Textbox
+    count: gr.Textbox
     probe: gr.Textbox
     stop: gr.Textbox
 
@@ -74,6 +75,6 @@ def lay_out(form: Form, session: Session, studio: Studio) -> Parts:
         with gr.Column(elem_classes="desk-advanced"):
             auto, price = train.advanced(form, session, load_settings(studio.locations))
     form.add("draft_id", gr.Textbox(session.draft_id, visible=False))
-    asked = Asks(*(channel(name) for name in ("change", "source", "mix", "check", "examine", "probe", "stop")))
+    asked = Asks(*(channel(name) for name in ("change", "source", "mix", "check", "examine", "count", "probe", "stop")))
     start_parts = strip, summary, bar, start, outcome
     return Parts(data_block, model_block, train_block, *start_parts, more, probe, auto, price, asked)

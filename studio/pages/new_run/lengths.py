@@ -22,6 +22,7 @@ from core.contract.data import DataFacts
 from core.contract.estimate import Estimate
 from studio.markup import Markup, join, tag
 from studio.pages.new_run.form import KNOBS
+from studio.pages.new_run.sources import working_view
 from studio.pages.new_run.view import View
 from studio.parts import board
 from studio.text import say
@@ -69,15 +70,20 @@ def stops_of(shortest: int, longest: int) -> list[int]:
     return [(low << octave) * (parts + part) // parts for octave in range(octaves) for part in range(parts)] + [high]
 
 
-def lengths_view(view: View) -> tuple[Markup, Markup]:
-    """The picture with its table, and what the limit means in numbers."""
+def lengths_view(view: View, counting: tuple[int, ...] | None = None) -> tuple[Markup, Markup]:
+    """The picture with its table, and what the limit means in numbers.
+
+    ``counting``: how far it is, while every row is counted: (rows done, rows in all).
+    """
     facts = view.facts
     if facts is None or not facts.lengths:
         words = "lengths.waiting" if view.waiting else "lengths.nothing"
         return tag("p", say(words), class_="quiet"), Markup()
     spread = spread_of(facts.lengths)
     picture = _picture(spread, view.config.train.max_length)
-    return picture, _figures(view, facts, view.figures, spread) if view.figures else Markup()
+    if view.figures is None:
+        return picture, Markup()
+    return picture, join(_figures(view, facts, view.figures), _sample(facts, counting), _table(spread))
 
 
 @dataclass(frozen=True)
@@ -179,7 +185,7 @@ def sum_below(bars: Sequence[int], stops: Sequence[int], length: int) -> int:
     return sum(count for count, stop in zip(bars, stops, strict=True) if stop <= length)
 
 
-def _figures(view: View, facts: DataFacts, figures: Estimate, spread: Spread) -> Markup:
+def _figures(view: View, facts: DataFacts, figures: Estimate) -> Markup:
     whole = figures.tokens_per_epoch + figures.tokens_lost
     rows = [
         ("cut", say("lengths.of", part=f"{figures.rows_cut:,}", whole=f"{facts.rows:,}"), figures.rows_cut > 0),
@@ -193,8 +199,19 @@ def _figures(view: View, facts: DataFacts, figures: Estimate, spread: Spread) ->
         tag("div", tag("dt", say(f"lengths.{name}")), tag("dd", words), class_="warned" if warned else None)
         for name, words, warned in rows
     )
-    note = tag("p", say("lengths.sampled", rows=f"{len(facts.lengths):,}"), class_="hint") if facts.sampled else None
-    return join(tag("dl", limit, *drawn, class_="length-figures"), note, _table(spread))
+    return tag("dl", limit, *drawn, class_="length-figures")
+
+
+def _sample(facts: DataFacts, counting: tuple[int, ...] | None) -> Markup:
+    """Says where lengths are those of a sample, with the way to all of them; nothing where they are."""
+    if not facts.sampled:
+        return Markup()
+    if counting is not None:
+        done, total = (*counting, 0, 0)[:2]
+        return working_view(say("lengths.counting", done=f"{done:,}", total=f"{facts.rows:,}"), done, total, "count")
+    note = tag("p", say("lengths.sampled", rows=f"{len(facts.lengths):,}"), class_="hint")
+    words = say("lengths.count", rows=f"{facts.rows:,}")
+    return join(note, tag("button", words, type="button", class_="quiet-push", data_do="count", data_value="{}"))
 
 
 def _share(part: int, whole: int) -> str:

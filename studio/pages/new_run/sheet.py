@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
+from core.contract.catalogue import ModelSpec
 from core.contract.config import DataChoice, RunConfig
 from core.contract.data import Preview
 from core.contract.errors import ConfigError
@@ -28,10 +30,10 @@ from studio.pages.new_run.long_work import LongWork
 from studio.pages.new_run.outline import head_view
 from studio.pages.new_run.planning import probe_view
 from studio.pages.new_run.preview import Asked
-from studio.pages.new_run.view import View, report_key
+from studio.pages.new_run.view import View, near_key, report_key
 from studio.session import Drafts
 
-__all__ = ["CHOICE", "EVENT", "Answer", "Sheet", "window_of"]
+__all__ = ["CHOICE", "EVENT", "Answer", "Sheet", "count_key", "window_of"]
 
 EVENT: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": 4}
 CHOICE = {**EVENT, "trigger_mode": "always_last"}
@@ -136,7 +138,6 @@ class Sheet:
         """What the page says of a view, but for the file itself."""
         parts = self.parts
         words, ready = summary.start_words(view)
-        picture, figures = lengths.lengths_view(view)
         line = view.figures.sentence if view.figures else ""
         return {
             parts.summary: summary.summary_view(view),
@@ -148,9 +149,16 @@ class Sheet:
             parts.machine: head_view(view.machine),
             parts.model.about: model.model_view(view),
             parts.train.goal: train.goal_view(view.config.preset, view.machine),
-            parts.data.lengths.picture: picture,
-            parts.data.lengths.figures: figures,
+            **self.lengths(view),
         }
+
+    def lengths(self, view: View) -> Answer:
+        """The lengths' panel; while every row is counted, how far that is."""
+        panel = self.parts.data.lengths
+        work = self.long.of(count_key(view.config, view.spec)) if view.spec else None
+        going = work is not None and work.living and not work.stopped()
+        picture, figures = lengths.lengths_view(view, work.progress if work and going else None)
+        return {panel.picture: picture, panel.figures: figures}
 
     def start_words(self, values: Any) -> tuple[str, bool]:
         """The words on Start, and whether it can be pressed."""
@@ -223,6 +231,11 @@ class Sheet:
 def window_of(request: gr.Request) -> str:
     """The window that asks."""
     return str(request.session_hash or "")
+
+
+def count_key(config: RunConfig, spec: ModelSpec) -> Hashable:
+    """What counting every row depends on."""
+    return "count", near_key(config, spec)
 
 
 def _asks(config: RunConfig) -> Any:

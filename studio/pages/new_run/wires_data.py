@@ -17,7 +17,7 @@ from studio.markup import Markup, fault
 from studio.pages.new_run import sources
 from studio.pages.new_run.long_work import Work
 from studio.pages.new_run.preview import Asked
-from studio.pages.new_run.sheet import CHOICE, EVENT, Answer, Sheet, window_of
+from studio.pages.new_run.sheet import CHOICE, EVENT, Answer, Sheet, count_key, window_of
 from studio.pages.new_run.sources import Part
 from studio.pages.new_run.view import View, checkup_key, facts_key, path_of, report_key
 from studio.session import home_written_out
@@ -60,6 +60,7 @@ class DataWires:
         panel.search.change(self.turned, [panel.only_code, panel.search, *fields], whole, **CHOICE)
         asked.check.change(self.check_again, [panel.search, *fields], whole, **CHOICE)
         asked.examine.change(self.examine_now, fields, whole, **CHOICE)
+        asked.count.change(self.count_all, fields, whole, **CHOICE)
         asked.stop.change(self.stop, asked.stop, None, **EVENT)
         asked.mix.change(self.mixed, [asked.mix, *fields], [block.sources.mix, block.sources.outcome], **CHOICE)
         made = asked.source.change(self.made, [asked.source, *fields], self.made_outputs(), **CHOICE)
@@ -125,6 +126,23 @@ class DataWires:
         if asked.only and not sheet.overtaken(window, config):
             yield sheet.rows(sheet.desk.glance(sheet.newest(window, config)), asked)
 
+    def counted(self, window: str, config: RunConfig) -> Iterator[Answer]:
+        """Counts every row, where the lengths are those of a sample."""
+        sheet, view = self.sheet, self.sheet.desk.glance(config)
+        if view.spec is None or view.facts is None or not view.facts.sampled:
+            return
+        key = count_key(config, view.spec)
+        work = sheet.long.start(key, lambda work: sheet.desk.count(config, work.tell, work.stopped))
+        for _ in work.ticks():
+            if sheet.overtaken(window, config):
+                return
+            yield sheet.lengths(view)
+        if work.fault is not None:
+            yield {sheet.parts.data.lengths.figures: fault(work.fault)}
+            return
+        yield sheet.lengths(view)
+        yield from self.measured(window, sheet.newest(window, config))
+
     # ── handlers ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def turned(self, request: gr.Request, asked: str, search: str, *values: Any) -> Iterator[Answer]:
@@ -154,6 +172,11 @@ class DataWires:
         """Has the doctor look at a large file."""
         window = window_of(request)
         yield from self.examined(window, self.sheet.view(values, window).config, wanted=True)
+
+    def count_all(self, request: gr.Request, *values: Any) -> Iterator[Answer]:
+        """Counts every row of a large file."""
+        window = window_of(request)
+        yield from self.counted(window, self.sheet.view(values, window).config)
 
     def stop(self, asked: str) -> None:
         """Ends what goes on, of one kind."""

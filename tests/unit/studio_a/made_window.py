@@ -42,6 +42,7 @@ class FakeData:
         self.error: DataError | None = None
         self.usable = 400
         self.slow = False
+        self.sampled = False
         self.found = Checkup(rows=400, findings=(FINDING,), languages={"English": 0.9, "German": 0.1})
 
     def report(self, path: Path, choice: DataChoice) -> DataReport:
@@ -53,8 +54,19 @@ class FakeData:
     def facts(self, path: Path, choice: DataChoice, folder: Path, max_length: int) -> DataFacts:
         self.asked.append(f"facts {max_length}")
         return DataFacts(
-            rows=400, lengths=(20,) * 400, trained=(9,) * 400, max_length=max_length, longest=20, mean=20.0
+            rows=400, lengths=(20,) * 400, trained=(9,) * 400, max_length=max_length, longest=20, mean=20.0,
+            sampled=self.sampled,
         )  # fmt: skip
+
+    def tokenise(self, path: Path, choice: DataChoice, folder: Path, on_progress: Any, cancelled: Any) -> bool:
+        self.asked.append("tokenise")
+        on_progress(100, 400)
+        if self.error:
+            raise self.error
+        while self.slow and not cancelled():
+            time.sleep(0.01)
+        self.sampled = cancelled()
+        return not cancelled()
 
     def first_look(self, path: Path, choice: DataChoice) -> DataReport:
         self.asked.append("first_look")

@@ -154,6 +154,37 @@ def test_findings_say_what_how_many_and_what_can_be_done() -> None:
     assert 'value="0.250"' in checkup.checkup_view(None, rows=9, progress=(1, 4))
 
 
+def test_every_row_of_a_sampled_file_is_counted_when_asked(wires: Wires, fake_data: FakeData) -> None:
+    fake_data.sampled = True
+    looked = list(wires.looked(Window(), "", *shown(wires)))
+    lengths_said = "data.lengths.figures"
+    assert "Count all 400 rows" in [answer for answer in looked if lengths_said in answer][-1][lengths_said]
+    said = [answer[lengths_said] for answer in wires.data.count_all(Window(), *shown(wires)) if lengths_said in answer]
+    assert fake_data.asked[-2:] == ["tokenise", "facts 256"], "the lengths are found anew"
+    assert "sample" not in said[-1]
+    fake_data.asked.clear()
+    list(wires.data.count_all(Window(), *shown(wires)))
+    assert "tokenise" not in fake_data.asked, "all are known"
+
+
+def test_counting_every_row_says_how_far_it_is_and_can_be_ended(wires: Wires, fake_data: FakeData) -> None:
+    fake_data.sampled = fake_data.slow = True
+    list(wires.looked(Window(), "", *shown(wires)))
+    counting = wires.data.count_all(Window(), *shown(wires))
+    first = next(counting)["data.lengths.figures"]
+    assert "100 of 400 rows" in first
+    assert "Cancel" in first
+    wires.data.stop(told({"kind": "count"}))
+    assert "Count all 400 rows" in list(counting)[-1]["data.lengths.figures"], "the sample's lengths stay"
+
+
+def test_rows_that_cannot_be_counted_say_why(wires: Wires, fake_data: FakeData) -> None:
+    fake_data.sampled = True
+    list(wires.looked(Window(), "", *shown(wires)))
+    fake_data.error = DataError("data.cache", "Expected room for the tokens, found none.", "Free some disk space.")
+    assert "Free some disk space." in list(wires.data.count_all(Window(), *shown(wires)))[-1]["data.lengths.figures"]
+
+
 def test_a_small_file_is_examined_unasked(wires: Wires, fake_data: FakeData) -> None:
     answers = list(wires.looked(Window(), "", *shown(wires)))
     assert fake_data.asked.count("checkup") == 1
