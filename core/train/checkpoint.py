@@ -176,6 +176,7 @@ def prune(folder: JobFolder | Path, kept: int = KEPT, newest: int | None = None)
     for path in every:
         if path not in standing or path not in lived:
             remove(path)
+    _sweep(root)
 
 
 def remove(path: Path) -> None:
@@ -214,10 +215,14 @@ def _eval_loss(path: Path) -> float | None:
 
 
 def _make_root(root: Path) -> None:
-    """The folder, without drafts and half-deleted ones of a worker that was killed."""
     if not root.is_dir():
         root.mkdir(parents=True, exist_ok=True)
         _fsync(root.parent)
+    _sweep(root)
+
+
+def _sweep(root: Path) -> None:
+    """Deletes drafts and half-deleted ones of a worker that was killed; after the last save nobody else would."""
     for draft in root.glob(".tmp-*"):
         shutil.rmtree(draft, ignore_errors=True) if draft.is_dir() else draft.unlink(missing_ok=True)
 
