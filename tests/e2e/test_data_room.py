@@ -188,6 +188,11 @@ def test_a_large_file_is_checked_with_progress_and_can_be_cancelled(page: Any, l
     assert page.locator("#start").inner_text() == "Check the whole file first"
     page.get_by_role("button", name="Check the whole file", exact=True).click()
     shows(page, "#data-report", f"{LARGE_ROWS:,} of {LARGE_ROWS:,} rows can be used")
+    opened(page, "lengths")
+    count = page.get_by_role("button", name=f"Count all {LARGE_ROWS:,} rows")
+    count.click()
+    page.locator("#lengths-figures").get_by_role("button", name="Cancel").click()
+    count.wait_for()
 
 
 def test_one_click_makes_it_fit(page: Any, large: Path) -> None:
