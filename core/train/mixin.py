@@ -109,6 +109,7 @@ class WindowTrainer:
             self._in_training_mode = True
         self.loop.step_begins(self.state.global_step + 1)
         weight = self.sum_over_ranks(float(sum(rows.weight(row) for row in window)))
+        self.loop.guard.require_weight(self.state.global_step + 1, weight)
         # A rank without a row in a last, partial window goes along with one that counts nothing: others wait for it.
         passes = self._passes(rows, window or inputs["rows"][:1])
         total = torch.zeros((), dtype=torch.float64, device=self.args.device)
@@ -132,17 +133,22 @@ class WindowTrainer:
     def _judge(self: Any, mean: torch.Tensor) -> float:
         """Mean loss of the window, read with its gradient norm in one go; gradients of a bad one are dropped.
 
-        With a gradient scaler (float16) the scaler itself skips what overflowed, and only the loss is judged.
+        With a gradient scaler (float16) the scaler itself skips what overflowed; what it would not see in them (an
+        infinite loss may have finite gradients) is shown to it as infinite ones, for it insists on some.
         """
         trained = self.flat.gather() if self.flat else [p for p in self.model.parameters() if p.grad is not None]
         norm = total_norm([parameter.grad for parameter in trained]).to(mean.device)
         self._see_ahead()
-        if scaler := self.accelerator.scaler:
-            norm = norm / scaler.get_scale()  # the scaler divides only at its own step
+        scale = self.accelerator.scaler.get_scale() if self.accelerator.scaler else None
+        if scale:
+            norm = norm / scale  # the scaler divides only at its own step
         loss, self.grad_norm = torch.stack([mean, norm.to(mean.dtype)]).tolist()
-        good = self.loop.guard.judge(self.state.global_step + 1, loss, 0.0 if scaler else self.grad_norm)
-        if not good and not scaler:
+        good = self.loop.guard.judge(self.state.global_step + 1, loss, self.grad_norm, scale)
+        if not good and scale is None:
             self._drop()
+        elif not good:
+            for parameter in trained:
+                parameter.grad.fill_(float("inf"))
         elif 0 < self.clip_norm < self.grad_norm < float("inf"):
             nn.utils.clip_grads_with_norm_(trained, self.clip_norm, norm)
         return float(loss)

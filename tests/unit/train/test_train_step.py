@@ -237,7 +237,7 @@ def test_what_a_scaler_finds_overflown_is_left_to_it_unclipped() -> None:
     assert gradient is not None
     assert gradient.isinf().any()
     assert gradient[0] == 3.0 * 1024
-    assert not trainer.notes
+    assert [note.code for note in trainer.notes] == ["step.overflow"]
 
 
 def test_an_optimiser_of_an_earlier_version_is_refused_in_one_line(
