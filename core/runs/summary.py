@@ -17,7 +17,7 @@ from typing import Any
 
 from core.contract.config import RunConfig
 from core.contract.errors import StudioError
-from core.contract.events import Event, parse_event
+from core.contract.events import Event, Starting, parse_event
 from core.runs.folder import JobFolder
 from core.runs.locks import is_held
 from core.runs.log import EventTail
@@ -76,17 +76,31 @@ def nobody_lives(folder: JobFolder) -> bool:
 
 
 def scan(path: Path) -> Iterator[Event]:
-    """The events that a summary needs: all but the steps, and of those the last before each start and the last."""
-    step = b""
+    """The events that a summary needs: all but the steps, and of those the last that each start leaves standing."""
+    steps: list[bytes] = []
+    last = b""
     for line in EventTail(path).read_lines():
         if line.startswith(_STEP):
-            step = line
+            steps.append(line)
+            last = line
             continue
-        if step and line.startswith(_STARTING):
-            yield from _parsed(step)
-            step = b""
+        if line.startswith(_STARTING):
+            yield from _standing(steps, line)
+            last = b""
         yield from _parsed(line)
-    yield from _parsed(step)
+    yield from _parsed(last)
+
+
+def _standing(steps: list[bytes], starting: bytes) -> Iterator[Event]:
+    """Drops what came after the checkpoint that an attempt begins at, and gives the step before that."""
+    begins = parse_event(starting)
+    limit = begins.resumed_step if isinstance(begins, Starting) else 0
+    while steps:
+        step = next(_parsed(steps[-1]), None)
+        if step is not None and step.step <= limit:
+            yield step
+            return
+        steps.pop()
 
 
 def _parsed(line: bytes) -> Iterator[Event]:

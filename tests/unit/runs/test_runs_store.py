@@ -138,6 +138,11 @@ def test_a_summary_folds_to_what_the_whole_log_folds_to(store: RunStore, config:
     summary, record = summarise(folder), store.record(folder.name)
     assert (summary.state, summary.last_step) == (record.state, record.last_step) == ("stopped", 8)
     assert summary.train_loss == record.steps[-1].loss == 0.8
+    for begin in (7, 6, 0):  # a fresh attempt has no step yet: what stands is that of its checkpoint, if any
+        writer.write(Starting(resumed_step=begin))
+        record = store.record(folder.name)
+        assert summarise(folder).train_loss == (record.steps[-1].loss if record.steps else None)
+    assert summarise(folder).train_loss is None
 
 
 def test_a_run_with_a_broken_config_is_still_listed(store: RunStore, config: Config) -> None:

@@ -1,0 +1,41 @@
+"""``python -m tests.chaos``: the full numbers, a line each. ``small``, ``jobs``, ``disk``, ``whole`` run one part."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from .kills import kill_small
+
+MEMORY = Path("/dev/shm")
+"""Where there is one: a SIGKILL loses nothing that was written, there or on a disk, and waiting for disks costs hours."""
+
+PARTS = {"small": (kill_small, 700)}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the chosen parts; 0 where nothing was lost."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="all where none is named")
+    parser.add_argument("--kills", type=int, default=0, help="how many, for each part (0: the full number)")
+    parser.add_argument("--seed", type=int, default=0, help="0: drawn now; it is printed")
+    told = parser.parse_args(arguments)
+    seed = told.seed or random.SystemRandom().randint(1, 2**31)
+    for part in told.parts or PARTS:
+        run, full = PARTS[part]
+        begun = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="chaos-", dir=MEMORY if MEMORY.is_dir() else None) as home:
+            figures = run(Path(home), told.kills or full, seed)
+        print(figures.line(part, seed, time.monotonic() - begun), flush=True)
+    if "torch" in sys.modules:
+        raise AssertionError("torch was imported by a small process")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
