@@ -1,18 +1,48 @@
-"""Which errors are faults of the card: its context is lost for this process, whatever is caught.
+"""Which errors are faults of the card, and which say that memory ran out.
 
-By the names of classes, since torch may be what could not be imported; nothing heavy is imported here.
+After a fault of the card its context is lost for this process, whatever is caught; memory that ran out is none: what
+did not fit can be done in smaller parts. By the names of classes and by words, since torch may be what could not be
+imported; nothing heavy is imported here.
 """
 
 from __future__ import annotations
 
-__all__ = ["is_card_fault", "is_named"]
+__all__ = ["StepLostError", "is_card_fault", "is_host_full", "is_named", "is_out_of_memory"]
+
+_HOST_WORDS = ("DefaultCPUAllocator", "Cannot allocate memory")
+_CARD_WORDS = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
+
+
+class StepLostError(RuntimeError):
+    """An optimiser's step was begun and could not be ended: only the last checkpoint is as it should be."""
 
 
 def is_card_fault(error: BaseException) -> bool:
-    """Whether only a fresh process can go on; a full card is no such fault."""
-    if is_named(error, "OutOfMemoryError") or "out of memory" in str(error):
+    """Whether only a fresh process can go on, from the last checkpoint; a full card is no such fault."""
+    if isinstance(error, StepLostError):
+        return True
+    if is_out_of_memory(error):
         return False
     return is_named(error, "AcceleratorError") or "CUDA error" in str(error)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether the card's memory or the machine's ran out in what torch or a library of the card's was asked to do.
+
+    torch says the first by a class of its own. What asks the driver by itself (a kernel's own room, page-locked memory,
+    cuBLAS) says it in words, and a compiler may say it around another's words. Python's own ``MemoryError`` is another
+    matter: what raises it is no pass.
+    """
+    if is_named(error, "OutOfMemoryError"):
+        return True
+    return isinstance(error, RuntimeError) and any(word in str(error) for word in (*_CARD_WORDS, _HOST_WORDS[0]))
+
+
+def is_host_full(error: BaseException) -> bool:
+    """Whether it is the machine's memory, not the card's, that ran out."""
+    if isinstance(error, MemoryError):
+        return True
+    return isinstance(error, (RuntimeError, OSError)) and any(word in str(error) for word in _HOST_WORDS)
 
 
 def is_named(error: BaseException, name: str) -> bool:

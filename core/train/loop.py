@@ -20,17 +20,15 @@ from core.contract.config import RunConfig
 from core.contract.events import Evaluation, Step
 from core.train.feed import Feed
 from core.train.guard import Guard
+from core.train.heldout import HeldOut
 from core.train.meter import CardWatch, Clock, peak_bytes
-from core.train.mixin import Rows, split_window
+from core.train.mixin import Rows
 from core.train.orders import Orders
 from core.train.sample import answer
 from core.train.saver import Saver
 from core.train.tell import Teller
 
 __all__ = ["Loop"]
-
-EVALUATION_ROWS = 64
-"""Held-out rows are cut into passes so many at a time."""
 
 
 class Loop:
@@ -46,6 +44,9 @@ class Loop:
         self.guard = Guard(self.tell)
         self.clock = Clock()
         self.card = CardWatch("")
+        self.lap: tuple[int, float] = (0, 0.0)
+        """Real tokens of the last step, and its seconds."""
+        self._measure = HeldOut(trainer, held_out, self.tell, self.seam)
         self._window: dict[str, Any] = {}
         self._eval_loss: tuple[int, float] | None = None
         self._stepped = False
@@ -124,7 +125,7 @@ class Loop:
         if not len(self.held_out) or (self._eval_loss and self._eval_loss[0] == self.step):
             return False
         begun = time.perf_counter()
-        loss = self._held_out_loss()
+        loss = self._measure.loss()
         seconds = time.perf_counter() - begun
         rows = range(len(self.held_out))
         tokens = sum(self.held_out.trained(row) for row in rows)
@@ -144,25 +145,6 @@ class Loop:
         self.saver.save(self.step, measured, asked)
         self._saved_at = time.monotonic()
 
-    def _held_out_loss(self) -> float:
-        model, trainer, done = self.trainer.model_wrapped, self.trainer, 0
-        total, weight = 0.0, 0
-        model.eval()
-        try:
-            with torch.no_grad():
-                for first in range(0, len(self.held_out), EVALUATION_ROWS):
-                    group = range(first, min(first + EVALUATION_ROWS, len(self.held_out)))
-                    for chosen in split_window(self.held_out, group, trainer.tokens_per_pass, trainer.packed):
-                        self.tell.stage("evaluating", "Held-out rows", done, len(self.held_out), "rows")
-                        self.seam()
-                        total += float(trainer.pass_loss(model, self.held_out, chosen))
-                        weight += sum(self.held_out.weight(row) for row in chosen)
-                        done += len(chosen)
-        finally:
-            model.train()
-        self.tell.stage("evaluating", "Held-out rows", done, done, "rows")
-        return total / weight
-
     def _save_is_due(self) -> bool:
         train = self.config.train
         by_steps = bool(train.save_steps) and self.step % train.save_steps == 0
@@ -171,6 +153,7 @@ class Loop:
 
     def _say_step(self, grad_norm: float) -> None:
         window, seconds = self._window, self.clock.lap()
+        self.lap = (window["tokens"], seconds)
         memory, reserved = peak_bytes(self.trainer.args.device)
         card = self.card.reading
         self.tell.say(
