@@ -9,13 +9,14 @@
   python3 launcher.py export RUN   take a run home as an adapter or merged weights
   python3 launcher.py estimate FILE   memory and time of a run.yaml, before anything is loaded
   python3 launcher.py probe FILE   ten seconds of a run.yaml's longest step on this machine, thrown away
-  python3 launcher.py doctor       look at this machine and say what would help
+  python3 launcher.py doctor       look at this machine and say what would help (--revoke: end all browser sessions)
   python3 launcher.py test         set everything up and run the tests
 
 options of the studio:
   --port N        port on 127.0.0.1 (default 8765)
   --no-browser    only print the address
   --home DIR      root folder of runs and data (default ~/luthier-studio, or LUTHIER_HOME)
+  --listen [ADDRESS]   for other machines too: wants a password, and TLS or --listen-without-tls ('--help' of -m studio)
 
 options of the setup:
   --torch BUILD   cpu, cu126, cu128, cu130 or pypi instead of the one chosen for this machine

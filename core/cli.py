@@ -226,7 +226,9 @@ def _mib(size: int) -> str:
     return f"{size / 2**20:10,.1f} MiB"
 
 
-def _doctor(_: argparse.Namespace, locations: Locations) -> int:
+def _doctor(chosen: argparse.Namespace, locations: Locations) -> int:
+    if chosen.revoke:
+        return _revoke(locations)
     from core.doctor import findings, read_surroundings
     from core.hardware import read_machine
 
@@ -235,6 +237,14 @@ def _doctor(_: argparse.Namespace, locations: Locations) -> int:
     for finding in found:
         print(f"{marks[finding.level]}{finding.text}" + (f"\n       → {finding.action}" if finding.action else ""))
     return 1 if any(finding.level == "fault" for finding in found) else 0
+
+
+def _revoke(locations: Locations) -> int:
+    from core.sessions import revoke
+
+    ended = revoke(locations.sessions)
+    print(f"All sessions are ended ({ended}), and every start address. Let a browser in:   python3 launcher.py")
+    return 0
 
 
 def _prepared(chosen: argparse.Namespace, locations: Locations) -> Any:
@@ -295,7 +305,16 @@ COMMANDS: dict[str, Command] = {
     ),
     "estimate": Command("memory and time of a run.yaml, before anything is loaded", _estimate, (_FILE, _SET)),
     "probe": Command("ten seconds of a run.yaml's longest step on this machine, thrown away", _probe, (_FILE, _SET)),
-    "doctor": Command("look at this machine and say what would help", _doctor),
+    "doctor": Command(
+        "look at this machine and say what would help",
+        _doctor,
+        (
+            (
+                ("--revoke",),
+                {"action": "store_true", "help": "end every browser's session instead, also of a living studio"},
+            ),
+        ),
+    ),
 }
 
 

@@ -61,6 +61,11 @@ class Locations:
         return self.home / "cache"
 
     @property
+    def proofs(self) -> Path:
+        """What was proven and measured on this machine, one folder a proof."""
+        return self.home / "proofs"
+
+    @property
     def queue(self) -> Path:
         """The waiting jobs, in order."""
         return self.home / "queue.json"
@@ -79,6 +84,11 @@ class Locations:
     def sessions(self) -> Path:
         """Hashed cookies of the browsers that were let in (0600)."""
         return self.home / "sessions.json"
+
+    @property
+    def password(self) -> Path:
+        """The salted hash of the password of ``--listen`` (0600)."""
+        return self.home / "password.json"
 
     def make(self) -> Locations:
         """Creates the folders, readable by their owner only."""

@@ -1,6 +1,6 @@
 """The studio as one process: finds a living one or becomes it, builds the pages, and stands them behind the guard.
 
-    guard ─► shell ─► FastAPI: /studio/…, the live pages, and  / ─► opening ─► dressed ─► Gradio's New run
+    sealed ─► guard ─► shell ─► FastAPI: /studio/…, the live pages, and  / ─► opening ─► dressed ─► Gradio's New run
 
 The port is bound, the guard answers and the browser is opened before the pages are there (``studio/opening.py``),
 so that browser and studio start side by side; the live pages answer as soon as FastAPI stands, and New run when Gradio
@@ -24,6 +24,8 @@ from core.hardware import is_wsl
 from core.locations import ASSETS, Locations
 from studio.browser import open_address
 from studio.door import Door
+from studio.front import Front
+from studio.listening import Wish, front_of, means
 from studio.living import living_studio, remember
 from studio.text import say
 
@@ -39,42 +41,51 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_PORT", "application", "bind", "main"]
 
 DEFAULT_PORT = 8765
+LOOPBACK = "127.0.0.1"
 _TRIES = 10
 
 
-def main(port: int | None = None, home: Path | str | None = None, open_browser: bool = True) -> int:
+def main(
+    port: int | None = None, home: Path | str | None = None, open_browser: bool = True, wish: Wish | None = None
+) -> int:
     """Opens the studio and serves it until Ctrl+C. ``port`` None tries the default and the ones after it.
 
     Raises:
-        MachineError: the asked port, or every port tried, is in use.
+        MachineError: the asked port, or every port tried, is in use; or what ``wish`` says cannot be.
     """
     locations = Locations.find(home).make()
+    wish = wish or Wish()
     if address := living_studio(locations):
         print(say("start.living", address=address), flush=True)
+        if wish.address:
+            print(say("listen.living"), flush=True)
         return _open(address, open_browser)
-    listener = bind(port)
+    listener = bind(port, wish.address or LOOPBACK)
     number = int(listener.getsockname()[1])
     if port is None and number != DEFAULT_PORT:
         print(say("start.other_port", default=DEFAULT_PORT, port=number), flush=True)
-    door = Door(locations.sessions)
-    address = f"http://127.0.0.1:{number}/enter?token={door.token()}"
+    front, door = front_of(wish, number, locations), Door(locations.sessions)
+    if wish.address:
+        print(means(front, wish), flush=True)
+    address = front.address(door.token())
     print(say("start.address", address=address), flush=True)
     threading.Thread(target=_open, args=(address, open_browser), daemon=True).start()
-    return _serve(locations, listener, door)
+    return _serve(locations, listener, door, front)
 
 
-def bind(port: int | None) -> socket.socket:
-    """A listening socket on loopback.
+def bind(port: int | None, address: str = LOOPBACK) -> socket.socket:
+    """A listening socket, on loopback where nothing else was asked for.
 
     Raises:
-        MachineError: the port is in use; only without a wish are the next ones tried.
+        MachineError: the port is in use (only without a wish are the next ones tried), or the address is none of ours.
     """
     wished = [port] if port is not None else list(range(DEFAULT_PORT, DEFAULT_PORT + _TRIES))
+    reason = ""
     for number in wished:
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind(("127.0.0.1", number))
+            listener.bind((address, number))
             listener.listen(128)
         except OSError as error:
             listener.close()
@@ -84,7 +95,7 @@ def bind(port: int | None) -> socket.socket:
     last = f"{wished[0]}" if len(wished) == 1 else f"{wished[0]} to {wished[-1]}"
     raise MachineError(
         "port.taken",
-        f"Expected port {last} on 127.0.0.1 to be free, found: {reason}.",
+        f"Expected port {last} on {address} to be free, found: {reason}.",
         f"Choose another: --port {wished[-1] + 1}",
     )
 
@@ -95,20 +106,23 @@ def _open(address: str, wanted: bool) -> int:
     return 0
 
 
-def _serve(locations: Locations, listener: socket.socket, door: Door) -> int:
+def _serve(locations: Locations, listener: socket.socket, door: Door, front: Front) -> int:
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     import uvicorn
 
     from studio.guard import Guard
     from studio.house import opened
+    from studio.shell import Sealed
+    from studio.upload import forget_old
 
-    port = int(listener.getsockname()[1])
+    forget_old(locations)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn hands the signal on; what is open is then closed
-    with opened(locations, port) as studio, remember(locations, port, studio.secret):
+    with opened(locations, front.port) as studio, remember(locations, front, studio.secret):
         app = application(studio, failed=lambda: setattr(server, "should_exit", True))
         config = uvicorn.Config(
-            Guard(app, door, port, studio.secret),
+            Sealed(Guard(app, door, front, studio.secret)),
             log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=1,
+            proxy_headers=False, ssl_certfile=front.certificate, ssl_keyfile=front.key,
         )  # fmt: skip
         server = uvicorn.Server(config)
         server.run(sockets=[listener])
@@ -122,16 +136,17 @@ def application(studio: Studio, failed: Callable[[], None]) -> FastAPI:
     from starlette.middleware import Middleware
 
     from core.contract.errors import StudioError
+    from studio.allowed import PAGES
     from studio.files import OurFiles
-    from studio.guard import PAGES
     from studio.kept_tokens import kept_tokens
     from studio.live import routes
     from studio.plain import plain_pages
+    from studio.proofs import proofs
     from studio.shell import Shell
     from studio.upload import uploads
 
     opening = _opening(studio, failed)
-    shell = Middleware(Shell, is_page=PAGES.__contains__)
+    shell = Middleware(Shell, is_page=PAGES.__contains__, is_gradios="/".__eq__)
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, middleware=[shell], lifespan=opening.lifespan)
 
     @app.exception_handler(StudioError)
@@ -145,6 +160,7 @@ def application(studio: Studio, failed: Callable[[], None]) -> FastAPI:
     app.include_router(uploads(studio))
     app.include_router(routes(_live(studio)))
     app.include_router(kept_tokens(studio.locations))
+    app.include_router(proofs(studio))
     app.include_router(plain_pages(studio))
     app.mount("/studio/assets", OurFiles(ASSETS))
     app.mount("/", opening)
@@ -200,4 +216,5 @@ def _live(studio: Studio) -> Live:
         talks=Talks(begin),
         held_out=HeldOut(studio.data),
         redraft=lambda config: redraft(studio.locations, config),
+        read_machine=studio.machine,
     )

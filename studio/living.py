@@ -10,13 +10,16 @@ import contextlib
 import http.client
 import json
 import os
+import ssl
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from core.locations import Locations
 from core.runs.processes import Identity, identify
-from studio.door import write_private
+from core.sessions import write_private
+from studio.front import Front
 
 __all__ = ["living_studio", "remember"]
 
@@ -29,16 +32,18 @@ def living_studio(locations: Locations) -> str | None:
     known = _read(locations)
     if known is None or not _lives(known):
         return None
-    port = int(known["port"])
-    token = _ask(port, str(known["secret"]))
-    return f"http://127.0.0.1:{port}/enter?token={token}" if token else None
+    certificate = known.get("certificate")
+    front = Front(int(known["port"]), certificate=Path(str(certificate)) if certificate else None)
+    token = _ask(front, str(known["secret"]))
+    return front.address(token) if token else None
 
 
 @contextlib.contextmanager
-def remember(locations: Locations, port: int, secret: str) -> Iterator[None]:
+def remember(locations: Locations, front: Front, secret: str) -> Iterator[None]:
     """Says where this studio is while it lives; the file goes with it, unless another has taken its place."""
     me = identify(os.getpid()) or Identity(os.getpid(), 0.0)
-    mine = {**asdict(me), "port": port, "secret": secret}
+    certificate = str(front.certificate.resolve()) if front.certificate else ""
+    mine = {**asdict(me), "port": front.port, "secret": secret, "certificate": certificate}
     write_private(locations.studio, json.dumps(mine))
     try:
         yield
@@ -62,14 +67,25 @@ def _lives(known: dict[str, Any]) -> bool:
         return False
 
 
-def _ask(port: int, secret: str) -> str:
-    """Straight to loopback: no proxy, no redirect."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_SECONDS)
+def _ask(front: Front, secret: str) -> str:
+    """Straight to loopback: no proxy, no redirect. Under TLS only who holds the studio's own certificate is asked."""
+    connection: http.client.HTTPConnection | None = None
     try:
+        connection = _connection(front)
         connection.request("POST", "/studio/token", headers={"Authorization": f"Bearer {secret}"})
         answer = connection.getresponse()
         return str(json.loads(answer.read()).get("token", "")) if answer.status == 200 else ""
     except (OSError, ValueError, http.client.HTTPException):
         return ""
     finally:
-        connection.close()
+        if connection:
+            connection.close()
+
+
+def _connection(front: Front) -> http.client.HTTPConnection:
+    if front.certificate is None:
+        return http.client.HTTPConnection("127.0.0.1", front.port, timeout=_SECONDS)
+    trusted = ssl.create_default_context(cafile=front.certificate)
+    trusted.check_hostname = False  # it is made for the name that others use, not for loopback
+    trusted.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return http.client.HTTPSConnection("127.0.0.1", front.port, timeout=_SECONDS, context=trusted)

@@ -1,4 +1,4 @@
-"""The two pages that stand before the door: one that goes on into the studio, one that says how to get in.
+"""The pages that stand before the door: one goes on into the studio, one says how to get in, one asks for the password.
 
 They carry their few styles themselves, since nothing else is served to a browser that was not let in.
 """
@@ -9,7 +9,7 @@ from html import escape
 
 from studio.text import say
 
-__all__ = ["locked_page", "opening_page"]
+__all__ = ["locked_page", "opening_page", "password_page"]
 
 _STYLE = """
 :root{color-scheme:light dark;--paper:#f6f5f2;--ink:#201d1a;--soft:#5c564e}
@@ -18,6 +18,10 @@ body{margin:0;min-height:100vh;display:grid;place-items:center;background:var(--
 font:16px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
 main{max-width:26rem;padding:2rem}h1{font-size:1.375rem;margin:0 0 .5rem}p{margin:0 0 .75rem;color:var(--soft)}
 code{display:block;color:var(--ink);font:15px/1.5 ui-monospace,Consolas,monospace}
+label{display:block;margin:0 0 .25rem}form{margin:1rem 0 0}[role=alert]{color:var(--ink);font-weight:600}
+input,button{font:inherit;color:inherit;background:transparent;border:1px solid var(--soft);border-radius:6px;
+padding:.5rem .75rem;min-height:44px;box-sizing:border-box}input{width:100%;margin:0 0 .75rem}
+button{cursor:pointer}:focus-visible{outline:2px solid var(--ink);outline-offset:2px}
 """
 
 
@@ -30,6 +34,17 @@ def locked_page() -> str:
     """Says that this browser was not let in, and what to do."""
     body = f"<p>{escape(say('door.why'))}</p><p>{escape(say('door.cure'))}<code>python3 launcher.py</code></p>"
     return _page(say("door.title"), body, "")
+
+
+def password_page(verdict: str = "") -> str:
+    """Asks for the password of ``--listen`` with a plain form; ``verdict`` is what became of the last one."""
+    said = f'<p role="alert">{escape(say(f"door.password.{verdict}"))}</p>' if verdict else ""
+    form = (
+        f'<form method="post" action="/enter"><label for="password">{escape(say("door.password"))}</label>'
+        '<input id="password" name="password" type="password" autocomplete="current-password" required autofocus>'
+        f"<button>{escape(say('door.password.send'))}</button></form>"
+    )
+    return _page(say("door.password.title"), f"<p>{escape(say('door.password.why'))}</p>{said}{form}", "")
 
 
 def _page(title: str, body: str, head: str) -> str:

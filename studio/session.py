@@ -11,7 +11,7 @@ import hashlib
 import json
 import secrets
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,14 @@ from core.contract.config import DataChoice, RunConfig
 from core.contract.errors import ConfigError
 from core.contract.knobs import Knob, knobs
 from core.locations import ASSETS, Locations
-from studio.door import write_private
+from core.runs.repeat import flat
+from core.sessions import write_private
 from studio.text import say
 
-__all__ = ["SAMPLES", "Drafts", "Session", "first", "home_written_out", "load", "redraft", "sample_of", "sample_path"]
+__all__ = [
+    "SAMPLES", "Drafts", "Session", "first", "home_written_out", "load", "redraft", "reopened", "sample_of",
+    "sample_path",
+]  # fmt: skip
 
 SAMPLES = {
     "instruction": "instruction.jsonl",
@@ -124,17 +128,16 @@ def load(locations: Locations) -> Session:
 
 
 def redraft(locations: Locations, config: RunConfig) -> None:
-    """Makes a run's config the draft: what New run shows next. What we choose ourselves is chosen anew at Start."""
-    _write(locations, Session(config.model_copy(update={"name": ""})).with_values(_automatic()))
+    """Makes a run's config the draft: what New run shows next, under no name yet."""
+    _write(locations, Session(config.model_copy(update={"name": ""})))
 
 
-def _automatic() -> dict[str, Any]:
-    """The values that ``core.estimate.resolve`` fills in, as they stand before it did."""
-    found: dict[str, Any] = {}
-    for key in AUTOMATIC:
-        part, _, name = key.partition(".")
-        found[key] = getattr(getattr(RunConfig(), part), name)
-    return found
+def reopened(config: RunConfig, asked: RunConfig | None, corrected: Collection[str] = ()) -> RunConfig:
+    """A run's config with what we chose for it open again, to be chosen anew at Start; what a person chose stays, and
+    so does what was corrected while it ran. Without ``asked`` all that may be automatic counts as ours."""
+    before, untouched = flat(asked or RunConfig()), flat(RunConfig())
+    ours = {key: untouched[key] for key in AUTOMATIC if key not in corrected and before[key] == untouched[key]}
+    return Session(config).with_values(ours).config
 
 
 def _write(locations: Locations, session: Session) -> None:

@@ -1,8 +1,9 @@
-"""The outer layers of an answer: Gradio's page is dressed in our frame; every page brings its content policy along.
+"""The outer layers of an answer: Gradio's page is dressed in our frame; every answer brings its content policy along.
 
 Gradio sends one HTML page and draws it by script. ``Dressed`` puts our head, our header and the page's outline into it,
-so that something stands before any script has run. The policy of ``Shell`` names the page's inline scripts by their
-hash: no other inline script runs, and nothing is loaded from elsewhere.
+so that something stands before any script has run. ``Shell`` gives pages their policy: Gradio's page names its inline
+scripts by their hash, our own pages have none and may not even turn text into HTML; nothing is loaded from elsewhere.
+``Sealed`` stands outside of everything, the guard too: what has no policy yet gets one that allows nothing at all.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from studio.frame import head, header, title
 from studio.markup import Markup, join, tag
 
-__all__ = ["Dressed", "Shell", "dress", "policy"]
+__all__ = ["Dressed", "Sealed", "Shell", "dress", "gradio_policy", "plain_policy"]
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
@@ -32,6 +33,11 @@ _HEADERS: Headers = (
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"permissions-policy", b"camera=(), microphone=(), geolocation=(), interest-cohort=()"),
+    (b"content-security-policy", b"default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"),
+)
+_ALIKE = (
+    "object-src 'none'; connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'"
 )
 
 
@@ -45,34 +51,49 @@ def dress(page: str, path: str, outline: Markup) -> str:
     return re.sub(r"(<body[^>]*>)", lambda found: found.group(1) + header(path) + stands, page, count=1)
 
 
-def policy(page: str) -> str:
-    """The content policy of this page: scripts of ours and its own inline scripts, by hash."""
+def gradio_policy(page: str) -> str:
+    """The content policy of Gradio's page: scripts of ours and its own inline scripts, by hash; its inline styles."""
     hashes = " ".join(
         f"'sha256-{base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()}'"
         for body in _SCRIPT.findall(page)
     )
     return (
         f"default-src 'none'; script-src 'self' {hashes}; style-src 'self' 'unsafe-inline'; "
-        "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; manifest-src 'self'; "
-        "worker-src 'self'; base-uri 'self'; form-action 'self'; frame-ancestors 'none'"
+        f"img-src 'self' data: blob:; font-src 'self' data:; worker-src 'self'; {_ALIKE}"
+    )
+
+
+def plain_policy() -> str:
+    """The content policy of our own pages: files of ours alone. No script may make HTML or code out of text."""
+    return (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; "
+        f"require-trusted-types-for 'script'; trusted-types 'none'; {_ALIKE}"
     )
 
 
 class Shell:
-    """ASGI: gives pages their policy and adds the headers to every answer. ``is_page`` says which paths are pages."""
+    """ASGI: gives pages their policy. ``is_page`` says which paths are pages; ``is_gradios`` which page is Gradio's."""
 
-    def __init__(self, app: ASGIApp, is_page: Callable[[str], bool]) -> None:
+    def __init__(self, app: ASGIApp, is_page: Callable[[str], bool], is_gradios: Callable[[str], bool]) -> None:
         self._app = app
-        self._is_page = is_page
+        self._is_page, self._is_gradios = is_page, is_gradios
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        outer = _with_headers(send, _HEADERS)
-        if scope["method"] == "GET" and self._is_page(scope["path"]):
-            outer = _Whole(outer, str, lambda page: (*_UNKEPT, (b"content-security-policy", policy(page).encode())))
-        await self._app(scope, receive, outer)
+        path = scope.get("path", "")
+        if scope["type"] == "http" and scope["method"] == "GET" and self._is_page(path):
+            chosen = gradio_policy if self._is_gradios(path) else lambda _: plain_policy()
+            send = _Whole(send, str, lambda page: (*_UNKEPT, (b"content-security-policy", chosen(page).encode())))
+        await self._app(scope, receive, send)
+
+
+class Sealed:
+    """ASGI: adds the headers that every answer has, the guard's refusals too. Stands outside of everything."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, _with_headers(send, _HEADERS) if scope["type"] == "http" else send)
 
 
 class Dressed:

@@ -1,19 +1,20 @@
 """The window's words and the look-up: ``say("key", name=value)``.
 
 Words stand in tables by page (``words_start``: the frame and New run; ``words_data``: its Data block; ``words_runs``:
-watch, try, take home and history; ``words_proof``: menu and proof), keyed alike: a second language is as many more.
-Knobs and errors bring their words from where they are declared.
+watch, try and take home; ``words_history``; ``words_proof``: menu and proof), keyed alike: a second language is as many
+more. Knobs and errors bring their words from where they are declared.
 """
 
 from __future__ import annotations
 
 from studio.words_data import DATA
+from studio.words_door import DOOR
+from studio.words_history import HISTORY
 from studio.words_proof import PROOF
 from studio.words_runs import RUNS, STATES
 from studio.words_start import START
 
 __all__ = ["STATES", "say"]
-
 
 
 class _Say:
@@ -40,4 +41,4 @@ class _Say:
         return {key.removeprefix(start): words for key, words in self._words.items() if key.startswith(start)}
 
 
-say = _Say(START, DATA, RUNS, PROOF)
+say = _Say(DOOR, START, DATA, RUNS, PROOF)

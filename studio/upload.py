@@ -1,15 +1,19 @@
-"""``PUT /studio/upload``: a file of the person, streamed to disk under an id of ours, readable by its owner only.
+"""``PUT /studio/upload``: a file of the person, streamed to disk under names of ours, readable by its owner only.
 
-The browser's name of the file travels in a header and is used for showing and for its ending, never as a path.
+``uploads/ID/rows.jsonl`` holds the rows and ``uploads/ID/name`` the browser's name of the file, which travels in a
+header and is used for showing and for the ending, never as a path. Uploads are limited in size and in number, and none
+stays longer than a day: what is chosen is copied to ``data``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
 import shutil
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -19,12 +23,17 @@ from core.contract.errors import DataError, MachineError
 from core.locations import Locations
 from studio.house import Studio
 
-__all__ = ["ENDINGS", "uploaded", "uploads"]
+__all__ = ["ENDINGS", "Uploaded", "forget_old", "uploaded", "uploads"]
 
 ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt", ".md")
-_ID = re.compile(r"[\w-]{16,40}")
+_ID = re.compile(r"[A-Za-z0-9_-]{16,40}")
+_NAME = "name"
+_LONGEST_NAME = 120
 _SPARE_BYTES = 200 << 20
-_DAY = 24 * 3600
+_MOST_BYTES = 64 << 30
+_MOST_WAITING = 32
+"""Files that were sent and lie here; where there are more, those of more than ten minutes ago go."""
+_DAY, _BUSY = 24 * 3600, 600
 
 
 def uploads(studio: Studio) -> APIRouter:
@@ -34,6 +43,8 @@ def uploads(studio: Studio) -> APIRouter:
     @router.put("/studio/upload")
     async def put(request: Request) -> dict[str, str | int]:
         name = _name(request.headers.get("x-file-name", ""))
+        forget_old(studio.locations)
+        _check_count(studio.locations)
         room = _room(studio.locations, request.headers.get("content-length", ""))
         folder = studio.locations.uploads / secrets.token_urlsafe(16)
         try:
@@ -41,35 +52,45 @@ def uploads(studio: Studio) -> APIRouter:
         except OSError as error:
             raise _unwritable(studio.locations, error) from error
         try:
-            count = await _stream(request, folder / name, room)
+            (folder / _NAME).write_text(name, encoding="utf-8")
+            count = await _stream(request, folder / f"rows{Path(name).suffix.lower()}", room)
         except OSError as error:
             shutil.rmtree(folder, ignore_errors=True)
             raise _unwritable(studio.locations, error) from error
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        _forget_old(studio.locations)
         return {"id": folder.name, "name": name, "bytes": count}
 
     return router
 
 
-def uploaded(locations: Locations, key: str) -> Path:
+@dataclass(frozen=True)
+class Uploaded:
+    """Where an upload lies, and what the person calls it."""
+
+    path: Path
+    name: str
+
+
+def uploaded(locations: Locations, key: str) -> Uploaded:
     """The file of an upload.
 
     Raises:
         DataError: there is none of this id.
     """
-    folder = locations.uploads / key
-    found = sorted(folder.iterdir()) if _ID.fullmatch(key) and folder.is_dir() else []
-    if not found:
-        raise DataError("data.upload_gone", "Expected the uploaded file, found it gone.", "Choose the file again.")
-    return found[0]
+    if _ID.fullmatch(key):
+        folder = locations.uploads / key
+        with contextlib.suppress(OSError, ValueError, StopIteration):
+            return Uploaded(next(folder.glob("rows.*")), (folder / _NAME).read_text(encoding="utf-8"))
+    raise DataError("data.upload_gone", "Expected the uploaded file, found it gone.", "Choose the file again.")
 
 
 def _name(sent: str) -> str:
     """The browser's name as a harmless file name with an ending that we read."""
-    plain = re.sub(r"[^\w .()+-]", "_", unquote(sent).replace("\\", "/").rsplit("/", 1)[-1]).strip(". ")[-120:]
+    plain = re.sub(r"[^\w .()+-]", "_", unquote(sent).replace("\\", "/").rsplit("/", 1)[-1]).strip(". ")[
+        -_LONGEST_NAME:
+    ]
     ending = Path(plain).suffix.lower()
     if ending not in ENDINGS:
         raise DataError(
@@ -78,6 +99,12 @@ def _name(sent: str) -> str:
             "Convert it, or give it its true ending.",
         )
     return plain
+
+
+def _check_count(locations: Locations) -> None:
+    if sum(1 for _ in locations.uploads.iterdir()) >= _MOST_WAITING:
+        message = f"Expected at most {_MOST_WAITING} files within ten minutes, found as many already."
+        raise MachineError("upload.count", message, "Type the path of the file instead, or wait a little.")
 
 
 def _room(locations: Locations, announced: str) -> int:
@@ -89,7 +116,10 @@ def _room(locations: Locations, announced: str) -> int:
             f"Expected {wanted / 1e9:.1f} GB of room at {locations.home}, found {max(free, 0) / 1e9:.1f} GB.",
             "Make room, or move the root folder: --home DIR.",
         )
-    return free
+    if wanted > _MOST_BYTES:
+        message = f"Expected a file of at most {_MOST_BYTES >> 30} GB, found {wanted / 1e9:.0f} GB."
+        raise MachineError("upload.size", message, "Type its path instead: it is then read where it lies.")
+    return min(free, _MOST_BYTES)
 
 
 def _unwritable(locations: Locations, error: OSError) -> MachineError:
@@ -107,12 +137,15 @@ async def _stream(request: Request, target: Path, room: int) -> int:
                 raise MachineError("disk.full", "The disk is full.", "Make room, or move the root folder: --home DIR.")
             file.write(block)
     if not count:
-        raise DataError("data.empty", f"Expected rows in {target.name}, found an empty file.", "Choose another file.")
+        raise DataError("data.empty", "Expected rows, found an empty file.", "Choose another file.")
     return count
 
 
-def _forget_old(locations: Locations) -> None:
-    """Uploads that nobody chose to the end; what was chosen has been copied to ``data``."""
-    for folder in locations.uploads.iterdir():
-        if folder.is_dir() and time.time() - folder.stat().st_mtime > _DAY:
-            shutil.rmtree(folder, ignore_errors=True)
+def forget_old(locations: Locations) -> None:
+    """Removes uploads of more than a day ago; where many wait, of more than a few minutes ago."""
+    folders = list(locations.uploads.iterdir())
+    longest = _DAY if len(folders) < _MOST_WAITING else _BUSY
+    for folder in folders:
+        with contextlib.suppress(OSError):  # another upload's sweep took it
+            if time.time() - folder.lstat().st_mtime > longest:
+                shutil.rmtree(folder, ignore_errors=True)

@@ -47,14 +47,15 @@ class KeptFile:
         return cls(**{**raw, "path": Path(raw["path"])})
 
 
-def keep_file(source: Path, locations: Locations) -> KeptFile:
-    """Copies ``source`` into the data folder, once per content.
+def keep_file(source: Path, locations: Locations, name: str = "") -> KeptFile:
+    """Copies ``source`` into the data folder, once per content, under its own name or another ``name``.
 
     Raises:
         DataError: the file is missing, empty, no file, unreadable, or the disk is full.
     """
     size = _check(source)
-    return keep_blocks(blocks_of(source), source.name, locations, f"a copy of {source.name} ({size:,} bytes)")
+    name = name or source.name
+    return keep_blocks(blocks_of(source), name, locations, f"a copy of {name} ({size:,} bytes)")
 
 
 def keep_blocks(blocks: Iterable[bytes], name: str, locations: Locations, what: str) -> KeptFile:

@@ -167,7 +167,8 @@ class Wires:
     def dropped(self, key: str) -> list[Any]:
         """A file was uploaded: it is kept under its content's hash."""
         try:
-            kept = keep_file(uploaded(self.studio.locations, key), self.studio.locations)
+            sent = uploaded(self.studio.locations, key)
+            kept = keep_file(sent.path, self.studio.locations, sent.name)
         except StudioError as error:
             return [gr.update() for _ in range(6)] + [fault(error)]
         return [str(kept.path), None, "", "auto", "", "", gr.update()]

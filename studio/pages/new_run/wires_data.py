@@ -220,7 +220,8 @@ class DataWires:
         if wish.get("mix") == "remove":
             return [part for index, part in enumerate(parts) if index != wish.get("index")]
         locations = self.sheet.studio.locations
-        kept = keep_file(uploaded(locations, str(wish.get("upload", ""))), locations)
+        upload = uploaded(locations, str(wish.get("upload", "")))
+        kept = keep_file(upload.path, locations, upload.name)
         if not parts and config.data.path:
             columns = json.dumps(config.data.columns)
             parts = [Part(home_written_out(config.data.path), config.data.layout, columns=columns)]

@@ -26,6 +26,7 @@ from studio import app as app_module
 from studio import upload as upload_module
 from studio.app import bind, main
 from studio.door import Door
+from studio.front import Front
 from studio.guard import Guard
 from studio.house import Studio
 from studio.living import living_studio, remember
@@ -62,11 +63,11 @@ def living(locations: Locations) -> Iterator[Door]:
     door = Door(locations.sessions)
     listener = bind(0)
     port = listener.getsockname()[1]
-    guard = Guard(PlainTextResponse("inside"), door, port, "the secret")
+    guard = Guard(PlainTextResponse("inside"), door, Front(port), "the secret")
     server = uvicorn.Server(uvicorn.Config(guard, log_level="error", lifespan="off"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
-    with remember(locations, port, "the secret"):
+    with remember(locations, Front(port), "the secret"):
         yield door
     server.should_exit = True
     thread.join(10)
@@ -96,11 +97,11 @@ def test_a_wrong_secret_or_a_dead_process_is_no_living_studio(living: Door, loca
 
 
 def test_the_studios_file_goes_with_it_unless_another_took_its_place(locations: Locations) -> None:
-    with remember(locations, 1, "a"):
+    with remember(locations, Front(1), "a"):
         assert json.loads(locations.studio.read_text("utf-8"))["pid"] == os.getpid()
         assert json.loads(locations.studio.read_text("utf-8"))["boot"]
     assert not locations.studio.exists()
-    with remember(locations, 1, "a"):
+    with remember(locations, Front(1), "a"):
         locations.studio.write_text('{"pid": 1, "created": 1, "port": 2, "secret": "b"}')
     assert locations.studio.exists()
 
@@ -123,9 +124,11 @@ def put(client: TestClient, name: str, content: bytes) -> dict[str, str]:
 
 def test_an_upload_lies_privately_under_an_id_of_ours(client: TestClient, locations: Locations) -> None:
     answer = put(client, "Meine%20Daten%20%C3%A4.jsonl", b'{"a": 1}\n')
-    file = uploaded(locations, answer["id"])
+    sent = uploaded(locations, answer["id"])
+    file = sent.path
     assert file.read_bytes() == b'{"a": 1}\n'
-    assert file.name == "Meine Daten ä.jsonl"
+    assert sent.name == "Meine Daten ä.jsonl"
+    assert file.name == "rows.jsonl"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
 
@@ -134,9 +137,10 @@ def test_an_upload_lies_privately_under_an_id_of_ours(client: TestClient, locati
     "name", ["../../../../etc/cron.jsonl", "..%2F..%2Fx.jsonl", "C:\\Users\\me\\x.jsonl", "/x.jsonl"]
 )
 def test_the_sent_name_is_never_a_path(client: TestClient, locations: Locations, name: str) -> None:
-    file = uploaded(locations, put(client, name, b"{}")["id"])
-    assert file.parent.parent == locations.uploads
-    assert file.name in ("cron.jsonl", "x.jsonl")
+    sent = uploaded(locations, put(client, name, b"{}")["id"])
+    assert sent.path.parent.parent == locations.uploads
+    assert sent.name in ("cron.jsonl", "x.jsonl")
+    assert sent.path.name == "rows.jsonl"
 
 
 def test_faulty_uploads_say_why_and_leave_nothing(

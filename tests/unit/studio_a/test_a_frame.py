@@ -18,7 +18,7 @@ from core.locations import ASSETS
 from studio.browser import commands
 from studio.files import OurFiles
 from studio.markup import Markup, fault, join, tag
-from studio.shell import Dressed, Shell, dress, policy
+from studio.shell import Dressed, Sealed, Shell, dress, gradio_policy, plain_policy
 from studio.text import STATES, say
 from studio.words_runs import RUNS
 from studio.words_start import START
@@ -64,30 +64,49 @@ def test_a_page_gets_our_head_and_header_and_loses_other_sites() -> None:
 
 
 def test_the_policy_allows_the_pages_scripts_by_hash_and_no_others() -> None:
-    made = policy("<script>window.a = 1</script><script src='x.js'></script>")
+    made = gradio_policy("<script>window.a = 1</script><script src='x.js'></script>")
     script = next(part for part in made.split("; ") if part.startswith("script-src"))
     digest = base64.b64encode(hashlib.sha256(b"window.a = 1").digest()).decode()
     assert script == f"script-src 'self' 'sha256-{digest}'"
-    assert "unsafe-eval" not in made
     assert "'unsafe-inline'" not in script
-    assert "frame-ancestors 'none'" in made
+
+
+@pytest.mark.parametrize("made", [gradio_policy("<script>1</script>"), plain_policy()])
+def test_both_policies_shut_what_no_page_of_ours_needs(made: str) -> None:
+    parts = dict(part.split(" ", 1) for part in made.split("; "))
+    assert parts["default-src"] == parts["object-src"] == parts["base-uri"] == parts["frame-ancestors"] == "'none'"
+    assert parts["connect-src"] == parts["form-action"] == "'self'"
+    assert "unsafe-eval" not in made
+    assert "'unsafe-inline'" not in parts["script-src"]
+    assert "http" not in made
+    assert "*" not in made
+
+
+def test_our_own_pages_make_neither_styles_nor_html_of_text() -> None:
+    assert "unsafe" not in plain_policy()
+    assert "require-trusted-types-for 'script'; trusted-types 'none'" in plain_policy()
 
 
 def test_every_answer_carries_the_headers() -> None:
-    layers = [Middleware(Shell, is_page=("/",).__contains__), Middleware(Dressed, outline=Markup)]
-    app = FastAPI(middleware=layers)
+    shell = Middleware(Shell, is_page=("/", "/watch").__contains__, is_gradios="/".__eq__)
+    app = FastAPI(middleware=[Middleware(Sealed), shell, Middleware(Dressed, outline=Markup)])
     app.get("/", response_class=HTMLResponse)(lambda: PAGE)
+    app.get("/watch", response_class=HTMLResponse)(lambda: "<p>x</p>")
     app.get("/studio/x")(lambda: {"a": 1})
     client = TestClient(app)
-    page, data = client.get("/"), client.get("/studio/x")
+    page, plain, data = client.get("/"), client.get("/watch"), client.get("/studio/x")
     assert int(page.headers["content-length"]) == len(page.content)
     assert "sha256-" in page.headers["content-security-policy"]
-    assert page.headers["cache-control"] == "no-store"
+    assert plain.headers["content-security-policy"] == plain_policy()
+    assert data.headers["content-security-policy"].startswith("default-src 'none'; ")
+    assert page.headers["cache-control"] == plain.headers["cache-control"] == "no-store"
     assert "aria-current" in page.text
-    assert "content-security-policy" not in data.headers
-    for answer in (page, data):
+    for answer in (page, plain, data, client.get("/nowhere")):
         assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["x-frame-options"] == "DENY"
         assert answer.headers["referrer-policy"] == "no-referrer"
+        assert answer.headers["cross-origin-opener-policy"] == "same-origin"
+        assert answer.headers["cross-origin-resource-policy"] == "same-origin"
 
 
 def test_only_files_for_the_browser_are_served() -> None:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import stat
 import time
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
+from core.cli import main as command_line
 from core.locations import Locations
+from core.sessions import revoke
 from studio import door as door_module
-from studio.door import Door
+from studio import guard as guard_module
+from studio.door import COOKIE_SECONDS, Door
+from studio.front import Front
 from studio.guard import Guard
 
 ROOT = "http://127.0.0.1:8765"
@@ -27,7 +34,7 @@ def door(locations: Locations) -> Door:
 @pytest.fixture
 def outside(door: Door) -> TestClient:
     """A browser that was not let in."""
-    guard = Guard(PlainTextResponse("inside"), door, 8765, "the secret")
+    guard = Guard(PlainTextResponse("inside"), door, Front(8765), "the secret")
     return TestClient(guard, base_url=ROOT, follow_redirects=False)
 
 
@@ -53,7 +60,7 @@ def test_a_start_token_opens_once(outside: TestClient, door: Door) -> None:
     assert "HttpOnly" in cookie
     assert "samesite=strict" in cookie.lower()
     assert outside.get("/").text == "inside"
-    other = TestClient(Guard(PlainTextResponse("inside"), door, 8765, "s"), base_url=ROOT)
+    other = TestClient(Guard(PlainTextResponse("inside"), door, Front(8765), "s"), base_url=ROOT)
     assert other.get("/enter", params={"token": token}).status_code == 403
 
 
@@ -72,13 +79,14 @@ def test_the_cookie_outlives_the_process_and_only_its_hash_is_kept(
     assert stat.S_IMODE(locations.sessions.stat().st_mode) == 0o600
     assert Door(locations.sessions).knows(cookie)
     kept = json.loads(locations.sessions.read_text("utf-8"))
-    locations.sessions.write_text(json.dumps(dict.fromkeys(kept, time.time() - 1)))
+    ended = dict.fromkeys(kept["browsers"], time.time() - 1)
+    locations.sessions.write_text(json.dumps({**kept, "browsers": ended}))
     assert not Door(locations.sessions).knows(cookie)
 
 
 @pytest.mark.parametrize("host", ["evil.example:8765", "127.0.0.1", "127.0.0.1:8766", "localhost.evil.example:8765"])
 def test_another_host_is_refused(inside: TestClient, host: str) -> None:
-    assert inside.get("/", headers={"host": host}).status_code == 421
+    assert inside.get("/", headers={"host": host}).status_code == 403
 
 
 @pytest.mark.parametrize(
@@ -87,6 +95,9 @@ def test_another_host_is_refused(inside: TestClient, host: str) -> None:
         {"origin": "http://evil.example"},
         {"origin": "null"},
         {"origin": "https://127.0.0.1:8765"},
+        {"origin": "127.0.0.1:8765"},
+        {"origin": "http://localhost:8765"},
+        {},
         {"sec-fetch-site": "cross-site"},
         {"sec-fetch-site": "same-site"},
     ],
@@ -120,25 +131,93 @@ def test_our_own_pages_are_served(inside: TestClient) -> None:
     ],
 )
 def test_what_a_session_does_not_use_does_not_exist(inside: TestClient, path: str) -> None:
-    assert inside.get(path).status_code == 404
+    assert inside.get(path).status_code == 403
 
 
 def test_reading_routes_cannot_be_written(inside: TestClient) -> None:
-    assert inside.post("/").status_code == 404
-    assert inside.post("/gradio_api/upload").status_code == 404
-    assert inside.request("PATCH", "/studio/upload").status_code == 404
+    ours = {"origin": ROOT}
+    assert inside.post("/", headers=ours).status_code == 403
+    assert inside.post("/gradio_api/upload", headers=ours).status_code == 403
+    assert inside.request("PATCH", "/studio/upload", headers=ours).status_code == 403
+    assert inside.put("/studio/upload", headers=ours).text == "inside"
 
 
 def test_a_second_start_gets_a_token_for_the_secret_and_no_page_does(outside: TestClient, door: Door) -> None:
     shown = {"authorization": "Bearer the secret"}
     token = outside.post("/studio/token", headers=shown).json()["token"]
     assert door.enter(token)
-    assert outside.post("/studio/token", headers={"authorization": "Bearer guess"}).status_code == 404
-    assert outside.post("/studio/token", headers={**shown, "origin": ROOT}).status_code == 404
-    assert outside.get("/studio/token", headers=shown).status_code == 404
+    assert outside.post("/studio/token", headers={"authorization": "Bearer guess"}).status_code == 403
+    assert outside.post("/studio/token", headers={**shown, "origin": ROOT}).status_code == 403
+    assert outside.get("/studio/token", headers=shown).status_code == 403
 
 
 def test_no_websocket_opens(inside: TestClient) -> None:
     with pytest.raises(WebSocketDisconnect) as closed, inside.websocket_connect("/gradio_api/queue/data"):
         pass
     assert closed.value.code == 1008
+
+
+def test_other_programs_cookies_on_this_host_do_not_lock_us_out(inside: TestClient) -> None:
+    """Cookies know no ports: what another local page keeps is sent to us too, however it is written."""
+    ours = inside.cookies["luthier_8765"]
+    inside.cookies.clear()
+    strange = f'settings={{"a": "x y", é: [1;2]}}; luthier_8765={ours}; =; broken'
+    assert inside.get("/", headers={"cookie": strange.encode()}).text == "inside"
+
+
+def test_what_a_proxy_might_say_is_not_handed_on(door: Door) -> None:
+    seen: list[list[str]] = []
+
+    async def behind(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        seen.append([name.decode() for name, _ in scope["headers"]])
+        await PlainTextResponse("inside")(scope, receive, send)
+
+    client = TestClient(Guard(behind, door, Front(8765), "s"), base_url=ROOT)
+    client.get("/enter", params={"token": door.token()})
+    client.get("/", headers={"x-forwarded-host": "evil.example", "X-Forwarded-Proto": "https", "forwarded": "host=e"})
+    assert "host" in seen[0]
+    assert not [name for name in seen[0] if "forwarded" in name.lower()]
+
+
+def test_cookies_and_tokens_are_random_and_long(door: Door) -> None:
+    tokens = {door.token() for _ in range(100)}
+    cookies = {door.enter(token) for token in tokens}
+    assert len(tokens) == len(cookies) == 100
+    for made in (*tokens, *cookies):
+        assert made is not None
+        assert len(base64.urlsafe_b64decode(made + "=")) == 32, "256 bits"
+    assert COOKIE_SECONDS == 30 * 24 * 3600
+
+
+def test_at_most_fifty_browsers_are_remembered_and_those_that_came_last(door: Door) -> None:
+    cookies = [str(door.enter(door.token())) for _ in range(60)]
+    assert [door.knows(cookie) for cookie in cookies] == [False] * 10 + [True] * 50
+
+
+def test_revoke_ends_cookies_and_unspent_tokens_of_a_living_studio(
+    inside: TestClient, door: Door, locations: Locations, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unspent = door.token()
+    assert inside.get("/").text == "inside"
+    assert command_line(["doctor", "--revoke", "--home", str(locations.home)]) == 0
+    assert "(1)" in capsys.readouterr().out
+    assert inside.get("/").status_code == 403
+    assert inside.get("/enter", params={"token": unspent}).status_code == 403
+    assert stat.S_IMODE(locations.sessions.stat().st_mode) == 0o600
+    assert inside.get("/enter", params={"token": door.token()}).status_code == 200
+    assert inside.get("/").text == "inside", "who starts the studio again is let in again"
+
+
+def test_revoke_cuts_an_answer_that_goes_on(door: Door, locations: Locations, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event stream that a browser holds open ends with its session."""
+    monkeypatch.setattr(guard_module, "_LOOK_SECONDS", 0.0)
+
+    async def counting() -> AsyncIterator[str]:
+        for number in range(100):
+            if number == 3:
+                revoke(locations.sessions)
+            yield f"{number} "
+
+    client = TestClient(Guard(StreamingResponse(counting()), door, Front(8765), "s"), base_url=ROOT)
+    client.get("/enter", params={"token": door.token()})
+    assert client.get("/gradio_api/queue/data").text == "0 1 2 "

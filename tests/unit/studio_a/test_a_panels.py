@@ -269,7 +269,8 @@ def test_files_are_mixed_by_weight_each_with_its_layout(
 ) -> None:
     folder = studio.locations.make().uploads / "an-upload-of-mine"
     folder.mkdir()
-    (folder / "second.jsonl").write_text("{}")
+    (folder / "rows.jsonl").write_text("{}")
+    (folder / "name").write_text("second.jsonl")
     answer = wires.data.mixed(told({"mix": "add", "upload": folder.name}), *shown(wires))
     drawn = answer["data.sources.mix"]
     assert "instruction.jsonl" in drawn, "the chosen file is the first part"
