@@ -53,9 +53,15 @@ class Conversation(Protocol):
     """``core.talk.client.Talk``, as far as it is used here."""
 
     def ask(
-        self, messages: list[dict[str, str]], max_new_tokens: int, temperature: float, seed: int, **sides: Any
+        self,
+        messages: list[dict[str, str]],
+        max_new_tokens: int,
+        temperature: float,
+        seed: int,
+        *,
+        sides: tuple[Side, ...] = BOTH,
     ) -> Any:
-        """A generator of both sides' answers (of ``sides`` only, where named) as they grow; closing it cancels."""
+        """A generator of the sides' answers as they grow; closing it cancels the question."""
 
     def close(self) -> None:
         """Ends the child."""
@@ -84,7 +90,7 @@ class Talks:
             self._stop_timer()
             talk = self._for(folder, question.checkpoint)
             messages = [message.model_dump(exclude_defaults=True) for message in question.messages]
-            only = {} if question.sides == BOTH else {"sides": question.sides}
+            only: dict[str, Any] = {} if question.sides == BOTH else {"sides": question.sides}
             answers = talk.ask(messages, question.max_new_tokens, question.temperature, question.seed, **only)
             with contextlib.closing(answers):  # the page may go away in mid-answer: that cancels the question
                 for answer in answers:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from core.contract.config import RunConfig
@@ -25,6 +26,8 @@ __all__ = [
     "clock",
     "day_and_time",
     "duration",
+    "made_at",
+    "own_title",
     "run_title",
     "status",
 ]
@@ -74,14 +77,26 @@ def buttons_of(state: str, pending: str = "") -> dict[str, bool]:
     }
 
 
-def run_title(config: RunConfig | None, name: str) -> str:
-    """A name for people: the one given, else "data on model", else the folder's."""
+def run_title(config: RunConfig | None, run_id: str) -> str:
+    """A name for people: the one given, else "good.jsonl on Qwen3-4B, 20 Nov 23:25", else the folder's."""
     if config is None:
-        return name
-    if config.name:
-        return config.name
-    model = say("run.starter") if config.model.source == "starter" else config.model.name.rstrip("/").split("/")[-1]
-    return say("run.title", data=config.data.path.rsplit("/", 1)[-1] or UNKNOWN, model=model)
+        return run_id
+    return config.name or own_title(Path(config.data.path).name, config.model.name, run_id)
+
+
+def own_title(data_name: str, model_name: str, run_id: str) -> str:
+    """What a run is called that nobody named: its data, its model, and when it was made, by its id."""
+    model = model_name.rstrip("/").rsplit("/", 1)[-1]
+    model = say("run.starter") if model == "starter" else model or UNKNOWN
+    return say("run.title", data=data_name or UNKNOWN, model=model, when=day_and_time(made_at(run_id)))
+
+
+def made_at(run_id: str) -> float | None:
+    """When a run was made (local time, to the minute), in seconds since the epoch; None for what is no run's id."""
+    try:
+        return time.mktime(time.strptime(run_id[:15], "%Y-%m-%d_%H%M"))
+    except (ValueError, OverflowError):
+        return None
 
 
 def _sentence(record: RunRecord) -> str:

@@ -1,8 +1,7 @@
-"""Rows of the history, what a run has to take home, and how to repeat it: plain values for the pages."""
+"""What a run has to take home: checkpoints, forms with their sizes and the room for them, exports: plain values."""
 
 from __future__ import annotations
 
-import shlex
 import shutil
 from collections.abc import Sequence
 from functools import cache
@@ -15,57 +14,10 @@ from core.contract.events import Exported
 from core.locations import ASSETS
 from core.runs.folder import JobFolder, checkpoint_step
 from core.runs.record import RunRecord
-from core.runs.run_yaml import dump_config
-from core.runs.store import RunSummary
-from studio.figures import UNKNOWN, buttons_of, bytes_words, day_and_time, duration
+from studio.figures import bytes_words
 from studio.text import STATES, say
 
-__all__ = ["export_names", "keep", "repeat", "row"]
-
-_GROUPS = {"queued": "living", "starting": "living", "training": "living", "lost": "failed"}
-
-
-def row(run: RunSummary) -> dict[str, Any]:
-    """A run as one row of the history; ``words`` is what the search looks through."""
-    word, tone = STATES[run.state]
-    title = run.name or say("run.title", data=run.data_name or UNKNOWN, model=_model(run))
-    can = buttons_of(run.state)
-    return {
-        "id": run.run_id,
-        "title": title,
-        "word": word,
-        "tone": tone,
-        "group": _GROUPS.get(run.state, run.state),
-        "when": day_and_time(run.started_at),
-        "took": _took(run),
-        "steps": f"{run.last_step:,} {say('run.of')} {run.total_steps:,}" if run.total_steps else f"{run.last_step:,}",
-        "loss": UNKNOWN if run.train_loss is None else f"{run.train_loss:.3f}",
-        "held_out": UNKNOWN if run.eval_loss is None else f"{run.eval_loss:.3f}",
-        "preset": run.preset or UNKNOWN,
-        "size": bytes_words(run.bytes_on_disk) if run.bytes_on_disk else "",
-        "cause": run.failure,
-        "can": {"resume": can["resume"], "rerun": True, "delete": not can["stop"]},
-        "words": " ".join((title, word, run.run_id, run.model_name, run.data_name, run.preset, run.method)).lower(),
-    }
-
-
-def _model(run: RunSummary) -> str:
-    name = run.model_name.rstrip("/").rsplit("/", 1)[-1]
-    return say("run.starter") if name == "starter" else name or UNKNOWN
-
-
-def _took(run: RunSummary) -> str:
-    if run.started_at is None or run.ended_at is None:
-        return UNKNOWN
-    return duration(run.ended_at - run.started_at)
-
-
-def repeat(folder: JobFolder) -> dict[str, str]:
-    """The run's config as YAML, and the command line that repeats it."""
-    return {
-        "yaml": dump_config(folder.config()),
-        "command": f"python3 launcher.py train {shlex.quote(str(folder.run_yaml))}",
-    }
+__all__ = ["export_names", "keep"]
 
 
 def export_names(folder: JobFolder) -> list[str]:

@@ -19,12 +19,16 @@ from fastapi.routing import APIRoute
 
 from core.contract.config import RunConfig
 from core.contract.errors import StudioError
+from core.hardware import Machine, read_machine
 from core.locations import Locations
-from core.runs.folder import ExportRequest, JobFolder
+from core.runs.folder import ExportRequest
+from core.runs.names import named_config
 from core.runs.store import RunStore
 from studio import figures, listing
 from studio.asking import Question, Talks, sampled
 from studio.held_out import HeldOut
+from studio.history_rows import row
+from studio.live_history import history_routes
 from studio.log_lines import log_lines
 from studio.points import PointCache, Window
 
@@ -42,7 +46,12 @@ class Live:
     talks: Talks
     held_out: HeldOut
     redraft: Callable[[RunConfig], None]
+    read_machine: Callable[[], Machine] | None = None
     cache: PointCache = field(default_factory=PointCache)
+
+    def machine(self) -> Machine:
+        """The machine, as whoever opened the studio reads it."""
+        return self.read_machine() if self.read_machine else read_machine(self.locations.home)
 
     def newest(self) -> str:
         """The living run, else the newest, else nothing."""
@@ -56,7 +65,7 @@ class Live:
         if not run_id:
             return {"run": ""}
         folder, record = self.store.open(run_id), self.store.record(run_id)
-        status = figures.status(record, config_of(folder), run_id, time.time())
+        status = figures.status(record, named_config(folder), run_id, time.time())
         status["kept"] = folder.newest_checkpoint() is not None
         answer = {"run": run_id, "status": status, "points": self.cache.get(run_id).answer(record, window)}
         return answer | ({"log": log_lines(folder.events)} if with_log else {})
@@ -66,14 +75,6 @@ class Live:
         self.talks.leave(run_id)
         self.store.delete(run_id)
         self.cache.forget(run_id)
-
-
-def config_of(folder: JobFolder) -> RunConfig | None:
-    """The run's config, or None where its file cannot be read: a page still shows what the log tells."""
-    try:
-        return folder.config()
-    except StudioError:
-        return None
 
 
 class SayingRoute(APIRoute):
@@ -99,6 +100,7 @@ def routes(live: Live) -> APIRouter:
     _looking(router, live)
     _steering(router, live)
     _trying(router, live)
+    history_routes(router, live)
     return router
 
 
@@ -117,21 +119,17 @@ def _looking(router: APIRouter, live: Live) -> None:
 
     @router.get("/runs")
     def runs(kept: int = 0, tag: str = "") -> dict[str, Any]:
-        rows = [listing.row(summary) for summary in live.store.list()]
+        rows = [row(summary) for summary in live.store.list()]
         count = len(rows)
         if kept:
             rows = [row for row in rows if live.store.open(row["id"]).newest_checkpoint()]
         now = hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
         return {"same": True, "tag": now} if tag == now else {"tag": now, "runs": rows, "all": count}
 
-    @router.get("/run/{run_id}/config")
-    def config(run_id: str) -> dict[str, str]:
-        return listing.repeat(live.store.open(run_id))
-
     @router.get("/run/{run_id}/keep")
     def keep(run_id: str) -> dict[str, Any]:
         folder = live.store.open(run_id)
-        config = config_of(folder)
+        config = named_config(folder)
         exports = [(name, live.store.export_record(run_id, name)) for name in listing.export_names(folder)]
         record = live.store.record(run_id)
         return listing.keep(folder, record, config, exports) | live.held_out.count(config, record.plan)
@@ -145,11 +143,6 @@ def _steering(router: APIRouter, live: Live) -> None:
     def delete(run_id: str) -> dict[str, bool]:
         live.delete(run_id)
         return {"ok": True}
-
-    @router.post("/run/{run_id}/rerun")
-    def rerun(run_id: str) -> dict[str, str]:
-        live.redraft(live.store.open(run_id).config())
-        return {"go": "/"}
 
     @router.post("/run/{run_id}/export")
     def export(run_id: str, request: ExportRequest) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Words of what happens after Start: watch, try, take home and history."""
+"""Words of what happens after Start: watch, try and take home (history: ``words_history``)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STATES: dict[str, tuple[str, str]] = {state: (STATE_WORDS[state], tone) for stat
 _RUN = {
     "run.of": "of",
     "run.starter": "the built-in model",
-    "run.title": "{data} on {model}",
+    "run.title": "{data} on {model}, {when}",
     "run.away": "The studio does not answer. The run goes on without it; trying again.",
     "run.none": "There is no run yet.",
     "run.none.do": "Start one",
@@ -212,29 +212,5 @@ _HOME = {
     "export.lost": "The export's process is gone. Export again.",
 }
 
-_HISTORY = {
-    "history.title": "History",
-    "history.search": "Search",
-    "history.search.hint": "name, model, data, preset",
-    "history.filter": "State",
-    "history.filter.all": "All",
-    "history.filter.living": "Running or waiting",
-    "history.count": "{count} of {all} shown",
-    "history.when": "Started",
-    "history.took": "Took",
-    "history.steps": "Steps",
-    "history.loss": "Loss",
-    "history.held_out": "Held-out",
-    "history.preset": "Preset",
-    "history.resume": "Resume",
-    "history.rerun": "Run again with changes",
-    "history.delete": "Delete",
-    "history.config": "Settings",
-    "history.repeat": "This command repeats the run:",
-    "history.delete.title": "Delete this run?",
-    "history.delete.what": "Its log, its checkpoints and its exports go with it. This cannot be taken back.",
-    "history.delete.back": "Keep it",
-}
-
-RUNS: dict[str, str] = {**_RUN, **_LOG, **_WATCH, **_CHART, **_TRY, **_HOME, **_HISTORY}
+RUNS: dict[str, str] = {**_RUN, **_LOG, **_WATCH, **_CHART, **_TRY, **_HOME}
 """Key to words; ``{name}`` is filled in by ``say``."""

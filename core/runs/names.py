@@ -6,11 +6,12 @@ whole. It changes nothing but what the run is called: no config, no checkpoint a
 
 from __future__ import annotations
 
-from core.contract.errors import MachineError, RunError
+from core.contract.config import RunConfig
+from core.contract.errors import MachineError, RunError, StudioError
 from core.runs.folder import JobFolder
 from core.runs.processes import replace_text
 
-__all__ = ["NAME_LENGTH", "given_name", "rename"]
+__all__ = ["NAME_LENGTH", "given_name", "named_config", "rename"]
 
 NAME_LENGTH = 120
 
@@ -21,6 +22,17 @@ def given_name(folder: JobFolder) -> str | None:
         return folder.given_name.read_text(encoding="utf-8")[:NAME_LENGTH]
     except (OSError, UnicodeDecodeError):
         return None
+
+
+def named_config(folder: JobFolder) -> RunConfig | None:
+    """The run's config under the name that was given later; None where its file cannot be read: a page still shows
+    what the log tells."""
+    try:
+        config = folder.config()
+    except StudioError:
+        return None
+    name = given_name(folder)
+    return config if name is None else config.model_copy(update={"name": name})
 
 
 def rename(folder: JobFolder, name: str) -> str:

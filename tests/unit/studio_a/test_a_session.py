@@ -11,7 +11,7 @@ from core.catalog import preset
 from core.contract.config import RunConfig
 from core.contract.errors import ConfigError
 from core.locations import Locations
-from studio.session import SAMPLES, Drafts, Session, first, load, redraft, sample_of, sample_path
+from studio.session import SAMPLES, Drafts, Session, first, load, redraft, reopened, sample_of, sample_path
 
 
 def test_a_first_visit_can_start_at_once() -> None:
@@ -79,7 +79,7 @@ def test_a_run_that_is_run_again_becomes_a_fresh_draft(locations: Locations) -> 
 def test_what_was_chosen_automatically_is_chosen_anew_when_run_again(locations: Locations) -> None:
     solved = {"model.dtype": "bfloat16", "train.optim": "adamw_8bit", "train.checkpointing": "recompute"}
     solved |= {"train.tokens_per_pass": 4096, "train.memory_gib": 6.5, "train.eval_steps": 7, "train.save_steps": 9}
-    redraft(locations, first().with_values(solved | {"train.learning_rate": 0.5}).config)
+    redraft(locations, reopened(first().with_values(solved | {"train.learning_rate": 0.5}).config, None))
     again = load(locations).config
     fresh = RunConfig()
     assert again.model.dtype == fresh.model.dtype == "auto"

@@ -32,7 +32,7 @@ def test_a_training_run_says_when_it_ends() -> None:
     assert shown["facts"]["step"] == "100 of 400"
     assert shown["facts"]["epoch"] == "1.00 of 3"
     assert shown["facts"]["held_out"] == "1.210"
-    assert shown["tab"] == "Training 25 % · good.jsonl on Qwen3-4B · Luthier"
+    assert shown["tab"] == "Training 25 % · good.jsonl on Qwen3-4B, 20 Nov 22:43 · Luthier"
 
 
 def test_what_is_unknown_is_a_dash() -> None:

@@ -197,7 +197,7 @@ def test_a_run_can_be_repeated(desk: Desk, make_run: MakeRun) -> None:
     folder = make_run(past(5, finished=True), name="Again")
     config = desk.client.get(f"/studio/run/{RUN}/config").json()
     assert "learning_rate" in config["yaml"]
-    assert config["command"] == f"python3 launcher.py train {folder.run_yaml}"
+    assert config["command"] == f"python3 launcher.py train {folder.run_yaml} --home {desk.live.locations.home}"
     assert desk.client.post(f"/studio/run/{RUN}/rerun").json() == {"go": "/"}
     assert desk.drafts == [folder.config()]
 
@@ -359,10 +359,13 @@ def test_a_newer_best_checkpoint_is_the_one_that_answers(desk: Desk, make_run: M
     assert desk.talks[0].closed
 
 
-def test_the_history_says_why_a_run_failed_until_it_goes_on(desk: Desk, make_run: MakeRun) -> None:
+def test_the_history_says_why_a_run_failed_until_it_goes_on(
+    desk: Desk, make_run: MakeRun, alive: Callable[[JobFolder], None]
+) -> None:
     folder = make_run([*past(5), Failed(at=1e9, attempt=1, code="x", message="Broken.", hint="")])
     assert desk.client.get("/studio/runs").json()["runs"][0]["cause"] == "Broken."
     append(folder, [Queued(at=2e9, attempt=2), Starting(at=2e9, attempt=2)])
+    alive(folder)
     assert desk.client.get("/studio/runs").json()["runs"][0]["cause"] == ""
 
 

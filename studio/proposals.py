@@ -1,0 +1,88 @@
+"""What to do about a run that ended badly: one action a cause, as a button that does it.
+
+::
+
+    cut off, killed, no room  ─►  resume                      the last checkpoint stands
+    data or versions differ   ─►  resume anyway               said by a person, kept in the log
+    memory, numbers, kernels  ─►  run again with one change   the mildest that has not been made yet
+
+A change is a setting of the config, so that New run shows it like any other and it can be undone there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from core.contract.config import RunConfig
+from core.contract.knobs import knobs
+from studio.text import say
+
+__all__ = ["change_for", "change_words", "next_action", "value_words"]
+
+_SHORTEST = 256
+_KNOBS = knobs(RunConfig)
+
+
+def next_action(state: str, code: str) -> str:
+    """``resume``, ``anyway``, ``mend`` (run again with the proposed change) or "" where nothing needs to be done."""
+    if state == "lost":
+        return "resume"
+    if state != "failed":
+        return ""
+    if code in _CHANGES:
+        return "mend"
+    if code in _ANYWAY:
+        return "anyway"
+    return "rerun" if code.startswith(_FOR_GOOD) else "resume"
+
+
+def change_for(code: str, config: RunConfig) -> dict[str, Any]:
+    """The settings that are proposed after this failure; empty where none is known."""
+    found = _CHANGES.get(code)
+    return found(config) if found else {}
+
+
+def change_words(changes: dict[str, Any]) -> str:
+    """The change as a person reads it: "Longest example: 1,024"."""
+    return ", ".join(f"{_KNOBS[key].label}: {value_words(key, value)}" for key, value in changes.items())
+
+
+def value_words(key: str, value: Any) -> str:
+    """One setting's value as its form would show it."""
+    if named := say.get(f"choice.{key}.{value}"):
+        return named
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+
+
+def _less_memory(config: RunConfig) -> dict[str, Any]:
+    """The mildest first: nothing of these changes what is learned but the last, which cuts rows."""
+    if config.train.checkpointing not in ("recompute", "offload"):
+        return {"train.checkpointing": "recompute"}
+    if config.train.checkpointing == "recompute":
+        return {"train.checkpointing": "offload"}
+    if config.model.quantization == "none":
+        return {"model.quantization": "nf4"}
+    return {"train.max_length": max(_SHORTEST, config.train.max_length // 2)}
+
+
+def _gentler(config: RunConfig) -> dict[str, Any]:
+    return {"train.learning_rate": float(f"{config.train.learning_rate / 4:.3g}")}
+
+
+def _plain(_: RunConfig) -> dict[str, Any]:
+    return {"train.kernels": "plain"}
+
+
+_CHANGES: dict[str, Callable[[RunConfig], dict[str, Any]]] = {
+    "memory.gpu": _less_memory,
+    "model.memory": _less_memory,
+    "train.not_finite": _gentler,
+    "worker.restarts": _plain,
+    "gpu.unusable": _plain,
+}
+_ANYWAY = frozenset({"resume.data", "resume.versions", "resume.changed"})
+_FOR_GOOD = ("config.", "data.", "model.")
+"""Causes that the same settings meet again: New run opens with them, to be changed there."""

@@ -1,0 +1,82 @@
+"""Who holds the card and who waits for it, with the times that can be expected: plain values for the history.
+
+::
+
+    holder ends at   now + what is left of it by its own pace
+    first starts     when the holder ends; ends after the time that was estimated at its Start
+    second starts    when the first ends …
+
+A time that follows from one that is not known is not known either.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from core.contract.errors import StudioError
+from core.hardware import Machine
+from core.runs.asked import read_asked
+from core.runs.folder import RUN_ID, JobFolder
+from core.runs.locks import held_by
+from core.runs.pace import time_left
+from core.runs.store import RunStore
+from core.runs.summary import RunSummary, summarise
+from studio.figures import UNKNOWN, clock
+from studio.history_rows import title_of
+from studio.text import STATES, say
+
+__all__ = ["holder_of", "queue_view"]
+
+
+def holder_of(store: RunStore, machine: Machine) -> str:
+    """Who holds this machine's card: a run's id, or what the holder calls itself; "" where it is free."""
+    return held_by(store.locations, machine.lock_name) or ""
+
+
+def queue_view(store: RunStore, machine: Machine, now: float | None = None) -> dict[str, Any]:
+    """The holder (None where the card is free) and the waiting runs in their order."""
+    at = time.time() if now is None else now
+    name = holder_of(store, machine)
+    holder, ends = _holder(store, name, at) if name else (None, at)
+    waiting = []
+    for run_id in store.queue():
+        folder = JobFolder(store.locations.runs / run_id)
+        takes = _takes(store, folder)
+        begins, ends = ends, None if ends is None or takes is None else ends + takes
+        waiting.append({**_named(summarise(folder)), "starts": _clock(begins, at), "ends": _clock(ends, at)})
+    return {"holder": holder, "waiting": waiting}
+
+
+def _holder(store: RunStore, name: str, now: float) -> tuple[dict[str, Any], float | None]:
+    if not RUN_ID.fullmatch(name):
+        return {"id": "", "title": say("queue.other", name=name), "ends": UNKNOWN, "word": "", "tone": "wait"}, None
+    folder = JobFolder(store.locations.runs / name)
+    left = _left(store, folder)
+    ends = None if left is None else now + left
+    return {**_named(summarise(folder)), "ends": _clock(ends, now)}, ends
+
+
+def _named(run: RunSummary) -> dict[str, Any]:
+    word, tone = STATES[run.state]
+    return {"id": run.run_id, "title": title_of(run), "word": word, "tone": tone}
+
+
+def _takes(store: RunStore, folder: JobFolder) -> float | None:
+    """Seconds that a waiting run is expected to take: by its own pace where it has run, else as estimated at Start."""
+    left = _left(store, folder)
+    asked = read_asked(folder)
+    estimated = sum(asked.seconds) / 2 if asked and asked.seconds else None
+    return estimated if left is None else left
+
+
+def _left(store: RunStore, folder: JobFolder) -> float | None:
+    try:
+        left = time_left(store.record(folder.name), folder.config())
+    except StudioError:
+        return None
+    return left.middle if left else None
+
+
+def _clock(at: float | None, now: float) -> str:
+    return UNKNOWN if at is None else clock(at, now)
