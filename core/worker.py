@@ -3,13 +3,16 @@
 The first word (Hello) and the ear for commands come before anything heavy is imported, so that a window sees life
 within a second. What goes wrong becomes one line in the log; the traceback goes to stderr, which is ``worker.log``.
 
-Exit codes: 0 the job ended as its last event says; 75 the card faulted and a fresh process should go on from the last
-checkpoint; 1 nothing could be said.
+Exit codes: 0 the job ended as its last event says; 75 a fresh process should go on from the last checkpoint, which a
+last Note ``worker.restart`` says too (a supervisor that adopted this worker is not told its exit code); 1 nothing could
+be said. SIGUSR1 prints where every thread stands.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -23,13 +26,15 @@ from core.model.faults import is_card_fault, is_named
 from core.runs.folder import JobFolder
 from core.runs.log import EventWriter, open_writer
 from core.runs.mailbox import open_mailbox
+from core.runs.worker_process import CARD_VARIABLE, RESTART_NOTE
 from core.train.checkpoint import is_disk_full
-from core.train.orders import Orders
+from core.train.orders import Afresh, Orders
 from core.train.tell import Teller
 
 __all__ = ["RESTART", "failure_of", "main"]
 
 RESTART = 75
+_STDERR = 2
 PLAIN_VARIABLE = "LUTHIER_KERNELS"
 _LIBRARIES = ("torch", "transformers", "peft", "trl", "bitsandbytes", "accelerate", "datasets", "triton")
 
@@ -40,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if len(words) != 1:
         print("usage: python -m core.worker JOB_DIR", file=sys.stderr)
         return 1
+    faulthandler.register(signal.SIGUSR1, file=_STDERR, all_threads=True)
     folder = JobFolder(Path(words[0]).resolve())
     try:
         writer = open_writer(folder)
@@ -51,7 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tell = Teller(writer)
     tell.say(_hello(machine))
     try:
+        _expect_card(machine)
         _work(folder, writer, tell)
+    except Afresh as wish:
+        return _afresh(str(wish), tell)
     except Exception as error:  # noqa: BLE001 - whatever it is, the last word must be said
         traceback.print_exc()
         return _said(error, tell)
@@ -97,15 +106,33 @@ def _work(folder: JobFolder, writer: EventWriter, tell: Teller) -> None:
 
 def _said(error: Exception, tell: Teller) -> int:
     """Says the fault; a fault of the card asks for a fresh process instead, since this one's context is lost."""
+    if is_card_fault(error):
+        return _afresh(f"The card faulted: {_line(error)}.", tell)
     try:
-        if is_card_fault(error):
-            tell.note("card.fault", f"The card faulted: {_line(error)}.", "A fresh process goes on.")
-            return RESTART
         tell.say(failure_of(error))
     except StudioError as unsaid:
         print(unsaid, file=sys.stderr)
         return 1
     return 0
+
+
+def _afresh(why: str, tell: Teller) -> int:
+    """Asks for a fresh process; where the log takes no more, by the exit code alone."""
+    try:
+        tell.note(RESTART_NOTE, why, "A fresh process goes on from the last checkpoint.")
+    except StudioError as unsaid:
+        print(unsaid, file=sys.stderr)
+    return RESTART
+
+
+def _expect_card(machine: Machine) -> None:
+    """A card that was locked for this worker and is not seen any more must not become weeks on the CPU.
+
+    Raises:
+        Afresh: the supervisor waits for the card and starts another worker.
+    """
+    if os.environ.get(CARD_VARIABLE) and not machine.gpu:
+        raise Afresh("The card does not answer.")
 
 
 def _hello(machine: Machine) -> Hello:

@@ -17,10 +17,25 @@ from core.runs.folder import JobFolder
 from core.runs.log import ATTEMPT_VARIABLE
 from core.runs.processes import MARK, Identity, identify
 
-__all__ = ["RESTART_EXIT_CODE", "Worker", "card_environment", "exit_words", "start_worker", "worker_environment"]
+__all__ = [
+    "CARD_VARIABLE",
+    "RESTART_EXIT_CODE",
+    "RESTART_NOTE",
+    "Worker",
+    "card_environment",
+    "exit_words",
+    "start_worker",
+    "worker_environment",
+]
 
 RESTART_EXIT_CODE = os.EX_TEMPFAIL
 """75: "start me again in a fresh process, from the last checkpoint" (a GPU fault leaves a process unusable)."""
+
+RESTART_NOTE = "worker.restart"
+"""The code of the Note that says the same as a worker's last word: who adopted it is not told its exit code."""
+
+CARD_VARIABLE = "LUTHIER_CARD"
+"""The card that was locked for a worker; one that does not find it must not train on the CPU instead."""
 
 ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
 """Where torch reads its allocator's settings, since 2.9 from the first name, and from its older ones."""
@@ -72,6 +87,8 @@ def worker_environment(
 ) -> dict[str, str]:
     """What a worker is told: its attempt, its mark, and what ``card_environment`` says."""
     told = {**base, ATTEMPT_VARIABLE: str(attempt), MARK: str(folder.path), "PYTHONUNBUFFERED": "1"}
+    if machine.gpu:
+        told[CARD_VARIABLE] = machine.gpu.uuid
     return told | card_environment(base, machine, plain)
 
 

@@ -20,7 +20,7 @@ from core.contract.errors import MachineError
 from core.contract.events import Acknowledged
 from core.train.tell import Teller
 
-__all__ = ["Commands", "Leave", "Orders"]
+__all__ = ["Afresh", "Commands", "Leave", "Orders"]
 
 POLL_SECONDS = 0.2
 
@@ -38,6 +38,10 @@ class Leave(BaseException):
     def __init__(self, verb: Literal["pause", "stop"]) -> None:
         super().__init__(verb)
         self.verb = verb
+
+
+class Afresh(BaseException):
+    """Ends the work because only a fresh process can go on, from the last checkpoint; its text says why, for people."""
 
 
 class Orders:

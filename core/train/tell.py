@@ -13,6 +13,8 @@ from core.contract.events import Event, Note, Stage, StageName
 
 __all__ = ["Teller", "Writer"]
 
+TRAINING_SECONDS = 60.0
+
 
 class Writer(Protocol):
     """``core.runs.log.EventWriter``, or a list in a test."""
@@ -24,7 +26,9 @@ class Writer(Protocol):
 class Teller:
     """Writes events with the present step filled in; safe between threads.
 
-    A stage's progress is written when its stage or text changes, when it is done, and else twice a second at most.
+    A stage's progress is written when its stage or text changes, when it is done, and else twice a second at most; less
+    often the longer it takes (a hundredth of its time, at most 5 s), and for training, whose steps say the same, once a
+    minute. So a night's log is made of steps.
     """
 
     def __init__(self, writer: Writer) -> None:
@@ -32,7 +36,7 @@ class Teller:
         self._writer = writer
         self._guard = threading.Lock()
         self._stage = ("", "")
-        self._staged_at = 0.0
+        self._begun_at = self._staged_at = 0.0
 
     def say(self, event: Event) -> None:
         """Writes ``event``; a step of 0 becomes the present step."""
@@ -47,7 +51,13 @@ class Teller:
         with self._guard:
             now = time.monotonic()
             fresh = (stage, text) != self._stage
-            if not fresh and not (total and done >= total) and now - self._staged_at < 0.5:
+            if fresh:
+                self._begun_at = now
+            elif not (total and done >= total) and now - self._staged_at < self._pace(stage, now):
                 return
             self._stage, self._staged_at = (stage, text), now
         self.say(Stage(stage=stage, text=text, done=done, total=total, unit=unit))
+
+    def _pace(self, stage: StageName, now: float) -> float:
+        """Seconds between two words of one stage."""
+        return TRAINING_SECONDS if stage == "training" else min(max(0.5, (now - self._begun_at) / 100), 5.0)

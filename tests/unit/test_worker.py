@@ -19,6 +19,7 @@ from tiny_run import make_in
 from core.contract.config import RunConfig
 from core.contract.errors import ConfigError, DataError
 from core.contract.events import Event
+from core.hardware import Machine
 from core.locations import REPOSITORY
 from core.runs.folder import JobFolder
 from core.runs.log import EventTail
@@ -149,6 +150,48 @@ def test_a_card_fault_asks_for_a_fresh_process(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(core.worker, "_work", fault)
     assert main([str(tmp_path)]) == core.worker.RESTART == 75
-    kinds = [event.kind for event in events(JobFolder(tmp_path))]
-    assert "failed" not in kinds
-    assert kinds[-1] == "note"
+    said = events(JobFolder(tmp_path))
+    assert "failed" not in [event.kind for event in said]
+    assert (said[-1].kind, said[-1].code) == ("note", "worker.restart")
+    assert "illegal memory access" in said[-1].text
+
+
+def test_a_wish_for_a_fresh_process_is_said_as_the_last_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import core.worker
+    from core.train.orders import Afresh
+
+    def wish(*_arguments: Any) -> None:
+        raise Afresh("The learning rate was halved.")
+
+    monkeypatch.setattr(core.worker, "_work", wish)
+    assert main([str(tmp_path)]) == 75
+    last = events(JobFolder(tmp_path))[-1]
+    assert (last.kind, last.code, last.text) == ("note", "worker.restart", "The learning rate was halved.")
+
+
+def test_a_worker_whose_card_is_gone_does_not_train_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import core.worker
+
+    bare = Machine((), 2, 0, 0, None, "Linux", False)
+    monkeypatch.setattr(core.worker, "read_machine", lambda _home: bare)
+    monkeypatch.setattr(core.worker, "_work", lambda *_arguments: pytest.fail("trained"))
+    monkeypatch.setenv("LUTHIER_CARD", "GPU-1")
+    assert main([str(tmp_path)]) == 75
+    assert events(JobFolder(tmp_path))[-1].text == "The card does not answer."
+
+
+def test_a_signal_shows_where_every_thread_stands_before_anything_heavy_is_there(tmp_path: Path) -> None:
+    """A worker that is met in its first second, with the handler in place before its first word."""
+    (tmp_path / "run.yaml").write_text("name: x\n")
+    worker = start(JobFolder(tmp_path))
+    try:
+        wait_for(JobFolder(tmp_path), lambda event: event.kind == "hello")
+        worker.send_signal(signal.SIGUSR1)
+        end = time.monotonic() + 30
+        while "most recent call first" not in (log := JobFolder(tmp_path).log.read_text()) and time.monotonic() < end:
+            time.sleep(0.02)
+        assert "worker.py" in log
+        assert "in main" in log
+    finally:
+        worker.kill()
+        worker.wait()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -80,6 +82,25 @@ def test_a_stage_is_not_said_more_often_than_a_reader_wants(said: Any) -> None:
     assert [(event.stage, event.done) for event in (stages[0], *stages[-2:])] == [
         ("preparing", 0), ("preparing", 1000), ("loading", 0),
     ]  # fmt: skip
+
+
+def test_a_nights_log_is_made_of_steps_and_not_of_stages(said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight hours of each stage that reports as often as it can: a step every 0.2 s, a file every 0.1 s."""
+    clock = [0.0]
+    monkeypatch.setattr("core.train.tell.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    tell = Teller(said)
+    for number in range(8 * 3600 * 5):
+        clock[0] = number * 0.2
+        tell.stage("training", "", number, 8 * 3600 * 5, "steps")
+    assert len(said.of("stage")) <= 8 * 60 + 1
+    for number in range(8 * 3600 * 10):
+        clock[0] = 8 * 3600 + number * 0.1
+        tell.stage("downloading", "A large model", number, 1e9, "bytes")
+    stages = said.of("stage")
+    assert len(stages) <= 8 * 60 + 1 + 8 * 720 + 400
+    assert sum(len(event.model_dump_json()) for event in stages) < 2_000_000
+    gaps = [after.done - before.done for before, after in pairwise(stages[-100:])]
+    assert max(gaps) <= 51, "a reader sees it move every 5 s"
 
 
 def test_the_clock_leaves_out_what_is_no_step() -> None:
