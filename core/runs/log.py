@@ -3,6 +3,10 @@
 One event is one line, and one line is one ``write``. The writer is whoever holds the flock on ``events.jsonl``: the
 worker inherits it from the supervisor and keeps it until its whole process tree is gone, so that taking the lock *is*
 waiting for that death. Whoever takes the log over cuts it back to its last newline before the first write.
+
+A full disk does not stop a worker's writer: what cannot be written is kept, in order, and written later. A little room
+is set aside while there is some, and given up when the log is refused, so that the words about the full disk, and what
+is asked meanwhile, still find a place.
 """
 
 from __future__ import annotations
@@ -10,23 +14,33 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import threading
 import time
+from collections import deque
 from pathlib import Path
 from typing import TypeVar
 
 from core.contract.errors import MachineError, RunError
-from core.contract.events import Event, parse_event
+from core.contract.events import Event, Stage, parse_event
 from core.runs.folder import JobFolder
 from core.runs.locks import FileLock
 
-__all__ = ["ATTEMPT_VARIABLE", "LAST_KINDS", "EventTail", "EventWriter", "LogHold", "last_event", "open_writer"]
+__all__ = [
+    "ATTEMPT_VARIABLE", "LAST_KINDS", "EventTail", "EventWriter", "LogHold", "PatientWriter", "last_event",
+    "open_writer",
+]  # fmt: skip
 
 ATTEMPT_VARIABLE = "LUTHIER_ATTEMPT"
 LAST_KINDS = frozenset({"finished", "stopped", "failed", "paused"})
 """After these a worker has nothing more to say."""
-_DURABLE_KINDS = LAST_KINDS | {"checkpoint", "exported"}
+_DURABLE_KINDS = LAST_KINDS | {"checkpoint", "correction", "exported"}
 _TAIL_BYTES = 1 << 16
+ASIDE_BYTES = 256 << 10
+PLENTY_BYTES = 64 << 20
+"""Room is set aside for the log when so much is free."""
+PATIENCE_SECONDS = 10.0
+"""How long a worker that leaves tries to write what it has said."""
 
 E = TypeVar("E", bound=Event)
 
@@ -39,6 +53,8 @@ class EventWriter:
         self.attempt = attempt
         self._hold = hold  # kept as long as the writer lives, where nobody handed the log over
         self._guard = threading.Lock()
+        self._whole: int | None = None  # where the log ends for readers, while half a line stands behind that
+        self._synced = True
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def write(self, event: E) -> E:
@@ -51,8 +67,7 @@ class EventWriter:
         line = said.model_dump_json().encode() + b"\n"
         with self._guard:
             self._append(line)
-            if said.kind in _DURABLE_KINDS:
-                os.fsync(self._descriptor)
+            self._make_durable(said.kind in _DURABLE_KINDS)
         return said
 
     def close(self) -> None:
@@ -62,18 +77,108 @@ class EventWriter:
                 os.close(self._descriptor)
                 self._descriptor = -1
 
-    def _append(self, line: bytes) -> None:
-        before = os.fstat(self._descriptor).st_size
+    def _make_durable(self, wanted: bool) -> None:
+        """What was appended stays appended: a disk that cannot make it durable now is asked again at the next event."""
+        if not (wanted or not self._synced):
+            return
         try:
+            os.fsync(self._descriptor)
+            self._synced = True
+        except OSError:
+            self._synced = False
+
+    def _take_back(self) -> None:
+        """Half a line would swallow the next event. Raises OSError where it cannot be taken back."""
+        if self._whole is not None:
+            os.ftruncate(self._descriptor, self._whole)
+            self._whole = None
+
+    def _append(self, line: bytes) -> None:
+        try:
+            self._take_back()
+            self._whole = os.fstat(self._descriptor).st_size
             written = os.write(self._descriptor, line)
             if written < len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._whole = None
         except OSError as error:
-            # Half a line would swallow the next event: take it back.
             with contextlib.suppress(OSError):
-                os.ftruncate(self._descriptor, before)
+                self._take_back()
             message = f"Could not write {self.path.name} ({error.strerror})."
             raise MachineError("disk.write", message, "Make room on this disk, then resume.") from error
+
+
+class PatientWriter(EventWriter):
+    """The same for a worker: ``write`` keeps what the disk does not take, and never raises for it."""
+
+    def __init__(self, path: Path, attempt: int, hold: LogHold | None = None) -> None:
+        super().__init__(path, attempt, hold)
+        self._kept: deque[Event] = deque()
+        self._in_order = threading.Lock()
+        self._aside = path.with_name(".room")
+        self._set_aside()
+
+    @property
+    def behind(self) -> bool:
+        """Whether something that was said is not written yet."""
+        return bool(self._kept)
+
+    def write(self, event: E) -> E:
+        """Appends the event after what is kept, or keeps it; returns it with time and attempt filled in."""
+        said = event.model_copy(update={"at": event.at or time.time(), "attempt": self.attempt})
+        with self._in_order, contextlib.suppress(MachineError):
+            if self._kept and isinstance(said, Stage) and isinstance(self._kept[-1], Stage):
+                self._kept.pop()  # of progress that nobody could see, the last word is enough
+            self._kept.append(said)
+            self._write_kept()
+        return said
+
+    def catch_up(self) -> None:
+        """Writes what is kept.
+
+        Raises:
+            MachineError: the disk does not take it yet; nothing is lost.
+        """
+        with self._in_order:
+            self._write_kept()
+
+    def close(self) -> None:
+        """Closes the log; for a while what is kept is tried before."""
+        until = time.monotonic() + PATIENCE_SECONDS
+        while self._descriptor >= 0 and self.behind and time.monotonic() < until:
+            with contextlib.suppress(MachineError):
+                self.catch_up()
+                break
+            time.sleep(0.2)
+        with contextlib.suppress(OSError):
+            self._aside.unlink(missing_ok=True)
+        super().close()
+
+    def _write_kept(self) -> None:
+        late = len(self._kept) > 1
+        while self._kept:
+            try:
+                super().write(self._kept[0])
+            except MachineError:
+                if not self._give_aside():
+                    raise
+                continue
+            self._kept.popleft()
+        if late:
+            self._set_aside()
+
+    def _set_aside(self) -> None:
+        """Real blocks, no hole and nothing that a file system could make smaller."""
+        with contextlib.suppress(OSError):
+            if not self._aside.exists() and shutil.disk_usage(self.path.parent).free >= PLENTY_BYTES:
+                self._aside.write_bytes(os.urandom(ASIDE_BYTES))
+
+    def _give_aside(self) -> bool:
+        try:
+            self._aside.unlink()
+        except OSError:
+            return False
+        return True
 
 
 class EventTail:
@@ -123,7 +228,7 @@ class LogHold:
         self._lock.release()
 
 
-def open_writer(folder: JobFolder) -> EventWriter:
+def open_writer(folder: JobFolder) -> PatientWriter:
     """The worker's writer. A supervisor has handed over the log and named the attempt; started by hand, the worker
     takes the log itself and counts the attempt up.
 
@@ -131,12 +236,12 @@ def open_writer(folder: JobFolder) -> EventWriter:
         RunError: started by hand while another worker writes this log.
     """
     if attempt := os.environ.get(ATTEMPT_VARIABLE):
-        return EventWriter(folder.events, int(attempt))
+        return PatientWriter(folder.events, int(attempt))
     hold = LogHold(folder)
     if not hold.take():
         raise RunError("run.busy", f"{folder.name} is being worked on already.", "Stop that run first.")
     last = last_event(folder.events)
-    return EventWriter(folder.events, last.attempt + 1 if last else 1, hold)
+    return PatientWriter(folder.events, last.attempt + 1 if last else 1, hold)
 
 
 def last_event(path: Path) -> Event | None:
