@@ -138,6 +138,7 @@ def application(studio: Studio, failed: Callable[[], None]) -> FastAPI:
     from core.contract.errors import StudioError
     from studio.allowed import PAGES
     from studio.files import OurFiles
+    from studio.installed import manifest_route
     from studio.kept_tokens import kept_tokens
     from studio.live import routes
     from studio.plain import plain_pages
@@ -162,6 +163,7 @@ def application(studio: Studio, failed: Callable[[], None]) -> FastAPI:
     app.include_router(kept_tokens(studio.locations))
     app.include_router(proofs(studio))
     app.include_router(plain_pages(studio))
+    app.include_router(manifest_route())
     app.mount("/studio/assets", OurFiles(ASSETS))
     app.mount("/", opening)
     return app

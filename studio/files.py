@@ -15,7 +15,6 @@ _KINDS = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
     ".png": "image/png",
-    ".webmanifest": "application/manifest+json",
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from studio.installed import manifest_head
 from studio.markup import Markup, icon, join, tag
 from studio.text import say
 
@@ -41,7 +42,7 @@ def head() -> Markup:
     return join(
         Markup('<link rel="stylesheet" href="/studio/assets/studio.css">'),
         Markup('<link rel="icon" type="image/svg+xml" href="/studio/assets/logo.svg">'),
-        Markup('<link rel="manifest" crossorigin="use-credentials" href="/studio/assets/app.webmanifest">'),
+        manifest_head(),
         Markup('<meta name="color-scheme" content="light dark">'),
         tag("script", src="/studio/assets/frame.js"),
     )

@@ -20,7 +20,7 @@ class Markup(str):
     __slots__ = ()
 
 
-VOID = frozenset({"br", "hr", "img", "input", "use"})
+VOID = frozenset({"br", "hr", "img", "input", "link", "meta", "use"})
 
 
 def safe(text: object) -> Markup:

@@ -6,6 +6,7 @@ __all__ = ["START"]
 
 _FRAME = {
     "app": "Luthier",
+    "app.about": "A finetuning studio for your own gaming GPU",
     "skip": "Skip to the page",
     "nav.label": "Pages",
     "nav.home": "Luthier, new run",
