@@ -2,11 +2,12 @@
 
 import { doctor } from "./js/doctor.js";
 import { history_ } from "./js/history.js";
+import { proof } from "./js/proof.js";
 import { take_home } from "./js/take_home.js";
 import { try_it } from "./js/try_it.js";
 import { watch } from "./js/watch.js";
 
-const PAGES = { watch, try_it, take_home, history: history_, doctor };
+const PAGES = { watch, try_it, take_home, history: history_, doctor, proof };
 
 const root = document.querySelector("[data-live]");
 if (root) PAGES[root.dataset.live](root, JSON.parse(root.dataset.words));

@@ -1,8 +1,8 @@
 """The allow-list of routes: exactly what a session uses. What is not named here does not pass the guard.
 
 Gradio brings far more (files by path, a proxy, its own API, share and edit tools); none of it exists for a browser. A
-new route of ours is added here, and to ``tests/unit/studio_a/test_a_door_matrix.py``, which asks the living application
-for its routes and fails for one that nobody classified.
+new route of ours is added here: ``tests/unit/studio_a/test_a_door_matrix.py`` asks the living application for its
+routes, and fails for one that nobody classified.
 
 ``{path}`` is one or more plain segments, ``{id}`` one word.
 """
@@ -13,7 +13,7 @@ import re
 
 __all__ = ["PAGES", "READ", "WRITE", "is_allowed"]
 
-PAGES = ("/", "/watch", "/try", "/take-home", "/history", "/doctor")
+PAGES = ("/", "/watch", "/try", "/take-home", "/history", "/doctor", "/proof")
 
 READ = (
     *PAGES,
@@ -42,6 +42,7 @@ READ = (
     "/studio/run/{id}/yaml",
     "/studio/run/{id}/keep",
     "/studio/run/{id}/held-out",
+    "/studio/proofs",
 )
 
 WRITE = {
@@ -63,6 +64,9 @@ WRITE = {
         "/studio/queue/{id}/move",
         "/studio/run/{id}/export",
         "/studio/run/{id}/export/{id}/stop",
+        "/studio/proofs/start/{id}",
+        "/studio/proofs/{id}/stop",
+        "/studio/proofs/{id}/delete",
     ),
     "PUT": ("/studio/upload",),
 }

@@ -1,4 +1,4 @@
-"""``python -m core.bench step | ladder | parity``: what this card does, measured. ``--help`` of each says the rest."""
+"""``python -m core.bench step | ladder | parity | kernels``: what this card does. ``--help`` says the rest."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ class Command:
     run: Callable[[argparse.Namespace], int]
     without: tuple[str, ...] = ()
     defaults: tuple[tuple[str, object], ...] = ()
+    measures: bool = True
+    """Whether it takes a setting."""
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -43,7 +45,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
         sub = commands.add_parser(name, help=command.about, description=command.about)
-        add_flags(sub, command.without)
+        if command.measures:
+            add_flags(sub, command.without)
         sub.set_defaults(**dict(command.defaults))
         sub.add_argument("--json", default="", metavar="FILE", help="writes the result there")
         if name == "step":
@@ -88,6 +91,16 @@ def _parity(chosen: argparse.Namespace) -> int:
     return 0 if result["agrees"] else 2
 
 
+def _kernels(chosen: argparse.Namespace) -> int:
+    from core.bench.kernels import prove, table
+    from core.bench.report import write_json
+
+    result = prove(_aside)
+    write_json(result, chosen.json)
+    print(table(result))
+    return 0 if result["agrees"] else 2
+
+
 def _aside(line: str) -> None:
     """Progress goes to stderr: stdout is the result's."""
     print(line, file=sys.stderr, flush=True)
@@ -106,6 +119,7 @@ COMMANDS = {
         without=("plain", "rows_as", "attention", "upcast"),
         defaults=(("steps", 300), ("warm_up", 0), ("held_out", 64)),
     ),
+    "kernels": Command("Every op against float64, beside plain torch.", _kernels, measures=False),
 }
 
 

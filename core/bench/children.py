@@ -42,8 +42,10 @@ def measure_all(
 ) -> dict[str, Outcome]:
     """Each setting's outcome by its name, ``jobs`` at a time; one line when each begins and ends."""
 
+    order = {name: number for number, name in enumerate(settings, start=1)}
+
     def one(name: str) -> Outcome:
-        say(f"{name}: begins")
+        say(f"{name}: begins ({order[name]} of {len(order)})")
         outcome = run(settings[name], lambda line: say(f"{name}: {line}"), every)
         say(f"{name}: " + (f"failed: {outcome.error}" if outcome.result is None else _ended(outcome.result)))
         return outcome

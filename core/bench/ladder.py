@@ -90,7 +90,8 @@ def climb(
     """
     settings = settings_of(base, rungs)
     outcomes: dict[str, Outcome] = {}
-    for name, setting in settings.items():
+    for number, (name, setting) in enumerate(settings.items(), start=1):
+        say(f"rung {number} of {len(settings)}")
         outcomes |= measure_all({name: setting}, run, 1, say)
         keep(_result(rungs, settings, outcomes))
     return _result(rungs, settings, outcomes)

@@ -9,8 +9,9 @@ import hashlib
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import yaml
@@ -20,18 +21,26 @@ from core.contract.errors import ConfigError, MachineError
 from core.contract.events import Queued
 from core.locations import Locations
 from core.runs.folder import RUN_ID, ExportRequest, JobFolder, new_run_id
-from core.runs.locks import FileLock, locked
+from core.runs.locks import FileLock, is_held, locked
 from core.runs.log import EventWriter
 from core.runs.processes import replace_text
 from core.runs.run_yaml import dump_config
 
-__all__ = ["Drafts", "make_export", "make_run", "sweep", "throw_away"]
+__all__ = ["Drafts", "make_export", "make_job", "make_run", "sweep", "throw_away"]
 
 _NEW, _TRASH = ".new-", ".trash-"
+_MAKING_SECONDS = 60.0
+"""So long a folder without a lock is left to its maker, who may be about to take it."""
 
 
-def make_run(locations: Locations, config: RunConfig, queued: bool) -> tuple[JobFolder, FileLock]:
+def make_run(
+    locations: Locations, config: RunConfig, queued: bool, note: Callable[[str], None] = lambda _: None
+) -> tuple[JobFolder, FileLock]:
     """A new run's folder, with its first event where it is to be queued.
+
+    Args:
+        note: told the run id before the folder stands: who is killed in between leaves a note of nothing, and never a
+            run that its draft does not know.
 
     Raises:
         ConfigError: the config has faults; all are named.
@@ -42,7 +51,11 @@ def make_run(locations: Locations, config: RunConfig, queued: bool) -> tuple[Job
     locations.make()
     while (path := locations.runs / new_run_id(config)).exists():
         pass
-    return _make(path, "run.yaml", dump_config(config), queued)
+    try:
+        note(path.name)
+    except OSError as error:
+        raise _refused(path, error) from error
+    return make_job(path, "run.yaml", dump_config(config), queued)
 
 
 def make_export(run: JobFolder, request: ExportRequest) -> tuple[JobFolder, FileLock]:
@@ -55,7 +68,7 @@ def make_export(run: JobFolder, request: ExportRequest) -> tuple[JobFolder, File
     with locked(run.jobs / ".lock"):
         name = _free_name(run, request.name)
         text = yaml.safe_dump(request.model_copy(update={"name": name}).model_dump(mode="json"), sort_keys=False)
-        return _make(run.jobs / name, "export.yaml", text, queued=True)
+        return make_job(run.jobs / name, "export.yaml", text, queued=True)
 
 
 def _free_name(run: JobFolder, wish: str) -> str:
@@ -79,7 +92,12 @@ def _cleared(job: Path) -> bool:
     return True
 
 
-def _make(path: Path, file: str, text: str, queued: bool) -> tuple[JobFolder, FileLock]:
+def make_job(path: Path, file: str, text: str, queued: bool) -> tuple[JobFolder, FileLock]:
+    """A job's folder with this one file in it, and its first event where it is to be queued.
+
+    Raises:
+        MachineError: the disk does not take it.
+    """
     fresh = JobFolder(path.with_name(_NEW + path.name))
     lock = FileLock(fresh.supervisor_lock)
     try:
@@ -91,12 +109,16 @@ def _make(path: Path, file: str, text: str, queued: bool) -> tuple[JobFolder, Fi
             writer.write(Queued())
             writer.close()
         fresh.path.rename(path)
-    except OSError as error:
+    except (OSError, MachineError) as error:
         lock.release()
         shutil.rmtree(fresh.path, ignore_errors=True)
-        message = f"Could not make the folder {path} ({error.strerror})."
-        raise MachineError("disk.write", message, "Make room on this disk, or choose another with --home.") from error
+        raise _refused(path, error) from error
     return JobFolder(path), lock
+
+
+def _refused(path: Path, error: Exception) -> MachineError:
+    message = f"Could not make the folder {path} ({getattr(error, 'strerror', '') or error})."
+    return MachineError("disk.write", message, "Make room on this disk, or choose another with --home.")
 
 
 def _write_durably(path: Path, text: str) -> None:
@@ -114,9 +136,14 @@ def throw_away(path: Path) -> None:
 
 
 def sweep(locations: Locations) -> None:
-    """Deletes what an interrupted deletion left behind."""
-    for trash in locations.runs.glob(f"{_TRASH}*"):
-        shutil.rmtree(trash, ignore_errors=True)
+    """Deletes what an interrupted deletion, or an interrupted making, left behind."""
+    for runs in [locations.runs, *locations.runs.glob("*/jobs")]:
+        for trash in runs.glob(f"{_TRASH}*"):
+            shutil.rmtree(trash, ignore_errors=True)
+        for fresh in runs.glob(f"{_NEW}*"):
+            with suppress(OSError):
+                if time.time() - fresh.stat().st_mtime > _MAKING_SECONDS and not is_held(fresh / "supervisor.lock"):
+                    shutil.rmtree(fresh, ignore_errors=True)
 
 
 class Drafts:

@@ -48,8 +48,10 @@ class JobFolder:
     path: Path
 
     @property
-    def kind(self) -> Literal["train", "export"]:
+    def kind(self) -> Literal["train", "export", "proof"]:
         """What the worker does here: the file that stands decides."""
+        if self.proof_yaml.exists():
+            return "proof"
         return "export" if self.export_yaml.exists() else "train"
 
     @property
@@ -66,6 +68,11 @@ class JobFolder:
     def export_yaml(self) -> Path:
         """The request of an export job, written once."""
         return self.path / "export.yaml"
+
+    @property
+    def proof_yaml(self) -> Path:
+        """What a proof is to prove, written once."""
+        return self.path / "proof.yaml"
 
     @property
     def events(self) -> Path:

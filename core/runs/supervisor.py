@@ -38,6 +38,8 @@ from core.runs.wsl import hold_session
 __all__ = ["WORKER_COMMAND", "Supervisor", "main", "supervise"]
 
 WORKER_COMMAND = (sys.executable, "-m", "core.worker")
+PROOF_COMMAND = (sys.executable, "-m", "core.proof")
+"""A proof takes the card by itself, when nothing waits for it, and is measured in processes of its own."""
 TICK_SECONDS = 0.1
 GRACE_SECONDS = 1.0
 """What a worker gets between being asked to end and being killed: 'stop now' is done within 3 s."""
@@ -103,7 +105,7 @@ class Supervisor:
             self._say(Queued())
         if warning:
             self._say(warning)
-        return self.folder.kind == "export" or self._wait_for_card()
+        return self.folder.kind != "train" or self._wait_for_card()
 
     def _wait_for_card(self) -> bool:
         """Waits for this run's turn, saying what it waits for; False when called off meanwhile."""
@@ -155,7 +157,7 @@ class Supervisor:
 
     def _try_kernels(self) -> bool:
         """Finds out whether kernels run here, where there is a card; False when the job was called off meanwhile."""
-        if self.folder.kind == "export" or not self.machine.gpu or self.plain:
+        if self.folder.kind != "train" or not self.machine.gpu or self.plain:
             return True
         mailbox = self._open_mailbox()
         note = check_kernels(lambda: self._called_off(mailbox))
@@ -294,7 +296,8 @@ def main(arguments: Sequence[str]) -> int:
     if len(arguments) != 1 or not Path(arguments[0]).is_dir():
         print("expected the folder of one job", file=sys.stderr)
         return os.EX_USAGE
-    return supervise(Path(arguments[0]))
+    proof = JobFolder(Path(arguments[0])).kind == "proof"
+    return supervise(Path(arguments[0]), PROOF_COMMAND if proof else WORKER_COMMAND)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,114 @@
+"""``python -m core.proof PROOF_DIR``: one proof, from the free card to its result.
+
+    wait for the card ─► python -m core.bench KIND … --json result.json ─► finished | failed
+
+The bench tells its progress on stderr, a line at a time; ``3 of 13`` in such a line is how far it is. Whoever stops the
+proof ends this process and everything below it (the supervisor's part), and the rungs measured so far stay.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from core.contract.errors import StudioError
+from core.contract.events import Failed, Finished, Hello, Stage
+from core.hardware import Machine, read_machine
+from core.locations import REPOSITORY, Locations
+from core.proof.store import read_flags
+from core.runs.folder import JobFolder
+from core.runs.locks import CardLock, held_by
+from core.runs.log import EventWriter, open_writer
+from core.runs.queue import card_wanted
+
+__all__ = ["main", "progress_of"]
+
+HOLDER = "a proof"
+LOOK_SECONDS = 0.5
+DIFFERS = 2
+"""The bench's exit code for a verdict that is not good: a result all the same."""
+_PART = re.compile(r"^rung (\d+) of (\d+)$|: begins \((\d+) of (\d+)\)$")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Proves what the folder asks for; 0 where its last word was said."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if len(words) != 1:
+        print("usage: python -m core.proof PROOF_DIR", file=sys.stderr)
+        return 1
+    folder = JobFolder(Path(words[0]).resolve())
+    writer = open_writer(folder)
+    try:
+        _prove(folder, writer)
+    except (StudioError, OSError) as error:
+        hint = error.hint if isinstance(error, StudioError) else "worker.log in the proof's folder has the details."
+        code = error.code if isinstance(error, StudioError) else "proof.fault"
+        writer.write(Failed(code=code, message=getattr(error, "message", str(error)), hint=hint))
+    finally:
+        writer.close()
+    return 0
+
+
+def progress_of(line: str) -> tuple[int, int] | None:
+    """How many parts are done before the one that this line begins, and how many there are; else None."""
+    found = _PART.search(line.strip())
+    if not found:
+        return None
+    number, total = (int(part) for part in found.groups() if part)
+    return (number - 1, total) if total > 1 else None  # one alone is within its rung
+
+
+def _prove(folder: JobFolder, writer: EventWriter) -> None:
+    machine = read_machine()
+    card = machine.gpu
+    writer.write(Hello(device="cuda:0" if card else "cpu", device_name=card.name if card else ""))
+    held = _take_card(Locations.find(), machine, writer)
+    try:
+        _measure(folder, writer)
+    finally:
+        held.release()
+
+
+def _take_card(locations: Locations, machine: Machine, writer: EventWriter) -> CardLock:
+    """The card, once no run holds it or waits for it; what is waited for is said when it changes."""
+    lock, said = CardLock(locations.make(), machine.lock_name), ""
+    while card_wanted(locations) or not lock.acquire(wait=False, holder=HOLDER):
+        who = held_by(locations, machine.lock_name) or "a run"
+        if who != said:
+            said = who
+            writer.write(Stage(stage="waiting", text=f"{who} has the {'card' if machine.gpu else 'CPU'}"))
+        time.sleep(LOOK_SECONDS)
+    return lock
+
+
+def _measure(folder: JobFolder, writer: EventWriter) -> None:
+    kind, flags = read_flags(folder)
+    begun = time.monotonic()
+    writer.write(Stage(stage="verifying", text=""))
+    command = [sys.executable, "-m", "core.bench", kind, *flags, "--json", str(folder.path / "result.json")]
+    bench = subprocess.Popen(
+        command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
+    )
+    last, part = "", (0, 0)
+    for line in bench.stderr or ():
+        print(line, end="", file=sys.stderr, flush=True)  # worker.log
+        last = line.strip() or last
+        part = progress_of(line) or part
+        writer.write(Stage(stage="verifying", text=_words(last), done=part[0], total=part[1], unit="parts"))
+    code = bench.wait()
+    if code in (0, DIFFERS) and (folder.path / "result.json").is_file():
+        writer.write(Finished(seconds=time.monotonic() - begun))
+        return
+    writer.write(Failed(code="proof.failed", message=last or f"The measurement ended with exit code {code}.", hint=""))
+
+
+def _words(line: str) -> str:
+    return re.sub(r": begins \(\d+ of \d+\)$", "", line)[:300]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

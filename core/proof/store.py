@@ -1,0 +1,176 @@
+"""The proofs under one root: asked for, followed, called off, kept.
+
+::
+
+    proofs/2026-11-21_1130_kernels_k3f9/
+      proof.yaml  events.jsonl  supervisor.json  worker.log      a job like a run
+      result.json                                                what ``core.bench`` wrote
+
+A proof is a detached job: it goes on when page and studio are closed. ``core.bench`` is known here by its command line
+and by its JSON alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import yaml
+
+from core.contract.errors import MachineError, RunError
+from core.hardware import Machine
+from core.locations import Locations
+from core.runs.create import make_job, throw_away
+from core.runs.folder import JobFolder
+from core.runs.launch import SUPERVISOR_COMMAND, spawn_supervisor
+from core.runs.log import EventTail
+from core.runs.mailbox import send
+from core.runs.record import RUNNING, RunRecord, fold
+from core.runs.summary import nobody_lives
+from core.runs.takeover import take_over
+
+__all__ = ["KINDS", "Kind", "Proof", "Proofs", "flags_for", "read_flags"]
+
+Kind = Literal["kernels", "parity", "ladder"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+GIB = 1 << 30
+PROOF_ID = re.compile(rf"\d{{4}}-\d{{2}}-\d{{2}}_\d{{6}}_({'|'.join(KINDS)})_[a-z0-9]{{4}}", re.ASCII)
+_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
+_PARITY = ("--steps", "20", "--held-out", "8", "--jobs", "1")
+_SHORT = ("--steps", "5", "--warm-up", "1")
+_LAYERS = ((30, 32), (20, 20), (14, 12), (9, 6), (5, 3))
+"""Free GiB and the layers that the ladder's largest rung, nothing recomputed, keeps there; one where there is less."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """One proof: its job's record, and its result where it has one (the ladder has the rungs so far)."""
+
+    id: str
+    kind: Kind
+    flags: tuple[str, ...]
+    record: RunRecord
+    result: dict[str, Any] | None
+
+
+def flags_for(kind: Kind, machine: Machine) -> tuple[str, ...]:
+    """What ``python -m core.bench KIND`` is asked for on this machine: real widths on a card, ``tiny`` on the CPU.
+
+    A card takes as many layers of Mistral 7B's shape as it has free memory for.
+    """
+    if kind == "kernels":
+        return ()
+    rows = ("--batch", "2", "--accumulation", "2")
+    length = _PARITY if kind == "parity" else ()
+    if not machine.gpu:
+        return ("--model", "random:tiny", "--rows", "dense:64", *rows, *(length or _SHORT))
+    free = machine.gpu.free_bytes or machine.gpu.total_bytes or 0
+    layers = next((count for least, count in _LAYERS if free >= least * GIB), 1)
+    return ("--model", "random:mistral-7b", "--layers", str(layers), "--rows", "dense:1024", *rows, *length)
+
+
+def read_flags(folder: JobFolder) -> tuple[Kind, tuple[str, ...]]:
+    """What ``proof.yaml`` asks for.
+
+    Raises:
+        RunError: no such file can be read.
+    """
+    try:
+        raw = yaml.safe_load(folder.proof_yaml.read_text(encoding="utf-8"))
+        if raw["kind"] not in KINDS:
+            raise ValueError(raw["kind"])
+        return raw["kind"], tuple(str(flag) for flag in raw["flags"])
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+        message = f"Expected what is to be proven in {folder.proof_yaml}, found nothing that can be read."
+        raise RunError("proof.request", message, "Ask for the proof again.") from error
+
+
+class Proofs:
+    """All proofs of one root. Holds no state."""
+
+    def __init__(self, locations: Locations, supervisor_command: Sequence[str] = SUPERVISOR_COMMAND) -> None:
+        self._locations = locations
+        self._command = supervisor_command
+
+    def start(self, kind: Kind, machine: Machine) -> str:
+        """Starts a proof as a job of its own; its id.
+
+        Raises:
+            RunError: one of this kind is at work.
+            MachineError: the disk does not take it, or no process can be made.
+        """
+        if any(proof.kind == kind and proof.record.state in RUNNING for proof in self.all()):
+            raise RunError("proof.busy", f"Expected no proof of {kind} at work, found one.", "Wait for it, or stop it.")
+        self._locations.proofs.mkdir(mode=0o700, parents=True, exist_ok=True)
+        tail = "".join(secrets.choice(_ALPHABET) for _ in range(4))
+        name = f"{time.strftime('%Y-%m-%d_%H%M%S')}_{kind}_{tail}"
+        text = yaml.safe_dump({"kind": kind, "flags": list(flags_for(kind, machine))}, sort_keys=False)
+        folder, lock = make_job(self._locations.proofs / name, "proof.yaml", text, queued=True)
+        try:
+            spawn_supervisor(folder, self._locations, lock, self._command)
+        except OSError as error:
+            lock.release()
+            message = f"Could not start a process for {name} ({error.strerror})."
+            raise MachineError("machine.process", message, "Close other programs, then ask again.") from error
+        return name
+
+    def all(self) -> list[Proof]:
+        """All proofs, newest first; what cannot be read is left out."""
+        found = (self._read(folder) for folder in self._folders())
+        return sorted((proof for proof in found if proof), key=lambda proof: proof.id, reverse=True)
+
+    def stop(self, proof_id: str) -> None:
+        """Has a proof's processes ended within 3 s.
+
+        Raises:
+            RunError: no such proof.
+        """
+        send(self._open(proof_id), "stop_now")
+
+    def delete(self, proof_id: str) -> None:
+        """Deletes a proof that has ended.
+
+        Raises:
+            RunError: no such proof, or it is at work.
+        """
+        folder = self._open(proof_id)
+        with take_over(folder, 0.0) as dead:
+            if dead is None:
+                raise RunError("proof.busy", f"{proof_id} is at work and cannot be deleted.", "Stop it first.")
+            throw_away(folder.path)
+
+    def _open(self, proof_id: str) -> JobFolder:
+        folder = JobFolder(self._locations.proofs / proof_id) if PROOF_ID.fullmatch(proof_id) else None
+        if folder is None or not folder.proof_yaml.is_file():
+            raise RunError("proof.unknown", f"Expected a proof, found none called {proof_id[:80]!r}.", "")
+        return folder
+
+    def _folders(self) -> list[JobFolder]:
+        if not self._locations.proofs.is_dir():
+            return []
+        return [JobFolder(path) for path in self._locations.proofs.iterdir() if PROOF_ID.fullmatch(path.name)]
+
+    def _read(self, folder: JobFolder) -> Proof | None:
+        try:
+            kind, flags = read_flags(folder)
+        except RunError:
+            return None
+        dead = nobody_lives(folder)
+        record = fold(EventTail(folder.events).read())
+        if dead and record.state in RUNNING and nobody_lives(folder):
+            record = replace(record, state="lost")
+        return Proof(folder.name, kind, flags, record, _result(folder.path / "result.json"))
+
+
+def _result(path: Path) -> dict[str, Any] | None:
+    with suppress(OSError, ValueError):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else None
+    return None

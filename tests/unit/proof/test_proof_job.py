@@ -1,0 +1,142 @@
+"""A proof as a job: asked for once, followed, stopped, kept; and how the window tells of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from core.contract.errors import RunError
+from core.contract.events import Failed, Finished, Hello, Queued, Stage, Starting
+from core.hardware import Gpu, Machine, read_machine
+from core.locations import Locations
+from core.proof.__main__ import progress_of
+from core.proof.store import KINDS, Kind, Proof, Proofs, flags_for
+from core.runs.folder import JobFolder
+from core.runs.locks import CardLock
+from core.runs.log import EventWriter
+from core.runs.record import fold
+from studio.proofs import shown
+
+
+def machine_with(gib: int) -> Machine:
+    card = Gpu(0, "GPU-1", "RTX 4070", gib << 30, gib << 30, (8, 9))
+    return replace(read_machine(), gpus=(card,))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Locations:
+    return Locations(tmp_path).make()
+
+
+def until(found: Callable[[], bool], seconds: float = 60.0) -> None:
+    last = time.monotonic() + seconds
+    while not found():
+        assert time.monotonic() < last, "it did not happen in time"
+        time.sleep(0.1)
+
+
+def write(home: Locations, kind: Kind, *events: object, result: dict[str, object] | None = None) -> JobFolder:
+    folder = JobFolder(home.proofs / f"2026-11-21_113000_{kind}_k3f9")
+    folder.path.mkdir(parents=True)
+    folder.proof_yaml.write_text(f"kind: {kind}\nflags: [--steps, '20']\n")
+    writer = EventWriter(folder.events, 1)
+    for event in events:
+        writer.write(event)  # type: ignore[type-var]
+    writer.close()
+    if result is not None:
+        (folder.path / "result.json").write_text(json.dumps(result))
+    return folder
+
+
+def test_progress_is_read_from_the_benchs_own_lines() -> None:
+    assert progress_of("rung 3 of 13") == (2, 13)
+    assert progress_of("plain 2x2: begins (3 of 4)") == (2, 4)
+    assert progress_of("RMS norm, float32: begins (1 of 20)") == (0, 20)
+    assert progress_of("AdamW in 8 bits: begins (1 of 1)") is None, "one alone is within its rung"
+    assert progress_of("plain 2x2: step 3 of 20, 0.1 s") is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_asked_for_can_be_measured(kind: Kind) -> None:
+    from core.bench.__main__ import _parser
+
+    for machine in (replace(read_machine(), gpus=()), machine_with(6), machine_with(80)):
+        _parser().parse_args([kind, *flags_for(kind, machine), "--json", "x"])
+    assert "random:tiny" in flags_for("ladder", replace(read_machine(), gpus=()))
+    small, large = (flags_for("ladder", machine_with(gib)) for gib in (6, 80))
+    assert (small[small.index("--layers") + 1], large[large.index("--layers") + 1]) == ("3", "32")
+
+
+def test_a_proof_waits_for_the_card_is_stopped_and_leaves_nothing(home: Locations) -> None:
+    machine = read_machine()
+    card = CardLock(home, machine.lock_name)
+    assert card.acquire(wait=False, holder="run 2026-11-21_1130_x_k3f9")
+    proofs = Proofs(home)
+    name = proofs.start("ladder", machine)
+    try:
+        until(lambda: (stage := proofs.all()[0].record.stage) is not None and stage.stage == "waiting")
+        told = shown(proofs.all()[0], time.time())
+        assert told["living"]
+        assert "run 2026-11-21_1130_x_k3f9" in told["progress"]["text"]
+        with pytest.raises(RunError, match="found one"):
+            proofs.start("ladder", machine)
+    finally:
+        proofs.stop(name)
+        until(lambda: proofs.all()[0].record.state == "stopped")
+        card.release()
+    until(lambda: _deleted(proofs, name), 15)
+    assert not (home.proofs / name).exists()
+
+
+def _deleted(proofs: Proofs, name: str) -> bool:
+    try:
+        proofs.delete(name)
+    except RunError as error:
+        return error.code == "proof.unknown"
+    return True
+
+
+@pytest.mark.slow
+def test_a_proof_goes_all_the_way_and_keeps_driver_and_versions(home: Locations) -> None:
+    proofs = Proofs(home)
+    proofs.start("kernels", read_machine())
+    until(lambda: proofs.all()[0].record.state not in ("queued", "starting", "training"), 120)
+    proof = proofs.all()[0]
+    assert proof.record.state == "finished", proof.record.failure
+    assert proof.result is not None
+    assert {"driver", "versions", "device"} <= proof.result.keys()
+    assert proof.result["versions"]["torch"]
+
+
+def test_a_proof_whose_process_is_gone_is_lost_and_says_so(home: Locations) -> None:
+    write(home, "parity", Queued(), Starting(), Hello(), Stage(stage="verifying"))
+    told = shown(Proofs(home).all()[0], time.time())
+    assert (told["verdict"], told["living"], told["rows"]) == ("Interrupted", False, [])
+    assert told["cause"]
+
+
+def test_a_failure_is_said_and_a_foreign_name_is_no_proof(home: Locations) -> None:
+    write(home, "ladder", Queued(), Starting(), Failed(message="Expected room, found the card full."))
+    assert shown(Proofs(home).all()[0], 0.0)["cause"] == "Expected room, found the card full."
+    for name in ("../runs", "x", "2026-11-21_113000_other_k3f9"):
+        with pytest.raises(RunError, match="Expected a proof"):
+            Proofs(home).stop(name)
+
+
+def test_unknown_figures_are_a_dash_and_a_bad_verdict_is_said(home: Locations) -> None:
+    rung = {"name": "plain", "status": "failed", "reason": "memory"}
+    unknown = ("seconds_a_step", "tokens_per_second", "saved_per_cent", "saved_per_cent_vs_plain", "loss",
+               "peak_allocated_gib")  # fmt: skip
+    result = {"rungs": [{**rung, **dict.fromkeys(unknown)}], "versions": None, "driver": None, "device": None}
+    proof = Proof("x", "ladder", (), fold([Queued(), Starting(), Finished()]), result)
+    told = shown(proof, 0.0)
+    assert told["rows"] == [["plain (memory)", *["–"] * 6]]
+    assert [value for _, value in told["facts"]][:3] == ["–", "–", "–"]
+    differs = replace(proof, kind="parity", result={"agrees": False, "losses": {}, "table": []})
+    assert shown(differs, 0.0)["verdict"] == "differs"
+    assert shown(differs, 0.0)["tone"] == "bad"
