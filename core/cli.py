@@ -62,6 +62,7 @@ def _demo(_: argparse.Namespace, locations: Locations) -> int:
 
 
 def _train(chosen: argparse.Namespace, locations: Locations) -> int:
+    from core.runs.asked import note_asked
     from core.runs.store import RunStore
 
     prepared = _prepared(chosen, locations)
@@ -69,6 +70,7 @@ def _train(chosen: argparse.Namespace, locations: Locations) -> int:
         print(f"          {line}")
     store = RunStore(locations)
     run_id = store.start(prepared.config)
+    note_asked(store.open(run_id), prepared.asked, prepared.estimate.seconds)
     print(f"run       {run_id}")
     return 0 if chosen.detach else _follow(store, run_id)
 

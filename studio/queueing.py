@@ -16,28 +16,31 @@ from typing import Any
 
 from core.contract.errors import StudioError
 from core.hardware import Machine
+from core.locations import Locations
 from core.runs.asked import read_asked
 from core.runs.folder import RUN_ID, JobFolder
 from core.runs.locks import held_by
 from core.runs.pace import time_left
+from core.runs.queue import JobQueue
 from core.runs.store import RunStore
 from core.runs.summary import RunSummary, summarise
 from studio.figures import UNKNOWN, clock
 from studio.history_rows import title_of
 from studio.text import STATES, say
 
-__all__ = ["holder_of", "queue_view"]
+__all__ = ["card_taken", "queue_view"]
 
 
-def holder_of(store: RunStore, machine: Machine) -> str:
-    """Who holds this machine's card: a run's id, or what the holder calls itself; "" where it is free."""
-    return held_by(store.locations, machine.lock_name) or ""
+def card_taken(locations: Locations, machine: Machine) -> bool:
+    """Whether a run has the card or waits for it, so that another one would stand in the queue."""
+    holder = held_by(locations, machine.lock_name) or ""
+    return bool(RUN_ID.fullmatch(holder) or JobQueue(locations).order())
 
 
 def queue_view(store: RunStore, machine: Machine, now: float | None = None) -> dict[str, Any]:
     """The holder (None where the card is free) and the waiting runs in their order."""
     at = time.time() if now is None else now
-    name = holder_of(store, machine)
+    name = held_by(store.locations, machine.lock_name)
     holder, ends = _holder(store, name, at) if name else (None, at)
     waiting = []
     for run_id in store.queue():

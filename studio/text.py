@@ -41,4 +41,4 @@ class _Say:
         return {key.removeprefix(start): words for key, words in self._words.items() if key.startswith(start)}
 
 
-say = _Say(DOOR, START, DATA, RUNS, PROOF)
+say = _Say(DOOR, START, DATA, RUNS, HISTORY, PROOF)

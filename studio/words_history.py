@@ -74,7 +74,6 @@ _QUEUE = {
     "queue.about": "One run a card. The next one starts when the card is free, also after one that failed.",
     "start.queue": "Add to queue",
     "start.queue.about": "Add to queue, about {time}",
-    "start.queue.why": "The card is taken by {title}. This run starts when its turn comes.",
 }
 
 _COMPARE = {

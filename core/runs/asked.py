@@ -24,10 +24,10 @@ class Asked(BaseModel):
     seconds: tuple[float, float] | None = None
 
 
-def note_asked(folder: JobFolder, asked: Asked) -> None:
+def note_asked(folder: JobFolder, config: RunConfig, seconds: tuple[float, float] | None = None) -> None:
     """Writes it down. A disk that refuses loses the note, never the run."""
     try:
-        replace_text(folder.path / "asked.json", asked.model_dump_json())
+        replace_text(folder.path / "asked.json", Asked(config=config, seconds=seconds).model_dump_json())
     except OSError:
         return
 

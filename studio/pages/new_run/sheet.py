@@ -31,6 +31,7 @@ from studio.pages.new_run.outline import head_view
 from studio.pages.new_run.planning import probe_view
 from studio.pages.new_run.preview import Asked
 from studio.pages.new_run.view import View, near_key, report_key
+from studio.queueing import card_taken
 from studio.session import Drafts
 
 __all__ = ["CHOICE", "EVENT", "Answer", "Sheet", "count_key", "window_of"]
@@ -137,7 +138,7 @@ class Sheet:
     def said(self, view: View) -> Answer:
         """What the page says of a view, but for the file itself."""
         parts = self.parts
-        words, ready = summary.start_words(view)
+        words, ready = summary.start_words(view, card_taken(self.studio.locations, view.machine))
         line = view.figures.sentence if view.figures else ""
         return {
             parts.summary: summary.summary_view(view),
@@ -162,7 +163,8 @@ class Sheet:
 
     def start_words(self, values: Any) -> tuple[str, bool]:
         """The words on Start, and whether it can be pressed."""
-        return summary.start_words(self.view(values))
+        view = self.view(values)
+        return summary.start_words(view, card_taken(self.studio.locations, view.machine))
 
     def probed(self, view: View, stage: str | None = None) -> Any:
         """The probe: its button where a run could start, how far it is, or what it measured."""
@@ -197,7 +199,8 @@ class Sheet:
 
     def back(self, path: str) -> str:
         """The file that a data set of ours was made from: as it was chosen, else as it was kept."""
-        source = origin_of(Path(path)).get("from", {}) if path else {}
+        kept_by_us = Path(path).parent.parent == self.studio.locations.data and ".." not in path
+        source = origin_of(Path(path)).get("from", {}) if kept_by_us else {}
         folder = self.studio.locations.data / str(source.get("sha256", "")).strip("/.")
         kept = [str(found) for found in (folder / str(source.get("name", "")),) if source and found.is_file()]
         return self.came_from.get(path, kept[0] if kept else "")

@@ -146,12 +146,13 @@ def _data_missing(error: StudioError) -> str:
     return say("missing.trained" if error.code in _UNTRAINED else "missing.readable")
 
 
-def start_words(view: View) -> tuple[str, bool]:
-    """The Start button's label, and whether it can be pressed."""
+def start_words(view: View, taken: bool = False) -> tuple[str, bool]:
+    """The Start button's label, and whether it can be pressed; ``taken``: a run holds the card, or waits for it."""
     if view.form_fault is not None:
         return say("start.mend"), False
     if missing := problems(view):
         return missing[0], False
     if view.figures is not None and view.figures.seconds is not None:
-        return say("start.about", time=duration(sum(view.figures.seconds) / 2)), True
-    return say("start.now"), True
+        time = duration(sum(view.figures.seconds) / 2)
+        return say("start.queue.about" if taken else "start.about", time=time), True
+    return say("start.queue" if taken else "start.now"), True

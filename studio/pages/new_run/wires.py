@@ -19,6 +19,8 @@ from core.contract.config import RunConfig
 from core.contract.errors import ConfigError, StudioError
 from core.data.keep import keep_file
 from core.prepare import prepare
+from core.runs.asked import note_asked
+from core.runs.folder import JobFolder
 from studio.house import Studio
 from studio.markup import Markup, fault, tag
 from studio.pages.new_run import model
@@ -190,6 +192,7 @@ class Wires:
                 raise ConfigError("start.unread", say("start.unread"), say("start.unread.do"))
             ready = prepare(session.to_run_config(), self.studio.locations, self.studio.data)
             run_id = self.studio.store.start(ready.config, session.start_id)
+            note_asked(JobFolder(self.studio.locations.runs / run_id), ready.asked, ready.estimate.seconds)
         except StudioError as error:
             yield [self._start(values), fault(error)]
             return

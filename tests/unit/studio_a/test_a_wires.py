@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,9 @@ from made_window import FakeData, Window, made_wires, shown
 from core.catalog import find_model
 from core.contract.config import RunConfig
 from core.contract.errors import MachineError
+from core.runs.asked import read_asked
+from core.runs.folder import JobFolder
+from core.runs.locks import CardLock
 from studio.house import Studio
 from studio.pages.new_run import desk as desk_module
 from studio.pages.new_run import sheet as sheet_module
@@ -76,14 +79,28 @@ class Store:
 
 
 @dataclass
+class Figures:
+    seconds: tuple[float, float] = (60.0, 120.0)
+
+
+@dataclass
 class Ready:
+    """A prepared run; ``asked`` has its automatic values open."""
+
     config: RunConfig
+    estimate: Figures = field(default_factory=Figures)
+
+    @property
+    def asked(self) -> RunConfig:
+        return self.config
 
 
 def test_the_same_start_twice_is_one_run_and_other_choices_are_another(
     wires: Wires, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store([])
+    folder = JobFolder(wires.studio.locations.runs / "2026-11-20_2243_test_k3f9")
+    folder.path.mkdir(parents=True)
     wires.studio.store = store  # type: ignore[assignment]
     monkeypatch.setattr(wires_module, "prepare", lambda config, *_: Ready(config))
     same = shown(wires)
@@ -91,6 +108,22 @@ def test_the_same_start_twice_is_one_run_and_other_choices_are_another(
     for values in (same, same, other):
         assert "/watch?run=" in list(wires.begin("", *values))[-1][1]
     assert store.started[0] == store.started[1] != store.started[2]
+    noted = read_asked(folder)
+    assert noted is not None
+    assert (noted.config.train.learning_rate, noted.seconds) == (0.001, (60.0, 120.0))
+
+
+def test_start_says_that_it_adds_to_the_queue_while_a_run_has_the_card(wires: Wires) -> None:
+    locations, machine = wires.studio.locations, wires.studio.machine()
+    values = shown(wires)
+    free = wires.sheet.start_words(values)[0]
+    card = CardLock(locations, machine.lock_name)
+    assert card.acquire(wait=False, holder="2026-11-20_2243_test_k3f9")
+    assert wires.sheet.start_words(values)[0].startswith("Add to queue")
+    card.release()
+    assert card.acquire(wait=False, holder="Try")  # it leaves when a run wants the card
+    assert wires.sheet.start_words(values)[0] == free
+    card.release()
 
 
 def test_a_path_that_was_typed_but_not_read_is_not_passed_over(wires: Wires) -> None:
