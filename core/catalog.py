@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -89,7 +90,9 @@ def find_model(source: Literal["starter", "folder", "hub"], name: str, revision:
     if source == "starter":
         return starter()
     if source == "folder":
-        folder = Path(name).expanduser()
+        folder = Path(name)
+        with suppress(RuntimeError):  # a home that nobody has: the check below says what is missing
+            folder = folder.expanduser()
         if not folder.is_absolute():
             raise ModelError("model.relative", f"Expected an absolute folder, found {name!r}.", "Write the whole path.")
         check_folder(folder)

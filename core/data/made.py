@@ -66,8 +66,11 @@ def write_rows(rows: Iterable[dict[str, Any]], name: str, origin: dict[str, Any]
 def origin_of(kept: Path) -> dict[str, Any]:
     """What a kept file was made from; empty for a file that a person chose."""
     try:
-        found = json.loads(kept.with_name(ORIGIN).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        said = kept.with_name(ORIGIN)
+        if not said.is_file() or said.stat().st_size > _BLOCK:  # beside a typed path anything may lie
+            return {}
+        found = json.loads(said.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from core.contract.config import DataChoice
 from core.contract.data import DataReport
+from core.contract.errors import DataError
 from core.data.keep import KeptFile
 from core.data.mix import parts_of, to_json
 from core.data.pipe import Child, Limits, stopped
-from core.locations import Locations
+from core.data.textfile import ACCEPTED, one_line
+from core.locations import ASSETS, Locations
 
 __all__ = ["MAKER", "READER", "Cancelled", "Maker", "Progress", "Reader", "never", "no_progress"]
 
@@ -35,21 +38,34 @@ def never() -> bool:
     return False
 
 
-class Reader:
-    """Files as reports and lists of Examples. Thread-safe; every method may raise DataError."""
+NO_DATA = frozenset({
+    "data.missing", "data.empty", "data.format", "data.unreadable", "data.parquet", "data.json", "data.json_shape",
+    "data.encoding", "data.time", "data.changed",
+})  # fmt: skip
+"""What is wrong with a file that is none by its content."""
 
-    def __init__(self, child: Child, cache: Path) -> None:
+
+class Reader:
+    """Files as reports and lists of Examples. Thread-safe; every method may raise DataError.
+
+    A path may come from a browser. What lies there is resolved, links too, must be a plain file, and a refusal says
+    nothing about it: a path ``outside`` of our own folders gets the same words whether nothing is there, nothing may be
+    read, or something that is no data.
+    """
+
+    def __init__(self, child: Child, cache: Path, ours: Sequence[Path] = ()) -> None:
         self.slice_seconds, self.look_seconds = SLICE_SECONDS, LOOK_SECONDS
         self._child = child
         self._cache = cache
+        self._ours = [folder.resolve() for folder in (*ours, ASSETS)]
 
     def columns(self, path: Path) -> tuple[str, ...]:
         """The columns of a file."""
-        return tuple(self._child.ask({"do": "columns", "path": str(path.resolve())}, path.name))
+        return tuple(self._ask({"do": "columns"}, path))
 
     def look(self, path: Path, choice: DataChoice) -> tuple[DataReport, str]:
         """Report and Examples of the first rows, or of all where these are quickly read (``report.complete``)."""
-        return _found(self._child.ask(self._request("look", path, choice, self.look_seconds), path.name))
+        return _found(self._ask(self._request("look", choice, self.look_seconds), path))
 
     def check(
         self, path: Path, choice: DataChoice, on_progress: Progress = no_progress, cancelled: Cancelled = never
@@ -59,21 +75,49 @@ class Reader:
         Raises:
             DataError: as reading does; ``data.stopped`` where ``cancelled()`` said yes.
         """
-        request = self._request("check", path, choice, self.slice_seconds)
+        request = self._request("check", choice, self.slice_seconds)
         while True:
             if cancelled():
-                self._child.ask(self._request("drop", path, choice), path.name)
+                self._ask(self._request("drop", choice), path)
                 raise stopped(path.name)
-            found = self._child.ask(request, path.name)
+            found = self._ask(request, path)
             request["begun"] = True
             on_progress(found["bytes"], found["size"], found["rows"])
             if found["done"]:
                 return _found(found)
 
-    def _request(self, do: str, path: Path, choice: DataChoice, seconds: float = 0.0) -> dict[str, Any]:
+    def _request(self, do: str, choice: DataChoice, seconds: float = 0.0) -> dict[str, Any]:
         asked = {"layout": choice.layout, "columns": choice.columns}
-        where = {"path": str(path.resolve()), "cache": str(self._cache)}
-        return {"do": do, **where, "choice": asked, "seconds": seconds}
+        return {"do": do, "cache": str(self._cache), "choice": asked, "seconds": seconds}
+
+    def _ask(self, request: dict[str, Any], path: Path) -> Any:
+        place = _plain_file(path)
+        try:
+            if place is None:
+                raise _refused(path)
+            return self._child.ask({**request, "path": str(place)}, path.name)
+        except DataError as error:
+            begun = request.get("begun")  # rows of it were shown already
+            if error.code not in NO_DATA or begun or (place and any(map(place.is_relative_to, self._ours))):
+                raise
+            raise _refused(path) from error
+
+
+def _plain_file(path: Path) -> Path | None:
+    """Where a path leads, links followed; None where no plain file can be seen there (a pipe would hold its reader)."""
+    try:
+        place = path.resolve()
+        return place if stat.S_ISREG(place.stat().st_mode) else None
+    except (OSError, RuntimeError, ValueError):  # not there, not ours to see, a link to itself, a \0 in the name
+        return None
+
+
+def _refused(path: Path) -> DataError:
+    return DataError(
+        "data.missing",
+        f"Expected a data file that can be read ({ACCEPTED}; text as UTF-8) at {one_line(str(path), 300)}, found none.",
+        "Check the path. Dropped into the window instead, a file is told what is wrong with it.",
+    )
 
 
 class Maker:

@@ -38,7 +38,7 @@ class DataService:
         self._cache = locations.cache / "data"
         self.reader = Child("core.data.reader_child", "reader", reader)
         self.renderer = Child("core.data.renderer_child", "renderer", renderer)
-        self._files = Reader(self.reader, self._cache)
+        self._files = Reader(self.reader, self._cache, ours=(locations.home,))
         self._maker = Maker(locations)
         self._tokens = Tokenising(self.renderer, locations)
         self._doctor = Doctor(locations)

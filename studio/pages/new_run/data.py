@@ -176,7 +176,13 @@ def _checking(report: DataReport, progress: tuple[int, ...] | None) -> Markup | 
 
 def origin_view(path: str, back: str = "") -> Markup | None:
     """What a data set of ours was made from, with the way back where the file still is."""
-    origin = origin_of(Path(path))
+    try:
+        return _origin_view(origin_of(Path(path)), back)
+    except (ValueError, TypeError, AttributeError):  # a file of that name which is none of ours
+        return None
+
+
+def _origin_view(origin: dict[str, Any], back: str) -> Markup | None:
     made = str(origin.get("made", ""))
     if made == "mixture":
         parts = ", ".join(

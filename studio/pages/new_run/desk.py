@@ -7,6 +7,7 @@ remembered lengths by arithmetic alone.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -177,8 +178,9 @@ class Desk:
             return ()
 
     def _looked(self, data: DataChoice) -> DataReport:
-        path = path_of(data)
-        large = path.is_file() and path.stat().st_size > LARGE_BYTES
+        path, large = path_of(data), False
+        with contextlib.suppress(OSError, ValueError):  # what is wrong with the path is said by the reading
+            large = path.stat().st_size > LARGE_BYTES
         service = self.studio.data
         return service.first_look(path, data) if large else service.report(path, data)
 

@@ -80,7 +80,7 @@ def report_key(data: DataChoice) -> Hashable:
     try:
         stamp = path.stat()
         moment = (stamp.st_mtime_ns, stamp.st_size)
-    except OSError:
+    except (OSError, ValueError):
         moment = (0, 0)
     return ("report", data.path, moment, data.layout, tuple(sorted(data.columns.items())))
 

@@ -96,7 +96,7 @@ def test_large_files_are_sampled(
 
 
 def test_errors_come_back_as_one_line(service: DataService, rows: Path, tokenizer_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="found: No such file"):
+    with pytest.raises(DataError, match="Expected a data file that can be read"):
         service.report(tmp_path / "absent.csv", DataChoice())
     with pytest.raises(DataError, match="Expected a tokenizer"):
         service.preview(rows, DataChoice(), tmp_path, 64)
