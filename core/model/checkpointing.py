@@ -43,7 +43,15 @@ from core.model.layers import projections_of
 from core.model.peft_bnb import base_causal_model, read_projection
 from core.model.recompute import HostShelf, Shelf
 
-__all__ = ["Budget", "Chooser", "Policy", "checkpointing_layers", "fast_layer_sizes", "set_checkpointing"]
+__all__ = [
+    "Budget",
+    "Chooser",
+    "Policy",
+    "checkpointing_layers",
+    "fast_layer_sizes",
+    "let_go_of_inputs",
+    "set_checkpointing",
+]
 
 Policy = Literal["none", "recompute", "offload", "auto"]
 GRADIENT_BYTES = 4
@@ -91,6 +99,12 @@ class Chooser:
         """Whether what a recomputation dequantises may be kept for the backward pass after it."""
         return self._budget is not None and self._budget.keeps_matrices(tokens)
 
+    def let_go(self) -> None:
+        """After a pass that was given up."""
+        for shelf in self._shelves:
+            if shelf is not None:
+                shelf.let_go()
+
 
 def checkpointing_layers(model: nn.Module) -> list[Any]:
     """The layers that can be recomputed, first to last."""
@@ -125,6 +139,13 @@ def set_checkpointing(model: nn.Module, policy: Policy, budget_bytes: int = 0, s
     for index, layer in enumerate(fast):
         layer.choice = (chooser, index)
     return _lines(policy, budget, len(fast), len(layers) - len(fast))
+
+
+def let_go_of_inputs(model: nn.Module) -> None:
+    """Inputs that a pass which was given up left on their way to host memory are released on the card."""
+    for layer in checkpointing_layers(model):
+        if choice := getattr(layer, "choice", None):
+            choice[0].let_go()
 
 
 def _set_plain(layer: Any, recompute: bool) -> None:

@@ -7,20 +7,14 @@ imported; nothing heavy is imported here.
 
 from __future__ import annotations
 
-__all__ = ["StepLostError", "is_card_fault", "is_host_full", "is_named", "is_out_of_memory"]
+__all__ = ["is_card_fault", "is_host_full", "is_named", "is_out_of_memory"]
 
 _HOST_WORDS = ("DefaultCPUAllocator", "Cannot allocate memory")
 _CARD_WORDS = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
 
 
-class StepLostError(RuntimeError):
-    """An optimiser's step was begun and could not be ended: only the last checkpoint is as it should be."""
-
-
 def is_card_fault(error: BaseException) -> bool:
     """Whether only a fresh process can go on, from the last checkpoint; a full card is no such fault."""
-    if isinstance(error, StepLostError):
-        return True
     if is_out_of_memory(error):
         return False
     return is_named(error, "AcceleratorError") or "CUDA error" in str(error)

@@ -40,6 +40,9 @@ class Shelf:
         tensor: torch.Tensor = kept
         return tensor
 
+    def let_go(self) -> None:
+        """Nothing on its way is kept any longer."""
+
 
 class _Lane:
     """What the host shelves of one model share: two streams, and the inputs that are on their way out."""
@@ -130,6 +133,10 @@ class HostShelf(Shelf):
             ahead.fetch(self._lane)
         arrived.wait(torch.cuda.current_stream(tensor.device))
         return tensor
+
+    def let_go(self) -> None:
+        """Inputs on their way out are released when they have arrived."""
+        self._lane.let_go(0)
 
     def _buffer(self, x: torch.Tensor) -> torch.Tensor:
         while self.free:

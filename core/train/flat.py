@@ -23,6 +23,7 @@ import torch
 from torch import nn
 
 from core.model.adapters import trainable
+from core.train.steady import Steady, steady
 
 __all__ = ["FlatParameters", "flat_optimizer", "total_norm"]
 
@@ -97,8 +98,8 @@ class FlatParameters:
             tensor.grad = None
 
 
-def flat_optimizer(trainer: Any, model: nn.Module) -> tuple[torch.optim.Optimizer, FlatParameters]:
-    """The optimiser that the Trainer would make for ``model``, over flat tensors; weight decay is where it was."""
+def flat_optimizer(trainer: Any, model: nn.Module) -> tuple[Steady, FlatParameters]:
+    """The Trainer's optimiser for ``model``, of whole steps, over flat tensors; weight decay is where it was."""
     decayed = set(trainer.get_decay_parameter_names(model))
     named = trainable(model)
     groups = [[p for name, p in named if name in decayed], [p for name, p in named if name not in decayed]]
@@ -106,7 +107,7 @@ def flat_optimizer(trainer: Any, model: nn.Module) -> tuple[torch.optim.Optimize
     flat = FlatParameters(groups, eight_bit=options.get("optim_bits") == 8)
     decays = (trainer.args.weight_decay, 0.0)
     settings = [{"params": group, "weight_decay": decay} for group, decay in zip(flat.groups, decays, strict=True)]
-    return optimizer_class(settings, **options), flat
+    return steady(optimizer_class)(settings, **options), flat
 
 
 def total_norm(gradients: Iterable[torch.Tensor]) -> torch.Tensor:

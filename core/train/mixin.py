@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -27,13 +28,20 @@ from torch import nn
 from transformers import TrainerCallback
 
 from core.data.packing import cut
+from core.model.faults import is_out_of_memory
 from core.train.flat import FlatParameters, flat_optimizer, total_norm
+from core.train.memory import pass_tokens
 from core.train.passes import cut_padded
 
 if TYPE_CHECKING:
     from core.train.loop import Loop
+    from core.train.relief import Relief
 
 __all__ = ["Rows", "StepEnd", "WindowTrainer", "split_window"]
+
+
+Found = tuple[list[nn.Parameter], torch.Tensor]
+"""Tensors with their gradients, and the norm over all of these."""
 
 
 class Rows(Protocol):
@@ -72,6 +80,10 @@ class WindowTrainer:
     flat: FlatParameters | None = None
     grad_norm = 0.0
     """Of the last window, before clipping."""
+    relief: Relief | None = None
+    """What is done when memory runs out; without it the error goes on its way."""
+    in_pass: Sequence[int] = ()
+    """Rows of the pass that is computed; after a window, of its largest."""
     _in_training_mode = False
     _cut: tuple[list[int], list[list[int]]] | None = None
 
@@ -81,6 +93,9 @@ class WindowTrainer:
 
     def look_ahead(self, rows: Any, chosen: Sequence[int]) -> None:
         """Called while the card works: ``chosen`` will be the next window's first pass."""
+
+    def forget_ahead(self) -> None:
+        """What was made ahead is let go."""
 
     def get_train_dataloader(self) -> Any:
         """Our windows in place of a DataLoader."""
@@ -96,33 +111,75 @@ class WindowTrainer:
             optimizer: torch.optim.Optimizer = super().create_optimizer(*([model] if model is not None else []))  # type: ignore[misc]
             return optimizer
         if self.optimizer is None:
-            self.optimizer, self.flat = flat_optimizer(self, model or self.model)
+            steady, self.flat = flat_optimizer(self, model or self.model)
+            steady.when_full = self.relief.optimiser_full if self.relief else None
+            self.optimizer = steady
         return self.optimizer
 
     def training_step(self: Any, model: Any, inputs: dict[str, Any], *_counted: Any, **_options: Any) -> torch.Tensor:
         """Forward and backward of one whole window; returns its mean loss."""
-        rank, ranks = self.accelerator.process_index, self.accelerator.num_processes
-        window = inputs["rows"][rank::ranks]
-        rows = self.loop.rows
         if not self._in_training_mode:  # evaluations and samples put it back themselves
             model.train()
             self._in_training_mode = True
+        if self.relief is None:
+            mean, found = self._window(model, inputs["rows"])
+        else:
+            self.relief.before_the_first_step(model)
+            mean, found = self.relief.until_it_fits(partial(self._window, model, inputs["rows"]))
+        loss = self._judge(mean, found)
+        self.loop.window_done(self._own(inputs["rows"]), loss)
+        return mean
+
+    def _own(self: Any, dealt: list[int]) -> list[int]:
+        """This process's rows of a window."""
+        return dealt[self.accelerator.process_index :: self.accelerator.num_processes]
+
+    def _window(self: Any, model: Any, dealt: list[int]) -> tuple[torch.Tensor, Found]:
+        """The window's mean loss and its gradients, joined. What it does it can do again: see ``core.train.relief``."""
         self.loop.step_begins(self.state.global_step + 1)
-        weight = self.sum_over_ranks(float(sum(rows.weight(row) for row in window)))
+        window = self._own(dealt)
+        weight = self.sum_over_ranks(float(sum(self.loop.rows.weight(row) for row in window)))
         self.loop.guard.require_weight(self.state.global_step + 1, weight)
         # A rank without a row in a last, partial window goes along with one that counts nothing: others wait for it.
-        passes = self._passes(rows, window or inputs["rows"][:1])
+        total = self.gradients(model, self._passes(self.loop.rows, window or dealt[:1]), weight, bool(window))
+        if self.accelerator.num_processes > 1:
+            total = self.accelerator.reduce(total, reduction="sum")
+        return total / weight, self.joined()
+
+    def gradients(self: Any, model: Any, passes: list[list[int]], weight: float, counts: bool = True) -> torch.Tensor:
+        """Backward of the passes' losses over ``weight``; returns their sum, a float64 scalar."""
+        ranks = self.accelerator.num_processes
         total = torch.zeros((), dtype=torch.float64, device=self.args.device)
         for number, chosen in enumerate(passes, start=1):
             self.loop.seam()
-            last = number == len(passes)
+            self.in_pass, last = chosen, number == len(passes)
             with contextlib.nullcontext() if last else self.accelerator.no_sync(model):
-                loss = self.pass_loss(model, rows, chosen) * (1.0 if window else 0.0)
+                loss = self.pass_loss(model, self.loop.rows, chosen) * (1.0 if counts else 0.0)
                 self.accelerator.backward(loss * (ranks / weight))
             total += loss.detach()
-        mean = (self.accelerator.reduce(total, reduction="sum") if ranks > 1 else total) / weight
-        self.loop.window_done(window, self._judge(mean))
-        return mean
+        self.in_pass = max(passes, key=self._tokens)
+        return total
+
+    def joined(self: Any) -> Found:
+        """The tensors that the optimiser sees, with the window's gradients, and the norm over all."""
+        trained = self.flat.gather() if self.flat else [p for p in self.model.parameters() if p.grad is not None]
+        return trained, total_norm([parameter.grad for parameter in trained])
+
+    def cut(self, window: Sequence[int]) -> list[list[int]]:
+        """The window's passes."""
+        return split_window(self.loop.rows, window, self.tokens_per_pass, self.packed)
+
+    def forget(self: Any) -> None:
+        """No gradient is left, nor anything that was made ahead."""
+        self._drop()
+        if self.flat:
+            for parameter in self.flat.parameters:
+                parameter.grad = None
+        self._cut = None
+        self.forget_ahead()
+
+    def _tokens(self, chosen: Sequence[int]) -> int:
+        return pass_tokens([self.loop.rows.length(row) for row in chosen], self.packed)
 
     def _passes(self, rows: Rows, window: list[int]) -> list[list[int]]:
         """The window's passes, remembered: they are asked for when it is seen ahead and when it is there."""
@@ -130,14 +187,13 @@ class WindowTrainer:
             self._cut = (window, split_window(rows, window, self.tokens_per_pass, self.packed))
         return self._cut[1]
 
-    def _judge(self: Any, mean: torch.Tensor) -> float:
+    def _judge(self: Any, mean: torch.Tensor, found: Found) -> float:
         """Mean loss of the window, read with its gradient norm in one go; gradients of a bad one are dropped.
 
         With a gradient scaler (float16) the scaler itself skips what overflowed; what it would not see in them (an
         infinite loss may have finite gradients) is shown to it as infinite ones, for it insists on some.
         """
-        trained = self.flat.gather() if self.flat else [p for p in self.model.parameters() if p.grad is not None]
-        norm = total_norm([parameter.grad for parameter in trained]).to(mean.device)
+        trained, norm = found[0], found[1].to(mean.device)
         self._see_ahead()
         scale = self.accelerator.scaler.get_scale() if self.accelerator.scaler else None
         if scale:
@@ -148,16 +204,22 @@ class WindowTrainer:
             self._drop()
         elif not good:
             for parameter in trained:
-                parameter.grad.fill_(float("inf"))
+                if parameter.grad is not None:
+                    parameter.grad.fill_(float("inf"))
         elif 0 < self.clip_norm < self.grad_norm < float("inf"):
             nn.utils.clip_grads_with_norm_(trained, self.clip_norm, norm)
         return float(loss)
 
     def _see_ahead(self: Any) -> None:
-        if following := self.loop.next_window():
-            following = following[self.accelerator.process_index :: self.accelerator.num_processes]
-            if following:
-                self.look_ahead(self.loop.rows, self._passes(self.loop.rows, following)[0])
+        following = self._own(self.loop.next_window() or [])
+        if not following:
+            return
+        try:
+            self.look_ahead(self.loop.rows, self._passes(self.loop.rows, following)[0])
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            self.forget_ahead()  # it is made when it is needed
 
     def _drop(self: Any) -> None:
         if self.flat:
@@ -170,6 +232,8 @@ class WindowTrainer:
         if self.flat:
             self.flat.drop()
         self.loop.step_done(self.grad_norm)
+        if self.relief is not None:
+            self.relief.step_done()
 
     def _get_grad_norm(self, _model: Any, grad_norm: Any = None) -> float:  # noqa: ARG002 - the Trainer's signature
         """Known already. A Trainer without this hook counts one over no gradients."""

@@ -60,6 +60,10 @@ class TextTrainer(WindowTrainer, Trainer):
         """Makes that pass's tensors and sends them off."""
         self._ahead = (rows, list(chosen), self._batch(rows, chosen))
 
+    def forget_ahead(self) -> None:
+        """The next pass's tensors go, too."""
+        self._ahead = None
+
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         """Also tells the ``LossModel`` whose gradients there are to clear."""
         optimizer = super().create_optimizer(model)

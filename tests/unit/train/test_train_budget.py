@@ -16,6 +16,7 @@ from core.estimate.terms import CONTEXT_BYTES, context_of  # noqa: E402
 from core.estimate.work import work_of  # noqa: E402
 from core.model import checkpointing  # noqa: E402
 from core.train import setup  # noqa: E402
+from core.train.memory import may_allocate  # noqa: E402
 
 GIB = 1024**3
 CARD = torch.device("cuda", 0)
@@ -32,16 +33,16 @@ def card(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("card")
 def test_a_budget_is_what_was_chosen_less_the_context_and_never_more_than_is_free() -> None:
-    assert setup._may_allocate(8.0, CARD) == 8 * GIB - CONTEXT_BYTES
-    assert setup._may_allocate(15.0, CARD) == 14 * GIB, "what is free, and what torch holds of it"
-    assert setup._may_allocate(0.0, CARD) == int(0.9 * 14 * GIB)
-    assert setup._may_allocate(8.0, torch.device("cpu")) == 0
+    assert may_allocate(8.0, CARD) == 8 * GIB - CONTEXT_BYTES
+    assert may_allocate(15.0, CARD) == 14 * GIB, "what is free, and what torch holds of it"
+    assert may_allocate(0.0, CARD) == int(0.9 * 14 * GIB)
+    assert may_allocate(8.0, torch.device("cpu")) == 0
 
 
 @pytest.mark.usefixtures("card")
 def test_the_context_is_that_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
-    assert setup._may_allocate(8.0, CARD) == 8 * GIB - context_of("NVIDIA H200")
+    assert may_allocate(8.0, CARD) == 8 * GIB - context_of("NVIDIA H200")
     assert context_of("NVIDIA H200") / GIB == pytest.approx(0.82, abs=0.01)
 
 
@@ -60,7 +61,7 @@ def test_plan_and_run_leave_the_same_to_the_gaps(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(checkpointing, "fast_layer_sizes", lambda _: work.layer)
     base = SimpleNamespace(config=SimpleNamespace(vocab_size=spec.shape.vocab_size))
     monkeypatch.setattr(checkpointing, "base_causal_model", lambda _: base)
-    found = checkpointing._budget(model, None, setup._may_allocate(8.0, CARD), 2)  # type: ignore[arg-type]
+    found = checkpointing._budget(model, None, may_allocate(8.0, CARD), 2)  # type: ignore[arg-type]
     assert (found.layer, found.end) == (work.layer, work.end)
     assert found.bytes == pytest.approx(terms.room_bytes(work), abs=0.05 * terms.optimiser_bytes(work))
 

@@ -199,7 +199,7 @@ class Judged(WindowTrainer):
         self.model = nn.ParameterList(self.parameters)
 
     def judged(self, loss: float = 1.0) -> list[torch.Tensor | None]:
-        assert self._judge(torch.tensor(loss, dtype=torch.float64)) == pytest.approx(loss, nan_ok=True)
+        assert self._judge(torch.tensor(loss, dtype=torch.float64), self.joined()) == pytest.approx(loss, nan_ok=True)
         return [tensor.grad for tensor in (self.flat.tensors if self.flat else self.parameters)]
 
 
