@@ -2,6 +2,7 @@
 
 import { doctor } from "./js/doctor.js";
 import { history_ } from "./js/history.js";
+import { notices } from "./js/notice.js";
 import { proof } from "./js/proof.js";
 import { take_home } from "./js/take_home.js";
 import { try_it } from "./js/try_it.js";
@@ -11,3 +12,4 @@ const PAGES = { watch, try_it, take_home, history: history_, doctor, proof };
 
 const root = document.querySelector("[data-live]");
 if (root) PAGES[root.dataset.live](root, JSON.parse(root.dataset.words));
+notices();

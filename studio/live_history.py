@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["history_routes"]
 
 PAGE = 50
+_TOLD = ("id", "title", "word", "state", "cause")
 _MOST_ROWS = 5_000
 
 
@@ -77,14 +79,12 @@ def _rows(router: APIRouter, live: Live) -> None:
 
     @router.get("/ended")
     def ended(since: float = 0.0) -> dict[str, Any]:
-        """Runs that ended after ``since`` (the ``now`` of the answer before), for whoever wants to be told."""
+        """Runs that ended after ``since``, for whoever wants to be told; ``now`` is what to ask with next. The first
+        question (0) tells of none: what ended before nobody waited for."""
         found = [summary for summary in live.store.list() if summary.ended_at and summary.ended_at > since]
-        shown = ("id", "title", "word", "state", "cause")
-        newest = max((summary.ended_at or 0.0 for summary in found), default=since)
-        return {
-            "now": newest,
-            "runs": [{key: row(summary)[key] for key in shown} for summary in found] if since else [],
-        }
+        newest = max((summary.ended_at or 0.0 for summary in found), default=since or time.time())
+        told = [{key: row(summary)[key] for key in _TOLD} for summary in found] if since else []
+        return {"now": newest, "runs": told}
 
 
 def _compared(live: Live, run_id: str) -> comparing.Compared:

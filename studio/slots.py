@@ -12,7 +12,7 @@ from typing import Any
 from studio.markup import Markup, tag
 from studio.text import say
 
-__all__ = ["button", "dialog", "live", "none_yet", "run_choice", "slot"]
+__all__ = ["answer_settings", "button", "dialog", "live", "none_yet", "run_choice", "slot"]
 
 
 def live(name: str, words: dict[str, Any], *children: object) -> Markup:
@@ -43,6 +43,21 @@ def run_choice(*more: object) -> Markup:
     run = tag("label", tag("span", say("run.choose")), slot("run", "select", name_="run"))
     checkpoint = tag("label", tag("span", say("try.checkpoint")), slot("checkpoint", "select", name_="checkpoint"))
     return tag("div", run, checkpoint, *more, class_="choices")
+
+
+def answer_settings() -> Markup:
+    """How a model is to answer, folded: Try and the comparison ask alike."""
+    fields = [
+        _number("length", "128", min="1", max="4096", step="1"),
+        _number("temperature", "0", min="0", max="2", step="0.1"),
+        _number("seed", "0", min="0", max="2147483647", step="1"),
+    ]
+    return tag("details", tag("summary", say("try.settings")), tag("div", *fields, class_="choices"), class_="folded")
+
+
+def _number(name: str, value: str, **bounds: str) -> Markup:
+    field = slot(name, "input", type="number", name_=name, value=value, **bounds)
+    return tag("label", tag("span", say(f"try.{name}")), field)
 
 
 def dialog(name: str, title: str, *children: object, **attributes: object) -> Markup:

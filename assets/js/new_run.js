@@ -2,6 +2,7 @@
    Ctrl+Enter starts. Fields and views are Gradio's; panels, buttons within boards and the slider have files of their
    own. */
 
+import { notices } from "./notice.js";
 import { panels } from "./panels.js";
 import { gathered, send, tell, type } from "./sending.js";
 import { slider } from "./slider.js";
@@ -63,3 +64,4 @@ new MutationObserver(() => {
   link.setAttribute("data-gone", "");
   location.assign(link.href);
 }).observe(document.documentElement, { childList: true, subtree: true, attributes: true, attributeFilter: ["data-goto"] });
+notices();

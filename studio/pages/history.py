@@ -1,40 +1,123 @@
-"""The history page: every run, searched, filtered, resumed, repeated, deleted. Filled by ``assets/js/history.js``."""
+"""The history page: every run found, resumed, repeated, named, deleted; who waits for the card; runs beside each other.
+
+::
+
+    /history                    queue, sieve, rows           assets/js/history.js, queue.js
+    /history?compare=A,B,C      two to five runs compared    assets/js/compare.js
+"""
 
 from __future__ import annotations
 
+from studio.history_rows import SPANS
 from studio.house import Studio
 from studio.markup import Markup, tag, wording
-from studio.slots import dialog, live, none_yet, slot
+from studio.notice import notice
+from studio.slots import answer_settings, button, dialog, live, none_yet, slot
 from studio.text import STATES, say
 
 __all__ = ["page"]
 
 GROUPS = ("paused", "finished", "stopped", "failed")
+LETTERS = "ABCDE"
 
 # ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def page(_: Studio) -> Markup:
-    """The skeleton; rows are added by the script."""
-    words = wording("history") | {key: say(f"run.{key}") for key in ("copy", "copied", "not_copied")}
-    head = tag("header", tag("h1", say("history.title")))
+    """The skeleton; rows, queue and comparison are filled in by the scripts."""
+    words: dict[str, object] = {**wording("history"), **{key: say(f"run.{key}") for key in ("copy", "copied", "not_copied")}}
+    words |= {"queue": wording("queue"), "compared": _compare_words(), "letters": LETTERS}
+    sheet = tag("link", rel="stylesheet", href="/studio/assets/history.css")
+    head = tag("header", tag("h1", say("history.title")), notice(), class_="page-head")
     fault = slot("fault", "p", role="alert", class_="fault-line", hidden=True)
-    runs = slot("runs", "ul", class_="runs")
-    some = slot("some", "div", _sieve(), runs, hidden=True)
-    return live("history", words, head, fault, none_yet(), some, _delete_dialog())
+    said = slot("said", "p", role="status", class_="sr-only")
+    some = slot("some", "div", _queue(), _runs(), hidden=True)
+    whole = slot("history", "div", head, none_yet(), some, _picked(), class_="history")
+    return live("history", words, sheet, fault, said, whole, _compare(), _delete_dialog())
 
 
 # ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def _queue() -> Markup:
+    title = tag("h2", say("queue.title"), id="queue-title")
+    about = tag("p", say("queue.about"), class_="hint")
+    holder = slot("holder", "p", class_="queue-holder")
+    waiting = slot("waiting", "ol", class_="queue-list")
+    attributes = {"class_": "queue", "aria_labelledby": "queue-title", "hidden": True}
+    return slot("queue", "section", tag("div", title, about, class_="queue-head"), holder, waiting, **attributes)
+
+
+def _runs() -> Markup:
+    nothing = tag("p", say("history.nothing"), " ", button(say("history.reset"), "quiet", data_f="reset"))
+    more = button("", data_f="more", hidden=True)
+    runs = slot("runs", "ul", class_="runs")
+    title = tag("h2", say("compare.runs"), class_="sr-only")
+    return tag("section", title, _sieve(), slot("nothing", "div", nothing, hidden=True), runs, more, class_="found")
+
+
 def _sieve() -> Markup:
     field = slot("search", "input", type="search", placeholder=say("history.search.hint"))
-    search = tag("label", tag("span", say("history.search")), field)
+    search = tag("label", tag("span", say("history.search")), field, class_="sieve-search")
     named = [("", say("history.filter.all")), ("living", say("history.filter.living"))]
     named += [(group, STATES[group][0]) for group in GROUPS]
-    options = (tag("option", words, value=group) for group, words in named)
-    state = tag("label", tag("span", say("history.filter")), slot("filter", "select", *options))
-    return tag("div", search, state, slot("count", "p", role="status", class_="hint"), class_="choices")
+    spans = [("", say("history.span.any")), *((span, say(f"history.span.{span}")) for span in SPANS)]
+    anything = [("", say("history.filter.all"))]
+    count = slot("count", "p", role="status", class_="hint")
+    choices = (
+        _choice("filter", "history.filter", named),
+        _choice("model", "history.model", anything),
+        _choice("method", "history.method", anything),
+        _choice("span", "history.span_label", spans),
+    )
+    return tag("div", search, *choices, count, class_="choices sieve")
+
+
+def _choice(name: str, label: str, options: list[tuple[str, str]]) -> Markup:
+    made = (tag("option", words, value=value) for value, words in options)
+    return tag("label", tag("span", say(label)), slot(name, "select", *made))
+
+
+def _picked() -> Markup:
+    link = slot("compare-link", "a", class_="push primary", href="/history", hidden=True)
+    clear = button(say("history.unpick"), "quiet", data_f="unpick")
+    return slot("picked", "div", slot("picked-count", "p", role="status"), link, clear, class_="picked", hidden=True)
+
+
+def _compare() -> Markup:
+    back = tag("a", say("compare.back"), href="/history")
+    head = tag("header", tag("h1", say("compare.title")), back, class_="page-head")
+    runs = slot("compared", "ul", class_="compared")
+    charts = slot("compare-charts", "div", class_="charts")
+    figures = _table("compare.figures", "finals", "compare.figure")
+    settings = _table("compare.settings", "differing", "compare.setting")
+    same = slot("same", "p", class_="hint")
+    return slot("compare", "div", head, runs, charts, figures, settings, same, _ask(), class_="compare", hidden=True)
+
+
+def _table(title: str, name: str, first: str) -> Markup:
+    heading = tag("h2", say(title), id=f"{name}-title")
+    head = tag("thead", slot(f"{name}-head", "tr", tag("th", say(first), scope="col")))
+    table = tag("table", head, slot(name, "tbody"), aria_labelledby=f"{name}-title")
+    scroll = tag("div", table, class_="scroll", tabindex="0", role="region", aria_labelledby=f"{name}-title")
+    return tag("section", heading, scroll, class_="compare-table")
+
+
+def _ask() -> Markup:
+    title = tag("h2", say("compare.ask"))
+    about = tag("p", say("compare.ask.about"), class_="hint")
+    prompt = tag("label", tag("span", say("try.prompt")), slot("prompt", "textarea", rows="3", name_="prompt"))
+    send = tag("button", say("compare.send"), type="submit", class_="push primary", data_f="send")
+    cancel = button(say("try.cancel"), data_f="cancel", hidden=True)
+    keys = tag("span", say("try.send.keys"), class_="hint")
+    actions = tag("div", send, cancel, keys, class_="actions")
+    form = slot("ask", "form", title, about, prompt, answer_settings(), actions, class_="card")
+    return tag("section", form, slot("answers", "div", class_="exchanges", aria_live="polite"), class_="compare-ask")
+
+
+def _compare_words() -> dict[str, object]:
+    tried = {key: say(f"try.{name}") for key, name in (("waiting", "waiting"), ("nothing", "nothing"))}
+    return wording("compare") | tried | {"chart": wording("chart"), "no_answer": say("try.no_answer")}
 
 
 def _delete_dialog() -> Markup:

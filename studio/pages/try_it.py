@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from studio.house import Studio
 from studio.markup import Markup, tag
-from studio.slots import button, live, none_yet, run_choice, slot
+from studio.slots import answer_settings, button, live, none_yet, run_choice, slot
 from studio.text import say
 
 __all__ = ["page"]
@@ -43,24 +43,10 @@ def _form() -> Markup:
     keys = tag("span", say("try.send.keys"), class_="hint")
     cancel = button(say("try.cancel"), data_f="cancel", hidden=True)
     actions = tag("div", send, cancel, keys, class_="actions")
-    return slot("form", "form", run_choice(), busy, prompt, chosen, _rows(), _settings(), actions, class_="card")
+    return slot("form", "form", run_choice(), busy, prompt, chosen, _rows(), answer_settings(), actions, class_="card")
 
 
 def _rows() -> Markup:
     before = button(say("try.row.before"), "quiet", data_f="row-before")
     following = button(say("try.row.next"), "quiet", data_f="row-next")
     return slot("rows", "div", slot("row-words"), before, following, class_="rows", hidden=True)
-
-
-def _settings() -> Markup:
-    fields = [
-        _number("length", "128", min="1", max="4096", step="1"),
-        _number("temperature", "0", min="0", max="2", step="0.1"),
-        _number("seed", "0", min="0", max="2147483647", step="1"),
-    ]
-    return tag("details", tag("summary", say("try.settings")), tag("div", *fields, class_="choices"), class_="folded")
-
-
-def _number(name: str, value: str, **bounds: str) -> Markup:
-    field = slot(name, "input", type="number", name_=name, value=value, **bounds)
-    return tag("label", tag("span", say(f"try.{name}")), field)
