@@ -48,9 +48,7 @@ class RunStore:
         with Drafts(self.locations).once(draft_id) as (known, note):
             if known:
                 return self.open(known)
-            folder, lock = make_run(self.locations, config, queued=False)
-            with _whole_or_gone(folder, lock):
-                note(folder.name)
+            folder, lock = make_run(self.locations, config, queued=False, note=note)
             lock.release()
             return folder
 
@@ -65,9 +63,8 @@ class RunStore:
             if known:
                 self._start_again(known)
                 return known
-            folder, lock = make_run(self.locations, config, queued=True)
+            folder, lock = make_run(self.locations, config, queued=True, note=note)
             with _whole_or_gone(folder, lock):
-                note(folder.name)
                 self._queue.add(folder.name)
             self._spawn(folder, lock)
             return folder.name
@@ -292,7 +289,7 @@ class RunStore:
 
 @contextmanager
 def _whole_or_gone(folder: JobFolder, lock: FileLock) -> Iterator[None]:
-    """A run that cannot be noted or queued has not been made: nobody would start it, and its lock would stay held."""
+    """A run that cannot be queued has not been made: nobody would start it, and its lock would stay held."""
     try:
         yield
     except OSError as error:

@@ -10,12 +10,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from .jobs import kill_jobs
 from .kills import kill_small
 
 MEMORY = Path("/dev/shm")
-"""Where there is one: a SIGKILL loses nothing that was written, there or on a disk, and waiting for disks costs hours."""
+"""Where there is one: a SIGKILL loses nothing that was written, there or on a disk, and a disk keeps one waiting."""
 
-PARTS = {"small": (kill_small, 700)}
+PARTS = {"small": (kill_small, 700), "jobs": (kill_jobs, 200)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -22,6 +22,7 @@ from core.contract.events import Acknowledged, Checkpoint, Evaluation, Event, Fi
 from core.runs.folder import JobFolder
 from core.runs.log import ATTEMPT_VARIABLE, EventTail, EventWriter, open_writer
 from core.runs.mailbox import open_mailbox
+from core.runs.record import RunRecord, fold
 from core.train import checkpoint
 
 from .seam import Ledger, Seam, Strike
@@ -122,7 +123,12 @@ class SmallRun:
             self.say(Starting(step=step, resumed_step=step))
         self.say(Hello(pid=os.getpid(), step=step))
         self.say(Plan(total_steps=self.total_steps, step=step))
+        if start and start.name not in {event.name for event in self._record().checkpoints}:
+            self.say(Checkpoint(step=step, name=start.name))
         return step
+
+    def _record(self) -> RunRecord:
+        return fold(EventTail(self.folder.events).read())
 
     def _obey(self, command: Command, step: int) -> None:
         self.say(Acknowledged(command_id=command.id, command=command.verb, step=step))

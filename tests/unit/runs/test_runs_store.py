@@ -246,6 +246,50 @@ def test_five_hundred_runs_are_listed_in_four_seconds_cold_and_a_fifth_warm(stor
     assert warm < 0.2
 
 
+def test_a_first_word_that_finds_no_room_leaves_nothing_behind(
+    store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise MachineError("disk.write", "Could not write events.jsonl (No space left on device).", "")
+
+    monkeypatch.setattr("core.runs.log.EventWriter.write", full)
+    with pytest.raises(MachineError, match="No space left"):
+        store.start(config("x"), "draft")
+    assert [path.name for path in store.locations.runs.iterdir() if path.name != ".drafts"] == []
+
+
+def test_a_starter_killed_half_way_leaves_one_run_of_its_draft(
+    store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill(*_: object) -> None:
+        raise Killed
+
+    for place in ("core.runs.create._write_durably", "core.runs.queue.JobQueue.add"):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, kill)
+            with pytest.raises(Killed):
+                store.start(config("x"), "draft")
+    (run,) = store.list()
+    assert store.create(config("x"), "draft").name == run.run_id
+
+
+def test_what_a_dead_maker_left_is_swept_and_what_is_being_made_is_not(store: RunStore, config: Config) -> None:
+    made, left, held = (store.locations.runs / f".new-{name}" for name in ("made", "left", "held"))
+    for path in (made, left, held):
+        path.mkdir(parents=True)
+        (path / "supervisor.lock").touch()
+    for path in (left, held):
+        os.utime(path, (0, 0))
+    lock = FileLock(held / "supervisor.lock")
+    lock.acquire()
+    store.adopt()
+    lock.release()
+    assert (made.exists(), left.exists(), held.exists()) == (True, False, True)
+
+
 def test_a_run_that_cannot_be_queued_leaves_nothing_behind(
     store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
