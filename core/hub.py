@@ -17,10 +17,11 @@ from typing import Any
 
 from core.contract.catalogue import ModelSpec
 from core.contract.errors import HubError, MachineError
+from core.folder_files import read_json
 from core.hub_cache import cache_root, cached_folder, is_cached, is_commit, repository_folder
 from core.hub_faults import explained, is_offline
 from core.model_folder import TOKENIZER_NAMES, check_config, is_instruct, read_shape
-from core.weight_files import INDEX_NAME, read_json, weight_files
+from core.weight_files import INDEX_NAME, weight_files
 
 __all__ = [
     "FetchStopped",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from core.contract.errors import ModelError
+from core.folder_files import is_plain_name
 from core.weight_files import weight_files
 
 __all__ = ["cache_root", "cached_folder", "cached_repositories", "is_cached", "is_commit", "repository_folder"]
@@ -23,11 +24,15 @@ def cached_folder(repo_id: str, revision: str = "") -> Path | None:
     """The snapshot folder of a whole cached model (config and every weight file), else None; about a millisecond."""
     root = repository_folder(repo_id)
     commit = revision or "main"
+    if ".." in Path(commit).parts:
+        return None
     if not is_commit(commit):
         reference = root / "refs" / commit
         if not reference.is_file():
             return None
-        commit = reference.read_text(encoding="utf-8").strip()
+        commit = reference.read_text(encoding="utf-8", errors="replace").strip()[:80]
+    if not is_plain_name(commit):
+        return None  # a reference names a snapshot beside it, and never a way to another folder
     folder = root / "snapshots" / commit
     if not (folder / "config.json").is_file():
         return None

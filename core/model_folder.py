@@ -2,7 +2,8 @@
 
 What is refused, each in one line: weights that are not safetensors, code that would have to be run, pieces that are
 missing or cut short, weights that somebody else quantised, an adapter without its base, a model that does not continue
-text. Nothing here imports transformers: the window asks too.
+text; and whatever in a file would lead a loader astray (``folder_files``, ``weight_files``, ``model_claims``). Nothing
+here imports transformers: the window asks too.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import Any
 
 from core.contract.catalogue import ModelShape
 from core.contract.errors import ModelError
-from core.weight_files import check_place, read_header, read_json, refuse_other_weights, weight_files
+from core.folder_files import check_files, read_json
+from core.model_claims import check_claims, check_fit, check_tokenizer
+from core.weight_files import read_tensors, refuse_other_weights
 
 __all__ = [
     "TOKENIZER_NAMES",
@@ -34,8 +37,6 @@ def read_config_json(folder: Path) -> dict[str, Any]:
     Raises:
         ModelError: the folder or the file is missing, or the file is no JSON object.
     """
-    if not folder.is_dir():
-        raise ModelError("model.no_folder", f"Expected a model folder at {folder}, found none.", "Check the path.")
     path = folder / "config.json"
     if not path.is_file():
         if (folder / "adapter_config.json").is_file():
@@ -44,9 +45,11 @@ def read_config_json(folder: Path) -> dict[str, Any]:
                 f"Expected a whole model in {folder}, found an adapter without its base.",
                 "Choose its base model, and start from the run that made the adapter (resume_from).",
             )
-        refuse_other_weights(folder)
+        if folder.is_dir():
+            refuse_other_weights(folder)
+        # The same words whether the folder is empty, unreadable or not there: a refusal tells nothing about a disk.
         raise ModelError(
-            "model.no_config", f"Expected config.json in {folder}, found none.", "Choose the folder that has it."
+            "model.no_folder", f"Expected a model folder with config.json at {folder}, found none.", "Check the path."
         )
     return read_json(path)
 
@@ -64,22 +67,24 @@ def read_shape(config: dict[str, Any], name: str = "the model") -> ModelShape:
         intermediate_size=_size(config, "intermediate_size", name),
         num_hidden_layers=_size(config, "num_hidden_layers", name),
         num_attention_heads=heads,
-        num_key_value_heads=config.get("num_key_value_heads") or heads,
-        head_dim=config.get("head_dim") or hidden // heads,
+        num_key_value_heads=_size(config, "num_key_value_heads", name, heads),
+        head_dim=_size(config, "head_dim", name, max(1, hidden // heads)),
         vocab_size=_size(config, "vocab_size", name),
-        max_position_embeddings=config.get("max_position_embeddings") or 2048,
+        max_position_embeddings=_size(config, "max_position_embeddings", name, 2048),
         tie_word_embeddings=bool(config.get("tie_word_embeddings", _ties(config))),
         sliding_window=_window(config),
     )
 
 
 def check_config(config: dict[str, Any], name: str) -> None:
-    """Refuses what cannot be trained here by config alone: remote code, foreign quantisation, other kinds of model.
+    """Refuses what cannot be trained here by config alone: remote code, foreign quantisation, other kinds of model,
+    and claims that no model makes.
 
     Raises:
         ModelError: one line that says which.
     """
-    kind = str(config.get("model_type", ""))
+    check_claims(config, f"the config.json of {name}")
+    kind = str(config.get("model_type") or "")[:80]
     if not kind:
         raise ModelError("model.no_type", f"Expected model_type in the config.json of {name}, found none.")
     if not _known_to_transformers(kind):
@@ -90,7 +95,8 @@ def check_config(config: dict[str, Any], name: str) -> None:
             "Code from a model is never run here; choose another model.",
         )
     if "quantization_config" in config:
-        found = dict(config["quantization_config"] or {}).get("quant_method", "quantised")
+        said = config["quantization_config"]
+        found = str(said.get("quant_method", "quantised") if isinstance(said, dict) else "quantised")[:40]
         raise ModelError(
             "model.quantised",
             f"Expected 16- or 32-bit weights in {name}, found {found} weights.",
@@ -102,11 +108,12 @@ def check_config(config: dict[str, Any], name: str) -> None:
             f"Expected one MLP a layer in {name}, found a mixture of experts.",
             "Choose a dense model.",
         )
-    classes = [str(entry) for entry in config.get("architectures") or ()]
+    named = config.get("architectures")
+    classes = [str(entry)[:80] for entry in named] if isinstance(named, list) else []
     if config.get("is_encoder_decoder") or (classes and not any(entry.endswith("ForCausalLM") for entry in classes)):
         raise ModelError(
             "model.not_causal",
-            f"Expected a model that continues text (...ForCausalLM), found {', '.join(classes) or kind} in {name}.",
+            f"Expected a model that continues text (...ForCausalLM), found {', '.join(classes[:3]) or kind} in {name}.",
             "Choose a language model.",
         )
 
@@ -114,21 +121,43 @@ def check_config(config: dict[str, Any], name: str) -> None:
 def check_folder(folder: Path) -> None:
     """Whether a folder can be trained on: config, tokenizer, whole safetensors, nothing that needs code.
 
+    Takes milliseconds, and seconds at most whatever lies there: what is read is limited before it is read.
+
     Raises:
         ModelError: the first fault, in one line.
     """
+    try:
+        _check_folder(folder)
+    except ModelError as error:
+        if error.message.isprintable():
+            raise
+        shown = "".join(letter if letter.isprintable() else "�" for letter in error.message)  # a name may hold newlines
+        raise ModelError(error.code, shown, error.hint) from error
+    except (OSError, RuntimeError, ValueError) as error:  # a link to itself, no right to read, a \0 in the name
+        raise ModelError(
+            "model.no_folder", f"Expected a model folder with config.json at {folder}, found none.", "Check the path."
+        ) from error
+
+
+def _check_folder(folder: Path) -> None:
     config = read_config_json(folder)
+    check_files(folder)
     check_config(config, str(folder))
-    read_shape(config, str(folder))
+    shape = read_shape(config, str(folder))
+    if (folder / "adapter_config.json").exists():
+        raise ModelError(
+            "model.adapter",
+            f"Expected a whole model in {folder}, found an adapter's config beside it, which names another base.",
+            "Take adapter_config.json out of the folder.",
+        )
     if not any((folder / name).is_file() for name in TOKENIZER_NAMES):
         raise ModelError(
             "model.no_tokenizer",
             f"Expected a tokenizer ({TOKENIZER_NAMES[0]}) in {folder}, found none.",
             "Copy the tokenizer files of the model into it.",
         )
-    for path in weight_files(folder):
-        check_place(folder, path)
-        read_header(path)
+    check_tokenizer(folder)
+    check_fit(shape, read_tensors(folder), str(folder))
 
 
 def is_instruct(folder: Path) -> bool:
@@ -139,12 +168,14 @@ def is_instruct(folder: Path) -> bool:
     return path.is_file() and bool(read_json(path).get("chat_template"))
 
 
-def _size(config: dict[str, Any], key: str, name: str) -> int:
+def _size(config: dict[str, Any], key: str, name: str, implied: int | None = None) -> int:
     value = config.get(key)
+    if not value and implied:
+        return implied
     if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
         raise ModelError(
             "model.shape",
-            f"Expected {key} as a positive number in the config.json of {name}, found {value!r}.",
+            f"Expected {key} as a positive number in the config.json of {name}, found {str(value)[:40]!r}.",
             "Choose a model of a Llama-like family.",
         )
     return value

@@ -14,11 +14,12 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from math import prod
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-__all__ = ["HubStandIn", "tiny_model"]
+__all__ = ["HubStandIn", "llama_tensors", "tiny_model", "write_safetensors"]
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TOKEN = "hf_letmein"
@@ -225,20 +226,46 @@ def tiny_model(folder: Path, shards: int = 1, megabytes: float = 0.0) -> Path:
     (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages }}"}))
     (folder / "README.md").write_text("A stand-in.\n")
     (folder / "modeling_evil.py").write_text("raise SystemExit('never fetched, never run')\n")
-    names = ["model.safetensors"]
-    if shards > 1:
-        names = [f"model-{number:05}-of-{shards:05}.safetensors" for number in range(1, shards + 1)]
-        index = {"metadata": {}, "weight_map": {f"layer.{number}": name for number, name in enumerate(names)}}
-        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    for number, name in enumerate(names):
-        _write_safetensors(folder / name, f"layer.{number}", 64 + int(megabytes * 1_000_000) // 2)
+    tensors = llama_tensors(TINY_CONFIG)
+    names = [f"model-{number:05}-of-{shards:05}.safetensors" for number in range(1, shards + 1)]
+    if shards == 1:
+        write_safetensors(folder / "model.safetensors", tensors, int(megabytes * 1_000_000))
+        return folder
+    dealt = [dict(list(tensors.items())[number::shards]) for number in range(shards)]
+    weight_map = {key: name for name, part in zip(names, dealt, strict=True) for key in part}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    for name, part in zip(names, dealt, strict=True):
+        write_safetensors(folder / name, part, int(megabytes * 1_000_000))
     return folder
 
 
-def _write_safetensors(path: Path, name: str, numbers: int) -> None:
-    header = json.dumps({name: {"dtype": "BF16", "shape": [numbers], "data_offsets": [0, 2 * numbers]}}).encode()
-    header += b" " * (-len(header) % 8)
-    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(2 * numbers))
+def llama_tensors(config: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Names and shapes of a Llama with a tied head, as its config says."""
+    hidden, inner, heads = config["hidden_size"], config["intermediate_size"], config["num_attention_heads"]
+    keys = hidden * config["num_key_value_heads"] // heads
+    layer = {
+        "input_layernorm": [hidden], "post_attention_layernorm": [hidden],
+        "mlp.gate_proj": [inner, hidden], "mlp.up_proj": [inner, hidden], "mlp.down_proj": [hidden, inner],
+        "self_attn.q_proj": [hidden, hidden], "self_attn.o_proj": [hidden, hidden],
+        "self_attn.k_proj": [keys, hidden], "self_attn.v_proj": [keys, hidden],
+    }  # fmt: skip
+    found = {"model.embed_tokens.weight": [config["vocab_size"], hidden], "model.norm.weight": [hidden]}
+    for number in range(config["num_hidden_layers"]):
+        found |= {f"model.layers.{number}.{name}.weight": shape for name, shape in layer.items()}
+    return found
+
+
+def write_safetensors(path: Path, tensors: Mapping[str, list[int]], padding_bytes: int = 0) -> None:
+    """A file of zeros with these tensors, and one more of ``padding_bytes``."""
+    header, place = {}, 0
+    wanted = {**tensors, **({f"padding.{path.stem}": [padding_bytes // 2]} if padding_bytes else {})}
+    for name, shape in wanted.items():
+        end = place + 2 * prod(shape)
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [place, end]}
+        place = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(place))
 
 
 TINY_CONFIG = {

@@ -21,6 +21,7 @@ from core.data.template import TemplateChoice
 from core.data.token_cache import slices
 from core.data.token_table import TableMaker, TokenTable
 from core.data.tokens import Encoded
+from core.model_claims import check_tokenizer
 
 __all__ = [
     "apply_template_to",
@@ -43,15 +44,19 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     """The tokenizer of a model folder, from its files alone.
 
     Raises:
-        DataError: there is none, it wants code of its own, or it cannot tell which token holds which character.
+        DataError: there is none, or it cannot tell which token holds which character.
+        ModelError: it brings code of its own, or its files lead elsewhere.
     """
-    from transformers import AutoTokenizer
-
     if not folder.is_dir():
         raise _no_tokenizer(folder, "no such folder")
+    check_tokenizer(folder)
+    from transformers import AutoTokenizer
+
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError, RuntimeError) as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise  # of what is no Exception only the tokenizers library's own fault is one of these files
         raise _no_tokenizer(folder, reason_of(error)) from error
     if not tokenizer.is_fast:
         raise DataError(

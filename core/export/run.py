@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core.catalog import find_model
+from core.adapter_files import check_adapter
+from core.catalog import check_folder, find_model
 from core.contract.config import RunConfig
 from core.contract.errors import DataError, MachineError, ModelError, RunError
 from core.contract.events import Exported, Finished, Stopped
@@ -98,6 +99,8 @@ def _open(folder: JobFolder, tell: Teller, check: Callable[[], None]) -> _Job:
             f"Expected {spec.title} on this machine, found it gone.",
             "Download it again, then export.",
         )
+    check_folder(Path(spec.folder))
+    check_adapter(checkpoint / "adapter")
     draft = folder.exports / f".tmp-{request.name}"
     record = fold(EventTail(run.events).read())
     job = _Job(folder, request, config, record, checkpoint, Path(spec.folder), draft, tell, check)

@@ -11,6 +11,7 @@ Nothing of ours is imported but this file: what it loads, anyone can. It prints 
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 
 __all__ = ["main"]
 
+TEMPLATE_SECONDS = 20
 LEAST_COSINE = 0.999
 """Two 16-bit models whose weights differ by one rounding stay far above; a wrong scale or a lost layer far below."""
 
@@ -99,7 +101,9 @@ def _logits(model: Any, tokenizer: Any, prompt: str) -> Any:
     text = prompt
     if tokenizer.chat_template:
         turns = [{"role": "user", "content": prompt}]
+        signal.alarm(TEMPLATE_SECONDS)  # it is a program of the model's: left alone, this ends the process
         text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        signal.alarm(0)
     ids = tokenizer(text, return_tensors="pt", add_special_tokens=not tokenizer.chat_template)["input_ids"]
     with torch.inference_mode():
         return model(input_ids=ids[:, :256], use_cache=False).logits[0].float()

@@ -15,6 +15,7 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch import nn
 
+from core.adapter_files import check_adapter
 from core.contract.config import TARGETS, LoraChoice
 from core.contract.errors import ModelError
 
@@ -93,14 +94,9 @@ def load_adapter(model: Any, folder: Path, trainable: bool) -> Any:
     """Puts the adapter of ``folder`` (peft's format, safetensors) on ``model``.
 
     Raises:
-        ModelError: the folder holds no adapter, or one for another model.
+        ModelError: the folder holds no plain LoRA adapter, or one for another model.
     """
-    if not (folder / "adapter_model.safetensors").is_file() or not (folder / "adapter_config.json").is_file():
-        raise ModelError(
-            "model.adapter",
-            f"Expected adapter_config.json and adapter_model.safetensors, found neither or one in {folder}.",
-            "Choose a folder that holds a LoRA adapter in peft's format.",
-        )
+    check_adapter(folder)
     try:
         return PeftModel.from_pretrained(model, str(folder), is_trainable=trainable, autocast_adapter_dtype=True)
     except (RuntimeError, ValueError, KeyError) as error:

@@ -1,6 +1,7 @@
 """A base model from a folder: 4-bit NF4 with double quantisation, or 16-bit (32-bit on the CPU).
 
-Nothing of a model's own code is run (``trust_remote_code=False``) and only safetensors are read. The weights come
+Nothing of a model's own code is run (``trust_remote_code=False``) and only safetensors are read; whoever asks has the
+folder looked at first (``core.model_folder.check_folder``). The weights come
 frozen: what is trained is the adapter that ``core.model.adapters`` puts on top. Layer norms, embeddings and the head
 stay in the arithmetic's dtype; NF4 (Dettmers et al. 2023, arXiv:2305.14314) takes every other linear layer.
 """
@@ -103,12 +104,6 @@ def freeze(model: Any) -> None:
 
 
 def _read_config(folder: Path) -> Any:
-    if not (folder / "config.json").is_file():
-        raise ModelError(
-            "model.folder",
-            f"Expected a model folder with config.json, found none in {folder}.",
-            "Choose a folder in Hugging Face's layout.",
-        )
     with plain_words(folder):
         return AutoConfig.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
 

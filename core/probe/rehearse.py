@@ -32,6 +32,7 @@ from core.locations import Locations
 from core.model.adapters import add_adapter
 from core.model.loading import LoadedModel, ensure_padding, load_base
 from core.model.random_weights import random_model
+from core.model_folder import check_folder
 from core.probe.turns import InTurn, made_rows
 from core.runs.folder import JobFolder
 from core.train.loop import Loop
@@ -184,6 +185,7 @@ def _steps(
 def _load(config: RunConfig, spec: ModelSpec, device: torch.device) -> LoadedModel:
     chosen = config.model
     if spec.folder:
+        check_folder(Path(spec.folder))
         return load_base(Path(spec.folder), chosen, device, cache=Locations.find().cache)
     try:
         return random_model(spec, device, quantization=chosen.quantization, dtype=chosen.dtype, seed=config.train.seed)

@@ -21,6 +21,7 @@ from core.data.question import question_ids
 from core.data.render import stop_token_ids
 from core.model.adapters import load_adapter
 from core.model.loading import load_base
+from core.model_folder import check_folder
 from core.talk.words import Ask, Setup, Side
 
 __all__ = ["Cancelled", "Speaker", "load_speaker"]
@@ -37,6 +38,7 @@ def load_speaker(setup: Setup) -> Speaker:
         StudioError: the model or its adapter cannot be loaded.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    check_folder(Path(setup.folder))
     loaded = load_base(Path(setup.folder), setup.model, device)
     model = load_adapter(loaded.model, Path(setup.adapter), trainable=False) if setup.adapter else loaded.model
     return Speaker(model.eval(), loaded.tokenizer, setup)

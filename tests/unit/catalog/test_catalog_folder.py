@@ -72,7 +72,7 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "link": (point_outside, "model.outside", "secret"),
     "index": (index_outside, "model.outside", "elsewhere"),
     "no index": (lambda f: (f / "model.safetensors.index.json").write_text("{}"), "model.bad_index", "weight_map"),
-    "no config": (lambda f: (f / "config.json").unlink(), "model.no_config", "config.json"),
+    "no config": (lambda f: (f / "config.json").unlink(), "model.no_folder", "config.json"),
     "bad config": (lambda f: (f / "config.json").write_text("{"), "model.bad_json", "JSON"),
     "list config": (lambda f: (f / "config.json").write_text("[]"), "model.bad_json", "object"),
     "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "model.no_tokenizer", "tokenizer"),

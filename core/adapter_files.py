@@ -1,0 +1,88 @@
+"""An adapter folder, read without loading it: peft's config and the header of its weights.
+
+peft follows what an adapter's config names: a module to import (``megatron_core``), a cache to unpickle
+(``corda_config``), another model to start from. Ours names none of that, so whatever does is refused; and the rank
+must be that of the tensors, since peft makes room for what the config says.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from core.contract.errors import ModelError
+from core.folder_files import check_files, read_json
+from core.model_claims import check_claims
+from core.weight_files import read_header
+
+__all__ = ["check_adapter"]
+
+WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
+_KNOWN = {
+    "r", "lora_alpha", "lora_dropout", "target_modules", "exclude_modules", "bias", "use_rslora", "use_dora",
+    "task_type", "peft_type", "base_model_name_or_path", "revision", "inference_mode", "init_lora_weights",
+    "fan_in_fan_out", "megatron_core", "peft_version", "qalora_group_size", "lora_bias", "layers_pattern",
+    "layers_to_transform", "modules_to_save", "auto_mapping", "use_bdlora", "ensure_weight_tying",
+}  # fmt: skip
+"""What may say something; any other key must be empty. ``megatron_core`` is a default of peft's, without effect as
+long as ``megatron_config`` is empty."""
+_CORE = "megatron.core"
+_MODELS = "transformers.models."
+MOST_RANK = 1024
+
+
+def check_adapter(folder: Path) -> None:
+    """Whether a folder holds a LoRA adapter that can be loaded without following it anywhere.
+
+    Raises:
+        ModelError: the first fault, in one line.
+    """
+    try:
+        if not (folder / WEIGHTS).is_file() or not (folder / CONFIG).is_file():
+            raise ModelError(
+                "model.adapter",
+                f"Expected {CONFIG} and {WEIGHTS}, found neither or one in {folder}.",
+                "Choose a folder that holds a LoRA adapter in peft's format.",
+            )
+        check_files(folder)
+        config = read_json(folder / CONFIG)
+        check_claims(config, str(folder / CONFIG))
+        _check_config(config, folder)
+        _check_rank(config, read_header(folder / WEIGHTS), folder)
+    except (OSError, RuntimeError) as error:
+        raise ModelError("model.adapter", f"Expected a LoRA adapter in {folder}, found none.", "Check it.") from error
+
+
+def _check_config(config: dict[str, Any], folder: Path) -> None:
+    if config.get("peft_type", "LORA") != "LORA":
+        raise _refused("peft_type", config["peft_type"], folder)
+    if config.get("megatron_core") not in (None, "", _CORE):
+        raise _refused("megatron_core", config["megatron_core"], folder)
+    if not isinstance(config.get("init_lora_weights", True), bool):
+        raise _refused("init_lora_weights", config["init_lora_weights"], folder)
+    mapping = config.get("auto_mapping") or {"parent_library": _MODELS}
+    if not isinstance(mapping, dict) or not str(mapping.get("parent_library")).startswith(_MODELS):
+        raise _refused("auto_mapping", mapping, folder)
+    for key, value in config.items():
+        if value and key not in _KNOWN:
+            raise _refused(key, value, folder)
+
+
+def _check_rank(config: dict[str, Any], tensors: dict[str, Any], folder: Path) -> None:
+    rank = config.get("r")
+    held = {entry["shape"][0] for name, entry in tensors.items() if "lora_A" in name and entry["shape"]}
+    if type(rank) is not int or not 1 <= rank <= MOST_RANK or held - {rank}:
+        raise ModelError(
+            "model.adapter",
+            f"Expected rank r of the tensors ({sorted(held)[:3]}) in {folder / CONFIG}, found {str(rank)[:40]}.",
+            "Config and weights are of two adapters: copy both again.",
+        )
+
+
+def _refused(key: str, value: object, folder: Path) -> ModelError:
+    return ModelError(
+        "model.adapter",
+        f"Expected a plain LoRA adapter in {folder}, found {key[:60]}: {json.dumps(value)[:60]}.",
+        "Choose an adapter that was made here.",
+    )

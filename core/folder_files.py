@@ -1,0 +1,160 @@
+"""The files of a model folder, looked at before any library opens one: where they lie, what they are, how large.
+
+A folder may come from anybody. So every file that transformers, tokenizers or peft would open must be a plain file of
+a sensible size inside the folder. One kind of link is allowed: the hub cache keeps each file once and links to it,
+
+    models--OWNER--NAME/snapshots/COMMIT/config.json ─► models--OWNER--NAME/blobs/HASH
+
+JSON is read here with limits of its own: no key twice (readers disagree on which one counts), no depth that ends an
+interpreter. Everything refused is one ModelError; nothing here imports a library that could load what it looks at.
+"""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from core.contract.errors import ModelError
+
+__all__ = ["check_files", "check_place", "is_plain_name", "parse_object", "read_json"]
+
+MIB = 1 << 20
+LIMITS_BYTES = {
+    "config.json": 4 * MIB,
+    "model.safetensors.index.json": 32 * MIB,
+    "tokenizer.json": 64 * MIB,
+    "vocab.json": 64 * MIB,
+    "merges.txt": 64 * MIB,
+}
+"""The largest known are half of that or less: the index of a model of 671 B has 9 MB, the largest tokenizer 34 MB."""
+LIMITS_BY_SUFFIX = {".json": 16 * MIB, ".jinja": MIB, ".txt": 64 * MIB, ".model": 64 * MIB, ".safetensors": 1 << 50}
+OPENED = (
+    "*config.json", "*.index.json", "tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab*",
+    "merges.txt", "chat_template*", "*.jinja", "*.model", "*.safetensors",
+)  # fmt: skip
+"""What transformers, tokenizers and peft look for; nothing else in a folder is ever opened."""
+TEMPLATES = "additional_chat_templates"
+FILES_AT_MOST = 20_000
+CODE_SIGNS = (b"\x80", b"PK\x03\x04", b"\x1f\x8b")
+"""How pickles, zip archives (torch's own files too) and gzip begin: no tokenizer's file does."""
+
+
+def check_files(folder: Path) -> None:
+    """Every file that a loader would open: inside the folder, a plain file, and no larger than sensible.
+
+    Raises:
+        ModelError: the first that is not; one line names it.
+    """
+    for path in _opened_by_loaders(folder):
+        check_place(folder, path)
+        _check_kind(path)
+
+
+def check_place(folder: Path, path: Path) -> None:
+    """Links may lead to the hub cache's own blobs (snapshots/COMMIT/file → ../../blobs) and nowhere else outside."""
+    target = path.resolve()
+    whole = folder.resolve()
+    if target.is_relative_to(whole):
+        return
+    if whole.parent.name == "snapshots" and target.parent == whole.parents[1] / "blobs":
+        return
+    raise ModelError(
+        "model.outside", f"Expected {path.name} inside {folder}, found a link to {target}.", "Copy the file there."
+    )
+
+
+def is_plain_name(name: object) -> bool:
+    """Whether something is the name of a file and no way to another folder."""
+    return isinstance(name, str) and name not in ("", ".", "..") and not set(name) & set("/\\\0")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file of a sensible size.
+
+    Raises:
+        ModelError: it is too large, cannot be read, or holds something else.
+    """
+    try:
+        size, limit = path.stat().st_size, _limit(path)
+        if size > limit:
+            raise _too_large(path, size, limit)
+        return parse_object(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise ModelError(
+            "model.bad_json",
+            f"Expected a JSON object in {path}, found something else ({reason}).",
+            "Fetch the file again.",
+        ) from error
+
+
+def parse_object(text: bytes) -> dict[str, Any]:
+    """A JSON object.
+
+    Raises:
+        ValueError: no JSON, no object, or a key twice.
+        RecursionError: nested too deeply.
+    """
+    value = json.loads(text.decode("utf-8"), object_pairs_hook=_once)
+    if not isinstance(value, dict):
+        raise ValueError(f"expected an object, found {type(value).__name__}")
+    return value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"the key {twice[:40]!r} twice")
+    return found
+
+
+def _opened_by_loaders(folder: Path) -> Iterator[Path]:
+    templates = folder / TEMPLATES
+    if templates.is_symlink():
+        check_place(folder, templates)
+    for place in (folder, templates):
+        if not place.is_dir():
+            continue
+        for number, path in enumerate(place.iterdir()):
+            if number > FILES_AT_MOST:
+                raise ModelError(
+                    "model.files", f"Expected a model in {folder}, found more than {FILES_AT_MOST:,} files."
+                )
+            if any(fnmatch(path.name, pattern) for pattern in OPENED):
+                yield path
+
+
+def _check_kind(path: Path) -> None:
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise ModelError("model.no_file", f"Expected a file at {path}, found something else.", "Remove or replace it.")
+    if found.st_size > (limit := _limit(path)):
+        raise _too_large(path, found.st_size, limit)
+    if path.suffix == ".safetensors":
+        return  # its header is read whole
+    with path.open("rb") as file:
+        start = file.read(64)
+    if start.startswith(CODE_SIGNS) or (path.suffix == ".json" and start.strip()[:1] not in (b"{", b"[")):
+        raise ModelError(
+            "model.bad_file",
+            f"Expected {'JSON' if path.suffix == '.json' else 'a plain file'} in {path}, found something else.",
+            "Files that can run code are never opened; fetch the file again.",
+        )
+
+
+def _limit(path: Path) -> int:
+    return LIMITS_BYTES.get(path.name) or LIMITS_BY_SUFFIX.get(path.suffix, 16 * MIB)
+
+
+def _too_large(path: Path, size: int, limit: int) -> ModelError:
+    return ModelError(
+        "model.large_file",
+        f"Expected at most {limit // MIB} MB in {path}, found {size / MIB:,.0f} MB.",
+        "No model needs that much here; choose another one.",
+    )

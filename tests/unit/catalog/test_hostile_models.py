@@ -1,0 +1,190 @@
+"""Folders that mean harm are refused in one line, soon, by every way in; nothing of theirs is run, nothing beside them
+is opened or changed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hostile_models import ADAPTERS, MODELS, make_adapter, make_hostile, make_outside, untouched
+from hub_stand_in import COMMIT, tiny_model
+from huggingface_hub import constants
+
+from core.adapter_files import check_adapter
+from core.catalog import cached_models, check_folder
+from core.contract.errors import ModelError, StudioError
+from core.data.render import load_tokenizer
+from core.locations import REPOSITORY
+from core.model_claims import check_claims
+
+CHILD = Path(__file__).with_name("hostile_child.py")
+SOON = 10.0
+
+
+def ask(root: Path, *ways: str) -> list[dict[str, Any]]:
+    """What a fresh process said to every folder under ``root/way``, for each way."""
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, str(CHILD), str(root), *ways],
+        cwd=root, env=environment, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    said = [json.loads(line.removeprefix("ANSWER ")) for line in done.stdout.splitlines() if line.startswith("ANSWER ")]
+    assert done.returncode == 0, done.stdout[-500:] + done.stderr[-2000:]
+    return said
+
+
+def check_refusals(said: list[dict[str, Any]], codes: Mapping[str, str], names: Mapping[str, str]) -> None:
+    """Every folder by every way: the code, one line, soon, and nothing heard."""
+    wrong = [
+        (names[one["folder"]], one)
+        for one in said
+        if one["code"] != codes[names[one["folder"]]]
+        or not one["text"].isprintable()
+        or one["seconds"] > SOON
+        or one["heard"]
+    ]
+    assert wrong == []
+
+
+def make_all(root: Path, ways: tuple[str, ...]) -> tuple[Path, dict[str, str]]:
+    """Every hostile folder for each way, named by numbers; and what stands beside them."""
+    outside = make_outside(root / "outside")
+    numbers = {f"{number:03}": name for number, name in enumerate([*MODELS, *ADAPTERS])}
+    for way in ways:
+        made, make = (ADAPTERS, make_adapter) if way == "adapters" else (MODELS, make_hostile)
+        for number, name in numbers.items():
+            if name in made:
+                make(name, root / way / number, outside)
+    return outside, numbers
+
+
+def test_there_are_more_than_forty() -> None:
+    assert len(MODELS) >= 40
+    assert len(ADAPTERS) >= 12
+
+
+def test_the_light_floor_refuses_every_hostile_model(tmp_path: Path) -> None:
+    """Catalogue, command line and the window's typed folder."""
+    outside, names = make_all(tmp_path, ("light",))
+    said = ask(tmp_path, "light")
+    assert len(said) == 2 * len(MODELS)
+    check_refusals(said, {name: code for name, (_, code) in MODELS.items()}, names)
+    assert untouched(outside)
+
+
+def test_the_heavy_floor_refuses_every_hostile_model_and_adapter(tmp_path: Path) -> None:
+    """Worker, probe and Try with a model; going on from a run, Try and the export with an adapter."""
+    outside, names = make_all(tmp_path, ("heavy", "adapters"))
+    said = ask(tmp_path, "heavy", "adapters")
+    assert len(said) == 3 * len(MODELS) + 2 * len(ADAPTERS)
+    found = {names[one["folder"]]: one["code"] for one in said if one["way"] == "adapters"}
+    assert {code.partition(".")[0] for code in found.values()} == {"model"}
+    check_refusals(said, found | {name: code for name, (_, code) in MODELS.items()}, names)
+    assert untouched(outside)
+
+
+def test_what_must_be_heard_is_heard(tmp_path: Path) -> None:
+    make_outside(tmp_path / "outside")
+    folder = tmp_path / "control" / "000"
+    folder.mkdir(parents=True)
+    (folder / "payload").write_bytes(pickle.dumps(Path("a")))
+    (folder / "module.py").write_text("ran = True")
+    said = ask(tmp_path, "control")
+    assert [one["asked"] for one in said if one["heard"]] == ["unpickles", "opens", "runs"]
+
+
+def test_the_plain_ones_pass(tmp_path: Path) -> None:
+    check_folder(tiny_model(tmp_path / "model"))
+    check_adapter(make_adapter("plain", tmp_path / "adapter", tmp_path))
+
+
+def test_a_listing_of_the_cache_leaves_hostile_models_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each as a snapshot of the hub's cache: links may lead to its blobs there, and nowhere else."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    outside = make_outside(tmp_path / "outside")
+    for number, name in enumerate([*MODELS, "whole"]):
+        repository = tmp_path / "hub" / f"models--evil--{number}"
+        if name == "whole" or name == "link: no cache's blobs":  # which in a cache is one
+            tiny_model(repository / "snapshots" / COMMIT)
+        else:
+            make_hostile(name, repository / "snapshots" / COMMIT, outside)
+        (repository / "refs").mkdir()
+        (repository / "refs" / "main").write_text(COMMIT)
+    whole = [
+        f"evil/{number}"
+        for number, name in enumerate([*MODELS, "whole"])
+        if name in ("whole", "link: no cache's blobs")
+    ]
+    assert sorted(spec.name for spec in cached_models()) == sorted(whole)
+    assert untouched(outside)
+
+
+@pytest.mark.parametrize("said", ["../../../outside", "/etc", "a/b", "..", ""])
+def test_a_reference_of_the_cache_names_a_snapshot_and_nothing_else(
+    said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from core.hub_cache import cached_folder
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    repository = tmp_path / "hub" / "models--evil--ref"
+    tiny_model(tmp_path / "outside")
+    tiny_model(repository / "snapshots" / "a" / "b")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(said)
+    assert cached_folder("evil/ref") is None
+    assert cached_folder("evil/ref", "../../refs") is None
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name.startswith(("code: tok", "tokenizer:", "link: te"))])
+def test_a_tokenizer_alone_is_looked_at_too(name: str, tmp_path: Path) -> None:
+    """As the preview reads it: of a hub model it has the tokenizer's files only."""
+    outside = make_outside(tmp_path / "outside")
+    folder = make_hostile(name, tmp_path / "model", outside)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(StudioError) as caught:
+        load_tokenizer(folder)
+    assert caught.value.code == MODELS[name][1]
+    assert untouched(outside)
+
+
+def test_a_refusal_does_not_tell_whether_a_folder_exists(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("text")
+    (tmp_path / "empty").mkdir()
+    said = set()
+    for name in ("file", "empty", "nowhere", "file/below", "n\0ull", "x" * 300):
+        with pytest.raises(ModelError) as caught:
+            check_folder(tmp_path / name)
+        assert str(caught.value).isprintable()
+        said.add((caught.value.code, str(caught.value).replace(name.replace("\0", "�"), "NAME")))
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("value", [None, [], {}, "x", 1.5, True, -1, 10**20, [["a"]], {"a": {"b": [10**20]}}])
+def test_any_value_anywhere_in_a_config_is_accepted_or_refused_as_every_fault_is(value: object, tmp_path: Path) -> None:
+    folder = tiny_model(tmp_path / "model")
+    raw = json.loads((folder / "config.json").read_text())
+    keys = [*raw, "head_dim", "sliding_window", "quantization_config", "auto_map", "num_experts", "rope_scaling"]
+    refused = []
+    for key in keys:
+        (folder / "config.json").write_text(json.dumps(raw | {key: value}))
+        with contextlib.suppress(ModelError):
+            check_folder(folder)
+            continue
+        refused.append(key)
+    assert "hidden_size" in refused  # none of these is a size
+
+
+def test_large_honest_numbers_are_no_claims() -> None:
+    """Bases of rotary angles, ids and the longest contexts of real models."""
+    honest = {"rope_theta": 45_748_311_040, "max_position_embeddings": 10_485_760, "vocab_size": 262_208,
+              "rope_scaling": {"factor": 40, "rope_theta": 10**10}, "attn_implementation": "flash_attention_2",
+              "_attn_implementation": None, "eos_token_id": [151_643, 151_645], "image_token_id": 262_144}  # fmt: skip
+    check_claims(honest, "a config")
