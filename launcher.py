@@ -11,6 +11,7 @@
   python3 launcher.py probe FILE   ten seconds of a run.yaml's longest step on this machine, thrown away
   python3 launcher.py doctor       look at this machine and say what would help (--revoke: end all browser sessions)
   python3 launcher.py test         set everything up and run the tests
+  python3 launcher.py audit        ask for known weaknesses of all that is installed (lock: make presets/locks anew)
 
 options of the studio:
   --port N        port on 127.0.0.1 (default 8765)
@@ -42,6 +43,8 @@ from typing import NamedTuple, NoReturn  # Optional: an old Python must still re
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 STAMP = VENV / "luthier.json"
+LOCKS = ROOT / "presets" / "locks"
+SCRIPTS = {"test": "suite.py", "audit": "locks.py", "lock": "locks.py"}
 TORCH_INDEX = "https://download.pytorch.org/whl"
 #: The versions that were tried: the CPU build by the test suite, the CUDA builds on a card.
 TORCH_VERSIONS = {"cpu": "2.13.0", "cu126": "2.11.0", "cu128": "2.11.0", "cu130": "2.11.0"}
@@ -78,9 +81,11 @@ def main(arguments: list[str]) -> int:
         check_machine(tuple(sys.version_info[:3]), sys.platform)
         options, words = split_options(arguments)
         rest = command_first(words)
-        testing = rest[:1] == ["test"]
-        if not is_ready(wanted_stamp(testing), read_stamp(), options.get("torch")):
-            set_up(options.get("torch"), testing)
+        developing = rest[:1] and rest[0] in SCRIPTS
+        if not is_ready(wanted_stamp(bool(developing)), read_stamp(), options.get("torch")):
+            set_up(options.get("torch"), bool(developing))
+        if developing and rest[0] != "test":
+            install(locked("development", "tools"))
         if "setup_only" in options:
             print("Ready.")
             return 0
@@ -138,7 +143,8 @@ def command_first(words: list[str]) -> list[str]:
 
 def wanted_stamp(testing: bool) -> dict[str, object]:
     """What the environment must be made of: this Python and this list of packages; the tests want more."""
-    packages = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
+    files = [ROOT / "pyproject.toml", *sorted(LOCKS.glob("*.txt"))]
+    packages = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
     return {"python": f"{sys.version_info[0]}.{sys.version_info[1]}", "packages": packages, "development": testing}
 
 
@@ -232,12 +238,15 @@ def set_up(build: str | None, testing: bool) -> None:
     choice = wanted_torch(build, before)
     check_room(choice.build, shutil.disk_usage(str(ROOT)).free)
     print(f"Setting up Luthier in {VENV} (once; a few minutes).", flush=True)
+    if choice.build == "pypi" and before not in (None, "pypi"):
+        shutil.rmtree(str(VENV), ignore_errors=True)  # any other build of torch would satisfy PyPI's requirement too
     make_venv()
     STAMP.unlink(missing_ok=True)
-    print(f"2/3  PyTorch, {choice.build} build ({choice.reason})", flush=True)
-    install(torch_arguments(choice.build) + replacing(choice.build, before), choice.build)
-    print("3/3  Everything else", flush=True)
-    install(["-e", str(ROOT) + extras(choice.build, testing)])
+    print("2/3  Packages, each checked against its hash", flush=True)
+    install(locked(*(("development", "cpu-kernels") if choice.build == "cpu" else ("development",)) if testing else ()))
+    print(f"3/3  PyTorch, {choice.build} build ({choice.reason})", flush=True)
+    install(torch_arguments(choice.build), choice.build)
+    install(["--no-deps", "--no-build-isolation", "-e", str(ROOT)])
     STAMP.write_text(json.dumps(dict(wanted_stamp(testing), torch=choice.build)), encoding="utf-8")
     print(f"Set up in {time.monotonic() - started:.0f} s.", flush=True)
 
@@ -251,14 +260,10 @@ def wanted_torch(build: str | None, before: object) -> TorchChoice:
     return choose_torch(read_driver(), sys.platform)
 
 
-def replacing(build: str, before: object) -> list[str]:
-    """Any other build of a fitting version satisfies PyPI's requirement too: pip would leave it where it is."""
-    return ["--force-reinstall"] if build == "pypi" and before != "pypi" else []
-
-
-def extras(build: str, testing: bool) -> str:
-    """The optional parts: test tools, and on the CPU Triton's interpreter for the kernel tests."""
-    return ("[dev,cpu-kernels]" if build == "cpu" else "[dev]") if testing else ""
+def locked(*beside: str) -> list[str]:
+    """What pip is told for everything but torch: versions of the lock, nothing else, wheels with its hashes only."""
+    files = [word for name in ("packages", *beside) for word in ("-r", str(LOCKS / (name + ".txt")))]
+    return ["--no-deps", "--require-hashes", "--only-binary", ":all:", *files]
 
 
 def check_room(build: str, free_bytes: int) -> None:
@@ -332,6 +337,7 @@ NO_NETWORK = "no network. Connect and start again; setup goes on where it was."
 CAUSES = (
     ("No space left on device", "the disk is full. Make room and start again; what was fetched is kept."),
     ("externally-managed-environment", "pip worked outside .venv. Delete .venv and start again."),
+    ("DO NOT MATCH THE HASHES", "a package is not the one that was locked. Try another network; say so if it stays."),
 )
 UNREACHED = (
     ("Temporary failure in name resolution", NO_NETWORK),
@@ -376,9 +382,9 @@ def hand_over(arguments: list[str]) -> NoReturn:
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in paths if path))
     environment["PYTHONSAFEPATH"] = "1"  # a json.py in the person's folder must not be taken for Python's own
-    if arguments[:1] == ["test"]:
+    if arguments and arguments[0] in SCRIPTS:
         os.chdir(str(ROOT))
-        target = [str(ROOT / "tests" / "suite.py"), *arguments[1:]]
+        target = [str(ROOT / "tests" / SCRIPTS[arguments[0]]), *arguments[arguments[0] == "test" :]]
     elif arguments and not arguments[0].startswith("-"):
         target = ["-m", "core.cli", *arguments]
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -104,6 +105,7 @@ def test_a_missing_ensurepip_names_the_package(monkeypatch: pytest.MonkeyPatch, 
         ("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device", "disk is full"),
         ("WARNING: Retrying ... Temporary failure in name resolution", "no network"),
         ("ERROR: No matching distribution found for torch==2.11.0+cu130", "--torch pypi"),
+        ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.", "not the one that was locked"),
         ("noise\nERROR: something else broke\n", "something else broke"),
         ("", "no output"),
     ],
@@ -138,6 +140,7 @@ def test_a_second_start_hands_over_without_network_within_two_seconds(tmp_path: 
     """A ready environment is only read: the fake interpreter below stands for it and tells what it was given."""
     for name in ("launcher.py", "pyproject.toml"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    shutil.copytree(launcher.LOCKS, tmp_path / "presets" / "locks")
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     python = tmp_path / ".venv" / "bin" / "python"
     python.write_text('#!/bin/sh\necho "$@"\n')
@@ -175,15 +178,23 @@ def test_another_build_is_set_up_again_and_no_wish_keeps_the_one_that_stands(
     monkeypatch.setattr(launcher, "read_driver", lambda: driver("13.0", "8.9, NVIDIA GeForce RTX 4090\n"))
     launcher.STAMP.write_text(json.dumps(stamp))
     launcher.set_up(None, False)
-    assert installed[0][0].endswith("+cpu")
+    assert installed[0] == launcher.locked()
+    assert installed[1][0].endswith("+cpu")
+    assert installed[2][:2] == ["--no-deps", "--no-build-isolation"]  # nothing comes beside the lock, not even to build
     assert launcher.read_stamp()["torch"] == "cpu"
-    launcher.set_up("pypi", False)
-    assert "--force-reinstall" in installed[2]  # a +cpu build of a fitting version would satisfy pip
+    (tmp_path / "left").touch()
+    monkeypatch.setattr(launcher, "make_venv", lambda: launcher.VENV.mkdir(exist_ok=True))
+    launcher.set_up("pypi", True)
+    assert not (tmp_path / "left").exists()  # a +cpu build of a fitting version would satisfy pip: all is made anew
+    assert installed[3] == launcher.locked("development")
     launcher.set_up(None, False)
-    assert installed[4] == launcher.torch_arguments("pypi")
+    assert installed[7] == launcher.torch_arguments("pypi")
     launcher.STAMP.unlink()
-    launcher.set_up(None, False)
-    assert installed[6][0].endswith("+cu130")
+    launcher.set_up(None, True)
+    assert installed[9] == launcher.locked("development")
+    assert installed[10][0].endswith("+cu130")
+    launcher.set_up("cpu", True)
+    assert installed[12] == launcher.locked("development", "cpu-kernels")
 
 
 RETRY = "WARNING: Retrying (Retry(total=4)) ... Failed to establish a new connection: [Errno 111]: /whl/cpu/torch/\n"
