@@ -25,7 +25,7 @@ LETTERS = "ABCDE"
 
 def page(_: Studio) -> Markup:
     """The skeleton; rows, queue and comparison are filled in by the scripts."""
-    words: dict[str, object] = {**wording("history"), **{key: say(f"run.{key}") for key in ("copy", "copied", "not_copied")}}
+    words: dict[str, object] = {**wording("history"), **_copying()}
     words |= {"queue": wording("queue"), "compared": _compare_words(), "letters": LETTERS}
     sheet = tag("link", rel="stylesheet", href="/studio/assets/history.css")
     head = tag("header", tag("h1", say("history.title")), notice(), class_="page-head")
@@ -118,6 +118,10 @@ def _ask() -> Markup:
 def _compare_words() -> dict[str, object]:
     tried = {key: say(f"try.{name}") for key, name in (("waiting", "waiting"), ("nothing", "nothing"))}
     return wording("compare") | tried | {"chart": wording("chart"), "no_answer": say("try.no_answer")}
+
+
+def _copying() -> dict[str, str]:
+    return {key: say(f"run.{key}") for key in ("copy", "copied", "not_copied")}
 
 
 def _delete_dialog() -> Markup:

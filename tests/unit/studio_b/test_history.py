@@ -1,0 +1,280 @@
+"""The history: what is found, what runs are called, what is done about failed ones, and how one is had again."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Callable
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+import yaml
+from desks import Desk, made_desk
+from made_runs import append, past, write_run
+
+from core import cli
+from core.contract.config import DataChoice, LoraChoice, ModelChoice, RunConfig, TrainChoice
+from core.contract.events import Correction, Failed, Finished, Paused
+from core.follow import of_state
+from core.locations import ASSETS, Locations
+from core.runs.asked import note_asked
+from core.runs.folder import JobFolder
+from core.runs.repeat import flat, with_settings
+from core.runs.run_yaml import dump_config, read_config
+from core.runs.words import STATE_WORDS
+from studio import figures
+from studio.history_rows import Sieve
+from studio.proposals import change_for, change_words, next_action
+from studio.session import load, redraft, reopened
+from studio.text import STATES
+
+MakeRun = Callable[..., JobFolder]
+RUN = "2026-11-20_2325_good_k3f9"
+MEMORY = Failed(at=1e9, attempt=1, code="memory.gpu", message="The card's memory is full.", hint="Choose less.")
+
+
+@pytest.fixture
+def desk(locations: Locations) -> Desk:
+    return made_desk(locations)
+
+
+def with_config(folder: JobFolder, config: RunConfig) -> JobFolder:
+    folder.run_yaml.write_text(dump_config(config), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def three(desk: Desk, make_run: MakeRun) -> Desk:
+    """Three runs that differ in state, model, method and time."""
+    qwen = RunConfig(model=ModelChoice(source="hub", name="Qwen/Qwen3-4B"), data=DataChoice(path="/data/good.jsonl"))
+    with_config(make_run(past(20, finished=True), RUN), qwen)
+    dpo = RunConfig(name="Pairs", method="dpo", data=DataChoice(path="/data/pairs.jsonl"))
+    with_config(make_run([*past(20), MEMORY], "2020-01-02_0304_pairs_k3f9"), dpo)
+    with_config(make_run([*past(9), Paused(at=1e9, attempt=1)], "2026-11-19_1000_other_k3f9"), qwen)
+    return desk
+
+
+def ids(desk: Desk, **asked: str) -> list[str]:
+    return [run["id"] for run in desk.get("history", **asked)["runs"]]
+
+
+# ── finding ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_runs_are_found_by_words_state_model_and_method(three: Desk) -> None:
+    assert len(ids(three)) == 3
+    assert ids(three, words="good 23:25") == [RUN]
+    assert ids(three, words="QWEN3 finished") == [RUN]
+    assert ids(three, words="nothing like this") == []
+    assert ids(three, state="failed") == ["2020-01-02_0304_pairs_k3f9"]
+    assert ids(three, state="paused", model="Qwen3-4B") == ["2026-11-19_1000_other_k3f9"]
+    assert ids(three, method="dpo") == ["2020-01-02_0304_pairs_k3f9"]
+    answer = three.get("history")
+    assert (answer["models"], answer["methods"]) == (["Qwen3-4B", "the built-in model"], ["dpo", "sft"])
+
+
+def test_runs_are_found_by_when_they_were_made() -> None:
+    now = figures.made_at("2026-11-21_1200_x_aaaa")
+    assert now is not None
+    row = {"made": figures.made_at(RUN), "words": "", "group": "", "model": "", "method": ""}
+    assert Sieve(when="day").fits(row, now)
+    assert not Sieve(when="day").fits(row, now + 2 * 86_400)
+    assert Sieve(when="week").fits(row, now + 2 * 86_400)
+    assert Sieve(when="nonsense").fits(row, now)
+    assert not Sieve(when="year").fits({**row, "made": None}, now)
+
+
+def test_the_newest_come_first_and_a_page_at_a_time(three: Desk) -> None:
+    answer = three.get("history", limit=2)
+    assert [run["id"][:10] for run in answer["runs"]] == ["2026-11-20", "2026-11-19"]
+    assert (answer["count"], answer["all"]) == (3, 3)
+    assert three.get("history", limit=2, tag=answer["tag"]) == {"same": True, "tag": answer["tag"]}
+    assert len(three.get("history", limit=-5)["runs"]) == 1
+
+
+def test_five_hundred_runs_are_answered_within_a_third_of_a_second(desk: Desk, locations: Locations) -> None:
+    """From summaries, as whoever opens the history a second time has them; the processor's time, so that what else runs
+    on the machine is not measured."""
+    one = write_run(locations, past(2, finished=True), "2026-09-01_0000_many_aaaa")
+    for number in range(499):
+        copytree(one.path, locations.runs / f"2026-10-{number % 28 + 1:02d}_{number // 28:02d}00_many_aaaa")
+    desk.get("history")
+    took = []
+    for _ in range(3):
+        fresh = made_desk(locations)  # a studio that has just been started
+        began = time.process_time()
+        answer = fresh.client.get("/studio/history")
+        took.append(time.process_time() - began)
+        assert (len(answer.json()["runs"]), answer.json()["count"]) == (50, 500)
+        assert len(answer.content) < 60_000
+    assert min(took) < 0.3, took
+
+
+# ── names ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_run_without_a_name_is_called_by_data_model_and_time(three: Desk) -> None:
+    found = {run["id"]: run["title"] for run in three.get("history")["runs"]}
+    assert found[RUN].startswith("good.jsonl on Qwen3-4B, 20 Nov")
+    assert found[RUN].endswith("23:25")
+    assert found["2020-01-02_0304_pairs_k3f9"] == "Pairs"
+    assert three.get("points", run=RUN)["status"]["name"] == found[RUN]
+
+
+def test_a_run_is_renamed_everywhere(three: Desk) -> None:
+    assert three.client.post(f"/studio/run/{RUN}/rename", json={"name": "Good one"}).json() == {"ok": True}
+    assert ids(three, words="good one") == [RUN]
+    assert three.get("points", run=RUN)["status"]["name"] == "Good one"
+    assert three.client.post(f"/studio/run/{RUN}/rename", json={"name": "x" * 130}).status_code == 409
+    assert three.client.post(f"/studio/run/{RUN}/rename", json={"name": ""}).status_code == 200
+    assert ids(three, words="good one") == []
+
+
+# ── what is done about a failed one ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_failed_run_keeps_cause_cure_and_the_button_that_does_it(three: Desk) -> None:
+    failed = three.get("history", state="failed")["runs"][0]
+    assert (failed["cause"], failed["cure"], failed["next"]) == ("The card's memory is full.", "Choose less.", "mend")
+    config = three.get(f"run/{failed['id']}/config")
+    assert config["change"] == "Recompute activations: in every layer"
+    assert three.client.post(f"/studio/run/{failed['id']}/mend").json() == {"go": "/"}
+    assert three.drafts[0].train.checkpointing == "recompute"
+    assert three.drafts[0].data.path == "/data/pairs.jsonl"
+
+
+def test_every_cause_has_an_action_that_helps() -> None:
+    assert next_action("lost", "") == "resume"
+    assert next_action("failed", "disk.full") == "resume"
+    assert next_action("failed", "train.not_finite") == "mend"
+    assert next_action("failed", "data.nothing_trained") == "rerun"
+    assert next_action("finished", "") == next_action("training", "") == ""
+
+
+def test_the_mildest_change_that_was_not_made_yet_is_proposed() -> None:
+    config = RunConfig(model=ModelChoice(quantization="none"), train=TrainChoice(max_length=2048))
+    made = []
+    for _ in range(5):
+        changes = change_for("memory.gpu", config)
+        made.append(changes)
+        for key, value in changes.items():
+            part, _, name = key.partition(".")
+            config = config.model_copy(update={part: getattr(config, part).model_copy(update={name: value})})
+    assert [next(iter(change.items())) for change in made] == [
+        ("train.checkpointing", "recompute"),
+        ("train.checkpointing", "offload"),
+        ("model.quantization", "nf4"),
+        ("train.max_length", 1024),
+        ("train.max_length", 512),
+    ]
+    assert change_words(made[3]) == "Longest example: 1,024"
+    assert change_words(change_for("train.not_finite", config)) == "How strongly to learn (learning rate): 5e-05"
+    assert change_for("disk.full", config) == {}
+
+
+# ── having one again ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_yaml_is_the_effective_config_and_the_command_line_reads_back_the_same(
+    desk: Desk, make_run: MakeRun, tmp_path: Path
+) -> None:
+    halved = Correction(attempt=1, key="train.learning_rate", old="0.0002", new="0.0001", reason="bad numbers")
+    make_run([*past(20), halved, Finished(at=1e9, attempt=1)], RUN, name="it's mine")
+    answer = desk.client.get(f"/studio/run/{RUN}/yaml")
+    assert answer.headers["content-disposition"] == f'attachment; filename="{RUN}.yaml"'
+    assert yaml.safe_load(answer.text)["train"]["learning_rate"] == 0.0001
+    file = tmp_path / "run.yaml"
+    file.write_text(answer.text)
+    line = desk.get(f"run/{RUN}/config")["command"]
+    chosen = cli._parser().parse_args(cli_words(line))
+    assert again(chosen) == read_config(file)
+    assert chosen.home == str(desk.live.locations.home)
+
+
+def cli_words(line: str) -> list[str]:
+    words = shlex.split(line)
+    assert words[:2] == ["python3", "launcher.py"]
+    return words[2:]
+
+
+def again(chosen: object) -> RunConfig:
+    return with_settings(read_config(Path(chosen.file)), chosen.set)  # type: ignore[attr-defined]
+
+
+def test_run_again_keeps_what_a_person_chose_and_opens_what_we_chose(desk: Desk, make_run: MakeRun) -> None:
+    asked = RunConfig(
+        name="Mine",
+        method="dpo",
+        preset="chat-style",
+        model=ModelChoice(source="hub", name="Qwen/Qwen3-4B", quantization="none"),
+        data=DataChoice(path="/data/pairs.jsonl", columns={"prompt": "q"}, system_prompt="Be brief."),
+        lora=LoraChoice(r=8, target_modules=("q_proj",)),
+        train=TrainChoice(save_steps=50, learning_rate=3e-4, checkpointing="offload"),
+    )
+    ours = {"tokens_per_pass": 4096, "eval_steps": 7, "optim": "adamw_torch"}
+    resolved = asked.model_copy(update={"train": asked.train.model_copy(update=ours)})
+    folder = with_config(make_run(past(5, finished=True), RUN), resolved)
+    note_asked(folder, asked, (10.0, 20.0))
+    assert desk.client.post(f"/studio/run/{RUN}/rerun").json() == {"go": "/"}
+    assert desk.drafts == [asked]
+    append(folder, [Correction(attempt=1, key="train.tokens_per_pass", old="4096", new="2048", reason="memory")])
+    desk.client.post(f"/studio/run/{RUN}/rerun")
+    assert desk.drafts[1].train.tokens_per_pass == 2048, "what was corrected is not chosen again"
+
+
+def test_the_draft_of_a_repeated_run_has_everything_but_its_name(locations: Locations) -> None:
+    config = RunConfig(name="Mine", preset="try-it", data=DataChoice(path="/a.jsonl"), train=TrainChoice(save_steps=9))
+    redraft(locations, reopened(config, config))
+    assert load(locations).config == config.model_copy(update={"name": ""})
+
+
+# ── being told, and the words ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_whoever_waits_is_told_of_an_end_once(desk: Desk, make_run: MakeRun) -> None:
+    first = desk.get("ended")
+    assert first["runs"] == []
+    assert first["now"] > 0
+    ended = Finished(at=first["now"] + 5, attempt=1)
+    make_run([*past(5), ended], RUN, name="Done")
+    second = desk.get("ended", since=first["now"])
+    assert [(run["title"], run["word"]) for run in second["runs"]] == [("Done", "Finished")]
+    assert desk.get("ended", since=second["now"])["runs"] == []
+
+
+@pytest.mark.parametrize("state", list(STATE_WORDS))
+def test_tab_page_history_and_command_line_say_the_same_word(
+    state: str, desk: Desk, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All four read one table: another word there is another word everywhere."""
+    word = STATE_WORDS[state]  # type: ignore[index]
+    assert STATES[state][0] == word
+    make_run(past(5), RUN)
+    run = desk.live.store.list()[0]
+    shown = type(run)(**{**vars(run), "state": state})
+    monkeypatch.setattr("core.runs.store.RunStore.list", lambda _: [shown])
+    record = type(desk.live.store.record(RUN))(state=state)  # type: ignore[arg-type]
+    status = figures.status(record, None, RUN, 1.0)
+    assert status["word"] == word  # the page
+    assert status["tab"].startswith(word)  # the tab's title
+    assert desk.get("history")["runs"][0]["word"] == word
+    assert cli.main(["runs", "--home", str(desk.live.locations.home)]) == 0
+    assert f" {word} " in capsys.readouterr().out
+    assert of_state(state, "x").split()[0] == word.lower()  # type: ignore[arg-type]
+
+
+def test_every_word_of_the_history_is_used_by_its_page_or_its_scripts() -> None:
+    from studio.words_history import HISTORY
+
+    sources = "".join(path.read_text() for path in (ASSETS / "js").glob("*.js"))
+    sources += "".join(
+        path.read_text() for path in Path(figures.__file__).parent.rglob("*.py") if "words_" not in path.name
+    )
+    sources += " ".join(f"compare.key.{key}" for key in flat(RunConfig()))
+    tails = {key: {key, key.split(".", 1)[1], key.rsplit(".", 1)[1]} for key in HISTORY if "key." not in key}
+    tails |= {key: {key} for key in HISTORY if "key." in key}
+    unused = [key for key, known in tails.items() if not any(tail in sources for tail in known)]
+    assert unused == []
+    assert json.loads(json.dumps(HISTORY)) == HISTORY

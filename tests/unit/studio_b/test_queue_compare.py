@@ -1,0 +1,197 @@
+"""Who waits and when, and runs beside each other: settings, figures, curves, one question to each."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from desks import MACHINE, Desk, made_desk
+from made_runs import append, past, step
+
+from core.contract.config import DataChoice, ModelChoice, RunConfig, TrainChoice
+from core.contract.events import Correction, Evaluation, Failed, Queued
+from core.locations import Locations
+from core.runs.asked import note_asked
+from core.runs.folder import JobFolder
+from core.runs.locks import CardLock, FileLock
+from core.runs.queue import JobQueue
+from core.runs.run_yaml import dump_config
+from studio.figures import clock
+from studio.queueing import card_taken
+
+MakeRun = Callable[..., JobFolder]
+HOLDER = "2026-11-20_2243_holder_k3f9"
+WAITING = [f"2026-11-20_225{number}_wait_k3f9" for number in range(3)]
+
+
+@pytest.fixture
+def desk(locations: Locations) -> Desk:
+    return made_desk(locations)
+
+
+@pytest.fixture
+def alive() -> Iterator[Callable[[JobFolder], None]]:
+    held: list[FileLock] = []
+
+    def hold(folder: JobFolder) -> None:
+        lock = FileLock(folder.supervisor_lock)
+        assert lock.acquire()
+        held.append(lock)
+
+    yield hold
+    for lock in held:
+        lock.release()
+
+
+@pytest.fixture
+def queued(desk: Desk, make_run: MakeRun, alive: Callable[[JobFolder], None]) -> Iterator[Desk]:
+    """A run that trains, and three that wait; how long the third takes is not known."""
+    alive(make_run(past(100, total=400), HOLDER, name="Holder"))
+    for number, run_id in enumerate(WAITING):
+        folder = make_run([Queued(at=1.0)], run_id, name=f"Wait {number}")
+        alive(folder)
+        if number < 2:
+            note_asked(folder, RunConfig(), (3000.0, 4200.0))
+        JobQueue(desk.live.locations).add(run_id)
+    card = CardLock(desk.live.locations, MACHINE.lock_name)
+    assert card.acquire(wait=False, holder=HOLDER)
+    yield desk
+    card.release()
+
+
+# ── the queue ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_queue_says_who_has_the_card_who_waits_and_when(queued: Desk) -> None:
+    now = time.time()
+    view = queued.get("queue")
+    assert (view["holder"]["title"], view["holder"]["word"]) == ("Holder", "Training")
+    assert view["holder"]["ends"] in {clock(now + 300 + late, now) for late in (0, 60)}
+    assert [run["title"] for run in view["waiting"]] == ["Wait 0", "Wait 1", "Wait 2"]
+    first, second, third = view["waiting"]
+    assert first["starts"] == view["holder"]["ends"]
+    assert first["ends"] == second["starts"] in {clock(now + 3900 + late, now) for late in (0, 60)}
+    assert third["starts"] == second["ends"] != "–"
+    assert third["ends"] == "–", "what is not known is not made up"
+    assert queued.get("history")["queue"] == view
+
+
+def test_the_queue_is_reordered_and_a_run_is_taken_out(queued: Desk) -> None:
+    moved = queued.client.post(f"/studio/queue/{WAITING[2]}/move", json={"place": 0}).json()
+    assert [run["id"] for run in moved["waiting"]] == [WAITING[2], WAITING[0], WAITING[1]]
+    assert queued.client.post(f"/studio/run/{WAITING[0]}/stop").json() == {"ok": True}
+    folder = JobFolder(queued.live.locations.runs / WAITING[0])
+    assert json.loads(folder.commands.read_text().splitlines()[-1])["verb"] == "stop"
+    assert queued.client.post(f"/studio/queue/{HOLDER}/move", json={"place": 0}).status_code == 409
+    assert queued.client.post(f"/studio/queue/{WAITING[1]}/move", json={"place": -1}).status_code == 422
+    assert queued.client.post("/studio/queue/../move", json={"place": 1}).status_code in (404, 405)
+
+
+def test_a_free_card_and_a_guest_on_it_are_told_apart(desk: Desk) -> None:
+    locations = desk.live.locations
+    assert desk.get("queue") == {"holder": None, "waiting": []}
+    assert not card_taken(locations, MACHINE)
+    card = CardLock(locations, MACHINE.lock_name)
+    assert card.acquire(wait=False, holder="Try")
+    assert desk.get("queue")["holder"]["title"] == "Something else: Try"
+    assert not card_taken(locations, MACHINE), "a guest leaves when a run wants the card"
+    card.release()
+
+
+# ── the comparison ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def put(folder: JobFolder, **train: object) -> JobFolder:
+    config = RunConfig(data=DataChoice(path="/a/good.jsonl"), train=TrainChoice(**train))  # type: ignore[arg-type]
+    folder.run_yaml.write_text(dump_config(config), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def compared(desk: Desk, make_run: MakeRun) -> tuple[Desk, list[str]]:
+    names = [f"2026-11-1{number}_2243_run_k3f9" for number in range(3)]
+    put(make_run(past(300, finished=True), names[0], checkpoints=(300,)))
+    second = put(make_run(past(150, finished=True), names[1], checkpoints=(100,)), learning_rate=1e-3)
+    corrected = Correction(attempt=1, key="train.learning_rate", old="0.001", new="0.0005", reason="numbers")
+    append(second, [corrected, Evaluation(at=3.0, attempt=1, step=150, loss=0.5)])
+    fault = Failed(at=1e9, attempt=1, code="x", message="No.", hint="")
+    put(make_run([*past(20), fault], names[2]), max_length=512)
+    return desk, names
+
+
+def test_only_what_differs_is_shown_and_corrections_count(compared: tuple[Desk, list[str]]) -> None:
+    desk, names = compared
+    answer = desk.get("compare", runs=",".join(names))
+    assert {row["key"]: row["values"] for row in answer["differing"]} == {
+        "train.max_length": ["2,048", "2,048", "512"],
+        "train.learning_rate": ["0.0002", "0.0005", "0.0002"],
+    }
+    assert answer["same"].endswith("other settings are the same.")
+    assert desk.get("compare", runs=f"{names[0]},{names[0]},{names[1]}")["runs"][1]["id"] == names[1]
+
+
+def test_the_figures_at_the_end_and_the_lowest_among_them(compared: tuple[Desk, list[str]]) -> None:
+    desk, names = compared
+    rows = {row["key"]: row for row in desk.get("compare", runs=",".join(names))["finals"]}
+    assert rows["state"]["values"] == ["Finished", "Finished", "Failed"]
+    assert rows["best"]["values"] == ["1.203", "0.500", "2.500"]
+    assert rows["best"]["best"] == [False, True, False]
+    assert rows["steps"]["values"] == ["300 of 300", "150 of 150", "20 of 20"]
+    assert rows["took"]["values"] == ["5 min", "2 min", "20 s"]
+    assert not any(rows["steps"]["best"])
+
+
+def test_curves_stand_at_common_steps_and_end_where_their_run_ended(compared: tuple[Desk, list[str]]) -> None:
+    desk, names = compared
+    curves = desk.get("compare", runs=",".join(names), smooth=0.9)["curves"]
+    assert curves["steps"] == list(range(1, 301))
+    assert all(len(column["low"]) == 300 for column in curves["raw"].values())
+    known = {key: sum(value is not None for value in column["low"]) for key, column in curves["raw"].items()}
+    assert known == {"train0": 300, "train1": 150, "train2": 20}
+    assert curves["raw"]["train1"]["low"][150:] == [None] * 150
+    assert curves["points"]["held1"][-1] == [150, 0.5]
+    assert (curves["begin"], curves["until"]) == (0, 300)
+    zoomed = desk.get("compare", runs=",".join(names), first=10, last=30)["curves"]
+    assert (zoomed["steps"][0], zoomed["steps"][-1]) == (10, 30)
+
+
+def test_long_and_short_runs_share_their_buckets(desk: Desk, make_run: MakeRun) -> None:
+    names = ["2026-11-10_2243_long_k3f9", "2026-11-11_2243_short_k3f9"]
+    put(make_run(past(5_000, finished=True), names[0]))
+    put(make_run([*past(2_001), step(2_002)], names[1]))
+    curves = desk.get("compare", runs=",".join(names))["curves"]
+    assert len(curves["steps"]) < 650
+    assert curves["steps"] == sorted(curves["steps"])
+    short = [value for value in curves["raw"]["train1"]["low"] if value is not None]
+    assert 2_002 / 16 <= len(short) <= 2_002 / 8 + 1
+
+
+@pytest.mark.parametrize(
+    "names", ["", "2026-11-10_2243_run_k3f9", ",".join(f"r{number}" for number in range(6)), "../x,y"]
+)
+def test_one_run_six_runs_and_none_are_one_line(compared: tuple[Desk, list[str]], names: str) -> None:
+    answer = compared[0].client.get("/studio/compare", params={"runs": names})
+    assert answer.status_code in (404, 409)
+    assert answer.json()["message"].startswith("Expected")
+
+
+def test_each_is_asked_the_same_and_the_original_once(compared: tuple[Desk, list[str]]) -> None:
+    desk, names = compared
+    messages = [{"role": "user", "content": "Hello?"}]
+    both = desk.client.post("/studio/ask", json={"run": names[0], "messages": messages}).text.splitlines()
+    assert [json.loads(line)["side"] for line in both] == ["base", "tuned"]
+    alone = desk.client.post("/studio/ask", json={"run": names[1], "messages": messages, "sides": ["tuned"]})
+    heard = [json.loads(line) for line in alone.text.splitlines()]
+    assert heard == [{"side": "tuned", "text": f"tuned of {names[1]}", "done": True}]
+    assert [talk.asked for talk in desk.talks] == [[("base", "tuned")], [("tuned",)]]
+
+
+def test_another_base_is_another_original(desk: Desk, make_run: MakeRun) -> None:
+    names = ["2026-11-10_2243_one_k3f9", "2026-11-11_2243_two_k3f9"]
+    put(make_run(past(5, finished=True), names[0], checkpoints=(5,)))
+    other = RunConfig(model=ModelChoice(source="hub", name="Qwen/Qwen3-4B"), data=DataChoice(path="/a/good.jsonl"))
+    make_run(past(5, finished=True), names[1]).run_yaml.write_text(dump_config(other))
+    runs = desk.get("compare", runs=",".join(names))["runs"]
+    assert runs[0]["base"] != runs[1]["base"]
