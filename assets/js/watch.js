@@ -143,9 +143,10 @@ class Watch {
   }
 
   lines(name, lines) {
-    const box = field(this.root, name);
+    const rows = field(this.root, name);
+    const box = rows.parentElement;
     const follow = box.scrollTop + box.clientHeight >= box.scrollHeight - 8;
-    list(box, lines, () => make("li"), (item, line) => say(item, line));
+    list(rows, lines, () => make("li"), (item, line) => say(item, line));
     if (follow) box.scrollTop = box.scrollHeight;
   }
 

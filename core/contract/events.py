@@ -138,6 +138,7 @@ class Step(Event):
     """0 to 1."""
     power_watts: float | None = None
     """What the card draws."""
+    temperature_celsius: float | None = None
 
 
 class Evaluation(Event):

@@ -106,8 +106,8 @@ def _folded() -> Markup:
     notes = slot("notes", "section", title, slot("note-list", "ul"), class_="notes", hidden=True)
     lists = (slot("plan", "ul"), slot("corrections", "ul"))
     plan = slot("plan-box", "details", tag("summary", say("watch.plan")), *lists, class_="folded", hidden=True)
-    lines = slot("log", "ol", tabindex="0", role="region", aria_label=say("watch.log"), class_="log")
-    log = slot("log-box", "details", tag("summary", say("watch.log")), lines, class_="folded")
+    scroll = tag("div", slot("log", "ol"), tabindex="0", role="region", aria_label=say("watch.log"), class_="log")
+    log = slot("log-box", "details", tag("summary", say("watch.log")), scroll, class_="folded")
     return tag("div", notes, plan, log, class_="more")
 
 

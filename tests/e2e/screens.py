@@ -1,0 +1,212 @@
+"""Every screen of the window, in the state in which it is to be looked at: for axe, for the look, for the pictures.
+
+The runs are written as a worker writes them. A screen is a path, what must stand before it counts as there, and what is
+done on it first (a panel opened, a dialog called).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from made_runs import past, step, write_run
+
+from core.contract.events import (
+    Correction,
+    Failed,
+    Finished,
+    Hello,
+    Note,
+    Paused,
+    Queued,
+    Sample,
+    Stage,
+    Starting,
+    Stopped,
+)
+from core.locations import Locations
+from core.runs.folder import JobFolder
+from core.runs.locks import FileLock
+from core.runs.log import EventWriter
+
+__all__ = ["SCREENS", "SIZES", "THEMES", "Screen", "furnished"]
+
+SIZES = {"wide": (1440, 900), "phone": (390, 844)}
+THEMES = ("light", "dark")
+
+
+def run_id(name: str, day: int) -> str:
+    return f"2026-11-{day:02d}_2243_{name}_k3f9"
+
+
+RUNNING, WAITING, PAUSED, FAILED, FINISHED, STOPPED = (
+    run_id(name, 20 - index)
+    for index, name in enumerate(("running", "waiting", "paused", "failed", "finished", "stopped"))
+)
+HELD = "What does the lighthouse keeper do at noon?"
+
+
+def on_card(number: int) -> Any:
+    """A step as a card tells it."""
+    return step(number).model_copy(
+        update={
+            "gpu_load": 0.97, "card_used_bytes": 9_100_000_000, "power_watts": 212.0, "temperature_celsius": 67.0,
+            "reserved_bytes": 8_000_000_000, "memory_bytes": 7_600_000_000,
+        }
+    )  # fmt: skip
+
+
+def _running() -> list[Any]:
+    events = [on_card(event.step) if event.kind == "step" else event for event in past(150, total=400)]
+    events[2] = Hello(at=events[2].at, attempt=1, pid=1, device="cuda:0", device_name="NVIDIA GeForce RTX 4070")
+    note = Note(at=1e9, attempt=1, step=90, code="guard.skipped", text="Step 90 was skipped: its loss was no number.",
+                hint="Two more would halve the learning rate.")  # fmt: skip
+    halved = Correction(at=1e9, attempt=1, step=120, key="train.learning_rate", old="0.0002", new="0.0001",
+                        reason="three steps with bad numbers")  # fmt: skip
+    asked = [
+        Sample(
+            at=events[-1].at, attempt=1, step=number, command_id=f"auto-{number}-0", side=side, prompt=HELD, text=text
+        )
+        for number in (100, 150)
+        for side, text in (("base", "He keeps the light."), ("tuned", f"He counts the gulls, {number} of them."))
+    ]
+    return [*events, note, halved, *asked]
+
+
+@contextmanager
+def furnished(locations: Locations) -> Any:
+    """Runs in every state, and proofs, under this root; the living ones have a process for as long as it lasts."""
+    locations.make()
+    living = [write_run(locations, _running(), RUNNING, "Lighthouse answers on Qwen3-4B")]
+    waiting = Stage(at=time.time(), attempt=1, stage="waiting", text="1.2 GB more room on this disk, found 0.3 GB free")
+    living.append(write_run(locations, [*past(30, total=200), waiting], WAITING, "Waits for room"))
+    write_run(locations, [*past(130, total=400), Paused(at=2e9, attempt=1, step=130)], PAUSED, "Paused one", (100,))
+    fault = Failed(at=1.79e9, attempt=1, code="disk.full", message="Expected 2 GB free, found 1 GB.", hint="Make room.")
+    write_run(locations, [*past(120, total=400), fault], FAILED, "Failed one", (100,))
+    write_run(locations, past(400, finished=True), FINISHED, "Finished one", (400,))
+    write_run(locations, [*past(40, total=400), Stopped(at=1.79e9, attempt=1, kept=False)], STOPPED, "Stopped one")
+    _proofs(locations)
+    holds = [FileLock(folder.supervisor_lock) for folder in living]
+    assert all(hold.acquire() for hold in holds)
+    yield living
+    for hold in holds:
+        hold.release()
+
+
+def _proofs(locations: Locations) -> None:
+    facts = {"device": "x86_64", "driver": None, "versions": {"torch": "2.13.0+cpu", "peft": "0.21.2"}}
+    row = {"op": "RMS norm", "dtype": "float32", "error": 8e-7, "plain_error": 8e-7, "allowed": 2e-6, "agrees": True}
+    results: dict[str, Any] = {
+        "kernels": {**facts, "path": "textbook", "agrees": True, "rows": [row] * 6},
+        "parity": {**facts, "agrees": False, "losses": {"fast": [], "plain 4x1": []}, "table": [
+            {"step": 10, "losses": {"fast": 5.1, "plain 4x1": 5.2}, "spread": 1e-7, "distance": 0.1}]},
+    }  # fmt: skip
+    for number, (kind, result) in enumerate(results.items()):
+        folder = JobFolder(locations.proofs / f"2026-11-2{number}_113000_{kind}_k3f9")
+        folder.path.mkdir(parents=True)
+        folder.proof_yaml.write_text(f"kind: {kind}\nflags: []\n")
+        (folder.path / "result.json").write_text(json.dumps(result))
+        writer = EventWriter(folder.events, 1)
+        for event in (Queued(at=1.79e9), Starting(at=1.79e9 + 1), Finished(at=1.79e9 + 60)):
+            writer.write(event)
+        writer.close()
+
+
+# ── the screens ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Screen:
+    """``ready`` is a selector that must be visible; ``then`` brings the page into the state that is meant."""
+
+    path: str
+    ready: str
+    then: Callable[[Any], Any] = lambda page: None
+    inside: bool = True
+    """Whether the browser has to be let in."""
+
+
+def _panel(name: str) -> Callable[[Any], None]:
+    def show(page: Any) -> None:
+        page.locator("#data-preview .rows").wait_for(state="attached")
+        page.locator(f"#tab-{name}").click()
+        page.locator(f"#panel-{name}").wait_for()
+        page.wait_for_timeout(300)
+
+    return show
+
+
+def _rows_read(page: Any) -> None:
+    page.locator("#data-preview .rows").wait_for()
+
+
+def _advanced(page: Any) -> None:
+    page.locator("#block-advanced > button, #block-advanced .label-wrap").first.click()
+    page.locator("#train-seed, #auto-values").last.wait_for()
+    page.evaluate("() => scrollTo(0, 0)")  # a tab half under the header would count as too small
+    page.wait_for_timeout(200)
+
+
+def _typed(page: Any) -> None:
+    page.locator("#data-typed input").fill("/nowhere/at/all.jsonl")
+    page.locator("#data-typed input").press("Enter")
+    page.locator("#data-report .fault").wait_for()
+
+
+def _all_open(page: Any) -> None:
+    """Everything that folds, but of all charts only one's table: they are alike."""
+    page.evaluate("""() => [...document.querySelectorAll('main details')]
+        .filter((one, index, all) => !one.matches('.chart-table') || one === document.querySelector('.chart-table'))
+        .forEach((one) => (one.open = true))""")
+    page.wait_for_timeout(400)
+
+
+def _chart(page: Any) -> None:
+    page.wait_for_function("() => document.querySelector('.chart-loss .line')?.getAttribute('d')?.length > 20")
+    _all_open(page)
+
+
+def _stop_asked(page: Any) -> None:
+    page.get_by_role("button", name="Stop …").click()
+    page.locator("dialog[open]").wait_for()
+
+
+def _delete_asked(page: Any) -> None:
+    page.locator(".run").first.wait_for()
+    page.get_by_role("button", name="Delete: Failed one").click()
+    page.locator("dialog[open]").wait_for()
+
+
+def _menu(page: Any) -> None:
+    page.locator(".more-menu > summary").click()
+    page.locator(".more-list").wait_for()
+
+
+READY_NEW = "#tab-rows"
+SCREENS: dict[str, Screen] = {
+    "new": Screen("/", READY_NEW, _rows_read),
+    "new-lengths": Screen("/", READY_NEW, _panel("lengths")),
+    "new-doctor": Screen("/", READY_NEW, _panel("doctor")),
+    "new-reading": Screen("/", READY_NEW, _panel("reading")),
+    "new-advanced": Screen("/", READY_NEW, _advanced),
+    "new-fault": Screen("/", READY_NEW, _typed),
+    "watch-running": Screen(f"/watch?run={RUNNING}", '[data-f="some"]', _chart),
+    "watch-stop": Screen(f"/watch?run={RUNNING}", '[data-f="some"]', _stop_asked),
+    "watch-waiting": Screen(f"/watch?run={WAITING}", '[data-f="stage-box"]'),
+    "watch-paused": Screen(f"/watch?run={PAUSED}", '[data-f="some"]'),
+    "watch-failed": Screen(f"/watch?run={FAILED}", '[data-f="failure"]', _chart),
+    "watch-finished": Screen(f"/watch?run={FINISHED}", '[data-f="next"]', _chart),
+    "watch-unknown": Screen("/watch?run=2020-01-01_0000_none_k3f9", '[data-f="fault"]'),
+    "try": Screen(f"/try?run={FINISHED}", '[data-f="some"]', _all_open),
+    "take": Screen(f"/take-home?run={FINISHED}", '[data-f="some"]', _all_open),
+    "history": Screen("/history", ".run", _all_open),
+    "history-delete": Screen("/history", ".run", _delete_asked),
+    "doctor": Screen("/doctor", ".finding", _all_open),
+    "menu": Screen("/doctor", ".finding", _menu),
+    "proof": Screen("/proof", ".proofs > li", _all_open),
+    "locked": Screen("/", "main", inside=False),
+}

@@ -1,0 +1,97 @@
+"""axe-core over every screen: no violation of WCAG 2.2 A and AA, and no rule switched off.
+
+By default each screen is seen in both themes, one size each in turn; ``-m slow`` sees every theme at every size. axe is
+put into the page by the browser's debugger, past the page's content policy, which stays as it is.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import axe_playwright_python
+import pytest
+from driving import RunningStudio, running_studio
+
+sys.path.append(str(Path(__file__).parents[1] / "unit" / "studio_b"))
+
+from screens import SCREENS, SIZES, THEMES, furnished
+
+from core.locations import Locations
+
+pytestmark = pytest.mark.browser
+
+AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+TAGS = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"]
+RUN = """async (tags) => {
+    const found = await axe.run(document, { runOnly: { type: "tag", values: tags }, resultTypes: ["violations"] });
+    const why = (node) => node.any.concat(node.all, node.none).map((one) => one.message).join("; ");
+    return found.violations.flatMap((rule) =>
+        rule.nodes.map((node) => `${rule.id}: ${node.target.join(" ")} (${why(node)})`));
+}"""
+STILL = """async () => {
+    await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+    await Promise.all(document.getAnimations().map((one) => one.finished.catch(() => {})));
+}"""
+NAMES = list(SCREENS)
+
+
+@pytest.fixture(scope="module")
+def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStudio]:
+    locations = Locations(tmp_path_factory.mktemp("axe-home"))
+    with furnished(locations), running_studio(locations.home) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def pages(browser: Any, studio: RunningStudio) -> Iterator[dict[bool, Any]]:
+    """A page that was let in, and one that was not."""
+    found = {}
+    for inside in (True, False):
+        context = browser.new_context()
+        context.set_default_timeout(60_000)
+        found[inside] = context.new_page()
+    found[True].goto(studio.fresh_address())
+    found[True].wait_for_url(f"{studio.root}/")
+    yield found
+    for page in found.values():
+        page.context.close()
+
+
+def seen(pages: dict[bool, Any], studio: RunningStudio, name: str, ways: list[tuple[str, str]]) -> list[str]:
+    """What axe finds on a screen; it is opened once and then shown in every theme and size that is asked for."""
+    screen = SCREENS[name]
+    page, found = pages[screen.inside], []
+    page.set_viewport_size(dict(zip(("width", "height"), SIZES[ways[0][1]], strict=True)))
+    page.emulate_media(color_scheme=ways[0][0], reduced_motion="reduce")
+    if page.url != studio.root + screen.path or name == "locked":
+        page.goto(studio.root + screen.path)  # screens of one page follow each other on it
+    page.locator(screen.ready).first.wait_for()
+    screen.then(page)
+    if not page.evaluate("() => 'axe' in window"):
+        page.evaluate(AXE)
+    for theme, size in ways:
+        page.set_viewport_size(dict(zip(("width", "height"), SIZES[size], strict=True)))
+        page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+        page.evaluate(STILL)
+        found += [f"{theme} {size} {words}" for words in page.evaluate(RUN, TAGS)]
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_screen_has_no_violation(pages: dict[bool, Any], studio: RunningStudio, name: str) -> None:
+    turn = NAMES.index(name) % 2
+    sizes = list(SIZES)
+    ways = [(theme, sizes[(turn + index) % 2]) for index, theme in enumerate(THEMES)]
+    assert seen(pages, studio, name, ways) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_a_screen_has_no_violation_in_any_theme_at_any_size(
+    pages: dict[bool, Any], studio: RunningStudio, name: str
+) -> None:
+    ways = [(theme, size) for theme in THEMES for size in SIZES]
+    assert seen(pages, studio, name, ways) == []
