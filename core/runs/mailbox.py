@@ -6,13 +6,14 @@ supervisor starts a new attempt under the same lock, so that no command falls be
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Collection
 from pathlib import Path
 
 from core.contract.commands import Command, Verb, parse_command
-from core.contract.errors import RunError
+from core.contract.errors import MachineError, RunError
 from core.contract.events import Acknowledged, parse_event
 from core.runs.folder import JobFolder
 from core.runs.locks import locked
@@ -60,14 +61,23 @@ def send(
 
     Raises:
         RunError: the job's folder is gone.
+        MachineError: the disk does not take it; nothing was sent.
     """
     if not folder.path.is_dir():
         raise RunError("run.unknown", f"Expected the run {folder.name}, found it deleted.")
+    try:
+        return _send(folder, Command(verb=verb, at=time.time(), prompt=prompt, max_new_tokens=max_new_tokens), attempt)
+    except OSError as error:
+        message = f"Could not write {folder.commands.name} ({error.strerror})."
+        raise MachineError("disk.write", message, "Make room on this disk, then ask again.") from error
+
+
+def _send(folder: JobFolder, command: Command, attempt: int | None) -> Command:
     with locked(folder.commands):
         meant = attempt if attempt is not None else present_attempt(folder.events)
-        command = Command(verb=verb, attempt=meant, at=time.time(), prompt=prompt, max_new_tokens=max_new_tokens)
-        _append(folder.commands, command.model_dump_json().encode() + b"\n")
-    return command
+        meant_for = command.model_copy(update={"attempt": meant})
+        _append(folder.commands, meant_for.model_dump_json().encode() + b"\n")
+    return meant_for
 
 
 def present_attempt(events: Path) -> int:
@@ -88,6 +98,8 @@ def _append(path: Path, line: bytes) -> None:
         size = os.fstat(descriptor).st_size
         if size and os.pread(descriptor, 1, size - 1) != b"\n":
             line = b"\n" + line  # a sender that died in its write leaves half a line, which is no command
-        os.write(descriptor, line)
+        if os.write(descriptor, line) < len(line):
+            os.ftruncate(descriptor, size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     finally:
         os.close(descriptor)

@@ -7,16 +7,36 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+from .fulldisk import sweep_disk
 from .jobs import kill_jobs
 from .kills import kill_small
 
+__all__ = ["PARTS", "main", "run_part"]
+
 MEMORY = Path("/dev/shm")
 """Where there is one: a SIGKILL loses nothing that was written, there or on a disk, and a disk keeps one waiting."""
+PARTS: dict[str, tuple[Callable[..., Any], int]] = {
+    "small": (kill_small, 700),
+    "jobs": (kill_jobs, 200),
+    "disk": (lambda home, _many, _seed: sweep_disk(home), 1),
+}
+"""Each part and its full number of kills."""
 
-PARTS = {"small": (kill_small, 700), "jobs": (kill_jobs, 200)}
+
+def run_part(part: str, many: int, seed: int) -> str:
+    """Runs one part and returns its line.
+
+    Raises:
+        AssertionError: something was lost; the words say the seed.
+    """
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="chaos-", dir=MEMORY if MEMORY.is_dir() else None) as home:
+        figures = PARTS[part][0](Path(home), many or PARTS[part][1], seed)
+    return str(figures.line(part, seed, time.monotonic() - begun))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,11 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     told = parser.parse_args(arguments)
     seed = told.seed or random.SystemRandom().randint(1, 2**31)
     for part in told.parts or PARTS:
-        run, full = PARTS[part]
-        begun = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="chaos-", dir=MEMORY if MEMORY.is_dir() else None) as home:
-            figures = run(Path(home), told.kills or full, seed)
-        print(figures.line(part, seed, time.monotonic() - begun), flush=True)
+        print(run_part(part, told.kills, seed), flush=True)
     if "torch" in sys.modules:
         raise AssertionError("torch was imported by a small process")
     return 0

@@ -4,6 +4,7 @@
     Strike("byte", 4096)  SIGKILL once 4,096 bytes have been written: the write that holds that byte is cut in two there
     Strike("full", 4096)  the disk is full from that byte on: the write is short, and every later one fails with ENOSPC
     Strike("stuffed", n)  the same, and nothing can be made or made durable any more either (mkdir, open, fsync)
+    Strike("brief", n)    the same, until somebody has been refused a few times: then there is room again
 
 It stands in the struck process alone, put under ``os`` and ``open`` by ``install``; what is tested knows nothing of it.
 What happens is told to a ledger, a file that many processes append to, past the seam.
@@ -21,18 +22,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["Ledger", "Seam", "Strike"]
+__all__ = ["Kind", "Ledger", "Seam", "Strike"]
 
 _CHANGING = ("mkdir", "rename", "replace", "unlink", "remove", "rmdir", "ftruncate", "truncate", "fsync", "link")
 _MAKING = ("mkdir", "fsync", "open")
+_BRIEF = 4
+"""So often somebody is refused before there is room again."""
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+
+Kind = Literal["call", "byte", "full", "stuffed", "brief"]
 
 
 @dataclass(frozen=True)
 class Strike:
     """What happens, and at which call or byte of the process, counted from 1 (0: never)."""
 
-    kind: Literal["call", "byte", "full", "stuffed"] = "call"
+    kind: Kind = "call"
     at: int = 0
 
     def __str__(self) -> str:
@@ -73,7 +79,7 @@ class Seam:
 
     def __init__(self, strike: Strike, ledger: Ledger, who: str) -> None:
         self.strike, self.ledger, self.who = strike, ledger, who
-        self.calls = self.bytes = 0
+        self.calls = self.bytes = self._refusals = 0
         self._kill, self._pid = os.kill, os.getpid
 
     def install(self) -> Seam:
@@ -97,8 +103,8 @@ class Seam:
         self.calls += 1
         if self.strike.kind == "call" and self.calls == self.strike.at:
             self._die(f"before {name} {what}")
-        if self.strike.kind == "stuffed" and name in _MAKING and self.bytes >= self.strike.at:
-            raise _no_room()
+        if self.strike.kind in ("stuffed", "brief") and name in _MAKING and self.bytes >= self.strike.at:
+            self._refuse(name)
 
     def write(self, write: Callable[[Any], int | None], data: Any) -> int:
         """One write; the struck one is cut at its byte."""
@@ -113,7 +119,7 @@ class Seam:
         if self.strike.kind == "byte":
             self._die(f"after {max(room, 0)} of {len(data)} bytes of a write")
         if room <= 0:
-            raise _no_room()
+            self._refuse("write")
         return room
 
     def tell_counts(self) -> None:
@@ -133,6 +139,13 @@ class Seam:
         raw = _CountedFile(self, file, mode)
         plain = io.BufferedRandom(raw) if "+" in mode else io.BufferedWriter(raw)
         return plain if "b" in mode else io.TextIOWrapper(plain, *text, **named)
+
+    def _refuse(self, name: str) -> None:
+        self.ledger.tell("refused", name)
+        self._refusals += 1
+        if self.strike.kind == "brief" and self._refusals >= _BRIEF:
+            self.strike = Strike()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _die(self, where: str) -> None:
         self.ledger.tell("killed", self.who, self.strike, where)
@@ -156,7 +169,3 @@ class _CountedFile(io.FileIO):
     def truncate(self, size: int | None = None) -> int:
         self._seam.call("ftruncate", self.name)
         return super().truncate(size)
-
-
-def _no_room() -> OSError:
-    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

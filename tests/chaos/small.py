@@ -8,19 +8,20 @@ tests.chaos.small JOB_DIR``) it is what a supervisor starts; the harness also fo
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from core.contract.commands import Command
 from core.contract.config import DataChoice, RunConfig, TrainChoice
 from core.contract.events import Acknowledged, Checkpoint, Evaluation, Event, Finished, Hello, Plan, Starting, Step
 from core.runs.folder import JobFolder
-from core.runs.log import ATTEMPT_VARIABLE, EventTail, EventWriter, open_writer
+from core.runs.log import ATTEMPT_VARIABLE, EventTail, open_writer
 from core.runs.mailbox import open_mailbox
 from core.runs.record import RunRecord, fold
 from core.train import checkpoint
@@ -32,6 +33,7 @@ __all__ = ["LEDGER", "STRIKES", "eval_loss", "files_of", "loss_of", "main", "sma
 LEDGER = "CHAOS_LEDGER"
 STRIKES = {"worker": "CHAOS_WORKER", "supervisor": "CHAOS_SUPERVISOR"}
 """Environment variables: where to tell, and what is to happen to whom."""
+TRIES = 6
 
 
 def small_config(steps: int = 24, weight_bytes: int = 40_000, name: str = "small") -> RunConfig:
@@ -77,12 +79,16 @@ class SmallRun:
         self.folder, self.ledger = folder, ledger
         train = folder.config().train
         self.total_steps, self.weight_bytes = train.max_steps, train.max_length * 100
-        self.writer: EventWriter = open_writer(folder)
+        self.writer = open_writer(folder)
+        self._said: list[tuple[str, int]] = []
         self.mailbox = open_mailbox(folder, self.writer.attempt)
 
     def say(self, event: Event) -> None:
+        """A reader may rely on what was written; what a full disk refused is kept and written later."""
         self.writer.write(event)
-        self.ledger.tell("wrote", event.kind, event.step)
+        self._said.append((event.kind, event.step))
+        while self._said and not self.writer.behind:
+            self.ledger.tell("wrote", *self._said.pop(0))
 
     def run(self) -> None:
         begun = self._begin()
@@ -103,11 +109,13 @@ class SmallRun:
         if not path.is_dir() or checkpoint.verify(path):
             files = files_of(step, self.weight_bytes)
             size = sum(len(data) for data in files.values())
-            checkpoint.save(self.folder, step, lambda draft: _put(draft, files), {"eval_loss": None}, size)
+            _once_more(
+                lambda: checkpoint.save(self.folder, step, lambda draft: _put(draft, files), {"eval_loss": None}, size)
+            )
             self.ledger.tell("saved", step)
             self.say(Checkpoint(step=step, name=path.name, bytes=size))
         if (measured := eval_loss(step)) is not None and checkpoint.read_manifest(path).get("eval_loss") is None:
-            checkpoint.add_facts(path, {"eval_loss": measured})
+            _once_more(lambda: checkpoint.add_facts(path, {"eval_loss": measured}))
             self.ledger.tell("measured", step)
         checkpoint.prune(self.folder)
 
@@ -146,9 +154,22 @@ def _put(draft: Path, files: Mapping[str, bytes]) -> None:
                 rest = rest[file.write(rest[: 1 << 15]) :]
 
 
+def _once_more(save: Callable[[], object]) -> None:
+    """A full disk is waited for, which costs no time here; after some tries its error ends the attempt."""
+    for _ in range(TRIES):
+        with contextlib.suppress(checkpoint.RoomError):
+            save()
+            return
+    save()
+
+
 def train(folder: JobFolder, ledger: Ledger) -> None:
     """One attempt, from where the newest good checkpoint stands to the end."""
-    SmallRun(folder, ledger).run()
+    run = SmallRun(folder, ledger)
+    try:
+        run.run()
+    finally:
+        run.writer.close()
 
 
 def main() -> int:

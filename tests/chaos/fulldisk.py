@@ -1,0 +1,99 @@
+"""The small process on a disk that is full from a drawn byte on, swept over everything that it writes.
+
+For every megabyte (and every write of the log and the mailbox): the process ends by its error or goes on without the
+write, the last good checkpoint stands, the log is whole, and the next process, with room, goes on to the end.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.contract.errors import MachineError
+from core.runs import log
+from core.runs.folder import JobFolder
+from core.runs.mailbox import present_attempt, send
+
+from .judge import Reader, must
+from .kills import forked, make_life
+from .seam import Kind, Ledger, Strike
+from .small import train
+
+__all__ = ["Swept", "sweep_disk"]
+
+STEPS, WEIGHT_BYTES = 8, 700_000
+"""Four checkpoints of 2.1 MB each, the adapter a third of it."""
+KINDS: tuple[Kind, ...] = ("full", "stuffed", "brief")
+
+
+@dataclass
+class Swept:
+    """How many points were tried, and over how many bytes."""
+
+    points: int = 0
+    megabytes: float = 0.0
+
+    def line(self, what: str, _seed: int, seconds: float) -> str:
+        """One line for people."""
+        return f"{what}: full at {self.points} points over {self.megabytes:.1f} MB, {seconds:.0f} s, 0 faults"
+
+
+def sweep_disk(home: Path, step_bytes: int = 1_000_000) -> Swept:
+    """Full from every so many bytes on: for writes alone, for all that wants room, and for a while only.
+
+    Raises:
+        AssertionError: something was lost; the words say where.
+    """
+    folder, ledger = make_life(home, "whole", STEPS, WEIGHT_BYTES)
+    must(forked(lambda: train(folder, ledger), Strike(), ledger, "worker"), "was killed")
+    written = int(ledger.lines("counted")[0][3])
+    swept = Swept(megabytes=written / 1e6)
+    for at in range(0, written, step_bytes):
+        for kind in KINDS:
+            place = home / f"{kind}-{at}"
+            try:
+                _one(place, Strike(kind, at))
+                shutil.rmtree(place)
+            except BaseException as error:
+                raise AssertionError(f"{kind} from byte {at} on: {error}") from error
+            swept.points += 1
+    return swept
+
+
+def _one(home: Path, strike: Strike) -> None:
+    folder, ledger = make_life(home, "life", STEPS, WEIGHT_BYTES)
+    reader = Reader(folder, ledger, WEIGHT_BYTES)
+    forked(lambda: _tried(lambda: train(folder, ledger), ledger), strike, ledger, "worker")
+    must(ledger.lines("refused"), "the full disk was never met")
+    gave_up = ledger.lines("gave-up")
+    must(strike.kind != "brief" or not gave_up or not folder.checkpoints.exists(), "did not wait:", gave_up)
+    if strike.kind == "brief" and not gave_up:
+        reader.judge_end(STEPS)
+        return
+    if folder.events.exists():
+        reader.judge()
+        _send_without_room(folder, ledger, strike.kind)
+    must(forked(lambda: train(folder, ledger), Strike(), ledger, "worker"), "was killed")
+    reader.judge_end(STEPS)
+
+
+def _send_without_room(folder: JobFolder, ledger: Ledger, kind: Kind) -> None:
+    """A command that finds no room is refused, and stands in no one's way: the next one arrives."""
+    attempt = present_attempt(folder.events) + 1
+    for room in (0, 1, 70):
+        before = len(ledger.lines("gave-up"))
+        forked(
+            lambda: _tried(lambda: send(folder, "save", attempt=attempt), ledger), Strike(kind, room), ledger, "sender"
+        )
+        must(len(ledger.lines("gave-up")) > before, "a command that found no room was taken as sent")
+    ledger.tell("sent", send(folder, "save", attempt=attempt).id, attempt)
+
+
+def _tried(work: Callable[[], object], ledger: Ledger) -> None:
+    log.PATIENCE_SECONDS = 0.0  # of this forked process: nobody makes room for it while it leaves
+    try:
+        work()
+    except (MachineError, OSError) as error:
+        ledger.tell("gave-up", error)
