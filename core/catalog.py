@@ -91,7 +91,7 @@ def find_model(source: Literal["starter", "folder", "hub"], name: str, revision:
         return starter()
     if source == "folder":
         folder = Path(name)
-        with suppress(RuntimeError):  # a home that nobody has: the check below says what is missing
+        with suppress(RuntimeError, ValueError):  # a home that nobody has: the check below says what is missing
             folder = folder.expanduser()
         if not folder.is_absolute():
             raise ModelError("model.relative", f"Expected an absolute folder, found {name!r}.", "Write the whole path.")

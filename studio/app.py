@@ -132,6 +132,7 @@ def _serve(locations: Locations, listener: socket.socket, door: Door, front: Fro
 def application(studio: Studio, failed: Callable[[], None]) -> FastAPI:
     """All pages and routes, not yet guarded. ``failed`` is told where New run could not be built."""
     from fastapi import FastAPI, Request
+    from fastapi.exceptions import RequestValidationError
     from fastapi.responses import JSONResponse
     from starlette.middleware import Middleware
 
@@ -153,6 +154,15 @@ def application(studio: Studio, failed: Callable[[], None]) -> FastAPI:
     @app.exception_handler(StudioError)
     def said(_: Request, error: StudioError) -> JSONResponse:
         return JSONResponse({"code": error.code, "message": error.message, "hint": error.hint}, 409)
+
+    @app.exception_handler(RequestValidationError)
+    def misread(_: Request, error: RequestValidationError) -> JSONResponse:
+        """Names the fields and repeats nothing of what was sent: it need not even be text."""
+        fields = ", ".join(sorted({str(fault["loc"][-1])[:40] for fault in error.errors() if fault["loc"]}))
+        message = (
+            f"Expected other values, found some that cannot be used: {fields.encode('ascii', 'replace').decode()}."
+        )
+        return JSONResponse({"code": "request", "message": message, "hint": "Load the page again."}, 422)
 
     @app.get("/studio/standing")
     async def standing() -> dict[str, bool]:

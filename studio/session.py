@@ -98,7 +98,7 @@ def home_written_out(path: str) -> str:
     path = (path or "").strip()
     try:
         return str(Path(path).expanduser()) if path.startswith("~") else path
-    except RuntimeError:
+    except (RuntimeError, ValueError):
         return path
 
 

@@ -104,10 +104,14 @@ class Reader:
 
 
 def _plain_file(path: Path) -> Path | None:
-    """Where a path leads, links followed; None where no plain file can be seen there (a pipe would hold its reader)."""
+    """Where a path leads, links followed; None where no plain file with something in it can be seen there.
+
+    A pipe would hold its reader, and so would some of the system's own files, all of which say that they are empty.
+    """
     try:
         place = path.resolve()
-        return place if stat.S_ISREG(place.stat().st_mode) else None
+        found = place.stat()
+        return place if stat.S_ISREG(found.st_mode) and found.st_size else None
     except (OSError, RuntimeError, ValueError):  # not there, not ours to see, a link to itself, a \0 in the name
         return None
 

@@ -1,0 +1,349 @@
+"""A thousand hostile names, in every route and field that takes one: none leads out of our folders, none is told apart.
+
+Beside the studio's root lie files with a canary in them, and links to them; what is asked by name finds none of it,
+and what is refused has the same words whatever lies there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_runs import past
+from pydantic import ValidationError
+
+from core.catalog import find_model
+from core.contract.config import DataChoice, RunConfig
+from core.contract.data import Message
+from core.contract.errors import DataError, ModelError, RunError, StudioError
+from core.data.service import DataService
+from core.locations import Locations
+from core.prepare import _check_resume
+from core.runs.folder import ExportRequest, JobFolder
+from core.runs.store import RunStore
+from studio import allowed
+from studio.app import application
+from studio.asking import Question
+from studio.door import Door
+from studio.front import Front
+from studio.guard import Guard
+from studio.house import Studio
+from studio.upload import _name, uploaded
+
+CANARY = "canary-5f1c"
+RUN = "2026-11-20_2243_test_k3f9"
+
+
+def hostile() -> list[str]:
+    """Ways out of a folder, written in every way that something might read once more."""
+    ups = [
+        "../",
+        "..\\",
+        "%2e%2e%2f",
+        "%252e%252e%252f",
+        "..%2f",
+        "..%5c",
+        "․․/",
+        "．．／",
+        "‥/",
+        "..;/",
+        "....//",
+        ".%00./",
+    ]
+    targets = ["secret.jsonl", "secret", "link.jsonl", "etc/passwd", "home/studio.json", "secret-model", "", "."]
+    ends = ["", "\0", "\0.jsonl", "/", "/.", "%00", " ", "\n", "::$DATA", "?x", "#x"]
+    climbs = [
+        up * depth + target + end
+        for up in ups
+        for depth in (1, 2, 5, 9)
+        for target, end in zip(targets, itertools.cycle(ends))
+    ]
+    climbs += [f"{RUN}/{climb}" for climb in climbs[::3]] + [f"{RUN}{climb}" for climb in climbs[1::3]]
+    places = [
+        "/etc/passwd", "//etc/passwd", "/proc/self/environ", "/proc/self/fd/0", "/proc/self/cwd/pyproject.toml",
+        "/proc/self/root/etc/passwd", "/proc/kmsg", "/dev/zero", "/dev/stdin", "/dev/tty", "/dev/null", "/sys", "~",
+        "~root", "~root/.ssh/id_rsa", "~nobody-at-all/x", "$HOME", "${HOME}/x", "file:///etc/passwd", "C:\\Windows",
+        "http://evil.example/x.jsonl", "\\\\evil\\share\\x", "CON", "nul.jsonl", "aux", "COM1.txt", "/" * 3000,
+        "../" * 2000, "a" * 5000, "é" * 300, "\ud800", "\udcff.jsonl", "\u202egnp.jsonl", "\u200b", "\ufeff", "-rf",
+        "\r\nX: y", "--help", "; touch x", "$(id)", "`id`", "|id", "&&id", "x' OR '1", "{{7*7}}", "{0}", "%s%n",
+        '"><img src=x onerror=alert(1)>', ".", "..", "...", "", " ", "\t", "\0", "*", "?", "[a-z]", f"{RUN}\n",
+        f"{RUN}\0", f" {RUN}", RUN.upper(), f"{RUN}/", f"./{RUN}", f"{RUN}/jobs", f"{RUN}/../{RUN}", f"x/../{RUN}",
+    ]  # fmt: skip
+    places += [place + end for place in places[:36] for end in ends[1:]]
+    return list(dict.fromkeys(climbs + places))
+
+
+NAMES = hostile()
+
+
+@pytest.fixture
+def jail(tmp_path: Path, locations: Locations, make_run: Callable[..., JobFolder]) -> Iterator[Locations]:
+    """A root with one finished run, and a world beside it that must not be touched."""
+    outside = tmp_path
+    (outside / "secret.jsonl").write_text(json.dumps({"text": CANARY}) + "\n")
+    (outside / "secret").write_text(CANARY)
+    (outside / "secret-model").mkdir()
+    (outside / "secret-model" / "config.json").write_text(json.dumps({"model_type": CANARY}))
+    (locations.runs / "link").symlink_to(outside)
+    (locations.uploads / "link-to-the-outside-1").symlink_to(outside)
+    make_run(past(100, finished=True), run_id=RUN, checkpoints=(100,))
+    before = world(outside, locations)
+    yield locations
+    assert world(outside, locations) == before, "something beside the studio's root changed"
+
+
+def world(outside: Path, locations: Locations) -> dict[str, tuple[int, int]]:
+    """Everything beside the root, and the names of runs and uploads, with size and time of what is a file."""
+    found = [path for path in outside.rglob("*") if locations.home not in path.parents and path != locations.home]
+    found += [*locations.runs.iterdir(), *locations.uploads.iterdir(), *(locations.runs / RUN).iterdir()]
+    stamps = ((path, path.lstat()) for path in found if "supervisor" not in path.name and path.suffix != ".json")
+    return {
+        str(path): (stamp.st_size if path.is_file() else 0, stamp.st_mtime_ns if path.is_file() else 0)
+        for path, stamp in stamps
+    }
+
+
+def test_there_are_a_thousand() -> None:
+    assert len(NAMES) >= 1000
+
+
+# ── by name ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def refused(ask: Callable[[], object]) -> str:
+    """The code of the one line that it ends in."""
+    with pytest.raises((StudioError, ValidationError)) as caught:
+        ask()
+    return getattr(caught.value, "code", "invalid")
+
+
+def test_names_of_runs_exports_uploads_and_checkpoints_are_ids(jail: Locations) -> None:
+    store = RunStore(jail)
+    user = (Message(role="user", content="x"),)
+    for name in [name for name in NAMES if name != RUN]:
+        assert refused(lambda name=name: store.open(name)) == "run.unknown", name
+        assert refused(lambda name=name: store.delete(name)) == "run.unknown", name
+        assert refused(lambda name=name: store.export_folder(RUN, name)) == "export.unknown", name
+        assert refused(lambda name=name: uploaded(jail, name)) == "data.upload_gone", name
+        assert refused(lambda name=name: Question(run=RUN, messages=user, checkpoint=name)) == "invalid", name
+        assert refused(lambda name=name: ExportRequest(name="a", checkpoint=name)) == "invalid", name
+
+
+def test_an_exports_name_is_a_plain_word(jail: Locations) -> None:
+    for name in NAMES:
+        try:
+            made = ExportRequest(name=name).name
+        except ValidationError:
+            continue
+        assert (jail.runs / RUN / "exports" / made).resolve().parent == (jail.runs / RUN / "exports").resolve()
+        assert made == made.strip()
+        assert not set(made) & set("/\\~$;|&`'\"\n\0 %")
+
+
+@given(st.text())
+@settings(max_examples=300, deadline=None)
+def test_no_text_at_all_opens_what_is_no_run(text: str) -> None:
+    store = RunStore(Locations(Path("/nowhere-at-all")))
+    assert refused(lambda: store.open(text)) == "run.unknown"
+
+
+def test_where_a_run_starts_from_is_a_run_of_ours(jail: Locations) -> None:
+    for name in NAMES:
+        if name and Path(name).name != RUN:
+            assert refused(lambda name=name: _check_resume(RunConfig(resume_from=name), jail)) == "run.resume_from", (
+                name
+            )
+
+
+def test_the_name_that_an_upload_brings_is_never_a_path() -> None:
+    for name in [*NAMES, *(f"{name}.jsonl" for name in NAMES)]:
+        try:
+            kept = _name(quote(name, errors="surrogatepass"))
+        except DataError:
+            continue  # an ending that is not read here
+        assert not set(kept) & set("/\\\0\n"), name
+        assert not kept.startswith("."), name
+        assert len(kept) <= 120, name
+        assert kept.isprintable(), name
+
+
+# ── by route ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Browser:
+    """A browser that was let in and says whatever it likes; paths arrive as a server hands them on, decoded once."""
+
+    def __init__(self, locations: Locations, guarded: bool) -> None:
+        studio = Studio(locations, RunStore(locations), DataService(locations), 8765)
+        door = Door(locations.sessions)
+        app = application(studio, failed=pytest.fail)
+        self.app: Any = Guard(app, door, Front(8765), "s") if guarded else app
+        self.headers = [
+            (b"host", b"127.0.0.1:8765"), (b"origin", b"http://127.0.0.1:8765"), (b"content-type", b"application/json"),
+            (b"cookie", f"luthier_8765={door.enter(door.token())}".encode()),
+        ]  # fmt: skip
+
+    async def ask(self, method: str, path: str, query: dict[str, str], body: Any) -> tuple[int, str]:
+        sent: list[dict[str, Any]] = []
+        content = json.dumps(body).encode()
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": content, "more_body": False}
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        asked = "&".join(f"{key}={quote(value, errors='surrogatepass')}" for key, value in query.items()).encode()
+        scope = {
+            "type": "http", "method": method, "path": path, "root_path": "", "query_string": asked, "scheme": "http",
+            "headers": self.headers, "server": ("127.0.0.1", 8765), "client": ("127.0.0.1", 1), "http_version": "1.1",
+        }  # fmt: skip
+        await self.app(scope, receive, send)
+        answer = b"".join(message.get("body", b"") for message in sent)
+        return int(sent[0]["status"]), answer.decode("utf-8", "replace")
+
+
+def routes() -> list[tuple[str, str]]:
+    """Every route of ours that takes a name in its path."""
+    named = [("GET", path) for path in allowed.READ]
+    named += [(method, path) for method, paths in allowed.WRITE.items() for path in paths]
+    return [(method, path) for method, path in named if path.startswith("/studio/") and "{" in path]
+
+
+def test_a_thousand_names_in_every_route_touch_nothing(jail: Locations) -> None:
+    browser = Browser(jail, guarded=True)
+
+    async def all_of_them() -> None:
+        for method, route in routes():
+            for name in NAMES:
+                if name == RUN:
+                    continue
+                path = route.replace("{id}", name, 1).replace("{id}", name).replace("{path}", name)
+                status, answer = await browser.ask(method, path, {}, {"name": "a"})
+                assert status in (403, 404, 405, 409, 422), (method, path, status)
+                assert CANARY not in answer
+                assert "root:x:" not in answer
+
+    asyncio.run(all_of_them())
+
+
+def test_names_in_queries_and_bodies_touch_nothing(jail: Locations) -> None:
+    """Some of them, past the guard too: every route stands for itself."""
+    browser = Browser(jail, guarded=False)
+    waiting = ("/studio/standing", "/studio/ended", "/studio/assets/{path}")
+    reading = [path for path in allowed.READ if path.startswith("/studio/") and path not in waiting]
+    user = [{"role": "user", "content": "x"}]
+
+    async def all_of_them() -> None:
+        for name in [name for name in NAMES[::61] if name != RUN]:
+            plain = name.replace("/", "").replace("\n", "")  # with more segments it would be another route
+            for path in reading:
+                query = dict.fromkeys(("run", "runs", "a", "b", "tag", "name", "id", "ids"), name)
+                status, answer = await browser.ask("GET", path.replace("{id}", RUN), query, None)
+                assert status in (200, 400, 404, 409, 422), (path, name, status)
+                assert CANARY not in answer
+            for body in ({"run": name, "messages": user}, {"run": RUN, "checkpoint": name, "messages": user}):
+                status, answer = await browser.ask("POST", "/studio/ask", {}, body)
+                assert status in (404, 409, 422), (body, status)
+            for body in ({"name": name}, {"name": "a", "checkpoint": name}, {"name": "a", "form": name}):
+                status, answer = await browser.ask("POST", f"/studio/run/{plain or 'x'}/export", {}, body)
+                assert status in (404, 409, 422), (body, status)
+
+    asyncio.run(all_of_them())
+
+
+# ── typed paths ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataService]:
+    made = DataService(Locations(tmp_path_factory.mktemp("service")).make())
+    yield made
+    made.close()
+
+
+def no_data(folder: Path) -> list[Path]:
+    """What is no data file, in every way."""
+    (folder / "folder.jsonl").mkdir()
+    (folder / "empty.jsonl").touch()
+    (folder / "blank.csv").write_text(" \n\n")
+    (folder / "broken.jsonl").write_text("{no json\n" * 3)
+    (folder / "broken.json").write_text('[{"a": 1}, {"a"')
+    (folder / "broken.parquet").write_bytes(b"PAR1 and then nothing of it")
+    (folder / "other.json").write_text('{"a": {"b": 1}, "c"')
+    (folder / "binary.jsonl").write_bytes(b"\x7fELF\0\0\0")
+    (folder / "passwords").write_text("root:x:0:0\n")
+    (folder / "closed.jsonl").write_text('{"text": "a"}\n')
+    (folder / "closed.jsonl").chmod(0)
+    os.mkfifo(folder / "pipe.jsonl")
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(folder / "socket.jsonl"))
+    (folder / "loop.jsonl").symlink_to(folder / "loop.jsonl")
+    (folder / "nowhere.jsonl").symlink_to(folder / "not-there")
+    for name, target in (("device", "/dev/zero"), ("passwd", "/etc/passwd"), ("environ", "/proc/self/environ")):
+        (folder / f"{name}.jsonl").symlink_to(target)
+    closed = [] if os.geteuid() else [folder / "closed.jsonl"]  # root reads everything
+    return [folder / "not-there.jsonl", *sorted(set(folder.iterdir()) - set(closed))]
+
+
+def test_a_refused_data_file_has_the_same_words_whatever_lies_there(service: DataService, tmp_path: Path) -> None:
+    said: set[tuple[str, str, str]] = set()
+    for path in no_data(tmp_path):
+        for ask in (service.report, service.first_look):
+            with pytest.raises(DataError) as caught:
+                ask(path, DataChoice())
+            error = caught.value
+            said.add((error.code, error.message.replace(str(path), "PATH"), error.hint))
+    assert len(said) == 1, said
+    assert "PATH" in next(iter(said))[1]
+
+
+def test_a_thousand_typed_data_files_are_refused_in_the_same_words(service: DataService) -> None:
+    said: set[tuple[str, str]] = set()
+    for name in NAMES:
+        with pytest.raises(DataError) as caught:
+            service.first_look(Path(name), DataChoice())
+        said.add((caught.value.code, caught.value.message.split(" at ")[0] + caught.value.message.rsplit(", ", 1)[1]))
+        assert caught.value.message.isprintable()
+    assert len(said) == 1, said
+
+
+def test_what_is_wrong_with_a_file_of_ours_is_said(service: DataService) -> None:
+    kept = service._locations.data / "broken.jsonl"
+    kept.write_text("{no json\n")
+    with pytest.raises(DataError, match="at row 1"):
+        service.report(kept, DataChoice())
+
+
+def test_a_link_to_a_data_file_is_followed_and_read_as_what_it_leads_to(service: DataService, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("question,answer\na,b\nc,d\n")
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / "rows.csv")
+    assert service.columns(tmp_path / "link.jsonl") == ("question", "answer")
+
+
+def test_a_refused_model_folder_has_the_same_words_whatever_lies_there(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "long").mkdir()
+    said: set[tuple[str, str, str]] = set()
+    names = [str(tmp_path / name) for name in ("empty", "file", "loop", "not-there", "file/below")]
+    for name in [*names, *(name for name in NAMES if name.startswith("/"))]:
+        with pytest.raises(ModelError) as caught:
+            find_model("folder", name)
+        error = caught.value
+        said.add((error.code, error.message.split(" at ")[0], error.hint))
+    assert len(said) == 1, said
+    for name in NAMES:
+        with pytest.raises((ModelError, RunError)):
+            find_model("folder", name)
