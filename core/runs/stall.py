@@ -123,9 +123,19 @@ class Heartbeat:
                 self._lit = now
         self._work = (work, now)
 
+    @property
+    def stage(self) -> str:
+        """What the worker is at; '' before its first word about it."""
+        return self._stage.stage if self._stage else ""
+
+    @property
+    def median_seconds(self) -> float:
+        """What a step takes, 0 where none was made yet."""
+        return median(self._seconds) if self._seconds else 0.0
+
     def limit(self) -> Limit:
         """What holds at present."""
-        return limit_of(self._stage.stage if self._stage else "", list(self._seconds))
+        return limit_of(self.stage, list(self._seconds))
 
     def stalled(self, now: float) -> Stall | None:
         """The stall, where there is one."""
@@ -147,7 +157,7 @@ class Heartbeat:
         if stage is None:
             return "The worker said nothing after its start"
         if stage.stage == "training":
-            pace = f" (a step takes {median(self._seconds):.3g} s)" if self._seconds else ""
+            pace = f" (a step takes {self.median_seconds:.3g} s)" if self._seconds else ""
             return f"Step {self._step + 1} did not end{pace}"
         far = f" at {stage.done:,.0f} of {stage.total:,.0f} {stage.unit}".rstrip() if stage.total else ""
         return f"'{stage.stage.replace('_', ' ')}' stood still{far}"

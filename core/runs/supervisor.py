@@ -3,8 +3,8 @@
 ::
 
     take the log ─► wait for the card ─► start the worker ─► watch ─► settle ─┐
-         │ a worker lives already: adopt it                 ▲   start again ◄─┘ (exit code 75)
-         └──────────────────────────────────────────────────┘
+         │ a worker lives already: adopt it                 ▲   start again ◄─┘ it asked for it (exit code 75), stood
+         └──────────────────────────────────────────────────┘                   still, or died of the machine's sleep
 
 It is detached and light. One writer at a time: the worker writes the log while it lives, the supervisor before and
 after. When this process dies the worker trains on; the next look of a studio starts a supervisor that adopts it.
@@ -16,23 +16,34 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from core.contract.commands import Command
-from core.contract.errors import StudioError
-from core.contract.events import Acknowledged, Event, Failed, Note, Paused, Queued, Starting, Stopped
+from core.contract.errors import MachineError, StudioError
+from core.contract.events import Acknowledged, Event, Failed, Note, Paused, Queued, Stage, Starting, Stopped
 from core.hardware import Machine, read_machine
 from core.locations import Locations
+from core.runs.awake import keep_awake
+from core.runs.clock import AwakeClock
 from core.runs.folder import JobFolder
 from core.runs.kernel_check import check_kernels
 from core.runs.launch import inherited_lock
 from core.runs.locks import CardLock, locked
-from core.runs.log import LAST_KINDS, EventTail, EventWriter, LogHold, last_event
+from core.runs.log import EventTail, LogHold, PatientWriter, last_event
 from core.runs.mailbox import ALL_VERBS, Mailbox, acknowledged_ids
 from core.runs.processes import Identity, Owners, end_tree, find_worker, identify, write_owners
 from core.runs.queue import JobQueue, Turn
 from core.runs.record import RUNNING, RunRecord, fold
-from core.runs.worker_process import RESTART_EXIT_CODE, Worker, exit_words, start_worker, worker_environment
+from core.runs.restarts import CardLook, Restarts
+from core.runs.watch import Ending, Watch
+from core.runs.worker_process import (
+    RESTART_EXIT_CODE,
+    RESTART_NOTE,
+    Worker,
+    exit_words,
+    start_worker,
+    worker_environment,
+)
 from core.runs.wsl import hold_session
 
 __all__ = ["WORKER_COMMAND", "Supervisor", "main", "supervise"]
@@ -43,9 +54,9 @@ PROOF_COMMAND = (sys.executable, "-m", "core.proof")
 TICK_SECONDS = 0.1
 GRACE_SECONDS = 1.0
 """What a worker gets between being asked to end and being killed: 'stop now' is done within 3 s."""
-LINGER_SECONDS = 30.0
-"""What a worker gets to leave after its last event before it is ended."""
-MAX_FUTILE_RESTARTS = 2
+ROOM_SECONDS = 0.5
+CARD_SECONDS = 600.0
+"""How long a card that no longer answers (sleep, a driver's reset, a cable) is waited for."""
 
 
 class Supervisor:
@@ -58,14 +69,14 @@ class Supervisor:
         self.worker_command = worker_command
         self.card = CardLock(locations, machine.lock_name)
         self.hold = LogHold(folder)
-        self.writer: EventWriter | None = None
+        self.writer: PatientWriter | None = None
         self.attempt = 1
         self.plain = False
-        self._futile, self._furthest = 0, 0
+        self.restarts = Restarts(folder.newest_step(), len(self._record().corrections))
 
     def run(self) -> None:
         """Brings the job to its last event, or to its pause."""
-        with hold_session(self.machine.wsl) as warning:
+        with hold_session(self.machine.wsl) as warning, keep_awake(self.machine.wsl):
             try:
                 go_on = self._adopt_or_admit(warning)
                 while go_on:
@@ -88,24 +99,31 @@ class Supervisor:
             # Held but not found: the worker is being started, or was started by hand and is only waited for.
             if worker := find_worker(self.folder):
                 self._sign(worker)
-                return self._watch(Worker(worker))
+                return self._watch(Worker(worker)) and self._regain_card()
         return self._admit(warning)
 
     def _sign(self, worker: Identity | None) -> None:
-        write_owners(self.folder, Owners(identify(os.getpid()), worker, self.attempt))
+        with suppress(OSError):  # on a full disk: a worker is found by its mark too
+            write_owners(self.folder, Owners(identify(os.getpid()), worker, self.attempt))
 
     def _admit(self, warning: Note | None) -> bool:
         """A job that nobody works on: True once it may start."""
         record = self._record()
         if record.state != "queued":
-            if record.state in ("starting", "training"):
-                self._settle(None, None)
-            return False
+            left = record.state in ("starting", "training")
+            return left and self._settle(None, Ending()) and self._regain_card()
         if not self.folder.events.stat().st_size:
             self._say(Queued())
         if warning:
             self._say(warning)
         return self.folder.kind != "train" or self._wait_for_card()
+
+    def _regain_card(self) -> bool:
+        """The card of an adopted worker went with it: its run is the next to get it."""
+        if self.folder.kind != "train":
+            return True
+        JobQueue(self.locations).add(self.folder.name, head=True)
+        return self._wait_for_card()
 
     def _wait_for_card(self) -> bool:
         """Waits for this run's turn, saying what it waits for; False when called off meanwhile."""
@@ -172,31 +190,11 @@ class Supervisor:
         """Waits for the worker's end and settles it; True when a fresh worker is to be started."""
         record = self._record()
         self.attempt = max(self.attempt, record.attempt)
-        mailbox = Mailbox(self.folder, self.attempt, set(record.acknowledged), {"stop_now"})
-        stop: Command | None = None
-        next_look = time.monotonic() + LINGER_SECONDS
-        while stop is None and not worker.gone():
-            stop = next(iter(mailbox.poll()), None)
-            if time.monotonic() > next_look:
-                next_look += 2.0
-                if self._lingers():
-                    break
-            time.sleep(TICK_SECONDS)
-        end_tree(self.folder, worker.identity, GRACE_SECONDS if stop else 0.0)
+        ending = Watch(self.folder, worker, self.attempt, record).wait()
+        end_tree(self.folder, worker.identity, GRACE_SECONDS if ending.stop or ending.late else 0.0)
         while not self._take_log(1.0):
             end_tree(self.folder, worker.identity, 0.0)
-        return self._settle(worker.exit_code, stop)
-
-    def _lingers(self) -> bool:
-        """Whether the log ended a while ago and the worker is still there."""
-        try:
-            idle = time.time() - self.folder.events.stat().st_mtime
-        except OSError:
-            return False
-        if idle < LINGER_SECONDS:
-            return False
-        last = last_event(self.folder.events)
-        return last is not None and last.kind in LAST_KINDS
+        return self._settle(worker.exit_code, ending)
 
     # ── after the worker ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -206,9 +204,9 @@ class Supervisor:
 
             learn(self.folder, record, self.locations)
 
-    def _settle(self, exit_code: int | None, stop: Command | None) -> bool:
+    def _settle(self, exit_code: int | None, ending: Ending) -> bool:
         """Writes the job's last event where the worker could not; True when a fresh worker is to be started."""
-        record = self._record()
+        record, stop, step = self._record(), ending.stop, self.folder.newest_step()
         if stop and stop.id not in record.acknowledged:
             self._say(Acknowledged(command_id=stop.id, command=stop.verb))
         if record.state not in RUNNING:
@@ -217,24 +215,65 @@ class Supervisor:
         if stop:
             self._say(self._stopped())
             return False
-        if exit_code == RESTART_EXIT_CODE:
-            return self._again(record)
-        message, hint = exit_words(exit_code, self.folder.newest_step())
+        if ending.late:
+            return self._left_late(ending.late)
+        if record.pending in ("stop", "pause") and (ending.stall or self._wished(exit_code)):
+            return self._keep_promise(record.pending)
+        if ending.stall:
+            hint = f"It goes on from step {step}; where every thread stood is in worker.log."
+            self._say(Note(code="stall", text=f"{ending.stall.words}.", hint=hint))
+            return self._again(record, "worker.stalled", f"{ending.stall.what}, and a fresh worker did not get further")
+        if self._wished(exit_code):
+            return self._again(record, "worker.restarts", "The worker needed a fresh process again and again")
+        if ending.slept_seconds:
+            away = f"The machine slept for {ending.slept_seconds / 60:,.0f} min and the worker did not survive it"
+            self._say(Note(code="worker.slept", text=f"{away}: interrupted, goes on from step {step}."))
+            return self._again(record, "worker.slept", away)
+        message, hint = exit_words(exit_code, step)
         return self._fail("worker.died", message, hint)
 
-    def _again(self, record: RunRecord) -> bool:
-        """Whether a restart that the worker asked for is worth it; what was promised before it is kept first."""
+    def _wished(self, exit_code: int | None) -> bool:
+        """Whether the worker asked for a fresh process: by its exit code, or where that is nobody's child's, by its
+        last word."""
+        last = last_event(self.folder.events)
+        return exit_code == RESTART_EXIT_CODE or (isinstance(last, Note) and last.code == RESTART_NOTE)
+
+    def _left_late(self, verb: str) -> bool:
+        text = f"The worker was asked to {verb}, did not leave in time, and was ended."
+        self._say(Note(code="left.late", text=text, hint=f"What came after step {self.folder.newest_step()} is lost."))
+        return self._keep_promise(verb)
+
+    def _keep_promise(self, verb: str) -> bool:
+        """Says what the worker had promised and could not say."""
+        self._say(self._stopped() if verb == "stop" else Paused(step=self.folder.newest_step()))
+        return False
+
+    def _again(self, record: RunRecord, code: str, fault: str) -> bool:
+        """Whether a fresh worker is worth it, and has a card to work on; ``fault`` is said where it is not."""
         step = self.folder.newest_step()
-        if record.pending in ("stop", "pause"):
-            self._say(self._stopped() if record.pending == "stop" else Paused(step=step))
+        if not self.restarts.worth_it(step, len(record.corrections)):
+            message = f"{fault}: {self.restarts.futile} times without getting beyond step {step}."
+            return self._fail(code, message, "See worker.log in the run's folder, then resume.")
+        if not self._await_card():
             return False
-        self._futile = 1 if step > self._furthest else self._futile + 1
-        self._furthest = max(step, self._furthest)
-        if self._futile > MAX_FUTILE_RESTARTS:
-            message = f"The worker needed a fresh process {self._futile} times without getting beyond step {step}."
-            return self._fail("worker.restarts", message, "See worker.log in the run's folder, then resume.")
-        text = f"The worker asked for a fresh process; it goes on from step {step}."
-        self._say(Note(code="worker.restarted", text=text))
+        self._say(Note(code="worker.restarted", text=f"A fresh worker goes on from step {step}."))
+        return True
+
+    def _await_card(self) -> bool:
+        """Waits for a card that no longer answers; False where it does not come back, or the job was called off."""
+        step, mailbox, clock, said = self.folder.newest_step(), self._open_mailbox(), AwakeClock(), False
+        look = CardLook(self.machine)
+        while self.folder.kind == "train" and not look.answers():
+            if clock.tick() >= CARD_SECONDS:
+                waited = f"The card did not answer for {CARD_SECONDS / 60:.0f} min"
+                message = f"{waited}: interrupted, goes on from step {step}."
+                return self._fail("card.gone", message, "Resume when nvidia-smi shows the card again.")
+            if self._called_off(mailbox):
+                return False
+            if not said and clock.awake > 1.0:
+                self._say(Stage(stage="waiting", text="The card does not answer: waiting for it", step=step))
+                said = True
+            time.sleep(TICK_SECONDS)
         return True
 
     def _stopped(self) -> Stopped:
@@ -260,7 +299,7 @@ class Supervisor:
     def _open_writer(self) -> None:
         if self.writer:
             self.writer.close()
-        self.writer = EventWriter(self.folder.events, self.attempt)
+        self.writer = PatientWriter(self.folder.events, self.attempt)
 
     def _give_log(self) -> None:
         if self.writer:
@@ -269,8 +308,14 @@ class Supervisor:
         self.hold.give()
 
     def _say(self, event: Event) -> None:
-        if self.writer:
-            self.writer.write(event)
+        """Writes it; on a full disk nothing goes on before there is room for it."""
+        if self.writer is None:
+            return
+        self.writer.write(event)
+        while self.writer.behind:
+            time.sleep(ROOM_SECONDS)
+            with suppress(MachineError):
+                self.writer.catch_up()
 
     def _record(self) -> RunRecord:
         return fold(EventTail(self.folder.events).read())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import subprocess
@@ -11,10 +12,14 @@ from pathlib import Path
 
 from core.contract import events
 from core.contract.estimate import LearnedRun
+from core.locations import Locations
 from core.runs.folder import JobFolder
+from core.runs.locks import held_by
 from core.runs.log import EventWriter, open_writer
 from core.runs.mailbox import open_mailbox
 
+SECONDS = 0.01
+"""What a step is said to take."""
 GRANDCHILD = "import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
 
 
@@ -44,6 +49,51 @@ def train(folder: JobFolder, writer: EventWriter, steps: int) -> None:
     writer.write(events.Finished(step=steps))
 
 
+def hang(folder: JobFolder, writer: EventWriter, step: int) -> None:
+    """Stands still after this step, with an ear that lives on; a fresh process that finds its checkpoint does not."""
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    if folder.newest_step():
+        train(folder, writer, step + 1)
+        return
+    for number in range(1, step + 1):
+        writer.write(events.Step(step=number, seconds=SECONDS))
+    if step:
+        keep(folder, writer, step)
+        writer.write(events.Stage(stage="training"))
+    mailbox = open_mailbox(folder, writer.attempt)
+    while True:
+        for command in mailbox.poll():
+            writer.write(events.Acknowledged(command_id=command.id, command=command.verb))
+        time.sleep(0.05)
+
+
+def wait(folder: JobFolder, writer: EventWriter, seconds: float) -> None:
+    """Waits for something outside itself, then goes on."""
+    writer.write(events.Step(step=1, seconds=SECONDS))
+    writer.write(events.Stage(stage="waiting", text="3.2 GB of disk are missing"))
+    time.sleep(seconds)
+    writer.write(events.Stage(stage="training"))
+    train(folder, writer, 2)
+
+
+def leave_when_told(folder: JobFolder, writer: EventWriter, what: str) -> int:
+    """Trains until a file ``go`` appears, then asks for a fresh process or crashes; a fresh one finishes."""
+    if writer.attempt > 1:
+        holder = held_by(Locations.find(), "cpu")
+        writer.write(events.Note(code="card", text=holder or "nobody"))
+        writer.write(events.Finished())
+        return 0
+    step = 0
+    while not (folder.path / "go").exists():
+        step += 1
+        writer.write(events.Step(step=step, seconds=SECONDS))
+        time.sleep(0.05)
+    if what == "wish":
+        writer.write(events.Note(code="worker.restart", text="The card faulted."))
+        return os.EX_TEMPFAIL
+    return 3
+
+
 def main() -> int:
     folder = JobFolder(Path(sys.argv[1]))
     writer = open_writer(folder)
@@ -51,6 +101,17 @@ def main() -> int:
     what, _, number = folder.config().name.partition(" ") if folder.kind == "train" else ("train", "", "1")
     if what == "train":
         train(folder, writer, int(number))
+    elif what == "hang":
+        hang(folder, writer, int(number))
+    elif what == "wait":
+        wait(folder, writer, float(number))
+    elif what == "told":
+        return leave_when_told(folder, writer, number)
+    elif what == "corrected":  # goes back to the same checkpoint a few times, each time with something changed
+        if writer.attempt <= int(number):
+            writer.write(events.Correction(key="train.learning_rate", old="2", new="1", reason="bad numbers"))
+            return os.EX_TEMPFAIL
+        writer.write(events.Finished())
     elif what == "exit":
         return int(number)
     elif what == "kill":

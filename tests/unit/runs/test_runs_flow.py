@@ -16,7 +16,7 @@ from core.contract.config import RunConfig
 from core.contract.events import Note, Paused, Queued, Starting, Step
 from core.hardware import Gpu, Machine
 from core.locations import Locations
-from core.runs import supervisor
+from core.runs import supervisor, watch
 from core.runs.folder import JobFolder
 from core.runs.locks import CardLock, FileLock, held_by, is_held
 from core.runs.log import EventTail, EventWriter
@@ -117,7 +117,7 @@ def test_what_was_asked_before_the_worker_is_obeyed_without_one(
 def test_a_worker_that_stays_after_its_last_word_is_ended(
     store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor, "LINGER_SECONDS", 0.5)
+    monkeypatch.setattr(watch, "LINGER_SECONDS", 0.5)
     began = time.monotonic()
     record = run(store.create(config("linger")), store.locations, BARE)
     assert record.state == "finished"

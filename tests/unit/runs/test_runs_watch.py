@@ -1,0 +1,295 @@
+"""Workers that stand still, do not leave, are halted, or lose their card: what their supervisor makes of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from test_runs_flow import BARE, CARD, run, told
+from test_runs_supervisor import gone
+
+from core.contract.config import RunConfig
+from core.contract.events import Stage, Starting
+from core.hardware import Machine
+from core.runs import stall, supervisor, watch
+from core.runs.locks import held_by, is_held
+from core.runs.log import EventTail
+from core.runs.mailbox import send
+from core.runs.processes import find_worker, read_owners
+from core.runs.record import RunRecord
+from core.runs.restarts import CardLook, Restarts
+from core.runs.store import RunStore
+
+Config = Callable[[str], RunConfig]
+Until = Callable[..., RunRecord]
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step may take 0.6 s, and a worker that is to leave 1 s."""
+    monkeypatch.setattr(stall, "STEP_SECONDS", 0.6)
+    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(watch, "LEAVE_SECONDS", 1.0)
+
+
+def codes(record: RunRecord) -> list[str]:
+    return [note.code for note in record.notes]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_worker_that_stands_still_is_shown_ended_and_followed(store: RunStore, config: Config) -> None:
+    folder = store.create(config("hang 3"))
+    record = run(folder, store.locations, BARE)
+    assert (record.state, record.attempt, codes(record)) == ("finished", 2, ["stall", "worker.restarted"])
+    note = record.notes[0]
+    assert note.text.startswith("Step 4 did not end (a step takes 0.01 s)")
+    assert "goes on from step 3" in note.hint
+    assert "most recent call first" in folder.log.read_text()
+    assert "in hang" in folder.log.read_text()
+    started = [event.resumed_step for event in EventTail(folder.events).read() if isinstance(event, Starting)]
+    assert started == [0, 3]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_after_two_fresh_workers_that_stood_still_too_the_run_stops_and_says_so(
+    store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stall, "_BEFORE_THE_FIRST", stall.Limit(0.6))
+    record = run(store.create(config("hang 0")), store.locations, BARE)
+    assert record.failure is not None
+    assert (record.state, record.failure.code, record.attempt) == ("failed", "worker.stalled", 3)
+    assert "The worker said nothing after its start" in record.failure.message
+    assert "3 times without getting beyond step 0" in record.failure.message
+    assert codes(record) == ["stall", "worker.restarted", "stall", "worker.restarted", "stall"]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_waiting_is_no_stall(store: RunStore, config: Config) -> None:
+    record = run(store.create(config("wait 2")), store.locations, BARE)
+    assert (record.state, record.attempt, codes(record)) == ("finished", 1, [])
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(("verb", "state"), [("stop", "stopped"), ("pause", "paused")])
+def test_a_worker_that_hears_and_does_not_leave_is_ended(
+    store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch, verb: str, state: str
+) -> None:
+    monkeypatch.setattr(stall, "STEP_SECONDS", 60.0)
+    folder = store.create(config("hang 3"))
+    asked = threading.Timer(1.0, lambda: send(folder, verb))  # type: ignore[arg-type]
+    asked.start()
+    record = run(folder, store.locations, BARE)
+    asked.join()
+    assert (record.state, record.attempt, codes(record)) == (state, 1, ["left.late"])
+    assert len(record.acknowledged) == 1
+    assert "after step 3" in record.notes[0].hint
+    assert held_by(store.locations, "cpu") is None
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_promise_is_kept_when_the_worker_stands_still_before_it_can(
+    store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "LEAVE_SECONDS", 60.0)
+    folder = store.create(config("hang 3"))
+    threading.Timer(0.7, lambda: send(folder, "pause")).start()
+    record = run(folder, store.locations, BARE)
+    assert (record.state, record.attempt) == ("paused", 1)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_halted_worker_is_no_stall_and_a_stop_wakes_it(store: RunStore, config: Config) -> None:
+    folder = store.create(config("train 100000"))
+
+    def halt_then_stop() -> None:
+        assert gone(lambda: told(folder).last_step < 3)
+        worker = find_worker(folder)
+        assert worker is not None
+        os.kill(worker.pid, signal.SIGSTOP)
+        time.sleep(2.0)  # three times what a step may take
+        send(folder, "stop")
+
+    steering = threading.Thread(target=halt_then_stop)
+    steering.start()
+    record = run(folder, store.locations, BARE)
+    steering.join()
+    assert (record.state, record.attempt, codes(record)) == ("stopped", 1, [])
+    assert record.checkpoints
+
+
+def test_a_halted_worker_is_ended_by_stop_now(store: RunStore, config: Config, until: Until) -> None:
+    run_id = store.start(config("train 100000"))
+    until(run_id, "training")
+    worker = find_worker(store.open(run_id))
+    assert worker is not None
+    os.kill(worker.pid, signal.SIGSTOP)
+    began = time.monotonic()
+    store.stop_now(run_id)
+    until(run_id, "stopped")
+    assert gone(lambda: held_by(store.locations, "cpu") is not None)
+    assert time.monotonic() - began < 5
+    assert not worker.alive()
+
+
+def orphan(store: RunStore, run_id: str, leaves_before: bool) -> None:
+    """Ends the supervisor and has another adopt the worker, which leaves before that one came or under its eyes."""
+    folder = store.open(run_id)
+    first = read_owners(folder)
+    assert first.supervisor is not None
+    assert first.worker is not None
+    os.kill(first.supervisor.pid, signal.SIGKILL)
+    assert gone(lambda: is_held(folder.supervisor_lock))
+    if leaves_before:
+        os.kill(first.worker.pid, signal.SIGSTOP)
+        (folder.path / "go").touch()
+    assert store.adopt() == [run_id]
+    if leaves_before:
+        os.kill(first.worker.pid, signal.SIGCONT)
+    else:
+        assert gone(lambda: read_owners(folder).supervisor in (None, first.supervisor))
+        time.sleep(0.5)
+        (folder.path / "go").touch()
+
+
+@pytest.mark.parametrize("leaves_before", [True, False])
+def test_an_adopted_worker_that_asks_for_a_fresh_process_gets_one_and_its_card(
+    store: RunStore, config: Config, until: Until, leaves_before: bool
+) -> None:
+    run_id = store.start(config("told wish"))
+    until(run_id, "training")
+    orphan(store, run_id, leaves_before)
+    record = until(run_id, "finished")
+    assert record.attempt == 2
+    assert codes(record) == ["worker.restart", "worker.restarted", "card"]
+    assert record.notes[-1].text == run_id, "the second attempt computes while its run holds the card"
+
+
+@pytest.mark.parametrize("leaves_before", [True, False])
+def test_an_adopted_worker_that_crashes_is_said_truthfully(
+    store: RunStore, config: Config, until: Until, leaves_before: bool
+) -> None:
+    run_id = store.start(config("told crash"))
+    until(run_id, "training")
+    orphan(store, run_id, leaves_before)
+    record = until(run_id, "failed")
+    assert record.failure is not None
+    assert record.failure.code == "worker.died"
+    assert "without an exit code that we could see" in record.failure.message
+
+
+def test_a_correction_is_progress(store: RunStore, config: Config) -> None:
+    record = run(store.create(config("corrected 4")), store.locations, BARE)
+    assert (record.state, record.attempt) == ("finished", 5)
+    restarts = Restarts()
+    assert [restarts.worth_it(*seen) for seen in [(10, 0), (10, 0), (4, 1), (4, 1), (8, 1), (8, 1), (8, 1)]] == [
+        True, True, True, True, True, True, False,
+    ]  # fmt: skip
+
+
+class Slept:
+    """A clock whose first tick finds that a night went by."""
+
+    def __init__(self) -> None:
+        self.awake, self.away = 0.0, 8 * 3600.0
+
+    def tick(self, counts: bool = True) -> float:
+        return self.awake
+
+
+def test_a_worker_that_did_not_survive_the_machines_sleep_is_followed_by_another(
+    store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "AwakeClock", Slept)
+    folder = store.create(config("kill 11"))
+    record = run(folder, store.locations, BARE)
+    assert record.failure is not None
+    assert (record.failure.code, record.attempt) == ("worker.slept", 3)
+    assert record.notes[0].text == (
+        "The machine slept for 480 min and the worker did not survive it: interrupted, goes on from step 0."
+    )
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """What the driver says at each look; the last answer holds."""
+    answers: list[bool] = []
+
+    class Look:
+        def __init__(self, _machine: Machine) -> None:
+            self._asked = iter(answers)
+            self._last = False
+
+        def answers(self) -> bool:
+            self._last = next(self._asked, self._last)
+            return self._last
+
+    monkeypatch.setattr(supervisor, "CardLook", Look)
+    monkeypatch.setattr(supervisor, "check_kernels", lambda interrupted: None)
+    return answers
+
+
+def test_a_card_that_is_gone_is_waited_for(store: RunStore, config: Config, card: list[bool]) -> None:
+    card.extend([False] * 20 + [True])
+    folder = store.create(config("restart 2"))
+    record = run(folder, store.locations, CARD)
+    assert (record.state, record.attempt) == ("finished", 2)
+    waited = [event.text for event in EventTail(folder.events).read() if isinstance(event, Stage)]
+    assert waited == ["The card does not answer: waiting for it"]
+
+
+def test_a_card_that_does_not_come_back_leaves_a_run_that_can_be_resumed(
+    store: RunStore, config: Config, card: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "CARD_SECONDS", 1.5)
+    folder = store.create(config("restart 2"))
+    record = run(folder, store.locations, CARD)
+    assert record.failure is not None
+    assert record.failure.code == "card.gone"
+    assert "interrupted, goes on from step 1" in record.failure.message
+    assert held_by(store.locations, "gpu-GPU-1") is None
+    card.append(True)
+    store.resume(folder.name)
+    assert gone(lambda: store.record(folder.name).state != "finished")
+
+
+def test_a_stop_is_heard_while_a_card_is_waited_for(store: RunStore, config: Config, card: list[bool]) -> None:
+    folder = store.create(config("restart 2"))
+
+    def stop() -> None:
+        assert gone(lambda: told(folder).stage is None)
+        send(folder, "stop")
+
+    steering = threading.Thread(target=stop)
+    steering.start()
+    record = run(folder, store.locations, CARD)
+    steering.join()
+    assert (record.state, record.last_step, record.attempt) == ("stopped", 0, 1)
+
+
+def test_a_driver_that_hangs_holds_nobody_up() -> None:
+    hold, asked = threading.Event(), []
+
+    def read() -> Machine:
+        asked.append(1)
+        hold.wait(30)
+        return CARD
+
+    look = CardLook(CARD, read)
+    began = time.monotonic()
+    assert not any(look.answers() for _ in range(50))
+    assert time.monotonic() - began < 2
+    assert len(asked) == 1
+    hold.set()
+    assert gone(lambda: not look.answers())
+    assert CardLook(BARE, read).answers()
+    other = CardLook(CARD, lambda: BARE)
+    assert not other.answers()
+
+
+def test_what_an_earlier_supervisor_has_seen_is_no_progress() -> None:
+    restarts = Restarts(step=10, corrections=2)
+    assert [restarts.worth_it(10, 2) for _ in range(3)] == [True, True, False]
