@@ -230,7 +230,7 @@ def _config(setting: Setting) -> RunConfig:
                 "per_device_train_batch_size": setting.batch, "gradient_accumulation_steps": setting.accumulation,
                 "learning_rate": 2e-4, "warmup_steps": 10, "weight_decay": 0.01, "max_grad_norm": 1.0,
                 "lr_scheduler_type": "linear", "optim": setting.optim, "seed": setting.seed,
-                "save_minutes": 0, "save_steps": 0, "eval_steps": 0,
+                "save_minutes": 0, "save_steps": 0, "eval_steps": 0, "sample_rows": 0,
             }
         }
     )  # fmt: skip

@@ -193,6 +193,15 @@ class TrainChoice(_Part):
     save_minutes: float = knob(
         5.0, "Save at least every", "Work lost at worst; 0 never by time.", unit="minutes", group="saving", ge=0
     )
+    sample_rows: int = knob(
+        1,
+        "Questions on the way",
+        "So many held-out rows are answered at each measurement; each costs a short answer's time. 0 asks none.",
+        unit="rows",
+        group="saving",
+        ge=0,
+        le=16,
+    )
     seed: int = knob(3407, "Seed", "The same seed gives the same run.", group="learning", ge=0, le=2**31 - 1)
 
 

@@ -200,6 +200,9 @@ class Sample(Event):
     side: Literal["base", "tuned"] = "tuned"
     prompt: str = ""
     text: str = ""
+    right: str = ""
+    """The row's own answer, where the question is a held-out row's."""
+    seconds: float = 0.0
     done: bool = True
 
 

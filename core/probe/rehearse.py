@@ -144,7 +144,7 @@ def rehearse(
 
 def _still(config: RunConfig, steps: tuple[int, int, float]) -> RunConfig:
     train = {"learning_rate": STILL, "weight_decay": 0.0, "max_steps": steps[0] + steps[1], "num_train_epochs": 1000.0,
-             "eval_steps": 0, "save_steps": 0, "save_minutes": 0.0}  # fmt: skip
+             "eval_steps": 0, "save_steps": 0, "save_minutes": 0.0, "sample_rows": 0}  # fmt: skip
     return config.model_copy(update={"train": config.train.model_copy(update=train), "resume_from": ""})
 
 

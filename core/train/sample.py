@@ -22,7 +22,7 @@ from core.model.faults import is_card_fault, is_named
 from core.train.orders import Orders
 from core.train.tell import Teller
 
-__all__ = ["answer"]
+__all__ = ["answer", "continued", "fault_line"]
 
 
 class _Asked(StoppingCriteria):
@@ -58,7 +58,9 @@ def answer(
                 if is_card_fault(error):
                     raise
                 failed = True
-                tell.note("sample.failed", f"The question could not be answered: {_words(error)}.", "Ask another one.")
+                tell.note(
+                    "sample.failed", f"The question could not be answered: {fault_line(error)}.", "Ask another one."
+                )
             tell.say(Sample(command_id=command.id, side=side, prompt=command.prompt, text=text, done=True))
     finally:
         peft_model.train(training)
@@ -66,12 +68,19 @@ def answer(
 
 def _answer(model: Any, tokenizer: Any, command: Command, orders: Orders, data: DataChoice, side: str) -> str:
     asked = question_ids(tokenizer, (Message(role="user", content=command.prompt),), data)
-    ids = torch.tensor([asked], dtype=torch.long, device=next(model.parameters()).device)
+    return continued(model, tokenizer, (list(asked), command.max_new_tokens), orders, data, side)
+
+
+def continued(
+    model: Any, tokenizer: Any, asked: tuple[list[int], int], orders: Orders, data: DataChoice, side: str
+) -> str:
+    """What the model says after these tokens, so many at most, greedily; cut short when the run is to leave."""
+    ids = torch.tensor([asked[0]], dtype=torch.long, device=next(model.parameters()).device)
     with torch.no_grad(), model.disable_adapter() if side == "base" else contextlib.nullcontext():
         grown = model.generate(
             input_ids=ids,
             attention_mask=torch.ones_like(ids),
-            max_new_tokens=command.max_new_tokens,
+            max_new_tokens=asked[1],
             do_sample=False,
             temperature=None,
             top_p=None,
@@ -85,7 +94,8 @@ def _answer(model: Any, tokenizer: Any, command: Command, orders: Orders, data: 
     return text
 
 
-def _words(error: Exception) -> str:
+def fault_line(error: Exception) -> str:
+    """A fault in one line."""
     if is_named(error, "OutOfMemoryError"):
         return "the card's memory ran out"
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

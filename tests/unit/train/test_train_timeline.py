@@ -1,0 +1,91 @@
+"""Questions on the way: which rows are asked, who answers when, and that none of it changes the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from tiny_run import weights
+
+from core.contract.config import RunConfig
+from core.runs.folder import JobFolder
+from core.train import timeline
+from core.train.rows import PairRows, TextRows
+from core.train.run import train
+from core.train.tell import Teller
+from core.train.timeline import Timeline, questions
+
+
+def rows_of(*labels: list[int]) -> TextRows:
+    rows = TextRows()
+    for row in labels:
+        rows.append(list(range(10, 10 + len(row))), row)
+    return rows
+
+
+def test_a_question_is_the_prompt_up_to_the_first_trained_token_and_the_answer_the_first_trained_span() -> None:
+    no = timeline.IGNORED
+    rows = rows_of([5, 6, 7], [no, 5], [no, no, 5, 6, no, no, 7], [no, no, no])
+    found = list(questions(rows, 4))
+    assert [(one.prompt, one.right) for one in found] == [([10, 11], [12, 13])], (
+        "raw text and prompts alone ask nothing"
+    )
+    assert list(questions(rows, 0)) == list(questions(PairRows(), 3)) == []
+
+
+def test_the_base_answers_first_then_the_tuned_one_and_the_run_stays_the_same_bit_for_bit(
+    run_config: Callable[..., RunConfig],
+    make_folder: Callable[..., JobFolder],
+    said: Any,
+    letters: Any,
+    quiet_torch: None,
+) -> None:
+    steps = {"train__max_steps": 4, "train__eval_steps": 2}
+    asking = make_folder(run_config(**steps, train__sample_rows=2), "asking")
+    train(asking, said, letters)
+    samples = said.of("sample")
+    assert [(one.step, one.side, one.command_id) for one in samples] == [
+        (step, "tuned" if step else "base", f"way-{number}") for step in (0, 2, 4) for number in (0, 1)
+    ]
+    assert all(one.prompt and one.right and one.seconds > 0 for one in samples)
+    assert len({one.text for one in samples if one.command_id == "way-0"}) > 1, "what was learned is heard"
+    quiet = type(said)()
+    silent = make_folder(run_config(**steps), "silent")
+    train(silent, quiet, letters)
+    assert not quiet.of("sample")
+    assert [one.loss for one in quiet.of("step")] == [one.loss for one in said.of("step")]
+    theirs, ours = weights(silent), weights(asking)
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_a_fault_is_said_once_and_asks_no_more(said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> str:
+        raise RuntimeError("no room.\nmore")
+
+    monkeypatch.setattr(timeline, "continued", fails)
+    model = torch.nn.Linear(1, 1).train()
+    saver, orders = SimpleNamespace(peft_model=model, tokenizer=None), SimpleNamespace(leaving=False)
+    config = RunConfig()
+    rows = rows_of([timeline.IGNORED, timeline.IGNORED, 5])
+    asked: Any = Timeline(config, rows, saver, (Teller(said), orders))  # type: ignore[arg-type]
+    asked.ask(3)
+    asked.ask(4)
+    assert [note.text for note in said.of("note")] == ["No questions on the way: no room."]
+    assert model.training, "the mode is left as it was"
+
+
+def test_who_is_to_leave_is_not_held_up(said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders: Any = SimpleNamespace(leaving=False)
+
+    def leaves(*_: Any) -> str:
+        orders.leaving = True
+        return "half an ans"
+
+    monkeypatch.setattr(timeline, "continued", leaves)
+    saver = SimpleNamespace(peft_model=torch.nn.Linear(1, 1), tokenizer=None)
+    rows = rows_of(*[[timeline.IGNORED, timeline.IGNORED, 5]] * 2)
+    Timeline(RunConfig(), rows, saver, (Teller(said), orders)).ask(1)
+    assert said.of("sample") == [], "an answer that was cut short is none"
