@@ -20,16 +20,20 @@ import gc
 import statistics
 import traceback
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 
 from core.estimate.fit import SPARE
 from core.estimate.terms import GIB, context_of
+from core.model.faults import is_out_of_memory
+from core.train.tell import Teller
 
-__all__ = ["SpillWatch", "Taken", "cap_allocator", "halved", "let_go_of", "may_allocate", "pass_tokens"]
+__all__ = ["SpillWatch", "Taken", "cap_allocator", "halved", "let_go_of", "may_allocate", "once_more", "pass_tokens"]
 
+T = TypeVar("T")
 SLOWER = 3.0
 NOTHING_FREE_BYTES = 128 * 2**20
 FIRST_STEPS = 2
@@ -98,6 +102,19 @@ def let_go_of(error: BaseException) -> None:
     gc.collect()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
+
+
+def once_more(work: Callable[[], T], tell: Teller, what: str) -> T:
+    """``work()``; where memory runs out it is done again after all that is not needed was freed, and that is said."""
+    try:
+        return work()
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        let_go_of(error)
+    hint = "What was free was given back, and it is done again."
+    tell.note(f"memory.{what}", f"The memory ran out in a {what}.", hint)
+    return work()
 
 
 @dataclass(frozen=True)

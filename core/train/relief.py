@@ -4,7 +4,8 @@ A window whose pass did not fit leaves nothing: its gradients are dropped, what 
 get smaller, and the whole window is done again from its first row with the same random numbers (they follow from seed
 and step). So no row is lost or seen twice, and the gradient is the same sum in another order. What is tried::
 
-    half the tokens a pass, down to the longest row ─► recompute ─► inputs in host memory ─► smaller still ─► stop
+    half the tokens a pass, down to the longest row ─► recompute ─► inputs in host memory ─► smaller still
+      ─► once as it is (memory in pieces is whole now) ─► wait for what other programs took ─► stop
 
 A budget keeps as many layers as fit, however small a pass is, so it is lowered along with the passes. Each change is a
 ``Correction``: the next attempt begins with it, and checkpoints carry the tokens a pass.
@@ -15,6 +16,7 @@ line instead of waiting for ever.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -28,17 +30,21 @@ from core.estimate.terms import GIB, context_of
 from core.model.checkpointing import let_go_of_inputs, set_checkpointing
 from core.model.faults import is_out_of_memory
 from core.train.memory import SpillWatch, Taken, halved, let_go_of, may_allocate, pass_tokens
+from core.train.meter import context_bytes
 from core.train.rehearsal import rehearse
 from core.train.tell import Teller
 from core.train.trainers import state_bytes
 
-__all__ = ["Relief", "once_more", "tries_the_largest"]
+__all__ = ["Relief", "tries_the_largest"]
 
 T = TypeVar("T")
 LOWER = 7 / 8
 LOWERED_AT_MOST = 4
 """So often a budget is lowered before every layer is recomputed."""
 STEP_TRIES = 2
+TAKEN_BYTES = 64 * 2**20
+WAIT_SECONDS = 30.0
+"""So long the card's memory is waited for before a step is tried again, unless some is given back earlier."""
 
 
 class Relief:
@@ -50,6 +56,7 @@ class Relief:
         self._policy = config.train.checkpointing if config.train.checkpointing != "auto" else "none"
         self._allowed = may_allocate(config.train.memory_gib, self._device)
         self._lowered = 0
+        self._others_bytes = self._held_by_others()
         self._rehearses = rehearses
         self._spill = SpillWatch() if spills else None
         self._longest = 0
@@ -69,8 +76,10 @@ class Relief:
         """``work()``, which computes a window from its beginning, again and smaller for as long as memory runs out.
 
         Raises:
-            MachineError: nothing is left that would make it smaller.
+            MachineError: nothing is left that would make it smaller, and nobody else took the memory.
+            Leave: somebody asked to pause or stop while it waited.
         """
+        last_try = False
         while True:
             try:
                 return work()
@@ -82,8 +91,11 @@ class Relief:
             lengths = self._lengths(self._trainer.in_pass)
             tokens = pass_tokens(lengths, self._trainer.packed)
             reason = f"The {self._memory} ran out in a pass of {tokens:,} tokens."
-            if not self.make_smaller(lengths, reason):
+            if self.make_smaller(lengths, reason):
+                continue
+            if last_try and not self._wait_for_others():
                 raise self._too_small(lengths)
+            last_try = True
 
     def make_smaller(self, lengths: Sequence[int], reason: str) -> bool:
         """One change after which a pass of rows of these lengths takes less memory; False where there is none left."""
@@ -175,6 +187,25 @@ class Relief:
         if self._spill is not None:
             self._spill.begin_again()
 
+    def _held_by_others(self) -> int:
+        """What is used on the card beside torch's allocator; 0 on the CPU."""
+        return context_bytes(self._device) or 0
+
+    def _wait_for_others(self) -> bool:
+        """Waits while other programs hold more of the card than when the run began; False where they do not."""
+        taken = self._held_by_others() - self._others_bytes
+        if taken < TAKEN_BYTES:
+            return False
+        loop, before = self._trainer.loop, self._held_by_others()
+        text = f"for the card's memory: other programs took {taken / GIB:.1f} GiB since this run began"
+        self._tell.stage("waiting", text)
+        with loop.clock.aside():
+            until = time.monotonic() + WAIT_SECONDS
+            while time.monotonic() < until and self._held_by_others() > before - TAKEN_BYTES:
+                loop.orders.check()
+                time.sleep(1.0)
+        return True
+
     def _cut_to(self, tokens: int, reason: str) -> bool:
         trainer = self._trainer
         old, trainer.tokens_per_pass = trainer.tokens_per_pass, tokens
@@ -216,19 +247,6 @@ class Relief:
             f"Expected room for one row of {max(lengths):,} tokens{kept}, found the {self._memory} full.",
             "Close what else uses it, or choose a shorter 'Longest example', a smaller rank or a smaller model.",
         )
-
-
-def once_more(work: Callable[[], T], tell: Teller, what: str) -> T:
-    """``work()``; where memory runs out it is done again after all that is not needed was freed, and that is said."""
-    try:
-        return work()
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        let_go_of(error)
-    hint = "What was free was given back, and it is done again."
-    tell.note(f"memory.{what}", f"The memory ran out in a {what}.", hint)
-    return work()
 
 
 def tries_the_largest(device: torch.device) -> bool:

@@ -1,0 +1,164 @@
+"""Memory runs out anywhere in a run: the same steps are done in smaller passes, and the adapter is the same."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from dying_log import Log
+from memory_faults import CLOSE, Fault, Seam, after_step, apart, backward, before, forward
+from tiny_run import weights
+
+from core.contract.commands import Command
+from core.runs.folder import JobFolder
+from core.train import flat, saver, trainers
+from core.train.loop import Loop
+from core.train.run import train
+
+pytestmark = pytest.mark.usefixtures("quiet_torch")
+
+SECONDS_TO_GO_ON = 30
+
+
+def evaluating(*_: Any) -> bool:
+    return not torch.is_grad_enabled()
+
+
+TRAINING: dict[str, tuple[Seam, tuple[int, ...]]] = {
+    "first layer, first pass of the run": (forward(0), (1,)),
+    "last layer, first pass": (forward(1), (1,)),
+    "second pass of a window": (forward(0), (2,)),
+    "in mid-run": (forward(1), (7,)),
+    "backward of the first step": (backward(1), (1,)),
+    "backward, first layer": (backward(0), (2,)),
+    "backward in mid-run": (backward(0), (8,)),
+    "twice in one window": (forward(0), (1, 2)),
+    "in two steps": (forward(0), (2, 9)),
+    "the loss": (before(trainers.TextTrainer, "pass_loss", lambda *_: torch.is_grad_enabled()), (3,)),
+    "joining the gradients": (before(flat.Flat, "gather"), (1,)),
+    "joining them later": (before(flat.Flat, "gather"), (4,)),
+}
+BESIDE: dict[str, tuple[Seam, tuple[int, ...], str]] = {
+    "optimiser, first step": (before(torch.optim.AdamW, "step"), (1,), "memory.optimizer"),
+    "optimiser, moments half made": (after_step, (1,), "memory.optimizer"),
+    "optimiser, later": (before(torch.optim.AdamW, "step"), (4,), "memory.optimizer"),
+    "optimiser, twice": (before(torch.optim.AdamW, "step"), (2, 3), "memory.optimizer"),
+    "first evaluation": (before(trainers.TextTrainer, "pass_loss", evaluating), (1,), "memory.evaluation"),
+    "last evaluation": (before(trainers.TextTrainer, "pass_loss", evaluating), (4,), "memory.evaluation"),
+    "first checkpoint": (before(saver, "save_state"), (1,), "memory.checkpoint"),
+    "last checkpoint": (before(saver, "save_state"), (6,), "memory.checkpoint"),
+    "the next window's tensors": (
+        before(trainers.TextTrainer, "look_ahead"), (2,), "",
+    ),
+}  # fmt: skip
+
+
+@contextmanager
+def rows_are_counted(patch: pytest.MonkeyPatch) -> Iterator[list[list[int]]]:
+    """Yields the rows of each finished window, as passes that were computed for it."""
+    done: list[list[int]] = []
+    seen: list[int] = []
+    begins, ends, loss = Loop.step_begins, Loop.window_done, trainers.TextTrainer.pass_loss
+
+    def step_begins(self: Any, step: int) -> None:
+        seen.clear()
+        begins(self, step)
+
+    def window_done(self: Any, window: Any, value: float) -> None:
+        assert sorted(seen) == sorted(window), "every row of the window once"
+        done.append(list(window))
+        ends(self, window, value)
+
+    def pass_loss(self: Any, model: Any, rows: Any, chosen: Any) -> Any:
+        if torch.is_grad_enabled():
+            seen.extend(chosen)
+        return loss(self, model, rows, chosen)
+
+    with patch.context() as inner:
+        inner.setattr(Loop, "step_begins", step_begins)
+        inner.setattr(Loop, "window_done", window_done)
+        inner.setattr(trainers.TextTrainer, "pass_loss", pass_loss)
+        yield done
+
+
+@pytest.fixture
+def undisturbed(run_config: Any, make_folder: Any, letters: Any, whole_run: dict[str, Any]) -> dict[str, Any]:
+    """The run without a fault, made once: its adapter and its losses."""
+    if not whole_run:
+        folder = make_folder(run_config(), "whole")
+        log = Log(folder)
+        train(folder, log, letters)
+        whole_run.update(weights=weights(folder), losses=log.losses(), best=log.of("evaluation")[-1].loss)
+    return whole_run
+
+
+@pytest.fixture(scope="module")
+def whole_run() -> dict[str, Any]:
+    return {}
+
+
+def disturbed(make: tuple[Any, Any, Any], seam: Seam, fault: Fault, patch: pytest.MonkeyPatch) -> tuple[JobFolder, Log]:
+    """A run with a fault; every row stays where it belongs, and it goes on soon."""
+    run_config, make_folder, letters = make
+    folder = make_folder(run_config())
+    moments: list[float] = []
+    log = Log(folder, 1, lambda event: moments.append(time.monotonic()) or False)
+    with rows_are_counted(patch) as windows, patch.context() as inner:
+        seam(inner, fault)
+        train(folder, log, letters)
+    assert len(windows) == 6
+    for moment in fault.raised:
+        assert min(later for later in moments if later >= moment) - moment < SECONDS_TO_GO_ON
+    assert log.said[-1].kind == "finished"
+    return folder, log
+
+
+@pytest.mark.parametrize("point", TRAINING)
+def test_out_of_memory_in_a_window_is_the_same_step_in_smaller_passes(
+    point: str, run_config: Any, make_folder: Any, letters: Any, undisturbed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seam, at = TRAINING[point]
+    fault = Fault(at)
+    folder, log = disturbed((run_config, make_folder, letters), seam, fault, monkeypatch)
+    assert len(fault.raised) == len(at), "the fault was met"
+    corrections = log.of("correction")
+    assert len(corrections) == len(at)
+    assert {correction.key for correction in corrections} <= {"train.tokens_per_pass", "train.checkpointing"}
+    assert all("memory ran out in a pass of" in correction.reason for correction in corrections)
+    assert apart(weights(folder), undisturbed["weights"]) <= CLOSE
+    for step, loss in log.losses().items():
+        assert loss == pytest.approx(undisturbed["losses"][step], rel=CLOSE)
+
+
+@pytest.mark.parametrize("point", BESIDE)
+def test_out_of_memory_beside_the_passes_changes_not_a_bit(
+    point: str, run_config: Any, make_folder: Any, letters: Any, undisturbed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seam, at, code = BESIDE[point]
+    fault = Fault(at)
+    folder, log = disturbed((run_config, make_folder, letters), seam, fault, monkeypatch)
+    assert len(fault.raised) == len(at), "the fault was met"
+    assert {note.code for note in log.of("note")} == ({code} if code else set())
+    assert apart(weights(folder), undisturbed["weights"]) == 0.0
+    assert log.losses() == undisturbed["losses"]
+    assert log.of("evaluation")[-1].loss == pytest.approx(undisturbed["best"], rel=CLOSE)
+
+
+def test_out_of_memory_in_a_sample_is_said_and_the_run_goes_on(
+    run_config: Any, make_folder: Any, letters: Any, undisturbed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import LlamaForCausalLM
+
+    letters.waiting = [Command(id="s", verb="sample", prompt="the cat", max_new_tokens=3)]
+    fault = Fault((1,))
+    seam = before(LlamaForCausalLM, "generate")
+    folder, log = disturbed((run_config, make_folder, letters), seam, fault, monkeypatch)
+    assert len(fault.raised) == 1
+    (note,) = log.of("note")
+    assert "memory ran out" in note.text
+    assert [sample.text for sample in log.of("sample")] == ["", ""]
+    assert apart(weights(folder), undisturbed["weights"]) == 0.0

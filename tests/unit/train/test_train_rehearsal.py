@@ -1,0 +1,74 @@
+"""The largest step is tried before the first, and the run is the same as without."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dying_log import Killed, Log
+from memory_faults import Fault, apart, forward
+from tiny_run import weights
+
+from core.train import rehearsal
+from core.train import run as run_module
+from core.train.feed import Feed
+from core.train.run import train
+
+pytestmark = pytest.mark.usefixtures("quiet_torch")
+
+
+def rehearsed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(run_module, "tries_the_largest", lambda _device: True)
+
+
+DPO: dict[str, Any] = {"method": "dpo", "data__layout": "preference", "train__tokens_per_pass": 256}
+
+
+@pytest.mark.parametrize("method", ["sft", "dpo"])
+def test_a_rehearsal_changes_nothing(
+    method: str, run_config: Any, make_folder: Any, letters: Any, preferences: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values: dict[str, Any] = {"lora__lora_dropout": 0.2}
+    if method == "dpo":
+        values |= {**DPO, "data__path": str(preferences)}
+    found = []
+    for name in ("plain", "tried"):
+        folder = make_folder(run_config(**values), name)
+        with monkeypatch.context() as patch:
+            if name == "tried":
+                rehearsed(patch)
+            with pytest.raises(Killed):
+                train(folder, Log(folder, 1, lambda event: event.kind == "step" and event.step == 3), letters)
+            log = Log(folder, 2)  # it is tried again after a resume
+            train(folder, log, letters)
+        found.append((weights(folder), log.losses()))
+        texts = [event.text for event in log.of("stage")]
+        assert texts.count("Trying the largest step") == (name == "tried")
+    assert found[0][1] == found[1][1]
+    assert apart(found[1][0], found[0][0]) == 0.0
+
+
+def test_what_does_not_fit_is_found_before_the_first_step(
+    run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rehearsed(monkeypatch)
+    forward(0)(monkeypatch, Fault((1,)))
+    folder = make_folder(run_config())
+    log = Log(folder)
+    train(folder, log, letters)
+    assert len(log.of("correction")) == 1
+    kinds = [event.kind for event in log.said]
+    assert kinds.index("correction") < kinds.index("step")
+    assert list(log.losses()) == [1, 2, 3, 4, 5, 6]
+
+
+def test_the_largest_window_is_that_of_the_largest_pass_to_come() -> None:
+    feed = Feed(40, 4, 7, 25, lambda: 0)
+    every = list(rehearsal.coming(feed, 0))
+    assert every == [feed.after(step) for step in range(25)]
+    assert list(rehearsal.coming(feed, 23)) == every[23:]
+    lengths = {row: 10 + row for row in range(40)}
+    found = rehearsal.largest_window(iter(every), lambda window: (max(lengths[row] for row in window),))
+    assert 39 in found
+    assert rehearsal.largest_window(iter([]), len) == []  # type: ignore[arg-type]
