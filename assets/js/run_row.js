@@ -20,7 +20,7 @@ export class Row {
     this.failure = make("div", { class: "run-failure" }, make("div", {}, this.cause, this.cure), this.next);
     const pick = make("label", { class: "run-pick" }, this.box, make("span", {}, words.pick));
     this.root = make("li", { class: "run" },
-      make("div", { class: "run-head" }, this.title, this.form(), this.state),
+      make("div", { class: "run-head" }, this.title, this.state),
       make("dl", { class: "run-facts" }, ...FACTS.map((name) => this.fact(name))),
       this.failure,
       make("div", { class: "run-foot" }, make("div", { class: "run-buttons" }, pick, ...VERBS.map((verb) => this.button(verb))), this.settings()));
@@ -43,20 +43,20 @@ export class Row {
     this.field = make("input", { type: "text", maxlength: 120, "aria-label": words.name, placeholder: words["name.hint"] });
     this.field.addEventListener("keydown", (event) => { if (event.key === "Escape") this.naming(false); });
     const back = make("button", { type: "button", class: "quiet", onclick: () => this.naming(false) }, words.cancel);
-    this.naming_ = make("form", { class: "run-naming", hidden: true }, this.field, make("button", { type: "submit", class: "quiet" }, words.save), back);
-    this.naming_.addEventListener("submit", async (event) => {
+    const form = make("form", { class: "run-naming" }, this.field, make("button", { type: "submit", class: "quiet" }, words.save), back);
+    form.addEventListener("submit", async (event) => {
       event.preventDefault();
       if (await this.page.command(this.run, "rename", { name: this.field.value })) this.naming(false);
     });
-    return this.naming_;
+    return form;
   }
 
   naming(on) {
-    show(this.naming_, on);
+    this.root.querySelector(".run-naming")?.remove();
     show(this.title, !on);
     if (!on) return this.buttons.rename.focus();
+    this.title.after(this.form());
     this.field.value = this.run.name;
-    this.field.focus();
     this.field.select();
   }
 
