@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -34,6 +35,7 @@ _HOLD = (
     "'[DllImport(\"kernel32.dll\")] public static extern uint SetThreadExecutionState(uint flags);'; "
     f"$null = $power::SetThreadExecutionState([uint32]{_SYSTEM_REQUIRED}); & "
 )
+_PLAIN = re.compile(r"[\w./=-]+", re.ASCII)
 _LEAVE_SECONDS = 2.0
 
 
@@ -66,7 +68,8 @@ def _windows(program: str | None, pid: int) -> list[str] | None:
     if not program or not session:
         return None
     # As base64, since quotes would pass two command lines, each with rules of its own.
-    script = base64.b64encode((_HOLD + " ".join(session)).encode("utf-16-le")).decode("ascii")
+    words = " ".join(word if _PLAIN.fullmatch(word) else "'" + word.replace("'", "''") + "'" for word in session)
+    script = base64.b64encode((_HOLD + words).encode("utf-16-le")).decode("ascii")
     return [program, "-NoProfile", "-NonInteractive", "-EncodedCommand", script]
 
 

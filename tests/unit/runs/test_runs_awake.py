@@ -1,0 +1,203 @@
+"""Kept awake, in three ways and with recorded programs; the worker's log and its cap; what a process does."""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from core.runs.awake import awake_command, keep_awake
+from core.runs.processes import identify
+from core.runs.work import halted, work_of
+from core.runs.worker_log import TAIL_BYTES, cap_log, log_tail, older_log
+
+RECORDER = '#!/bin/sh\necho "$@" > "$0.said"\nexec sleep 60\n'
+
+
+def recorder(folder: Path, name: str, script: str = RECORDER) -> Path:
+    program = folder / name
+    program.write_text(script)
+    program.chmod(0o755)
+    return program
+
+
+def nowhere(_name: str) -> None:
+    return None
+
+
+def test_systemd_is_asked_where_it_runs(tmp_path: Path) -> None:
+    def find(name: str) -> str:
+        return f"/usr/bin/{name}"
+
+    command = awake_command(False, 42, find, "linux", booted=tmp_path)
+    assert command == [
+        "/usr/bin/systemd-inhibit", "--what=idle:sleep", "--who=Luthier", "--why=A training run is at work",
+        "--mode=block", "tail", "--pid=42", "-f", "/dev/null",
+    ]  # fmt: skip
+    assert awake_command(False, 42, find, "linux", booted=tmp_path / "missing") is None
+    assert awake_command(False, 42, nowhere, "linux", booted=tmp_path) is None
+    assert awake_command(False, 42, find, "darwin") == ["/usr/bin/caffeinate", "-is", "-w", "42"]
+    assert awake_command(False, 42, nowhere, "darwin") is None
+
+
+def test_windows_is_held_awake_by_a_thread_that_waits_for_us(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WSL_DISTRO_NAME", "Ubuntu")
+    command = awake_command(True, 42, lambda name: f"/x/{name}")
+    assert command is not None
+    assert command[:4] == ["/x/powershell.exe", "-NoProfile", "-NonInteractive", "-EncodedCommand"]
+    script = base64.b64decode(command[4]).decode("utf-16-le")
+    assert "SetThreadExecutionState([uint32]2147483649)" in script
+    assert script.endswith("& wsl.exe -d Ubuntu --exec tail --pid=42 -f /dev/null")
+    assert awake_command(True, 42, nowhere) is None
+    monkeypatch.delenv("WSL_DISTRO_NAME")
+    assert awake_command(True, 42, lambda name: f"/x/{name}") is None
+
+
+def test_a_distribution_of_any_name_is_one_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WSL_DISTRO_NAME", "Ubuntu'; calc.exe #")
+    command = awake_command(True, 42, lambda name: f"/x/{name}")
+    assert command is not None
+    script = base64.b64decode(command[4]).decode("utf-16-le")
+    assert "'Ubuntu''; calc.exe #'" in script
+
+
+def test_the_holder_lives_as_long_as_the_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recorded interop: a powershell.exe that writes down its arguments and stays."""
+    recorder(tmp_path, "powershell.exe")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("WSL_DISTRO_NAME", "Ubuntu")
+    before = set(_children())
+    with keep_awake(wsl=True):
+        said, end = tmp_path / "powershell.exe.said", time.monotonic() + 10
+        while not said.exists() and time.monotonic() < end:
+            time.sleep(0.02)
+        assert said.read_text().startswith("-NoProfile -NonInteractive -EncodedCommand ")
+        assert len(set(_children()) - before) == 1
+    assert set(_children()) == before
+
+
+def test_what_the_lock_waits_with_is_ended_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """systemd-inhibit runs its command as a child of its own, and a stubborn one is not waited for long."""
+    recorder(tmp_path, "powershell.exe", '#!/bin/sh\ntrap "" TERM\nsleep 60 &\necho $! > "$0.child"\nwait; wait\n')
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("WSL_DISTRO_NAME", "Ubuntu")
+    monkeypatch.setattr("core.runs.awake._LEAVE_SECONDS", 0.3)
+    with keep_awake(wsl=True):
+        child, end = tmp_path / "powershell.exe.child", time.monotonic() + 10
+        while not (child.exists() and child.read_text()) and time.monotonic() < end:
+            time.sleep(0.02)
+    waiting = identify(int(child.read_text()))
+    assert waiting is None or not waiting.alive()
+
+
+@pytest.mark.parametrize("script", ["#!/bin/sh\nexit 1\n", "no program at all"])
+def test_where_nothing_holds_nothing_is_said_and_nothing_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    recorder(tmp_path, "powershell.exe", script)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("WSL_DISTRO_NAME", "Ubuntu")
+    before = set(_children())
+    with keep_awake(wsl=True):
+        pass
+    monkeypatch.setenv("PATH", "")
+    with keep_awake(wsl=True), keep_awake(wsl=False):
+        pass
+    assert set(_children()) == before
+
+
+def _children() -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()]
+
+
+# ── worker.log ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_log_within_its_cap_is_left_alone(tmp_path: Path) -> None:
+    log = tmp_path / "worker.log"
+    assert not cap_log(log)
+    log.write_text("one\n")
+    assert not cap_log(log)
+    assert (log.read_text(), older_log(log).exists()) == ("one\n", False)
+    assert log_tail(log) == b"one\n"
+
+
+def test_a_long_log_keeps_its_head_and_its_tail_and_goes_on(tmp_path: Path) -> None:
+    log = tmp_path / "worker.log"
+    with log.open("ab") as worker, log.open("ab") as supervisor:
+        for number in range(1_200_000):
+            worker.write(b"line %07d\n" % number)
+        worker.flush()
+        assert cap_log(log)
+        worker.write(b"after the cut\n")
+        worker.flush()
+        supervisor.write(b"and by the other\n")
+    assert log.read_bytes() == b"after the cut\nand by the other\n"
+    kept = older_log(log).read_bytes()
+    assert kept.startswith(b"line 0000000\n")
+    assert kept.endswith(b"line 1199999\n")
+    assert "bytes left out …" in kept.decode()
+    assert len(kept) < TAIL_BYTES + 300_000
+    assert log_tail(log, 44) == b"line 1199999\nafter the cut\nand by the other\n"
+    assert len(log_tail(log, 10_000)) == 10_000
+
+
+def test_a_log_is_cut_under_a_writer_that_never_stops(tmp_path: Path) -> None:
+    """200,000 lines at a cap of 20 kB: never a hole, no line twice, and the last one is there."""
+    log = tmp_path / "worker.log"
+    script = "import sys\nfor n in range(200_000): sys.stdout.write('line %06d\\n' % n); sys.stdout.flush()"
+    with log.open("ab") as out:
+        writer = subprocess.Popen([sys.executable, "-c", script], stdout=out)
+    cuts = 0
+    while writer.poll() is None:
+        cuts += cap_log(log, cap_bytes=20_000)
+        time.sleep(0.001)
+    assert cuts > 3
+    lines = log_tail(log, 10_000).decode().splitlines()[1:]
+    assert lines[-1] == "line 199999"
+    numbers = [int(line.removeprefix("line ")) for line in lines]
+    assert numbers == sorted(numbers)
+    assert log.stat().st_size < 2_000_000
+
+
+def test_a_disk_that_takes_no_copy_still_gets_its_room_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "worker.log"
+    log.write_bytes(b"x" * 1000)
+    older_log(log).mkdir()  # cannot be replaced by a file
+    assert cap_log(log, cap_bytes=100)
+    assert log.stat().st_size == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["worker.log", "worker.log.1"]
+
+
+# ── what a process does ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_work_is_seen_in_the_process_and_below_it(tmp_path: Path) -> None:
+    """A shell that only waits, and a child of it that computes and reads."""
+    busy = "data = open('/proc/self/exe', 'rb')\nwhile True: data.seek(0); data.read(100_000)"
+    child = subprocess.Popen(["/bin/sh", "-c", f'{sys.executable} -c "{busy}" & wait'], start_new_session=True)
+    try:
+        worker = identify(child.pid)
+        assert worker is not None
+        before, end = work_of(worker), time.monotonic() + 20
+        while (now := work_of(worker)).cpu_seconds < before.cpu_seconds + 0.2 and time.monotonic() < end:
+            time.sleep(0.05)
+        assert now.cpu_seconds >= before.cpu_seconds + 0.2
+        assert now.moved_bytes > before.moved_bytes + 1e6
+        assert not halted(worker)
+        os.kill(child.pid, signal.SIGSTOP)
+        end = time.monotonic() + 10
+        while not halted(worker) and time.monotonic() < end:
+            time.sleep(0.02)
+        assert halted(worker)
+    finally:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    assert (work_of(worker).cpu_seconds, halted(worker)) == (0.0, False)
