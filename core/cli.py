@@ -231,10 +231,9 @@ def _mib(size: int) -> str:
 def _doctor(chosen: argparse.Namespace, locations: Locations) -> int:
     if chosen.revoke:
         return _revoke(locations)
-    from core.doctor import findings, read_surroundings
-    from core.hardware import read_machine
+    from core.doctor import examine
 
-    found = findings(read_machine(locations.home), read_surroundings(locations.home))
+    found = examine(locations.home)
     marks = {"fine": "ok     ", "advice": "advice ", "fault": "FAULT  "}
     for finding in found:
         print(f"{marks[finding.level]}{finding.text}" + (f"\n       → {finding.action}" if finding.action else ""))

@@ -5,17 +5,12 @@ GPUs are read through NVML (nvidia-ml-py), which needs only the driver: no torch
 
 from __future__ import annotations
 
-import contextlib
-import os
-import platform
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import psutil
+from core.host import Host
 
 __all__ = ["Gpu", "GpuReading", "Machine", "is_wsl", "read_gpu", "read_machine"]
 
@@ -87,18 +82,19 @@ class Machine:
         return f"gpu-{self.gpu.uuid}" if self.gpu else "cpu"
 
 
-def read_machine(home: Path | None = None) -> Machine:
+def read_machine(home: Path | None = None, host: Host | None = None) -> Machine:
     """Reads the machine; ``home`` is the folder whose disk counts. Takes milliseconds and never raises."""
-    gpus, problem = _read_gpus()
-    memory = psutil.virtual_memory()
+    host = host or Host()
+    gpus, problem = _read_gpus(host)
+    total, free = host.memory()
     return Machine(
         gpus=gpus,
-        cpu_count=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
-        ram_total_bytes=memory.total,
-        ram_free_bytes=memory.available,
-        disk_free_bytes=_disk_free(home or Path.home()),
-        system=platform.system(),
-        wsl=is_wsl(),
+        cpu_count=host.cpu_count(),
+        ram_total_bytes=total,
+        ram_free_bytes=free,
+        disk_free_bytes=host.free_bytes(home or Path.home()),
+        system=host.system,
+        wsl=is_wsl(host.place("/proc/version")),
         gpu_problem=problem,
     )
 
@@ -113,7 +109,7 @@ def is_wsl(version_file: Path = Path("/proc/version")) -> bool:
 
 def read_gpu(uuid: str) -> GpuReading:
     """What the card with this UUID is doing; every field None where NVML does not say."""
-    with _nvml() as nvml:
+    with Host().nvml() as nvml:
         if nvml is None:
             return GpuReading()
         handle = _ask(nvml.nvmlDeviceGetHandleByUUID, uuid)
@@ -130,15 +126,15 @@ def read_gpu(uuid: str) -> GpuReading:
         )
 
 
-def _read_gpus() -> tuple[tuple[Gpu, ...], str]:
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+def _read_gpus(host: Host) -> tuple[tuple[Gpu, ...], str]:
+    visible = host.environment.get("CUDA_VISIBLE_DEVICES")
     if visible is not None and visible.strip() in ("", "-1"):
         return (), "CUDA_VISIBLE_DEVICES hides all cards"
-    with _nvml() as nvml:
+    with host.nvml() as nvml:
         if nvml is None:
             return (), "no NVIDIA driver answers"
         count = _ask(nvml.nvmlDeviceGetCount) or 0
-        if count and "+cpu" in torch_build():
+        if count and "+cpu" in host.torch_build():
             return (), "this PyTorch is the CPU build"
         read = (_read_card(nvml, index, _ask(nvml.nvmlDeviceGetHandleByIndex, index)) for index in range(count))
         cards = [card for card in read if card is not None]
@@ -146,14 +142,6 @@ def _read_gpus() -> tuple[tuple[Gpu, ...], str]:
             return tuple(cards), "" if count else "the driver shows no card"
         chosen = tuple(_chosen(nvml, cards, visible))
         return chosen, "" if chosen else "CUDA_VISIBLE_DEVICES names no card of this machine"
-
-
-def torch_build() -> str:
-    """The version of the installed PyTorch with its build, such as ``2.13.0+cpu``; empty where there is none."""
-    try:
-        return version("torch")
-    except PackageNotFoundError:
-        return ""
 
 
 def _chosen(nvml: Any, cards: list[Gpu], visible: str) -> Iterator[Gpu]:
@@ -188,22 +176,6 @@ def _read_card(nvml: Any, index: int, handle: Any) -> Gpu | None:
     )
 
 
-@contextlib.contextmanager
-def _nvml() -> Iterator[Any]:
-    """NVML while it is open, or None where it cannot be opened (no driver, no card, a broken install)."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-    except Exception:  # noqa: BLE001 - any failure here means the same thing: no card can be read
-        yield None
-        return
-    try:
-        yield pynvml
-    finally:
-        _ask(pynvml.nvmlShutdown)
-
-
 def _ask(function: Any, *arguments: Any) -> Any:
     """The answer, or None: drivers leave out single readings (WSL does), and the rest still counts."""
     try:
@@ -214,12 +186,3 @@ def _ask(function: Any, *arguments: Any) -> Any:
 
 def _text(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value or "")
-
-
-def _disk_free(folder: Path) -> int | None:
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    try:
-        return shutil.disk_usage(folder).free
-    except OSError:
-        return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from core.data.token_cache import Cached, list_cached
-from core.doctor import Finding, findings, read_surroundings
+from core.doctor import Finding, examine
 from studio.figures import bytes_words, day_and_time
 from studio.house import Studio
 from studio.markup import Markup, icon, join, tag
@@ -21,7 +21,7 @@ _ICONS = {"fault": "warning", "advice": "info", "fine": "check"}
 
 def page(studio: Studio) -> Markup:
     """The page; the machine is looked at anew whenever it is opened."""
-    found = view(findings(studio.machine(), read_surroundings(studio.locations.home)))
+    found = view(examine(studio.locations.home))
     return join(found, cache_view(list_cached(studio.locations)))
 
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 import core.hardware
+import core.host
 from core.contract.errors import MachineError
 from core.doctor import Surroundings, findings, read_surroundings
 from core.hardware import Gpu, GpuReading, Machine, is_wsl, read_gpu, read_machine
@@ -103,7 +104,7 @@ def test_a_driver_that_answers_half_is_read_half(monkeypatch: pytest.MonkeyPatch
         nvmlDeviceGetUtilizationRates=refuse, nvmlDeviceGetPowerUsage=refuse, nvmlDeviceGetTemperature=refuse,
     )  # fmt: skip
     monkeypatch.setitem(__import__("sys").modules, "pynvml", nvml)
-    monkeypatch.setattr(core.hardware, "torch_build", lambda: "2.11.0+cu128")
+    monkeypatch.setattr(core.host.Host, "torch_build", lambda _host: "2.11.0+cu128")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     (card,) = read_machine().gpus
     assert (card.uuid, card.name, card.compute_capability, card.bf16) == (
@@ -152,7 +153,7 @@ def fake_cards(monkeypatch: pytest.MonkeyPatch, build: str = "2.11.0+cu128") -> 
         nvmlDeviceGetName=lambda handle: "NVIDIA A100", nvmlSystemGetDriverVersion=lambda: "580.65",
     )  # fmt: skip
     monkeypatch.setitem(__import__("sys").modules, "pynvml", nvml)
-    monkeypatch.setattr(core.hardware, "torch_build", lambda: build)
+    monkeypatch.setattr(core.host.Host, "torch_build", lambda _host: build)
 
 
 @pytest.mark.parametrize(
