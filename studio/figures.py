@@ -17,6 +17,7 @@ from core.contract.config import RunConfig
 from core.contract.events import Stage, Step
 from core.runs.pace import Left, time_left
 from core.runs.record import RunRecord
+from studio.card_readings import card_state, forecast_bytes, speed_words
 from studio.text import STATES, say
 
 __all__ = [
@@ -104,6 +105,8 @@ def _sentence(record: RunRecord) -> str:
     if record.pending:
         return say(f"pending.{record.pending}")
     step = f"{record.last_step:,}"
+    if _waits(record):
+        return say("state.waiting.sentence", what=record.stage.text) if record.stage else ""
     if record.state == "queued" and record.queued_reason:
         return say("state.queued.why", reason=record.queued_reason)
     if record.state in ("stopped", "failed", "lost") and not record.checkpoints:
@@ -133,7 +136,7 @@ def _stage(record: RunRecord, now: float) -> dict[str, Any] | None:
     stage = record.stage
     if stage is None or record.state not in ("starting", "training"):
         return None
-    stepped = bool(record.steps) and record.steps[-1].at > stage.at and stage.stage not in ("merging", "verifying")
+    stepped = record.stepped and stage.stage not in ("merging", "verifying")
     if stepped or stage.stage == "training":
         step, total = f"{record.last_step:,}", f"{record.plan.total_steps:,}" if record.plan else UNKNOWN
         return {"text": say("stage.step", step=step, total=total), "detail": "", "share": None}
@@ -141,7 +144,15 @@ def _stage(record: RunRecord, now: float) -> dict[str, Any] | None:
     share = min(stage.done / stage.total, 1.0) if own else None
     since = duration(now - stage.at) if share is None and now - stage.at >= 10 else ""
     detail = " · ".join(part for part in (stage.text, since and say("stage.since", time=since)) if part)
-    return {"text": _stage_words(stage), "detail": detail, "share": share}
+    return {"text": _stage_words(stage), "detail": detail, "share": share, "waits": stage.stage == "waiting"}
+
+
+def _waits(record: RunRecord) -> bool:
+    """Whether the worker waits for something outside itself and has not gone on since."""
+    stage = record.stage
+    if stage is None or stage.stage != "waiting" or record.state not in ("starting", "training"):
+        return False
+    return not record.stepped
 
 
 def _stage_words(stage: Stage) -> str:
@@ -176,11 +187,11 @@ def _facts(record: RunRecord, config: RunConfig | None, left: Left | None, now: 
         "took": _took(record, now),
         "step": f"{record.last_step:,} {say('run.of')} {total:,}" if total else UNKNOWN,
         "epoch": _epoch(last, config),
-        "speed": f"{last.tokens_per_second:,.0f} tok/s" if last and last.tokens_per_second else UNKNOWN,
+        "speed": speed_words(record) or UNKNOWN,
         "memory": _memory(last, record),
         "loss": _loss(last.loss) if last and last.loss is not None else UNKNOWN,
         "held_out": _held_out(losses),
-        "device": (record.hello.device_name or record.hello.device) if record.hello else UNKNOWN,
+        "device": _device(record, last),
     }
 
 
@@ -218,11 +229,15 @@ def _epoch(last: Step | None, config: RunConfig | None) -> str:
 def _memory(last: Step | None, record: RunRecord) -> str:
     if last is None or last.memory_bytes is None:
         return UNKNOWN
-    forecast = record.plan.estimated_bytes if record.plan else 0
-    if last.reserved_bytes is not None and record.plan and record.plan.predicted:
-        forecast = record.plan.predicted.predicted_bytes  # tensors against tensors
+    forecast = forecast_bytes(record)
     now = bytes_words(last.memory_bytes)
     return say("memory.forecast", now=now, forecast=bytes_words(forecast)) if forecast else now
+
+
+def _device(record: RunRecord, last: Step | None) -> str:
+    name = (record.hello.device_name or record.hello.device) if record.hello else UNKNOWN
+    now = card_state(last) if record.state == "training" else ""
+    return f"{name}: {now}" if now else name
 
 
 def _failure(record: RunRecord) -> dict[str, str] | None:

@@ -31,6 +31,7 @@ from studio.history_rows import row
 from studio.live_history import history_routes
 from studio.log_lines import log_lines
 from studio.points import PointCache, Window
+from studio.way import answers_on_the_way
 
 __all__ = ["Live", "routes"]
 
@@ -67,6 +68,7 @@ class Live:
         folder, record = self.store.open(run_id), self.store.record(run_id)
         status = figures.status(record, named_config(folder), run_id, time.time())
         status["kept"] = folder.newest_checkpoint() is not None
+        status["way"] = answers_on_the_way(record)
         answer = {"run": run_id, "status": status, "points": self.cache.get(run_id).answer(record, window)}
         return answer | ({"log": log_lines(folder.events)} if with_log else {})
 

@@ -25,6 +25,7 @@ import numpy as np
 
 from core.contract.events import Step
 from core.runs.record import RunRecord
+from studio.card_readings import forecast_bytes
 
 __all__ = ["BUCKETS", "LEVELS", "METRICS", "Columns", "PointCache", "RunPoints", "Window"]
 
@@ -38,6 +39,8 @@ METRICS = (
     "memory_bytes",
     "card_used_bytes",
     "gpu_load",
+    "power_watts",
+    "temperature_celsius",
 )
 
 
@@ -158,6 +161,7 @@ class RunPoints:
             answer = self.columns.buckets(window)
         measured = ((item.step, _rounded(item.loss)) for item in record.evaluations[-BUCKETS:])
         answer["evaluations"] = [[step, loss] for step, loss in measured if loss is not None]
+        answer["forecast"] = forecast_bytes(record) or None
         best = next((item for item in reversed(record.checkpoints) if item.best), None)
         answer["best"] = best and [best.step, _rounded(best.eval_loss)]
         answer["version"] = f"{len(record.steps)}.{len(record.evaluations)}.{len(record.checkpoints)}"

@@ -59,6 +59,8 @@ export class Chart {
     this.cross = draw("line", { class: "cross" });
     this.brush = draw("rect", { class: "brush" });
     this.best = draw("circle", { class: "best", r: 5.5, fill: "none" });
+    this.forecast = draw("line", { class: "forecast" });
+    this.forecastText = draw("text", { class: "best-text", "text-anchor": "end" }, this.group.words.forecast);
     this.bestText = draw("text", { class: "best-text", "text-anchor": "middle" }, this.group.words.best);
     const inside = draw("g", { "clip-path": `url(#${id})` }, ...this.parts.flatMap((part) => [part.faint, part.line, part.dots]), this.brush);
     this.svg.append(
@@ -66,12 +68,14 @@ export class Chart {
       ...this.rows.flatMap((row) => [row.line, row.text]),
       ...this.columns,
       inside,
+      this.forecast,
+      this.forecastText,
       this.best,
       this.bestText,
       this.cross,
       ...this.parts.map((part) => part.hover),
     );
-    for (const node of [this.cross, this.brush, this.best, this.bestText, ...this.parts.map((part) => part.hover)]) put(node, "visibility", "hidden");
+    for (const node of [this.cross, this.brush, this.best, this.bestText, this.forecast, this.forecastText, ...this.parts.map((part) => part.hover)]) put(node, "visibility", "hidden");
   }
 
   buildTable() {
@@ -119,10 +123,12 @@ export class Chart {
     this.paintFrame(known);
     this.parts.forEach((part) => this.paintSeries(part));
     this.paintBest();
+    this.paintForecast();
     this.paintHover();
   }
 
   *visible() {
+    if (this.spec.forecast && this.model.forecast) yield this.model.forecast;
     const [from, to] = [this.model.begin, this.model.until];
     for (const { series } of this.parts) {
       if (series.points) for (const [step, value] of this.model.points[series.key] ?? []) { if (step >= from && step <= to) yield value; }
@@ -216,6 +222,18 @@ export class Chart {
     put(this.best, "cy", y.toFixed(1));
     put(this.bestText, "x", Math.min(Math.max(x, this.inner.left + 24), this.inner.right - 24).toFixed(1));
     put(this.bestText, "y", (y - this.inner.top < 22 ? y + 20 : y - 12).toFixed(1));
+  }
+
+  /** What was planned, as a line across. */
+  paintForecast() {
+    const planned = this.spec.forecast && this.model.steps.length ? this.model.forecast : null;
+    for (const node of [this.forecast, this.forecastText]) put(node, "visibility", planned ? "visible" : "hidden");
+    if (!planned) return;
+    const { left, right, top } = this.inner;
+    const y = this.y(planned);
+    for (const [name, at] of Object.entries({ x1: left, x2: right, y1: y.toFixed(1), y2: y.toFixed(1) })) put(this.forecast, name, at);
+    put(this.forecastText, "x", right);
+    put(this.forecastText, "y", (y - top < 16 ? y + 14 : y - 5).toFixed(1));
   }
 
   paintHover() {

@@ -61,6 +61,8 @@ export const written = {
   speed: (value) => Math.round(value).toLocaleString("en"),
   bytes: (value) => bytes(value),
   share: (value) => `${Math.round(value * 100)} %`,
+  watts: (value) => `${Math.round(value)} W`,
+  celsius: (value) => `${Math.round(value)} °C`,
   step: (value) => Math.round(value).toLocaleString("en"),
 };
 

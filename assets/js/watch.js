@@ -102,7 +102,9 @@ class Watch {
     this.living = status.living;
     document.title = status.tab;
     fields(root, { name: status.name, word: status.word, sentence: status.sentence, ...status.facts });
-    put(field(root, "state"), "class", `state tone-${status.tone}`);
+    const waits = status.stage?.waits;
+    put(field(root, "state"), "class", `state tone-${waits ? "wait" : status.tone}`);
+    put(field(root, "stage-box"), "class", waits ? "stage waits" : "stage");
     const stage = status.stage;
     say(field(root, "stage"), stage ? stage.text : "");
     say(field(root, "detail"), stage ? stage.detail : "");
@@ -121,6 +123,7 @@ class Watch {
     this.lines("plan", status.plan);
     this.lines("corrections", status.corrections);
     this.notes(status.notes);
+    this.way(status.way);
     show(field(root, "plan-box"), status.plan.length || status.corrections.length);
     show(field(root, "next"), status.kept);
     show(root.querySelector('[data-to="/take-home"]'), !status.living);
@@ -139,6 +142,31 @@ class Watch {
       say(item.children[0], text);
       say(item.children[1], hint);
       show(item.children[1], hint);
+    });
+  }
+
+  /** Answers on the way: a list a question, the newest answer first. */
+  way(questions) {
+    const { way } = this.words;
+    show(field(this.root, "way"), questions.length);
+    const create = () => {
+      const answers = make("ol", { class: "way-answers" });
+      const right = make("div", { class: "way-right" }, make("b", {}, way.right), make("p"));
+      return make("section", { class: "way-question" }, make("h3"), make("p", { class: "question" }), right,
+        make("div", { class: "scroll-y", tabindex: 0, role: "region" }, answers), make("p", { class: "hint" }));
+    };
+    list(field(this.root, "questions"), questions, create, (box, { prompt, right, answers, cost }, index) => {
+      const [title, asked, wanted, scroll, paid] = box.children;
+      say(title, way.question.replace("{number}", index + 1));
+      put(scroll, "aria-label", title.textContent);
+      say(asked, prompt);
+      say(wanted.lastElementChild, right);
+      show(wanted, right);
+      say(paid, cost);
+      list(scroll.firstElementChild, answers, () => make("li", {}, make("b"), make("p")), (item, [when, text]) => {
+        say(item.firstElementChild, when);
+        say(item.lastElementChild, text.trim() || way.nothing);
+      });
     });
   }
 
@@ -190,6 +218,7 @@ export function merge(have, got) {
     points: { evaluation: got.evaluations },
     last: got.last,
     best: got.best,
+    forecast: got.forecast,
     first: got.first,
     since: got.since,
     begin: got.first,

@@ -12,7 +12,7 @@ from studio.text import say
 __all__ = ["charts", "page"]
 
 LEVELS = ("0", "0.6", "0.9", "0.98")
-EXACT = frozenset({"learning_rate", "memory_bytes", "card_used_bytes"})
+EXACT = frozenset({"learning_rate", "memory_bytes", "card_used_bytes", "temperature_celsius"})
 """Readings without noise: smoothing would only make them late."""
 FACTS = ("step", "epoch", "loss", "held_out", "speed", "memory", "took", "device")
 
@@ -21,8 +21,8 @@ FACTS = ("step", "epoch", "loss", "held_out", "speed", "memory", "took", "device
 
 def page(_: Studio) -> Markup:
     """The skeleton, without a run in it yet."""
-    words = {"chart": wording("chart"), "charts": charts()}
-    some = slot("some", "div", _head(), _failure(), _facts(), _charts(), _folded(), hidden=True)
+    words = {"chart": wording("chart"), "charts": charts(), "way": wording("way")}
+    some = slot("some", "div", _head(), _failure(), _facts(), _charts(), _way(), _folded(), hidden=True)
     return live("watch", words, _fault(), none_yet(), some, _stop_dialog())
 
 
@@ -36,8 +36,17 @@ def charts() -> list[dict[str, Any]]:
         _chart("learning_rate", "rate", ("learning_rate", "learning_rate.now", "a"), base=0),
         _chart("grad_norm", "number", ("grad_norm", "grad_norm.now", "a"), log=True, base=0),
         _chart("speed", "speed", ("tokens_per_second", "speed.now", "a"), base=0),
-        _chart("memory", "bytes", ("memory_bytes", "memory.run", "a"), ("card_used_bytes", "memory.card", "b"), base=0),
+        _chart(
+            "memory",
+            "bytes",
+            ("memory_bytes", "memory.run", "a"),
+            ("card_used_bytes", "memory.card", "b"),
+            base=0,
+            forecast=True,
+        ),
         _chart("load", "share", ("gpu_load", "load.now", "a"), base=0, top=1),
+        _chart("power_watts", "watts", ("power_watts", "power_watts.now", "a"), base=0),
+        _chart("temperature_celsius", "celsius", ("temperature_celsius", "temperature_celsius.now", "a")),
     ]
 
 
@@ -99,6 +108,11 @@ def _charts() -> Markup:
     hint = tag("p", say("watch.charts.help"), class_="hint")
     bar = tag("div", tag("h2", say("watch.charts")), hint, whole, smooth, class_="charts-bar")
     return tag("section", bar, slot("charts", "div", class_="charts"), class_="charts-box")
+
+
+def _way() -> Markup:
+    head = (tag("h2", say("way.title")), tag("p", say("way.about"), class_="hint"))
+    return slot("way", "section", *head, slot("questions", "div", class_="questions"), class_="way card", hidden=True)
 
 
 def _folded() -> Markup:

@@ -15,6 +15,7 @@ from typing import Any
 
 from made_runs import past, step, write_run
 
+from core.contract.estimate import LearnedRun
 from core.contract.events import (
     Correction,
     Failed,
@@ -32,6 +33,7 @@ from core.locations import Locations
 from core.runs.folder import JobFolder
 from core.runs.locks import FileLock
 from core.runs.log import EventWriter
+from core.runs.queue import JobQueue
 
 __all__ = ["SCREENS", "SIZES", "THEMES", "Screen", "furnished"]
 
@@ -63,16 +65,20 @@ def on_card(number: int) -> Any:
 def _running() -> list[Any]:
     events = [on_card(event.step) if event.kind == "step" else event for event in past(150, total=400)]
     events[2] = Hello(at=events[2].at, attempt=1, pid=1, device="cuda:0", device_name="NVIDIA GeForce RTX 4070")
+    plan = events[3].model_copy(update={"estimated_bytes": 8_200_000_000, "predicted": LearnedRun.model_construct(
+        card="NVIDIA GeForce RTX 4070", operations=4.1e10, predicted_bytes=8_200_000_000)})  # fmt: skip
+    events[3] = plan
     note = Note(at=1e9, attempt=1, step=90, code="guard.skipped", text="Step 90 was skipped: its loss was no number.",
                 hint="Two more would halve the learning rate.")  # fmt: skip
     halved = Correction(at=1e9, attempt=1, step=120, key="train.learning_rate", old="0.0002", new="0.0001",
                         reason="three steps with bad numbers")  # fmt: skip
     asked = [
-        Sample(
-            at=events[-1].at, attempt=1, step=number, command_id=f"auto-{number}-0", side=side, prompt=HELD, text=text
+        Sample(at=events[-1].at, attempt=1, step=number, command_id="way-0", side=side, prompt=HELD, text=text)
+        for number, side, text in (
+            (0, "base", "He keeps the light."),
+            (100, "tuned", "He counts the gulls, all."),
+            (150, "tuned", "He counts the gulls."),
         )
-        for number in (100, 150)
-        for side, text in (("base", "He keeps the light."), ("tuned", f"He counts the gulls, {number} of them."))
     ]
     return [*events, note, halved, *asked]
 
@@ -89,6 +95,10 @@ def furnished(locations: Locations) -> Any:
     write_run(locations, [*past(120, total=400), fault], FAILED, "Failed one", (100,))
     write_run(locations, past(400, finished=True), FINISHED, "Finished one", (400,))
     write_run(locations, [*past(40, total=400), Stopped(at=1.79e9, attempt=1, kept=False)], STOPPED, "Stopped one")
+    for number in range(2):
+        queued = run_id(f"queued{number}", 21)
+        living.append(write_run(locations, [Queued(at=time.time())], queued, f"Queued {number + 1}"))
+        JobQueue(locations).add(queued)
     _proofs(locations)
     holds = [FileLock(folder.supervisor_lock) for folder in living]
     assert all(hold.acquire() for hold in holds)
@@ -181,6 +191,21 @@ def _delete_asked(page: Any) -> None:
     page.locator("dialog[open]").wait_for()
 
 
+def _named_and_picked(page: Any) -> None:
+    """A run being named, two chosen for the comparison, and the offer to be told of an end."""
+    page.locator(".queue-list > li").first.wait_for()
+    for name in ("Finished one", "Failed one"):
+        page.get_by_role("checkbox", name=f"Compare: {name}").check()
+    page.get_by_role("button", name="Rename: Paused one").click()
+    page.locator(".notice > summary").click()
+    page.evaluate("() => scrollTo(0, 0)")
+
+
+def _compared(page: Any) -> None:
+    page.wait_for_function("() => document.querySelector('.chart-compare .line')?.getAttribute('d')?.length > 20")
+    _all_open(page)
+
+
 def _menu(page: Any) -> None:
     page.locator(".more-menu > summary").click()
     page.locator(".more-list").wait_for()
@@ -204,6 +229,8 @@ SCREENS: dict[str, Screen] = {
     "try": Screen(f"/try?run={FINISHED}", '[data-f="some"]', _all_open),
     "take": Screen(f"/take-home?run={FINISHED}", '[data-f="some"]', _all_open),
     "history": Screen("/history", ".run", _all_open),
+    "history-named": Screen("/history", ".run", _named_and_picked),
+    "history-compare": Screen(f"/history?compare={FINISHED},{FAILED},{RUNNING}", '[data-f="finals"] tr', _compared),
     "history-delete": Screen("/history", ".run", _delete_asked),
     "doctor": Screen("/doctor", ".finding", _all_open),
     "menu": Screen("/doctor", ".finding", _menu),

@@ -1,0 +1,101 @@
+"""Speed against the card's published rate, memory against the forecast, the card's state, and answers on the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from made_runs import past, step
+
+from core.contract.config import RunConfig
+from core.contract.estimate import LearnedRun
+from core.contract.events import Event, Plan, Sample, Stage
+from core.estimate.cards import CARDS
+from core.runs.record import fold
+from studio import figures
+from studio.card_readings import card_share, card_state, forecast_bytes, speed_words
+from studio.way import KEPT, answers_on_the_way
+
+
+def predicted(card: str, operations: float) -> LearnedRun:
+    fields: dict[str, Any] = {"card": card, "operations": operations, "predicted_bytes": 5_000_000_000}
+    return LearnedRun.model_construct(**fields)
+
+
+def run_on(card: str, operations: float, *more: Event) -> Any:
+    planned = Plan(total_steps=400, estimated_bytes=700_000_000).model_copy(
+        update={"predicted": predicted(card, operations)}
+    )
+    return fold([*past(30, total=400), planned, *more])
+
+
+def test_the_share_is_counted_work_over_the_published_rate() -> None:
+    rate = CARDS["RTX 4070"].operations
+    record = run_on("NVIDIA GeForce RTX 4070", 0.65 * rate / 900)  # the made steps do 900 tokens a second
+    assert card_share(record) == pytest.approx(0.65)
+    assert speed_words(record) == "900 tok/s, 65 % of what this card can do"
+
+
+def test_one_stutter_moves_the_share_no_further_than_its_rank() -> None:
+    rate = CARDS["RTX 4070"].operations
+    slow = step(31).model_copy(update={"tokens_per_second": 9.0})
+    record = run_on("NVIDIA GeForce RTX 4070", 0.65 * rate / 900, slow)
+    assert card_share(record) == pytest.approx(0.65)
+
+
+@pytest.mark.parametrize(("card", "operations"), [("Some Card", 1e9), ("NVIDIA GeForce RTX 4070", 0.0)])
+def test_an_unknown_share_is_left_out(card: str, operations: float) -> None:
+    assert speed_words(run_on(card, operations)) == "900 tok/s"
+    assert speed_words(fold(past(0))) == ""
+    assert figures.status(fold(past(0)), RunConfig(), "x", 0.0)["facts"]["speed"] == "–"
+
+
+def test_the_forecast_is_in_the_terms_of_what_is_measured() -> None:
+    assert forecast_bytes(run_on("x", 1.0)) == 700_000_000
+    on_card = step(31).model_copy(update={"reserved_bytes": 6_000_000_000})
+    assert forecast_bytes(run_on("x", 1.0, on_card)) == 5_000_000_000
+    assert forecast_bytes(fold([])) == 0
+
+
+def test_what_the_card_does_not_tell_is_left_out() -> None:
+    all_of_it = {"gpu_load": 0.97, "temperature_celsius": 67.0, "power_watts": 212.4}
+    assert card_state(step(1).model_copy(update=all_of_it)) == "97 % busy, 67 °C, 212 W"
+    assert card_state(step(1).model_copy(update={"temperature_celsius": 67.0})) == "67 °C"
+    assert card_state(step(1)) == card_state(None) == ""
+
+
+def test_a_run_that_waits_says_for_what_and_no_longer_when_it_goes_on() -> None:
+    events = past(30, total=400)
+    waits = Stage(at=events[-1].at + 5, attempt=1, stage="waiting", text="1 GB more room")
+    told = figures.status(fold([*events, waits]), RunConfig(), "x", waits.at)
+    assert told["stage"]["waits"] is True
+    assert told["sentence"].endswith("1 GB more room")
+    on = figures.status(fold([*events, waits, step(31, waits.at + 9)]), RunConfig(), "x", waits.at + 9)
+    assert not (on["stage"] or {}).get("waits")
+    assert "room" not in on["sentence"]
+
+
+def answer(number: int, side: str = "tuned", text: str = "", question: int = 0) -> Sample:
+    named: Any = {"command_id": f"way-{question}", "side": side, "prompt": "Why?", "right": "So."}
+    return Sample(step=number, text=text or f"at {number}", seconds=0.5, **named)
+
+
+def test_answers_stand_by_question_the_newest_first_and_the_base_last() -> None:
+    asked = Sample(command_id="abc", prompt="someone's own", text="x")
+    record = fold([answer(0, "base"), asked, answer(10), answer(10, question=1), answer(20)])
+    first, second = answers_on_the_way(record)
+    assert first["answers"] == [("Step 20", "at 20"), ("Step 10", "at 10"), ("Before training", "at 0")]
+    assert (first["prompt"], first["right"], first["cost"]) == ("Why?", "So.", "One answer took at most 0.5 s.")
+    assert second["answers"] == [("Step 10", "at 10")]
+
+
+def test_an_attempt_that_went_back_says_its_answers_again_once() -> None:
+    record = fold([answer(0, "base"), answer(10), answer(20), answer(10, text="again"), answer(20, text="later")])
+    assert [text for _, text in answers_on_the_way(record)[0]["answers"]] == ["later", "again", "at 0"]
+
+
+def test_a_night_of_answers_is_thinned_to_first_last_and_between() -> None:
+    record = fold([answer(0, "base"), *(answer(number) for number in range(1, 1000))])
+    shown = answers_on_the_way(record)[0]["answers"]
+    assert len(shown) <= KEPT + 1
+    assert (shown[0][1], shown[-1][0]) == ("at 999", "Before training")
