@@ -19,6 +19,7 @@ from statistics import median
 from core.contract.config import RunConfig
 from core.contract.events import Plan, Step
 from core.runs.record import RunRecord
+from core.runs.stall import STEP_SECONDS
 
 __all__ = ["SURE_STEPS", "Left", "own_steps", "rate_of", "time_left"]
 
@@ -97,7 +98,8 @@ def _of_this_epoch(plan: Plan, record: RunRecord, steps: tuple[int, int, int]) -
 
 
 def _between(plan: Plan, record: RunRecord, config: RunConfig, own: Sequence[Step]) -> float:
-    """Measurements, and whatever else lies between steps, for the rest of the run."""
+    """Measurements, and whatever else lies between steps, for the rest of the run. A night's sleep and a clock that was
+    set lie between two steps as well: what is longer than a step may be silent says nothing of the others."""
     took = {found.step: found.seconds for found in record.evaluations}
     every = config.train.eval_steps
     now, to_come = record.last_step, 0
@@ -105,10 +107,11 @@ def _between(plan: Plan, record: RunRecord, config: RunConfig, own: Sequence[Ste
         to_come = 1 + ((plan.total_steps - 1) // every - now // every if every else 0)
         to_come += bool(every) and 0 < now < plan.total_steps and now % every == 0 and now not in took
     gaps = [
-        after.at - before.at - after.seconds - took.get(before.step, 0.0)
+        max(0.0, gap)
         for before, after in pairwise(own)
         if after.step == before.step + 1
+        and abs(gap := after.at - before.at - after.seconds - took.get(before.step, 0.0)) < STEP_SECONDS
     ]
-    aside = max(0.0, sum(gaps) / len(gaps)) if gaps else 0.0
+    aside = sum(gaps) / len(gaps) if gaps else 0.0
     measuring = median(took.values()) if took else 0.0
     return max(0, to_come) * measuring + max(0, plan.total_steps - now) * aside

@@ -67,6 +67,8 @@ class RunRecord:
     exported: tuple[Exported, ...] = ()
     acknowledged: frozenset[str] = frozenset()
     last_step: int = 0
+    stepped: bool = False
+    """Whether a step came after ``stage``, in the log's order: a clock may have been set in between."""
     queued_reason: str = ""
     started_at: float | None = None
     ended_at: float | None = None
@@ -123,7 +125,7 @@ class RunFold:
         """A new attempt: what came after its checkpoint is forgotten. A worker that finds that checkpoint bad and takes
         an older one says ``Starting`` again, with the step that it did take."""
         facts = {"state": "starting", "queued_reason": "", "ended_at": None, "failure": None, "pending": ""}
-        self._facts.update(facts, stage=None, last_step=event.resumed_step)
+        self._facts.update(facts, stage=None, stepped=False, last_step=event.resumed_step)
         if not self._begun:
             self._begun = True
             self._facts["started_at"] = event.at
@@ -138,7 +140,7 @@ class RunFold:
         self._facts["plan"] = event
 
     def _stage(self, event: Stage) -> None:
-        self._facts["stage"] = event
+        self._facts.update(stage=event, stepped=False)
         if event.stage in _WORKING and self._facts["state"] == "starting":
             self._facts["state"] = "training"
 
@@ -146,7 +148,7 @@ class RunFold:
         while self._steps and self._steps[-1].step >= event.step:
             self._steps.pop()  # the worker went back to a checkpoint by itself
         self._steps.append(event)
-        self._facts["last_step"] = event.step
+        self._facts.update(last_step=event.step, stepped=True)
         if self._facts["state"] == "starting":
             self._facts["state"] = "training"
 

@@ -114,6 +114,19 @@ def test_a_machine_that_slows_down_is_followed() -> None:
     assert found.middle == pytest.approx(50.0, rel=0.01)
 
 
+@pytest.mark.parametrize("jump", [8 * 3600.0, -8 * 3600.0])
+def test_a_night_and_a_clock_that_is_set_do_not_move_what_is_left(jump: float) -> None:
+    plan = Plan(total_steps=100, train_rows=1600, train_tokens=100_000)
+    steps = steps_of([1000] * 50, [1.0] * 50)
+    later = [step.model_copy(update={"at": step.at + jump}) for step in steps[25:]]
+    calm, jumped = (
+        time_left(record_of(events), config_of()) for events in ([plan, *steps], [plan, *steps[:25], *later])
+    )
+    assert calm is not None
+    assert jumped is not None
+    assert jumped.middle == pytest.approx(calm.middle, rel=0.01)
+
+
 def test_a_plan_without_tokens_goes_by_the_steps() -> None:
     found = time_left(record_of([Plan(total_steps=20), *steps_of([10] * 10, [1.0] * 10)]), config_of())
     assert found is not None

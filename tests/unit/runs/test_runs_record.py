@@ -93,6 +93,18 @@ def test_charts_never_run_backwards_within_an_attempt() -> None:
     assert [e.step for e in fold([Evaluation(step=2), Evaluation(step=2), Evaluation(step=3)]).evaluations] == [2, 3]
 
 
+def test_the_log_is_folded_in_its_order_whatever_its_times_say() -> None:
+    """A clock that is set back in mid-run, and one that is set forth."""
+    for jump in (-8 * 3600.0, 8 * 3600.0):
+        record = fold([
+            Starting(at=1000.0), Step(step=1, at=1010.0), Stage(stage="saving", at=1020.0),
+            Checkpoint(step=1, at=1030.0 + jump), Step(step=2, at=1040.0 + jump), Step(step=3, at=1050.0 + jump),
+        ])  # fmt: skip
+        assert ([step.step for step in record.steps], record.last_step, record.stepped) == ([1, 2, 3], 3, True)
+        assert record.started_at == 1000.0
+        assert not fold([Step(step=1, at=2000.0), Stage(stage="saving", at=1000.0)]).stepped
+
+
 @pytest.mark.parametrize(
     ("command", "fulfilled"),
     [("save", Checkpoint(step=1)), ("pause", Paused()), ("stop", Stopped()), ("stop", Finished()), ("pause", Failed())],
