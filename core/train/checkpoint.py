@@ -27,7 +27,7 @@ from core.runs.folder import JobFolder, checkpoint_step
 
 __all__ = [
     "RoomError", "Saved", "add_facts", "best", "is_disk_full", "latest_good", "prune", "read_manifest", "remove",
-    "save", "step_name", "verify",
+    "remove_after", "save", "step_name", "verify",
 ]  # fmt: skip
 
 MANIFEST = "MANIFEST.json"
@@ -177,6 +177,13 @@ def prune(folder: JobFolder | Path, kept: int = KEPT, newest: int | None = None)
         if path not in standing or path not in lived:
             remove(path)
     _sweep(root)
+
+
+def remove_after(folder: JobFolder | Path, step: int) -> None:
+    """Deletes every checkpoint of a later step, the newest first: the run goes back."""
+    for path in reversed(_all(_root(folder))):
+        if (checkpoint_step(path.name) or 0) > step:
+            remove(path)
 
 
 def remove(path: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from core.contract.config import RunConfig
+from core.contract.errors import MachineError
 from core.contract.events import Evaluation, Step
 from core.train.feed import Feed
 from core.train.guard import Guard
@@ -24,9 +25,11 @@ from core.train.heldout import HeldOut
 from core.train.meter import CardWatch, Clock, peak_bytes
 from core.train.mixin import Rows
 from core.train.orders import Orders
+from core.train.room import FULL, Room
 from core.train.sample import answer
 from core.train.saver import Saver
 from core.train.tell import Teller
+from core.train.timeline import Timeline
 
 __all__ = ["Loop"]
 
@@ -41,6 +44,7 @@ class Loop:
         self.tell, self.orders = talk
         self.total_steps = int(trainer.args.max_steps)
         self.feed = Feed(len(rows), config.rows_per_step, config.train.seed, self.total_steps, lambda: self.step)
+        self.timeline = Timeline(config, held_out, saver, talk)
         self.guard = Guard(self.tell)
         self.clock = Clock()
         self.card = CardWatch("")
@@ -50,7 +54,8 @@ class Loop:
         self._window: dict[str, Any] = {}
         self._eval_loss: tuple[int, float] | None = None
         self._stepped = False
-        self._saved_at = time.monotonic()
+        self.room = Room(*talk)
+        self._saved_at, self._saved_step = time.monotonic(), -1
 
     @property
     def step(self) -> int:
@@ -68,13 +73,18 @@ class Loop:
             torch.cuda.default_generators[device.index or 0].manual_seed(seed)
 
     def seam(self) -> None:
-        """Obeys what was asked meanwhile.
+        """Obeys what was asked meanwhile; saves where it is time, waits where the log does not take our words.
 
         Raises:
             Leave: pause or stop.
         """
         self.orders.check()
         self.obey()
+        if self.room.log_is_behind or self._time_is_up():
+            with self.clock.aside():
+                self.room.catch_up()
+                if self._time_is_up():
+                    self.save()
         self.orders.check()
 
     def obey(self) -> None:
@@ -131,25 +141,54 @@ class Loop:
         tokens = sum(self.held_out.trained(row) for row in rows)
         finite = loss if math.isfinite(loss) else None
         self.tell.say(Evaluation(step=self.step, loss=finite, rows=len(rows), tokens=tokens, seconds=seconds))
+        self.timeline.ask(self.step)
         if finite is None:
             return False
         self._eval_loss = (self.step, finite)
         improved = self.step > 0 and self.saver.is_best(finite)
-        self.saver.measured(self.step, finite)  # one that was saved while this went on
+        self.room.until(lambda: self.saver.measured(self.step, finite))  # one that was saved while this went on
         return improved
 
     def save(self, asked: bool = False) -> None:
-        """A checkpoint of the last whole step, unless it stands already; who ``asked`` is told either way."""
+        """A checkpoint of the last whole step, unless it stands already; who ``asked`` is told either way.
+
+        A full disk is waited out.
+
+        Raises:
+            Leave: somebody asked to pause or stop meanwhile.
+        """
+        self.room.until(lambda: self._save(asked))
+
+    def leave(self) -> bool:
+        """Saves before the process ends, without waiting for anything; whether a checkpoint of this step stands."""
+        if not self.step:
+            return False
+        try:
+            self._save()
+        except MachineError as error:
+            if error.code not in FULL:
+                raise
+            hint = "Make room on this disk; the run goes on from the checkpoint before."
+            self.tell.note("checkpoint.no_room", f"Step {self.step} could not be saved. {error.message}", hint)
+            return False
+        return True
+
+    def _save(self, asked: bool = False) -> None:
         self.tell.stage("saving", f"Step {self.step}")
         measured = self._eval_loss[1] if self._eval_loss and self._eval_loss[0] == self.step else None
-        self.saver.save(self.step, measured, asked)
-        self._saved_at = time.monotonic()
+        self.saver.save(self.step, measured, asked, prune=not self.guard.bad)
+        self._saved_at, self._saved_step = time.monotonic(), self.step
 
     def _save_is_due(self) -> bool:
-        train = self.config.train
-        by_steps = bool(train.save_steps) and self.step % train.save_steps == 0
-        waited = (time.monotonic() - self._saved_at) / 60
-        return by_steps or (train.save_minutes > 0 and waited >= train.save_minutes)
+        """Between steps. While numbers are bad, nothing new is worth a checkpoint that an older one gives way to."""
+        every = self.config.train.save_steps
+        return not self.guard.bad and ((bool(every) and self.step % every == 0) or self._time_is_up())
+
+    def _time_is_up(self) -> bool:
+        """Whether work of so many minutes would be lost, also in the middle of an evaluation or a long step."""
+        minutes = self.config.train.save_minutes
+        late = minutes > 0 and time.monotonic() - self._saved_at >= 60 * minutes
+        return late and self.step > max(0, self._saved_step) and not self.guard.bad
 
     def _say_step(self, grad_norm: float) -> None:
         window, seconds = self._window, self.clock.lap()
@@ -171,5 +210,6 @@ class Loop:
                 card_used_bytes=card.used_bytes,
                 gpu_load=card.load,
                 power_watts=card.power_watts,
+                temperature_celsius=card.temperature_celsius,
             )
         )

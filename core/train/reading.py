@@ -8,7 +8,7 @@ there.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ from core.data.token_cache import Entry, Source, entry_of, settled, slices
 from core.data.token_table import TokenTable
 from core.locations import Locations
 from core.train.guard import require_targets
+from core.train.kept_rows import KeptRows
 from core.train.orders import Orders
 from core.train.rows import PairRows, TextRows
 from core.train.tell import Teller
@@ -44,6 +45,8 @@ class RunData:
     train: AnyRows
     held_out: AnyRows
     facts: DataFacts
+    numbers: Sequence[int] = ()
+    """Of each row to train on, its number in the user's file."""
 
     @property
     def tokens(self) -> int:
@@ -56,11 +59,12 @@ class RunData:
         return sum(self.train.trained(row) for row in range(len(self.train)))
 
 
-def read_data(config: RunConfig, tokenizer: Any, tell: Teller, orders: Orders) -> RunData:
-    """Reads, tokenises and splits the run's file.
+def read_data(config: RunConfig, tokenizer: Any, tell: Teller, orders: Orders, kept: KeptRows | None = None) -> RunData:
+    """Reads, tokenises and splits the run's file; split as it was at first, where that is ``kept``.
 
     Raises:
         DataError: the file cannot be read, or nothing in it can be trained on.
+        RunError: its rows are not those that the run began with.
         Leave: somebody asked to pause or stop.
     """
     tables = _Tables(config, tokenizer, tell, orders)
@@ -79,8 +83,10 @@ def read_data(config: RunConfig, tokenizer: Any, tell: Teller, orders: Orders) -
     trained = sum(rows.trained(row) for row in range(len(rows)))
     require_targets(trained, len(rows) + len(refused), config.train.max_length)
     kin = places_of(numbers, _kin(config, tell, orders))
-    train, held_out = split_rows(len(rows), config.data, config.train.seed, kin)
-    return RunData(rows.take(train), rows.take(held_out), _facts(rows, config.train.max_length))
+    drawn = split_rows(len(rows), config.data, config.train.seed, kin)
+    train, held_out = kept.agree(rows.sha256(), drawn) if kept else drawn
+    facts = _facts(rows, config.train.max_length)
+    return RunData(rows.take(train), rows.take(held_out), facts, array("q", (numbers[row] for row in train)))
 
 
 def _kin(config: RunConfig, tell: Teller, orders: Orders) -> tuple[tuple[int, ...], ...]:

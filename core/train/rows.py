@@ -6,6 +6,7 @@ trained tokens; for a preference pair 1), and its tokens.
 
 from __future__ import annotations
 
+import hashlib
 from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -43,6 +44,11 @@ class Ragged:
         """Number of values of one sequence."""
         return self._ends[index + 1] - self._ends[index]
 
+    def add_to(self, digest: Any) -> None:
+        """Feeds values and lengths to a hash."""
+        digest.update(self._values)
+        digest.update(self._ends)
+
     def take(self, chosen: Iterable[int]) -> Ragged:
         """The chosen sequences as a new one."""
         taken = Ragged()
@@ -72,6 +78,10 @@ class TextRows:
         taken.ids, taken.labels = self.ids.take(chosen), self.labels.take(chosen)
         taken._trained = array("i", (self._trained[row] for row in chosen))
         return taken
+
+    def sha256(self) -> str:
+        """Of every token and label."""
+        return _sha256_of(self.ids, self.labels)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -114,6 +124,10 @@ class PairRows:
         taken.rejected = self.rejected.take(chosen)
         return taken
 
+    def sha256(self) -> str:
+        """Of every token."""
+        return _sha256_of(self.prompts, self.chosen, self.rejected)
+
     def __len__(self) -> int:
         return len(self.prompts)
 
@@ -132,3 +146,10 @@ class PairRows:
     def weight(self, _row: int) -> int:
         """Its share in the mean loss: the mean is over pairs."""
         return 1
+
+
+def _sha256_of(*parts: Ragged) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        part.add_to(digest)
+    return digest.hexdigest()

@@ -16,16 +16,23 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
+from core.catalog import find_model
 from core.contract.config import RunConfig
 from core.contract.errors import MachineError
 from core.contract.events import Finished, Paused, Starting, Stopped
 from core.hardware import read_machine
 from core.runs.folder import JobFolder
 from core.runs.log import EventTail, EventWriter
+from core.runs.record import RunRecord, effective_config, fold
 from core.train import checkpoint
+from core.train.course import Course, rows_at_fault
+from core.train.depends import depends_on, refuse_others
+from core.train.kept_rows import KeptRows
 from core.train.loop import Loop
 from core.train.meter import CardWatch
 from core.train.orders import Commands, Leave, Orders
+from core.train.relief import Relief, tries_the_largest
+from core.train.room import Room
 from core.train.saver import Saver, read_position
 from core.train.setup import Ready, prepare
 from core.train.tell import Teller
@@ -45,32 +52,58 @@ def train(folder: JobFolder, writer: EventWriter, mailbox: Commands | Orders, pl
     """
     tell = Teller(writer)
     orders = mailbox if isinstance(mailbox, Orders) else Orders(mailbox, tell).start()
-    begun = time.monotonic()
+    room = Room(tell, orders, writer)
     try:
-        _attempt(folder, _config(folder, plain), (tell, orders), begun)
+        record = fold(EventTail(folder.events).read())
+        _attempt(folder, _config(folder, record, plain), record, (tell, orders), room)
     finally:
         orders.close()
 
 
-def _attempt(folder: JobFolder, config: RunConfig, talk: tuple[Teller, Orders], begun: float) -> None:
-    tell, _ = talk
+def _attempt(folder: JobFolder, config: RunConfig, record: RunRecord, talk: tuple[Teller, Orders], room: Room) -> None:
+    tell, begun = talk[0], time.monotonic()
     device = _device(config.train.seed)
     start = _starting_point(folder, tell)
     position = read_position(start) if start else {}
     tell.step = int(position.get("step", 0))
+    depends = depends_on(folder, config)
+    refuse_others(start, depends, record.anyway, tell)
+    kept = KeptRows(folder.path / "rows.json", config, tell, room, record.anyway)
+    # A correction is newer than any checkpoint that was cut otherwise.
+    corrected = any(correction.key == "train.tokens_per_pass" for correction in record.corrections)
+    tokens_per_pass = 0 if corrected else int(position.get("tokens_per_pass", 0))
     try:
-        ready = prepare(config, folder, device, talk, int(position.get("tokens_per_pass", 0)))
+        ready = prepare(config, folder, device, talk, tokens_per_pass, kept)
     except Leave as leave:
         _say_left(tell, leave, kept=start is not None)
         return
+    depends["base"] = find_model(config.model.source, config.model.name, config.model.revision).revision
+    refuse_others(start, {"base": depends["base"]}, record.anyway, tell)
     saver = Saver(folder, ready.trainer, ready.peft_model, ready.tokenizer, tell)
-    saver.position = _position(ready.config)
+    saver.facts, saver.learning_rate = {"depends": depends}, ready.config.train.learning_rate
     saver.seconds = lambda: float(position.get("seconds", 0.0)) + time.monotonic() - begun
     loop = Loop(ready.config, ready.trainer, ready.data.train, ready.data.held_out, talk, saver)
+    loop.room, saver.position = room, lambda: _position(ready, loop)
+    _guard(ready, loop, Course(folder, record, ready.config.train.learning_rate, tell), position)
     ready.trainer.loop = loop
+    ready.trainer.relief = Relief(
+        ready.trainer, ready.config, tries_the_largest(device), device.type == "cuda" and read_machine().wsl
+    )
     ready.trainer.add_callback(_Beginning(loop, saver, start))
     tell.say(ready.plan)
     _run(ready, loop, tell, saver.seconds)
+
+
+def _guard(ready: Ready, loop: Loop, course: Course, position: dict[str, Any]) -> None:
+    """What is done about bad numbers; how many there were in a row is part of where a run stands."""
+
+    def named() -> str:
+        window = loop.feed.after(loop.step) or []
+        return rows_at_fault(ready.trainer, loop.rows, window, ready.data.numbers)
+
+    guard = loop.guard
+    guard.bad, guard.overflows = list(position.get("bad", [])), int(position.get("overflows", 0))
+    guard.name_rows, guard.turn_back = named, course.turn_back
 
 
 def _run(ready: Ready, loop: Loop, tell: Teller, seconds: Callable[[], float]) -> None:
@@ -79,10 +112,9 @@ def _run(ready: Ready, loop: Loop, tell: Teller, seconds: Callable[[], float]) -
     try:
         ready.trainer.train()
         loop.finish()
+        loop.room.catch_up()
     except Leave as leave:
-        if loop.step:
-            loop.save()
-        _say_left(tell, leave, kept=loop.step > 0)
+        _say_left(tell, leave, kept=loop.leave())
         return
     finally:
         loop.card.close()
@@ -110,8 +142,9 @@ def _measured(path: Path) -> bool:
     return checkpoint.read_manifest(path).get("eval_loss") is not None
 
 
-def _config(folder: JobFolder, plain: bool) -> RunConfig:
-    config = folder.config()
+def _config(folder: JobFolder, record: RunRecord, plain: bool) -> RunConfig:
+    """As corrected since it was written: the next attempt begins with what the last one was brought to."""
+    config = effective_config(folder.config(), record.corrections)
     if not plain:
         return config
     return config.model_copy(update={"train": config.train.model_copy(update={"kernels": "plain"})})
@@ -154,12 +187,14 @@ def _starting_point(folder: JobFolder, tell: Teller) -> Path | None:
     return start
 
 
-def _position(config: RunConfig) -> dict[str, Any]:
+def _position(ready: Ready, loop: Loop) -> dict[str, Any]:
     return {
-        "seed": config.train.seed,
-        "rows_per_step": config.rows_per_step,
-        "tokens_per_pass": config.train.tokens_per_pass,
-        "data_sha256": config.data.sha256,
+        "seed": ready.config.train.seed,
+        "rows_per_step": ready.config.rows_per_step,
+        "tokens_per_pass": ready.trainer.tokens_per_pass,
+        "learning_rate": ready.config.train.learning_rate,
+        "bad": loop.guard.bad,
+        "overflows": loop.guard.overflows,
     }
 
 

@@ -2,7 +2,7 @@
 
     adapter/        peft's format, loadable by anyone        optimizer.*   moments, 8-bit ones with their maps
     scheduler.json  where the learning rate stands           scaler.json   float16's loss scale
-    position.json   seed, step, rows a step, tokens a pass, versions
+    position.json   seed, step, rows a step, tokens a pass, learning rate, bad steps in a row
 
 There is no data iterator and no random state among it: both follow from (seed, step).
 """
@@ -22,7 +22,10 @@ from core.contract.errors import RunError
 from core.contract.events import Checkpoint
 from core.model.adapters import save_adapter, trainable
 from core.runs.folder import JobFolder
+from core.runs.log import EventTail
+from core.runs.record import fold
 from core.train import checkpoint
+from core.train.memory import once_more
 from core.train.state import load_state, save_state
 from core.train.tell import Teller
 
@@ -38,7 +41,11 @@ class Saver:
         self.folder, self.trainer, self.peft_model, self.tokenizer, self.tell = (
             folder, trainer, peft_model, tokenizer, tell,
         )  # fmt: skip
-        self.position: dict[str, Any] = {}
+        self.position: Callable[[], dict[str, Any]] = dict
+        self.facts: dict[str, Any] = {}
+        """What stands in every manifest: what the run depends on."""
+        self.learning_rate: float | None = None
+        """The rate as it is now; a checkpoint of before it was corrected holds the old one."""
         self.seconds: Callable[[], float] = lambda: 0.0
         self.best_loss = _best_loss(folder)
 
@@ -46,22 +53,33 @@ class Saver:
         """Whether a checkpoint with this held-out loss would be the best one standing."""
         return self.best_loss is None or eval_loss < self.best_loss
 
-    def save(self, step: int, eval_loss: float | None, asked: bool = False) -> None:
-        """Writes and verifies ``step-NNNNNN``, says so, and lets older ones go; one that stands is left as it is."""
+    def save(self, step: int, eval_loss: float | None, asked: bool = False, prune: bool = True) -> None:
+        """Writes and verifies ``step-NNNNNN``, says so, and lets older ones go; one that stands is left as it is.
+
+        Raises:
+            RoomError: the disk is full; every earlier checkpoint stands.
+        """
         name = checkpoint.step_name(step)
         if (self.folder.checkpoints / name).is_dir() and not checkpoint.verify(self.folder.checkpoints / name):
             if asked:
                 self._say_standing(step)
+            if prune:
+                checkpoint.prune(self.folder, newest=step)  # its own turn may have been cut off
             return
         is_best = eval_loss is not None and self.is_best(eval_loss)
-        facts = {"eval_loss": eval_loss}
+        facts = {"eval_loss": eval_loss, **self.facts}
         saved = checkpoint.save(
-            self.folder, step, lambda draft: self._write(draft, step), facts, self._expected_bytes()
+            self.folder,
+            step,
+            lambda draft: once_more(lambda: self._write(draft, step), self.tell, "checkpoint"),
+            facts,
+            self._expected_bytes(),
         )
         if is_best:
             self.best_loss = eval_loss
         self.tell.say(Checkpoint(step=step, name=name, bytes=saved.bytes, best=is_best, eval_loss=eval_loss))
-        checkpoint.prune(self.folder, newest=step)
+        if prune:
+            checkpoint.prune(self.folder, newest=step)
 
     def measured(self, step: int, eval_loss: float) -> None:
         """Gives a checkpoint that stands since before its evaluation had ended that loss, and the mark if it is best.
@@ -94,9 +112,13 @@ class Saver:
         trainer = self.trainer
         self._restore_optimizer(path)
         trainer.lr_scheduler.load_state_dict(load_state(path, "scheduler"))
+        self._restore_rate()
         if trainer.accelerator.scaler is not None and (scaler := load_state(path, "scaler")):
             trainer.accelerator.scaler.load_state_dict(scaler)
-        return int(read_position(path)["step"])
+        step = int(read_position(path)["step"])
+        if path.name not in {event.name for event in fold(EventTail(self.folder.events).read()).checkpoints}:
+            self._say_standing(step)  # its writer was killed before it could say so
+        return step
 
     def _write(self, draft: Path, step: int) -> None:
         trainer = self.trainer
@@ -106,7 +128,7 @@ class Saver:
         save_state(draft, "scheduler", trainer.lr_scheduler.state_dict())
         if trainer.accelerator.scaler is not None:
             save_state(draft, "scaler", trainer.accelerator.scaler.state_dict())
-        position = {**self.position, "step": step, "seconds": round(self.seconds(), 1)}
+        position = {**self.position(), "step": step, "seconds": round(self.seconds(), 1)}
         (draft / POSITION).write_text(json.dumps(position, indent=1), encoding="utf-8")
 
     def _restore_adapter(self, folder: Path) -> None:
@@ -128,6 +150,17 @@ class Saver:
                 f"Expected an optimiser over flat parameters in {path.name}, found one of an earlier version.",
                 "Start a new run with resume_from: it takes the adapter, with a fresh optimiser.",
             ) from error
+
+    def _restore_rate(self) -> None:
+        """The schedule goes on where it was, at the rate as it is now: every rate of a schedule is a multiple of it."""
+        if self.learning_rate is None:
+            return
+        scheduler = getattr(self.trainer.lr_scheduler, "scheduler", self.trainer.lr_scheduler)  # accelerate's wrapper
+        factors = [self.learning_rate / base for base in scheduler.base_lrs]
+        for group, factor in zip(scheduler.optimizer.param_groups, factors, strict=True):
+            group["lr"], group["initial_lr"] = group["lr"] * factor, self.learning_rate
+        scheduler._last_lr = [last * factor for last, factor in zip(scheduler._last_lr, factors, strict=True)]
+        scheduler.base_lrs = [self.learning_rate for _ in factors]
 
     def _expected_bytes(self) -> int:
         """As large as the newest one that stands; before there is one, weights and two moments in float32."""

@@ -22,9 +22,7 @@ from core.contract.estimate import Resolved
 from core.contract.events import Plan
 from core.data.render import apply_template_to, load_tokenizer
 from core.estimate import estimate, predict, resolve, total_steps
-from core.estimate.fit import SPARE
 from core.estimate.predict import as_empty
-from core.estimate.terms import GIB, context_of
 from core.hardware import read_machine
 from core.hub import FetchStopped, fetch, fetch_tokenizer
 from core.locations import Locations
@@ -37,6 +35,8 @@ from core.model.loading import LoadedModel, ensure_padding, load_base
 from core.model.loss import LossModel
 from core.runs.folder import JobFolder
 from core.train import checkpoint
+from core.train.kept_rows import KeptRows
+from core.train.memory import cap_allocator, may_allocate
 from core.train.orders import Orders
 from core.train.reading import RunData, read_data
 from core.train.tell import Teller
@@ -67,12 +67,18 @@ class Ready:
 
 
 def prepare(
-    config: RunConfig, folder: JobFolder, device: torch.device, talk: tuple[Teller, Orders], tokens_per_pass: int
+    config: RunConfig,
+    folder: JobFolder,
+    device: torch.device,
+    talk: tuple[Teller, Orders],
+    tokens_per_pass: int,
+    kept: KeptRows | None = None,
 ) -> Ready:
     """Everything up to the first step.
 
     Args:
         tokens_per_pass: what a checkpoint was trained with; 0 takes the config's.
+        kept: which rows the run held out when it began.
 
     Raises:
         StudioError: model, data or adapter cannot be used; one line says why.
@@ -81,11 +87,12 @@ def prepare(
     tell, orders = talk
     spec = find_model(config.model.source, config.model.name, config.model.revision)
     tokenizer = _tokenizer(spec, config)
-    data = read_data(config, tokenizer, tell, orders)
+    data = read_data(config, tokenizer, tell, orders, kept)
     config, resolved = _definite(config, spec, data)
     if tokens_per_pass:
         train = config.train.model_copy(update={"tokens_per_pass": tokens_per_pass})
         config = config.model_copy(update={"train": train})
+    cap_allocator(config.train.memory_gib, device, read_machine().wsl)
     loaded = _load(config, spec, device, talk)
     peft_model = _adapter(loaded.model, config, folder)
     trainer, lines, fast = make_trainer(config, folder, peft_model, (loaded, tokenizer), data)
@@ -181,17 +188,8 @@ def _checkpointing(config: RunConfig, peft_model: Any, device: torch.device) -> 
     chosen = config.train.checkpointing
     if chosen != "budget":
         return set_checkpointing(peft_model, "none" if chosen == "auto" else chosen)
-    allowed = _may_allocate(config.train.memory_gib, device)
+    allowed = may_allocate(config.train.memory_gib, device)
     return set_checkpointing(peft_model, "auto", allowed, state_bytes(config.train.optim))
-
-
-def _may_allocate(memory_gib: float, device: torch.device) -> int:
-    """What torch may allocate on the card: as chosen less the context, and no more than is free now."""
-    if device.type != "cuda":
-        return 0
-    free = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
-    context = context_of(torch.cuda.get_device_name(device))  # as the plan counts it
-    return min(free, round(memory_gib * GIB) - context) if memory_gib else int(SPARE * free)
 
 
 def _plan(config: RunConfig, spec: ModelSpec, data: RunData, trainer: Any, parts: tuple[LoadedModel, bool]) -> Plan:

@@ -19,7 +19,7 @@ from core.contract.events import Event
 from core.hardware import Gpu, Machine
 from core.runs.folder import JobFolder
 from core.runs.log import EventTail
-from core.train import checkpoint, trainers
+from core.train import checkpoint
 from core.train import run as run_module
 from core.train.run import train
 
@@ -175,33 +175,6 @@ def test_dpo_without_kernels_is_the_same_training(
     assert losses[0][6] != pytest.approx(math.log(2), rel=1e-3), "something was learned, so this says something"
 
 
-def test_a_bad_number_is_skipped_and_three_end_the_run(
-    run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    honest = trainers.TextTrainer.pass_loss
-
-    def broken_at(*steps: int) -> None:
-        def pass_loss(self: Any, model: Any, rows: Any, chosen: Any) -> torch.Tensor:
-            bad = self.model.training and self.state.global_step + 1 in steps
-            return honest(self, model, rows, chosen) * (math.nan if bad else 1)
-
-        monkeypatch.setattr(trainers.TextTrainer, "pass_loss", pass_loss)
-
-    broken_at(2)
-    folder = make_folder(run_config(train__max_steps=3), "once")
-    log = Log(folder)
-    train(folder, log, letters)
-    assert [step for step, loss in log.losses().items() if loss is None] == [2]
-    assert [note.code for note in log.of("note")] == ["step.skipped"]
-    assert all(torch.isfinite(tensor).all() for tensor in weights(folder).values())
-
-    broken_at(3, 4, 5)
-    folder = make_folder(run_config(), "thrice")
-    with pytest.raises(RunError, match="steps 3 to 5"):
-        train(folder, Log(folder), letters)
-    assert checkpoint.latest_good(folder) == folder.checkpoints / "step-000004"
-
-
 def test_data_that_trains_nothing_fails_before_a_model_loads(
     run_config: Any, make_folder: Any, letters: Any, tmp_path: Path
 ) -> None:
@@ -213,22 +186,6 @@ def test_data_that_trains_nothing_fails_before_a_model_loads(
     with pytest.raises(DataError, match="none in 6 rows cut at 64 tokens"):
         train(folder, log, letters)
     assert "loading" not in {event.stage for event in log.of("stage")}
-
-
-def test_a_full_disk_ends_the_run_and_leaves_the_last_checkpoint(
-    run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = make_folder(run_config())
-    real = checkpoint._require_room
-
-    def room(root: Path, expected: int) -> None:
-        real(root, expected if not list(root.glob("step-*")) else 10**18)
-
-    monkeypatch.setattr(checkpoint, "_require_room", room)
-    with pytest.raises(MachineError) as caught:
-        train(folder, Log(folder), letters)
-    assert caught.value.code == "disk.full"
-    assert checkpoint.latest_good(folder) == folder.checkpoints / "step-000002"
 
 
 @pytest.mark.parametrize(("verb", "ending"), [("pause", "paused"), ("stop", "stopped")])

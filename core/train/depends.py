@@ -1,0 +1,87 @@
+"""What a run's result depends on beside its own state, noted in every checkpoint and compared when it goes on.
+
+    {"config": sha256 of run.yaml, "base": commit or fingerprint, "data": sha256, "versions": {"torch": "2.9.0", …}}
+
+Another of these makes the rest of the run another training than its beginning. So it is refused by name in one line,
+unless a person has said to go on anyway. Light: nothing of torch is imported here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from core.contract.config import RunConfig
+from core.contract.errors import RunError
+from core.data.keep import file_sha256
+from core.runs.folder import JobFolder
+from core.train import checkpoint
+from core.train.tell import Teller
+
+__all__ = ["DIFFERS", "depends_on", "differences", "refuse_others"]
+
+DIFFERS = "run.differs"
+"""Code of the refusal; the window offers to go on anyway where a run failed with it."""
+_DECISIVE = ("torch", "transformers", "peft", "bitsandbytes")
+_NOTED = (*_DECISIVE, "trl", "accelerate", "safetensors", "tokenizers", "triton")
+_WORDS = {"config": "run.yaml", "base": "base model", "data": "data file"}
+_SHORT = 12
+
+
+def depends_on(folder: JobFolder, config: RunConfig) -> dict[str, Any]:
+    """Everything but the base model, whose commit is known once it is fetched; a missing data file is left out."""
+    found: dict[str, Any] = {
+        "config": hashlib.sha256(folder.run_yaml.read_bytes()).hexdigest(),
+        "versions": {name: _version(name) for name in _NOTED},
+    }
+    if (data := Path(config.data.path)).is_file():
+        found["data"] = file_sha256(data)
+    return found
+
+
+def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What is another now, a few words each; what either does not name is not compared."""
+    others = [
+        f"another {words} ({now[key][:_SHORT]} in place of {then[key][:_SHORT]})"
+        for key, words in _WORDS.items()
+        if key in then and key in now and then[key] != now[key]
+    ]
+    old, new = then.get("versions", {}), now.get("versions", {})
+    others += [
+        f"{name} {new[name] or 'missing'} in place of {old[name] or 'none'}"
+        for name in _DECISIVE
+        if name in old and name in new and _release(old[name]) != _release(new[name])
+    ]
+    return others
+
+
+def refuse_others(start: Path | None, now: Mapping[str, Any], anyway: bool, tell: Teller) -> None:
+    """Compares with what the checkpoint ``start`` was trained with.
+
+    Raises:
+        RunError: something is another, and nobody said to go on anyway.
+    """
+    then = checkpoint.read_manifest(start).get("depends", {}) if start else {}
+    if start is None or not (others := differences(then, now)):
+        return
+    text = f"Expected what {start.name} was trained with, found {', '.join(others)}."
+    if anyway:
+        tell.note(DIFFERS, text, "The run goes on anyway, as it was asked to: the rest is another training.")
+        return
+    run = start.parents[1].name
+    raise RunError(DIFFERS, text, f"Put back what was there, or go on all the same: resume {run} --anyway.")
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def _release(found: str) -> str:
+    """``2.9.0`` of ``2.9.0+cu128``: a build for another card is the same release."""
+    return ".".join(found.partition("+")[0].split(".")[:3])

@@ -1,0 +1,120 @@
+"""Which rows are held out, and that the order is as it was: drawn once, kept with the run, and never drawn otherwise.
+
+    rows.json   rows, sha256 of their tokens, the held-out ones, sha256 of the order in which the others are dealt
+
+A later version of this program may cut, split or shuffle otherwise. A run that goes on must not: what it held out would
+be trained on. So the split is taken from here, and other tokens or another order are refused by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from core.contract.config import RunConfig
+from core.contract.errors import MachineError, RunError
+from core.data.packing import windows
+from core.train.depends import DIFFERS
+from core.train.room import Room
+from core.train.tell import Teller
+
+__all__ = ["KeptRows", "Split"]
+
+Split = tuple[list[int], list[int]]
+"""Rows to train on and rows held out, both ascending."""
+EPOCHS_COMPARED = 2
+
+
+@dataclass(frozen=True)
+class KeptRows:
+    """The draw of one run, in ``path``. ``anyway``: a person said to go on though things differ."""
+
+    path: Path
+    config: RunConfig
+    tell: Teller
+    room: Room
+    anyway: bool = False
+
+    def agree(self, tokens_sha256: str, drawn: Split) -> Split:
+        """The split as it was drawn at first; at the first attempt the one that was drawn now, which is then kept.
+
+        Raises:
+            RunError: tokens or order are others, and nobody said to go on anyway.
+            Leave: pause or stop, while the disk was full.
+        """
+        train, held_out = drawn
+        now: dict[str, Any] = {
+            "rows": len(train) + len(held_out),
+            "tokens_sha256": tokens_sha256,
+            "held_out": held_out,
+            "order_sha256": self._order(len(train)),
+        }
+        then = self._read()
+        if then is None or not self._same(then, now):
+            self.room.until(lambda: self._write(now))
+            return drawn
+        kept = set(then["held_out"])
+        return [row for row in range(now["rows"]) if row not in kept], sorted(kept)
+
+    def _same(self, then: dict[str, Any], now: dict[str, Any]) -> bool:
+        """Whether this is the same data in the same order.
+
+        Raises:
+            RunError: it is not, and nobody said to go on anyway.
+        """
+        others = []
+        if (then["rows"], then["tokens_sha256"]) != (now["rows"], now["tokens_sha256"]):
+            others.append(f"other tokens in its rows ({now['rows']:,} rows, {then['rows']:,} before)")
+        elif then["order_sha256"] != self._order(then["rows"] - len(then["held_out"])):
+            others.append("another order of its rows")
+        if not others:
+            return True
+        text = f"Expected the rows that this run began with, found {others[0]}."
+        if not self.anyway:
+            again = f"resume {self.path.parent.name} --anyway"
+            raise RunError(DIFFERS, text, f"Put back the version that it began with, or go on all the same: {again}.")
+        self.tell.note(DIFFERS, text, "The run goes on anyway, as it was asked to: the rest is another training.")
+        return False
+
+    def _order(self, rows: int) -> str:
+        """Of the first epochs' windows: every row of each, as it is dealt."""
+        digest = hashlib.sha256()
+        for epoch in range(EPOCHS_COMPARED):
+            dealt = windows(rows, self.config.rows_per_step, epoch, self.config.train.seed)
+            digest.update(json.dumps(dealt).encode())
+        return digest.hexdigest()
+
+    def _read(self) -> dict[str, Any] | None:
+        """What was kept; None where there is nothing, or nothing that can be read: it is then drawn again."""
+        try:
+            found: dict[str, Any] = json.loads(self.path.read_text(encoding="utf-8"))
+            own = found.pop("sha256")
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, AttributeError):
+            own, found = "", {}
+        if own == _sha256(found):
+            return found
+        self.tell.note("rows.unreadable", f"{self.path.name} is damaged.", "The rows are drawn again from the seed.")
+        return None
+
+    def _write(self, found: dict[str, Any]) -> None:
+        draft = self.path.with_name(f".{self.path.name}.tmp")
+        try:
+            with draft.open("w", encoding="utf-8") as file:
+                file.write(json.dumps({**found, "sha256": _sha256(found)}))
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(self.path)
+        except OSError as error:
+            draft.unlink(missing_ok=True)
+            message = f"Could not write {self.path.name} ({error.strerror})."
+            raise MachineError("disk.write", message, "Make room on this disk.") from error
+
+
+def _sha256(found: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
