@@ -33,11 +33,12 @@ def keep(
     folder: JobFolder, record: RunRecord, config: RunConfig | None, exports: Sequence[tuple[str, RunRecord]]
 ) -> dict[str, Any]:
     """What the run has to try and to take home: checkpoints, forms with their sizes, exports with their progress."""
+    free = shutil.disk_usage(folder.path).free
     return {
         "living": record.state in ("queued", "starting", "training"),
         "checkpoints": _checkpoints(folder, record),
-        "forms": _forms(folder, config),
-        "disk": say("home.disk", free=bytes_words(shutil.disk_usage(folder.path).free)),
+        "forms": _forms(folder, config, free),
+        "disk": say("home.disk", free=bytes_words(free)),
         "jobs": [_job(folder, name, export) for name, export in exports],
     }
 
@@ -66,13 +67,21 @@ def _checkpoint_words(name: str, step: int, loss: float | None) -> str:
     return say(f"checkpoint.{kind}", step=f"{step:,}") + measured
 
 
-def _forms(folder: JobFolder, config: RunConfig | None) -> list[dict[str, str]]:
-    """Sizes as they will be: the adapter as it lies in the checkpoint; merged is twice the base's parameters."""
+def _forms(folder: JobFolder, config: RunConfig | None, free: int) -> list[dict[str, Any]]:
+    """Sizes as they will be, and whether there is room: the adapter as it lies in the checkpoint; merged is twice the
+    base's parameters."""
     newest = folder.newest_checkpoint()
     adapter = _folder_bytes(newest / "adapter") if newest else 0
     merged = _merged_bytes(config)
     words = [("adapter", adapter), ("merged", merged)]
-    return [{"key": key, "size": say("home.size", size=bytes_words(size)) if size else ""} for key, size in words]
+    return [{"key": key, "size": _size_words(size, free), "room": size <= free} for key, size in words]
+
+
+def _size_words(size: int, free: int) -> str:
+    if not size:
+        return ""
+    about = say("home.size", size=bytes_words(size))
+    return about if size <= free else f"{about}. {say('home.no_room', short=bytes_words(size - free))}"
 
 
 def _merged_bytes(config: RunConfig | None) -> int:

@@ -65,6 +65,7 @@ _QUEUE = {
     "queue.other": "Something else: {name}",
     "queue.ends": "done at about {clock}",
     "queue.starts": "starts at about {clock}",
+    "queue.now": "starts now",
     "queue.next": "starts when the one before it ends",
     "queue.up": "Move up",
     "queue.down": "Move down",

@@ -216,6 +216,7 @@ _HOME = {
     "home.merged": "The whole model, merged",
     "home.merged.for": "16-bit safetensors, tokenizer, template and model card. For whatever runs such models.",
     "home.size": "about {size}",
+    "home.no_room": "Make {short} more room first.",
     "home.disk": "{free} free on this disk.",
     "home.name": "Name of the folder",
     "home.send": "Export",

@@ -12,6 +12,7 @@ export class Queue {
     const { page, words } = this;
     show(page.get("queue"), holder || waiting.length);
     this.holder(holder, words);
+    this.free = !holder;
     this.order = waiting.map((run) => run.id);
     for (const [id, item] of this.items) if (!this.order.includes(id)) { item.root.remove(); this.items.delete(id); }
     const held = document.activeElement;
@@ -42,7 +43,8 @@ export class Queue {
     item.title_ = run.title;
     say(item.title, run.title);
     put(item.title, "href", `/watch?run=${encodeURIComponent(run.id)}`);
-    const when = run.starts === "–" ? words.next : words.starts.replace("{clock}", run.starts);
+    const known = run.starts === "–" ? words.next : words.starts.replace("{clock}", run.starts);
+    const when = this.free && index === 0 ? words.now : known;
     say(item.when, run.ends === "–" ? when : `${when}, ${words.ends.replace("{clock}", run.ends)}`);
     for (const verb of ["up", "down", "remove"]) put(item[verb], "aria-label", `${words[verb]}: ${run.title}`);
     // aria-disabled and not disabled: a button that had the keyboard keeps it at the end of its way

@@ -16,10 +16,11 @@ export function offer(get, { runs, all }, words) {
   return some;
 }
 
-/** Fills a <select> with runs, newest first; the address's run is chosen. False where there is none. */
+/** Fills a <select> with runs, newest first; the address's run is chosen. False where there is none. A run that nobody
+    named has its time in its name already. */
 function fillRuns(select, runs) {
   const wanted = new URLSearchParams(location.search).get("run");
-  select.replaceChildren(...runs.map((run) => make("option", { value: run.id }, `${run.title} · ${run.when} · ${run.word}`)));
+  select.replaceChildren(...runs.map((run) => make("option", { value: run.id }, [run.title, run.name && run.when, run.word].filter(Boolean).join(" · "))));
   if (runs.some((run) => run.id === wanted)) select.value = wanted;
   return runs.length > 0;
 }

@@ -46,7 +46,6 @@ class TakeHome {
       history.replaceState(history.state, "", `${location.pathname}?run=${encodeURIComponent(run)}`);
       this.get("checkpoint").replaceChildren(...facts.checkpoints.map((item) => make("option", { value: item.name }, item.words)));
     }
-    if (!this.facts) this.get("send").disabled = false;
     this.facts = facts;
     for (const form of facts.forms) say(field(this.root, `size-${form.key}`), form.size);
     say(this.get("disk"), facts.disk);
@@ -63,6 +62,7 @@ class TakeHome {
     let name = form;
     for (let count = 2; taken.has(name); count += 1) name = `${form}-${count}`;
     put(this.get("name"), "placeholder", name);
+    if (!this.sending) this.get("send").disabled = !this.facts.forms.find((one) => one.key === form).room;
     const chosen = this.get("name").value.trim() || name;
     say(this.get("command"), `python3 launcher.py export ${this.filled} --form ${form} --checkpoint ${this.get("checkpoint").value} --name ${chosen}`);
     return { form, name: chosen, checkpoint: this.get("checkpoint").value };
@@ -102,6 +102,7 @@ class TakeHome {
     const request = this.suggest();
     if (!request) return; // nothing is known of the run yet: the button comes alive with the first answer
     this.fault("");
+    this.sending = true;
     this.get("send").disabled = true;
     try {
       await ask(`/studio/run/${encodeURIComponent(this.filled)}/export`, request);
@@ -112,7 +113,8 @@ class TakeHome {
     } catch (error) {
       this.fault(error.message || this.words.away);
     } finally {
-      this.get("send").disabled = false;
+      this.sending = false;
+      this.suggest();
     }
   }
 

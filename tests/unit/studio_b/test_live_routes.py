@@ -227,6 +227,17 @@ def test_what_there_is_to_take_home(desk: Desk, make_run: MakeRun) -> None:
     assert keep["disk"].endswith("free on this disk.")
 
 
+def test_a_form_without_room_says_how_much_is_short(
+    desk: Desk, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(past(100, finished=True), checkpoints=(100,))
+    monkeypatch.setattr("studio.listing.shutil.disk_usage", lambda _: type("Usage", (), {"free": 1_000_000})())
+    forms = {form["key"]: form for form in desk.client.get(f"/studio/run/{RUN}/keep").json()["forms"]}
+    assert forms["adapter"]["room"]
+    assert not forms["merged"]["room"]
+    assert forms["merged"]["size"].endswith("more room first.")
+
+
 def test_a_bad_export_request_is_refused(desk: Desk, make_run: MakeRun) -> None:
     make_run(past(5, finished=True))
     assert desk.client.post(f"/studio/run/{RUN}/export", json={"name": "../x", "form": "adapter"}).status_code == 422
