@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from core.contract.config import RunConfig
+from core.contract.errors import MachineError
 from core.contract.events import Note, Paused, Queued, Starting, Step
 from core.hardware import Gpu, Machine
 from core.locations import Locations
@@ -182,3 +183,26 @@ def test_a_second_supervisor_leaves_at_once(store: RunStore, config: Config, unt
     assert store.record(run_id).state == "training"
     store.stop_now(run_id)
     until(run_id, "stopped")
+
+
+def test_a_full_disk_holds_the_supervisor_and_no_word_of_it_is_lost(
+    store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = store.create(config("exit 3"))
+    room, refused, real = threading.Event(), [], EventWriter._append
+
+    def append(writer: EventWriter, line: bytes) -> None:
+        if not room.is_set():
+            refused.append(line)
+            raise MachineError("disk.write", "Could not write events.jsonl (No space left on device).")
+        real(writer, line)
+
+    monkeypatch.setattr(EventWriter, "_append", append)
+    monkeypatch.setattr(supervisor, "ROOM_SECONDS", 0.05)
+    threading.Timer(1.0, room.set).start()
+    record = run(folder, store.locations, BARE)
+    assert len(refused) > 2
+    assert record.failure is not None
+    assert record.failure.code == "worker.died"
+    kinds = [event.kind for event in EventTail(folder.events).read()]
+    assert kinds == ["queued", "starting", "hello", "failed"]
