@@ -22,7 +22,7 @@ from pathlib import Path
 from core.contract.errors import StudioError
 from core.contract.events import Failed, Hello
 from core.hardware import Machine, read_machine
-from core.model.faults import is_card_fault, is_named
+from core.model.faults import is_card_fault, is_host_full, is_out_of_memory
 from core.runs.folder import JobFolder
 from core.runs.log import EventWriter, open_writer
 from core.runs.mailbox import open_mailbox
@@ -76,13 +76,21 @@ def failure_of(error: BaseException) -> Failed:
     if is_disk_full(error):
         hint = "Make room on this disk, then resume; the last good checkpoint stands."
         return Failed(code="disk.full", message=f"The disk is full: {_line(error)}.", hint=hint)
-    if is_named(error, "OutOfMemoryError"):
+    if is_host_full(error):
+        return _host_full()
+    if is_out_of_memory(error):
         hint = "Choose fewer tokens a pass, shorter examples, a smaller model, or recomputed activations; then resume."
         return Failed(code="memory.gpu", message="The card's memory is full.", hint=hint)
-    if isinstance(error, MemoryError):
-        return Failed(code="memory.host", message="The machine's memory is full.", hint="Close what else runs here.")
     said = f"The worker stopped on an unexpected fault: {type(error).__name__}: {_line(error)}"
     return Failed(code="worker.fault", message=said, hint="worker.log in the run's folder has the details.")
+
+
+def _host_full() -> Failed:
+    machine = read_machine()
+    found = f"{machine.ram_free_bytes / 1e9:.1f} of {machine.ram_total_bytes / 1e9:.1f} GB are free now"
+    more = "; WSL has what .wslconfig gives it (memory=)" if machine.wsl else ""
+    hint = f"Close what else runs here, or choose shorter examples or a smaller model; then resume{more}."
+    return Failed(code="memory.host", message=f"The machine's own memory is full: {found}.", hint=hint)
 
 
 def _work(folder: JobFolder, writer: EventWriter, tell: Teller) -> None:

@@ -78,11 +78,14 @@ def _plain(_: RunConfig) -> dict[str, Any]:
 
 _CHANGES: dict[str, Callable[[RunConfig], dict[str, Any]]] = {
     "memory.gpu": _less_memory,
+    "memory.row": _less_memory,
+    "memory.optimizer": _less_memory,
     "model.memory": _less_memory,
     "train.not_finite": _gentler,
     "worker.restarts": _plain,
     "gpu.unusable": _plain,
 }
-_ANYWAY = frozenset({"resume.data", "resume.versions", "resume.changed"})
+_ANYWAY = frozenset({"run.differs"})
+"""``core.train.depends.DIFFERS``, which stands on the heavy floor; a test holds the two together."""
 _FOR_GOOD = ("config.", "data.", "model.")
 """Causes that the same settings meet again: New run opens with them, to be changed there."""

@@ -120,6 +120,11 @@ def test_a_fault_becomes_a_line_with_what_to_do() -> None:
     assert "checkpoint stands" in full.hint
     card = failure_of(type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory. Tried to allocate"))
     assert card.code == "memory.gpu"
+    for full in (MemoryError(), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")):
+        host = failure_of(full)
+        assert host.code == "memory.host"
+        assert "GB are free now" in host.message
+        assert "\n" not in host.message + host.hint
     assert "tokens a pass" in card.hint
     unknown = failure_of(RuntimeError("first line\nsecond line"))
     assert unknown.code == "worker.fault"
