@@ -19,9 +19,18 @@ __all__ = ["PARTS", "main", "run_part"]
 
 MEMORY = Path("/dev/shm")
 """Where there is one: a SIGKILL loses nothing that was written, there or on a disk, and a disk keeps one waiting."""
+
+
+def _whole(home: Path, kills: int, seed: int) -> Any:
+    from .whole import kill_whole_runs  # brings the studio's tests along, which small processes do without
+
+    return kill_whole_runs(home, kills, seed)
+
+
 PARTS: dict[str, tuple[Callable[..., Any], int]] = {
     "small": (kill_small, 700),
     "jobs": (kill_jobs, 200),
+    "whole": (_whole, 100),
     "disk": (lambda home, _many, _seed: sweep_disk(home), 1),
 }
 """Each part and its full number of kills."""

@@ -1,4 +1,4 @@
-"""A tenth of the kills by default, all of them with ``-m slow``; the small processes run apart, so that none has torch."""
+"""A tenth of the kills by default, all of them with ``-m slow``; the small processes run apart and have no torch."""
 
 from __future__ import annotations
 
