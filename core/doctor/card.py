@@ -21,6 +21,8 @@ LINUX_DRIVER = "Install a current NVIDIA driver for your card and start again."
 
 def card_findings(machine: Machine, around: Surroundings) -> Iterator[Finding]:
     """Everything about card, driver and kernels."""
+    if machine.system == "Windows":
+        return  # nothing of it counts there
     if machine.system == "Darwin":
         yield advice(
             "system.macos",

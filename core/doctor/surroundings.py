@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import os
 import re
+import threading
+import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from core.host import Host
+from core.host import COMMAND_SECONDS, Host
 
 __all__ = ["NETWORK_DISKS", "WINDOWS_DISKS", "Driver", "Surroundings", "read_surroundings"]
 
 WINDOWS_DISKS = ("9p", "drvfs", "virtiofs")
 NETWORK_DISKS = ("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "ncpfs", "afs", "ceph", "fuse.glusterfs", "lustre")
-SMI = ("nvidia-smi", "/usr/lib/wsl/lib/nvidia-smi")
+WSL_SMI = "/usr/lib/wsl/lib/nvidia-smi"
 QUERY = "--query-gpu=name,driver_version,compute_cap,power.limit,power.default_limit,mig.mode.current"
 APPS = "--query-compute-apps=pid,process_name,used_gpu_memory"
 CSV = "--format=csv,noheader,nounits"
@@ -95,8 +96,8 @@ def read_surroundings(home: Path, host: Host | None = None) -> Surroundings:
 
 def read_driver(host: Host) -> Driver:
     """nvidia-smi's answers; an empty Driver where there is none."""
-    with ThreadPoolExecutor(3) as pool:
-        header, query, apps = pool.map(lambda words: _first_answer(host, words), ((), (QUERY, CSV), (APPS, CSV)))
+    program = WSL_SMI if host.exists(WSL_SMI) else "nvidia-smi"
+    header, query, apps = _at_once(host, ([program], [program, QUERY, CSV], [program, APPS, CSV]))
     cuda = re.search(r"CUDA (?:UMD )?Version:\s*(\d+)\.(\d+)", header)
     version = re.search(r"Driver Version:\s*([\d.]+)", header)
     if not cuda:
@@ -114,8 +115,20 @@ def read_driver(host: Host) -> Driver:
     )
 
 
-def _first_answer(host: Host, words: Sequence[str]) -> str:
-    return next((said for program in SMI if (said := host.run([program, *words]))), "")
+def _at_once(host: Host, commands: Sequence[Sequence[str]]) -> list[str]:
+    """What each prints; one that the kernel never lets go of is left behind, with the thread that waits for it."""
+    said = [""] * len(commands)
+
+    def ask(number: int) -> None:
+        said[number] = host.run(commands[number])
+
+    threads = [threading.Thread(target=ask, args=(number,), daemon=True) for number in range(len(commands))]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + COMMAND_SECONDS + 0.2
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+    return list(said)
 
 
 def _programs(text: str) -> list[tuple[str, int]]:
