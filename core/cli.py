@@ -79,7 +79,7 @@ def _resume(chosen: argparse.Namespace, locations: Locations) -> int:
     from core.runs.store import RunStore
 
     store = RunStore(locations)
-    store.resume(chosen.run)
+    store.resume(chosen.run, chosen.anyway)
     return 0 if chosen.detach else _follow(store, chosen.run, from_now=True)
 
 
@@ -275,6 +275,10 @@ _SET: tuple[tuple[str, ...], dict[str, Any]] = (
         "help": "another value for one setting, such as train.learning_rate=0.0001; may be repeated",
     },
 )
+_ANYWAY: tuple[tuple[str, ...], dict[str, Any]] = (
+    ("--anyway",),
+    {"action": "store_true", "help": "though the data, the base model or a library is another than it began with"},
+)
 _DETACH: tuple[tuple[str, ...], dict[str, Any]] = (
     ("--detach",),
     {"action": "store_true", "help": "start it and return; the run needs no terminal either way"},
@@ -293,7 +297,7 @@ COMMANDS: dict[str, Command] = {
         _stop,
         (_RUN, (("--now",), {"action": "store_true", "help": "end it at once; the last checkpoint stays"})),
     ),
-    "resume": Command("go on with a paused, stopped, failed or interrupted run", _resume, (_RUN, _DETACH)),
+    "resume": Command("go on with a paused, stopped, failed or interrupted run", _resume, (_RUN, _ANYWAY, _DETACH)),
     "export": Command(
         "take a run home: reloaded by plain peft and transformers before it says done",
         _export,

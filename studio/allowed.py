@@ -60,6 +60,7 @@ WRITE = {
         "/studio/run/{id}/delete",
         "/studio/run/{id}/rerun",
         "/studio/run/{id}/mend",
+        "/studio/run/{id}/anyway",
         "/studio/run/{id}/rename",
         "/studio/queue/{id}/move",
         "/studio/run/{id}/export",

@@ -127,6 +127,12 @@ def _again(router: APIRouter, live: Live) -> None:
         live.redraft(_reopened(live.store.open(run_id), live.store.record(run_id)))
         return {"go": "/"}
 
+    @router.post("/run/{run_id}/anyway")
+    def anyway(run_id: str) -> dict[str, bool]:
+        """Goes on though data or versions are others: a person has said so."""
+        live.store.resume(run_id, anyway=True)
+        return {"ok": True}
+
     @router.post("/run/{run_id}/mend")
     def mend(run_id: str) -> dict[str, str]:
         """As ``rerun``, with the change that is proposed after its failure."""

@@ -55,6 +55,7 @@ _HISTORY = {
     "history.done.rename": "Renamed.",
     "history.done.delete": "Deleted.",
     "history.done.resume": "Asked to go on.",
+    "history.done.anyway": "Asked to go on all the same.",
     "history.tab": "{words} · History · Luthier",
 }
 

@@ -69,8 +69,9 @@ class RunStore:
             self._spawn(folder, lock)
             return folder.name
 
-    def resume(self, run_id: str) -> None:
-        """Goes on from the last checkpoint: the run is queued at the head, as its next attempt.
+    def resume(self, run_id: str, anyway: bool = False) -> None:
+        """Goes on from the last checkpoint: the run is queued at the head, as its next attempt. ``anyway``: a person
+        said so though data or library versions differ.
 
         Raises:
             RunError: it runs, or is finished.
@@ -80,7 +81,7 @@ class RunStore:
         with take_over(folder, LEAVING_SECONDS) as dead:
             if dead is None or dead.record.state == "finished":
                 raise RunError("run.busy", f"{run_id} is still at work.", "Try again in a moment.")
-            self._requeue(dead)
+            self._requeue(dead, anyway)
 
     def adopt(self) -> list[str]:
         """Gives every worker without a supervisor a new one; the jobs' names. For a studio that starts."""
@@ -231,8 +232,8 @@ class RunStore:
                 self._queue.add(run_id)
                 self._hand_on(dead)
 
-    def _requeue(self, dead: DeadJob) -> None:
-        dead.say(dead.record.attempt + 1, Resumed(step=dead.folder.newest_step()), Queued())
+    def _requeue(self, dead: DeadJob, anyway: bool) -> None:
+        dead.say(dead.record.attempt + 1, Resumed(step=dead.folder.newest_step(), anyway=anyway), Queued())
         self._queue.add(dead.folder.name, head=True)
         self._hand_on(dead)
 

@@ -153,6 +153,22 @@ def test_every_cause_has_an_action_that_helps() -> None:
     assert next_action("finished", "") == next_action("training", "") == ""
 
 
+def test_a_run_that_would_be_another_goes_on_when_a_person_says_so(
+    desk: Desk, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from core.train.depends import DIFFERS
+
+    fault = Failed(at=1e9, attempt=1, code=DIFFERS, message="Expected the same data.", hint="Put it back.")
+    folder = make_run([*past(20), fault], RUN)
+    assert desk.get("history")["runs"][0]["next"] == "anyway"
+    monkeypatch.setattr("core.runs.store.spawn_supervisor", lambda *_: None)
+    assert desk.client.post(f"/studio/run/{RUN}/anyway").json() == {"ok": True}
+    assert '"kind":"resumed"' in folder.events.read_text().replace(" ", "")
+    assert desk.live.store.record(RUN).anyway
+    assert cli._parser().parse_args(["resume", RUN, "--anyway"]).anyway
+    assert not cli._parser().parse_args(["resume", RUN]).anyway
+
+
 def test_the_mildest_change_that_was_not_made_yet_is_proposed() -> None:
     config = RunConfig(model=ModelChoice(quantization="none"), train=TrainChoice(max_length=2048))
     made = []
