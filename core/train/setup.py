@@ -24,7 +24,7 @@ from core.data.render import apply_template_to, load_tokenizer
 from core.estimate import estimate, predict, resolve, total_steps
 from core.estimate.predict import as_empty
 from core.hardware import read_machine
-from core.hub import FetchStopped, fetch, fetch_tokenizer
+from core.hub import fetch_tokenizer
 from core.locations import Locations
 from core.model import surgery
 from core.model.adapters import add_adapter, load_adapter, trainable
@@ -35,6 +35,7 @@ from core.model.loading import LoadedModel, ensure_padding, load_base
 from core.model.loss import LossModel
 from core.runs.folder import JobFolder
 from core.train import checkpoint
+from core.train.fetching import fetch_base
 from core.train.kept_rows import KeptRows
 from core.train.memory import cap_allocator, may_allocate
 from core.train.orders import Orders
@@ -119,7 +120,7 @@ def _definite(config: RunConfig, spec: ModelSpec, data: RunData) -> tuple[RunCon
 
 def _load(config: RunConfig, spec: ModelSpec, device: torch.device, talk: tuple[Teller, Orders]) -> LoadedModel:
     tell, orders = talk
-    place = Path(spec.folder) if spec.folder else _fetch(spec, tell, orders)
+    place = Path(spec.folder) if spec.folder else fetch_base(spec, tell, orders)
     check_folder(place)
 
     def loading(done: int, total: int) -> None:
@@ -128,17 +129,6 @@ def _load(config: RunConfig, spec: ModelSpec, device: torch.device, talk: tuple[
 
     loading(0, 0)
     return load_base(place, config.model, device, loading, cache=Locations.find().cache)
-
-
-def _fetch(spec: ModelSpec, tell: Teller, orders: Orders) -> Path:
-    def fetching(done: int, total: int) -> None:
-        tell.stage("downloading", spec.title, done, total, "bytes")
-
-    try:
-        return fetch(spec.name, spec.revision, fetching, lambda: orders.leaving)
-    except FetchStopped:
-        orders.check()
-        raise
 
 
 def _adapter(model: Any, config: RunConfig, folder: JobFolder) -> Any:

@@ -1,0 +1,59 @@
+"""Downloading the base model, however often the network goes away in the middle of it.
+
+    downloading ─► the hub no longer answers ─► Stage "waiting" ─► ten seconds later: goes on where it stood
+         └──────► no room on the disk ─► core.train.room
+
+A hub that does not answer at the first word is a fault at once: nothing has been spent yet, and a person can cure it.
+Light: nothing of torch is imported here.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from core.contract.catalogue import ModelSpec
+from core.contract.errors import HubError
+from core.hub import FetchStopped, fetch
+from core.train.orders import Orders
+from core.train.room import Room
+from core.train.tell import Teller
+
+__all__ = ["fetch_base"]
+
+RETRY_SECONDS = 10.0
+LOOK_SECONDS = 0.1
+
+
+def fetch_base(spec: ModelSpec, tell: Teller, orders: Orders) -> Path:
+    """The folder of a hub model, whole.
+
+    Raises:
+        Leave: somebody asked to pause or stop; what was fetched is kept.
+        StudioError: as ``core.hub.fetch``, but for a network and a disk that may come back.
+    """
+    answered = False
+
+    def fetching(done: int, total: int) -> None:
+        nonlocal answered
+        answered = True
+        tell.stage("downloading", spec.title, done, total, "bytes")
+
+    while True:
+        try:
+            return Room(tell, orders).until(lambda: fetch(spec.name, spec.revision, fetching, lambda: orders.leaving))
+        except FetchStopped:
+            orders.check()
+            raise
+        except HubError as error:
+            if error.code != "hub.unreachable" or not answered:
+                raise
+            _wait(tell, orders, f"The network. {error.message} {error.hint}")
+
+
+def _wait(tell: Teller, orders: Orders, why: str) -> None:
+    tell.stage("waiting", why)
+    until = time.monotonic() + RETRY_SECONDS
+    while time.monotonic() < until:
+        orders.check()
+        time.sleep(LOOK_SECONDS)
