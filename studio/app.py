@@ -121,7 +121,8 @@ def _serve(locations: Locations, listener: socket.socket, door: Door, front: Fro
         app = application(studio, failed=lambda: setattr(server, "should_exit", True))
         config = uvicorn.Config(
             Sealed(Guard(app, door, front, studio.secret)),
-            log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=1,
+            log_level="error",  # whoever knocks could fill a terminal with warnings
+            access_log=False, server_header=False, timeout_graceful_shutdown=1,
             proxy_headers=False, ssl_certfile=front.certificate, ssl_keyfile=front.key,
         )  # fmt: skip
         server = uvicorn.Server(config)

@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from core.catalog import apply_preset, preset
+from core.catalog import apply_preset, preset, presets
 from core.contract.config import DataChoice, RunConfig
 from core.contract.errors import ConfigError
 from core.contract.knobs import Knob, knobs
@@ -122,7 +122,10 @@ def load(locations: Locations) -> Session:
     """The draft, or a first visit's session where there is none that can be read."""
     try:
         raw = json.loads(locations.draft.read_text(encoding="utf-8"))
-        return Session(RunConfig.model_validate(raw["config"]), str(raw["draft_id"]))
+        config = RunConfig.model_validate(raw["config"])
+        if config.preset not in {recipe.key for recipe in presets()}:
+            config = config.model_copy(update={"preset": ""})  # of another version, or by hand: no choice of the page
+        return Session(config, str(raw["draft_id"]))
     except (OSError, ValueError, KeyError, TypeError):
         return first()
 

@@ -35,10 +35,7 @@ _HEADERS: Headers = (
     (b"permissions-policy", b"camera=(), microphone=(), geolocation=(), interest-cohort=()"),
     (b"content-security-policy", b"default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"),
 )
-_ALIKE = (
-    "object-src 'none'; connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'self'; "
-    "frame-ancestors 'none'"
-)
+_ALIKE = "object-src 'none'; connect-src 'self'; manifest-src 'self'; form-action 'self'; frame-ancestors 'none'"
 
 
 def dress(page: str, path: str, outline: Markup) -> str:
@@ -52,14 +49,15 @@ def dress(page: str, path: str, outline: Markup) -> str:
 
 
 def gradio_policy(page: str) -> str:
-    """The content policy of Gradio's page: scripts of ours and its own inline scripts, by hash; its inline styles."""
+    """The content policy of Gradio's page: scripts of ours and its own inline scripts, by hash; its inline styles, and
+    the address of its own that it takes as a base."""
     hashes = " ".join(
         f"'sha256-{base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()}'"
         for body in _SCRIPT.findall(page)
     )
     return (
         f"default-src 'none'; script-src 'self' {hashes}; style-src 'self' 'unsafe-inline'; "
-        f"img-src 'self' data: blob:; font-src 'self' data:; worker-src 'self'; {_ALIKE}"
+        f"img-src 'self' data: blob:; font-src 'self' data:; worker-src 'self'; base-uri 'self'; {_ALIKE}"
     )
 
 
@@ -67,7 +65,7 @@ def plain_policy() -> str:
     """The content policy of our own pages: files of ours alone. No script may make HTML or code out of text."""
     return (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; "
-        f"require-trusted-types-for 'script'; trusted-types 'none'; {_ALIKE}"
+        f"require-trusted-types-for 'script'; trusted-types 'none'; base-uri 'none'; {_ALIKE}"
     )
 
 

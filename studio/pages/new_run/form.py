@@ -91,6 +91,8 @@ class Form:
         """
         given = dict(zip(self.fields, values, strict=True))
         draft_id = str(given.pop("draft_id") or base.draft_id)
+        if "preset" in given:
+            given["preset"] = given["preset"] or ""
         roles = [str(given.pop(f"role.{index}") or "") for index in range(ROLES)]
         names = str(given.pop("roles") or "").split(",")
         columns = {name: column for name, column in zip(names, roles, strict=False) if name and column}
@@ -113,6 +115,8 @@ def _shown(session: Session, key: str) -> Any:
     if key.startswith("role."):
         index = int(key.removeprefix("role."))
         return list(columns.values())[index] if index < len(columns) else ""
+    if key == "preset":
+        return session.config.preset or None  # a choice of nothing: Gradio refuses every event that brings another
     value: Any = session.config
     for part in key.split("."):
         value = getattr(value, part)

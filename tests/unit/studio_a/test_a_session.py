@@ -11,6 +11,7 @@ from core.catalog import preset
 from core.contract.config import RunConfig
 from core.contract.errors import ConfigError
 from core.locations import Locations
+from studio.pages.new_run.form import ROLES, Form
 from studio.session import SAMPLES, Drafts, Session, first, load, redraft, reopened, sample_of, sample_path
 
 
@@ -86,3 +87,17 @@ def test_what_was_chosen_automatically_is_chosen_anew_when_run_again(locations: 
     for name in ("optim", "memory_gib", "checkpointing", "tokens_per_pass", "eval_steps", "save_steps"):
         assert getattr(again.train, name) == getattr(fresh.train, name)
     assert again.train.learning_rate == 0.5
+
+
+def test_a_draft_with_no_preset_or_one_that_nobody_knows_leaves_the_page_usable(locations: Locations) -> None:
+    """Gradio refuses every event that brings a choice it does not have; nothing on the page would answer any more."""
+    for known in ("", "of-another-version", "<img src=x>"):
+        redraft(locations, first().config.model_copy(update={"preset": known}))
+        session = load(locations)
+        assert session.config.preset == ""
+        form = Form()
+        for key in ("preset", "data.path", "model.name", "draft_id", "roles", *(f"role.{at}" for at in range(ROLES))):
+            form.add(key, None)
+        values = form.values(session)
+        assert values[0] is None
+        assert form.session(values, session).config.preset == ""
