@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-from studio.markup import Markup, tag, wording
+from studio.markup import Markup, join, tag, wording
 from studio.text import say
 
 __all__ = ["notice"]
@@ -22,6 +22,6 @@ def notice() -> Markup:
     about = tag("p", say("notice.about"), class_="hint")
     fault = tag("p", role="status", class_="hint", data_notice="fault")
     inner = tag("div", *boxes, about, fault, class_="notice-list")
-    return tag(
-        "details", tag("summary", say("notice.title")), inner, class_="notice", data_told=json.dumps(wording("notice"))
-    )
+    sheet = tag("link", rel="stylesheet", href="/studio/assets/notice.css")
+    told = json.dumps(wording("notice"))
+    return join(sheet, tag("details", tag("summary", say("notice.title")), inner, class_="notice", data_told=told))
