@@ -31,7 +31,17 @@ from core.estimate.terms import GIB, context_of
 from core.model.faults import is_out_of_memory
 from core.train.tell import Teller
 
-__all__ = ["SpillWatch", "Taken", "cap_allocator", "halved", "let_go_of", "may_allocate", "once_more", "pass_tokens"]
+__all__ = [
+    "SpillWatch",
+    "Taken",
+    "cap_allocator",
+    "halved",
+    "let_go_of",
+    "may_allocate",
+    "once_more",
+    "pass_tokens",
+    "there_for_us",
+]
 
 T = TypeVar("T")
 SLOWER = 3.0
@@ -86,6 +96,13 @@ def cap_allocator(memory_gib: float, device: torch.device, wsl: bool) -> int:
     share = min(1.0, max(LEAST_SHARE, allowed / total))
     torch.cuda.set_per_process_memory_fraction(share, device)
     return int(share * total)
+
+
+def there_for_us(device: torch.device) -> int:
+    """What torch could hold of the card now: what is free and what it has, and no more than its cap."""
+    free, total = torch.cuda.mem_get_info(device)
+    cap = torch.cuda.get_per_process_memory_fraction(device) * total
+    return int(min(free + torch.cuda.memory_reserved(device), cap))
 
 
 def let_go_of(error: BaseException) -> None:

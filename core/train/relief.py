@@ -29,7 +29,7 @@ from core.estimate.fit import SPARE
 from core.estimate.terms import GIB, context_of
 from core.model.checkpointing import let_go_of_inputs, set_checkpointing
 from core.model.faults import is_out_of_memory
-from core.train.memory import SpillWatch, Taken, halved, let_go_of, may_allocate, pass_tokens
+from core.train.memory import SpillWatch, Taken, halved, let_go_of, may_allocate, pass_tokens, there_for_us
 from core.train.meter import context_bytes
 from core.train.rehearsal import rehearse
 from core.train.tell import Teller
@@ -228,8 +228,7 @@ class Relief:
     def _lower_budget(self, reason: str) -> None:
         """To less than it was, and no more than nine tenths of what is there for us now."""
         self._lowered += 1
-        there = torch.cuda.mem_get_info(self._device)[0] + torch.cuda.memory_reserved(self._device)
-        self._allowed = int(min(LOWER * self._allowed, SPARE * there))
+        self._allowed = int(min(LOWER * self._allowed, SPARE * there_for_us(self._device)))
         moments = 0 if self._trainer.optimizer.state else state_bytes(self._train.optim)
         set_checkpointing(self._trainer.model, "auto", self._allowed, moments)
         old = self._train.memory_gib
