@@ -1,0 +1,383 @@
+"""A full disk costs a run nothing but time: it waits, says for what, obeys meanwhile, and ends as it would have."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from tiny_run import weights
+
+from core.contract.commands import Command
+from core.contract.errors import MachineError
+from core.contract.events import Acknowledged, Note, Stage
+from core.runs import log as log_module
+from core.runs.folder import JobFolder
+from core.runs.log import EventTail, EventWriter, PatientWriter
+from core.train import checkpoint, kept_rows, room
+from core.train.run import train
+
+pytestmark = pytest.mark.usefixtures("quiet_torch")
+TESTS = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(room, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(log_module, "PATIENCE_SECONDS", 0.1)
+
+
+def file_of(descriptor: int) -> str:
+    """The name of an open file."""
+    try:
+        return Path(f"/proc/self/fd/{descriptor}").readlink().name
+    except OSError:
+        return ""
+
+
+class FullLog:
+    """Refuses what is written to one file after so many bytes, as a full disk does: the last write is short."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left: int | None = None
+        self.refused = 0
+        real = os.write
+
+        def write(descriptor: int, data: bytes) -> int:
+            if self.left is None or file_of(descriptor) != "events.jsonl":
+                return real(descriptor, data)
+            if len(data) > self.left:
+                self.refused += 1
+                part, self.left = data[: self.left], 0
+                if part:
+                    return real(descriptor, part)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self.left -= len(data)
+            return real(descriptor, data)
+
+        monkeypatch.setattr(os, "write", write)
+
+
+@pytest.fixture
+def full_log(monkeypatch: pytest.MonkeyPatch) -> FullLog:
+    return FullLog(monkeypatch)
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[PatientWriter]:
+    made = PatientWriter(tmp_path / "events.jsonl", 1)
+    yield made
+    made.close()
+
+
+def texts(path: Path) -> list[str]:
+    return [event.text for event in EventTail(path).read() if isinstance(event, (Note, Stage))]
+
+
+def test_what_the_log_refuses_is_kept_in_order_and_written_later(writer: PatientWriter, full_log: FullLog) -> None:
+    writer.write(Note(text="before"))
+    full_log.left = 30
+    before = time.time()
+    for number in range(3):
+        writer.write(Note(text=f"kept {number}"))
+    assert writer.behind
+    assert texts(writer.path) == ["before"]
+    assert writer.path.read_bytes().endswith(b"\n"), "half a line is taken back"
+    full_log.left = None
+    writer.catch_up()
+    assert not writer.behind
+    assert texts(writer.path) == ["before", "kept 0", "kept 1", "kept 2"]
+    assert before <= EventTail(writer.path).read()[-1].at <= time.time(), "the time is that of the saying"
+
+
+def test_of_progress_that_could_not_be_written_the_last_word_is_enough(
+    writer: PatientWriter, full_log: FullLog
+) -> None:
+    full_log.left = 0
+    for done in range(1000):
+        writer.write(Stage(stage="loading", text=str(done)))
+    full_log.left = None
+    writer.write(Note(text="after"))
+    assert texts(writer.path) == ["999", "after"]
+
+
+def test_room_set_aside_takes_the_words_about_a_full_disk(
+    writer: PatientWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aside = writer.path.with_name(".room")
+    assert aside.stat().st_blocks * 512 >= log_module.ASIDE_BYTES
+    real = EventWriter.write
+
+    def write(self: EventWriter, event: Any) -> Any:
+        if aside.exists():
+            raise MachineError("disk.write", "full")
+        return real(self, event)
+
+    monkeypatch.setattr(EventWriter, "write", write)
+    writer.write(Stage(stage="waiting", text="room"))
+    assert not writer.behind
+    assert not aside.exists()
+    assert texts(writer.path) == ["room"]
+
+
+def test_half_a_line_that_cannot_be_taken_back_is_never_followed(
+    tmp_path: Path, full_log: FullLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = EventWriter(tmp_path / "events.jsonl", 1)
+    writer.write(Note(text="whole"))
+    real = os.ftruncate
+
+    def refuse(_descriptor: int, _size: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "ftruncate", refuse)
+    full_log.left = 20
+    with pytest.raises(MachineError):
+        writer.write(Note(text="torn"))
+    full_log.left = None
+    with pytest.raises(MachineError):
+        writer.write(Note(text="would be swallowed"))
+    monkeypatch.setattr(os, "ftruncate", real)
+    writer.write(Note(text="after"))
+    assert texts(writer.path) == ["whole", "after"]
+
+
+def test_what_cannot_be_made_durable_is_not_written_twice(
+    writer: PatientWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    full = [True]
+
+    def fsync(descriptor: int) -> None:
+        calls.append(descriptor)
+        if full[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    from core.contract.events import Checkpoint
+
+    writer.write(Checkpoint(name="step-000001", step=1))
+    full[0] = False
+    writer.write(Note(text="after"))
+    writer.write(Note(text="later"))
+    assert [event.kind for event in EventTail(writer.path).read()] == ["checkpoint", "note", "note"]
+    assert len(calls) == 2, "asked again at the next event, then no more"
+
+
+@pytest.fixture
+def started(run_config: Any, make_folder: Any) -> Callable[..., JobFolder]:
+    def start(name: str = "run", **values: Any) -> JobFolder:
+        folder: JobFolder = make_folder(run_config(**values), name)
+        folder.events.touch()
+        return folder
+
+    return start
+
+
+class Heard(PatientWriter):
+    """A worker's writer that tells what it was given."""
+
+    def __init__(self, folder: JobFolder, then: Callable[[Any], None] = lambda _event: None) -> None:
+        super().__init__(folder.events, 1)
+        self.heard: list[Any] = []
+        self._then = then
+
+    def write(self, event: Any) -> Any:
+        said = super().write(event)
+        self.heard.append(said)
+        self._then(said)
+        return said
+
+    def of(self, kind: str) -> list[Any]:
+        return [event for event in self.heard if event.kind == kind]
+
+
+def no_room_for(times: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The disk is too full for the second checkpoint so often."""
+    asked: list[int] = []
+
+    def room_for(root: Path, expected: int) -> None:
+        if list(root.glob("step-*")) and len(asked) < times:
+            asked.append(expected)
+            raise checkpoint._full(root, 10**15)
+
+    monkeypatch.setattr(checkpoint, "_require_room", room_for)
+    return asked
+
+
+def test_a_checkpoint_waits_for_room_and_the_run_ends_as_it_would_have(
+    started: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, folder = started("whole"), started()
+    train(whole, Heard(whole), letters)
+    asked = no_room_for(3, monkeypatch)
+    log = Heard(folder)
+    train(folder, log, letters)
+    assert len(asked) == 3
+    waits = [event for event in log.of("stage") if event.stage == "waiting"]
+    assert waits
+    assert "1,000,000,017 MB" in waits[0].text
+    assert "MB" in waits[0].text.partition("found")[2]
+    assert log.heard[-1].kind == "finished"
+    one, other = weights(whole), weights(folder)
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize(("verb", "ending"), [("pause", "paused"), ("stop", "stopped")])
+def test_whoever_waits_for_room_obeys_and_the_last_checkpoint_stays(
+    verb: Any, ending: str, started: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_room_for(10**9, monkeypatch)
+    folder = started()
+    asked_at: list[float] = []
+
+    def ask(event: Any) -> None:
+        if event.kind == "stage" and event.stage == "waiting" and not asked_at:
+            asked_at.append(time.monotonic())
+            letters.waiting.append(Command(verb=verb))
+
+    log = Heard(folder, ask)
+    train(folder, log, letters)
+    assert time.monotonic() - asked_at[0] < 5
+    assert log.heard[-1].kind == ending
+    assert getattr(log.heard[-1], "kept", False) is False
+    assert "checkpoint.no_room" in [note.code for note in log.of("note")]
+    assert checkpoint.latest_good(folder) == folder.checkpoints / "step-000002"
+
+
+def test_a_log_that_takes_nothing_stops_the_training_until_it_does_and_loses_no_command(
+    started: Any, letters: Any, full_log: FullLog
+) -> None:
+    folder = started(train__max_steps=8, train__save_steps=100)
+    steps_at: list[int] = []
+
+    def fill(event: Any) -> None:
+        if event.kind == "step" and event.step == 3 and full_log.left is None and not steps_at:
+            full_log.left = 50
+        if event.kind == "stage" and event.stage == "waiting" and full_log.left is not None:
+            steps_at.append(max(one.step for one in log.of("step")))
+            letters.waiting.append(Command(id="save", verb="save"))
+            until = time.monotonic() + 10
+            while not log.of("acknowledged") and time.monotonic() < until:
+                time.sleep(0.01)
+            full_log.left = None
+
+    log = Heard(folder, fill)
+    train(folder, log, letters)
+    assert full_log.refused
+    assert steps_at
+    assert steps_at[0] <= 4, "training waited at the next seam"
+    written = EventTail(folder.events).read()
+    assert [event.kind for event in written][-1] == "finished"
+    assert [event.step for event in written if event.kind == "step"] == list(range(1, 9))
+    (told,) = [event for event in written if isinstance(event, Acknowledged)]
+    assert told.command_id == "save"
+    assert any(event.kind == "checkpoint" and event.step < 8 for event in written), "and it was obeyed"
+
+
+def test_the_split_waits_for_room_too(started: Any, letters: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, tries = os.fsync, []
+
+    def fsync(descriptor: int) -> None:
+        if file_of(descriptor) == ".rows.json.tmp" and len(tries) < 2:
+            tries.append(descriptor)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(descriptor)
+
+    monkeypatch.setattr(kept_rows.os, "fsync", fsync)
+    folder = started(train__max_steps=1)
+    log = Heard(folder)
+    train(folder, log, letters)
+    assert len(tries) == 2
+    assert "waiting" in {event.stage for event in log.of("stage")}
+    assert json.loads((folder.path / "rows.json").read_text())["rows"] == 40
+
+
+def test_a_stop_saves_within_seconds(started: Any, letters: Any) -> None:
+    folder = started(train__max_steps=10_000, train__eval_steps=10_000, train__save_steps=10_000)
+    asked: list[float] = []
+
+    def ask(event: Any) -> None:
+        if event.kind == "step" and event.step == 3:
+            asked.append(time.monotonic())
+            letters.waiting.append(Command(verb="stop"))
+
+    log = Heard(folder, ask)
+    train(folder, log, letters)
+    assert time.monotonic() - asked[0] < 30
+    assert log.heard[-1].kind == "stopped"
+    assert log.heard[-1].kept
+    assert checkpoint.latest_good(folder) == folder.checkpoints / f"step-{log.heard[-1].step:06d}"
+
+
+@pytest.mark.parametrize("moment", ["evaluating", "step"])
+def test_time_saves_in_the_middle_of_what_takes_long(
+    moment: str, started: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from core.train import loop as loop_module
+
+    now = [0.0]
+    monkeypatch.setattr(loop_module, "time", SimpleNamespace(monotonic=lambda: now[0], perf_counter=time.perf_counter))
+    folder = started(train__save_steps=100, train__save_minutes=5.0, train__eval_steps=3, train__max_steps=4)
+
+    def pass_by(event: Any) -> None:
+        in_evaluation = event.kind == "stage" and event.stage == "evaluating" and event.step == 3
+        if (moment == "evaluating" and in_evaluation) or (
+            moment == "step" and event.kind == "step" and event.step == 2
+        ):
+            now[0] = 400.0
+
+    log = Heard(folder, pass_by)
+    train(folder, log, letters)
+    first = log.of("checkpoint")[0]
+    assert first.step == (3 if moment == "evaluating" else 2)
+    if moment == "evaluating":
+        kinds = [event.kind for event in log.heard if event.step == 3 and event.kind in ("checkpoint", "evaluation")]
+        assert kinds[:2] == ["checkpoint", "evaluation"], "not only after it"
+
+
+def has_namespaces() -> bool:
+    if not shutil.which("unshare"):
+        return False
+    trial = ["unshare", "--user", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]
+    return subprocess.run(trial, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("look", ["look", "no look"])
+def test_a_disk_full_at_every_megabyte_ends_as_one_that_never_was(look: str, tmp_path: Path) -> None:
+    if not has_namespaces():
+        pytest.skip("expected to mount a disk of our own; this machine does not let us")
+    place = tmp_path / "disk"
+    place.mkdir()
+    paths = os.pathsep.join([str(TESTS), str(TESTS.parent)])
+    command = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+        sys.executable,
+        str(Path(__file__).with_name("full_disk.py")),
+    ]
+    done = subprocess.run(
+        [*command, str(place), look, "1"], env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert len(found["points"]) >= 10
+    assert all(equal for _, _, equal in found["points"])
+    waited = [waited for _, waited, _ in found["points"]]
+    assert waited[0]
+    assert not waited[-1], "the last one has room, so the sweep covers every write"
