@@ -10,6 +10,15 @@ from __future__ import annotations
 __all__ = ["is_card_fault", "is_host_full", "is_named", "is_out_of_memory"]
 
 _HOST_WORDS = ("DefaultCPUAllocator", "Cannot allocate memory")
+_FAULT_WORDS = (
+    "CUDA error",
+    "Triton Error [CUDA]",
+    "cuDNN error",
+    "CUDA driver error",
+    "CUDA unknown error",
+    "No CUDA GPUs are available",
+)
+"""What torch, Triton and cuDNN say when the driver refuses them: after a sleep, a reset, or a fault of a kernel."""
 _CARD_WORDS = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
 
 
@@ -17,7 +26,8 @@ def is_card_fault(error: BaseException) -> bool:
     """Whether only a fresh process can go on, from the last checkpoint; a full card is no such fault."""
     if is_out_of_memory(error):
         return False
-    return is_named(error, "AcceleratorError") or "CUDA error" in str(error)
+    said = isinstance(error, RuntimeError) and any(word in str(error) for word in _FAULT_WORDS)
+    return is_named(error, "AcceleratorError") or said
 
 
 def is_out_of_memory(error: BaseException) -> bool:

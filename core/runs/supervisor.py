@@ -13,6 +13,7 @@ after. When this process dies the worker trains on; the next look of a studio st
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -36,10 +37,12 @@ from core.runs.queue import JobQueue, Turn
 from core.runs.record import RUNNING, RunRecord, fold
 from core.runs.restarts import CardLook, Restarts
 from core.runs.watch import Ending, Watch
+from core.runs.worker_log import log_tail
 from core.runs.worker_process import (
     RESTART_EXIT_CODE,
     RESTART_NOTE,
     Worker,
+    card_fault_line,
     exit_words,
     start_worker,
     worker_environment,
@@ -54,6 +57,7 @@ PROOF_COMMAND = (sys.executable, "-m", "core.proof")
 TICK_SECONDS = 0.1
 GRACE_SECONDS = 1.0
 """What a worker gets between being asked to end and being killed: 'stop now' is done within 3 s."""
+LAST_WORDS_BYTES = 4000
 ROOM_SECONDS = 0.5
 CARD_SECONDS = 600.0
 """How long a card that no longer answers (sleep, a driver's reset, a cable) is waited for."""
@@ -229,6 +233,10 @@ class Supervisor:
             away = f"The machine slept for {ending.slept_seconds / 60:,.0f} min and the worker did not survive it"
             self._say(Note(code="worker.slept", text=f"{away}: interrupted, goes on from step {step}."))
             return self._again(record, "worker.slept", away)
+        fault = card_fault_line(log_tail(self.folder.log, LAST_WORDS_BYTES)) if self.machine.gpu else ""
+        if fault and exit_code != -signal.SIGKILL:
+            self._say(Note(code="card.fault", text=f"The card faulted: {fault}"))
+            return self._again(record, "worker.restarts", "The card faulted again and again")
         message, hint = exit_words(exit_code, step)
         return self._fail("worker.died", message, hint)
 

@@ -7,9 +7,11 @@ gone when its process is; what it leaves below itself is ended by the supervisor
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from core.hardware import Machine
 from core.locations import REPOSITORY
@@ -23,6 +25,7 @@ __all__ = [
     "RESTART_NOTE",
     "Worker",
     "card_environment",
+    "card_fault_line",
     "exit_words",
     "start_worker",
     "worker_environment",
@@ -39,6 +42,12 @@ CARD_VARIABLE = "LUTHIER_CARD"
 
 ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
 """Where torch reads its allocator's settings, since 2.9 from the first name, and from its older ones."""
+
+_HEADING = "── attempt "
+_CARD_FAULT = re.compile(
+    r"CUDA error|Triton Error \[CUDA\]|illegal memory access|device-side assert|unspecified launch failure"
+    r"|Error .* at line \d+ in file .*\.cu"
+)
 
 
 class Worker:
@@ -68,7 +77,9 @@ def start_worker(
     Raises:
         OSError: the process cannot be made.
     """
-    with folder.log.open("ab") as log:
+    with folder.log.open("ab", buffering=0) as log:
+        with suppress(OSError):  # a full disk
+            log.write(f"{_HEADING}{environment.get(ATTEMPT_VARIABLE, '')}\n".encode())
         child = subprocess.Popen(
             [*command, str(folder.path)],
             stdin=subprocess.DEVNULL,
@@ -119,6 +130,13 @@ def exit_words(code: int | None, step: int) -> tuple[str, str]:
         return f"The worker was ended by signal {-code} ({_signal_name(-code)}).", f"{again} worker.log has its words."
     found = "without an exit code that we could see" if code is None else f"with exit code {code}"
     return f"The worker ended {found} before it had finished.", f"See worker.log in the run's folder. {again}"
+
+
+def card_fault_line(printed: bytes) -> str:
+    """The last line in which a library that ends the process itself (bitsandbytes does) named a fault of the card, in
+    what the last attempt printed; '' where none did."""
+    lines = printed.decode(errors="replace").rpartition(_HEADING)[2].splitlines()
+    return next((line.strip()[:200] for line in reversed(lines) if _CARD_FAULT.search(line)), "")
 
 
 def _signal_name(number: int) -> str:

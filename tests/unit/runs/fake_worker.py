@@ -107,6 +107,12 @@ def main() -> int:
         wait(folder, writer, float(number))
     elif what == "told":
         return leave_when_told(folder, writer, number)
+    elif what == "bitsandbytes":  # as bitsandbytes does after a fault of the card
+        if writer.attempt > 1:
+            writer.write(events.Finished())
+            return 0
+        print("Error an illegal memory access was encountered at line 90 in file /src/csrc/ops.cu", file=sys.stderr)
+        return 1
     elif what == "corrected":  # goes back to the same checkpoint a few times, each time with something changed
         if writer.attempt <= int(number):
             writer.write(events.Correction(key="train.learning_rate", old="2", new="1", reason="bad numbers"))

@@ -270,6 +270,17 @@ def test_a_stop_is_heard_while_a_card_is_waited_for(store: RunStore, config: Con
     assert (record.state, record.last_step, record.attempt) == ("stopped", 0, 1)
 
 
+def test_a_library_that_ends_the_process_over_a_fault_of_the_card_is_understood(
+    store: RunStore, config: Config, card: list[bool]
+) -> None:
+    card.append(True)
+    record = run(store.create(config("bitsandbytes 1")), store.locations, CARD)
+    assert (record.state, record.attempt, codes(record)) == ("finished", 2, ["card.fault", "worker.restarted"])
+    assert "illegal memory access was encountered at line 90" in record.notes[0].text
+    without = run(store.create(config("bitsandbytes 1")), store.locations, BARE)
+    assert (without.state, without.attempt) == ("failed", 1)
+
+
 def test_a_driver_that_hangs_holds_nobody_up() -> None:
     hold, asked = threading.Event(), []
 

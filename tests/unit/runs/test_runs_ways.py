@@ -20,7 +20,7 @@ from core.runs.kernel_check import check_kernels, read_answer
 from core.runs.locks import is_held
 from core.runs.run_yaml import dump_config, read_config
 from core.runs.supervisor import main
-from core.runs.worker_process import exit_words, worker_environment
+from core.runs.worker_process import card_fault_line, exit_words, worker_environment
 from core.runs.wsl import hold_session, session_command
 
 GPU = Gpu(0, "GPU-1234", "Card", None, None, None)
@@ -66,6 +66,13 @@ def test_a_death_is_said_with_what_to_do() -> None:
     assert "unknown" in exit_words(-250, 0)[0]
     assert "exit code 1" in exit_words(1, 0)[0]
     assert "could see" in exit_words(None, 0)[0]
+
+
+def test_a_fault_of_the_card_is_read_from_what_the_last_attempt_printed() -> None:
+    fault = "Error an illegal memory access was encountered at line 90 in file /src/csrc/ops.cu"
+    assert card_fault_line(f"loading\n{fault}\nbye\n".encode()) == fault
+    assert card_fault_line(f"── attempt 1\n{fault}\n── attempt 2\nall went well\n".encode()) == ""
+    assert card_fault_line(b"") == card_fault_line(b"\xff\xfe rubbish\n") == ""
 
 
 def test_a_worker_is_told_its_attempt_its_card_and_whether_kernels_work(tmp_path: Path) -> None:
