@@ -17,7 +17,8 @@ options of the studio:
   --port N        port on 127.0.0.1 (default 8765)
   --no-browser    only print the address
   --home DIR      root folder of runs and data (default ~/luthier-studio, or LUTHIER_HOME)
-  --listen [ADDRESS]   for other machines too: wants a password, and TLS or --listen-without-tls ('--help' of -m studio)
+  --listen [ADDRESS]   for other machines too: asks for a password once, and wants
+                       --tls-cert FILE --tls-key FILE, or --listen-without-tls; --name NAME for each name it answers to
 
 options of the setup:
   --torch BUILD   cpu, cu126, cu128, cu130 or pypi instead of the one chosen for this machine

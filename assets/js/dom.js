@@ -65,3 +65,8 @@ export async function copy(text) {
     return false;
   }
 }
+
+/** A word of a command line: what a shell could read as more than one plain word stands in quotes. */
+export function quoted(word) {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`;
+}

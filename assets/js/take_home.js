@@ -1,7 +1,7 @@
 /* The take-home page: which run, which checkpoint, which form; then the export's progress and where it lies. */
 
 import { ask, poll } from "./ask.js";
-import { copy, field, list, make, put, say, show } from "./dom.js";
+import { copy, field, list, make, put, quoted, say, show } from "./dom.js";
 import { offer } from "./runs.js";
 
 export function take_home(root, words) {
@@ -64,7 +64,7 @@ class TakeHome {
     put(this.get("name"), "placeholder", name);
     if (!this.sending) this.get("send").disabled = !this.facts.forms.find((one) => one.key === form).room;
     const chosen = this.get("name").value.trim() || name;
-    say(this.get("command"), `python3 launcher.py export ${this.filled} --form ${form} --checkpoint ${this.get("checkpoint").value} --name ${chosen}`);
+    say(this.get("command"), `python3 launcher.py export ${this.filled} --form ${form} --checkpoint ${this.get("checkpoint").value} --name ${quoted(chosen)}`);
     return { form, name: chosen, checkpoint: this.get("checkpoint").value };
   }
 

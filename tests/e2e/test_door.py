@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import shlex
 import sys
 import threading
 from collections.abc import Iterator
@@ -177,6 +178,16 @@ def test_evil_names_are_text_on_every_page_and_every_page_keeps_its_policy(house
         harmless(page)
     else:
         shows_it_as_text(page)
+    page.close()
+
+
+def test_a_typed_name_is_one_word_of_the_command_line(house: House) -> None:
+    page = house.page(f"/take-home?run={RUN}")
+    page.wait_for_function("() => document.querySelector('[data-f=command]')?.textContent.includes('--name')")
+    page.locator("[data-f=name]").fill("a'; touch $(x)")
+    page.locator("[data-f=name]").press("Tab")
+    words = shlex.split(page.locator("[data-f=command]").text_content())
+    assert words[words.index("--name") + 1 :] == ["a'; touch $(x)"]
     page.close()
 
 
