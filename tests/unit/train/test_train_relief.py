@@ -59,6 +59,32 @@ def test_the_next_attempt_begins_with_the_corrected_number_though_nothing_was_sa
     assert position["tokens_per_pass"] == int(correction.new)
 
 
+def test_eight_bit_moments_that_were_half_made_are_made_again(
+    run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bitsandbytes.optim.optimizer import Optimizer2State
+
+    config = run_config(train__optim="adamw_8bit", lora__r=64, train__max_steps=3)
+    honest, found = Optimizer2State.update_step, []
+    for at in ((), (1,)):
+        with monkeypatch.context() as patch:
+            fault = Fault(at)
+
+            def update_step(self: Any, *arguments: Any, fault: Fault = fault) -> None:
+                honest(self, *arguments)
+                fault()
+
+            patch.setattr(Optimizer2State, "update_step", update_step)
+            folder = make_folder(config, f"run{len(at)}")
+            log = Log(folder)
+            train(folder, log, letters)
+            assert [note.code for note in log.of("note")] == ["memory.optimizer"] * len(at)
+            found.append(weights(folder))
+    state = (folder.checkpoints / "step-000003" / "optimizer.json").read_text()
+    assert "absmax1" in state, "there are moments in 8 bits"
+    assert apart(found[1], found[0]) == 0.0
+
+
 VARIANTS: dict[str, dict[str, Any]] = {
     "padded, 8-bit": {"model__quantization": "nf4", "train__optim": "adamw_8bit", "train__packing": False},
     "dpo": {"method": "dpo", "data__layout": "preference", "train__tokens_per_pass": 256},
