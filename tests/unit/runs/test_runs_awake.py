@@ -9,10 +9,14 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
+from test_runs_supervisor import gone
 
+from core.locations import REPOSITORY
 from core.runs.awake import awake_command, keep_awake
 from core.runs.processes import identify
 from core.runs.work import halted, work_of
@@ -111,6 +115,49 @@ def test_where_nothing_holds_nothing_is_said_and_nothing_stays(
     with keep_awake(wsl=True), keep_awake(wsl=False):
         pass
     assert set(_children()) == before
+
+
+HOLDER = """
+import time
+from core.runs.awake import keep_awake
+from core.runs.wsl import hold_session
+with hold_session(wsl=True) as note, keep_awake(wsl=True):
+    print(note, flush=True)
+    time.sleep(60)
+"""
+
+
+def test_on_wsl_session_and_wish_end_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
+    """Recorded interop, the whole way: a powershell.exe that runs the end of its script, and a wsl.exe that runs what
+    it is told, as Windows would."""
+    recorder(tmp_path, "wsl.exe", '#!/bin/sh\necho "$@" >> "$0.said"\nshift 3\nexec "$@"\n')
+    script = '#!/bin/sh\nline=$(echo "$4" | base64 -d | tr -d "\\000")\nexec ${line##*& }\n'
+    recorder(tmp_path, "powershell.exe", script)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, cwd=REPOSITORY,
+        env={**os.environ, "PATH": path, "WSL_DISTRO_NAME": "Ubuntu"},
+    )  # fmt: skip
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"None\n", "no warning: the session is held"
+        assert gone(lambda: len(_waiting_for(holder.pid)) < 2, 20)
+        said = (tmp_path / "wsl.exe.said").read_text().splitlines()
+        assert said == [f"-d Ubuntu --exec tail --pid={holder.pid} -f /dev/null"] * 2
+    finally:
+        holder.kill()
+        holder.wait()
+    assert gone(lambda: bool(_waiting_for(holder.pid)), 20)
+
+
+def _waiting_for(pid: int) -> list[int]:
+    """Processes that wait for this one, zombies left out."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if f"--pid={pid}" in process.cmdline():
+                found.append(process.pid)
+    return found
 
 
 def _children() -> list[int]:
