@@ -1,0 +1,241 @@
+"""Exact resume: however often a run is cut off and where, it ends with the adapter of one that never was.
+
+And what it must not do silently: go on with other data, another base model, other libraries, another split.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from dying_log import Killed, Log
+from tiny_run import make_model, sentence, weights
+
+from core.contract.errors import RunError
+from core.contract.events import Event, Resumed
+from core.runs.folder import JobFolder
+from core.train import checkpoint, depends, kept_rows
+from core.train.depends import DIFFERS, differences
+from core.train.relief import Relief
+from core.train.run import train
+from core.train.saver import read_position
+
+pytestmark = pytest.mark.usefixtures("quiet_torch")
+
+PARTIAL = {"train__gradient_accumulation_steps": 4, "train__max_steps": 12, "train__eval_steps": 5}
+"""36 rows in windows of 8: five a epoch, the last of four rows; twelve steps are two epochs and a bit."""
+MATRIX: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
+    "padded, dropout": ({"train__packing": False, "lora__lora_dropout": 0.2}, (3,)),
+    "epochs, partial window": ({**PARTIAL, "lora__lora_dropout": 0.1, "train__save_steps": 3}, (5, 11)),
+    "twice within one step": ({"lora__lora_dropout": 0.1}, (5, 5)),
+    "dpo, dropout": ({"method": "dpo", "data__layout": "preference", "lora__lora_dropout": 0.1}, (3, 5)),
+    "8-bit, packed": ({"model__quantization": "nf4", "train__optim": "adamw_8bit", "lora__r": 32}, (3, 5)),
+    "cosine, no clipping": ({"train__lr_scheduler_type": "cosine", "train__max_grad_norm": 0.0}, (5,)),
+    "recomputed": ({"train__checkpointing": "recompute", "lora__lora_dropout": 0.1}, (3,)),
+}
+OFTEN = ("padded, dropout", "epochs, partial window")
+
+
+def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def at_step(step: int) -> Callable[[Event], bool]:
+    return lambda event: event.kind == "step" and event.step == step
+
+
+def cut_off(folder: JobFolder, letters: Any, *dies: Callable[[Event], bool]) -> Log:
+    """One worker after another is killed as asked; the last one is left alone."""
+    for attempt, die in enumerate(dies, start=1):
+        with pytest.raises(Killed):
+            train(folder, Log(folder, attempt, die), letters)
+    last = Log(folder, len(dies) + 1)
+    train(folder, last, letters)
+    return last
+
+
+@pytest.mark.parametrize(
+    "case", [name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow) for name in MATRIX]
+)
+def test_killed_and_resumed_is_uninterrupted_bit_for_bit(
+    case: str, run_config: Any, make_folder: Any, letters: Any, preferences: Path
+) -> None:
+    values, dies = MATRIX[case]
+    if values.get("method") == "dpo":
+        values = {**values, "data__path": str(preferences), "train__tokens_per_pass": 128}
+    config = run_config(**values)
+    whole, broken = make_folder(config, "whole"), make_folder(config, "broken")
+    first = Log(whole)
+    train(whole, first, letters)
+    last = cut_off(broken, letters, *(at_step(step) for step in dies))
+    assert last.losses() == {step: first.losses()[step] for step in last.losses()}
+    assert equal(weights(whole), weights(broken))
+    newest = checkpoint.latest_good(whole)
+    assert newest is not None
+    for name in ("optimizer.json", "scheduler.json"):
+        assert (newest / name).read_bytes() == (broken.checkpoints / newest.name / name).read_bytes()
+    if case == "epochs, partial window":
+        assert [event.epoch for event in first.of("step")][4:6] == [1.0, 1.2]
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        lambda event: event.kind == "evaluation" and event.step == 3,
+        lambda event: event.kind == "stage" and event.stage == "evaluating" and event.step == 3,
+        lambda event: event.kind == "stage" and event.stage == "saving" and event.step == 4,
+        lambda event: event.kind == "checkpoint" and event.step == 4,
+    ],
+    ids=["after an evaluation", "in an evaluation", "before a save", "after a save"],
+)
+def test_cut_off_between_steps(moment: Any, run_config: Any, make_folder: Any, letters: Any) -> None:
+    config = run_config(lora__lora_dropout=0.1)
+    whole, broken = make_folder(config, "whole"), make_folder(config, "broken")
+    train(whole, Log(whole), letters)
+    cut_off(broken, letters, moment)
+    assert equal(weights(whole), weights(broken))
+
+
+def test_tokens_a_pass_corrected_in_between_hold_over_resumes(
+    run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = Relief.step_done
+
+    def corrected(self: Relief) -> None:
+        honest(self)
+        if self._trainer.state.global_step == 3 and self._trainer.tokens_per_pass != 40:
+            self._cut_to(40, "as after memory ran out")
+
+    monkeypatch.setattr(Relief, "step_done", corrected)
+    config = run_config(lora__lora_dropout=0.1)
+    whole, broken = make_folder(config, "whole"), make_folder(config, "broken")
+    log = Log(whole)
+    train(whole, log, letters)
+    assert [event.key for event in log.of("correction")] == ["train.tokens_per_pass"]
+    cut_off(broken, letters, at_step(5))
+    assert read_position(broken.checkpoints / "step-000006")["tokens_per_pass"] == 40
+    assert equal(weights(whole), weights(broken))
+
+
+def test_a_manifest_names_what_the_run_depends_on(run_config: Any, make_folder: Any, letters: Any) -> None:
+    folder = make_folder(run_config(train__max_steps=1))
+    train(folder, Log(folder), letters)
+    found = checkpoint.read_manifest(folder.checkpoints / "step-000001")["depends"]
+    assert {len(found[name]) for name in ("config", "base", "data")} == {64}
+    assert found["versions"]["torch"] == metadata.version("torch")
+    assert set(found["versions"]) >= {"torch", "transformers", "peft", "bitsandbytes"}
+
+
+def test_only_what_decides_is_compared_and_it_is_named() -> None:
+    then = {"data": "a" * 64, "base": "c0ffee", "versions": {"torch": "2.9.0+cpu", "peft": "0.17.1", "trl": "1.0"}}
+    same = {"data": "a" * 64, "versions": {"torch": "2.9.0+cu128", "peft": "0.17.1", "trl": "2.0"}}
+    assert differences(then, same) == []
+    other = {"data": "b" * 64, "base": "decaf", "versions": {"torch": "2.9.1+cpu", "peft": ""}}
+    assert differences(then, other) == [
+        "another base model (decaf in place of c0ffee)",
+        "another data file (bbbbbbbbbbbb in place of aaaaaaaaaaaa)",
+        "torch 2.9.1+cpu in place of 2.9.0+cpu",
+        "peft missing in place of 0.17.1",
+    ]
+
+
+@pytest.fixture
+def halfway(run_config: Any, make_folder: Any, letters: Any, tmp_path: Path) -> JobFolder:
+    """A run that was cut off after its second step, on a base and a data file of its own."""
+    rows = [{"prompt": sentence(number), "completion": sentence(number + 3)} for number in range(40)]
+    data = tmp_path / "own.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    base = make_model(tmp_path / "base")
+    config = run_config(train__max_steps=3, data__path=str(data), model__name=str(base), train__eval_steps=100)
+    folder: JobFolder = make_folder(config)
+    with pytest.raises(Killed):
+        train(folder, Log(folder, 1, lambda event: event.kind == "checkpoint"), letters)
+    return folder
+
+
+def change_data(folder: JobFolder, _: pytest.MonkeyPatch) -> None:
+    path = Path(folder.config().data.path)
+    path.write_text(path.read_text().replace("house", "river"), encoding="utf-8")
+
+
+def change_base(folder: JobFolder, _: pytest.MonkeyPatch) -> None:
+    make_model(Path(folder.config().model.name), intermediate_size=192)
+
+
+def change_library(_: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = depends._version
+    monkeypatch.setattr(depends, "_version", lambda name: "9.9.9" if name == "transformers" else real(name))
+
+
+def change_order(_: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_rows, "windows", lambda rows, *_rest: [list(range(rows))])
+
+
+CHANGES = {
+    "another data file": change_data,
+    "another base model": change_base,
+    "transformers 9.9.9": change_library,
+    "another order of its rows": change_order,
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_is_another_is_refused_by_name_or_goes_on_anyway(
+    what: str, halfway: JobFolder, letters: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    CHANGES[what](halfway, monkeypatch)
+    refused = Log(halfway, 2)
+    with pytest.raises(RunError) as caught:
+        train(halfway, refused, letters)
+    assert caught.value.code == DIFFERS
+    assert what in caught.value.message
+    assert f"resume {halfway.name} --anyway" in caught.value.hint
+    assert "\n" not in str(caught.value)
+    assert not refused.of("step")
+    if what == "another base model":
+        return  # the optimiser's numbers are of other shapes: nobody can go on from them
+    log = Log(halfway, 3)
+    log.write(Resumed(anyway=True))
+    train(halfway, log, letters)
+    assert list(log.losses()) == [3]
+    assert any(note.code == DIFFERS and what in note.text for note in log.of("note"))
+    again = Log(halfway, 4)  # what stands now was trained with what is there now
+    train(halfway, again, letters)
+    assert not [note for note in again.of("note") if note.code == DIFFERS]
+
+
+def test_which_rows_are_held_out_is_kept_whatever_draws_them_later(
+    halfway: JobFolder, letters: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from core.train import reading
+
+    kept = json.loads((halfway.path / "rows.json").read_text())["held_out"]
+    assert len(kept) == 4
+    monkeypatch.setattr(reading, "split_rows", lambda rows, *_rest: (list(range(4, rows)), [0, 1, 2, 3]))
+    seen: list[Any] = []
+    honest = kept_rows.KeptRows.agree
+
+    def agree(self: Any, *words: Any) -> Any:
+        seen.append(honest(self, *words))
+        return seen[-1]
+
+    monkeypatch.setattr(kept_rows.KeptRows, "agree", agree)
+    train(halfway, Log(halfway, 2), letters)
+    ((train_rows, held_out),) = seen
+    assert held_out == kept
+    assert sorted([*train_rows, *held_out]) == list(range(40))
+
+
+def test_a_damaged_split_is_drawn_again_and_said(halfway: JobFolder, letters: Any) -> None:
+    path = halfway.path / "rows.json"
+    before = path.read_text()
+    path.write_text(before.replace('"rows": 40', '"rows": 41'))
+    log = Log(halfway, 2)
+    train(halfway, log, letters)
+    assert "rows.unreadable" in [note.code for note in log.of("note")]
+    assert path.read_text() == before
