@@ -7,6 +7,7 @@ and its choices: a second Start of the same opens the first one's run.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import secrets
@@ -28,8 +29,8 @@ from core.sessions import write_private
 from studio.text import say
 
 __all__ = [
-    "SAMPLES", "Drafts", "Session", "first", "home_written_out", "load", "redraft", "reopened", "sample_of",
-    "sample_path",
+    "AUTOMATIC", "SAMPLES", "Drafts", "Session", "first", "home_written_out", "load", "redraft", "reopened",
+    "sample_of", "sample_path",
 ]  # fmt: skip
 
 SAMPLES = {
@@ -158,10 +159,24 @@ class Drafts:
         self._waiting: Session | None = None
 
     def load(self) -> Session:
-        """The newest session: the one that waits to be written, else the file's."""
+        """The newest session: the one that waits to be written, else the file's. A first visit's is kept at once, so
+        that all its windows show one draft."""
         with self._lock:
-            waiting = self._waiting
-        return waiting or load(self._locations)
+            if self._waiting is None and not self._locations.draft.exists():
+                with contextlib.suppress(OSError):
+                    _write(self._locations, first())
+            return self._waiting or load(self._locations)
+
+    def edit(self, session: Session) -> None:
+        """Writes a window's choices soon, under the draft's own id: that of a window from before the last Start has
+        become a run, and must not come back."""
+        self.save(replace(session, draft_id=self.load().draft_id))
+
+    def renew(self, started: Session) -> None:
+        """Gives the draft that was started a fresh id, at once; a late second Start of it finds that done."""
+        if self.load().draft_id == started.draft_id:
+            self.save(started.renewed())
+            self.flush()
 
     def save(self, session: Session) -> None:
         """Writes the session soon; only the last of a burst is written."""

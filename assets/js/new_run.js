@@ -2,6 +2,7 @@
    Ctrl+Enter starts. Fields and views are Gradio's; panels, buttons within boards and the slider have files of their
    own. */
 
+import { advanced } from "./advanced.js";
 import { notices } from "./notice.js";
 import { panels } from "./panels.js";
 import { gathered, send, tell, type } from "./sending.js";
@@ -65,3 +66,4 @@ new MutationObserver(() => {
   location.assign(link.href);
 }).observe(document.documentElement, { childList: true, subtree: true, attributes: true, attributeFilter: ["data-goto"] });
 notices();
+advanced();

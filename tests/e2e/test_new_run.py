@@ -215,3 +215,23 @@ def test_the_keyboard_starts(page: Any, studio: RunningStudio) -> None:
     store = RunStore(Locations(studio.home))
     store.stop_now(run_id)
     until(lambda: store.record(run_id).state in ("stopped", "failed", "finished"))
+
+
+def test_a_setting_is_found_by_search_and_given_back(page: Any, studio: RunningStudio) -> None:
+    """What belongs to another method is not there, what is not called so steps aside, what was set is given back."""
+    page.locator("#block-advanced > button, #block-advanced .label-wrap").first.click()
+    page.locator("#train-seed").wait_for()
+    assert not page.locator("#train-beta").is_visible(), "beta is for preferences alone"
+    page.get_by_label("Find a setting").fill("save every")
+    page.locator("#train-seed").wait_for(state="hidden")
+    page.locator("#train-save_steps input").fill("50")
+    page.locator("#train-save_steps input").press("Tab")
+    back = page.get_by_role("button", name="Choose for me: Save every")
+    back.click()
+    page.wait_for_function("() => document.querySelector('#train-save_steps input').value === '0'")
+    back.wait_for(state="detached")
+    until(lambda: draft(studio)["config"]["train"]["save_steps"] == 0)
+    page.get_by_label("Find a setting").fill("no such thing")
+    page.get_by_text("No setting is called that.").wait_for()
+    page.get_by_label("Find a setting").fill("")
+    page.locator("#train-seed").wait_for()

@@ -11,13 +11,15 @@ import gradio as gr
 from core.catalog import catalogue, presets
 from core.contract.config import RunConfig
 from core.hardware import Machine
+from core.runs.repeat import flat
 from core.settings import Settings
 from studio.markup import Markup, join, tag
 from studio.pages.new_run.form import KNOBS, Form, field_of, label_of
 from studio.pages.new_run.outline import block_head
 from studio.pages.new_run.view import View
 from studio.parts import board
-from studio.session import Session
+from studio.proposals import value_words
+from studio.session import AUTOMATIC, Session
 from studio.text import say
 
 __all__ = ["PriceFields", "TrainBlock", "advanced", "auto_view", "layout"]
@@ -68,6 +70,7 @@ def advanced(form: Form, session: Session, settings: Settings) -> tuple[gr.HTML,
     """Everything else, folded; returns the board of automatic values, and the fields of the price."""
     with gr.Accordion(say("train.advanced"), open=False, elem_classes="folded block-sheet", elem_id="block-advanced"):
         form.add("name", gr.Textbox(session.config.name, label=say("train.name"), info=say("train.name.hint")))
+        board(_search(), elem_id="advanced-sieve")
         auto = board(elem_id="auto-values")
         for group in GROUPS:
             board(tag("h3", say(f"group.{group}"), class_="group-title"))
@@ -77,6 +80,13 @@ def advanced(form: Form, session: Session, settings: Settings) -> tuple[gr.HTML,
                         form.add(key, field_of(key, _value(session.config, key)))
         price = _price(settings)
     return auto, price
+
+
+def _search() -> Markup:
+    """The search among the settings; ``assets/js/advanced.js`` gives it life."""
+    field = tag("input", type="search", id="advanced-search", placeholder=say("advanced.search.hint"))
+    count = tag("span", role="status", class_="hint", id="advanced-count", data_none=say("advanced.none"))
+    return tag("label", tag("span", say("advanced.search")), field, count, class_="advanced-search")
 
 
 def _price(settings: Settings) -> PriceFields:
@@ -117,12 +127,26 @@ def _title(key: str) -> str:
 
 
 def auto_view(view: View) -> Markup:
-    """Values that were chosen automatically, each with its reason."""
+    """Values that were chosen automatically, each with its reason; and those that might be but were set by hand, each
+    with the way back. It also says which method the data asks for: fields of another one are left out."""
     if not view.resolved:
         return Markup()
-    rows = (
-        tag("div", tag("dt", label_of(KNOBS[found.key]) if found.key in KNOBS else found.key),
-            tag("dd", tag("b", found.value), tag("span", found.reason)))
-        for found in view.resolved
-    )  # fmt: skip
-    return tag("div", tag("h3", say("auto.title"), class_="group-title"), tag("dl", *rows, class_="auto"))
+    rows = [_auto_row(found.key, found.value, "auto", tag("span", found.reason)) for found in view.resolved]
+    before, now = flat(RunConfig()), flat(view.config)
+    ours = [key for key in AUTOMATIC if key in KNOBS and now[key] != before[key]]
+    rows += [_auto_row(key, value_words(key, now[key]), "own", _give_back(key, before[key])) for key in ours]
+    title = tag("h3", say("auto.title"), class_="group-title")
+    return tag("div", title, tag("dl", *rows, class_="auto"), data_method=view.trained.method)
+
+
+def _auto_row(key: str, value: str, kind: str, more: Markup) -> Markup:
+    label = label_of(KNOBS[key]) if key in KNOBS else key
+    mark = tag("em", say(f"auto.{kind}"), class_=f"auto-{kind}")
+    return tag("div", tag("dt", label, " ", mark), tag("dd", tag("b", value), more))
+
+
+def _give_back(key: str, automatic: Any) -> Markup:
+    """The button that lets us choose again."""
+    words = say("auto.back")
+    asked = {"data-do": "change", "data-value": json.dumps({key: automatic})}
+    return tag("button", words, type="button", class_="quiet-push", aria_label=f"{words}: {KNOBS[key].label}", **asked)
