@@ -68,13 +68,14 @@ def lay_out(form: Form, session: Session, studio: Studio) -> Parts:
             summary = board(tag("h2", say("summary.title")), elem_id="summary")
             with gr.Column(elem_classes="start-bar"):
                 bar = board(elem_id="start-line")
-                start = gr.Button(say("start.now"), variant="primary", elem_id="start", size="lg")
+                # Until the draft is restored the fields show what stood in them when the studio was started.
+                start = gr.Button(say("start.now"), variant="primary", elem_id="start", size="lg", interactive=False)
                 outcome = board(elem_id="outcome")
             more = board(elem_id="summary-more")
             probe = board(elem_id="summary-probe")
         with gr.Column(elem_classes="desk-advanced"):
             auto, price = train.advanced(form, session, load_settings(studio.locations))
-    form.add("draft_id", gr.Textbox(session.draft_id, visible=False))
+    form.add("draft_id", gr.Textbox("", visible=False))
     asked = Asks(*(channel(name) for name in ("change", "source", "mix", "check", "examine", "count", "probe", "stop")))
     start_parts = strip, summary, bar, start, outcome
     return Parts(data_block, model_block, train_block, *start_parts, more, probe, auto, price, asked)

@@ -112,7 +112,7 @@ class Sheet:
             session = self.form.session(values, base)
         except ConfigError as error:
             return View(base.config, self.studio.machine(), form_fault=error)
-        self.drafts.save(session)
+        self.drafts.edit(session)
         if window:
             self.windows.note(window, session.config)
         return self.desk.glance(session.config)

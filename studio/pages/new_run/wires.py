@@ -200,8 +200,7 @@ class Wires:
             traceback.print_exc()
             yield [gr.update(value=say("start.now"), interactive=True), fault(say("start.fault"))]
             return
-        self.drafts.save(session.renewed())
-        self.drafts.flush()
+        self.drafts.renew(session)
         link = tag("a", say("start.follow"), href=f"/watch?run={run_id}", data_goto=True)
         yield [gr.update(value=say("start.started"), interactive=False), tag("p", link, role="status")]
 

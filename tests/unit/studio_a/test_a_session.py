@@ -62,6 +62,24 @@ def test_the_draft_survives_and_only_the_last_of_a_burst_is_written(locations: L
     assert stat.S_IMODE(locations.draft.stat().st_mode) == 0o600
 
 
+def test_windows_of_a_first_visit_show_one_draft(locations: Locations) -> None:
+    drafts = Drafts(locations)
+    assert drafts.load().draft_id == drafts.load().draft_id == Drafts(locations).load().draft_id
+
+
+def test_a_window_from_before_a_start_does_not_bring_its_draft_back(locations: Locations) -> None:
+    drafts = Drafts(locations, delay_seconds=0.01)
+    old = drafts.load()
+    drafts.renew(old)
+    fresh = drafts.load()
+    assert fresh.draft_id != old.draft_id
+    drafts.edit(old.with_values({"name": "late"}))
+    drafts.flush()
+    assert (drafts.load().draft_id, drafts.load().config.name) == (fresh.draft_id, "late")
+    drafts.renew(old)  # a second window's Start of the same
+    assert drafts.load().draft_id == fresh.draft_id
+
+
 def test_a_draft_that_cannot_be_read_is_a_first_visit(locations: Locations) -> None:
     for text in ("", "{", "[]", '{"config": {"nonsense": 1}, "draft_id": "x"}'):
         locations.draft.write_text(text)

@@ -1,0 +1,198 @@
+"""A run trains while its page is closed, refreshed and cut off at random, and while Start is pressed twice at once.
+
+The steps' own times say whether the run noticed: no two of them lie more than 2 s apart. The page shows the state of
+the moment within 3 s of coming back. A double click, or two tabs, start one run. Full numbers: ``pytest -m slow -s``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from driving import RunningStudio, running_studio
+
+from core.locations import Locations
+from core.runs.folder import JobFolder
+from core.runs.log import EventTail
+from core.runs.store import RunStore
+from tests.chaos.whole import starter_config
+
+pytestmark = [pytest.mark.browser, pytest.mark.alone]
+
+PAUSE_SECONDS, SHOWN_SECONDS = 2.0, 3.0
+PATIENCE_MS = 60_000
+CHECK = "least => Number(document.querySelector('[data-f=step]')?.innerText.replaceAll(',', '').split(' ')[0]) >= least"
+
+
+@dataclass
+class House:
+    """A studio, a run that trains in it for as long as is wanted, and a browser that was let in."""
+
+    studio: RunningStudio
+    store: RunStore
+    folder: JobFolder
+    context: Any
+
+    @property
+    def watch(self) -> str:
+        return f"{self.studio.root}/watch?run={self.folder.name}"
+
+    def step(self) -> int:
+        return self.store.record(self.folder.name).last_step
+
+
+@dataclass
+class Measured:
+    """Seconds from coming back until the state of that moment was on screen, by what had happened."""
+
+    shown: dict[str, list[float]] = field(default_factory=lambda: {"closed": [], "refreshed": [], "offline": []})
+    begun: float = field(default_factory=time.time)
+
+    def pauses(self, folder: JobFolder) -> list[float]:
+        """Seconds between steps since the beginning, each with the time that it took; saving is a pause of its own."""
+        at = [event.at for event in EventTail(folder.events).read() if event.kind == "step" and event.at >= self.begun]
+        return [later - earlier for earlier, later in itertools.pairwise(at)]
+
+
+@pytest.fixture(scope="module")
+def house(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")  # the run has one core, studio and browser the other
+        patch.setenv("LUTHIER_HOME", str(home))
+        config = starter_config(home, steps=100_000)
+        train = config.train.model_copy(update={"eval_steps": 0, "save_steps": 200})
+        store = RunStore(Locations(home))
+        folder = store.open(store.start(config.model_copy(update={"train": train})))
+        with running_studio(home) as studio:
+            context = browser.new_context(viewport={"width": 1440, "height": 900})
+            context.set_default_timeout(PATIENCE_MS)
+            page = context.new_page()
+            page.goto(studio.fresh_address())
+            page.wait_for_url(f"{studio.root}/")
+            page.close()
+            until(lambda: store.record(folder.name).last_step >= 3)
+            yield House(studio, store, folder, context)
+            context.close()
+            store.stop_now(folder.name)
+            until(lambda: store.record(folder.name).state == "stopped")
+
+
+def until(done: Any, seconds: float = 120.0) -> None:
+    end = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def opened(house: House) -> Any:
+    page = house.context.new_page()
+    page.goto(house.watch)
+    page.wait_for_function(CHECK, arg=1)
+    return page
+
+
+def come_and_go(house: House, page: Any, what: str, away_seconds: float) -> tuple[Any, float]:
+    """One closing, refresh or time offline; the page afterwards, and the seconds until it showed the state."""
+    if what == "closed":
+        page.close()
+        time.sleep(away_seconds)
+        page = house.context.new_page()
+    elif what == "offline":
+        house.context.set_offline(True)
+        time.sleep(away_seconds)
+    least, back = house.step(), time.monotonic()
+    if what == "closed":
+        page.goto(house.watch)
+    elif what == "refreshed":
+        page.reload()
+    else:
+        house.context.set_offline(False)
+    page.wait_for_function(CHECK, arg=least)
+    return page, time.monotonic() - back
+
+
+def closings(house: House, times: int, long_ones: int, seed: int) -> Measured:
+    """So many at random; ``long_ones`` of the times offline last a minute, the others 2 s."""
+    draw, measured, page = random.Random(seed), Measured(), opened(house)
+    kinds = ["offline"] * long_ones + [draw.choice(list(measured.shown)) for _ in range(times - long_ones)]
+    lasting = [60.0] * long_ones + [2.0 if kind == "offline" else draw.uniform(0, 1) for kind in kinds[long_ones:]]
+    todo = list(zip(kinds, lasting, strict=True))
+    draw.shuffle(todo)
+    for what, away_seconds in todo:
+        time.sleep(draw.uniform(0, 0.5))
+        page, shown = come_and_go(house, page, what, away_seconds)
+        measured.shown[what].append(shown)
+    page.close()
+    return measured
+
+
+def judge_closings(house: House, measured: Measured, seed: int) -> None:
+    pauses = measured.pauses(house.folder)
+    shown = {what: f"{len(seconds)} ≤ {max(seconds, default=0):.2f} s" for what, seconds in measured.shown.items()}
+    print(f"closings: seed {seed}, {len(pauses)} steps, longest pause {max(pauses):.2f} s, shown again after {shown}")
+    record = house.store.record(house.folder.name)
+    assert (record.state, record.attempt) == ("training", 1)
+    assert max(pauses) <= PAUSE_SECONDS, f"seed {seed}"
+    slow = {
+        what: worst for what, seconds in measured.shown.items() if (worst := max(seconds, default=0)) > SHOWN_SECONDS
+    }
+    assert slow == {}, f"seed {seed}"
+
+
+def race(house: House, tabs: list[Any], twice: bool) -> None:
+    """Start is pressed twice in one tab, or once in each at the same time: one run is made, and both show it."""
+    before = {run.run_id for run in house.store.list()}
+    for tab in tabs:
+        tab.goto(f"{house.studio.root}/")
+    for tab in tabs:
+        tab.wait_for_function("() => document.querySelector('#start') && !document.querySelector('#start').disabled")
+    if twice:
+        tabs[0].locator("#start").dblclick()
+    else:
+        for tab in tabs:
+            tab.evaluate("() => { setTimeout(() => document.querySelector('#start').click(), 50) }")
+    shown = set()
+    for tab in tabs[:1] if twice else tabs:
+        tab.wait_for_url("**/watch?run=*")
+        shown.add(tab.url.split("run=")[1].split("&")[0])
+    made = {run.run_id for run in house.store.list()} - before
+    assert made == shown
+    assert len(made) == 1
+    (run_id,) = made
+    house.store.stop(run_id)  # it waited for the card
+    until(lambda: house.store.record(run_id).state == "stopped")
+
+
+def races(house: House, times: int) -> None:
+    tabs = [house.context.new_page(), house.context.new_page()]
+    for number in range(times):
+        race(house, tabs, twice=number % 2 == 0)
+    for tab in tabs:
+        tab.close()
+    print(f"races: {times} double clicks and pairs of tabs, one run each")
+
+
+def test_ten_closings_pause_nothing_and_the_state_is_back_at_once(house: House) -> None:
+    seed = random.SystemRandom().randint(1, 2**31)
+    judge_closings(house, closings(house, 10, 0, seed), seed)
+
+
+def test_five_races_start_one_run_each(house: House) -> None:
+    races(house, 5)
+
+
+@pytest.mark.slow
+def test_two_hundred_closings_pause_nothing(house: House) -> None:
+    seed = random.SystemRandom().randint(1, 2**31)
+    judge_closings(house, closings(house, 200, 10, seed), seed)
+
+
+@pytest.mark.slow
+def test_a_hundred_races_start_one_run_each(house: House) -> None:
+    races(house, 100)
