@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from core.contract.config import RunConfig
-from core.contract.events import Stage, Step
+from core.contract.events import Correction, Stage, Step
+from core.contract.knobs import knobs
 from core.runs.pace import Left, time_left
 from core.runs.record import RunRecord
 from studio.card_readings import card_state, forecast_bytes, speed_words
@@ -25,6 +26,7 @@ __all__ = [
     "buttons_of",
     "bytes_words",
     "clock",
+    "correction_words",
     "day_and_time",
     "duration",
     "made_at",
@@ -34,6 +36,7 @@ __all__ = [
 ]
 
 UNKNOWN = "–"
+_KNOBS = knobs(RunConfig)
 _LIVING = frozenset({"queued", "starting", "training"})
 _WITHIN = frozenset({"first_step", "evaluating", "saving"})
 """Stages within the training: the bar stays with the whole run's progress, so that it does not jump to and fro."""
@@ -57,7 +60,7 @@ def status(record: RunRecord, config: RunConfig | None, name: str, now: float) -
         "facts": _facts(record, config, left, now),
         "buttons": buttons_of(record.state, record.pending),
         "plan": list(record.plan.lines) if record.plan else [],
-        "corrections": [_correction(item) for item in record.corrections],
+        "corrections": [correction_words(item) for item in record.corrections],
         "notes": [[note.text, note.hint] for note in record.notes if note.text],
         "failure": _failure(record),
         "kept": bool(record.checkpoints),
@@ -143,7 +146,8 @@ def _stage(record: RunRecord, now: float) -> dict[str, Any] | None:
     own = stage.total > 0 and stage.stage not in _WITHIN
     share = min(stage.done / stage.total, 1.0) if own else None
     since = duration(now - stage.at) if share is None and now - stage.at >= 10 else ""
-    detail = " · ".join(part for part in (stage.text, since and say("stage.since", time=since)) if part)
+    said = "" if stage.stage == "waiting" else stage.text  # the sentence above says for what
+    detail = " · ".join(part for part in (said, since and say("stage.since", time=since)) if part)
     return {"text": _stage_words(stage), "detail": detail, "share": share, "waits": stage.stage == "waiting"}
 
 
@@ -248,8 +252,10 @@ def _failure(record: RunRecord) -> dict[str, str] | None:
     return {"message": record.failure.message or say("state.failed.unknown"), "hint": record.failure.hint}
 
 
-def _correction(item: Any) -> str:
-    return say("correction", step=f"{item.step:,}", key=item.key, old=item.old, new=item.new, reason=item.reason)
+def correction_words(item: Correction) -> str:
+    """A later change of the settings, by the name that the setting has on the page."""
+    key = _KNOBS[item.key].label if item.key in _KNOBS else item.key
+    return say("correction", step=f"{item.step:,}", key=key, old=item.old, new=item.new, reason=item.reason)
 
 
 def _loss(value: float) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from core.contract.events import Event, parse_event
 from core.runs.log import EventTail
-from studio.figures import bytes_words, duration
+from studio.figures import bytes_words, correction_words, duration
 from studio.text import say
 
 __all__ = ["log_lines", "said"]
@@ -68,7 +68,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "plan": lambda event: say("log.plan", steps=f"{event.total_steps:,}", rows=f"{event.train_rows:,}"),
     "evaluation": _evaluation,
     "checkpoint": _checkpoint,
-    "correction": lambda event: say("correction", **{**event.model_dump(), "step": f"{event.step:,}"}),
+    "correction": correction_words,
     "acknowledged": lambda event: say("log.acknowledged", command=event.command),
     "paused": lambda event: say("log.paused", step=f"{event.step:,}"),
     "resumed": lambda _: say("log.resumed"),

@@ -15,8 +15,9 @@ const PAD = { left: 56, right: 14, top: 10, bottom: 24 };
 export class Chart {
   /** `spec`: {key, title, format, log, base, top, best, series: [{key, label, tone, points}]}; `group`: {hover, zoom, words}. */
   constructor(host, spec, group) {
-    Object.assign(this, { host, spec, group, log: false, model: null, step: null, frame: 0, picked: null });
+    Object.assign(this, { host, spec, group, log: false, model: null, step: null, frame: 0, picked: null, seen: true });
     this.build();
+    new IntersectionObserver(([entry]) => this.see(entry.isIntersecting), { rootMargin: "200px" }).observe(this.plot);
     new ResizeObserver(() => this.redraw()).observe(this.plot);
   }
 
@@ -106,8 +107,14 @@ export class Chart {
     this.redraw();
   }
 
+  /** What is off the screen is not painted; it is when it comes near. */
+  see(seen) {
+    this.seen = seen;
+    this.redraw();
+  }
+
   redraw() {
-    if (!this.frame) this.frame = requestAnimationFrame(() => { this.frame = 0; this.paint(); });
+    if (!this.frame && this.seen) this.frame = requestAnimationFrame(() => { this.frame = 0; this.paint(); });
   }
 
   paint() {

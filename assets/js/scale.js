@@ -69,7 +69,7 @@ export const written = {
 /** Short forms for the axis. */
 export const axis = {
   ...written,
-  bytes: (value) => (value === 0 ? "0" : bytes(value).replace(/\.0+ /, " ")),
+  bytes: (value) => (value === 0 ? "0" : bytes(value).replace(/\.?0+ /, (zeros) => (zeros.startsWith(".") ? " " : zeros)).replace(/(\.\d*[1-9])0+ /, "$1 ")),
   number: (value) => plain(value, 3),
   loss: (value) => plain(value, 3),
   rate: (value) => (value === 0 ? "0" : Math.abs(value) < 0.001 ? short(value) : plain(value, 3)),

@@ -8,6 +8,9 @@ import { field, fields, list, make, put, say, show } from "./dom.js";
 
 const EMPTY = { steps: [], raw: {}, smooth: {}, points: {}, last: {}, best: null, begin: 0, until: 1 };
 
+/** What is to be typed stands in the letters of a terminal; advice is words. */
+const COMMAND = /^(sudo|pip|python3?|wsl) /;
+
 export function watch(root, words) {
   const page = new Watch(root, words);
   page.turn = poll(root, () => page.tick(), () => page.pause());
@@ -124,7 +127,8 @@ class Watch {
     this.lines("corrections", status.corrections);
     this.notes(status.notes);
     this.way(status.way);
-    show(field(root, "plan-box"), status.plan.length || status.corrections.length);
+    show(field(root, "notes"), status.notes.length || status.corrections.length);
+    show(field(root, "plan-box"), status.plan.length);
     show(field(root, "next"), status.kept);
     show(root.querySelector('[data-to="/take-home"]'), !status.living);
     for (const link of root.querySelectorAll("[data-to]")) put(link, "href", `${link.dataset.to}?run=${encodeURIComponent(this.run)}`);
@@ -136,12 +140,14 @@ class Watch {
   }
 
   notes(notes) {
-    show(field(this.root, "notes"), notes.length);
-    const create = () => make("li", {}, make("span"), make("code"));
+    const create = () => make("li", {}, make("span"), make("p", { class: "words" }), make("code"));
     list(field(this.root, "note-list"), notes, create, (item, [text, hint]) => {
+      const command = COMMAND.test(hint);
       say(item.children[0], text);
-      say(item.children[1], hint);
-      show(item.children[1], hint);
+      say(item.children[1], command ? "" : hint);
+      say(item.children[2], command ? hint : "");
+      show(item.children[1], hint && !command);
+      show(item.children[2], command);
     });
   }
 

@@ -11,9 +11,11 @@ count where there are others. Before ten own steps what is said is a range, and 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 from statistics import median
 
 from core.contract.config import RunConfig
@@ -26,6 +28,8 @@ __all__ = ["SURE_STEPS", "Left", "own_steps", "rate_of", "time_left"]
 SURE_STEPS = 10
 WARM_UP = 3
 EARLY_SPREAD = 0.25
+_attempt, _number = attrgetter("attempt"), attrgetter("step")
+_tokens: Callable[[Step], int] = attrgetter("tokens")
 RECENT = 50
 """So many of the last steps tell the pace: a machine that is used for other things changes its own."""
 
@@ -46,8 +50,10 @@ class Left:
 
 def own_steps(steps: Sequence[Step]) -> list[Step]:
     """The steps of the newest attempt, without its first three where others are there."""
-    mine = [step for step in steps if step.attempt == steps[-1].attempt]
-    return mine[WARM_UP:] if len(mine) > WARM_UP else mine
+    if not steps:
+        return []
+    begin = bisect_left(steps, steps[-1].attempt, key=_attempt)  # attempts follow each other; a night is not walked
+    return list(steps[begin + WARM_UP :] if len(steps) - begin > WARM_UP else steps[begin:])
 
 
 def rate_of(steps: Sequence[Step]) -> float:
@@ -74,7 +80,7 @@ def time_left(record: RunRecord, config: RunConfig) -> Left | None:
 def _tokens_left(plan: Plan, record: RunRecord, config: RunConfig) -> float:
     """By the plan's count of an epoch where it has one, else by the mean of the steps so far."""
     if not plan.train_tokens or not plan.train_rows:
-        mean = sum(step.tokens for step in record.steps) / len(record.steps)
+        mean = sum(map(_tokens, record.steps)) / len(record.steps)
         return max(0, plan.total_steps - record.last_step) * mean
     an_epoch = math.ceil(plan.train_rows / config.rows_per_step)
     first = record.last_step // an_epoch * an_epoch
@@ -91,7 +97,8 @@ def _of_this_epoch(plan: Plan, record: RunRecord, steps: tuple[int, int, int]) -
         steps: the step before its first, its last in this run, and its last in a run that sees all of it.
     """
     first, last, whole = steps
-    done = [step.tokens for step in record.steps if first < step.step <= last]
+    begin, end = (bisect_right(record.steps, number, key=_number) for number in (first, last))
+    done = list(map(_tokens, record.steps[begin:end]))
     unknown = max(0, record.last_step - first - len(done)) * plan.train_tokens / (whole - first)
     to_come = max(0.0, plan.train_tokens - sum(done) - unknown)
     return to_come * max(0, last - record.last_step) / (whole - record.last_step)

@@ -117,9 +117,10 @@ def _way() -> Markup:
 
 def _folded() -> Markup:
     title = tag("h2", say("watch.notes"))
-    notes = slot("notes", "section", title, slot("note-list", "ul"), class_="notes", hidden=True)
-    lists = (slot("plan", "ul"), slot("corrections", "ul"))
-    plan = slot("plan-box", "details", tag("summary", say("watch.plan")), *lists, class_="folded", hidden=True)
+    lists = (slot("corrections", "ul"), slot("note-list", "ul"))
+    notes = slot("notes", "section", title, *lists, class_="notes", hidden=True)
+    lines = slot("plan", "ul")
+    plan = slot("plan-box", "details", tag("summary", say("watch.plan")), lines, class_="folded", hidden=True)
     scroll = tag("div", slot("log", "ol"), tabindex="0", role="region", aria_label=say("watch.log"), class_="log")
     log = slot("log-box", "details", tag("summary", say("watch.log")), scroll, class_="folded")
     return tag("div", notes, plan, log, class_="more")

@@ -73,7 +73,17 @@ def _running() -> list[Any]:
     halved = Correction(at=1e9, attempt=1, step=120, key="train.learning_rate", old="0.0002", new="0.0001",
                         reason="three steps with bad numbers")  # fmt: skip
     asked = [
-        Sample(at=events[-1].at, attempt=1, step=number, command_id="way-0", side=side, prompt=HELD, text=text)
+        Sample(
+            at=events[-1].at,
+            attempt=1,
+            step=number,
+            command_id="way-0",
+            side=side,
+            prompt=HELD,
+            text=text,
+            right="He counts the gulls.",
+            seconds=0.8,
+        )
         for number, side, text in (
             (0, "base", "He keeps the light."),
             (100, "tuned", "He counts the gulls, all."),
