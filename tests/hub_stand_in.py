@@ -3,7 +3,7 @@
 ``with HubStandIn({"owner/name": folder}) as hub`` serves each folder at one commit. ``hub.environment(home)`` is what a
 child process needs to use it: huggingface_hub reads its address when it is imported. Sets of ids make trouble on
 purpose: ``gated`` wants a token, ``silent`` accepts and never answers, ``slow`` sends a megabyte every tenth of a
-second. Every request is kept in ``hub.requests``.
+second, ``echoing`` fails and quotes all that it was sent, the token too. Every request is kept in ``hub.requests``.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class HubStandIn:
         self.gated: set[str] = set()
         self.silent: set[str] = set()
         self.slow: set[str] = set()
+        self.echoing: set[str] = set()
         self.requests: list[str] = []
         self.closing = threading.Event()
         stand_in = self
@@ -119,6 +120,9 @@ class _Handler(BaseHTTPRequestHandler):
         if model in self.hub.silent:
             self.hub.closing.wait(60)
             return False
+        if model in self.hub.echoing:
+            self._echo()
+            return False
         if model not in self.hub.models:
             self._error(404, "RepoNotFound")
         elif revision not in ("main", COMMIT):
@@ -194,6 +198,17 @@ class _Handler(BaseHTTPRequestHandler):
         content = json.dumps(value).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    def _echo(self) -> None:
+        quoted = " ".join(f"{name}: {value}" for name, value in self.headers.items())
+        content = json.dumps({"error": quoted}).encode()
+        self.send_response(500)
+        self.send_header("X-Error-Message", quoted)
+        self.send_header("X-Request-Id", quoted)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         if self.command != "HEAD":

@@ -94,6 +94,15 @@ def test_a_gated_model_says_how_to_get_in_and_shows_no_token(ask: Ask, hub_of: H
     assert ask(fetch(), HF_TOKEN=TOKEN)["value"].endswith(COMMIT)
 
 
+def test_a_hub_that_quotes_what_it_was_sent_is_not_repeated(ask: Ask, hub_of: HubStandIn) -> None:
+    hub_of.echoing.add("tester/tiny")
+    for question in (fetch(), "hub.describe('tester/tiny').name", "str(hub.fetch_tokenizer('tester/tiny'))"):
+        answer = ask(question, HF_TOKEN=TOKEN)
+        assert answer["code"] == "hub.unreachable"
+        assert TOKEN not in answer["text"] + answer["printed"]
+        assert "uthorization" not in answer["text"] + answer["printed"]
+
+
 def test_what_the_hub_does_not_have_is_named(ask: Ask) -> None:
     missing = ask(fetch("tester/nothing"))
     assert (missing["code"], missing["kind"]) == ("hub.missing", "HubError")
