@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -55,6 +55,17 @@ BESIDE: dict[str, tuple[Seam, tuple[int, ...], str]] = {
         before(trainers.TextTrainer, "look_ahead"), (2,), "",
     ),
 }  # fmt: skip
+
+
+BY_DEFAULT = {
+    "first layer, first pass of the run", "backward in mid-run", "twice in one window", "joining the gradients",
+    "optimiser, moments half made", "optimiser, later", "first evaluation", "last checkpoint",
+}  # fmt: skip
+"""The other points are run with ``-m slow``."""
+
+
+def some_by_default(points: Iterable[str]) -> list[Any]:
+    return [pytest.param(point, marks=[] if point in BY_DEFAULT else pytest.mark.slow) for point in points]
 
 
 @contextmanager
@@ -117,7 +128,7 @@ def disturbed(make: tuple[Any, Any, Any], seam: Seam, fault: Fault, patch: pytes
     return folder, log
 
 
-@pytest.mark.parametrize("point", TRAINING)
+@pytest.mark.parametrize("point", some_by_default(TRAINING))
 def test_out_of_memory_in_a_window_is_the_same_step_in_smaller_passes(
     point: str, run_config: Any, make_folder: Any, letters: Any, undisturbed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,7 +145,7 @@ def test_out_of_memory_in_a_window_is_the_same_step_in_smaller_passes(
         assert loss == pytest.approx(undisturbed["losses"][step], rel=CLOSE)
 
 
-@pytest.mark.parametrize("point", BESIDE)
+@pytest.mark.parametrize("point", some_by_default(BESIDE))
 def test_out_of_memory_beside_the_passes_changes_not_a_bit(
     point: str, run_config: Any, make_folder: Any, letters: Any, undisturbed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,7 +25,7 @@ def rehearsed(patch: pytest.MonkeyPatch) -> None:
 DPO: dict[str, Any] = {"method": "dpo", "data__layout": "preference", "train__tokens_per_pass": 256}
 
 
-@pytest.mark.parametrize("method", ["sft", "dpo"])
+@pytest.mark.parametrize("method", ["sft", pytest.param("dpo", marks=pytest.mark.slow)])
 def test_a_rehearsal_changes_nothing(
     method: str, run_config: Any, make_folder: Any, letters: Any, preferences: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -92,7 +92,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    "variant", [pytest.param(name, marks=[] if name == "dpo" else pytest.mark.slow) for name in VARIANTS]
+)
 def test_every_kind_of_run_goes_on(
     variant: str, run_config: Any, make_folder: Any, letters: Any, preferences: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,7 +153,7 @@ def test_nothing_of_a_failed_pass_is_alive_when_the_next_one_begins(
         return honest(self, *arguments)
 
     monkeypatch.setattr(relief.Relief, "make_smaller", make_smaller)
-    folder = make_folder(run_config(train__max_steps=3))
+    folder = make_folder(run_config(train__max_steps=2))
     train(folder, Log(folder), letters)
     assert alive == [[False, False, False]]
 
@@ -165,7 +167,7 @@ def test_dropout_is_drawn_again_alike(
         with monkeypatch.context() as patch:
             patch.setattr(relief.Relief, "make_smaller", lambda *_: True)
             backward(0)(patch, Fault(at))
-            folder = make_folder(run_config(lora__lora_dropout=0.3, train__max_steps=3), f"run{len(at)}")
+            folder = make_folder(run_config(lora__lora_dropout=0.3, train__max_steps=2), f"run{len(at)}")
             train(folder, Log(folder), letters)
             found.append(weights(folder))
     assert apart(found[1], found[0]) == 0.0
