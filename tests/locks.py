@@ -35,6 +35,8 @@ from launcher import TORCH_VERSIONS  # noqa: E402 - it lies beside this folder
 LOCKS = ROOT / "presets" / "locks"
 BIN = Path(sys.executable).parent
 OLDEST_PYTHON = "3.11"
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+PLATFORMS = ("x86_64-manylinux_2_28", "aarch64-manylinux_2_28")
 HEAD = """# Made by 'python3 launcher.py lock' from pyproject.toml; not edited by hand.
 # Only wheels with these hashes are installed. torch is pinned in launcher.py: its builds have an index of their own.
 """
@@ -61,7 +63,22 @@ def lock(upgrade: bool = False) -> int:
         write(name, {key: text for key, text in entries.items() if before.get(key) != text})
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     write("cpu-kernels", read_entries(compiled(["-"], (), {}, upgrade, "\n".join(wanted["cpu-kernels"]))))
-    return 0
+    lacking = [said for python in PYTHONS for platform in PLATFORMS if (said := lacks(python, platform))]
+    print("\n".join(lacking) or f"Wheels for Python {', '.join(PYTHONS)} on {' and '.join(PLATFORMS)}.")
+    return 1 if lacking else 0
+
+
+def lacks(python: str, platform: str) -> str:
+    """What uv says where a Python of a platform cannot install the lock from wheels alone; empty where it can."""
+    files = [word for name in ("packages", "development", "tools") for word in ("-r", str(LOCKS / f"{name}.txt"))]
+    command = [
+        str(BIN / "uv"), "pip", "install", "--dry-run", "--python-version", python, "--python-platform", platform,
+        "--only-binary", ":all:", "--no-deps", "--require-hashes", *files,
+    ]  # fmt: skip
+    with tempfile.TemporaryDirectory() as nowhere:
+        command += ["--target", nowhere]
+        done = subprocess.run(command, cwd=ROOT, env=plain_environment(), capture_output=True, text=True, check=False)
+    return f"Python {python}, {platform}: {done.stderr.strip()}" if done.returncode else ""
 
 
 def compiled(source: list[str], extras: Sequence[str], before: dict[str, str], upgrade: bool, text: str = "") -> str:
@@ -74,16 +91,20 @@ def compiled(source: list[str], extras: Sequence[str], before: dict[str, str], u
         "--generate-hashes", "--no-build", "--no-header", "--no-annotate", "--no-emit-package", "torch", "--quiet",
         "--constraints", str(constraints), *(word for extra in extras for word in ("--extra", extra)),
     ]  # fmt: skip
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("UV_", "PIP_"))}
     try:
         done = subprocess.run(
-            command, input=text, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+            command, input=text, cwd=ROOT, env=plain_environment(), capture_output=True, text=True, check=False
         )
     finally:
         constraints.unlink()
     if done.returncode:
         raise SystemExit(f"uv could not lock: {done.stderr.strip()}")
     return done.stdout
+
+
+def plain_environment() -> dict[str, str]:
+    """Nobody's own index: the lock is of what everybody gets."""
+    return {key: value for key, value in os.environ.items() if not key.startswith(("UV_", "PIP_"))}
 
 
 def read_entries(text: str) -> dict[str, str]:

@@ -20,7 +20,6 @@ import launcher
 ROOT = locks.ROOT
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 FILES = sorted(locks.LOCKS.glob("*.txt"))
-PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 LINE = re.compile(
     r"(#.*|[a-z0-9][a-z0-9-]*==[0-9][0-9a-z.!+]*( ; [a-zA-Z0-9_ .'<>=!()]+)? \\|    --hash=sha256:[0-9a-f]{64}( \\)?)"
 )
@@ -58,7 +57,7 @@ def test_every_requirement_has_a_hash() -> None:
         assert [key for key, text in entries.items() if "--hash=sha256:" not in text] == []
 
 
-@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.parametrize("python", locks.PYTHONS)
 @pytest.mark.parametrize(
     "machine", [{}, {"sys_platform": "darwin", "platform_machine": "arm64"}], ids=["linux", "macos"]
 )

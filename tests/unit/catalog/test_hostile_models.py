@@ -9,13 +9,13 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hostile_models import ADAPTERS, MODELS, make_adapter, make_hostile, make_outside, untouched
-from hub_stand_in import COMMIT, tiny_model
+from hub_stand_in import COMMIT, HubStandIn, tiny_model
 from huggingface_hub import constants
 
 from core.adapter_files import check_adapter
@@ -25,11 +25,12 @@ from core.data.render import load_tokenizer
 from core.locations import REPOSITORY
 from core.model_claims import check_claims
 
+Ask = Callable[..., dict[str, Any]]
 CHILD = Path(__file__).with_name("hostile_child.py")
 SOON = 10.0
 
 
-def ask(root: Path, *ways: str) -> list[dict[str, Any]]:
+def ask_child(root: Path, *ways: str) -> list[dict[str, Any]]:
     """What a fresh process said to every folder under ``root/way``, for each way."""
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
@@ -74,7 +75,7 @@ def test_there_are_more_than_forty() -> None:
 def test_the_light_floor_refuses_every_hostile_model(tmp_path: Path) -> None:
     """Catalogue, command line and the window's typed folder."""
     outside, names = make_all(tmp_path, ("light",))
-    said = ask(tmp_path, "light")
+    said = ask_child(tmp_path, "light")
     assert len(said) == 2 * len(MODELS)
     check_refusals(said, {name: code for name, (_, code) in MODELS.items()}, names)
     assert untouched(outside)
@@ -83,7 +84,7 @@ def test_the_light_floor_refuses_every_hostile_model(tmp_path: Path) -> None:
 def test_the_heavy_floor_refuses_every_hostile_model_and_adapter(tmp_path: Path) -> None:
     """Worker, probe and Try with a model; going on from a run, Try and the export with an adapter."""
     outside, names = make_all(tmp_path, ("heavy", "adapters"))
-    said = ask(tmp_path, "heavy", "adapters")
+    said = ask_child(tmp_path, "heavy", "adapters")
     assert len(said) == 3 * len(MODELS) + 2 * len(ADAPTERS)
     found = {names[one["folder"]]: one["code"] for one in said if one["way"] == "adapters"}
     assert {code.partition(".")[0] for code in found.values()} == {"model"}
@@ -97,7 +98,7 @@ def test_what_must_be_heard_is_heard(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "payload").write_bytes(pickle.dumps(Path("a")))
     (folder / "module.py").write_text("ran = True")
-    said = ask(tmp_path, "control")
+    said = ask_child(tmp_path, "control")
     assert [one["asked"] for one in said if one["heard"]] == ["unpickles", "opens", "runs"]
 
 
@@ -188,3 +189,36 @@ def test_large_honest_numbers_are_no_claims() -> None:
               "rope_scaling": {"factor": 40, "rope_theta": 10**10}, "attn_implementation": "flash_attention_2",
               "_attn_implementation": None, "eos_token_id": [151_643, 151_645], "image_token_id": 262_144}  # fmt: skip
     check_claims(honest, "a config")
+
+
+@pytest.mark.parametrize("change", [{"vocab_size": 10**12}, {"attn_implementation": "evil/kernels"}])
+def test_a_hostile_model_of_the_hub_is_refused_before_its_weights_are_fetched(
+    change: dict[str, object], ask: Ask, hub_of: HubStandIn, tmp_path: Path
+) -> None:
+    folder = tiny_model(tmp_path / "evil")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | change))
+    hub_of.models["tester/evil"] = folder
+    assert ask("hub.fetch('tester/evil', '', print, bool)")["code"] in ("model.absurd", "model.remote_code")
+    assert not [request for request in hub_of.requests if "safetensors" in request]
+
+
+@pytest.mark.parametrize("name", ["code: tokenizer", "name: two lines"])
+def test_the_command_line_refuses_in_one_line(name: str, tmp_path: Path) -> None:
+    outside = make_outside(tmp_path / "outside")
+    folder = make_hostile(name, tmp_path / "model", outside)
+    run = tmp_path / "run.yaml"
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"prompt": "a", "completion": "b"}\n' * 20)
+    run.write_text(f"model: {{source: folder, name: {folder}}}\ndata: {{path: {rows}}}\n")
+    before = os.times()
+    done = subprocess.run(
+        [sys.executable, "-m", "core.cli", "train", str(run), "--home", str(tmp_path / "home")],
+        cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    after = os.times()  # processor seconds: of what else the machine does nothing is to be said here
+    assert after.children_user + after.children_system - before.children_user - before.children_system < SOON
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert not list((tmp_path / "home" / "runs").iterdir())
+    assert untouched(outside)
