@@ -67,7 +67,7 @@ class EventWriter:
         line = said.model_dump_json().encode() + b"\n"
         with self._guard:
             self._append(line)
-            self._make_durable(said.kind in _DURABLE_KINDS)
+            self._make_durable(_is_durable(said))
         return said
 
     def close(self) -> None:
@@ -226,6 +226,11 @@ class LogHold:
     def give(self) -> None:
         """Closes our descriptor: the right ends here, or lives on in the worker that inherited it."""
         self._lock.release()
+
+
+def _is_durable(event: Event) -> bool:
+    """The words that a power cut must not take; and the steps before a save, or a checkpoint would outlive them."""
+    return event.kind in _DURABLE_KINDS or (isinstance(event, Stage) and event.stage == "saving")
 
 
 def open_writer(folder: JobFolder) -> PatientWriter:

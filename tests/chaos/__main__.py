@@ -1,4 +1,4 @@
-"""``python -m tests.chaos``: the full numbers, a line each. ``small``, ``jobs``, ``disk``, ``whole`` run one part."""
+"""``python -m tests.chaos``: the full numbers, a line each. each part by its name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from .fulldisk import sweep_disk
 from .jobs import kill_jobs
-from .kills import kill_small
+from .kills import cut_power, kill_small
 
 __all__ = ["PARTS", "main", "run_part"]
 
@@ -29,6 +29,7 @@ def _whole(home: Path, kills: int, seed: int) -> Any:
 
 PARTS: dict[str, tuple[Callable[..., Any], int]] = {
     "small": (kill_small, 700),
+    "power": (cut_power, 200),
     "jobs": (kill_jobs, 200),
     "whole": (_whole, 100),
     "disk": (lambda home, _many, _seed: sweep_disk(home), 1),

@@ -24,9 +24,10 @@ from .judge import Reader, must
 from .seam import Ledger, Seam, Strike
 from .small import small_config, train
 
-__all__ = ["Figures", "draw_strike", "forked", "kill_small", "make_life"]
+__all__ = ["Figures", "cut_power", "draw_strike", "forked", "kill_small", "make_life"]
 
 STEPS, WEIGHT_BYTES = 24, 40_000
+DURABLE = frozenset({"checkpoint", "finished"})
 MOST_ATTEMPTS = 400
 """A life that needs more has stopped going on."""
 
@@ -92,7 +93,12 @@ def counts(home: Path) -> tuple[int, int]:
     return int(calls), int(written)
 
 
-def kill_small(home: Path, kills: int, seed: int) -> Figures:
+def cut_power(home: Path, kills: int, seed: int) -> Figures:
+    """The same with the power going: what was not made durable is lost with the process, and its readers with it."""
+    return kill_small(home, kills, seed, power=True)
+
+
+def kill_small(home: Path, kills: int, seed: int, power: bool = False) -> Figures:
     """At least so many kills of worker and sender, everything judged after each.
 
     Raises:
@@ -103,7 +109,10 @@ def kill_small(home: Path, kills: int, seed: int) -> Figures:
     while figures.kills < kills:
         folder, ledger = make_life(home, f"life-{figures.lives}")
         try:
-            _live(folder, ledger, draw, (calls // 3, written // 3))
+            if power:
+                _live_without_power(folder, ledger, draw, calls // 3)
+            else:
+                _live(folder, ledger, draw, (calls // 3, written // 3))
         except BaseException as error:
             raise AssertionError(f"seed {seed}, {folder.path}: {error}; {ledger.lines('killed')[-1:]}") from error
         figures.lives += 1
@@ -122,6 +131,17 @@ def _live(folder: JobFolder, ledger: Ledger, draw: random.Random, most: tuple[in
         _steer(folder, ledger, draw)
         strike = draw_strike(draw, *most)
         ended = forked(lambda: train(folder, ledger), strike, ledger, "worker")
+        reader.judge()
+        if ended:
+            reader.judge_end(STEPS)
+            return
+    raise AssertionError("the life does not come to its end")
+
+
+def _live_without_power(folder: JobFolder, ledger: Ledger, draw: random.Random, calls: int) -> None:
+    for _ in range(MOST_ATTEMPTS):
+        ended = forked(lambda: train(folder, ledger), Strike("power", draw.randint(1, calls)), ledger, "worker")
+        reader = Reader(folder, ledger, WEIGHT_BYTES, DURABLE)  # a follower has no power either
         reader.judge()
         if ended:
             reader.judge_end(STEPS)

@@ -2,6 +2,7 @@
 
     Strike("call", 17)    SIGKILL instead of the 17th call (open for writing, write, fsync, rename, unlink, mkdir …)
     Strike("byte", 4096)  SIGKILL once 4,096 bytes have been written: the write that holds that byte is cut in two there
+    Strike("power", 17)   the same as "call", and whatever was not made durable by then is gone from its file
     Strike("full", 4096)  the disk is full from that byte on: the write is short, and every later one fails with ENOSPC
     Strike("stuffed", n)  the same, and nothing can be made or made durable any more either (mkdir, open, fsync)
     Strike("brief", n)    the same, until somebody has been refused a few times: then there is room again
@@ -26,12 +27,13 @@ __all__ = ["Kind", "Ledger", "Seam", "Strike"]
 
 _CHANGING = ("mkdir", "rename", "replace", "unlink", "remove", "rmdir", "ftruncate", "truncate", "fsync", "link")
 _MAKING = ("mkdir", "fsync", "open")
+_AT_A_CALL = ("call", "power")
 _BRIEF = 4
 """So often somebody is refused before there is room again."""
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
-Kind = Literal["call", "byte", "full", "stuffed", "brief"]
+Kind = Literal["call", "byte", "power", "full", "stuffed", "brief"]
 
 
 @dataclass(frozen=True)
@@ -80,14 +82,21 @@ class Seam:
     def __init__(self, strike: Strike, ledger: Ledger, who: str) -> None:
         self.strike, self.ledger, self.who = strike, ledger, who
         self.calls = self.bytes = self._refusals = 0
-        self._kill, self._pid = os.kill, os.getpid
+        self._durable: dict[str, int] = {}
+        """Files with writes that are not durable, and how many bytes of each are."""
+        self._kill, self._pid, self._cut = os.kill, os.getpid, os.truncate
 
     def install(self) -> Seam:
         """Stands under this process's writing from now on."""
         for name in _CHANGING:
             setattr(os, name, self._counted(name, getattr(os, name)))
         write, open_ = os.write, os.open
-        os.write = lambda descriptor, data: self.write(lambda part: write(descriptor, part), data)  # type: ignore[assignment]
+
+        def written(descriptor: int, data: Any) -> int:
+            self.writes_to(_path_of(descriptor))
+            return self.write(lambda part: write(descriptor, part), data)
+
+        os.write = written  # type: ignore[assignment]
 
         def opened(path: Any, flags: int, *rest: Any, **named: Any) -> int:
             if flags & _WRITING:
@@ -101,7 +110,7 @@ class Seam:
     def call(self, name: str, what: object = "") -> None:
         """Counts one call; the struck one does not return."""
         self.calls += 1
-        if self.strike.kind == "call" and self.calls == self.strike.at:
+        if self.strike.kind in _AT_A_CALL and self.calls == self.strike.at:
             self._die(f"before {name} {what}")
         if self.strike.kind in ("stuffed", "brief") and name in _MAKING and self.bytes >= self.strike.at:
             self._refuse(name)
@@ -111,7 +120,7 @@ class Seam:
         self.call("write")
         data = memoryview(data).cast("B")
         room = self.strike.at - self.bytes
-        if self.strike.kind == "call" or room >= len(data):
+        if self.strike.kind in _AT_A_CALL or room >= len(data):
             written = write(data) or 0
             self.bytes += written
             return written
@@ -122,6 +131,11 @@ class Seam:
             self._refuse("write")
         return room
 
+    def writes_to(self, path: str, durable: int | None = None) -> None:
+        """From now on this file has bytes that only a sync makes durable."""
+        if path not in self._durable or durable is not None:
+            self._durable[path] = Path(path).stat().st_size if durable is None else durable
+
     def tell_counts(self) -> None:
         """How far this process came, for those who draw."""
         self.ledger.tell("counted", self.who, self.calls, self.bytes)
@@ -129,7 +143,12 @@ class Seam:
     def _counted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*arguments: Any, **named: Any) -> Any:
             self.call(name, arguments[0] if arguments else "")
-            return function(*arguments, **named)
+            result = function(*arguments, **named)
+            if name == "fsync":
+                self._durable.pop(_path_of(arguments[0]), None)
+            elif name in ("rename", "replace"):
+                self._renamed(*(str(Path(path).absolute()) for path in arguments[:2]))
+            return result
 
         return counted
 
@@ -147,12 +166,24 @@ class Seam:
             self.strike = Strike()
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
+    def _renamed(self, old: str, new: str) -> None:
+        for path in [path for path in self._durable if path == old or path.startswith(old + os.sep)]:
+            self._durable[new + path[len(old) :]] = self._durable.pop(path)
+
     def _die(self, where: str) -> None:
+        if self.strike.kind == "power":
+            for path, size in self._durable.items():
+                if Path(path).exists() and Path(path).stat().st_size > size:
+                    self._cut(path, size)
         self.ledger.tell("killed", self.who, self.strike, where)
         self._kill(self._pid(), signal.SIGKILL)
 
 
 _OPEN = io.open
+
+
+def _path_of(descriptor: int) -> str:
+    return str(Path(f"/proc/self/fd/{descriptor}").readlink())
 
 
 class _CountedFile(io.FileIO):
@@ -162,6 +193,8 @@ class _CountedFile(io.FileIO):
         seam.call("open", file)
         self._seam = seam
         super().__init__(file, mode.replace("b", "").replace("t", ""))
+        if not isinstance(file, int):
+            seam.writes_to(str(Path(file).absolute()), 0 if set(mode) & set("wx") else None)
 
     def write(self, data: Any) -> int:
         return self._seam.write(super().write, data)

@@ -19,7 +19,18 @@ from pathlib import Path
 
 from core.contract.commands import Command
 from core.contract.config import DataChoice, RunConfig, TrainChoice
-from core.contract.events import Acknowledged, Checkpoint, Evaluation, Event, Finished, Hello, Plan, Starting, Step
+from core.contract.events import (
+    Acknowledged,
+    Checkpoint,
+    Evaluation,
+    Event,
+    Finished,
+    Hello,
+    Plan,
+    Stage,
+    Starting,
+    Step,
+)
 from core.runs.folder import JobFolder
 from core.runs.log import ATTEMPT_VARIABLE, EventTail, open_writer
 from core.runs.mailbox import open_mailbox
@@ -96,11 +107,11 @@ class SmallRun:
             self.say(Step(step=step, loss=loss_of(step)))
             if (measured := eval_loss(step)) is not None:
                 self.say(Evaluation(step=step, loss=measured))
-            for command in self.mailbox.poll():
-                self._obey(command, step)
+            self._listen(step)
             if step % 2 == 0:
                 self.save(step)
         self.save(self.total_steps)
+        self._listen(self.total_steps)  # also an attempt without a step of its own
         self.say(Finished(step=self.total_steps))
 
     def save(self, step: int) -> None:
@@ -109,6 +120,7 @@ class SmallRun:
         if not path.is_dir() or checkpoint.verify(path):
             files = files_of(step, self.weight_bytes)
             size = sum(len(data) for data in files.values())
+            self.say(Stage(stage="saving", text=f"Step {step}", step=step))
             _once_more(
                 lambda: checkpoint.save(self.folder, step, lambda draft: _put(draft, files), {"eval_loss": None}, size)
             )
@@ -137,6 +149,10 @@ class SmallRun:
 
     def _record(self) -> RunRecord:
         return fold(EventTail(self.folder.events).read())
+
+    def _listen(self, step: int) -> None:
+        for command in self.mailbox.poll():
+            self._obey(command, step)
 
     def _obey(self, command: Command, step: int) -> None:
         self.say(Acknowledged(command_id=command.id, command=command.verb, step=step))

@@ -34,6 +34,10 @@ def test_checkpoints_rotation_and_log_survive_kills_inside_their_writes() -> Non
     assert "worker bytes" in line.replace("after ", ""), "no kill was inside a write"
 
 
+def test_what_was_made_durable_survives_a_power_cut() -> None:
+    assert killed(chaos("power", 25)) >= 25
+
+
 def test_starters_supervisors_and_workers_survive_kills_inside_their_calls() -> None:
     assert killed(chaos("jobs", 15)) >= 15
 
@@ -45,6 +49,11 @@ def test_a_disk_that_is_full_at_any_megabyte_loses_nothing() -> None:
 @pytest.mark.slow
 def test_seven_hundred_kills_inside_writes() -> None:
     assert killed(chaos("small")) >= 700
+
+
+@pytest.mark.slow
+def test_two_hundred_power_cuts() -> None:
+    assert killed(chaos("power")) >= 200
 
 
 @pytest.mark.slow
