@@ -92,7 +92,16 @@ export class Chart {
     this.model = model;
     show(this.host, this.spec.best || this.parts.some(({ series }) => this.column(series)));
     this.redraw();
+    if (!this.seen) this.sayLatest();
     this.fillTable();
+  }
+
+  /** The newest readings as words, for whoever reads the page without looking at it. */
+  sayLatest() {
+    for (const { series, value } of this.parts) {
+      const [low, high] = this.latest(series);
+      say(value, this.write(low, high));
+    }
   }
 
   setLog(on) {

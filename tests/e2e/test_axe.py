@@ -1,4 +1,4 @@
-"""axe-core over every screen: no violation of WCAG 2.2 A and AA, and no rule switched off.
+"""axe-core over every screen: no violation of WCAG 2.2 A and AA, no rule switched off; and no text too small to read.
 
 By default each screen is seen in both themes, one size each in turn; ``-m slow`` sees every theme at every size. axe is
 put into the page by the browser's debugger, past the page's content policy, which stays as it is.
@@ -35,6 +35,28 @@ STILL = """async () => {
     await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
     await Promise.all(document.getAnimations().map((one) => one.finished.catch(() => {})));
 }"""
+BODY_PX, HELP_PX = 14, 13
+HELP = (
+    ".hint, .kinds, .info-text, .chip, .evidence, .keys, th, legend, .tick, .best-text, .axis, .row-head,"
+    ".card-proposal, .block-head p"
+)
+SMALL = """([body, help, helps]) => {
+    const found = [];
+    const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (walk.nextNode()) {
+        const parent = walk.currentNode.parentElement;
+        const words = walk.currentNode.textContent.trim();
+        const seen = parent.checkVisibility({ visibilityProperty: true, contentVisibilityAuto: false });
+        if (!words || !seen || parent.closest("script, style, noscript, option")) continue;
+        const box = parent.getBoundingClientRect();
+        if (box.width <= 1 || box.height <= 1) continue;
+        const size = parseFloat(getComputedStyle(parent).fontSize);
+        const name = `${parent.tagName}.${parent.className.baseVal ?? parent.className}`;
+        if (size < (parent.closest(helps) ? help : body)) found.push(`${size} ${name}: ${words.slice(0, 40)}`);
+    }
+    return [...new Set(found)];
+}"""
+"""Text that is smaller than it may be."""
 NAMES = list(SCREENS)
 
 
@@ -76,7 +98,8 @@ def seen(pages: dict[bool, Any], studio: RunningStudio, name: str, ways: list[tu
         page.set_viewport_size(dict(zip(("width", "height"), SIZES[size], strict=True)))
         page.emulate_media(color_scheme=theme, reduced_motion="reduce")
         page.evaluate(STILL)
-        found += [f"{theme} {size} {words}" for words in page.evaluate(RUN, TAGS)]
+        looked = [*page.evaluate(RUN, TAGS), *(page.evaluate(SMALL, [BODY_PX, HELP_PX, HELP]) if screen.inside else ())]
+        found += [f"{theme} {size} {words}" for words in looked]
     return found
 
 

@@ -1,0 +1,131 @@
+"""The look, asserted: one accent, no override by force, and a theme that is remembered.
+
+What axe cannot see stands here: the keyboard's place, also when a button that it stands on goes away, and what is
+announced. How large text is on every screen is looked at where axe looks (``test_axe.py``).
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from driving import RunningStudio, running_studio
+
+sys.path.append(str(Path(__file__).parents[1] / "unit" / "studio_b"))
+
+from screens import RUNNING, SIZES, furnished
+
+from core.locations import ASSETS, REPOSITORY, Locations
+
+pytestmark = pytest.mark.browser
+
+HELP_PX = 13
+STILL_SEEN = """() => {
+    const one = document.activeElement;
+    const style = getComputedStyle(one);
+    const ring = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2;
+    return one !== document.body && one.checkVisibility() && ring;
+}"""
+
+
+@pytest.fixture(scope="module")
+def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStudio]:
+    locations = Locations(tmp_path_factory.mktemp("look-home"))
+    with furnished(locations), running_studio(locations.home) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def context(browser: Any, studio: RunningStudio) -> Iterator[Any]:
+    opened = browser.new_context(viewport=dict(zip(("width", "height"), SIZES["wide"], strict=True)))
+    opened.set_default_timeout(60_000)
+    page = opened.new_page()
+    page.goto(studio.fresh_address())
+    page.wait_for_url(f"{studio.root}/")
+    page.close()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def page(context: Any) -> Any:
+    return context.new_page()
+
+
+def test_one_colour_a_token_one_accent_and_nothing_by_force() -> None:
+    sheets = {path: re.sub(r"/\*.*?\*/", "", path.read_text("utf-8"), flags=re.DOTALL) for path in ASSETS.glob("*.css")}
+    assert len(sheets) >= 2
+    for path, sheet in sheets.items():
+        assert "!important" not in sheet, path
+        rules = re.sub(r":root \{.*?\n\}", "", sheet, flags=re.DOTALL)
+        assert re.findall(r"(?<![\w&-])#[0-9a-f]{3,8}\b(?![^{]*\{)", rules) == [], f"{path}: colours are tokens"
+        for size in re.findall(r"font-size: (\d+(?:\.\d+)?)px", sheet):
+            assert float(size) >= HELP_PX, (path, size)
+    tokens = "".join(sheets.values())
+    assert len(re.findall(r"--accent: ", tokens)) == 1
+
+
+def test_no_picture_letters_stand_for_icons() -> None:
+    emoji = re.compile("[\U0001f000-\U0001faff\u2600-\u27bf\ufe0f]")
+    files = [*REPOSITORY.glob("studio/**/*.py"), *ASSETS.rglob("*.js"), *ASSETS.glob("*.css")]
+    assert [str(path) for path in files if emoji.search(path.read_text("utf-8"))] == []
+
+
+def test_the_chosen_theme_is_remembered_from_page_to_page(context: Any, studio: RunningStudio) -> None:
+    page = context.new_page()
+    page.emulate_media(color_scheme="light")
+    paper = "() => getComputedStyle(document.documentElement).backgroundColor"
+    page.goto(f"{studio.root}/doctor")
+    light = page.evaluate(paper)
+    page.locator(".more-menu > summary").click()
+    page.get_by_label("dark", exact=True).check()
+    dark = page.evaluate(paper)
+    assert dark != light
+    for path in ("/doctor", f"/watch?run={RUNNING}", "/"):
+        page.goto(studio.root + path)
+        assert page.evaluate(paper) == dark, f"{path}: before any other script has run"
+    page.locator("#tab-rows").wait_for()
+    assert page.evaluate("() => getComputedStyle(document.querySelector('#block-data h2')).color") != light
+    page.locator(".more-menu > summary").click()
+    assert page.get_by_label("dark", exact=True).is_checked()
+    page.get_by_label("as the system").check()
+    assert page.evaluate(paper) == light
+    page.keyboard.press("Escape")
+    assert page.evaluate("() => document.activeElement.textContent") == "More", "the keyboard is not lost"
+    page.close()
+
+
+def test_the_keyboards_place_is_seen_all_the_way_through_watch_and_proof(page: Any, studio: RunningStudio) -> None:
+    page.set_viewport_size({"width": 1440, "height": 900})
+    for path, ready in ((f"/watch?run={RUNNING}", '[data-f="some"]'), ("/proof", ".proofs > li")):
+        page.goto(studio.root + path)
+        page.locator(ready).first.wait_for()
+        for presses in range(14):
+            page.keyboard.press("Tab")
+            assert page.evaluate(STILL_SEEN), (path, presses, page.evaluate("() => document.activeElement.outerHTML"))
+
+
+def test_a_proof_begun_by_the_keyboard_can_be_stopped_by_it(page: Any, studio: RunningStudio) -> None:
+    page.goto(f"{studio.root}/proof")
+    start = page.get_by_role("button", name="Climb the ladder")
+    start.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => document.activeElement.dataset.stop === 'ladder'")
+    page.wait_for_function("() => document.querySelector('[data-text=ladder]').textContent.trim()")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => document.activeElement.dataset.start === 'ladder'")
+    page.wait_for_function("() => document.querySelector('[data-f=said]').textContent.includes('Stopped')")
+    assert page.locator(".proofs > li").count() == 3
+
+
+def test_a_state_is_announced_and_a_step_is_not(page: Any, studio: RunningStudio) -> None:
+    page.goto(f"{studio.root}/watch?run={RUNNING}")
+    page.locator('[data-f="some"]').wait_for()
+    live = page.locator('main [role="status"], main [aria-live]')
+    words = " ".join(live.all_inner_texts())
+    assert "You may close this page" in words
+    assert "150" not in words, "what changes with every step is not read out"
