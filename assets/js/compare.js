@@ -10,8 +10,8 @@ export class Compare {
   constructor(root, words, ids) {
     Object.assign(this, { root, words: words.compared, away_: words.away, letters: words.letters, ids, zoomed: [0, 0], runs: [], busy: null });
     this.get = (name) => field(root, name);
-    show(this.get("history"), false);
-    show(this.get("compare"), true);
+    for (const [name, on] of Object.entries({ history: false, tell: false, compare: true, back: true })) show(this.get(name), on);
+    say(this.get("title"), this.words.title);
     document.title = document.title.replace(/^[^·]+/, `${this.words.title} `);
     this.get("ask").addEventListener("submit", (event) => { event.preventDefault(); this.askAll(); });
     this.get("prompt").addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); this.askAll(); } });

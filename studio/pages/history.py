@@ -28,12 +28,14 @@ def page(_: Studio) -> Markup:
     words: dict[str, object] = {**wording("history"), **_copying()}
     words |= {"queue": wording("queue"), "compared": _compare_words(), "letters": LETTERS}
     sheet = tag("link", rel="stylesheet", href="/studio/assets/history.css")
-    head = tag("header", tag("h1", say("history.title")), notice(), class_="page-head")
+    back = slot("back", "a", say("compare.back"), href="/history", hidden=True)
+    title = slot("title", "h1", say("history.title"))
+    head = tag("header", title, back, slot("tell", "div", notice()), class_="page-head")
     fault = slot("fault", "p", role="alert", class_="fault-line", hidden=True)
     said = slot("said", "p", role="status", class_="sr-only")
     some = slot("some", "div", _queue(), _runs(), hidden=True)
-    whole = slot("history", "div", head, none_yet(), some, _picked(), class_="history")
-    return live("history", words, sheet, fault, said, whole, _compare(), _delete_dialog())
+    whole = slot("history", "div", none_yet(), some, _picked(), class_="history")
+    return live("history", words, sheet, head, fault, said, whole, _compare(), _delete_dialog())
 
 
 # ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -85,14 +87,12 @@ def _picked() -> Markup:
 
 
 def _compare() -> Markup:
-    back = tag("a", say("compare.back"), href="/history")
-    head = tag("header", tag("h1", say("compare.title")), back, class_="page-head")
     runs = slot("compared", "ul", class_="compared")
     charts = slot("compare-charts", "div", class_="charts")
     figures = _table("compare.figures", "finals", "compare.figure")
     settings = _table("compare.settings", "differing", "compare.setting")
     same = slot("same", "p", class_="hint")
-    return slot("compare", "div", head, runs, charts, figures, settings, same, _ask(), class_="compare", hidden=True)
+    return slot("compare", "div", runs, charts, figures, settings, same, _ask(), class_="compare", hidden=True)
 
 
 def _table(title: str, name: str, first: str) -> Markup:

@@ -202,7 +202,9 @@ def _delete_asked(page: Any) -> None:
 
 
 def _named_and_picked(page: Any) -> None:
-    """A run being named, two chosen for the comparison, and the offer to be told of an end."""
+    """A run being named, two chosen for the comparison, and the offer to be told of an end; begun afresh, since what
+    was opened before lies over it."""
+    page.reload()
     page.locator(".queue-list > li").first.wait_for()
     for name in ("Finished one", "Failed one"):
         page.get_by_role("checkbox", name=f"Compare: {name}").check()
