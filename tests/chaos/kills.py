@@ -121,8 +121,10 @@ def kill_small(home: Path, kills: int, seed: int, power: bool = False) -> Figure
 
 
 def draw_strike(draw: random.Random, calls: int, written: int) -> Strike:
-    """A kill at one of so many calls, or of so many bytes."""
-    return Strike("call", draw.randint(1, calls)) if draw.random() < 0.5 else Strike("byte", draw.randint(1, written))
+    """A kill at one of so many calls, at one of so many bytes, or in the middle of a write."""
+    kind = draw.choice(("call", "byte", "half"))
+    most = {"call": calls, "byte": written, "half": max(calls // 2, 1)}[kind]
+    return Strike(kind, draw.randint(1, most))  # type: ignore[arg-type]
 
 
 def _live(folder: JobFolder, ledger: Ledger, draw: random.Random, most: tuple[int, int]) -> None:

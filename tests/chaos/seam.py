@@ -2,6 +2,7 @@
 
     Strike("call", 17)    SIGKILL instead of the 17th call (open for writing, write, fsync, rename, unlink, mkdir …)
     Strike("byte", 4096)  SIGKILL once 4,096 bytes have been written: the write that holds that byte is cut in two there
+    Strike("half", 5)     SIGKILL in the middle of the 5th write: half a line of a log, half a manifest
     Strike("power", 17)   the same as "call", and whatever was not made durable by then is gone from its file
     Strike("full", 4096)  the disk is full from that byte on: the write is short, and every later one fails with ENOSPC
     Strike("stuffed", n)  the same, and nothing can be made or made durable any more either (mkdir, open, fsync)
@@ -27,13 +28,13 @@ __all__ = ["Kind", "Ledger", "Seam", "Strike"]
 
 _CHANGING = ("mkdir", "rename", "replace", "unlink", "remove", "rmdir", "ftruncate", "truncate", "fsync", "link")
 _MAKING = ("mkdir", "fsync", "open")
-_AT_A_CALL = ("call", "power")
+_NO_BYTE = ("call", "half", "power")
 _BRIEF = 4
 """So often somebody is refused before there is room again."""
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
-Kind = Literal["call", "byte", "power", "full", "stuffed", "brief"]
+Kind = Literal["call", "byte", "half", "power", "full", "stuffed", "brief"]
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Seam:
 
     def __init__(self, strike: Strike, ledger: Ledger, who: str) -> None:
         self.strike, self.ledger, self.who = strike, ledger, who
-        self.calls = self.bytes = self._refusals = 0
+        self.calls = self.bytes = self.writes = self._refusals = 0
         self._durable: dict[str, int] = {}
         """Files with writes that are not durable, and how many bytes of each are."""
         self._kill, self._pid, self._cut = os.kill, os.getpid, os.truncate
@@ -110,7 +111,7 @@ class Seam:
     def call(self, name: str, what: object = "") -> None:
         """Counts one call; the struck one does not return."""
         self.calls += 1
-        if self.strike.kind in _AT_A_CALL and self.calls == self.strike.at:
+        if self.strike.kind in ("call", "power") and self.calls == self.strike.at:
             self._die(f"before {name} {what}")
         if self.strike.kind in ("stuffed", "brief") and name in _MAKING and self.bytes >= self.strike.at:
             self._refuse(name)
@@ -119,8 +120,12 @@ class Seam:
         """One write; the struck one is cut at its byte."""
         self.call("write")
         data = memoryview(data).cast("B")
+        self.writes += 1
+        if self.strike.kind == "half" and self.writes == self.strike.at:
+            write(data[: len(data) // 2])
+            self._die(f"after {len(data) // 2} of {len(data)} bytes of a write")
         room = self.strike.at - self.bytes
-        if self.strike.kind in _AT_A_CALL or room >= len(data):
+        if self.strike.kind in _NO_BYTE or room >= len(data):
             written = write(data) or 0
             self.bytes += written
             return written
