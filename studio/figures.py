@@ -58,7 +58,7 @@ def status(record: RunRecord, config: RunConfig | None, name: str, now: float) -
         "stage": _stage(record, now),
         "share": _share(record),
         "facts": _facts(record, config, left, now),
-        "buttons": buttons_of(record.state, record.pending),
+        "buttons": buttons_of(record.state, record.pending) | _anyway(record),
         "plan": list(record.plan.lines) if record.plan else [],
         "corrections": [correction_words(item) for item in record.corrections],
         "notes": [[note.text, note.hint] for note in record.notes if note.text],
@@ -79,6 +79,12 @@ def buttons_of(state: str, pending: str = "") -> dict[str, bool]:
         "stop": free,
         "stop_now": living and bool(pending),
     }
+
+
+def _anyway(record: RunRecord) -> dict[str, bool]:
+    """A run that was refused for what differs would be refused again: it goes on only when a person says so."""
+    differs = record.state == "failed" and record.failure is not None and record.failure.code == "run.differs"
+    return {"anyway": differs} | ({"resume": False} if differs else {})
 
 
 def run_title(config: RunConfig | None, run_id: str) -> str:

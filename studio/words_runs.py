@@ -108,6 +108,7 @@ _WATCH = {
     "watch.title": "Watch",
     "watch.pause": "Pause",
     "watch.resume": "Resume",
+    "watch.anyway": "Resume anyway",
     "watch.save": "Save now",
     "watch.stop": "Stop …",
     "watch.stop_now": "Stop now",

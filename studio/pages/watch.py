@@ -6,6 +6,7 @@ from typing import Any
 
 from studio.house import Studio
 from studio.markup import Markup, tag, wording
+from studio.notice import notice
 from studio.slots import button, dialog, live, none_yet, slot
 from studio.text import say
 
@@ -84,12 +85,12 @@ def _head() -> Markup:
 
 
 def _actions() -> Markup:
-    verbs = [("resume", "primary"), ("pause", ""), ("save", ""), ("stop", ""), ("stop_now", "danger")]
+    verbs = [("resume", "primary"), ("anyway", ""), ("pause", ""), ("save", ""), ("stop", ""), ("stop_now", "danger")]
     pushes = [button(say(f"watch.{verb}"), kind, data_verb=verb, hidden=True) for verb, kind in verbs]
     links = [("try", "/try", "primary"), ("take", "/take-home", "")]
     anchors = [tag("a", say(f"watch.{n}"), href=to, data_to=to, class_=f"push {kind}".strip()) for n, to, kind in links]
     after = slot("next", "span", *anchors, class_="next", hidden=True)
-    return tag("div", *pushes, after, class_="actions", role="group", aria_label=say("watch.actions"))
+    return tag("div", *pushes, after, notice(), class_="actions", role="group", aria_label=say("watch.actions"))
 
 
 def _failure() -> Markup:

@@ -155,3 +155,13 @@ def test_the_bar_does_not_jump_while_the_run_measures_or_saves(stage_of: Callabl
     assert shown["stage"]["text"] == "Measuring held-out loss 10 of 15 rows"
     assert shown["stage"]["share"] is None
     assert shown["share"] == 0.5
+
+
+def test_a_run_refused_for_what_differs_goes_on_only_anyway() -> None:
+    def buttons(code: str) -> dict[str, bool]:
+        return status([*past(10), Failed(at=BEGAN + 99, attempt=1, code=code, message="No.")])["buttons"]
+
+    assert buttons("run.differs")["anyway"]
+    assert not buttons("run.differs")["resume"]
+    assert buttons("disk.full")["resume"]
+    assert not buttons("disk.full")["anyway"]
