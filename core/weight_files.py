@@ -93,6 +93,12 @@ def read_tensors(folder: Path) -> dict[str, Any]:
         if room < 0:
             raise ModelError("model.bad_weights", f"Expected weights in {folder}, found headers of over 64 MB.")
         tensors = read_header(path)
+        if twice := sorted(found.keys() & tensors):
+            raise ModelError(
+                "model.bad_index",
+                f"Expected every tensor once in {folder}, found {twice[0][:80]!r} in two files.",
+                "Fetch the model again.",
+            )
         found |= tensors
         places |= dict.fromkeys(tensors, path.name)
     index = folder / INDEX_NAME

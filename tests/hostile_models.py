@@ -144,6 +144,11 @@ def _index_of_another(folder: Path, _outside: Path) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
 
 
+def _two_files(folder: Path, _outside: Path) -> None:
+    """A second file with one tensor of the first: which of them counts, every reader answers for itself."""
+    write_safetensors(folder / "other.safetensors", {"model.norm.weight": [TINY_CONFIG["hidden_size"]]})
+
+
 def _header(change: Callable[[dict[str, Any]], object]) -> Spoil:
     """The header rewritten, the data as before."""
 
@@ -246,6 +251,7 @@ MODELS: dict[str, tuple[Spoil, str]] = {
     "index: backslash": (_index("..\\outside\\secret.safetensors"), "model.outside"),
     "index: pickle": (_index("secret.bin"), "model.outside"),
     "index: another's": (_index_of_another, "model.bad_index"),
+    "index: tensor in two files": (_two_files, "model.bad_index"),
     "index: deep": (_text("model.safetensors.index.json", f'{{"weight_map": {DEEP}'), "model.bad_json"),
     "config: other weights": (_config(transformers_weights="../outside/secret.safetensors"), "model.outside"),
     "config: adapter beside": (
