@@ -83,6 +83,7 @@ _CHANGES: dict[str, Callable[[RunConfig], dict[str, Any]]] = {
     "model.memory": _less_memory,
     "train.not_finite": _gentler,
     "worker.restarts": _plain,
+    "worker.stalled": _plain,
     "gpu.unusable": _plain,
 }
 _ANYWAY = frozenset({"run.differs"})

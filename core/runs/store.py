@@ -21,10 +21,12 @@ from core.runs.folds import Folds
 from core.runs.launch import SUPERVISOR_COMMAND, spawn_supervisor
 from core.runs.locks import FileLock, is_held
 from core.runs.mailbox import send
+from core.runs.processes import read_owners
 from core.runs.queue import JobQueue
 from core.runs.record import ENDED, RUNNING, RunRecord
 from core.runs.summary import RunSummary, nobody_lives, summarise
 from core.runs.takeover import DeadJob, take_over
+from core.runs.work import wake
 
 __all__ = ["RunStore", "RunSummary"]
 
@@ -253,7 +255,7 @@ class RunStore:
         record = self._expect(run_id, {*RUNNING, "paused", "lost"}, "stopped")
         folder = self.open(run_id)
         if record.state in RUNNING:
-            send(folder, verb)
+            self._tell(folder, verb)
             return
         with take_over(folder, LEAVING_SECONDS) as dead:
             if dead is None:
@@ -265,7 +267,12 @@ class RunStore:
 
     def _ask(self, run_id: str, verb: Verb, states: Collection[str], done: str) -> None:
         self._expect(run_id, states, done)
-        send(self.open(run_id), verb)
+        self._tell(self.open(run_id), verb)
+
+    def _tell(self, folder: JobFolder, verb: Verb) -> None:
+        """Puts it into the mailbox. A supervisor that somebody halted is woken to hear it; it wakes its worker."""
+        send(folder, verb)
+        wake(read_owners(folder).supervisor)
 
     def _expect(self, run_id: str, states: Collection[str], done: str) -> RunRecord:
         record = self.record(run_id)

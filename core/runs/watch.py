@@ -28,7 +28,7 @@ from core.runs.log import LAST_KINDS, EventTail
 from core.runs.mailbox import Mailbox
 from core.runs.record import RunRecord
 from core.runs.stall import Heartbeat, Stall
-from core.runs.work import halted, work_of
+from core.runs.work import halted, wake, work_of
 from core.runs.worker_log import cap_log
 from core.runs.worker_process import Worker
 
@@ -124,7 +124,7 @@ class Watch:
             if not self._asked or (command.verb, self._asked[0]) == ("stop", "pause"):
                 self._asked = (command.verb, now)
         if self._asked and self._halted:
-            self._signal(signal.SIGCONT)
+            wake(self._worker.identity)
 
     def _is_late(self, now: float) -> bool:
         """Whether what was asked should be done by now. A checkpoint that is being written has its own limit."""
@@ -136,15 +136,12 @@ class Watch:
 
     def _show_stacks(self) -> None:
         """Has the worker print where each of its threads stands (faulthandler, registered at its very start)."""
-        self._signal(signal.SIGUSR1)
+        if self._worker.identity and (process := self._worker.identity.process()):
+            with suppress(OSError):
+                os.kill(process.pid, signal.SIGUSR1)
         until = time.monotonic() + STACKS_SECONDS
         while time.monotonic() < until and not self._worker.gone():
             time.sleep(TICK_SECONDS)
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self._worker.identity and (process := self._worker.identity.process()):
-            with suppress(OSError):
-                os.kill(process.pid, number)
 
     def _ending(self, stop: Command | None = None, stall: Stall | None = None, late: str = "") -> Ending:
         slept, noticed = self._slept

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import psutil
 from core.runs.processes import Identity
 from core.runs.stall import Work
 
-__all__ = ["halted", "work_of"]
+__all__ = ["halted", "wake", "work_of"]
 
 
 def work_of(worker: Identity) -> Work:
@@ -38,6 +40,13 @@ def halted(worker: Identity) -> bool:
         return process is not None and process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
     except psutil.Error:
         return False
+
+
+def wake(who: Identity | None) -> None:
+    """Lets a process go on that may have been halted; one that runs does not notice, and nobody is no fault."""
+    if who and who.alive():
+        with suppress(OSError):
+            os.kill(who.pid, signal.SIGCONT)
 
 
 def _waits_for_a_disk(pid: int) -> bool:

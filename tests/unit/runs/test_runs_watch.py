@@ -12,10 +12,12 @@ import pytest
 from test_runs_flow import BARE, CARD, run, told
 from test_runs_supervisor import gone
 
+from core.contract.commands import Verb
 from core.contract.config import RunConfig
 from core.contract.events import Stage, Starting
 from core.hardware import Machine
 from core.runs import stall, supervisor, watch
+from core.runs.folder import JobFolder
 from core.runs.locks import held_by, is_held
 from core.runs.log import EventTail
 from core.runs.mailbox import send
@@ -38,6 +40,18 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def codes(record: RunRecord) -> list[str]:
     return [note.code for note in record.notes]
+
+
+def steer(folder: JobFolder, verb: Verb) -> threading.Thread:
+    """Asks as soon as the third step is done."""
+
+    def ask() -> None:
+        assert gone(lambda: told(folder).last_step < 3)
+        send(folder, verb)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    return asking
 
 
 @pytest.mark.usefixtures("impatient")
@@ -76,12 +90,11 @@ def test_waiting_is_no_stall(store: RunStore, config: Config) -> None:
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(("verb", "state"), [("stop", "stopped"), ("pause", "paused")])
 def test_a_worker_that_hears_and_does_not_leave_is_ended(
-    store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch, verb: str, state: str
+    store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch, verb: Verb, state: str
 ) -> None:
     monkeypatch.setattr(stall, "STEP_SECONDS", 60.0)
     folder = store.create(config("hang 3"))
-    asked = threading.Timer(1.0, lambda: send(folder, verb))  # type: ignore[arg-type]
-    asked.start()
+    asked = steer(folder, verb)
     record = run(folder, store.locations, BARE)
     asked.join()
     assert (record.state, record.attempt, codes(record)) == (state, 1, ["left.late"])
@@ -96,8 +109,9 @@ def test_a_promise_is_kept_when_the_worker_stands_still_before_it_can(
 ) -> None:
     monkeypatch.setattr(watch, "LEAVE_SECONDS", 60.0)
     folder = store.create(config("hang 3"))
-    threading.Timer(0.7, lambda: send(folder, "pause")).start()
+    asked = steer(folder, "pause")
     record = run(folder, store.locations, BARE)
+    asked.join()
     assert (record.state, record.attempt) == ("paused", 1)
 
 
@@ -135,6 +149,21 @@ def test_a_halted_worker_is_ended_by_stop_now(store: RunStore, config: Config, u
     assert not worker.alive()
 
 
+@pytest.mark.parametrize(("verb", "state"), [("stop_now", "stopped"), ("pause", "paused")])
+def test_a_halted_supervisor_hears_too(store: RunStore, config: Config, until: Until, verb: str, state: str) -> None:
+    run_id = store.start(config("train 100000"))
+    until(run_id, "training")
+    owners = read_owners(store.open(run_id))
+    for who in (owners.supervisor, owners.worker):
+        assert who is not None
+        os.kill(who.pid, signal.SIGSTOP)
+    began = time.monotonic()
+    getattr(store, verb)(run_id)
+    until(run_id, state)
+    assert gone(lambda: held_by(store.locations, "cpu") is not None)
+    assert time.monotonic() - began < 5
+
+
 def orphan(store: RunStore, run_id: str, leaves_before: bool) -> None:
     """Ends the supervisor and has another adopt the worker, which leaves before that one came or under its eyes."""
     folder = store.open(run_id)
@@ -168,13 +197,10 @@ def test_an_adopted_worker_that_asks_for_a_fresh_process_gets_one_and_its_card(
     assert record.notes[-1].text == run_id, "the second attempt computes while its run holds the card"
 
 
-@pytest.mark.parametrize("leaves_before", [True, False])
-def test_an_adopted_worker_that_crashes_is_said_truthfully(
-    store: RunStore, config: Config, until: Until, leaves_before: bool
-) -> None:
+def test_an_adopted_worker_that_crashes_is_said_truthfully(store: RunStore, config: Config, until: Until) -> None:
     run_id = store.start(config("told crash"))
     until(run_id, "training")
-    orphan(store, run_id, leaves_before)
+    orphan(store, run_id, leaves_before=False)
     record = until(run_id, "failed")
     assert record.failure is not None
     assert record.failure.code == "worker.died"
@@ -182,8 +208,8 @@ def test_an_adopted_worker_that_crashes_is_said_truthfully(
 
 
 def test_a_correction_is_progress(store: RunStore, config: Config) -> None:
-    record = run(store.create(config("corrected 4")), store.locations, BARE)
-    assert (record.state, record.attempt) == ("finished", 5)
+    record = run(store.create(config("corrected 3")), store.locations, BARE)
+    assert (record.state, record.attempt) == ("finished", 4)
     restarts = Restarts()
     assert [restarts.worth_it(*seen) for seen in [(10, 0), (10, 0), (4, 1), (4, 1), (8, 1), (8, 1), (8, 1)]] == [
         True, True, True, True, True, True, False,
