@@ -29,6 +29,7 @@ from core.runs.mailbox import open_mailbox
 from core.runs.worker_process import CARD_VARIABLE, RESTART_NOTE
 from core.train.checkpoint import is_disk_full
 from core.train.orders import Afresh, Orders
+from core.train.output import print_or_drop
 from core.train.tell import Teller
 
 __all__ = ["RESTART", "failure_of", "main"]
@@ -174,4 +175,5 @@ def _line(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
+    print_or_drop()
     sys.exit(main())

@@ -381,3 +381,17 @@ def test_a_disk_full_at_every_megabyte_ends_as_one_that_never_was(look: str, tmp
     waited = [waited for _, waited, _ in found["points"]]
     assert waited[0]
     assert not waited[-1], "the last one has room, so the sweep covers every write"
+
+
+def test_a_full_worker_log_stops_nobody_who_prints() -> None:
+    program = (
+        "from core.train.output import print_or_drop; print_or_drop()\n"
+        "import sys, traceback\n"
+        "for _ in range(1000): print('words ' * 100)\n"
+        "print('more', file=sys.stderr)\n"
+        "try: 1 / 0\n"
+        "except ZeroDivisionError: traceback.print_exc()\n"
+    )
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([sys.executable, "-c", program], stdout=full, stderr=full, check=False, cwd=TESTS.parent)
+    assert done.returncode == 0
