@@ -148,7 +148,7 @@ class WindowTrainer:
 
     def gradients(self: Any, model: Any, passes: list[list[int]], weight: float, counts: bool = True) -> torch.Tensor:
         """Backward of the passes' losses over ``weight``; returns their sum, a float64 scalar."""
-        ranks = self.accelerator.num_processes
+        ranks, self.in_pass = self.accelerator.num_processes, passes[0]
         total = torch.zeros((), dtype=torch.float64, device=self.args.device)
         for number, chosen in enumerate(passes, start=1):
             self.loop.seam()

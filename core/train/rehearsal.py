@@ -64,9 +64,10 @@ def rehearse(trainer: Any, model: Any, until_it_fits: Callable[[Callable[[], Non
 
 def _try(trainer: Any, model: Any, window: Sequence[int]) -> None:
     """The window's smallest pass first, so that its largest meets gradients that stand already."""
-    taken = _moments(trainer)
     passes = trainer.cut(window)
     passes.sort(key=lambda chosen: sum(trainer.loop.rows.length(row) for row in chosen))
+    trainer.in_pass = passes[-1]
+    taken = _moments(trainer)
     trainer.gradients(model, passes, float(sum(trainer.loop.rows.weight(row) for row in window)))
     trainer.joined()
     del taken

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from dying_log import Killed, Log
-from memory_faults import Fault, apart, forward
+from memory_faults import Fault, apart, before, forward
 from tiny_run import weights
 
 from core.train import rehearsal
@@ -49,18 +49,19 @@ def test_a_rehearsal_changes_nothing(
     assert apart(found[1][0], found[0][0]) == 0.0
 
 
+@pytest.mark.parametrize("seam", [forward(0), before(rehearsal, "_moments")], ids=["a pass", "the moments"])
 def test_what_does_not_fit_is_found_before_the_first_step(
-    run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
+    seam: Any, run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rehearsed(monkeypatch)
-    forward(0)(monkeypatch, Fault((1,)))
-    folder = make_folder(run_config())
+    seam(monkeypatch, Fault((1,)))
+    folder = make_folder(run_config(train__max_steps=2))
     log = Log(folder)
     train(folder, log, letters)
     assert len(log.of("correction")) == 1
     kinds = [event.kind for event in log.said]
     assert kinds.index("correction") < kinds.index("step")
-    assert list(log.losses()) == [1, 2, 3, 4, 5, 6]
+    assert list(log.losses()) == [1, 2]
 
 
 def test_the_largest_window_is_that_of_the_largest_pass_to_come() -> None:
