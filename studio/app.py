@@ -147,10 +147,17 @@ def application(studio: Studio, failed: Callable[[], None]) -> FastAPI:
     from studio.proofs import proofs
     from studio.shell import Shell
     from studio.upload import uploads
+    from studio.values import PlainValues
 
     opening = _opening(studio, failed)
     shell = Middleware(Shell, is_page=PAGES.__contains__, is_gradios="/".__eq__)
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, middleware=[shell], lifespan=opening.lifespan)
+    app = FastAPI(
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        middleware=[shell, Middleware(PlainValues)],
+        lifespan=opening.lifespan,
+    )
 
     @app.exception_handler(StudioError)
     def said(_: Request, error: StudioError) -> JSONResponse:

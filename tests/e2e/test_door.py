@@ -106,7 +106,7 @@ class House:
     def page(self, path: str) -> Any:
         """A page of ours, with what the browser complains of."""
         page = self.context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(60_000)
         page.complaints = []
         page.on("console", lambda said: "Content Security" in said.text and page.complaints.append(said.text))
         page.add_init_script(WATCHING)
@@ -125,7 +125,9 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     rules = "--host-resolver-rules=MAP evil.example 127.0.0.1"
     with (
         sync_playwright() as playwright,
-        running_studio(locations.home, GRADIO_SHARE="True", HF_HUB_OFFLINE="1") as studio,
+        running_studio(
+            locations.home, GRADIO_SHARE="True", GRADIO_TEMP_DIR=str(locations.home / "gradio"), HF_HUB_OFFLINE="1"
+        ) as studio,
     ):
         browser = playwright.chromium.launch(executable_path=find_browser(playwright), args=[*ARGUMENTS, rules])
         context = browser.new_context()
@@ -206,6 +208,35 @@ def test_evil_rows_columns_files_and_models_are_text_on_new_run(house: House, tm
     page.locator("#model-name input").press("Enter")
     page.wait_for_function("() => document.querySelector('#data-preview')?.innerText.includes('<img src=x')")
     shows_it_as_text(page)
+    page.close()
+
+
+FILES = """async (places) => {
+  const told = [];
+  for (const [index, event] of gradio_config.dependencies.entries()) {
+    if (event.inputs.length !== 1 || told.length > 11) continue;
+    for (const path of places) {
+      const file = { path, url: path, orig_name: "x", meta: { _type: "gradio.FileData" } };
+      for (const data of [[file], [[file]], [JSON.stringify(file)]]) {
+        const body = JSON.stringify({ data, fn_index: event.id ?? index, session_hash: "abc", event_data: null });
+        const headers = { "content-type": "application/json" };
+        told.push((await fetch("/gradio_api/queue/join", { method: "POST", headers, body })).status);
+      }
+    }
+  }
+  return told;
+}"""
+
+
+def test_a_page_of_ours_cannot_have_gradio_fetch_files(house: House) -> None:
+    """Gradio takes what looks like a file of its own to its cache before a handler sees it."""
+    page = house.page("/")
+    page.wait_for_function("() => window.gradio_config?.dependencies?.length > 5")
+    address = f"http://127.0.0.1:{house.evil_port}/x.jsonl"
+    asked = page.evaluate(FILES, ["/etc/passwd", "/proc/self/environ", str(house.locations.studio), address])
+    assert len(asked) > 11
+    page.wait_for_timeout(700)
+    assert [path for path in (house.locations.home / "gradio").rglob("*") if path.is_file()] == []
     page.close()
 
 
