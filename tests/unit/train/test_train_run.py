@@ -73,6 +73,26 @@ def done(run_config: Any, make_folder: Any, letters: Any) -> tuple[JobFolder, Lo
     return folder, log
 
 
+def test_a_checkpoint_whose_writer_died_before_its_word_is_announced_by_the_next(
+    run_config: Any, make_folder: Any, letters: Any
+) -> None:
+    class Mute(Log):
+        def write(self, event: Any) -> Any:
+            if event.kind == "checkpoint" and event.step == 4:
+                raise Killed
+            return super().write(event)
+
+    folder = make_folder(run_config())
+    with pytest.raises(Killed):
+        train(folder, Mute(folder), letters)
+    assert checkpoint.latest_good(folder) == folder.checkpoints / "step-000004"
+    resumed = Log(folder, 2)
+    train(folder, resumed, letters)
+    told = [(event.step, event.name) for event in resumed.of("checkpoint")]
+    assert told[0] == (4, "step-000004")
+    assert resumed.of("starting")[-1].resumed_step == 4
+
+
 def test_a_run_says_what_it_does_in_order(done: tuple[JobFolder, Log]) -> None:
     folder, log = done
     stages = list(dict.fromkeys(event.stage for event in log.of("stage")))
