@@ -138,6 +138,7 @@ def test_three_bad_steps_go_back_once_with_half_the_rate_and_then_stop(
         attempts(again, letters, 3)
 
 
+@pytest.mark.slow
 def test_the_halved_rate_holds_over_later_resumes_bit_for_bit(
     run_config: Any, make_folder: Any, letters: Any, bad_when: Any
 ) -> None:
@@ -156,6 +157,7 @@ def test_the_halved_rate_holds_over_later_resumes_bit_for_bit(
     assert equal(weights(whole), weights(broken))
 
 
+@pytest.mark.slow
 def test_a_schedule_that_falls_goes_on_at_half_its_height(
     run_config: Any, make_folder: Any, letters: Any, bad_when: Any
 ) -> None:

@@ -86,9 +86,11 @@ def test_killed_and_resumed_is_uninterrupted_bit_for_bit(
 @pytest.mark.parametrize(
     "moment",
     [
-        lambda event: event.kind == "evaluation" and event.step == 3,
+        pytest.param(lambda event: event.kind == "evaluation" and event.step == 3, marks=pytest.mark.slow),
         lambda event: event.kind == "stage" and event.stage == "evaluating" and event.step == 3,
-        lambda event: event.kind == "stage" and event.stage == "saving" and event.step == 4,
+        pytest.param(
+            lambda event: event.kind == "stage" and event.stage == "saving" and event.step == 4, marks=pytest.mark.slow
+        ),
         lambda event: event.kind == "checkpoint" and event.step == 4,
     ],
     ids=["after an evaluation", "in an evaluation", "before a save", "after a save"],
