@@ -66,7 +66,7 @@ def house(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ho
         patch.setenv("OMP_NUM_THREADS", "1")  # the run has one core, studio and browser the other
         patch.setenv("LUTHIER_HOME", str(home))
         config = starter_config(home, steps=100_000)
-        train = config.train.model_copy(update={"eval_steps": 0, "save_steps": 200})
+        train = config.train.model_copy(update={"eval_steps": 0, "save_steps": 200, "num_train_epochs": 1000.0})
         store = RunStore(Locations(home))
         folder = store.open(store.start(config.model_copy(update={"train": train})))
         with running_studio(home) as studio:
