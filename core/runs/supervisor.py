@@ -150,6 +150,8 @@ class Supervisor:
         """Obeys what was asked while no worker listens: True when the job stops or pauses here."""
         for command in mailbox.poll():
             self._say(Acknowledged(command_id=command.id, command=command.verb))
+            if command.verb in ("stop", "stop_now", "pause"):
+                JobQueue(self.locations).remove(self.folder.name)  # before a listing can say that it left
             if command.verb in ("stop", "stop_now"):
                 self._say(self._stopped())
                 return True
