@@ -1,24 +1,64 @@
-"""The end of a command in a terminal: an exit code, and a fault as one line on stderr."""
+"""The end of a command in a terminal: an exit code, a fault as one line on stderr, and text that stays text.
+
+Names of files, columns and models come from anybody, and a terminal obeys what it is shown: an escape sequence in a
+name could move the cursor over what was said, or put words into the clipboard. So whatever a command prints goes
+through ``plain``; a letter that the terminal's encoding lacks must not end a command either.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import unicodedata
 from collections.abc import Callable
+from typing import Any, TextIO, cast
 
 from core.contract.errors import StudioError
 
-__all__ = ["exit_code"]
+__all__ = ["exit_code", "plain"]
+
+_UNSEEN = "\ufffd"
 
 
 def exit_code(command: Callable[[], int], interrupted: int = 130) -> int:
     """Runs a command: its own code, 1 after a fault that was said, ``interrupted`` after Ctrl+C."""
-    try:
-        return command()
-    except StudioError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return interrupted
+    with contextlib.redirect_stdout(_plain_stream(sys.stdout)), contextlib.redirect_stderr(_plain_stream(sys.stderr)):
+        try:
+            return command()
+        except StudioError as error:
+            print(error, file=sys.stderr)
+            return 1
+        except OSError as error:
+            print(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), file=sys.stderr)
+            return 1
+        except KeyboardInterrupt:
+            return interrupted
+
+
+def plain(text: str, encoding: str = "utf-8") -> str:
+    """The text without what steers a terminal (escapes, marks of direction) or cannot be written in ``encoding``."""
+    shown = text if text.isascii() and text.isprintable() else "".join(map(_seen, text))
+    return shown.encode(encoding, "replace").decode(encoding)
+
+
+def _seen(letter: str) -> str:
+    """Controls, halves of a letter and what has no meaning become a mark; lines and tabs stay."""
+    steers = letter not in "\n\t" and unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Cn", "Zl", "Zp")
+    return _UNSEEN if steers else letter
+
+
+def _plain_stream(stream: TextIO) -> TextIO:
+    return cast(TextIO, _Plain(stream))
+
+
+class _Plain:
+    """A stream that writes ``plain`` text, and is the one behind it in everything else."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write(plain(text, self._stream.encoding or "utf-8"))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

@@ -92,6 +92,22 @@ def test_an_unknown_run_is_one_line(tmp_path: Path, words: tuple[str, ...]) -> N
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize("evil", ["\x1b[2J", "\x1b]52;c;cm0gLXJm\x07", "\x9b31m", "\r", "\u202e", "\udcff", "\u2028"])
+def test_a_name_steers_no_terminal(tmp_path: Path, evil: str) -> None:
+    code, _, err = run("estimate", f"{tmp_path}/ru{evil}n.yaml", "--home", str(tmp_path / "home"))
+    assert code == 1
+    assert "ru\ufffd" in err
+    assert err.strip().encode("utf-8").decode().isprintable()
+
+
+def test_a_terminal_without_our_letters_is_told_all_the_same(locations: Locations, tmp_path: Path) -> None:
+    narrow = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    with redirect_stderr(narrow):
+        assert main(["estimate", f"{tmp_path}/überall.yaml", "--home", str(tmp_path / "home")]) == 1
+    narrow.flush()
+    assert b"?berall.yaml" in narrow.buffer.getvalue()
+
+
 def test_following_tells_a_run_and_ends_with_it(locations: Locations) -> None:
     folder = RunStore(locations).create(RunConfig(name="told", data=DataChoice(path="/a.jsonl")))
     writer = EventWriter(folder.events, 1)
