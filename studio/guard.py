@@ -25,6 +25,7 @@ from studio.allowed import PAGES, is_allowed
 from studio.door import COOKIE_SECONDS, Door
 from studio.front import Front
 from studio.locked import locked_page, opening_page, password_page
+from studio.peer import is_anothers
 
 __all__ = ["PAGES", "Guard"]
 
@@ -110,6 +111,8 @@ class Guard:
             return await self._password(scope, receive)
         if scope["method"] != "GET":
             return PlainTextResponse("No session uses this.", 403)
+        if is_anothers(scope.get("client"), self._front.port):
+            return self._locked()  # the token stays unspent: its own browser is still on the way
         token = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if cookie := self._door.enter(token):
             return self._let_in(cookie)
