@@ -50,6 +50,7 @@ TORCH_INDEX = "https://download.pytorch.org/whl"
 #: The versions that were tried: the CPU build by the test suite, the CUDA builds on a card.
 TORCH_VERSIONS = {"cpu": "2.13.0", "cu126": "2.11.0", "cu128": "2.11.0", "cu130": "2.11.0"}
 ROOM_BYTES = {"cpu": 4 << 30, "pypi": 14 << 30, "cu126": 14 << 30, "cu128": 14 << 30, "cu130": 14 << 30}
+PIP = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PIP_USER": "0"}  # it refuses --user in .venv
 NVIDIA_SMI = ("nvidia-smi", "/usr/lib/wsl/lib/nvidia-smi", "nvidia-smi.exe")
 WSL_COMMANDS = "wsl --install   then, in the Ubuntu window:   python3 launcher.py"
 
@@ -291,15 +292,17 @@ def make_venv() -> None:
     if whole:
         return
     shutil.rmtree(str(VENV), ignore_errors=True)
-    done = subprocess.run([sys.executable, "-m", "venv", str(VENV)], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-I", "-m", "venv", str(VENV)], capture_output=True, text=True, check=False)
     if done.returncode:
         raise StopError(f"Making .venv failed: {explain(done.stdout + done.stderr)}")
 
 
 def install(packages: list[str], torch_build: str = "") -> None:
-    """pip, under the person's own configuration, showing what it does in one moving line."""
-    command = [str(python_in_venv()), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *packages]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    """pip, under the person's own configuration, without their PYTHONPATH and folder (-I), shown in one moving line."""
+    command = [str(python_in_venv()), "-I", "-m", "pip", "install", *packages]
+    process = subprocess.Popen(
+        command, env=os.environ | PIP, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    )
     kept: list[str] = []
     count = 0
     try:
@@ -343,8 +346,7 @@ CAUSES = (
 UNREACHED = (
     ("Temporary failure in name resolution", NO_NETWORK),
     ("Failed to establish a new connection", NO_NETWORK),
-    ("ReadTimeoutError", "the package index did not answer in time. Start again; setup goes on where it was."),
-    ("ConnectTimeoutError", "the package index did not answer in time. Start again; setup goes on where it was."),
+    ("TimeoutError", "the package index did not answer in time. Start again; setup goes on where it was."),
 )
 RETRIES = ("WARNING: Retrying", "Could not fetch URL")
 

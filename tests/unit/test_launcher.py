@@ -8,8 +8,10 @@ import shutil
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
+import pip
 import pytest
 
 import launcher
@@ -235,3 +237,32 @@ def test_a_folder_with_a_json_of_its_own_shadows_nothing(monkeypatch: pytest.Mon
         [sys.executable, "-m", "core.cli", "runs"], cwd=tmp_path, env=given, capture_output=True, text=True, check=False
     )
     assert "No runs yet" in done.stdout, done.stderr
+
+
+def test_pip_takes_nothing_from_the_persons_folder_path_or_pip_conf(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A pip.conf with ``user = true`` and a json.py in the folder both ended the setup; PYTHONPATH hid packages."""
+    (tmp_path / "json.py").write_text("raise SystemExit('shadowed')")
+    (tmp_path / "pip.conf").write_text("[install]\nuser = true\n")
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    (next(venv.glob("lib/*/site-packages")) / "borrowed.pth").write_text(str(Path(pip.__file__).parents[1]))
+    monkeypatch.setattr(launcher, "VENV", venv)
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    launcher.install(["--no-index", str(made_wheel(tmp_path))])
+    assert list(venv.glob("lib/*/site-packages/tiny.py"))
+
+
+def made_wheel(folder: Path) -> Path:
+    """A package of one empty module, as pip takes it."""
+    wheel = folder / "tiny-1.0-py3-none-any.whl"
+    about = "tiny-1.0.dist-info/"
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr("tiny.py", "")
+        file.writestr(about + "METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+        file.writestr(about + "WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr(about + "RECORD", "")
+    return wheel
