@@ -18,7 +18,7 @@ from typing import Any
 from core.contract.catalogue import ModelSpec
 from core.contract.errors import HubError, MachineError
 from core.folder_files import read_json
-from core.hub_cache import cache_root, cached_folder, is_cached, is_commit, repository_folder
+from core.hub_cache import cache_root, cached_folder, is_cached, is_commit, is_revision, repository_folder
 from core.hub_faults import explained, is_offline
 from core.model_folder import TOKENIZER_NAMES, check_config, is_instruct, read_shape
 from core.weight_files import INDEX_NAME, weight_files
@@ -55,6 +55,7 @@ def describe(repo_id: str, revision: str = "") -> ModelSpec:
         HubError: missing, gated, unreachable, or without safetensors.
         ModelError: the model cannot be trained on here (remote code, foreign quantisation, no text model).
     """
+    _check_revision(repo_id, revision)
     try:
         info = _model_info(repo_id, revision)
         path = _download_file(repo_id, "config.json", str(info.sha))
@@ -92,6 +93,7 @@ def fetch(
         ModelError: it cannot be trained on here, which is known before its weights are fetched.
         MachineError: the disk is too small for it.
     """
+    _check_revision(repo_id, revision)
     folder = cached_folder(repo_id, revision)
     if folder is not None and (is_commit(revision) or is_offline()):
         return _cached_whole(folder, on_progress)
@@ -120,12 +122,23 @@ def fetch_tokenizer(repo_id: str, revision: str = "") -> Path:
     Raises:
         HubError: as ``fetch``.
     """
+    _check_revision(repo_id, revision)
     folder = cached_folder(repo_id, revision) or _tokenizer(repo_id, revision, here=True)
     if folder is None:
         with explained(repo_id, revision):
             folder = _tokenizer(repo_id, revision, here=False)
     assert folder is not None
     return folder
+
+
+def _check_revision(repo_id: str, revision: str) -> None:
+    """Before huggingface_hub makes a path of it, and whatever a mirror of the hub would answer."""
+    if revision and not is_revision(revision):
+        raise HubError(
+            "hub.no_revision",
+            f"Expected a branch, tag or commit of {repo_id}, found {revision[:80]!r}.",
+            "Leave the revision empty.",
+        )
 
 
 def _tokenizer(repo_id: str, revision: str, here: bool) -> Path | None:

@@ -6,13 +6,24 @@ The layout is the documented one of huggingface_hub: ``models--OWNER--NAME`` hol
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from core.contract.errors import ModelError
 from core.folder_files import is_plain_name
 from core.weight_files import weight_files
 
-__all__ = ["cache_root", "cached_folder", "cached_repositories", "is_cached", "is_commit", "repository_folder"]
+__all__ = [
+    "cache_root",
+    "cached_folder",
+    "cached_repositories",
+    "is_cached",
+    "is_commit",
+    "is_revision",
+    "repository_folder",
+]
+
+_REVISION = re.compile(r"\w[\w.+@#=,/-]{0,199}")
 
 
 def is_cached(repo_id: str, revision: str = "") -> bool:
@@ -24,7 +35,7 @@ def cached_folder(repo_id: str, revision: str = "") -> Path | None:
     """The snapshot folder of a whole cached model (config and every weight file), else None; about a millisecond."""
     root = repository_folder(repo_id)
     commit = revision or "main"
-    if ".." in Path(commit).parts:
+    if not is_revision(commit):
         return None
     if not is_commit(commit):
         reference = root / "refs" / commit
@@ -69,3 +80,9 @@ def repository_folder(repo_id: str) -> Path:
 def is_commit(revision: str) -> bool:
     """Whether a revision is a whole commit hash, which never changes its meaning."""
     return len(revision) == 40 and all(letter in "0123456789abcdef" for letter in revision)
+
+
+def is_revision(revision: str) -> bool:
+    """Whether it can be the name of a branch, a tag or a commit. The cache makes a path of it (``refs/NAME``), so a
+    name that begins at the root or climbs out of its folder would be read, and written, anywhere."""
+    return _REVISION.fullmatch(revision) is not None and ".." not in revision

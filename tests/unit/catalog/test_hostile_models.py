@@ -18,9 +18,10 @@ from hostile_models import ADAPTERS, MODELS, make_adapter, make_hostile, make_ou
 from hub_stand_in import COMMIT, HubStandIn, tiny_model
 from huggingface_hub import constants
 
+from core import hub, hub_cache
 from core.adapter_files import check_adapter
 from core.catalog import cached_models, check_folder
-from core.contract.errors import ModelError, StudioError
+from core.contract.errors import HubError, ModelError, StudioError
 from core.data.render import load_tokenizer
 from core.locations import REPOSITORY
 from core.model_claims import check_claims
@@ -222,3 +223,31 @@ def test_the_command_line_refuses_in_one_line(name: str, tmp_path: Path) -> None
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert not list((tmp_path / "home" / "runs").iterdir())
     assert untouched(outside)
+
+
+@pytest.mark.parametrize(
+    "revision", ["/tmp/outside", "../outside", "refs/../../../outside", "-x", "a\x00b", "a\nb", "é" * 300]
+)
+def test_a_revision_is_never_a_way_to_another_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, revision: str
+) -> None:
+    """huggingface_hub makes a path of it, and writes the commit there: a run.yaml may come from anybody."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: pytest.fail("asked all the same"))
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: pytest.fail("asked all the same"))
+    ways = (
+        lambda: hub.describe("tester/tiny", revision),
+        lambda: hub.fetch("tester/tiny", revision, lambda *_: None, lambda: False),
+        lambda: hub.fetch_tokenizer("tester/tiny", revision),
+    )
+    for way in ways:
+        with pytest.raises(HubError) as error:
+            way()
+        assert error.value.code == "hub.no_revision"
+        assert error.value.message.isprintable()
+    assert hub_cache.cached_folder("tester/tiny", revision) is None
+
+
+@pytest.mark.parametrize("revision", ["main", "refs/pr/3", "v1.0", "step-1000", "feature/x_y+z", "a" * 40])
+def test_names_that_git_gives_are_revisions(revision: str) -> None:
+    assert hub_cache.is_revision(revision)
