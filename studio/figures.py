@@ -47,7 +47,7 @@ def status(record: RunRecord, config: RunConfig | None, name: str, now: float) -
     """Everything that the watch page shows beside its charts."""
     word, tone = STATES[record.state]
     title = run_title(config, name)
-    left = time_left(record, config) if config else None
+    left = time_left(record, config) if config and not _waits(record) else None  # nobody knows how long it will wait
     return {
         "state": record.state,
         "word": word,

@@ -28,7 +28,7 @@ from studio import figures, listing
 from studio.asking import Question, Talks, sampled
 from studio.held_out import HeldOut
 from studio.history_rows import row
-from studio.live_history import history_routes
+from studio.live_history import history_routes, next_button
 from studio.log_lines import log_lines
 from studio.points import PointCache, Window
 from studio.way import answers_on_the_way
@@ -69,6 +69,7 @@ class Live:
         status = figures.status(record, named_config(folder), run_id, time.time())
         status["kept"] = folder.newest_checkpoint() is not None
         status["way"] = answers_on_the_way(record)
+        status["next"] = next_button(folder, record)
         answer = {"run": run_id, "status": status, "points": self.cache.get(run_id).answer(record, window)}
         return answer | ({"log": log_lines(folder.events)} if with_log else {})
 

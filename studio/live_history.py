@@ -24,14 +24,14 @@ from core.runs.run_yaml import dump_config
 from studio import comparing, figures
 from studio.history_rows import Sieve, row
 from studio.points import Window
-from studio.proposals import change_for, change_words
+from studio.proposals import change_for, change_words, offer
 from studio.queueing import queue_view
 from studio.session import reopened
 
 if TYPE_CHECKING:
     from studio.live import Live
 
-__all__ = ["history_routes"]
+__all__ = ["history_routes", "next_button"]
 
 PAGE = 50
 _TOLD = ("id", "title", "word", "state", "cause")
@@ -116,6 +116,12 @@ def _one(router: APIRouter, live: Live) -> None:
         return {"ok": True}
 
 
+def next_button(folder: JobFolder, record: RunRecord) -> dict[str, str]:
+    """What the watch page's button does about a run that ended badly, and its words."""
+    code = record.failure.code if record.failure else ""
+    return offer(record.state, code, effective_config(folder.config(), record.corrections))
+
+
 def _unusual(home: Path) -> Path | None:
     """The root, where the command line would not find it by itself."""
     return None if home == (Path.home() / "luthier-studio").resolve() else home
@@ -136,10 +142,11 @@ def _again(router: APIRouter, live: Live) -> None:
     @router.post("/run/{run_id}/mend")
     def mend(run_id: str) -> dict[str, str]:
         """As ``rerun``, with the change that is proposed after its failure."""
-        record = live.store.record(run_id)
-        config = _reopened(live.store.open(run_id), record)
+        folder, record = live.store.open(run_id), live.store.record(run_id)
         code = record.failure.code if record.failure else ""
-        live.redraft(_changed(config, change_for(code, config)))
+        # Proposed for what ran, as the button said: reopened, an automatic value is "auto" again.
+        changes = change_for(code, effective_config(folder.config(), record.corrections))
+        live.redraft(_changed(_reopened(folder, record), changes))
         return {"go": "/"}
 
 

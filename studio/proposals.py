@@ -18,7 +18,7 @@ from core.contract.config import RunConfig
 from core.contract.knobs import knobs
 from studio.text import say
 
-__all__ = ["change_for", "change_words", "next_action", "value_words"]
+__all__ = ["change_for", "change_words", "next_action", "offer", "value_words"]
 
 _SHORTEST = 256
 _KNOBS = knobs(RunConfig)
@@ -41,6 +41,17 @@ def change_for(code: str, config: RunConfig) -> dict[str, Any]:
     """The settings that are proposed after this failure; empty where none is known."""
     found = _CHANGES.get(code)
     return found(config) if found else {}
+
+
+def offer(state: str, code: str, config: RunConfig) -> dict[str, str]:
+    """The next action as the button of a page: what it asks for, and its words; both "" where nothing needs to be done.
+
+    Args:
+        config: the effective one, so that what is proposed has not been made yet.
+    """
+    verb = next_action(state, code)
+    words = change_words(change_for(code, config)) if verb == "mend" else ""
+    return {"verb": verb, "words": say("history.mend", change=words) if words else say.get(f"history.{verb}")}
 
 
 def change_words(changes: dict[str, Any]) -> str:

@@ -145,7 +145,7 @@ _DOCTOR = {
 }
 
 _SOURCES = {
-    "sources.title": "Mix files, or fetch a data set from the hub",
+    "sources.title": "Mix files, or use the hub",
     "mix.title": "Mix files",
     "mix.about": "Each file with its layout and how often its rows are seen: 2 is twice each, 0.5 every second one.",
     "mix.add": "Add a file",

@@ -1,4 +1,4 @@
-"""Words of the history: its rows and what can be done with them, the queue, the comparison, and being told of an end."""
+"""Words of the history: its rows and what is done with them, the queue, the comparison, and being told of an end."""
 
 from __future__ import annotations
 

@@ -11,6 +11,9 @@ const EMPTY = { steps: [], raw: {}, smooth: {}, points: {}, last: {}, best: null
 /** What is to be typed stands in the letters of a terminal; advice is words. */
 const COMMAND = /^(sudo|pip|python3?|wsl) /;
 
+/** What opens New run with this run's settings, with a change or to be changed there. */
+const AGAIN = new Set(["mend", "rerun"]);
+
 export function watch(root, words) {
   const page = new Watch(root, words);
   page.turn = poll(root, () => page.tick(), () => page.pause());
@@ -40,6 +43,7 @@ class Watch {
       this.turn();
     });
     field(this.root, "whole").addEventListener("click", () => this.zoom(null, null));
+    field(this.root, "next-do").addEventListener("click", ({ currentTarget }) => this.command(currentTarget.dataset.does));
     field(this.root, "log-box").addEventListener("toggle", () => this.turn());
     for (const button of this.root.querySelectorAll("[data-verb]")) button.addEventListener("click", () => this.command(button.dataset.verb));
   }
@@ -122,7 +126,7 @@ class Watch {
       if (button) show(button, on);
     }
     show(field(root, "timing"), status.living);
-    this.failure(status.failure);
+    this.failure(status.failure, status.next);
     this.lines("plan", status.plan);
     this.lines("corrections", status.corrections);
     this.notes(status.notes);
@@ -134,9 +138,16 @@ class Watch {
     for (const link of root.querySelectorAll("[data-to]")) put(link, "href", `${link.dataset.to}?run=${encodeURIComponent(this.run)}`);
   }
 
-  failure(failure) {
+  /** Cause and cure, and the one button that does it; where that is to run again, resuming stands back. */
+  failure(failure, next) {
+    const does = field(this.root, "next-do");
+    const again = AGAIN.has(next.verb);
     show(field(this.root, "failure"), failure);
     if (failure) fields(this.root, { cause: failure.message, cure: failure.hint });
+    show(does, failure && again);
+    say(does, next.words);
+    put(does, "data-does", next.verb);
+    put(this.root.querySelector('[data-verb="resume"]'), "class", again ? "push" : "push primary");
   }
 
   notes(notes) {
@@ -194,7 +205,8 @@ class Watch {
     if (!chosen) return;
     this.fault("");
     try {
-      await ask(`/studio/run/${encodeURIComponent(this.run)}/${chosen}`, {});
+      const { go } = await ask(`/studio/run/${encodeURIComponent(this.run)}/${chosen}`, {});
+      if (go) return location.assign(go);
       this.living = true;
       await this.turn();
     } catch (error) {

@@ -103,7 +103,7 @@ class TrainChoice(_Part):
     max_length: int = knob(
         2048,
         "Longest example",
-        "Longer rows are cut here; memory grows with it.",
+        "Longer is cut; costs memory.",
         unit="tokens",
         group="learning",
         simple=True,
@@ -126,7 +126,7 @@ class TrainChoice(_Part):
     learning_rate: float = knob(
         2e-4,
         "How strongly to learn (learning rate)",
-        "Too high forgets, too low learns little.",
+        "High forgets, low learns little.",
         group="learning",
         simple=True,
         gt=0,

@@ -94,7 +94,9 @@ def _actions() -> Markup:
 
 
 def _failure() -> Markup:
-    return slot("failure", "div", slot("cause", "strong"), slot("cure", "p"), class_="failure", hidden=True)
+    words = tag("div", slot("cause", "strong"), slot("cure", "p"))
+    does = button("", "primary", data_f="next-do", hidden=True)
+    return slot("failure", "div", words, does, class_="failure", hidden=True)
 
 
 def _facts() -> Markup:

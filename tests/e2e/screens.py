@@ -101,7 +101,9 @@ def furnished(locations: Locations) -> Any:
     waiting = Stage(at=time.time(), attempt=1, stage="waiting", text="1.2 GB more room on this disk, found 0.3 GB free")
     living.append(write_run(locations, [*past(30, total=200), waiting], WAITING, "Waits for room"))
     write_run(locations, [*past(130, total=400), Paused(at=2e9, attempt=1, step=130)], PAUSED, "Paused one", (100,))
-    fault = Failed(at=1.79e9, attempt=1, code="disk.full", message="Expected 2 GB free, found 1 GB.", hint="Make room.")
+    fault = Failed(at=past(120)[-1].at + 1, attempt=1, code="memory.gpu",
+                   message="Expected 7.9 GB for this step, found 7.1 GB free on the card.",
+                   hint="Close what else uses the card, or run again with less.")  # fmt: skip
     write_run(locations, [*past(120, total=400), fault], FAILED, "Failed one", (100,))
     write_run(locations, past(400, finished=True), FINISHED, "Finished one", (400,))
     write_run(locations, [*past(40, total=400), Stopped(at=1.79e9, attempt=1, kept=False)], STOPPED, "Stopped one")

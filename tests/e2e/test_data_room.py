@@ -169,13 +169,13 @@ def test_a_finding_leads_to_its_rows_and_its_fix_to_a_new_set_and_back(page: Any
 
 def test_two_files_become_one_by_weight(page: Any, rows: Path, tmp_path: Path) -> None:
     chosen(page, rows, "45 of 45")
-    page.get_by_text("Mix files, or fetch").click()
+    page.get_by_text("Mix files, or use").click()
     page.locator("#mix-file").set_input_files(written(tmp_path / "more.jsonl", [row(n) for n in range(100, 110)]))
     page.get_by_label("Weight of more.jsonl").fill("2")
     page.get_by_role("button", name="Make the mixed data set").click()
     shows(page, "#data-report", "65 of 65 rows can be used")
     shows(page, "#data-report", "more.jsonl × 2")
-    page.get_by_text("Mix files, or fetch").click()
+    page.get_by_text("Mix files, or use").click()
 
 
 def test_a_large_file_is_checked_with_progress_and_can_be_cancelled(page: Any, large: Path) -> None:

@@ -76,6 +76,21 @@ def test_the_outline_gives_way_to_the_page(page: Any, studio: RunningStudio) -> 
     assert page.locator("gradio-app h1").is_visible()
 
 
+def test_the_whole_way_to_start_stands_on_the_first_screen(page: Any) -> None:
+    page.locator("#data-preview .rows").wait_for(timeout=PATIENCE)
+    for part in ("#block-data", "#block-model", "#block-train", "#start"):
+        box = page.locator(part).bounding_box()
+        assert box["y"] >= 0, part
+        assert box["y"] + box["height"] <= 900, part
+    assert page.evaluate("() => document.documentElement.scrollWidth") == 1440
+    search, keys = page.locator("#preview-search").bounding_box(), page.locator("#panel-rows .keys").bounding_box()
+    last = page.locator("#tab-reading").bounding_box()
+    assert last["x"] + last["width"] < search["x"], "the tools stand beside the tabs, not over them"
+    assert search["x"] + search["width"] < keys["x"]
+    data = page.locator("#block-data").bounding_box()
+    assert keys["x"] + keys["width"] < data["x"] + data["width"]
+
+
 def test_one_click_trains_and_leads_to_the_run(page: Any, studio: RunningStudio) -> None:
     assert page.locator("#start").inner_text().startswith("Start training")
     box = page.locator("#start").bounding_box()

@@ -34,11 +34,12 @@ from core.runs.locks import FileLock
 
 pytestmark = pytest.mark.browser
 
-LIVING, LONG, FAILED, PAUSED = (
+LIVING, LONG, FAILED, PAUSED, FULL = (
     "2026-11-20_2243_living_k3f9",
     "2026-11-19_2243_long_k3f9",
     "2026-11-18_2243_failed_k3f9",
     "2026-11-17_2243_paused_k3f9",
+    "2026-11-15_2243_full_k3f9",
 )
 COLD = [f"2026-11-16_224{number}_cold_k3f9" for number in range(3)]
 NAMED = "<b>bold</b> & 'quoted'"
@@ -70,6 +71,8 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     write_run(locations, past(20_000, finished=True), LONG, "Long night", checkpoints=(20_000,))
     fault = Failed(at=1e9, attempt=1, code="disk.full", message="Expected 2 GB free, found 1 GB.", hint="Make room.")
     write_run(locations, [*past(120), fault], FAILED, NAMED, checkpoints=(100,))
+    full = fault.model_copy(update={"code": "memory.gpu", "message": "The card's memory is full.", "hint": ""})
+    write_run(locations, [*past(120), full], FULL, "Full", checkpoints=(100,))
     write_run(locations, [*past(30), Paused(at=1e9, attempt=1, step=30)], PAUSED, "Paused one")
     for run_id in COLD:
         write_run(locations, past(20_000, finished=True), run_id, "Cold")
@@ -107,6 +110,35 @@ def test_the_chart_appears_and_grows_with_the_run(house: House) -> None:
     page.wait_for_function("() => document.querySelector('[data-f=step]').textContent === '170 of 400'")
     assert path_of(page, "loss") != before
     assert page.faults == []
+    page.close()
+
+
+def stands_out(page: Any) -> list[str]:
+    """The words of all buttons that have the accent's colour."""
+    found = page.evaluate("""() => {
+        const accent = Object.assign(document.createElement('i'), { style: 'background: var(--accent)' });
+        document.body.append(accent);
+        const colour = getComputedStyle(accent).backgroundColor;
+        accent.remove();
+        return [...document.querySelectorAll('main .push')]
+            .filter((push) => push.checkVisibility() && getComputedStyle(push).backgroundColor === colour)
+            .map((push) => push.textContent);
+    }""")
+    return list(found)
+
+
+def test_a_failure_has_one_button_that_opens_new_run_with_the_change(house: House) -> None:
+    page = house.page(f"/watch?run={FULL}")
+    again = page.get_by_role("button", name="Run again with Recompute activations: in every layer")
+    again.wait_for()
+    assert stands_out(page) == [again.inner_text()], "resuming stands back"
+    again.click()
+    page.wait_for_url(f"{house.studio.root}/")
+    page.close()
+    page = house.page(f"/watch?run={FAILED}")
+    page.get_by_text("Make room.").wait_for()
+    assert stands_out(page) == ["Resume"]
+    assert page.locator('[data-f="next-do"]').is_hidden()
     page.close()
 
 

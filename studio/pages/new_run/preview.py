@@ -60,7 +60,7 @@ def layout() -> PreviewPanel:
         with gr.Row(elem_classes="preview-tools"):
             search = gr.Textbox(
                 label=say("preview.search"), placeholder=say("preview.search.example"), max_lines=1,
-                elem_id="preview-search", container=True,
+                elem_id="preview-search", container=True, min_width=60,
             )  # fmt: skip
             board(_keys(), elem_classes="preview-keys")
         only = board(elem_id="preview-only")

@@ -29,7 +29,7 @@ def summary_view(view: View) -> Markup:
     else:
         words = say("summary.waiting") if view.waiting else say("summary.nothing")
         parts.append(tag("p", words, class_="quiet"))
-    missing = problems(view)
+    missing = problems(view)[1:]  # Start itself says the first
     if missing:
         parts.append(tag("ul", *(tag("li", icon("warning"), tag("span", line)) for line in missing), class_="missing"))
     if view.figures is not None:

@@ -70,9 +70,11 @@ def test_a_run_that_waits_says_for_what_and_no_longer_when_it_goes_on() -> None:
     told = figures.status(fold([*events, waits]), RunConfig(), "x", waits.at)
     assert told["stage"]["waits"] is True
     assert told["sentence"].endswith("1 GB more room")
+    assert told["facts"]["finish"] == told["facts"]["left"] == "–", "nobody knows for how long"
     on = figures.status(fold([*events, waits, step(31, waits.at + 9)]), RunConfig(), "x", waits.at + 9)
     assert not (on["stage"] or {}).get("waits")
     assert "room" not in on["sentence"]
+    assert on["facts"]["left"] != "–"
 
 
 def answer(number: int, side: str = "tuned", text: str = "", question: int = 0) -> Sample:

@@ -143,6 +143,20 @@ def test_a_failed_run_keeps_cause_cure_and_the_button_that_does_it(three: Desk) 
     assert three.client.post(f"/studio/run/{failed['id']}/mend").json() == {"go": "/"}
     assert three.drafts[0].train.checkpointing == "recompute"
     assert three.drafts[0].data.path == "/data/pairs.jsonl"
+    watched = three.get("points", run=failed["id"])["status"]["next"]
+    assert watched == {"verb": "mend", "words": "Run again with Recompute activations: in every layer"}
+    assert three.get("points", run=RUN)["status"]["next"] == {"verb": "", "words": ""}
+
+
+def test_the_button_does_the_change_that_it_names(desk: Desk, make_run: MakeRun) -> None:
+    """What was automatic is automatic again when it is reopened; the change is one of what ran all the same."""
+    asked = RunConfig(data=DataChoice(path="/data/rows.jsonl"), train=TrainChoice(checkpointing="auto"))
+    ran = asked.model_copy(update={"train": TrainChoice(checkpointing="recompute")})
+    folder = with_config(make_run([*past(20), MEMORY], RUN), ran)
+    note_asked(folder, asked)
+    assert desk.get(f"run/{RUN}/config")["change"].endswith("inputs in the machine's memory")
+    desk.client.post(f"/studio/run/{RUN}/mend")
+    assert desk.drafts[0].train.checkpointing == "offload"
 
 
 def test_every_cause_has_an_action_that_helps() -> None:
