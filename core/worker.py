@@ -95,15 +95,14 @@ def _host_full() -> Failed:
 
 
 def _work(folder: JobFolder, writer: EventWriter, tell: Teller) -> None:
-    mailbox = open_mailbox(folder, writer.attempt)
-    if folder.kind == "export":
-        from core.export.run import export
-
-        export(folder, writer, mailbox)
-        return
-    orders = Orders(mailbox, tell).start()
+    orders = Orders(open_mailbox(folder, writer.attempt), tell).start()
     tell.stage("preparing", "Starting the libraries")
     try:
+        if folder.kind == "export":
+            from core.export.run import export
+
+            export(folder, writer, orders)
+            return
         if folder.config().train.kernels == "plain":
             os.environ[PLAIN_VARIABLE] = "plain"  # every op asks for it
         from core.train.run import train

@@ -32,7 +32,6 @@ from core.export.merge import merge_weights, merged_bytes
 from core.locations import REPOSITORY
 from core.runs.folder import ExportRequest, JobFolder
 from core.runs.log import EventTail, EventWriter
-from core.runs.mailbox import Mailbox
 from core.runs.record import RunRecord, fold
 from core.talk.client import adapter_folder
 from core.train.checkpoint import verify as verify_checkpoint
@@ -63,14 +62,13 @@ class _Job:
         return self.folder.exports / self.request.name
 
 
-def export(folder: JobFolder, writer: EventWriter, mailbox: Mailbox) -> None:
+def export(folder: JobFolder, writer: EventWriter, orders: Orders) -> None:
     """Does the job in this folder; its last event says how it ended.
 
     Raises:
         StudioError: the checkpoint, the base model, the disk or the reloaded export is not as it must be.
     """
     tell = Teller(writer)
-    orders = Orders(mailbox, tell).start()
     started = time.monotonic()
     job = _open(folder, tell, orders.check)
     try:
@@ -81,7 +79,6 @@ def export(folder: JobFolder, writer: EventWriter, mailbox: Mailbox) -> None:
     except Leave:
         tell.say(Stopped(kept=False))
     finally:
-        orders.close()
         shutil.rmtree(job.draft, ignore_errors=True)
 
 

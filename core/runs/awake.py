@@ -16,14 +16,13 @@ import base64
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-from core.runs.wsl import session_command
+from core.runs.wsl import end_holder, session_command
 
 __all__ = ["awake_command", "keep_awake"]
 
@@ -36,7 +35,6 @@ _HOLD = (
     f"$null = $power::SetThreadExecutionState([uint32]{_SYSTEM_REQUIRED}); & "
 )
 _PLAIN = re.compile(r"[\w./=-]+", re.ASCII)
-_LEAVE_SECONDS = 2.0
 
 
 def awake_command(
@@ -82,7 +80,7 @@ def keep_awake(wsl: bool) -> Iterator[None]:
         yield
     finally:
         if holder:
-            _close(holder)
+            end_holder(holder)
 
 
 def _open(command: list[str]) -> subprocess.Popen[bytes] | None:
@@ -91,12 +89,3 @@ def _open(command: list[str]) -> subprocess.Popen[bytes] | None:
         return subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
     except OSError:
         return None
-
-
-def _close(holder: subprocess.Popen[bytes]) -> None:
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(OSError):
-            os.killpg(holder.pid, number)  # the lock's holder and what it waits with
-        with suppress(subprocess.TimeoutExpired):
-            holder.wait(_LEAVE_SECONDS)
-            return

@@ -195,6 +195,8 @@ class EventTail:
     def read_lines(self) -> list[bytes]:
         """The new whole lines as bytes, for readers that need only some of them parsed."""
         try:
+            if self.path.stat().st_size <= self.offset:  # most looks find nothing, and some look ten times a second
+                return []
             with self.path.open("rb") as file:
                 file.seek(self.offset)
                 data = file.read()

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -24,6 +26,7 @@ MARK = "LUTHIER_JOB"
 _LOOK_SECONDS = 0.02
 _START_TICKS = 19
 """``starttime`` in /proc/PID/stat, counted from the field after the name (proc(5): field 22)."""
+_DEAD = (b"Z", b"X", b"x")
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,12 @@ class Identity:
     boot: str = ""
 
     def alive(self) -> bool:
-        """Whether this very process lives; a zombie does not."""
-        return self.process() is not None
+        """Whether this very process lives; a zombie does not. Cheap: who watches asks ten times a second."""
+        try:
+            state, same = _stat(self.pid)[0], _identify_by_proc(self.pid) == self
+        except (OSError, ValueError, IndexError):
+            return self.process() is not None
+        return same and state not in _DEAD
 
     def process(self) -> psutil.Process | None:
         """The living process, or None; another one under the same pid is not it."""
@@ -64,12 +71,23 @@ class Owners:
 def identify(pid: int) -> Identity | None:
     """The identity of a living process; None where there is none."""
     try:
-        # The program's name stands in brackets and may hold anything; what follows the last one is numbers.
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return Identity(pid, int(fields[_START_TICKS]) / os.sysconf("SC_CLK_TCK"), boot)
+        return _identify_by_proc(pid)
     except (OSError, ValueError, IndexError):
         return _identify_without_proc(pid)
+
+
+def _identify_by_proc(pid: int) -> Identity:
+    return Identity(pid, int(_stat(pid)[_START_TICKS]) / os.sysconf("SC_CLK_TCK"), _boot())
+
+
+def _stat(pid: int) -> list[bytes]:
+    """What /proc tells of a process after its name, which stands in brackets and may hold anything."""
+    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+
+
+@cache
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def _identify_without_proc(pid: int) -> Identity | None:
@@ -96,7 +114,7 @@ def write_owners(folder: JobFolder, owners: Owners) -> None:
 
 def replace_text(path: Path, text: str) -> None:
     """Writes beside the file, then renames: a reader sees the old text or the new one."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_native_id()}")
     fresh.write_text(text, encoding="utf-8")
     fresh.replace(path)
 

@@ -5,7 +5,8 @@
     stage                                    heartbeat                                silent for at most
     starting, preparing, downloading …       a change of the stage's progress         5 to 10 minutes, or an hour with
     (loading, first_step, saving, merging)   (bytes, rows, layers)                    light beats: it computes or reads
-    training, evaluating                     a step, a measured batch                 max(5 min, 10 × the median step)
+    training, evaluating                     a step, a measured batch                 max(5 min, 10 × the median step);
+                                                                                      before the first as first_step
     waiting                                  none: it waits for the disk, the net …   for ever
 
 A light beat is work that a process does without saying anything (a model read from a cold disk, kernels that are
@@ -166,7 +167,8 @@ class Heartbeat:
 def limit_of(stage: str, step_seconds: list[float]) -> Limit:
     """The limit of a stage ('' before the first); that of steps and measured batches follows the run's own pace."""
     if stage in ("training", "evaluating"):
-        return Limit(step_limit(step_seconds))
+        # Before a step was measured, a first pass on a slow machine, or with kernels to compile, has no pace to go by.
+        return Limit(step_limit(step_seconds)) if step_seconds else _LIMITS["first_step"]
     return _LIMITS.get(stage, _BEFORE_THE_FIRST)
 
 

@@ -16,10 +16,12 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
+from core.contract.commands import Verb
 from core.contract.errors import MachineError, StudioError
 from core.contract.events import Acknowledged, Event, Failed, Note, Paused, Queued, Stage, Starting, Stopped
 from core.hardware import Machine, read_machine
@@ -59,6 +61,9 @@ GRACE_SECONDS = 1.0
 """What a worker gets between being asked to end and being killed: 'stop now' is done within 3 s."""
 LAST_WORDS_BYTES = 4000
 ROOM_SECONDS = 0.5
+TURN_TICKS = 3
+"""The mailbox is looked into at every tick, the queue, which costs more, at every third."""
+LEAVING: tuple[Verb, ...] = ("pause", "stop", "stop_now")
 CARD_SECONDS = 600.0
 """How long a card that no longer answers (sleep, a driver's reset, a cable) is waited for."""
 
@@ -134,23 +139,26 @@ class Supervisor:
         turn = Turn(self.locations, self.machine, self.folder.name)
         turn.join()
         mailbox, said = self._open_mailbox(), ""
-        while not self._called_off(mailbox):
-            if turn.take(self.card):
-                return True
-            if (reason := turn.reason()) and reason != said:
-                self._say(Queued(reason=reason))
-                said = reason
+        for tick in count():
+            if self._called_off(mailbox):
+                break
+            if not tick % TURN_TICKS:
+                if turn.take(self.card):
+                    return True
+                if (reason := turn.reason()) and reason != said:
+                    self._say(Queued(reason=reason))
+                    said = reason
             time.sleep(TICK_SECONDS)
         return False
 
-    def _open_mailbox(self) -> Mailbox:
-        return Mailbox(self.folder, self.attempt, acknowledged_ids(self.folder.events), ALL_VERBS)
+    def _open_mailbox(self, verbs: Collection[Verb] = ALL_VERBS) -> Mailbox:
+        return Mailbox(self.folder, self.attempt, acknowledged_ids(self.folder.events), verbs)
 
     def _called_off(self, mailbox: Mailbox) -> bool:
         """Obeys what was asked while no worker listens: True when the job stops or pauses here."""
         for command in mailbox.poll():
             self._say(Acknowledged(command_id=command.id, command=command.verb))
-            if command.verb in ("stop", "stop_now", "pause"):
+            if command.verb in LEAVING:
                 JobQueue(self.locations).remove(self.folder.name)  # before a listing can say that it left
             if command.verb in ("stop", "stop_now"):
                 self._say(self._stopped())
@@ -183,7 +191,7 @@ class Supervisor:
         """Finds out whether kernels run here, where there is a card; False when the job was called off meanwhile."""
         if self.folder.kind != "train" or not self.machine.gpu or self.plain:
             return True
-        mailbox = self._open_mailbox()
+        mailbox = self._open_mailbox(LEAVING)  # a save is left to the worker, who can do it
         note = check_kernels(lambda: self._called_off(mailbox))
         if self._record().state != "starting":
             return False
@@ -223,7 +231,9 @@ class Supervisor:
             return False
         if ending.late:
             return self._left_late(ending.late)
-        if record.pending in ("stop", "pause") and (ending.stall or self._wished(exit_code)):
+        fault = self._card_fault(exit_code)
+        afresh = ending.stall or self._wished(exit_code) or ending.slept_seconds or fault
+        if record.pending in ("stop", "pause") and afresh:  # another worker would not know of what was promised
             return self._keep_promise(record.pending)
         if ending.stall:
             hint = f"It goes on from step {step}; where every thread stood is in worker.log."
@@ -235,8 +245,7 @@ class Supervisor:
             away = f"The machine slept for {ending.slept_seconds / 60:,.0f} min and the worker did not survive it"
             self._say(Note(code="worker.slept", text=f"{away}: interrupted, goes on from step {step}."))
             return self._again(record, "worker.slept", away)
-        fault = card_fault_line(log_tail(self.folder.log, LAST_WORDS_BYTES)) if self.machine.gpu else ""
-        if fault and exit_code != -signal.SIGKILL:
+        if fault:
             self._say(Note(code="card.fault", text=f"The card faulted: {fault}"))
             return self._again(record, "worker.restarts", "The card faulted again and again")
         message, hint = exit_words(exit_code, step)
@@ -247,6 +256,12 @@ class Supervisor:
         last word."""
         last = last_event(self.folder.events)
         return exit_code == RESTART_EXIT_CODE or (isinstance(last, Note) and last.code == RESTART_NOTE)
+
+    def _card_fault(self, exit_code: int | None) -> str:
+        """The last words of a worker whose card faulted; '' for any other."""
+        if not self.machine.gpu or exit_code == -signal.SIGKILL:
+            return ""
+        return card_fault_line(log_tail(self.folder.log, LAST_WORDS_BYTES))
 
     def _left_late(self, verb: str) -> bool:
         text = f"The worker was asked to {verb}, did not leave in time, and was ended."

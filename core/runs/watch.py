@@ -9,7 +9,8 @@
     it stands still (core.runs.stall)                 ─► its stacks go to worker.log, then end it
 
 Nothing is written into the log meanwhile: it is the worker's. A worker that somebody halted (SIGSTOP) is neither judged
-nor forgotten: its time does not count, and a stop or pause wakes it.
+nor forgotten: its time does not count, and a stop or pause wakes it. One that a debugger holds does not wake: from then
+on its time counts, and it is ended like any other that does not leave.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class Watch:
     def wait(self) -> Ending:
         """Returns when the worker is gone or is to be ended."""
         while not self._worker.gone():
-            now = self.clock.tick(counts=not self._halted)
+            now = self.clock.tick(counts=not self._halted or self._asked is not None)
             if self.clock.away >= SLEPT_SECONDS:
                 self._slept = (self.clock.away, now)
             if stop := next(iter(self._stops.poll()), None):
@@ -102,7 +103,7 @@ class Watch:
         self._note_orders(now)
         if self._over_at is not None:
             return self._ending() if now - self._over_at >= LINGER_SECONDS else None
-        if now >= self._due["work"] and worker:
+        if now >= self._due["work"] and worker and self._beat.limit().at_work:
             self._due["work"] = now + WORK_SECONDS
             self._beat.see(work_of(worker), now)
         if self._asked and self._is_late(now):

@@ -32,8 +32,7 @@ def cap_log(log: Path, cap_bytes: int = CAP_BYTES) -> bool:
         if log.stat().st_size <= cap_bytes:
             return False
         with log.open("r+b") as file:
-            _keep(log, file.fileno())
-            os.ftruncate(file.fileno(), 0)
+            _keep(log, file.fileno())  # cuts it, too
     except OSError:
         return False
     return True
@@ -55,12 +54,15 @@ def _keep(log: Path, descriptor: int) -> None:
                 copy.write(head + f"\n… {at - len(head):,} bytes left out …\n".encode())
             while block := os.pread(descriptor, 1 << 20, at):  # what is printed meanwhile is copied too
                 copy.write(block)
+                copy.flush()
                 at += len(block)
                 if at - size > TAIL_BYTES:
                     break  # who prints faster than this reads is not caught up with
+            os.ftruncate(descriptor, 0)  # at once: what is printed in between is lost
         fresh.replace(older_log(log))
     except OSError:
         fresh.unlink(missing_ok=True)
+        os.ftruncate(descriptor, 0)
 
 
 def _end_of(path: Path, most_bytes: int) -> bytes:

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from core.contract.events import Note
 
-__all__ = ["hold_session", "session_command"]
+__all__ = ["end_holder", "hold_session", "session_command"]
 
 _FALLBACK = "/mnt/c/Windows/System32/wsl.exe"
 _SETTLE_SECONDS = 0.5
+_LEAVE_SECONDS = 2.0
 
 
 def session_command(environment: Mapping[str, str], program: str | None, pid: int) -> list[str] | None:
@@ -42,8 +44,7 @@ def hold_session(wsl: bool) -> Iterator[Note | None]:
         yield None if session else _NOTE
     finally:
         if session:
-            session.terminate()
-            session.wait()
+            end_holder(session)
 
 
 _NOTE = Note(
@@ -61,3 +62,13 @@ def _open(command: list[str]) -> subprocess.Popen[bytes] | None:
         return None
     time.sleep(_SETTLE_SECONDS)  # interop that is switched off exits at once
     return session if session.poll() is None else None
+
+
+def end_holder(holder: subprocess.Popen[bytes]) -> None:
+    """Ends a process that holds something for us, and what it waits with; one that does not leave is let be."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(OSError):
+            os.killpg(holder.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            holder.wait(_LEAVE_SECONDS)
+            return

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -72,6 +73,15 @@ class Loop:
         if (device := self.trainer.args.device).type == "cuda":
             torch.cuda.default_generators[device.index or 0].manual_seed(seed)
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """What is done meanwhile is no part of the step: its time does not count, and what went on before goes on after
+        it. (A stall is judged by the stage that was said last: after a wait there would be none for ever.)"""
+        before = self.tell.at
+        with self.clock.aside():
+            yield
+        self.tell.again(before)
+
     def seam(self) -> None:
         """Obeys what was asked meanwhile; saves where it is time, waits where the log does not take our words.
 
@@ -81,7 +91,7 @@ class Loop:
         self.orders.check()
         self.obey()
         if self.room.log_is_behind or self._time_is_up():
-            with self.clock.aside():
+            with self.aside():
                 self.room.catch_up()
                 if self._time_is_up():
                     self.save()
@@ -90,7 +100,7 @@ class Loop:
     def obey(self) -> None:
         """Does every save and sample that waits; none of it counts as the step's time."""
         while command := self.orders.take():
-            with self.clock.aside():
+            with self.aside():
                 if command.verb == "save":
                     self.save(asked=True)
                 elif command.verb == "sample":

@@ -99,5 +99,5 @@ class Orders:
             self._leaving = "stop"
         elif command.verb == "pause":
             self._leaving = self._leaving or "pause"
-        else:
-            self._waiting.append(command)
+        elif command.verb != "save" or all(other.verb != "save" for other in tuple(self._waiting)):
+            self._waiting.append(command)  # one checkpoint answers all who asked for one meanwhile

@@ -30,7 +30,7 @@ from core.estimate.terms import GIB, context_of
 from core.model.checkpointing import let_go_of_inputs, set_checkpointing
 from core.model.faults import is_out_of_memory
 from core.train.memory import SpillWatch, Taken, halved, let_go_of, may_allocate, pass_tokens, there_for_us
-from core.train.meter import context_bytes
+from core.train.meter import context_bytes, held_bytes
 from core.train.rehearsal import rehearse
 from core.train.tell import Teller
 from core.train.trainers import state_bytes
@@ -57,6 +57,7 @@ class Relief:
         self._allowed = may_allocate(config.train.memory_gib, self._device)
         self._lowered = 0
         self._others_bytes = self._held_by_others()
+        self._card_bytes = torch.cuda.mem_get_info(self._device)[1] if self._device.type == "cuda" else 0
         self._rehearses = rehearses
         self._spill = SpillWatch() if spills else None
         self._longest = 0
@@ -65,6 +66,11 @@ class Relief:
     def _tell(self) -> Teller:
         tell: Teller = self._trainer.loop.tell
         return tell
+
+    @property
+    def _model(self) -> Any:
+        """Whose layers are set: the language model, not what computes a loss around it."""
+        return self._trainer.loop.saver.peft_model
 
     def before_the_first_step(self, model: Any) -> None:
         """Tries the largest step that is to come, once an attempt."""
@@ -155,9 +161,9 @@ class Relief:
         tokens, seconds = self._trainer.loop.lap
         if self._device.type != "cuda":
             return Taken(tokens, seconds, None)
-        used, total = self._trainer.loop.card.reading.used_bytes, torch.cuda.mem_get_info(self._device)[1]
-        held = torch.cuda.memory_reserved(self._device)
-        return Taken(tokens, seconds, None if used is None else max(0, total - used), held, total)
+        used, total = self._trainer.loop.card.reading.used_bytes, self._card_bytes
+        free = None if used is None else max(0, total - used)
+        return Taken(tokens, seconds, free, held_bytes(self._device), total)
 
     @property
     def _memory(self) -> str:
@@ -182,7 +188,7 @@ class Relief:
 
     def _free(self, error: BaseException) -> None:
         self._trainer.forget()
-        let_go_of_inputs(self._trainer.model)
+        let_go_of_inputs(self._model)
         let_go_of(error)
         if self._spill is not None:
             self._spill.begin_again()
@@ -198,8 +204,8 @@ class Relief:
             return False
         loop, before = self._trainer.loop, self._held_by_others()
         text = f"for the card's memory: other programs took {taken / GIB:.1f} GiB since this run began"
-        self._tell.stage("waiting", text)
-        with loop.clock.aside():
+        with loop.aside():
+            self._tell.stage("waiting", text)
             until = time.monotonic() + WAIT_SECONDS
             while time.monotonic() < until and self._held_by_others() > before - TAKEN_BYTES:
                 loop.orders.check()
@@ -221,7 +227,7 @@ class Relief:
         if old == "offload" or (old == "recompute" and not card):
             return False
         self._policy = "recompute" if old == "none" or not card else "offload"
-        set_checkpointing(self._trainer.model, self._policy)
+        set_checkpointing(self._model, self._policy)
         self._correct("checkpointing", old, self._policy, reason)
         return True
 
@@ -230,7 +236,7 @@ class Relief:
         self._lowered += 1
         self._allowed = int(min(LOWER * self._allowed, SPARE * there_for_us(self._device)))
         moments = 0 if self._trainer.optimizer.state else state_bytes(self._train.optim)
-        set_checkpointing(self._trainer.model, "auto", self._allowed, moments)
+        set_checkpointing(self._model, "auto", self._allowed, moments)
         old = self._train.memory_gib
         new = round((self._allowed + context_of(torch.cuda.get_device_name(self._device))) / GIB, 2)
         self._train = self._train.model_copy(update={"memory_gib": new})

@@ -37,6 +37,8 @@ class Teller:
         self._guard = threading.Lock()
         self._stage = ("", "")
         self._begun_at = self._staged_at = 0.0
+        self.at = Stage()
+        """What is going on, whether it was written or is too soon to be."""
 
     def say(self, event: Event) -> None:
         """Writes ``event``; a step of 0 becomes the present step."""
@@ -49,6 +51,7 @@ class Teller:
     def stage(self, stage: StageName, text: str = "", done: float = 0, total: float = 0, unit: str = "") -> None:
         """What is going on, and how far it is (``total`` 0: unknown)."""
         with self._guard:
+            self.at = Stage(stage=stage, text=text, done=done, total=total, unit=unit)
             now = time.monotonic()
             fresh = (stage, text) != self._stage
             if fresh:
@@ -57,6 +60,11 @@ class Teller:
                 return
             self._stage, self._staged_at = (stage, text), now
         self.say(Stage(stage=stage, text=text, done=done, total=total, unit=unit))
+
+    def again(self, before: Stage) -> None:
+        """Says a stage that goes on after something else was; nothing where nothing else was."""
+        if (before.stage, before.text) != self._stage:
+            self.stage(before.stage, before.text, before.done, before.total, before.unit)
 
     def _pace(self, stage: StageName, now: float) -> float:
         """Seconds between two words of one stage."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from core.export import run as export_room
 from core.export.run import export
 from core.locations import ASSETS
 from core.runs.folder import JobFolder
+from core.train.orders import Orders
+from core.train.tell import Teller
 
 Ask = Callable[..., JobFolder]
 SECRET = "somebodys-private-folder"
@@ -50,7 +53,7 @@ class Letters:
 
 def done(job: JobFolder) -> tuple[Path, Said]:
     said = Said()
-    export(job, said, Letters())  # type: ignore[arg-type]
+    export(job, said, Orders(Letters(), Teller(said)))  # type: ignore[arg-type]
     return job.exports / job.name, said
 
 
@@ -116,7 +119,11 @@ def test_the_card_says_what_it_is(ask_for: Ask, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_stop_leaves_nothing(run: JobFolder, ask_for: Ask) -> None:
     said, job = Said(), ask_for("stopped", "merged")
-    export(job, said, Letters(Command(verb="stop", attempt=1)))  # type: ignore[arg-type]
+    orders = Orders(Letters(Command(verb="stop", attempt=1)), Teller(said)).start()
+    while not orders.leaving:
+        time.sleep(0.01)
+    export(job, said, orders)  # type: ignore[arg-type]
+    orders.close()
     assert said.events[-1].kind == "stopped"
     assert not said.of("exported")
     assert list(run.exports.iterdir()) == []

@@ -107,6 +107,18 @@ def main() -> int:
         wait(folder, writer, float(number))
     elif what == "told":
         return leave_when_told(folder, writer, number)
+    elif what == "promised":  # its card faults between what it promised and doing it
+        if writer.attempt > 1:
+            writer.write(events.Finished())
+            return 0
+        mailbox = open_mailbox(folder, writer.attempt)
+        for step in range(1, 4):
+            writer.write(events.Step(step=step))
+        while not (asked := mailbox.poll()):
+            time.sleep(0.02)
+        writer.write(events.Acknowledged(command_id=asked[0].id, command=asked[0].verb))
+        print("CUDA error: unspecified launch failure", file=sys.stderr)
+        return 1
     elif what == "bitsandbytes":  # as bitsandbytes does after a fault of the card
         if writer.attempt > 1:
             writer.write(events.Finished())

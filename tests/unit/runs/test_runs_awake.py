@@ -92,7 +92,7 @@ def test_what_the_lock_waits_with_is_ended_too(tmp_path: Path, monkeypatch: pyte
     recorder(tmp_path, "powershell.exe", '#!/bin/sh\ntrap "" TERM\nsleep 60 &\necho $! > "$0.child"\nwait; wait\n')
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setenv("WSL_DISTRO_NAME", "Ubuntu")
-    monkeypatch.setattr("core.runs.awake._LEAVE_SECONDS", 0.3)
+    monkeypatch.setattr("core.runs.wsl._LEAVE_SECONDS", 0.3)
     with keep_awake(wsl=True):
         child, end = tmp_path / "powershell.exe.child", time.monotonic() + 10
         while not (child.exists() and child.read_text()) and time.monotonic() < end:
@@ -197,9 +197,12 @@ def test_a_long_log_keeps_its_head_and_its_tail_and_goes_on(tmp_path: Path) -> N
 
 
 def test_a_log_is_cut_under_a_writer_that_never_stops(tmp_path: Path) -> None:
-    """200,000 lines at a cap of 20 kB: never a hole, no line twice, and the last one is there."""
+    """200,000 lines at a cap of 20 kB: no line twice, none out of order; what is printed after the cuts is there."""
     log = tmp_path / "worker.log"
-    script = "import sys\nfor n in range(200_000): sys.stdout.write('line %06d\\n' % n); sys.stdout.flush()"
+    script = (
+        "import sys, time\ndef say(n): sys.stdout.write('line %06d\\n' % n); sys.stdout.flush()\n"
+        "for n in range(199_999): say(n)\ntime.sleep(0.5); say(199_999)"
+    )
     with log.open("ab") as out:
         writer = subprocess.Popen([sys.executable, "-c", script], stdout=out)
     cuts = 0

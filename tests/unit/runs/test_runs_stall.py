@@ -54,6 +54,19 @@ def test_the_limit_follows_the_run_and_what_it_did_before() -> None:
     assert slow.stalled(now + 300) is not None
 
 
+def test_before_a_step_was_measured_a_pass_may_take_as_long_as_a_first_step() -> None:
+    """The held-out rows are measured once before step 1, on a slow machine with a pass of many minutes."""
+    beat = Heartbeat(0.0)
+    beat.hear(Stage(stage="evaluating", text="Held-out rows", total=8), 0.0)
+    looked(beat, 0.0, 1800.0, cores=BUSY)
+    assert beat.stalled(1800.0) is None
+    looked(beat, 1800.0, 3600.0, cores=BUSY)
+    assert beat.stalled(3600.0) is not None
+    now = trained(beat, 3600.0, 1.0)
+    beat.hear(Stage(stage="evaluating", text="Held-out rows", total=8), now)
+    assert beat.stalled(now + 300) is not None
+
+
 def test_an_ear_that_lives_on_is_no_heartbeat() -> None:
     beat = Heartbeat(0.0)
     now = trained(beat, 0.0, 1.0)

@@ -115,6 +115,41 @@ def test_a_promise_is_kept_when_the_worker_stands_still_before_it_can(
     assert (record.state, record.attempt) == ("paused", 1)
 
 
+@pytest.mark.parametrize(("verb", "state"), [("stop", "stopped"), ("pause", "paused")])
+def test_a_promise_is_kept_when_the_card_faults_before_the_worker_can(
+    store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch, verb: Verb, state: str
+) -> None:
+    """A fresh worker would know nothing of it, and train on against somebody's word."""
+    monkeypatch.setattr(supervisor, "check_kernels", lambda interrupted: None)
+    folder = store.create(config("promised"))
+    asked = steer(folder, verb)
+    record = run(folder, store.locations, CARD)
+    asked.join()
+    assert (record.state, record.attempt, len(record.acknowledged)) == (state, 1, 1)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_worker_that_a_debugger_holds_is_ended_when_it_was_asked_to_stop(
+    store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stall, "STEP_SECONDS", 60.0)
+    monkeypatch.setattr(watch, "wake", lambda who: None)  # who is traced does not wake
+    folder = store.create(config("train 100000"))
+
+    def hold_then_stop() -> None:
+        assert gone(lambda: told(folder).last_step < 3)
+        worker = find_worker(folder)
+        assert worker is not None
+        os.kill(worker.pid, signal.SIGSTOP)
+        send(folder, "stop")
+
+    steering = threading.Thread(target=hold_then_stop)
+    steering.start()
+    record = run(folder, store.locations, BARE)
+    steering.join()
+    assert (record.state, record.attempt, codes(record)) == ("stopped", 1, ["left.late"])
+
+
 @pytest.mark.usefixtures("impatient")
 def test_a_halted_worker_is_no_stall_and_a_stop_wakes_it(store: RunStore, config: Config) -> None:
     folder = store.create(config("train 100000"))

@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -128,6 +129,20 @@ def test_the_session_lives_as_long_as_the_block(tmp_path: Path, monkeypatch: pyt
         assert "Keep this terminal open" in note.hint
     with hold_session(wsl=False) as note:
         assert note is None
+
+
+def test_a_session_that_does_not_leave_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "wsl.exe"
+    program.write_text('#!/bin/sh\ntrap "" TERM\nwhile true; do sleep 0.1; done\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("WSL_DISTRO_NAME", "Ubuntu")
+    monkeypatch.setattr("core.runs.wsl._LEAVE_SECONDS", 0.3)
+    with hold_session(wsl=True) as note:
+        assert note is None
+        held = [child for child in psutil.Process().children() if str(program) in child.cmdline()]
+        assert len(held) == 1
+    assert not held[0].is_running()
 
 
 def test_without_interop_the_page_says_keep_the_terminal_open(monkeypatch: pytest.MonkeyPatch) -> None:

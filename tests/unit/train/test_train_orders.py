@@ -37,6 +37,30 @@ def test_a_command_is_acknowledged_within_a_second_whatever_the_loop_does(said: 
     orders.close()
 
 
+def test_one_checkpoint_answers_all_who_asked_for_one_meanwhile(said: Any, letters: Any) -> None:
+    orders = Orders(letters, Teller(said)).start()
+    letters.waiting = [Command(id=name, verb="save") for name in "abc"] + [Command(id="d", verb="sample")]
+    wait_for(lambda: len(said.of("acknowledged")) == 4)
+    orders.close()
+    taken = [orders.take(), orders.take(), orders.take()]
+    assert [command and command.id for command in taken] == ["a", "d", None]
+
+
+def test_what_went_on_before_goes_on_after_a_save_or_a_wait(said: Any) -> None:
+    """A stall is judged by the stage that was said last, and in "waiting" there is none."""
+    tell = Teller(said)
+    tell.stage("training", "", 3, 9, "steps")
+    before = tell.at
+    tell.again(before)  # nothing came in between
+    tell.stage("waiting", "Room on the disk.")
+    tell.again(before)
+    assert [(event.stage, event.done) for event in said.of("stage")] == [
+        ("training", 3),
+        ("waiting", 0),
+        ("training", 3),
+    ]
+
+
 @pytest.mark.parametrize(
     ("verbs", "obeyed"), [(["pause"], "pause"), (["pause", "stop"], "stop"), (["stop", "pause"], "stop")]
 )
