@@ -13,7 +13,7 @@ import torch
 
 from core.hardware import GpuReading, read_gpu
 
-__all__ = ["CardWatch", "Clock", "context_bytes", "peak_bytes"]
+__all__ = ["CardWatch", "Clock", "context_bytes", "held_bytes", "peak_bytes"]
 
 
 class Clock:
@@ -73,6 +73,11 @@ def context_bytes(device: torch.device) -> int | None:
         return None
     free, total = torch.cuda.mem_get_info(device)
     return int(total - free - torch.cuda.memory_reserved(device))
+
+
+def held_bytes(device: torch.device) -> int:
+    """What torch's allocator holds of the card now; asked as in ``peak_bytes``, for it is asked after every step."""
+    return int(torch.cuda.memory_stats_as_nested_dict(device)["reserved_bytes"]["all"]["current"])
 
 
 def peak_bytes(device: torch.device) -> tuple[int, int | None]:

@@ -92,6 +92,7 @@ def whole(
     """The undisturbed run, without a rehearsal: adapter, losses and the room above its weights."""
     patch = pytest.MonkeyPatch()
     patch.setattr(run_module, "tries_the_largest", lambda _device: False)
+    patch.setenv("LUTHIER_HOME", str(tmp_path_factory.mktemp("home")))  # made before any test has a home of its own
     folder, log, room = run(parts, tmp_path_factory.mktemp("runs") / "whole", patch)
     patch.undo()
     assert not log.of("correction")

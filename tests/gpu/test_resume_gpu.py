@@ -25,7 +25,7 @@ SPREADS = 3.0
 
 
 def runs(tmp_path: Path, mode: str) -> dict[str, dict[str, float]]:
-    paths = os.pathsep.join(str(path) for path in (TESTS, TESTS.parent))
+    paths = os.pathsep.join([str(TESTS), str(TESTS.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, str(Path(__file__).with_name("resume_on_card.py")), str(tmp_path), mode]
     env = {**os.environ, "PYTHONPATH": paths, "LUTHIER_HOME": str(tmp_path / "home")}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)

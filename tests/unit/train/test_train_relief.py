@@ -16,6 +16,7 @@ from tiny_run import weights
 from core.contract.config import RunConfig
 from core.contract.errors import MachineError
 from core.model.checkpointing import checkpointing_layers
+from core.model.peft_bnb import base_causal_model
 from core.train import relief
 from core.train.orders import Afresh
 from core.train.run import train
@@ -115,6 +116,56 @@ def test_every_kind_of_run_goes_on(
     assert apart(found[1][0], found[0][0]) <= 1e-5
     for step, loss in found[0][1].items():
         assert found[1][1][step] == pytest.approx(loss, rel=1e-5)
+
+
+def _before_a_layer(trainer: Any, hook: Any) -> None:
+    checkpointing_layers(trainer.model)[1].register_forward_pre_hook(hook)
+
+
+@pytest.mark.slow
+def test_a_reference_that_does_not_fit_leaves_the_adapter_on_and_trained(
+    run_config: Any, make_folder: Any, letters: Any, preferences: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DPO switches the adapter off for its reference, and the memory runs out meanwhile."""
+    values = {**VARIANTS["dpo"], "data__path": str(preferences), "data__eval_fraction": 0.0}
+    config, found = run_config(**values, train__max_steps=2), []
+    for name in ("whole", "disturbed"):
+        folder = make_folder(config, name)
+        log = Log(folder)
+        with monkeypatch.context() as patch:
+            fault = Fault((1, 2) if name == "disturbed" else ())
+
+            def hook(*_: Any, fault: Fault = fault) -> None:
+                if not torch.is_grad_enabled():
+                    fault()
+
+            with_trainer(patch, lambda made, hook=hook: _before_a_layer(made, hook))
+            train(folder, log, letters)
+        assert len(fault.raised) == len(fault.at)
+        found.append((weights(folder), log.losses()))
+    assert apart(found[1][0], found[0][0]) <= 1e-5
+    for step, loss in found[0][1].items():
+        assert found[1][1][step] == pytest.approx(loss, rel=1e-5)
+
+
+@pytest.mark.parametrize("method", ["sft", pytest.param("dpo", marks=pytest.mark.slow)])
+def test_layers_are_set_in_the_language_model_whose_sizes_a_budget_reads(
+    method: str, run_config: Any, make_folder: Any, letters: Any, preferences: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_in: list[Any] = []
+
+    def keep(model: Any, *_: Any) -> None:
+        set_in.append(model)
+
+    monkeypatch.setattr(relief, "set_checkpointing", keep)
+    forward(0)(monkeypatch, Fault((1,)))
+    values = {"train__tokens_per_pass": 1, "train__max_steps": 1}
+    if method == "dpo":
+        values |= {"method": "dpo", "data__layout": "preference", "data__path": str(preferences)}
+    folder = make_folder(run_config(**values))
+    train(folder, Log(folder), letters)
+    (model,) = set_in
+    assert base_causal_model(model).config.vocab_size > 0
 
 
 def test_what_one_row_needs_is_made_less_and_then_the_run_ends_in_one_line(
