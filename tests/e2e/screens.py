@@ -188,7 +188,9 @@ def _all_open(page: Any) -> None:
 
 
 def _chart(page: Any) -> None:
+    page.locator(".chart-loss").scroll_into_view_if_needed()  # a chart is drawn when it comes into view
     page.wait_for_function("() => document.querySelector('.chart-loss .line')?.getAttribute('d')?.length > 20")
+    page.evaluate("() => scrollTo(0, 0)")
     _all_open(page)
 
 

@@ -57,6 +57,10 @@ SMALL = """([body, help, helps]) => {
     return [...new Set(found)];
 }"""
 """Text that is smaller than it may be."""
+SHOWN = """() => [...document.querySelectorAll("main [hidden], gradio-app [hidden]")]
+    .filter((one) => one.checkVisibility() && one.getBoundingClientRect().height > 0)
+    .map((one) => `hidden, and seen: ${one.outerHTML.slice(0, 80)}`)"""
+"""What a rule of the layout shows although it is hidden."""
 NAMES = list(SCREENS)
 
 
@@ -99,6 +103,7 @@ def seen(pages: dict[bool, Any], studio: RunningStudio, name: str, ways: list[tu
         page.emulate_media(color_scheme=theme, reduced_motion="reduce")
         page.evaluate(STILL)
         looked = [*page.evaluate(RUN, TAGS), *(page.evaluate(SMALL, [BODY_PX, HELP_PX, HELP]) if screen.inside else ())]
+        looked += page.evaluate(SHOWN)
         found += [f"{theme} {size} {words}" for words in looked]
     return found
 
