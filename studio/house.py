@@ -53,7 +53,7 @@ class Studio:
 @contextlib.contextmanager
 def opened(locations: Locations, port: int) -> Iterator[Studio]:
     """A studio whose children end with it."""
-    studio = Studio(locations, RunStore(locations), DataService(locations), port)
+    studio = Studio(locations, RunStore(locations), DataService(locations, guarded=True), port)
     try:
         yield studio
     finally:

@@ -48,16 +48,16 @@ NO_DATA = frozenset({
 class Reader:
     """Files as reports and lists of Examples. Thread-safe; every method may raise DataError.
 
-    A path may come from a browser. What lies there is resolved, links too, must be a plain file, and a refusal says
-    nothing about it: a path ``outside`` of our own folders gets the same words whether nothing is there, nothing may be
-    read, or something that is no data.
+    A path is resolved, links too, and must lead to a plain file. Where it may come from a browser (``ours`` is given),
+    a refusal says nothing about what lies there: a path outside of our own folders gets the same words whether nothing
+    is there, nothing may be read, or something that is no data. On the command line a person hears what is wrong.
     """
 
-    def __init__(self, child: Child, cache: Path, ours: Sequence[Path] = ()) -> None:
+    def __init__(self, child: Child, cache: Path, ours: Sequence[Path] | None = None) -> None:
         self.slice_seconds, self.look_seconds = SLICE_SECONDS, LOOK_SECONDS
         self._child = child
         self._cache = cache
-        self._ours = [folder.resolve() for folder in (*ours, ASSETS)]
+        self._ours = None if ours is None else [folder.resolve() for folder in (*ours, ASSETS)]
 
     def columns(self, path: Path) -> tuple[str, ...]:
         """The columns of a file."""
@@ -91,36 +91,36 @@ class Reader:
         return {"do": do, "cache": str(self._cache), "choice": asked, "seconds": seconds}
 
     def _ask(self, request: dict[str, Any], path: Path) -> Any:
-        place = _plain_file(path)
+        place = _plain_file(path, empty=self._ours is None)
+        if place is None:
+            raise _refused(path, self._ours is None)
         try:
-            if place is None:
-                raise _refused(path)
             return self._child.ask({**request, "path": str(place)}, path.name)
         except DataError as error:
             begun = request.get("begun")  # rows of it were shown already
-            if error.code not in NO_DATA or begun or (place and any(map(place.is_relative_to, self._ours))):
+            if error.code not in NO_DATA or begun or self._ours is None or any(map(place.is_relative_to, self._ours)):
                 raise
             raise _refused(path) from error
 
 
-def _plain_file(path: Path) -> Path | None:
-    """Where a path leads, links followed; None where no plain file with something in it can be seen there.
+def _plain_file(path: Path, empty: bool = False) -> Path | None:
+    """Where a path leads, links followed; None where no plain file (with something in it) can be seen there.
 
     A pipe would hold its reader, and so would some of the system's own files, all of which say that they are empty.
     """
     try:
         place = path.resolve()
         found = place.stat()
-        return place if stat.S_ISREG(found.st_mode) and found.st_size else None
+        return place if stat.S_ISREG(found.st_mode) and (found.st_size or empty) else None
     except (OSError, RuntimeError, ValueError):  # not there, not ours to see, a link to itself, a \0 in the name
         return None
 
 
-def _refused(path: Path) -> DataError:
+def _refused(path: Path, openly: bool = False) -> DataError:
     return DataError(
         "data.missing",
         f"Expected a data file that can be read ({ACCEPTED}; text as UTF-8) at {one_line(str(path), 300)}, found none.",
-        "Check the path. Dropped into the window instead, a file is told what is wrong with it.",
+        "Check the path." if openly else "Check the path. Dropped here instead, a file is told what is wrong with it.",
     )
 
 

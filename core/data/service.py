@@ -33,12 +33,15 @@ _RENDERER = Limits(seconds=60, start_seconds=60, memory_bytes=4 << 30)
 class DataService:
     """What the window asks of a data file. Thread-safe; every method may raise DataError."""
 
-    def __init__(self, locations: Locations, reader: Limits = READER, renderer: Limits = _RENDERER) -> None:
+    def __init__(
+        self, locations: Locations, reader: Limits = READER, renderer: Limits = _RENDERER, guarded: bool = False
+    ) -> None:
+        """``guarded``: paths may come from a browser, and a refusal does not tell whether anything lies there."""
         self._locations = locations
         self._cache = locations.cache / "data"
         self.reader = Child("core.data.reader_child", "reader", reader)
         self.renderer = Child("core.data.renderer_child", "renderer", renderer)
-        self._files = Reader(self.reader, self._cache, ours=(locations.home,))
+        self._files = Reader(self.reader, self._cache, (locations.home,) if guarded else None)
         self._maker = Maker(locations)
         self._tokens = Tokenising(self.renderer, locations)
         self._doctor = Doctor(locations)

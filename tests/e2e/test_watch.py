@@ -151,7 +151,7 @@ def test_a_series_that_comes_late_is_drawn(house: House) -> None:
     append(house.living, late)
     page.locator(".chart-load").wait_for(state="visible")
     page.locator(".chart-load").scroll_into_view_if_needed()  # what is off the screen is not painted
-    page.wait_for_function("() => document.querySelector('.chart-load .line').getAttribute('d').length > 20")
+    page.wait_for_function("() => document.querySelector('.chart-load .line')?.getAttribute('d')?.length > 20")
     assert "90 %" in page.locator(".chart-load .chart-legend").inner_text()
     page.close()
 

@@ -95,6 +95,20 @@ def test_large_files_are_sampled(
     assert (known.rows, len(known.lengths), known.sampled) == (30, 10, True)
 
 
+def test_a_file_of_ones_own_is_told_what_is_wrong_with_it(service: DataService, tmp_path: Path) -> None:
+    """Only where a browser may have sent the path has a refusal the same words for everything."""
+    broken = tmp_path / "broken.json"
+    broken.write_text('[{"instruction": "a", "output": "b"},\n {"instruction": }]', "utf-8")
+    with pytest.raises(DataError) as said:
+        service.report(broken, DataChoice())
+    assert said.value.code != "data.missing"
+    assert "broken.json" in said.value.message
+    (tmp_path / "empty.csv").touch()
+    with pytest.raises(DataError) as said:
+        service.report(tmp_path / "empty.csv", DataChoice())
+    assert said.value.code == "data.empty"
+
+
 def test_errors_come_back_as_one_line(service: DataService, rows: Path, tokenizer_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="Expected a data file that can be read"):
         service.report(tmp_path / "absent.csv", DataChoice())

@@ -184,7 +184,7 @@ class Browser:
     """A browser that was let in and says whatever it likes; paths arrive as a server hands them on, decoded once."""
 
     def __init__(self, locations: Locations, guarded: bool) -> None:
-        studio = Studio(locations, RunStore(locations), DataService(locations), 8765)
+        studio = Studio(locations, RunStore(locations), DataService(locations, guarded=True), 8765)
         door = Door(locations.sessions)
         app = application(studio, failed=pytest.fail)
         self.app: Any = Guard(app, door, Front(8765), "s") if guarded else app
@@ -267,7 +267,7 @@ def test_names_in_queries_and_bodies_touch_nothing(jail: Locations) -> None:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataService]:
-    made = DataService(Locations(tmp_path_factory.mktemp("service")).make())
+    made = DataService(Locations(tmp_path_factory.mktemp("service")).make(), guarded=True)
     yield made
     made.close()
 
