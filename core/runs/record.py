@@ -10,10 +10,13 @@ begins at a checkpoint drops the metrics after that step, so that charts never r
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from pydantic import ValidationError
 
 from core.contract.config import RunConfig
 from core.contract.events import (
@@ -204,14 +207,17 @@ def fold(events: Iterable[Event]) -> RunRecord:
 def effective_config(config: RunConfig, corrections: Iterable[Correction]) -> RunConfig:
     """The config as it is now: run.yaml with the later corrections folded in, in their order.
 
-    A key that this version does not know is left out: a run may have been corrected by a newer one.
+    A key or a value that this version does not know is left out: a run may have been corrected by a newer one, and
+    must still be shown and gone on with.
     """
-    values = config.model_dump()
     for correction in corrections:
         section, _, key = correction.key.partition(".")
+        values = config.model_dump()
         if isinstance(values.get(section), dict) and key in values[section]:
             values[section][key] = _value(correction.new)
-    return RunConfig.model_validate(values)
+            with contextlib.suppress(ValidationError):
+                config = RunConfig.model_validate(values)
+    return config
 
 
 def _value(text: str) -> object:

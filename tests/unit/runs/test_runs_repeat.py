@@ -89,3 +89,11 @@ def test_a_failure_stands_in_the_list_with_its_cause_and_cure(store: RunStore, c
         "memory.gpu", "The card's memory is full.", "Choose less.",
     )  # fmt: skip
     assert say(Failed(message="No.", hint="Do.")).startswith(STATE_WORDS["failed"].lower())
+
+
+@pytest.mark.parametrize("new", ["<img src=x>", "-4", "[]"])
+def test_a_correction_that_cannot_be_used_leaves_the_run_to_be_shown(config: Config, new: str) -> None:
+    asked = config("a")
+    odd = SMALLER.model_copy(update={"new": new})
+    assert effective_config(asked, (odd, HALVED)) == effective_config(asked, (HALVED,))
+    assert effective_config(asked, (HALVED,)) != asked
