@@ -309,18 +309,25 @@ def test_without_an_id_the_living_run_is_shown(house: House) -> None:
     page.close()
 
 
+def titled(page: Any, titles: list[str]) -> None:
+    """Waits until the history shows these runs, in this order."""
+    seen = "[...document.querySelectorAll('.run-title')].filter((one) => one.checkVisibility())"
+    shown = f"{seen}.map((one) => one.innerText)"
+    page.wait_for_function(f"(titles) => JSON.stringify({shown}) === JSON.stringify(titles)", arg=titles)
+
+
 def test_history_searches_filters_and_shows_settings(house: House) -> None:
     page = house.page("/history")
-    rows = page.locator(".run:visible")
-    page.locator(".run").first.wait_for()
-    titles = page.locator(".run-title").all_inner_texts()
-    assert titles == ["Living", "Long night", NAMED, "Paused one", "Cold", "Cold", "Cold"]
+    everything = ["Living", "Long night", NAMED, "Paused one", "Cold", "Cold", "Cold", "Full"]
+    titled(page, everything)
     page.get_by_label("Search").fill("long")
-    assert rows.count() == 1
+    titled(page, ["Long night"])
     page.get_by_label("Search").fill("")
+    titled(page, everything)
     page.get_by_label("State").select_option("failed")
-    assert page.locator(".run-title:visible").all_inner_texts() == [NAMED]
+    titled(page, [NAMED, "Full"])
     page.get_by_label("State").select_option("")
+    titled(page, everything)
     page.locator(".run").nth(1).get_by_text("Settings").click()
     page.locator(".run").nth(1).get_by_text("learning_rate").wait_for()
     assert "launcher.py train" in page.locator(".run").nth(1).locator("code").inner_text()
@@ -336,7 +343,7 @@ def test_a_run_is_deleted_only_after_a_question(house: House) -> None:
     assert (house.living.path.parent / PAUSED).is_dir()
     button.click()
     page.locator("dialog[open]").get_by_role("button", name="Delete").click()
-    page.wait_for_function("() => document.querySelectorAll('.run').length === 6")
+    page.wait_for_function("() => document.querySelectorAll('.run').length === 7")
     assert not (house.living.path.parent / PAUSED).exists()
     page.close()
 
