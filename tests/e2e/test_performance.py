@@ -146,6 +146,7 @@ def growing(run: JobFolder, seconds: float) -> Iterator[None]:
     thread.join()
 
 
+@pytest.mark.slow  # a share of a core says as much of the machine as of the page: run by hand, on a quiet one
 @pytest.mark.alone
 def test_looking_at_a_long_run_costs_a_twentieth_of_a_core(
     watching: Any, house: tuple[RunningStudio, JobFolder]
