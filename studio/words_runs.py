@@ -73,8 +73,8 @@ _RUN = {
     "card.warm": "{value} °C",
     "card.power": "{value} W",
     "way.title": "Answers on the way",
-    "way.about": "The same held-out question at every measurement, always with the likeliest words. It was never "
-    "trained on.",
+    "way.about": "The same held-out question before, after and on the way, always with the likeliest words. It was "
+    "never trained on.",
     "way.question": "Question {number}",
     "way.base": "Before training",
     "way.step": "Step {step}",

@@ -196,7 +196,7 @@ class TrainChoice(_Part):
     sample_rows: int = knob(
         1,
         "Questions on the way",
-        "So many held-out rows are answered at each measurement; each costs a short answer's time. 0 asks none.",
+        "So many held-out rows are answered when it is measured: first, last, and between for a twentieth of the time.",
         unit="rows",
         group="saving",
         ge=0,

@@ -151,7 +151,7 @@ class Loop:
         tokens = sum(self.held_out.trained(row) for row in rows)
         finite = loss if math.isfinite(loss) else None
         self.tell.say(Evaluation(step=self.step, loss=finite, rows=len(rows), tokens=tokens, seconds=seconds))
-        self.timeline.ask(self.step)
+        self.timeline.ask(self.step, last=self.step >= self.total_steps)
         if finite is None:
             return False
         self._eval_loss = (self.step, finite)

@@ -1,9 +1,10 @@
-"""The same held-out questions at every measurement: how the answers change while the model learns.
+"""The same held-out questions on the way: how the answers change while the model learns.
 
 Before the first step the base answers, and after that what was trained so far, always greedily: what changes was
 learned. A question is a row's own prompt, token for token as training lays it out; the row's answer is sent along. So
-many rows cost one short answer each at a measurement, whose seconds stand in the event. Nothing random is drawn, and a
-question that cannot be answered never ends the run.
+many rows cost one short answer each at a measurement, whose seconds stand in the event. The first and the last
+measurement always ask; one in between only while answers have taken no more than a twentieth of the time, so that a
+short run is not mostly talk. Nothing random is drawn, and a question that cannot be answered never ends the run.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ __all__ = ["NEW_TOKENS", "Question", "Timeline", "questions"]
 NEW_TOKENS = 64
 LOOK_ROWS = 50
 """So many rows are looked at for one that begins with a question; raw text has none."""
+SHARE = 0.05
+"""Of an attempt's time, at most so much goes to answers between its first and its last measurement."""
 IGNORED = -100
 
 
@@ -52,21 +55,24 @@ def questions(rows: Any, wanted: int) -> Iterator[Question]:
 
 
 class Timeline:
-    """Asks at every measurement; says one ``Sample`` an answer, its ``command_id`` naming the question."""
+    """Asks at measurements; says one ``Sample`` an answer, its ``command_id`` naming the question."""
 
     def __init__(self, config: RunConfig, rows: Any, saver: Any, talk: tuple[Teller, Orders]) -> None:
         self._data, self._saver = config.data, saver  # which has the model, once there is something to be asked
         self._tell, self._orders = talk
         self._questions = list(questions(rows, config.train.sample_rows))
+        self._begun = time.perf_counter()
+        self._asked_seconds: list[float] = []
 
-    def ask(self, step: int) -> None:
+    def ask(self, step: int, last: bool = False) -> None:
         """Has every question answered, by the base before the first step. The model's mode is left as it was.
 
         Raises:
             RuntimeError: the card faulted, and this process cannot go on.
         """
-        if not self._questions:
+        if not self._questions or not (step == 0 or last or self._affordable()):
             return
+        begun = time.perf_counter()
         model = self._saver.peft_model
         training = model.training
         model.eval()
@@ -83,6 +89,12 @@ class Timeline:
             self._tell.note("sample.failed", f"No questions on the way: {fault_line(error)}.", "The run goes on.")
         finally:
             model.train(training)
+            self._asked_seconds.append(time.perf_counter() - begun)
+
+    def _affordable(self) -> bool:
+        """Whether another round, taken to last as long as the last one, stays within the share of the time so far."""
+        expected = self._asked_seconds[-1] if self._asked_seconds else 0.0
+        return sum(self._asked_seconds) + expected <= SHARE * (time.perf_counter() - self._begun)
 
     def _answer(self, number: int, question: Question, side: Any) -> None:
         begun = time.perf_counter()

@@ -42,7 +42,9 @@ def test_the_base_answers_first_then_the_tuned_one_and_the_run_stays_the_same_bi
     said: Any,
     letters: Any,
     quiet_torch: None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(timeline, "SHARE", 1000.0)
     steps = {"train__max_steps": 4, "train__eval_steps": 2}
     asking = make_folder(run_config(**steps, train__sample_rows=2), "asking")
     train(asking, said, letters)
@@ -71,8 +73,8 @@ def test_a_fault_is_said_once_and_asks_no_more(said: Any, monkeypatch: pytest.Mo
     config = RunConfig()
     rows = rows_of([timeline.IGNORED, timeline.IGNORED, 5])
     asked: Any = Timeline(config, rows, saver, (Teller(said), orders))  # type: ignore[arg-type]
-    asked.ask(3)
-    asked.ask(4)
+    asked.ask(3, last=True)
+    asked.ask(4, last=True)
     assert [note.text for note in said.of("note")] == ["No questions on the way: no room."]
     assert model.training, "the mode is left as it was"
 
@@ -87,5 +89,32 @@ def test_who_is_to_leave_is_not_held_up(said: Any, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(timeline, "continued", leaves)
     saver = SimpleNamespace(peft_model=torch.nn.Linear(1, 1), tokenizer=None)
     rows = rows_of(*[[timeline.IGNORED, timeline.IGNORED, 5]] * 2)
-    Timeline(RunConfig(), rows, saver, (Teller(said), orders)).ask(1)
+    Timeline(RunConfig(), rows, saver, (Teller(said), orders)).ask(1, last=True)
     assert said.of("sample") == [], "an answer that was cut short is none"
+
+
+def test_answers_take_a_twentieth_of_the_time_beside_the_first_and_the_last(
+    said: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten measurements of ten seconds each, an answer takes one: the third answer waits until it has been earned."""
+    now = [0.0]
+
+    def takes_a_second(*_: Any) -> str:
+        now[0] += 1.0
+        return "an answer"
+
+    monkeypatch.setattr(timeline, "continued", takes_a_second)
+    monkeypatch.setattr(timeline, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    tokenizer = SimpleNamespace(decode=lambda *_, **__: "words")
+    saver: Any = SimpleNamespace(peft_model=torch.nn.Linear(1, 1), tokenizer=tokenizer)
+    orders: Any = SimpleNamespace(leaving=False)
+    tell = Teller(said)
+    line = Timeline(RunConfig(), rows_of([timeline.IGNORED, timeline.IGNORED, 5]), saver, (tell, orders))
+    asked = []
+    for step in range(0, 101, 10):
+        before = now[0]
+        line.ask(step, last=step == 100)
+        if now[0] > before:
+            asked.append(step)
+        now[0] += 10.0
+    assert asked == [0, 40, 60, 80, 100]
