@@ -24,12 +24,12 @@ from typing import Any, Literal, get_args
 
 import yaml
 
-from core.contract.errors import MachineError, RunError
+from core.contract.errors import RunError
 from core.hardware import Machine
 from core.locations import Locations
 from core.runs.create import make_job, throw_away
 from core.runs.folder import JobFolder
-from core.runs.launch import SUPERVISOR_COMMAND, spawn_supervisor
+from core.runs.launch import SUPERVISOR_COMMAND, start_supervisor
 from core.runs.log import EventTail
 from core.runs.mailbox import send
 from core.runs.record import RUNNING, RunRecord, fold
@@ -113,12 +113,7 @@ class Proofs:
         name = f"{time.strftime('%Y-%m-%d_%H%M%S')}_{kind}_{tail}"
         text = yaml.safe_dump({"kind": kind, "flags": list(flags_for(kind, machine))}, sort_keys=False)
         folder, lock = make_job(self._locations.proofs / name, "proof.yaml", text, queued=True)
-        try:
-            spawn_supervisor(folder, self._locations, lock, self._command)
-        except OSError as error:
-            lock.release()
-            message = f"Could not start a process for {name} ({error.strerror})."
-            raise MachineError("machine.process", message, "Close other programs, then ask again.") from error
+        start_supervisor(folder, self._locations, lock, self._command, "ask again")
         return name
 
     def all(self) -> list[Proof]:

@@ -12,23 +12,40 @@ import sys
 import threading
 from collections.abc import Sequence
 
+from core.contract.errors import MachineError
 from core.locations import REPOSITORY, Locations
 from core.runs.folder import JobFolder
 from core.runs.locks import FileLock
 
-__all__ = ["SUPERVISOR_COMMAND", "inherited_lock", "spawn_supervisor"]
+__all__ = ["SUPERVISOR_COMMAND", "inherited_lock", "start_supervisor"]
 
 SUPERVISOR_COMMAND = (sys.executable, "-m", "core.runs.supervisor")
 _LOCK_VARIABLE = "LUTHIER_SUPERVISOR_LOCK"
 
 
-def spawn_supervisor(
-    folder: JobFolder, locations: Locations, lock: FileLock, command: Sequence[str] = SUPERVISOR_COMMAND
+def start_supervisor(
+    folder: JobFolder, locations: Locations, lock: FileLock, command: Sequence[str], then: str
 ) -> None:
-    """Starts ``command FOLDER`` with the job's lock in its hands, and lets go of it here."""
+    """Starts ``command FOLDER`` with the job's lock in its hands, and lets go of it here.
+
+    Raises:
+        MachineError: no process can be made; ``then`` is what a person does once there is room for one.
+    """
+    try:
+        process = _spawn(folder, locations, lock, command)
+    except OSError as error:
+        message = f"Could not start a process for {folder.name} ({error.strerror})."
+        raise MachineError("machine.process", message, f"Close other programs, then {then}.") from error
+    finally:
+        lock.release()
+    # Reaped when it ends before us, so that no zombie stays; it does not mind when we end first.
+    threading.Thread(target=process.wait, name=f"reap-{process.pid}", daemon=True).start()
+
+
+def _spawn(folder: JobFolder, locations: Locations, lock: FileLock, command: Sequence[str]) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "LUTHIER_HOME": str(locations.home), _LOCK_VARIABLE: str(lock.fileno())}
     with folder.log.open("ab") as log:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             [*command, str(folder.path)],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -38,9 +55,6 @@ def spawn_supervisor(
             start_new_session=True,
             pass_fds=[lock.fileno()],
         )
-    lock.release()
-    # Reaped when it ends before us, so that no zombie stays; it does not mind when we end first.
-    threading.Thread(target=process.wait, name=f"reap-{process.pid}", daemon=True).start()
 
 
 def inherited_lock(folder: JobFolder) -> FileLock | None:

@@ -18,7 +18,7 @@ from core.locations import Locations
 from core.runs.create import Drafts, make_export, make_run, sweep, throw_away
 from core.runs.folder import JOB_NAME, RUN_ID, ExportRequest, JobFolder
 from core.runs.folds import Folds
-from core.runs.launch import SUPERVISOR_COMMAND, spawn_supervisor
+from core.runs.launch import SUPERVISOR_COMMAND, start_supervisor
 from core.runs.locks import FileLock, is_held
 from core.runs.mailbox import send
 from core.runs.processes import read_owners
@@ -244,12 +244,7 @@ class RunStore:
         self._spawn(dead.folder, dead.lock)
 
     def _spawn(self, folder: JobFolder, lock: FileLock) -> None:
-        try:
-            spawn_supervisor(folder, self.locations, lock, self._command)
-        except OSError as error:
-            lock.release()
-            message = f"Could not start a process for {folder.name} ({error.strerror})."
-            raise MachineError("machine.process", message, "Close other programs, then resume the run.") from error
+        start_supervisor(folder, self.locations, lock, self._command, "resume the run")
 
     def _stop(self, run_id: str, verb: Verb) -> None:
         record = self._expect(run_id, {*RUNNING, "paused", "lost"}, "stopped")
