@@ -24,7 +24,7 @@ from core.runs.run_yaml import dump_config
 from studio import comparing, figures
 from studio.history_rows import Sieve, row
 from studio.points import Window
-from studio.proposals import change_for, change_words, offer
+from studio.proposals import change_for, change_words, next_action, offer
 from studio.queueing import queue_view
 from studio.session import reopened
 
@@ -119,6 +119,8 @@ def _one(router: APIRouter, live: Live) -> None:
 def next_button(folder: JobFolder, record: RunRecord) -> dict[str, str]:
     """What the watch page's button does about a run that ended badly, and its words."""
     code = record.failure.code if record.failure else ""
+    if not next_action(record.state, code):
+        return {"verb": "", "words": ""}  # most ticks: no file needs to be read for that
     return offer(record.state, code, effective_config(folder.config(), record.corrections))
 
 

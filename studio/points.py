@@ -18,7 +18,6 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from core.contract.events import Step
 from core.runs.record import RunRecord
 from studio.card_readings import forecast_bytes
 
-__all__ = ["BUCKETS", "LEVELS", "METRICS", "Columns", "PointCache", "RunPoints", "Window"]
+__all__ = ["BUCKETS", "EXACT", "LEVELS", "METRICS", "Columns", "PointCache", "RunPoints", "Window"]
 
 BUCKETS = 600
 LEVELS = (0.0, 0.6, 0.9, 0.98)
@@ -42,6 +41,8 @@ METRICS = (
     "power_watts",
     "temperature_celsius",
 )
+EXACT = frozenset({"learning_rate", "memory_bytes", "card_used_bytes", "temperature_celsius"})
+"""Readings without noise: smoothing would only make them late."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,11 @@ class _Mean:
     weight: float = 0.0
     column: array[float] = field(default_factory=lambda: array("d"))
 
-    def extend(self, values: Sequence[float], level: float) -> None:
+    def extend(self, values: array[float], level: float) -> None:
         """Goes on over these values. One loop over local names: a long run's first look waits for it."""
+        if np.isnan(values).all():
+            self.column.extend(values)
+            return
         mean, weight, new = self.value, self.weight, 1 - level
         shown = []
         for value in values:
@@ -105,14 +109,14 @@ class Columns:
         added = steps[known:]
         self.steps.extend([step.step for step in added])
         for name, column in self.values.items():
-            column.extend(map(_finite, map(attrgetter(name), added)))
+            column.extend(_known([getattr(step, name) for step in added]))
         self._last = steps[-1] if steps else None
 
     def at_level(self, level: float) -> dict[str, array[float]]:
         """The columns smoothed by ``level``; continued from where the last call stopped."""
         if level == 0.0:
             return self.values
-        means = self._means.setdefault(level, {name: _Mean() for name in METRICS})
+        means = self._means.setdefault(level, {name: _Mean() for name in METRICS if name not in EXACT})
         for name, mean in means.items():
             mean.extend(self.values[name][len(mean.column) :], level)
         return {name: mean.column for name, mean in means.items()}
@@ -191,8 +195,13 @@ class PointCache:
             self._runs.pop(run_id, None)
 
 
-def _finite(value: float | None) -> float:
-    return float(value) if value is not None and math.isfinite(value) else math.nan
+def _known(values: list[float | None]) -> array[float]:
+    """A column's new values, all at once; one that the machine does not measure at all costs next to nothing."""
+    if values.count(None) == len(values):
+        return array("d", (math.nan,)) * len(values)
+    found = np.array(values, dtype=np.float64)  # None becomes NaN
+    found[~np.isfinite(found)] = math.nan
+    return array("d", found.tobytes())
 
 
 def _width(span: int) -> int:

@@ -14,16 +14,26 @@ from studio.theme import theme
 
 __all__ = ["new_run_app"]
 
+QUEUE_SECONDS, PROGRESS_SECONDS = 0.02, 0.1
+
 
 def new_run_app(studio: Studio) -> FastAPI:
     """Builds New run: an application that answers at ``/`` and to what Gradio's script asks for."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     with gr.Blocks(title=say("app"), analytics_enabled=False, fill_width=True) as blocks:
         new_run.build(studio)
+    _calm(blocks)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that server-side rendering is off, as we ask for
         _mount(app, blocks, studio.port)
     return app
+
+
+def _calm(blocks: gr.Blocks) -> None:
+    """Gradio's queue looks for events a thousand times a second, whether or not anybody is there: a twentieth of a core
+    for nothing. On Windows it takes longer pauses, by these two fields; so does it here, and no edit is felt later."""
+    queue = blocks._queue
+    queue.sleep_when_free, queue.progress_update_sleep_when_free = QUEUE_SECONDS, PROGRESS_SECONDS
 
 
 def _mount(app: FastAPI, blocks: gr.Blocks, port: int) -> None:

@@ -8,13 +8,12 @@ from studio.house import Studio
 from studio.markup import Markup, tag, wording
 from studio.notice import notice
 from studio.slots import button, dialog, live, none_yet, slot
+from studio.points import EXACT
 from studio.text import say
 
 __all__ = ["charts", "page"]
 
 LEVELS = ("0", "0.6", "0.9", "0.98")
-EXACT = frozenset({"learning_rate", "memory_bytes", "card_used_bytes", "temperature_celsius"})
-"""Readings without noise: smoothing would only make them late."""
 FACTS = ("step", "epoch", "loss", "held_out", "speed", "memory", "took", "device")
 
 # ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
