@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,23 @@ def pytest_configure(config: pytest.Config) -> None:
 
     settings.register_profile("repeatable", derandomize=True)
     settings.load_profile("repeatable")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Whole runs and browsers, each of them several processes, follow one another on one worker; files fill the other.
+
+    Two at once on two cores wait for each other until somebody's patience ends. Their share comes first: by number of
+    tests, as xdist would have it, the longest would come last.
+    """
+    from xdist.scheduler import LoadFileScheduling
+
+    class OneAfterTheOther(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            whole = nodeid.startswith(("tests/chaos/", "tests/e2e/"))
+            return "whole runs" if whole else str(super()._split_scope(nodeid))
+
+    return OneAfterTheOther(config, log)
 
 
 @pytest.fixture(autouse=True)

@@ -18,8 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PYTHON = Path(sys.executable)
 SOURCES = ("core", "studio", "launcher.py")
 ALL_WORKERS = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
-"""Files in their own order: whole runs and browsers (tests/chaos, tests/e2e) begin, and thousands of quick tests fill
-what is left at the end. By number of tests, as xdist would have it, one worker ends with the longest alone."""
+"""Who follows whom is said in tests/conftest.py."""
 
 
 def main(arguments: Sequence[str]) -> int:
