@@ -20,6 +20,7 @@ from playwright.sync_api import sync_playwright
 sys.path.append(str(Path(__file__).parents[1] / "unit" / "studio_b"))
 
 from screens import SCREENS, SIZES, THEMES, Screen, furnished
+from visiting import enter
 
 from core.locations import Locations
 
@@ -55,8 +56,7 @@ def _shoot(browser: Any, studio: Any, chosen: argparse.Namespace, size: str, the
         pages[inside] = page = context.new_page()
         page.on("console", lambda said: said.type in ("error", "warning") and print("console:", said.text[:300]))
         page.on("pageerror", lambda error: print("page error:", str(error)[:300]))
-    pages[True].goto(studio.fresh_address())
-    pages[True].wait_for_url(studio.root + "/")
+    enter(pages[True], studio)
     for name in chosen.only:
         screen: Screen = SCREENS[name]
         page = pages[screen.inside]

@@ -6,20 +6,15 @@ put into the page by the browser's debugger, past the page's content policy, whi
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import axe_playwright_python
 import pytest
-from driving import RunningStudio, running_studio
-
-sys.path.append(str(Path(__file__).parents[1] / "unit" / "studio_b"))
-
-from screens import SCREENS, SIZES, THEMES, furnished
-
-from core.locations import Locations
+from driving import RunningStudio
+from screens import SCREENS, SIZES, THEMES
+from visiting import enter
 
 pytestmark = pytest.mark.browser
 
@@ -65,22 +60,14 @@ NAMES = list(SCREENS)
 
 
 @pytest.fixture(scope="module")
-def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStudio]:
-    locations = Locations(tmp_path_factory.mktemp("axe-home"))
-    with furnished(locations), running_studio(locations.home) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def pages(browser: Any, studio: RunningStudio) -> Iterator[dict[bool, Any]]:
+def pages(browser: Any, furnished_studio: RunningStudio) -> Iterator[dict[bool, Any]]:
     """A page that was let in, and one that was not."""
     found = {}
     for inside in (True, False):
         context = browser.new_context()
         context.set_default_timeout(60_000)
         found[inside] = context.new_page()
-    found[True].goto(studio.fresh_address())
-    found[True].wait_for_url(f"{studio.root}/")
+    enter(found[True], furnished_studio)
     yield found
     for page in found.values():
         page.context.close()
@@ -109,17 +96,17 @@ def seen(pages: dict[bool, Any], studio: RunningStudio, name: str, ways: list[tu
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_screen_has_no_violation(pages: dict[bool, Any], studio: RunningStudio, name: str) -> None:
+def test_a_screen_has_no_violation(pages: dict[bool, Any], furnished_studio: RunningStudio, name: str) -> None:
     turn = NAMES.index(name) % 2
     sizes = list(SIZES)
     ways = [(theme, sizes[(turn + index) % 2]) for index, theme in enumerate(THEMES)]
-    assert seen(pages, studio, name, ways) == []
+    assert seen(pages, furnished_studio, name, ways) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_screen_has_no_violation_in_any_theme_at_any_size(
-    pages: dict[bool, Any], studio: RunningStudio, name: str
+    pages: dict[bool, Any], furnished_studio: RunningStudio, name: str
 ) -> None:
     ways = [(theme, size) for theme in THEMES for size in SIZES]
-    assert seen(pages, studio, name, ways) == []
+    assert seen(pages, furnished_studio, name, ways) == []

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 from driving import RunningStudio, running_studio
+from visiting import let_in
+from waiting import until
 
 from core.locations import Locations
 from core.runs.folder import JobFolder
@@ -25,7 +27,6 @@ from tests.chaos.whole import starter_config
 pytestmark = [pytest.mark.browser, pytest.mark.alone]
 
 PAUSE_SECONDS, SHOWN_SECONDS = 2.0, 3.0
-PATIENCE_MS = 60_000
 CHECK = "least => Number(document.querySelector('[data-f=step]')?.innerText.replaceAll(',', '').split(' ')[0]) >= least"
 
 
@@ -70,24 +71,12 @@ def house(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ho
         store = RunStore(Locations(home))
         folder = store.open(store.start(config.model_copy(update={"train": train})))
         with running_studio(home) as studio:
-            context = browser.new_context(viewport={"width": 1440, "height": 900})
-            context.set_default_timeout(PATIENCE_MS)
-            page = context.new_page()
-            page.goto(studio.fresh_address())
-            page.wait_for_url(f"{studio.root}/")
-            page.close()
+            context = let_in(browser, studio)
             until(lambda: store.record(folder.name).last_step >= 3)
             yield House(studio, store, folder, context)
             context.close()
             store.stop_now(folder.name)
             until(lambda: store.record(folder.name).state == "stopped")
-
-
-def until(done: Any, seconds: float = 120.0) -> None:
-    end = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def opened(house: House) -> Any:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driving import RunningStudio, running_studio
+from driving import RunningStudio
+from visiting import WINDOW, enter, listening, shows
 
 pytestmark = pytest.mark.browser
 PATIENCE = 30_000
@@ -21,25 +22,16 @@ LARGE_ROWS = 40_000
 
 
 @pytest.fixture(scope="module")
-def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStudio]:
-    with running_studio(tmp_path_factory.mktemp("data-room-home")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def page(browser: Any, studio: RunningStudio) -> Iterator[Any]:
     """New run, let in once; no script may complain."""
-    context = browser.new_context(viewport={"width": 1440, "height": 900})
-    opened = context.new_page()
+    context = browser.new_context(viewport=WINDOW)
+    opened = listening(context.new_page(), console=False)
     opened.set_default_timeout(PATIENCE)
-    faults: list[str] = []
-    opened.on("pageerror", lambda error: faults.append(str(error)))
-    opened.goto(studio.fresh_address())
-    opened.wait_for_url(f"{studio.root}/")
+    enter(opened, studio)
     shows(opened, "#data-preview", "Rows 1 to 20 of 300")
     yield opened
     context.close()
-    assert faults == []
+    assert opened.faults == []
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +61,6 @@ def row(number: int) -> dict[str, str]:
 def written(file: Path, found: list[dict[str, str]]) -> Path:
     file.write_text("".join(json.dumps(one) + "\n" for one in found), "utf-8")
     return file
-
-
-def shows(page: Any, selector: str, words: str) -> None:
-    page.wait_for_function(
-        "([selector, words]) => document.querySelector(selector)?.innerText.includes(words)", arg=[selector, words]
-    )
 
 
 def chosen(page: Any, file: Path, count: str) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import http.server
 import json
 import shlex
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,10 +18,8 @@ from typing import Any
 import psutil
 import pytest
 from driving import ARGUMENTS, RunningStudio, find_browser, running_studio
-
-sys.path.append(str(Path(__file__).parents[1] / "unit" / "studio_b"))
-
 from made_runs import past, write_run
+from visiting import enter
 
 from core.cli import main as command_line
 from core.contract.config import DataChoice, ModelChoice, RunConfig, TrainChoice
@@ -132,8 +129,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         browser = playwright.chromium.launch(executable_path=find_browser(playwright), args=[*ARGUMENTS, rules])
         context = browser.new_context()
         entering = context.new_page()
-        entering.goto(studio.fresh_address())
-        entering.wait_for_url(f"{studio.root}/")
+        enter(entering, studio)
         assert "token" not in entering.evaluate("() => location.href + document.referrer + document.cookie")
         yield House(studio, context, site.server_address[1], locations)
         browser.close()
@@ -322,5 +318,4 @@ def test_revoke_ends_the_session_of_an_open_page(house: House) -> None:
     page.wait_for_function("() => document.body.innerText.includes('not let in')")
     page.reload()
     assert "no key yet" in page.title()
-    page.goto(house.studio.fresh_address())
-    page.wait_for_url(f"{house.studio.root}/")
+    enter(page, house.studio)

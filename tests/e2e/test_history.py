@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,11 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
-from driving import RunningStudio, launch, running_studio
-
-sys.path.append(str(Path(__file__).parents[1] / "unit" / "studio_b"))
-
+from driving import running_studio
 from made_runs import append, past, write_run
+from visiting import Visit, let_in
 
 from core.contract.config import DataChoice, ModelChoice, RunConfig, TrainChoice
 from core.contract.events import Failed, Finished, Queued
@@ -36,20 +33,13 @@ MANY = 60
 
 
 @dataclass
-class House:
+class House(Visit):
     """A studio over made runs, and the browser context that was let in."""
 
-    studio: RunningStudio
-    context: Any
     locations: Locations
 
     def page(self, path: str = "/history") -> Any:
-        page = self.context.new_page()
-        page.faults = []
-        page.on("pageerror", lambda error: page.faults.append(str(error)))
-        page.on("console", lambda said: page.faults.append(said.text) if said.type == "error" else None)
-        page.goto(self.studio.root + path)
-        return page
+        return super().page(path)
 
     def folder(self, run_id: str) -> JobFolder:
         return JobFolder(self.locations.runs / run_id)
@@ -80,9 +70,7 @@ def made_runs(locations: Locations) -> None:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    from playwright.sync_api import sync_playwright
-
+def house(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     locations = Locations(tmp_path_factory.mktemp("home")).make()
     made_runs(locations)
     locks = [FileLock(JobFolder(locations.runs / run_id).supervisor_lock) for run_id in (HOLDER, *WAITING)]
@@ -91,16 +79,10 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     assert card.acquire(wait=False, holder=HOLDER)
     for run_id in WAITING:
         JobQueue(locations).add(run_id)
-    with sync_playwright() as playwright, running_studio(locations.home) as studio:
-        browser = launch(playwright)
-        context = browser.new_context(viewport={"width": 1440, "height": 900}, permissions=["notifications"])
-        context.set_default_timeout(30_000)
-        page = context.new_page()
-        page.goto(studio.fresh_address())
-        page.wait_for_url(f"{studio.root}/")
-        page.close()
+    with running_studio(locations.home) as studio:
+        context = let_in(browser, studio, 30, permissions=["notifications"])
         yield House(studio, context, locations)
-        browser.close()
+        context.close()
     card.release()
     for lock in locks:
         lock.release()

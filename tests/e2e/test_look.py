@@ -7,19 +7,15 @@ announced. How large text is on every screen is looked at where axe looks (``tes
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from driving import RunningStudio, running_studio
+from driving import RunningStudio
+from screens import RUNNING
+from visiting import let_in
 
-sys.path.append(str(Path(__file__).parents[1] / "unit" / "studio_b"))
-
-from screens import RUNNING, SIZES, furnished
-
-from core.locations import ASSETS, REPOSITORY, Locations
+from core.locations import ASSETS, REPOSITORY
 
 pytestmark = pytest.mark.browser
 
@@ -33,20 +29,8 @@ STILL_SEEN = """() => {
 
 
 @pytest.fixture(scope="module")
-def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStudio]:
-    locations = Locations(tmp_path_factory.mktemp("look-home"))
-    with furnished(locations), running_studio(locations.home) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def context(browser: Any, studio: RunningStudio) -> Iterator[Any]:
-    opened = browser.new_context(viewport=dict(zip(("width", "height"), SIZES["wide"], strict=True)))
-    opened.set_default_timeout(60_000)
-    page = opened.new_page()
-    page.goto(studio.fresh_address())
-    page.wait_for_url(f"{studio.root}/")
-    page.close()
+def context(browser: Any, furnished_studio: RunningStudio) -> Iterator[Any]:
+    opened = let_in(browser, furnished_studio)
     yield opened
     opened.close()
 
@@ -75,18 +59,18 @@ def test_no_picture_letters_stand_for_icons() -> None:
     assert [str(path) for path in files if emoji.search(path.read_text("utf-8"))] == []
 
 
-def test_the_chosen_theme_is_remembered_from_page_to_page(context: Any, studio: RunningStudio) -> None:
+def test_the_chosen_theme_is_remembered_from_page_to_page(context: Any, furnished_studio: RunningStudio) -> None:
     page = context.new_page()
     page.emulate_media(color_scheme="light")
     paper = "() => getComputedStyle(document.documentElement).backgroundColor"
-    page.goto(f"{studio.root}/doctor")
+    page.goto(f"{furnished_studio.root}/doctor")
     light = page.evaluate(paper)
     page.locator(".more-menu > summary").click()
     page.get_by_label("dark", exact=True).check()
     dark = page.evaluate(paper)
     assert dark != light
     for path in ("/doctor", f"/watch?run={RUNNING}", "/"):
-        page.goto(studio.root + path)
+        page.goto(furnished_studio.root + path)
         assert page.evaluate(paper) == dark, f"{path}: before any other script has run"
     page.locator("#tab-rows").wait_for()
     assert page.evaluate("() => getComputedStyle(document.querySelector('#block-data h2')).color") != light
@@ -99,18 +83,20 @@ def test_the_chosen_theme_is_remembered_from_page_to_page(context: Any, studio: 
     page.close()
 
 
-def test_the_keyboards_place_is_seen_all_the_way_through_watch_and_proof(page: Any, studio: RunningStudio) -> None:
+def test_the_keyboards_place_is_seen_all_the_way_through_watch_and_proof(
+    page: Any, furnished_studio: RunningStudio
+) -> None:
     page.set_viewport_size({"width": 1440, "height": 900})
     for path, ready in ((f"/watch?run={RUNNING}", '[data-f="some"]'), ("/proof", ".proofs > li")):
-        page.goto(studio.root + path)
+        page.goto(furnished_studio.root + path)
         page.locator(ready).first.wait_for()
         for presses in range(14):
             page.keyboard.press("Tab")
             assert page.evaluate(STILL_SEEN), (path, presses, page.evaluate("() => document.activeElement.outerHTML"))
 
 
-def test_a_proof_begun_by_the_keyboard_can_be_stopped_by_it(page: Any, studio: RunningStudio) -> None:
-    page.goto(f"{studio.root}/proof")
+def test_a_proof_begun_by_the_keyboard_can_be_stopped_by_it(page: Any, furnished_studio: RunningStudio) -> None:
+    page.goto(f"{furnished_studio.root}/proof")
     start = page.get_by_role("button", name="Climb the ladder")
     start.focus()
     page.keyboard.press("Enter")
@@ -122,8 +108,8 @@ def test_a_proof_begun_by_the_keyboard_can_be_stopped_by_it(page: Any, studio: R
     assert page.locator(".proofs > li").count() == 3
 
 
-def test_a_state_is_announced_and_a_step_is_not(page: Any, studio: RunningStudio) -> None:
-    page.goto(f"{studio.root}/watch?run={RUNNING}")
+def test_a_state_is_announced_and_a_step_is_not(page: Any, furnished_studio: RunningStudio) -> None:
+    page.goto(f"{furnished_studio.root}/watch?run={RUNNING}")
     page.locator('[data-f="some"]').wait_for()
     live = page.locator('main [role="status"], main [aria-live]')
     words = " ".join(live.all_inner_texts())

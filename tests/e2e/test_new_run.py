@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driving import RunningStudio, running_studio
+from driving import RunningStudio
+from visiting import WINDOW, enter, listening
+from waiting import until
 
 from core.locations import Locations
 from core.runs.store import RunStore
@@ -21,28 +23,18 @@ EXPECTED = ("Failed to load resource", "AbortError", "errored out")
 ROWS = [{"question": f"What is {number} plus one?", "reply": f"It is {number + 1}."} for number in range(30)]
 
 
-@pytest.fixture(scope="module")
-def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStudio]:
-    with running_studio(tmp_path_factory.mktemp("new-run-home")) as running:
-        yield running
-
-
 @pytest.fixture
 def page(browser: Any, studio: RunningStudio) -> Iterator[Any]:
     """New run as a first visit finds it, in a browser that was just let in; the console must stay clean."""
     (studio.home / "draft.json").unlink(missing_ok=True)
-    context = browser.new_context(viewport={"width": 1440, "height": 900})
-    opened = context.new_page()
-    faults: list[str] = []
-    opened.on("pageerror", lambda error: faults.append(str(error)))
-    opened.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
-    opened.goto(studio.fresh_address())
-    opened.wait_for_url(f"{studio.root}/")
+    context = browser.new_context(viewport=WINDOW)
+    opened = listening(context.new_page())
+    enter(opened, studio)
     settled(opened, "Rows 1 to 20 of")
     yield opened
     context.close()
     time.sleep(0.6)  # the last edit is written a moment later
-    assert [fault for fault in faults if not any(words in fault for words in EXPECTED)] == []
+    assert [fault for fault in opened.faults if not any(words in fault for words in EXPECTED)] == []
 
 
 def settled(page: Any, words: str) -> None:
@@ -54,14 +46,6 @@ def settled(page: Any, words: str) -> None:
 
 def draft(studio: RunningStudio) -> Any:
     return json.loads((studio.home / "draft.json").read_text("utf-8"))
-
-
-def until(found: Any, seconds: float = 20.0) -> None:
-    """Waits for something on this side of the wire."""
-    last = time.monotonic() + seconds
-    while not found():
-        assert time.monotonic() < last, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def say_rows(folder: Path, name: str, rows: list[dict[str, Any]]) -> Path:
@@ -106,7 +90,7 @@ def test_one_click_trains_and_leads_to_the_run(page: Any, studio: RunningStudio)
         assert config.train.save_steps > 0, "nothing automatic is left"
     finally:
         store.stop_now(run_id)
-    until(lambda: store.record(run_id).state in ("stopped", "failed", "finished"))
+    until(lambda: store.record(run_id).state in ("stopped", "failed", "finished"), 20)
 
 
 def test_an_own_file_is_read_mapped_and_shown_as_the_model_sees_it(
@@ -118,7 +102,7 @@ def test_an_own_file_is_read_mapped_and_shown_as_the_model_sees_it(
     assert "30 of 30 rows can be used" in report
     learned = page.locator("#data-preview .rows .token.trained").first.inner_text()
     assert learned.startswith("It is 1.")
-    until(lambda: draft(studio)["config"]["data"]["path"].startswith(str(studio.home / "data")))
+    until(lambda: draft(studio)["config"]["data"]["path"].startswith(str(studio.home / "data")), 20)
     page.get_by_role("button", name="Next rows").click()
     settled(page, "Rows 21 to 30 of 30")
 
@@ -152,7 +136,7 @@ def test_an_edit_is_answered_at_once_and_survives_a_refresh(page: Any, studio: R
         "before => document.querySelector('#summary .figures').innerText !== before", arg=before, timeout=5_000
     )
     page.locator("#train-learning_rate input").fill("0.0005")
-    until(lambda: draft(studio)["config"]["train"]["learning_rate"] == 0.0005)
+    until(lambda: draft(studio)["config"]["train"]["learning_rate"] == 0.0005, 20)
     page.reload()
     settled(page, "Rows 1 to 20 of")
     assert page.locator("#train-learning_rate input").input_value() == "0.0005"
@@ -229,7 +213,7 @@ def test_the_keyboard_starts(page: Any, studio: RunningStudio) -> None:
     run_id = page.url.split("run=")[1]
     store = RunStore(Locations(studio.home))
     store.stop_now(run_id)
-    until(lambda: store.record(run_id).state in ("stopped", "failed", "finished"))
+    until(lambda: store.record(run_id).state in ("stopped", "failed", "finished"), 20)
 
 
 def test_a_setting_is_found_by_search_and_given_back(page: Any, studio: RunningStudio) -> None:
@@ -245,7 +229,7 @@ def test_a_setting_is_found_by_search_and_given_back(page: Any, studio: RunningS
     back.click()
     page.wait_for_function("() => document.querySelector('#train-save_steps input').value === '0'")
     back.wait_for(state="detached")
-    until(lambda: draft(studio)["config"]["train"]["save_steps"] == 0)
+    until(lambda: draft(studio)["config"]["train"]["save_steps"] == 0, 20)
     page.get_by_label("Find a setting").fill("no such thing")
     page.get_by_text("No setting is called that.").wait_for()
     page.get_by_label("Find a setting").fill("")

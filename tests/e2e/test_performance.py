@@ -7,21 +7,18 @@ pauses between; by default an eighth of an hour is ticked, and ``-m slow`` ticks
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from driving import RunningStudio, running_studio
-
-sys.path.append(str(Path(__file__).parents[1] / "unit" / "studio_b"))
-
 from made_runs import append, past, step, write_run
+from visiting import WINDOW, enter
+from waiting import wait_for_calm
 
 from core.locations import Locations
 from core.runs.folder import JobFolder
@@ -50,12 +47,11 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningStu
 
 @pytest.fixture
 def page(browser: Any, house: tuple[RunningStudio, JobFolder]) -> Iterator[Any]:
-    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    context = browser.new_context(viewport=WINDOW)
     context.set_default_timeout(60_000)
     context.add_init_script(USABLE)
     opened = context.new_page()
-    opened.goto(house[0].fresh_address())
-    opened.wait_for_url(f"{house[0].root}/")
+    enter(opened, house[0])
     opened.wait_for_function("() => window.usableAt")
     opened.locator("#data-preview .rows").wait_for()
     yield opened
@@ -71,13 +67,6 @@ USABLE = """(() => {
     look();
 })()"""
 """Notes when Start can be pressed, in milliseconds since the page was asked for."""
-
-
-def wait_for_calm(seconds: float = 8.0) -> None:
-    """Until half of the processor was idle for half a second; not longer than so."""
-    until = time.monotonic() + seconds
-    while psutil.cpu_percent(interval=0.5) > 50 and time.monotonic() < until:
-        pass
 
 
 @pytest.mark.alone

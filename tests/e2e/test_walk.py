@@ -4,13 +4,13 @@ and a studio that is killed while a run trains."""
 from __future__ import annotations
 
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from driving import RunningStudio, running_studio
+from visiting import WINDOW, enter, listening, shows
+from waiting import until
 
 from core.locations import ASSETS, REPOSITORY, Locations
 from core.runs.store import RunStore
@@ -24,20 +24,11 @@ ANSWERS, SPOKE = "[data-f=answers] .answer-text", "answer => answer.innerText.le
 
 def entered(browser: Any, studio: RunningStudio) -> Any:
     """A page in a browser that was just let in; ``faults`` collects what its scripts complain of."""
-    page = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
+    page = listening(browser.new_context(viewport=WINDOW).new_page(), console=False)
     page.set_default_timeout(PATIENCE)
-    page.faults = []
-    page.on("pageerror", lambda error: page.faults.append(str(error)))
-    page.goto(studio.fresh_address())
-    page.wait_for_url(f"{studio.root}/")
+    enter(page, studio)
     shows(page, "#data-preview", "Rows 1 to")
     return page
-
-
-def shows(page: Any, selector: str, words: str) -> None:
-    page.wait_for_function(
-        "([selector, words]) => document.querySelector(selector)?.innerText.includes(words)", arg=[selector, words]
-    )
 
 
 def set_knob(page: Any, key: str, value: str) -> None:
@@ -56,13 +47,6 @@ def start(page: Any) -> str:
     page.locator("#start").click()
     page.wait_for_url("**/watch?run=*")
     return str(page.url.split("run=")[1].split("&")[0])
-
-
-def until(found: Callable[[], bool], seconds: float = 120.0) -> None:
-    last = time.monotonic() + seconds
-    while not found():
-        assert time.monotonic() < last, "it did not happen in time"
-        time.sleep(0.1)
 
 
 def test_the_whole_way(browser: Any, tmp_path: Path) -> None:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
-from driving import RunningStudio, launch, running_studio
-
-sys.path.append(str(Path(__file__).parents[1] / "unit" / "studio_b"))
-
+from driving import running_studio
 from made_runs import append, past, step, write_run
+from visiting import Visit, let_in
+from waiting import wait_for_calm
 
 from core.contract.events import (
     Acknowledged,
@@ -46,26 +42,14 @@ NAMED = "<b>bold</b> & 'quoted'"
 
 
 @dataclass
-class House:
+class House(Visit):
     """A studio over made runs, and the browser context that was let in."""
 
-    studio: RunningStudio
-    context: Any
     living: JobFolder
-
-    def page(self, path: str) -> Any:
-        page = self.context.new_page()
-        page.faults = []
-        page.on("pageerror", lambda error: page.faults.append(str(error)))
-        page.on("console", lambda said: page.faults.append(said.text) if said.type == "error" else None)
-        page.goto(self.studio.root + path)
-        return page
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    from playwright.sync_api import sync_playwright
-
+def house(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     locations = Locations(tmp_path_factory.mktemp("home")).make()
     living = write_run(locations, past(150, total=400), LIVING, "Living")
     write_run(locations, past(20_000, finished=True), LONG, "Long night", checkpoints=(20_000,))
@@ -78,16 +62,10 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         write_run(locations, past(20_000, finished=True), run_id, "Cold")
     hold = FileLock(living.supervisor_lock)
     assert hold.acquire()  # somebody lives, so the run is not lost
-    with sync_playwright() as playwright, running_studio(locations.home) as studio:
-        browser = launch(playwright)
-        context = browser.new_context(viewport={"width": 1440, "height": 900})
-        context.set_default_timeout(60_000)
-        page = context.new_page()
-        page.goto(studio.fresh_address())
-        page.wait_for_url(f"{studio.root}/")
-        page.close()
+    with running_studio(locations.home) as studio:
+        context = let_in(browser, studio)
         yield House(studio, context, living)
-        browser.close()
+        context.close()
     hold.release()
 
 
@@ -177,7 +155,7 @@ def test_twenty_thousand_steps_open_within_a_second(house: House) -> None:
     page.context.add_init_script(DRAWN)
     took = []
     for run_id in COLD:
-        wait_for_calm()
+        wait_for_calm(30)
         page.goto(f"{house.studio.root}/watch?run={run_id}")
         page.wait_for_function("() => window.drawnAt")
         took.append(page.evaluate("() => window.drawnAt"))
@@ -194,13 +172,6 @@ DRAWN = """(() => {
     look();
 })()"""
 """Notes when the curve stands, in milliseconds since the visit began."""
-
-
-def wait_for_calm(seconds: float = 30.0) -> None:
-    """Until half of the processor was idle for half a second; not longer than so."""
-    until = time.monotonic() + seconds
-    while psutil.cpu_percent(interval=0.5) > 50 and time.monotonic() < until:
-        pass
 
 
 STEPS = """() => {

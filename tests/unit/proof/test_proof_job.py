@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from core.contract.errors import RunError
 from core.contract.events import Failed, Finished, Hello, Queued, Stage, Starting
@@ -31,13 +31,6 @@ def machine_with(gib: int) -> Machine:
 @pytest.fixture
 def home(tmp_path: Path) -> Locations:
     return Locations(tmp_path).make()
-
-
-def until(found: Callable[[], bool], seconds: float = 60.0) -> None:
-    last = time.monotonic() + seconds
-    while not found():
-        assert time.monotonic() < last, "it did not happen in time"
-        time.sleep(0.1)
 
 
 def write(home: Locations, kind: Kind, *events: object, result: dict[str, object] | None = None) -> JobFolder:
@@ -79,7 +72,7 @@ def test_a_proof_waits_for_the_card_is_stopped_and_leaves_nothing(home: Location
     proofs = Proofs(home)
     name = proofs.start("ladder", machine)
     try:
-        until(lambda: (stage := proofs.all()[0].record.stage) is not None and stage.stage == "waiting")
+        until(lambda: (stage := proofs.all()[0].record.stage) is not None and stage.stage == "waiting", 60)
         told = shown(proofs.all()[0], time.time())
         assert told["living"]
         assert "run 2026-11-21_1130_x_k3f9" in told["progress"]["text"]
@@ -87,7 +80,7 @@ def test_a_proof_waits_for_the_card_is_stopped_and_leaves_nothing(home: Location
             proofs.start("ladder", machine)
     finally:
         proofs.stop(name)
-        until(lambda: proofs.all()[0].record.state == "stopped")
+        until(lambda: proofs.all()[0].record.state == "stopped", 60)
         card.release()
     until(lambda: _deleted(proofs, name), 15)
     assert not (home.proofs / name).exists()

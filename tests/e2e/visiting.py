@@ -1,0 +1,58 @@
+"""A visitor in a real browser: let in, looking at pages, hearing what their scripts complain of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from driving import RunningStudio
+
+WINDOW = {"width": 1440, "height": 900}
+
+
+def enter(page: Any, studio: RunningStudio) -> None:
+    """Opens the address with the token and goes to New run; the page's browser context is let in from then on."""
+    page.goto(studio.fresh_address())
+    page.wait_for_url(lambda url: "/enter" not in url)
+    if page.url != f"{studio.root}/":  # a run is at work: whoever comes is led to it
+        page.goto(f"{studio.root}/")
+
+
+def let_in(browser: Any, studio: RunningStudio, seconds: float = 60.0, **options: Any) -> Any:
+    """A browser context that was let in. Its pages wait for so many seconds, in a window of a desktop."""
+    context = browser.new_context(**{"viewport": WINDOW, **options})
+    context.set_default_timeout(1000 * seconds)
+    page = context.new_page()
+    enter(page, studio)
+    page.close()
+    return context
+
+
+def listening(page: Any, console: bool = True) -> Any:
+    """The page; its ``faults`` collect what its scripts complain of, and the errors that stand in its console."""
+    page.faults = []
+    page.on("pageerror", lambda error: page.faults.append(str(error)))
+    if console:
+        page.on("console", lambda said: page.faults.append(said.text) if said.type == "error" else None)
+    return page
+
+
+def shows(page: Any, selector: str, words: str) -> None:
+    """Waits until a part of the page has these words."""
+    page.wait_for_function(
+        "([selector, words]) => document.querySelector(selector)?.innerText.includes(words)", arg=[selector, words]
+    )
+
+
+@dataclass
+class Visit:
+    """A studio, and the browser context that was let in."""
+
+    studio: RunningStudio
+    context: Any
+
+    def page(self, path: str) -> Any:
+        """A page of the studio; its ``faults`` collect what it complains of."""
+        page = listening(self.context.new_page())
+        page.goto(self.studio.root + path)
+        return page
