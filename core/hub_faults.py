@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from core.contract.errors import HubError, MachineError, StudioError
+from core.disk import is_full
 
 __all__ = ["explained", "is_offline"]
 
@@ -33,7 +33,7 @@ def _translate(error: Exception, repo_id: str, revision: str) -> StudioError:
     from huggingface_hub import constants, errors
 
     at = f" at revision {revision}" if revision else ""
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+    if is_full(error):
         return MachineError(
             "disk.full",
             f"The disk filled up while {repo_id} was fetched.",

@@ -8,16 +8,15 @@ so its cookies end with it, and start tokens of an earlier era open nothing any 
 from __future__ import annotations
 
 import json
-import os
 import secrets
-import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from core.disk import write_whole
 from core.runs.locks import locked
 
-__all__ = ["Sessions", "read_sessions", "remember_browser", "revoke", "write_private"]
+__all__ = ["Sessions", "read_sessions", "remember_browser", "revoke"]
 
 _BROWSERS_KEPT = 50
 
@@ -57,17 +56,8 @@ def revoke(path: Path) -> int:
     return sum(until > time.time() for until in known.browsers.values())
 
 
-def write_private(path: Path, text: str) -> None:
-    """Writes a file that only its owner reads, whole or not at all."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    fresh.replace(path)
-
-
 def _write(path: Path, sessions: Sessions) -> None:
-    write_private(path, json.dumps({"era": sessions.era, "browsers": sessions.browsers}))
+    write_whole(path, json.dumps({"era": sessions.era, "browsers": sessions.browsers}), mode=0o600)
 
 
 def _lock_of(path: Path) -> Path:

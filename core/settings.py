@@ -6,12 +6,12 @@ One small file under the root folder. A file that cannot be read counts as none:
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from core.contract.errors import MachineError
+from core.disk import write_whole
 from core.locations import Locations
 
 __all__ = ["Settings", "load", "save"]
@@ -41,9 +41,7 @@ def save(locations: Locations, settings: Settings) -> None:
     """
     try:
         locations.make()
-        fresh = _file(locations).with_name(f".settings.{os.getpid()}")
-        fresh.write_text(settings.model_dump_json(), encoding="utf-8")
-        fresh.replace(_file(locations))
+        write_whole(_file(locations), settings.model_dump_json())
     except OSError as error:
         message = f"Could not write {_file(locations)} ({error.strerror or error})."
         raise MachineError("disk.write", message, "Make room on this disk.") from error

@@ -16,9 +16,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from core.disk import write_whole
 from core.locations import Locations
 from core.runs.processes import Identity, identify
-from core.sessions import write_private
 from studio.front import Front
 
 __all__ = ["living_studio", "remember"]
@@ -44,7 +44,7 @@ def remember(locations: Locations, front: Front, secret: str) -> Iterator[None]:
     me = identify(os.getpid()) or Identity(os.getpid(), 0.0)
     certificate = str(front.certificate.resolve()) if front.certificate else ""
     mine = {**asdict(me), "port": front.port, "secret": secret, "certificate": certificate}
-    write_private(locations.studio, json.dumps(mine))
+    write_whole(locations.studio, json.dumps(mine), mode=0o600)
     try:
         yield
     finally:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Literal
 
 from core.contract.errors import MachineError
-from core.sessions import write_private
+from core.disk import write_whole
 
 __all__ = ["SHORTEST", "Password", "Verdict"]
 
@@ -74,7 +74,7 @@ class Password:
             raise MachineError("listen.password", message, "Choose a longer one; three or four words do well.")
         salt = secrets.token_bytes(16)
         kept = {"scrypt": [_N, _R, _P], "salt": salt.hex(), "hash": _hash(words, salt).hex()}
-        write_private(self._path, json.dumps(kept))
+        write_whole(self._path, json.dumps(kept), mode=0o600)
 
     def judge(self, words: str, address: str) -> Verdict:
         """Whether these are its words; ``wait`` where there were too many tries."""

@@ -23,9 +23,9 @@ from core.catalog import apply_preset, preset, presets
 from core.contract.config import DataChoice, RunConfig
 from core.contract.errors import ConfigError
 from core.contract.knobs import Knob, knobs
+from core.disk import write_whole
 from core.locations import ASSETS, Locations
 from core.runs.repeat import flat
-from core.sessions import write_private
 from studio.text import say
 
 __all__ = [
@@ -146,7 +146,7 @@ def reopened(config: RunConfig, asked: RunConfig | None, corrected: Collection[s
 
 def _write(locations: Locations, session: Session) -> None:
     draft = {"draft_id": session.draft_id, "config": session.config.model_dump(mode="json")}
-    write_private(locations.draft, json.dumps(draft))
+    write_whole(locations.draft, json.dumps(draft), mode=0o600)
 
 
 class Drafts:

@@ -23,7 +23,8 @@ from core.contract.config import DataChoice
 from core.contract.data import DataReport, Example
 from core.contract.errors import DataError
 from core.data.examples import Tally, open_reading
-from core.data.keep import blocks_of, write_whole
+from core.data.keep import blocks_of
+from core.disk import write_whole
 
 __all__ = ["Check", "changed", "sweep"]
 

@@ -11,11 +11,11 @@ from core.contract.config import DataChoice
 from core.contract.data import DataReport, Example, RowProblem
 from core.contract.errors import DataError
 from core.data.formats import KNOWN_COLUMNS, ROLES, Found, listed, recognise_layout
-from core.data.keep import file_sha256
 from core.data.record import Record
 from core.data.sources import Source, open_source
 from core.data.textfile import one_line
 from core.data.turns import TURN_KEYS, RowError, to_example
+from core.disk import file_sha256
 
 __all__ = ["COLUMNS_LIMIT", "Reading", "Tally", "open_reading", "read_columns", "read_examples", "read_report"]
 

@@ -23,7 +23,7 @@ import psutil
 from core.contract.errors import DataError
 from core.locations import Locations
 
-__all__ = ["KeptFile", "blocks_of", "file_sha256", "keep_blocks", "keep_file", "write_whole"]
+__all__ = ["KeptFile", "blocks_of", "keep_blocks", "keep_file"]
 
 _BLOCK = 1 << 20
 
@@ -86,22 +86,6 @@ def keep_blocks(blocks: Iterable[bytes], name: str, locations: Locations, what: 
         if incoming:
             incoming.unlink(missing_ok=True)
     return KeptFile(target, sha256, name, target.stat().st_size)
-
-
-def file_sha256(path: Path) -> str:
-    """The content hash of a file, hex."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def write_whole(target: Path, content: bytes) -> None:
-    """Writes a small file, whole or not at all. Raises OSError where nothing can be written."""
-    part = target.with_suffix(f".{os.getpid()}.part")
-    try:
-        part.write_bytes(content)
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _check(source: Path) -> int:

@@ -13,7 +13,8 @@ from typing import Any
 
 from core.contract.data import Example, Message
 from core.contract.errors import DataError
-from core.data.keep import KeptFile, keep_blocks, write_whole
+from core.data.keep import KeptFile, keep_blocks
+from core.disk import write_whole
 from core.locations import Locations
 
 __all__ = ["ORIGIN", "as_row", "origin_of", "write_made", "write_rows"]

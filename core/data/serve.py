@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import gc
 import json
 import os
@@ -19,6 +18,7 @@ from typing import Any
 
 from core.contract.errors import StudioError
 from core.data.textfile import one_line
+from core.disk import is_full
 
 __all__ = ["Handler", "Tell", "give_back_memory", "serve"]
 
@@ -63,7 +63,7 @@ def _handled(handler: Handler, request: dict[str, Any]) -> dict[str, Any]:
         message = f"Expected{_of(request)} data that fits the memory it is given, found a row or a table above that."
         return {"error": {"code": "data.memory", "message": message, "hint": "Choose a smaller file."}}
     except Exception as error:  # noqa: BLE001 - a hostile file may raise anything; the studio gets one line
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if is_full(error):
             message = f"Expected room on the disk to read the data, found: {error.strerror}."
             return {"error": {"code": "disk.full", "message": message, "hint": _MAKE_ROOM}}
         said = one_line(str(error), 200)

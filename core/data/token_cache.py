@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from core.contract.config import DataChoice, Layout
 from core.contract.data import Example
 from core.data.example_file import in_groups
-from core.data.keep import write_whole
+from core.disk import folder_bytes, write_whole
 from core.locations import Locations
 
 if TYPE_CHECKING:
@@ -143,9 +143,9 @@ class Entry:
 
     def clear(self) -> int:
         """Removes it; the bytes that are free now."""
-        freed = _bytes(self.folder)
+        freed = folder_bytes(self.folder)
         shutil.rmtree(self.folder, ignore_errors=True)
-        return freed - _bytes(self.folder)
+        return freed - folder_bytes(self.folder)
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ def _described(entry: Entry) -> Cached:
         train_on=str(said.get("train_on", "")),
         rows=int(said.get("rows", 0)),
         tokens=int(said.get("tokens", 0)),
-        bytes=_bytes(entry.folder),
+        bytes=folder_bytes(entry.folder),
         used=_used(entry.folder),
         whole=bool(said),
     )
@@ -214,9 +214,9 @@ def _folders(root: Path) -> list[Path]:
 
 def _make_room(kept: Path) -> None:
     others = sorted((folder for folder in _folders(kept.parent) if folder != kept), key=_used, reverse=True)
-    room = LIMIT_BYTES - _bytes(kept)
+    room = LIMIT_BYTES - folder_bytes(kept)
     for folder in others:
-        room -= _bytes(folder)
+        room -= folder_bytes(folder)
         if room < 0:
             Entry(folder).clear()
 
@@ -226,16 +226,6 @@ def _used(folder: Path) -> float:
         return folder.stat().st_mtime
     except OSError:
         return 0.0
-
-
-def _bytes(folder: Path) -> int:
-    total = 0
-    for file in folder.glob("*"):
-        try:
-            total += file.stat().st_size
-        except OSError:
-            continue
-    return total
 
 
 def tokenizer_digest(folder: Path) -> str:

@@ -10,7 +10,6 @@ Written as one ``.npz`` of plain arrays (never pickled); a torn or foreign file 
 from __future__ import annotations
 
 import json
-import os
 import zipfile
 import zlib
 from array import array
@@ -23,6 +22,7 @@ import numpy as np
 
 from core.contract.data import RowProblem
 from core.data.tokens import Encoded
+from core.disk import drafted
 
 __all__ = ["TableMaker", "TokenTable"]
 
@@ -101,13 +101,8 @@ class TokenTable:
         """
         said = json.dumps([[one.row, one.code, one.text] for one in self.refused]).encode()
         arrays = {name: getattr(self, name) for name in _ARRAYS if name != "said"}
-        part = path.with_suffix(f".{os.getpid()}.part")
-        try:
-            with part.open("wb") as stream:
-                np.savez(stream, **arrays, said=np.frombuffer(said, np.uint8))
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+        with drafted(path) as draft, draft.open("wb") as stream:
+            np.savez(stream, **arrays, said=np.frombuffer(said, np.uint8))
 
     @classmethod
     def load(cls, path: Path) -> TokenTable | None:

@@ -27,6 +27,7 @@ from core.contract.errors import DataError, MachineError, ModelError, RunError
 from core.contract.events import Exported, Finished, Stopped
 from core.data.examples import read_examples
 from core.data.render import apply_template_to, load_tokenizer, stop_token_ids
+from core.disk import folder_bytes, make_durable
 from core.export.card import base_name, write_card
 from core.export.merge import merge_weights, merged_bytes
 from core.locations import REPOSITORY
@@ -108,7 +109,7 @@ def _open(folder: JobFolder, tell: Teller, check: Callable[[], None]) -> _Job:
 
 
 def _require_room(job: _Job) -> None:
-    adapter = sum(path.stat().st_size for path in (job.checkpoint / "adapter").rglob("*") if path.is_file())
+    adapter = folder_bytes(job.checkpoint / "adapter")
     needed = (merged_bytes(job.base) if job.request.form == "merged" else adapter) + SPARE_BYTES
     job.folder.exports.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(job.folder.exports).free
@@ -228,10 +229,9 @@ def _prompt(config: RunConfig) -> str:
 
 def _settle(job: _Job, checks: tuple[str, ...]) -> None:
     job.check()
-    files = [path for path in job.draft.rglob("*") if path.is_file()]
-    size = sum(path.stat().st_size for path in files)
-    for path in files:  # "done" must still be true after the power went
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
+    size = folder_bytes(job.draft)
+    for path in job.draft.rglob("*"):  # "done" must still be true after the power went
+        if path.is_file():
+            make_durable(path)
     job.draft.rename(job.final)
     job.tell.say(Exported(name=job.request.name, form=job.request.form, bytes=size, checks=checks))

@@ -18,10 +18,11 @@ import shutil
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 
+from core.disk import folder_bytes, make_durable
 from core.model.assemble import Target
 from core.model.tensor_stream import DTYPES
 from core.weight_files import fingerprint
@@ -72,7 +73,7 @@ def drop(cache: Path, key: str) -> None:
 
 def cached_bytes(cache: Path) -> int:
     """What the cache takes on the disk."""
-    return sum(path.stat().st_size for path in (cache / "nf4").glob("*/*") if path.is_file())
+    return folder_bytes(cache / "nf4")
 
 
 def clear(cache: Path) -> int:
@@ -135,11 +136,10 @@ def _write(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
         file.write(header)
         for tensor in tensors.values():
             file.write(tensor.detach().contiguous().cpu().reshape(-1).view(torch.uint8).numpy().data)
-        _flush(file)
+    make_durable(folder / WEIGHTS)
     said = {"bytes": (folder / WEIGHTS).stat().st_size, "header_sha256": hashlib.sha256(header).hexdigest()}
-    with (folder / MANIFEST).open("wb") as file:
-        file.write(json.dumps({"format": FORMAT, **said}).encode())
-        _flush(file)
+    (folder / MANIFEST).write_text(json.dumps({"format": FORMAT, **said}), encoding="utf-8")
+    make_durable(folder / MANIFEST)
 
 
 def _header(tensors: dict[str, torch.Tensor]) -> bytes:
@@ -161,11 +161,6 @@ def _header_hash(path: Path) -> str:
     with path.open("rb") as file:
         length = file.read(8)
         return hashlib.sha256(length + file.read(int.from_bytes(length, "little"))).hexdigest()
-
-
-def _flush(file: BinaryIO) -> None:
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def _hash(parts: list[Any]) -> str:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from core.contract.config import RunConfig
+from core.disk import write_whole
 from core.runs.folder import JobFolder
-from core.runs.processes import replace_text
 
 __all__ = ["Asked", "note_asked", "read_asked"]
 
@@ -27,7 +27,7 @@ class Asked(BaseModel):
 def note_asked(folder: JobFolder, config: RunConfig, seconds: tuple[float, float] | None = None) -> None:
     """Writes it down. A disk that refuses loses the note, never the run."""
     try:
-        replace_text(folder.path / "asked.json", Asked(config=config, seconds=seconds).model_dump_json())
+        write_whole(folder.path / "asked.json", Asked(config=config, seconds=seconds).model_dump_json())
     except OSError:
         return
 

@@ -6,7 +6,6 @@ The maker comes out with the job's supervisor lock in its hands, to pass it on t
 from __future__ import annotations
 
 import hashlib
-import os
 import secrets
 import shutil
 import time
@@ -19,11 +18,11 @@ import yaml
 from core.contract.config import RunConfig
 from core.contract.errors import ConfigError, MachineError
 from core.contract.events import Queued
+from core.disk import make_durable, write_whole
 from core.locations import Locations
 from core.runs.folder import RUN_ID, ExportRequest, JobFolder, new_run_id
 from core.runs.locks import FileLock, is_held, locked
 from core.runs.log import EventWriter
-from core.runs.processes import replace_text
 from core.runs.run_yaml import dump_config
 
 __all__ = ["Drafts", "make_export", "make_job", "make_run", "sweep", "throw_away"]
@@ -122,10 +121,8 @@ def _refused(path: Path, error: Exception) -> MachineError:
 
 
 def _write_durably(path: Path, text: str) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    path.write_text(text, encoding="utf-8")
+    make_durable(path)
 
 
 def throw_away(path: Path) -> None:
@@ -164,7 +161,7 @@ class Drafts:
         note = self._folder / hashlib.sha256(draft_id.encode()).hexdigest()[:32]
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with locked(self._folder / "lock"):
-            yield self._known(note), lambda run_id: replace_text(note, run_id)
+            yield self._known(note), lambda run_id: write_whole(note, run_id)
 
     def _known(self, note: Path) -> str:
         try:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from core.contract.config import RunConfig
 from core.contract.errors import MachineError, RunError, StudioError
+from core.disk import write_whole
 from core.runs.folder import JobFolder
-from core.runs.processes import replace_text
 
 __all__ = ["NAME_LENGTH", "given_name", "named_config", "rename"]
 
@@ -47,7 +47,7 @@ def rename(folder: JobFolder, name: str) -> str:
         message = f"Expected a name of at most {NAME_LENGTH} characters, found {len(name)}."
         raise RunError("run.name", message, "Shorten it.")
     try:
-        replace_text(folder.given_name, name)
+        write_whole(folder.given_name, name)
     except OSError as error:
         message = f"Could not write {folder.given_name} ({error.strerror})."
         raise MachineError("disk.write", message, "Make room on this disk, then try again.") from error

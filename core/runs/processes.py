@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import psutil
 
+from core.disk import write_whole
 from core.runs.folder import JobFolder
 
 __all__ = ["MARK", "Identity", "Owners", "end_tree", "find_worker", "identify", "read_owners", "write_owners"]
@@ -109,14 +109,7 @@ def read_owners(folder: JobFolder) -> Owners:
 
 def write_owners(folder: JobFolder, owners: Owners) -> None:
     """Replaces ``supervisor.json`` as a whole."""
-    replace_text(folder.supervisor_json, json.dumps(asdict(owners)))
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Writes beside the file, then renames: a reader sees the old text or the new one."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_native_id()}")
-    fresh.write_text(text, encoding="utf-8")
-    fresh.replace(path)
+    write_whole(folder.supervisor_json, json.dumps(asdict(owners)))
 
 
 def find_worker(folder: JobFolder) -> Identity | None:

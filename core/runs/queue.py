@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+from core.disk import write_whole
 from core.hardware import Machine
 from core.locations import Locations
 from core.runs.folder import RUN_ID, JobFolder
 from core.runs.locks import CardLock, held_by, is_held, locked
-from core.runs.processes import replace_text
 
 __all__ = ["JobQueue", "Turn", "card_wanted"]
 
@@ -79,7 +79,7 @@ class JobQueue:
             self._write(arrange([other for other in self.waiting() if other != run_id]))
 
     def _write(self, waiting: list[str]) -> None:
-        replace_text(self._locations.queue, json.dumps({"waiting": waiting}))
+        write_whole(self._locations.queue, json.dumps({"waiting": waiting}))
 
 
 class Turn:

@@ -8,7 +8,6 @@ job's processes live is never cached.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
@@ -18,11 +17,11 @@ from typing import Any
 from core.contract.config import RunConfig
 from core.contract.errors import StudioError
 from core.contract.events import Event, Starting, parse_event
+from core.disk import folder_bytes, write_whole
 from core.runs.folder import JobFolder
 from core.runs.locks import is_held
 from core.runs.log import EventTail
 from core.runs.names import given_name
-from core.runs.processes import replace_text
 from core.runs.record import RUNNING, RunRecord, State, fold
 
 __all__ = ["RunSummary", "nobody_lives", "summarise"]
@@ -64,7 +63,7 @@ def summarise(folder: JobFolder) -> RunSummary:
         # Dead before the log was read means that what was read is all there will be.
         summary = _make(folder)
         with suppress(OSError):
-            replace_text(folder.summary_json, json.dumps({"key": key, "summary": asdict(summary)}))
+            write_whole(folder.summary_json, json.dumps({"key": key, "summary": asdict(summary)}))
     if dead and summary.state in RUNNING and nobody_lives(folder):
         return replace(summary, state="lost")
     return summary
@@ -125,7 +124,7 @@ def _make(folder: JobFolder) -> RunSummary:
         train_loss=record.steps[-1].loss if record.steps else None,
         eval_loss=_eval_loss(record),
         preset=config.preset if config else "",
-        bytes_on_disk=_bytes(folder.path, folder.summary_json.name),
+        bytes_on_disk=folder_bytes(folder.path, folder.summary_json.name),
         failure=failure.message if failure else "",
         failure_code=failure.code if failure else "",
         failure_hint=failure.hint if failure else "",
@@ -141,15 +140,6 @@ def _config(folder: JobFolder) -> RunConfig | None:
         return folder.config()
     except StudioError:
         return None  # a listing shows what can be shown
-
-
-def _bytes(folder: Path, besides: str) -> int:
-    files = (Path(root) / name for root, _, names in os.walk(folder) for name in names if name != besides)
-    total = 0
-    for file in files:
-        with suppress(OSError):
-            total += file.lstat().st_size
-    return total
 
 
 def _key(folder: JobFolder) -> list[int]:

@@ -12,10 +12,8 @@ after a newer one was verified, and leave their name before their files. Nothing
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from core.contract.errors import MachineError, RunError
+from core.disk import file_sha256, is_full, make_durable
 from core.runs.folder import JobFolder, checkpoint_step
 
 __all__ = [
@@ -81,7 +80,7 @@ def save(
         total = _seal(draft, step, facts)
         remove(final)
         draft.rename(final)
-        _fsync(root)
+        make_durable(root)
     except Exception as error:
         shutil.rmtree(draft, ignore_errors=True)
         if is_disk_full(error):
@@ -104,7 +103,7 @@ def verify(path: Path) -> str:
         for name, entry in files.items():
             if (path / name).stat().st_size != entry["bytes"]:
                 return f"{name} has another size than its manifest says"
-            if _digest(path / name) != entry["sha256"]:
+            if file_sha256(path / name) != entry["sha256"]:
                 return f"{name} differs from its manifest"
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
@@ -153,9 +152,9 @@ def add_facts(path: Path, facts: Mapping[str, Any]) -> None:
     draft = path.parent / f".tmp-{path.name}.json"  # beside it: a file that no manifest names would spoil it
     try:
         draft.write_text(_sealed(manifest), encoding="utf-8")
-        _fsync(draft)
+        make_durable(draft)
         draft.rename(path / MANIFEST)
-        _fsync(path)
+        make_durable(path)
     except OSError as error:
         draft.unlink(missing_ok=True)
         if is_disk_full(error):
@@ -196,7 +195,7 @@ def remove(path: Path) -> None:
 
 def is_disk_full(error: BaseException) -> bool:
     """Whether this, or what caused it, is a full disk; safetensors says it only in words."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if is_full(error):
         return True
     if "No space left on device" in str(error) or "os error 28" in str(error):
         return True
@@ -224,7 +223,7 @@ def _eval_loss(path: Path) -> float | None:
 def _make_root(root: Path) -> None:
     if not root.is_dir():
         root.mkdir(parents=True, exist_ok=True)
-        _fsync(root.parent)
+        make_durable(root.parent)
     _sweep(root)
 
 
@@ -281,25 +280,12 @@ def _seal(draft: Path, step: int, facts: Mapping[str, Any]) -> int:
     """Makes every file durable and writes the manifest last; returns the bytes of all files."""
     files: dict[str, dict[str, Any]] = {}
     for path in sorted(path for path in draft.rglob("*") if path.is_file()):
-        _fsync(path)
-        files[path.relative_to(draft).as_posix()] = {"bytes": path.stat().st_size, "sha256": _digest(path)}
+        make_durable(path)
+        files[path.relative_to(draft).as_posix()] = {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
     for folder in [path for path in draft.rglob("*") if path.is_dir()]:
-        _fsync(folder)
+        make_durable(folder)
     manifest = draft / MANIFEST
     manifest.write_text(_sealed({"step": step, **facts, "files": files}), encoding="utf-8")
-    _fsync(manifest)
-    _fsync(draft)
+    make_durable(manifest)
+    make_durable(draft)
     return sum(entry["bytes"] for entry in files.values()) + manifest.stat().st_size
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

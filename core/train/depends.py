@@ -16,7 +16,7 @@ from typing import Any
 
 from core.contract.config import RunConfig
 from core.contract.errors import RunError
-from core.data.keep import file_sha256
+from core.disk import file_sha256
 from core.runs.folder import JobFolder
 from core.train import checkpoint
 from core.train.tell import Teller

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 from core.contract.config import RunConfig
 from core.contract.errors import MachineError, RunError
 from core.data.packing import windows
+from core.disk import write_whole
 from core.train.depends import DIFFERS
 from core.train.room import Room
 from core.train.tell import Teller
@@ -106,15 +106,9 @@ class KeptRows:
         return None
 
     def _write(self, found: dict[str, Any]) -> None:
-        draft = self.path.with_name(f".{self.path.name}.tmp")
         try:
-            with draft.open("w", encoding="utf-8") as file:
-                file.write(json.dumps({**found, "sha256": _sha256(found)}))
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(self.path)
+            write_whole(self.path, json.dumps({**found, "sha256": _sha256(found)}), durable=True)
         except OSError as error:
-            draft.unlink(missing_ok=True)
             message = f"Could not write {self.path.name} ({error.strerror})."
             raise MachineError("disk.write", message, "Make room on this disk.") from error
 

@@ -18,12 +18,12 @@ from core.contract.config import DataChoice, RunConfig
 from core.contract.data import DataFacts, Example, RowProblem, TokenRow
 from core.data.doctor.kinship import kinship_of_file
 from core.data.examples import Reading, Tally, open_reading
-from core.data.keep import file_sha256
 from core.data.render import cut_pair, cut_rows, tokenise
 from core.data.renderer import renderer
 from core.data.split import places_of, split_rows
 from core.data.token_cache import Entry, Source, entry_of, settled, slices
 from core.data.token_table import TokenTable
+from core.disk import file_sha256
 from core.locations import Locations
 from core.train.guard import require_targets
 from core.train.kept_rows import KeptRows

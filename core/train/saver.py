@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 
 from core.contract.errors import RunError
 from core.contract.events import Checkpoint
+from core.disk import folder_bytes
 from core.model.adapters import save_adapter, trainable
 from core.runs.folder import JobFolder
 from core.runs.log import EventTail
@@ -97,7 +98,7 @@ class Saver:
 
     def _say_standing(self, step: int) -> None:
         path = self.folder.checkpoints / checkpoint.step_name(step)
-        size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+        size = folder_bytes(path)
         loss = checkpoint.read_manifest(path).get("eval_loss")
         best = loss is not None and loss == self.best_loss
         self.tell.say(Checkpoint(step=step, name=path.name, bytes=size, best=best, eval_loss=loss))
@@ -165,7 +166,7 @@ class Saver:
     def _expected_bytes(self) -> int:
         """As large as the newest one that stands; before there is one, weights and two moments in float32."""
         if newest := self.folder.newest_checkpoint():
-            return sum(path.stat().st_size for path in newest.rglob("*") if path.is_file())
+            return folder_bytes(newest)
         return sum(parameter.numel() * 12 for _, parameter in trainable(self.peft_model))
 
 

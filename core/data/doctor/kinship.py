@@ -17,9 +17,9 @@ from pathlib import Path
 from core.contract.config import DataChoice
 from core.contract.data import Example
 from core.data.examples import open_reading
-from core.data.keep import file_sha256, write_whole
 from core.data.split import held_out_rows
 from core.data.token_cache import settled
+from core.disk import file_sha256, write_whole
 from core.locations import Locations
 
 __all__ = ["Kinship", "find_kinship", "kept_kinship", "kinship_file", "kinship_of_file"]

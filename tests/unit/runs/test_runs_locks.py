@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from core.disk import write_whole
 from core.hardware import Machine
 from core.locations import Locations
 from core.runs.folder import JobFolder
@@ -26,7 +27,6 @@ from core.runs.processes import (
     find_worker,
     identify,
     read_owners,
-    replace_text,
     write_owners,
 )
 from core.runs.queue import JobQueue, Turn, card_wanted
@@ -226,7 +226,7 @@ def test_a_process_is_known_by_pid_and_birth(tmp_path: Path) -> None:
     write_owners(folder, Owners(known, None, 3))
     assert read_owners(folder) == Owners(known, None, 3)
     for rubbish in ("", "[]", '{"supervisor": {"pid": 1, "wrong": 2}}', '{"supervisor": 5}'):
-        replace_text(folder.supervisor_json, rubbish)
+        write_whole(folder.supervisor_json, rubbish)
         assert read_owners(folder) == Owners()
 
 

@@ -24,7 +24,7 @@ from core.contract.events import Acknowledged, Note, Stage
 from core.runs import log as log_module
 from core.runs.folder import JobFolder
 from core.runs.log import EventTail, EventWriter, PatientWriter
-from core.train import checkpoint, kept_rows, room
+from core.train import checkpoint, room
 from core.train.run import train
 
 pytestmark = pytest.mark.usefixtures("quiet_torch")
@@ -290,12 +290,12 @@ def test_the_split_waits_for_room_too(started: Any, letters: Any, monkeypatch: p
     real, tries = os.fsync, []
 
     def fsync(descriptor: int) -> None:
-        if file_of(descriptor) == ".rows.json.tmp" and len(tries) < 2:
+        if file_of(descriptor).startswith(".tmp-rows.json-") and len(tries) < 2:
             tries.append(descriptor)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         real(descriptor)
 
-    monkeypatch.setattr(kept_rows.os, "fsync", fsync)
+    monkeypatch.setattr(os, "fsync", fsync)
     folder = started(train__max_steps=1)
     log = Heard(folder)
     train(folder, log, letters)
