@@ -120,7 +120,7 @@ def _serve(locations: Locations, listener: socket.socket, door: Door, front: Fro
     with opened(locations, front.port) as studio, remember(locations, front, studio.secret):
         app = application(studio, failed=lambda: setattr(server, "should_exit", True))
         config = uvicorn.Config(
-            Sealed(Guard(app, door, front, studio.secret)),
+            Sealed(Guard(app, door, front, studio.secret, studio.landing)),
             log_level="error",  # whoever knocks could fill a terminal with warnings
             access_log=False, server_header=False, timeout_graceful_shutdown=1,
             proxy_headers=False, ssl_certfile=front.certificate, ssl_keyfile=front.key,

@@ -43,9 +43,13 @@ _FROM_PROXIES = (b"forwarded", b"x-forwarded-", b"x-real-ip", b"x-direct-url")
 
 
 class Guard:
-    """Wraps the application. ``secret`` is what a second start shows to get a fresh token (``studio.json``, 0600)."""
+    """Wraps the application. ``secret`` is what a second start shows to get a fresh token (``studio.json``, 0600);
+    ``landing`` says which page whoever is let in comes to."""
 
-    def __init__(self, app: App, door: Door, front: Front, secret: str) -> None:
+    def __init__(
+        self, app: App, door: Door, front: Front, secret: str, landing: Callable[[], str] = lambda: "/"
+    ) -> None:
+        self._landing = landing
         self._app = app
         self._door = door
         self._front = front
@@ -115,9 +119,9 @@ class Guard:
             return self._locked()  # the token stays unspent: its own browser is still on the way
         token = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if cookie := self._door.enter(token):
-            return self._let_in(cookie)
+            return await self._let_in(cookie)
         if self._door.knows(self._given(headers)):
-            return _page(opening_page())
+            return await self._landed()
         return self._locked()
 
     async def _password(self, scope: Scope, receive: Receive) -> Response:
@@ -126,10 +130,13 @@ class Guard:
         words = parse_qs(body.decode("utf-8", "replace")).get("password", [""])[0]
         address = str((scope.get("client") or ("",))[0])
         verdict = await asyncio.to_thread(self._front.password.judge, words, address)
-        return self._let_in(self._door.admit()) if verdict == "right" else _page(password_page(verdict), 403)
+        return await self._let_in(self._door.admit()) if verdict == "right" else _page(password_page(verdict), 403)
 
-    def _let_in(self, cookie: str) -> Response:
-        response = _page(opening_page())
+    async def _landed(self) -> Response:
+        return _page(opening_page(await asyncio.to_thread(self._landing)))
+
+    async def _let_in(self, cookie: str) -> Response:
+        response = await self._landed()
         response.set_cookie(
             self._cookie, cookie, max_age=COOKIE_SECONDS, httponly=True, samesite="strict", path="/",
             secure=self._front.scheme == "https",

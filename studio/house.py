@@ -39,6 +39,11 @@ class Studio:
             self._machine = (now, read_machine(self.locations.home))
         return self._machine[1]
 
+    def landing(self) -> str:
+        """The page that an opened address leads to: a run that is at work, else New run."""
+        at_work = any(run.state in ("starting", "training") for run in self.store.list())
+        return "/watch" if at_work else "/"
+
     def wake(self) -> None:
         """Starts what takes its time and must not hold the first page: warm data children, care for living runs."""
 

@@ -73,10 +73,10 @@ class Live:
         answer = {"run": run_id, "status": status, "points": self.cache.get(run_id).answer(record, window)}
         return answer | ({"log": log_lines(folder.events)} if with_log else {})
 
-    def delete(self, run_id: str) -> None:
-        """Deletes a run that has ended, and what we remember of it."""
+    def delete(self, run_id: str, at_work: bool = False) -> None:
+        """Deletes a run that has ended, or first ends it at once, and what we remember of it."""
         self.talks.leave(run_id)
-        self.store.delete(run_id)
+        (self.store.discard if at_work else self.store.delete)(run_id)
         self.cache.forget(run_id)
 
 
@@ -147,6 +147,11 @@ def _steering(router: APIRouter, live: Live) -> None:
     def delete(run_id: str) -> dict[str, bool]:
         live.delete(run_id)
         return {"ok": True}
+
+    @router.post("/run/{run_id}/discard")
+    def discard(run_id: str) -> dict[str, str]:
+        live.delete(run_id, at_work=True)
+        return {"go": "/history"}
 
     @router.post("/run/{run_id}/export")
     def export(run_id: str, request: ExportRequest) -> dict[str, str]:

@@ -25,9 +25,9 @@ button{cursor:pointer}:focus-visible{outline:2px solid var(--ink);outline-offset
 """
 
 
-def opening_page() -> str:
-    """Goes on to the first page at once."""
-    return _page(say("door.opening"), "", '<meta http-equiv="refresh" content="0;url=/">')
+def opening_page(path: str) -> str:
+    """Goes on to a page of ours at once."""
+    return _page(say("door.opening"), "", f'<meta http-equiv="refresh" content="0;url={escape(path)}">')
 
 
 def locked_page() -> str:

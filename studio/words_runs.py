@@ -117,6 +117,8 @@ _WATCH = {
     "watch.stop.keep.help": "Saves a checkpoint of this step first. It can be resumed, tried and taken home.",
     "watch.stop.now": "Stop now",
     "watch.stop.now.help": "Ends at once. What came after the last checkpoint is lost; the checkpoint itself is kept.",
+    "watch.stop.discard": "Stop and discard",
+    "watch.stop.discard.help": "Ends at once and deletes the run with all that it saved. This cannot be undone.",
     "watch.stop.back": "Go on training",
     "watch.finish": "Done at about",
     "watch.left": "Time left",

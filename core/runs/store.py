@@ -6,6 +6,7 @@ processes are dead, with that job's locks in hand. Everything else is asked of t
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -32,6 +33,8 @@ __all__ = ["RunStore", "RunSummary"]
 
 LEAVING_SECONDS = 10.0
 """How long we wait for the processes of a job that has said its last word."""
+DISCARD_SECONDS = 15.0
+"""How long for a run that is to end at once: its tree is ended after three."""
 
 
 class RunStore:
@@ -153,6 +156,18 @@ class RunStore:
         if not self._queue.move(self.open(run_id).name, place):
             message = f"{run_id} does not wait for the card; expected one that does."
             raise RunError("queue.gone", message, "The queue has moved on: look at it again.")
+
+    def discard(self, run_id: str) -> None:
+        """Ends a run at once and deletes it with all that it made.
+
+        Raises:
+            RunError: it has ended already, or does not end in time: then it is being stopped, and nothing is deleted.
+        """
+        self.stop_now(run_id)
+        until = time.monotonic() + DISCARD_SECONDS
+        while self.record(run_id).state in RUNNING and time.monotonic() < until:
+            time.sleep(0.05)
+        self.delete(run_id)
 
     def delete(self, run_id: str) -> None:
         """Deletes a run with all that it made.

@@ -109,6 +109,18 @@ def test_stop_now_ends_the_whole_tree(store: RunStore, config: Config, until: Un
     assert held_by(store.locations, "cpu") is None or gone(lambda: held_by(store.locations, "cpu") is not None)
 
 
+def test_a_run_at_work_is_discarded_with_all_that_it_saved(store: RunStore, config: Config, until: Until) -> None:
+    run_id = store.start(config("train 100000"))
+    until(run_id, "training")
+    folder = store.open(run_id)
+    store.discard(run_id)
+    assert not folder.path.exists()
+    assert store.list() == []
+    assert gone(lambda: bool(marked(folder))), "no process of it is left"
+    with pytest.raises(RunError, match=run_id):
+        store.discard(run_id)
+
+
 def test_runs_queue_and_a_waiting_one_stops_within_a_second(store: RunStore, config: Config, until: Until) -> None:
     first = store.start(config("train 100000"))
     until(first, "training")

@@ -156,6 +156,15 @@ def test_verbs_reach_the_mailbox(desk: Desk, make_run: MakeRun, alive: Callable[
     assert json.loads(folder.commands.read_text().splitlines()[-1])["verb"] == verb
 
 
+def test_a_run_that_has_not_ended_is_discarded_and_one_that_has_is_not(desk: Desk, make_run: MakeRun) -> None:
+    folder = make_run([*past(10, total=20), Paused(at=1e9, attempt=1, step=10)])
+    assert desk.client.post(f"/studio/run/{RUN}/discard").json() == {"go": "/history"}
+    assert not folder.path.exists()
+    folder = make_run(past(10, finished=True))
+    answer = desk.client.post(f"/studio/run/{RUN}/discard")
+    assert (answer.status_code, folder.path.is_dir()) == (409, True)
+
+
 def test_a_verb_that_makes_no_sense_is_refused_in_one_line(desk: Desk, make_run: MakeRun) -> None:
     make_run(past(10, finished=True))
     answer = desk.client.post(f"/studio/run/{RUN}/pause")
