@@ -103,6 +103,8 @@ def test_an_own_file_is_read_mapped_and_shown_as_the_model_sees_it(
     learned = page.locator("#data-preview .rows .token.trained").first.inner_text()
     assert learned.startswith("It is 1.")
     until(lambda: draft(studio)["config"]["data"]["path"].startswith(str(studio.home / "data")), 20)
+    page.wait_for_function("() => !document.querySelector('#start').disabled")
+    assert "Start training" in page.locator("#start").inner_text(), "one's own file: drop, Start"
     page.get_by_role("button", name="Next rows").click()
     settled(page, "Rows 21 to 30 of 30")
 
