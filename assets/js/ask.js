@@ -47,7 +47,9 @@ async function send(path, body, signal) {
   throw new Fault(fault.message ?? `HTTP ${reply.status}`, fault.hint ?? "", reply.status);
 }
 
-/** Calls `work` again and again, `pause()` milliseconds apart, and never while the page is hidden or gone. */
+/** Calls `work` again and again, `pause()` milliseconds apart, and never while the page is hidden or gone. With each
+    look the page's dot beats: one step a look, since motion that never stops is drawn sixty times a second, on the card
+    that trains. */
 export function poll(root, work, pause) {
   let timer = 0;
   let busy = false;
@@ -60,6 +62,7 @@ export function poll(root, work, pause) {
     busy = true;
     try {
       await work();
+      root.classList.toggle("beat");
     } finally {
       busy = false;
       again();

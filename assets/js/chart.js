@@ -7,18 +7,19 @@
    or a list of [step, value] points, drawn with dots. A series without values takes no place and may come late. */
 
 import { draw, list, make, put, say, show } from "./dom.js";
-import { UNKNOWN, axis, place, range, ticks, written } from "./scale.js";
+import { UNKNOWN, axis, path, pixels, range, ticks, written } from "./scale.js";
 
 const ROWS = 40;
+const NEAR = 200;
 const PAD = { left: 56, right: 14, top: 10, bottom: 24 };
 
 export class Chart {
   /** `spec`: {key, title, format, log, base, top, best, series: [{key, label, tone, points}]}; `group`: {hover, zoom, words}. */
   constructor(host, spec, group) {
-    Object.assign(this, { host, spec, group, log: false, model: null, step: null, frame: 0, picked: null, seen: true });
+    Object.assign(this, { host, spec, group, log: false, model: null, step: null, frame: 0, picked: null, seen: true, stale: true, width: 0, height: 0 });
     this.build();
-    new IntersectionObserver(([entry]) => this.see(entry.isIntersecting), { rootMargin: "200px" }).observe(this.plot);
-    new ResizeObserver(() => this.redraw()).observe(this.plot);
+    new IntersectionObserver((entries) => this.see(entries.at(-1).isIntersecting), { rootMargin: `${NEAR}px` }).observe(this.plot);
+    new ResizeObserver((entries) => this.resize(entries.at(-1).contentRect)).observe(this.plot);
   }
 
   build() {
@@ -90,10 +91,26 @@ export class Chart {
   /** New numbers: {steps, raw, smooth, points, last, best, begin, until}. Drawn at the next frame. */
   update(model) {
     this.model = model;
+    this.stale ||= this.differs(model);
     show(this.host, this.spec.best || this.parts.some(({ series }) => this.column(series)));
     this.redraw();
     if (!this.seen) this.sayLatest();
     this.fillTable();
+  }
+
+  /** Whether the numbers make another picture than the painted one. In a night's run a step moves it by a fiftieth of a
+      pixel: it is painted anew when that has come to half of one, and at once where there is something else to see. */
+  differs(model) {
+    const { painted, spanX, spanY, inner } = this;
+    if (!painted || model.shape === undefined || model.shape !== painted.shape) return true;
+    if ((model.until - painted.until) * (inner.right - inner.left) >= 0.5 * (spanX[1] - spanX[0])) return true;
+    const marks = ({ points, best, forecast }) => JSON.stringify([points, best, forecast]);
+    if (marks(model) !== marks(painted)) return true;
+    return this.parts.some(({ series }) => {
+      const [column, before] = [this.column(series), this.column(series, painted)];
+      if (!column || !before) return column !== before;
+      return [column.low.at(-1), column.high.at(-1)].some((value) => value !== null && (value < spanY[0] || value > spanY[1]));
+    });
   }
 
   /** The newest readings as words, for whoever reads the page without looking at it. */
@@ -106,6 +123,7 @@ export class Chart {
 
   setLog(on) {
     this.log = on;
+    this.stale = true;
     put(this.logButton, "aria-pressed", on);
     this.redraw();
   }
@@ -122,52 +140,61 @@ export class Chart {
     this.redraw();
   }
 
+  /** Told after layout and before the picture is shown: a chart that has just got its place is in that picture already.
+      The size is kept, since asking for it between two charts' changes would lay the page out for each. */
+  resize({ width, height }) {
+    Object.assign(this, { width, height, stale: true });
+    const { top, bottom } = this.plot.getBoundingClientRect();
+    if (width && top < innerHeight + NEAR && bottom > -NEAR) this.seen = true;
+    if (this.seen) this.paint();
+  }
+
   redraw() {
     if (!this.frame && this.seen) this.frame = requestAnimationFrame(() => { this.frame = 0; this.paint(); });
   }
 
+  /** Where only the pointer moved, only the mark moves. */
   paint() {
-    const { width, height } = this.plot.getBoundingClientRect();
-    if (!this.model || width < 60) return;
-    Object.assign(this, { width, height, inner: { left: PAD.left, right: width - PAD.right, top: PAD.top, bottom: height - PAD.bottom } });
+    if (!this.model || this.width < 60) return;
+    if (this.stale) this.paintAll();
+    this.paintHover();
+  }
+
+  paintAll() {
+    const { width, height } = this;
+    this.stale = false;
+    this.painted = this.model;
+    this.inner = { left: PAD.left, right: width - PAD.right, top: PAD.top, bottom: height - PAD.bottom };
     const spanY = range(this.visible(), this.log, this.spec.base, this.spec.top);
     const known = spanY !== null;
     show(this.empty, !known);
     this.spanX = [this.model.begin, Math.max(this.model.until, this.model.begin + 1)];
     this.spanY = spanY ?? [0, 1];
+    this.x = pixels(this.spanX, this.inner.left, this.inner.right, false);
+    this.y = pixels(this.spanY, this.inner.bottom, this.inner.top, this.log);
     put(this.svg, "viewBox", `0 0 ${width} ${height}`);
     this.paintFrame(known);
     this.parts.forEach((part) => this.paintSeries(part));
     this.paintBest();
     this.paintForecast();
-    this.paintHover();
   }
 
-  *visible() {
-    if (this.spec.forecast && this.model.forecast) yield this.model.forecast;
-    const [from, to] = [this.model.begin, this.model.until];
+  /** All values of the picture. */
+  visible() {
+    const { begin, until, forecast, points } = this.model;
+    const found = this.spec.forecast && forecast ? [forecast] : [];
     for (const { series } of this.parts) {
-      if (series.points) for (const [step, value] of this.model.points[series.key] ?? []) { if (step >= from && step <= to) yield value; }
-      else {
-        const column = this.column(series);
-        if (column) { yield* column.low; yield* column.high; }
-      }
+      const column = series.points ? null : this.column(series);
+      if (column) found.push(...column.low, ...(column.high === column.low ? [] : column.high));
+      for (const [step, value] of (series.points && points[series.key]) || []) if (step >= begin && step <= until) found.push(value);
     }
+    return found;
   }
 
   /** What a series draws strongly: its smoothed column as one line, where it is smoothed, else all of its values. */
-  column(series) {
-    const smooth = series.exact ? undefined : this.model.smooth[series.key];
-    return smooth ? { low: smooth.middle, high: smooth.middle } : this.model.raw[series.key];
-  }
-
-  x(step) {
-    return this.inner.left + place(step, this.spanX, false) * (this.inner.right - this.inner.left);
-  }
-
-  y(value) {
-    if (this.log && value <= 0) return this.inner.bottom + 50;
-    return this.inner.bottom - place(value, this.spanY, this.log) * (this.inner.bottom - this.inner.top);
+  column(series, { smooth, raw } = this.model) {
+    const { middle } = smooth[series.key] ?? {};
+    return middle ? { low: middle, high: middle } : raw[series.key];
   }
 
   paintFrame(known) {
@@ -210,22 +237,8 @@ export class Chart {
     put(faint, "d", strong === raw ? "" : this.trace(raw));
   }
 
-  /** A path through a column: of each bucket first the end that lies nearer to the line so far, then the other. */
   trace(column) {
-    if (!column) return "";
-    const path = [];
-    let before = null;
-    this.model.steps.forEach((step, index) => {
-      if (column.low[index] === null || column.low[index] === undefined) { before = null; return; }
-      const x = this.x(step).toFixed(1);
-      const [a, b] = [this.y(column.low[index]), this.y(column.high[index])];
-      const [near, far] = before !== null && Math.abs(before - b) < Math.abs(before - a) ? [b, a] : [a, b];
-      path.push(`${before === null ? "M" : "L"}${x} ${near.toFixed(1)}`);
-      if (before === null) path.push("h0");
-      if (far !== near) path.push(`L${x} ${far.toFixed(1)}`);
-      before = far;
-    });
-    return path.join("");
+    return column ? path(this.model.steps, column, this.x, this.y) : "";
   }
 
   paintBest() {

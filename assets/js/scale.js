@@ -47,10 +47,34 @@ function logTicks(low, high, count) {
   return found;
 }
 
-/** A position between 0 and 1; positive numbers only on a log scale. */
-export function place(value, [low, high], log) {
-  if (log) return Math.log(value / low) / Math.log(high / low);
-  return (value - low) / (high - low || 1);
+/** The pixel of a number, as a function: a picture asks for thousands. On a log scale what is not positive lies outside. */
+export function pixels([low, high], from, to, log) {
+  if (!log) {
+    const factor = (to - from) / (high - low || 1);
+    return (value) => from + (value - low) * factor;
+  }
+  const begin = Math.log(low);
+  const factor = (to - from) / (Math.log(high) - begin);
+  return (value) => (value > 0 ? from + (Math.log(value) - begin) * factor : from + 50);
+}
+
+/** A path through a column: of each bucket first the end that lies nearer to the line so far, then the other. */
+export function path(steps, { low, high }, x, y) {
+  let words = "";
+  let before = null;
+  for (let index = 0; index < steps.length; index += 1) {
+    if (low[index] === null || low[index] === undefined) { before = null; continue; }
+    const across = x(steps[index]).toFixed(1);
+    const a = y(low[index]);
+    const b = high[index] === low[index] ? a : y(high[index]);
+    const turned = before !== null && Math.abs(before - b) < Math.abs(before - a);
+    const [near, far] = turned ? [b, a] : [a, b];
+    words += `${before === null ? "M" : "L"}${across} ${near.toFixed(1)}`;
+    if (before === null) words += "h0";
+    if (far !== near) words += `L${across} ${far.toFixed(1)}`;
+    before = far;
+  }
+  return words;
 }
 
 /** How readings are written, by kind. Each takes a number and gives words with their unit. */

@@ -22,7 +22,7 @@ export function watch(root, words) {
 
 class Watch {
   constructor(root, words) {
-    Object.assign(this, { root, words, living: true, shape: "", since: 0, zoomed: [0, 0], model: EMPTY });
+    Object.assign(this, { root, words, living: true, shape: "", since: 0, zoomed: [0, 0], model: EMPTY, said: {} });
     this.run = new URLSearchParams(location.search).get("run") ?? "";
     this.level = Number(localStorage.getItem("luthier.smooth") ?? 0.6);
     const group = { words: words.chart, hover: (step) => this.charts.forEach((chart) => chart.hover(step)), zoom: (from, to) => this.zoom(from, to) };
@@ -107,7 +107,7 @@ class Watch {
   words_of(status) {
     const { root } = this;
     this.living = status.living;
-    document.title = status.tab;
+    if (document.title !== status.tab) document.title = status.tab;
     fields(root, { name: status.name, word: status.word, sentence: status.sentence, ...status.facts });
     const waits = status.stage?.waits;
     put(field(root, "state"), "class", `state tone-${waits ? "wait" : status.tone}`);
@@ -187,7 +187,11 @@ class Watch {
     });
   }
 
+  /** Lists that follow their end. One that has not changed is left alone: asking where it stands lays the page out. */
   lines(name, lines) {
+    const words = lines.join("\n");
+    if (this.said[name] === words) return;
+    this.said[name] = words;
     const rows = field(this.root, name);
     const box = rows.parentElement;
     const follow = box.scrollTop + box.clientHeight >= box.scrollHeight - 8;
@@ -230,6 +234,7 @@ export function merge(have, got) {
   };
   const steps = have.steps.slice(0, keep).concat(got.steps);
   return {
+    shape: got.shape,
     steps,
     raw: join(have.raw, got.raw),
     smooth: middles(join(have.smooth, got.smooth)),
