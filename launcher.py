@@ -10,6 +10,7 @@
   python3 launcher.py estimate FILE   memory and time of a run.yaml, before anything is loaded
   python3 launcher.py probe FILE   ten seconds of a run.yaml's longest step on this machine, thrown away
   python3 launcher.py doctor       look at this machine and say what would help (--revoke: end all browser sessions)
+  python3 launcher.py explain [WORD]   what a word of the trade, or a setting, means
   python3 launcher.py test         set everything up and run the tests
   python3 launcher.py audit        ask for known weaknesses of all that is installed (lock: make presets/locks anew)
 
@@ -288,8 +289,7 @@ def make_venv() -> None:
             "This Python has no ensurepip, which .venv needs. Install it:   sudo apt install python3-venv"
         ) from None
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-    whole = python_in_venv().exists() and (VENV / "lib" / version / "site-packages" / "pip").exists()
-    if whole:
+    if python_in_venv().exists() and (VENV / "lib" / version / "site-packages" / "pip").exists():
         return
     shutil.rmtree(str(VENV), ignore_errors=True)
     done = subprocess.run([sys.executable, "-I", "-m", "venv", str(VENV)], capture_output=True, text=True, check=False)

@@ -240,6 +240,15 @@ def _doctor(chosen: argparse.Namespace, locations: Locations) -> int:
     return 1 if any(finding.level == "fault" for finding in found) else 0
 
 
+def _explain(chosen: argparse.Namespace, _: Locations) -> int:
+    from core.explain import explain, listed, markdown
+
+    asked = " ".join(chosen.word)
+    for line in markdown() if chosen.markdown else explain(asked) if asked else listed():
+        print(line)
+    return 0
+
+
 def _revoke(locations: Locations) -> int:
     from core.sessions import revoke
 
@@ -318,6 +327,14 @@ COMMANDS: dict[str, Command] = {
                 ("--revoke",),
                 {"action": "store_true", "help": "end every browser's session instead, also of a living studio"},
             ),
+        ),
+    ),
+    "explain": Command(
+        "what a word or a setting means, in plain words; without one, all of them",
+        _explain,
+        (
+            (("word",), {"nargs": "*", "metavar": "WORD", "help": "such as rank, held-out loss or train.warmup_steps"}),
+            (("--markdown",), {"action": "store_true", "help": "README's section of words instead"}),
         ),
     ),
 }

@@ -13,7 +13,7 @@ import re
 
 __all__ = ["PAGES", "READ", "WRITE", "is_allowed"]
 
-PAGES = ("/", "/watch", "/try", "/take-home", "/history", "/doctor", "/proof")
+PAGES = ("/", "/watch", "/try", "/take-home", "/history", "/doctor", "/proof", "/glossary")
 
 READ = (
     *PAGES,

@@ -15,7 +15,7 @@ from studio.text import say
 __all__ = ["document", "head", "header", "title"]
 
 LINKS = (("/", "nav.new"), ("/watch", "nav.watch"), ("/try", "nav.try"), ("/history", "nav.history"))
-MORE = (("/take-home", "nav.take"), ("/doctor", "nav.doctor"), ("/proof", "nav.proof"))
+MORE = (("/take-home", "nav.take"), ("/doctor", "nav.doctor"), ("/proof", "nav.proof"), ("/glossary", "nav.glossary"))
 TITLES = {**dict(LINKS), **dict(MORE)}
 THEMES = ("", "light", "dark")
 LIVE = "/studio/assets/studio.js"

@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse
 from studio.frame import document
 from studio.house import Studio
 from studio.markup import Markup
-from studio.pages import doctor, history, proof, take_home, try_it, watch
+from studio.pages import doctor, glossary, history, proof, take_home, try_it, watch
 
 __all__ = ["PAGES", "plain_pages"]
 
@@ -21,6 +21,7 @@ PAGES: dict[str, Callable[[Studio], Markup]] = {
     "/history": history.page,
     "/doctor": doctor.page,
     "/proof": proof.page,
+    "/glossary": glossary.page,
 }
 
 

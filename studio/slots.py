@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from studio.explained import leads_to
 from studio.markup import Markup, tag
 from studio.text import say
 
@@ -52,7 +53,10 @@ def answer_settings() -> Markup:
         _number("temperature", "0", min="0", max="2", step="0.1"),
         _number("seed", "0", min="0", max="2147483647", step="1"),
     ]
-    return tag("details", tag("summary", say("try.settings")), tag("div", *fields, class_="choices"), class_="folded")
+    why = leads_to("part-watching", say("glossary.choices"))
+    return tag(
+        "details", tag("summary", say("try.settings")), tag("div", *fields, why, class_="choices"), class_="folded"
+    )
 
 
 def _number(name: str, value: str, **bounds: str) -> Markup:

@@ -1,14 +1,15 @@
 """The window's words and the look-up: ``say("key", name=value)``.
 
 Words stand in tables by page (``words_start``: the frame and New run; ``words_data``: its Data block; ``words_runs``:
-watch, try and take home; ``words_history``; ``words_proof``: menu and proof), keyed alike: a second language is as many
-more. Knobs and errors bring their words from where they are declared.
+watch, try and take home; ``words_history``; ``words_proof``: menu and proof; ``words_glossary``), keyed alike: a second
+language is as many more. Knobs and errors bring their words from where they are declared.
 """
 
 from __future__ import annotations
 
 from studio.words_data import DATA
 from studio.words_door import DOOR
+from studio.words_glossary import GLOSSARY_WORDS
 from studio.words_history import HISTORY
 from studio.words_proof import PROOF
 from studio.words_runs import RUNS, STATES
@@ -41,4 +42,4 @@ class _Say:
         return {key.removeprefix(start): words for key, words in self._words.items() if key.startswith(start)}
 
 
-say = _Say(DOOR, START, DATA, RUNS, HISTORY, PROOF)
+say = _Say(DOOR, START, DATA, RUNS, HISTORY, PROOF, GLOSSARY_WORDS)

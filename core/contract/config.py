@@ -37,10 +37,14 @@ class ModelChoice(_Part):
     revision: str = ""
     """Hub commit, or a content hash of the folder's config and weight headers; empty until resolved."""
     quantization: Literal["nf4", "none"] = knob(
-        "nf4", "Weights in memory", "4-bit NF4 takes a quarter of the memory; none keeps 16 bits.", group="memory"
+        "nf4", "Model in memory (quantisation)", group="memory", term="quantisation"
     )
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = knob(
-        "auto", "Arithmetic", "bfloat16 where the card has it, else float16; float32 on the CPU.", group="memory"
+        "auto",
+        "Arithmetic (dtype)",
+        "bfloat16 where the card has it, else float16; float32 on the CPU.",
+        group="memory",
+        see="precision",
     )
 
 
@@ -58,20 +62,26 @@ class DataChoice(_Part):
         "What is learned",
         "Answers only, the last answer only, every token, or only the turns that call a tool.",
         group="data",
+        see="mask",
     )
     template: Literal["auto", "model", "chatml", "none"] = knob(
-        "auto", "Chat template", "The model's own where it has one, else ChatML; none for raw text.", group="data"
+        "auto",
+        "How a chat is written (template)",
+        "The model's own where it has one, else ChatML; none for raw text.",
+        group="data",
+        see="template",
     )
-    system_prompt: str = knob("", "System prompt", "Put before rows that bring none of their own.", group="data")
-    eval_fraction: float = knob(
-        0.05, "Held out", "Share of rows kept aside to measure what was learned.", group="data", ge=0.0, le=0.5
+    system_prompt: str = knob(
+        "", "Standing instruction (system prompt)", "Put before rows that bring none of their own.", group="data"
     )
+    eval_fraction: float = knob(0.05, "Share of rows held out", group="data", term="held-out", ge=0.0, le=0.5)
     eval_rows_max: int = knob(
         200,
         "Held-out rows at most",
         "More rows cost time and tell little more.",
         unit="rows",
         group="data",
+        see="held-out",
         ge=1,
         le=100_000,
     )
@@ -80,21 +90,23 @@ class DataChoice(_Part):
 class LoraChoice(_Part):
     """The adapter, in peft's own terms (LoRA: Hu et al. 2021, arXiv:2106.09685)."""
 
-    r: int = knob(16, "Adapter rank", "How much can be learned: more rank, more memory.", group="lora", ge=1, le=1024)
-    lora_alpha: int = knob(
-        16, "Adapter strength (alpha)", "The update is scaled by alpha / rank.", group="lora", ge=1, le=4096
-    )
+    r: int = knob(16, "Size of the adapter (rank)", group="lora", term="rank", ge=1, le=1024)
+    lora_alpha: int = knob(16, "Adapter strength (alpha)", group="lora", term="alpha", ge=1, le=4096)
     lora_dropout: float = knob(
-        0.0, "Adapter dropout", "Above 0 the fast path is not taken.", group="lora", ge=0, le=0.9
+        0.0,
+        "Gaps on purpose (dropout)",
+        "Above 0 the fast path is not taken.",
+        group="lora",
+        see="dropout",
+        ge=0,
+        le=0.9,
     )
     target_modules: tuple[str, ...] = TARGETS
     bias: Literal["none", "lora_only"] = knob(
-        "none", "Train biases", "lora_only also trains adapted biases.", group="lora"
+        "none", "Train offsets too (bias)", "lora_only also trains adapted biases.", group="lora", see="bias"
     )
-    use_rslora: bool = knob(
-        False, "Rank-stabilised scaling", "Scale by alpha / sqrt(rank), for high ranks.", group="lora"
-    )
-    use_dora: bool = knob(False, "DoRA", "Learns direction and size apart; slower.", group="lora")
+    use_rslora: bool = knob(False, "Even strength at any size (rsLoRA)", group="lora", term="rslora")
+    use_dora: bool = knob(False, "Direction and size apart (DoRA)", group="lora", term="dora")
 
 
 class TrainChoice(_Part):
@@ -103,71 +115,90 @@ class TrainChoice(_Part):
     max_length: int = knob(
         2048,
         "Longest example",
-        "Longer is cut; costs memory.",
         unit="tokens",
         group="learning",
         simple=True,
+        term="max-length",
         ge=32,
         le=1_048_576,
     )
     num_train_epochs: float = knob(
         3.0,
         "Passes over the data (epochs)",
-        "How often every row is seen.",
         unit="epochs",
         group="learning",
         simple=True,
+        term="epoch",
         gt=0,
         le=1000,
     )
     max_steps: int = knob(
-        0, "Steps at most", "0 means: as many as the epochs need.", unit="steps", group="learning", ge=0, le=10_000_000
+        0,
+        "Steps at most",
+        "0 means: as many as the epochs need.",
+        unit="steps",
+        group="learning",
+        see="step",
+        ge=0,
+        le=10_000_000,
     )
     learning_rate: float = knob(
         2e-4,
         "How strongly to learn (learning rate)",
-        "High forgets, low learns little.",
         group="learning",
         simple=True,
+        term="learning-rate",
         gt=0,
         le=1,
     )
     per_device_train_batch_size: int = knob(
-        4, "Rows at once (batch)", "With accumulation: rows a step.", unit="rows", group="learning", ge=1, le=4096
+        4,
+        "Rows at once (batch)",
+        "With accumulation: rows a step.",
+        unit="rows",
+        group="learning",
+        see="batch",
+        ge=1,
+        le=4096,
     )
     gradient_accumulation_steps: int = knob(
-        4, "Accumulation", "Batches joined to one step; the result is the same.", group="learning", ge=1, le=4096
+        4, "Batches a step (accumulation)", group="learning", term="accumulation", ge=1, le=4096
     )
     lr_scheduler_type: Literal["linear", "cosine", "constant", "constant_with_warmup"] = knob(
-        "linear", "Rate over time (schedule)", "How the learning rate goes to zero.", group="learning"
+        "linear", "Rate over time (schedule)", group="learning", term="schedule"
     )
     warmup_steps: int = knob(
-        5, "Warm-up", "Steps over which the learning rate rises.", unit="steps", group="learning", ge=0
+        5, "Steps to the full rate (warm-up)", unit="steps", group="learning", term="warm-up", ge=0
     )
-    weight_decay: float = knob(0.01, "Weight decay", "Pulls the adapter towards zero.", group="learning", ge=0, le=1)
+    weight_decay: float = knob(
+        0.01, "Pull towards zero (weight decay)", group="learning", term="weight-decay", ge=0, le=1
+    )
     max_grad_norm: float = knob(
-        1.0, "Gradient clipping", "Longer gradients are shortened to this; 0 never.", group="learning", ge=0, le=1000
+        1.0, "Limit of one step (gradient clipping)", "0: never.", group="learning", term="clipping", ge=0, le=1000
     )
     optim: Literal["auto", "adamw_8bit", "adamw_torch"] = knob(
-        "auto", "Optimiser", "adamw_8bit on a GPU, adamw_torch on the CPU.", group="memory"
+        "auto",
+        "How steps are made (optimiser)",
+        "adamw_8bit on a GPU, adamw_torch on the CPU.",
+        group="memory",
+        see="optimiser",
     )
-    packing: bool = knob(
-        True, "Packing", "Rows share a pass without padding and without seeing each other.", group="memory"
-    )
+    packing: bool = knob(True, "Rows side by side (packing)", group="memory", term="packing")
     tokens_per_pass: int = knob(
         0,
         "Tokens a pass",
-        "Memory against speed, never the result; 0 chooses.",
+        "0 chooses.",
         unit="tokens",
         group="memory",
+        term="pass",
         ge=0,
         le=10_000_000,
     )
     checkpointing: Literal["auto", "none", "recompute", "offload", "budget"] = knob(
         "auto",
-        "Recompute activations",
-        "Less memory for up to half more time; budget recomputes only what does not fit.",
+        "Recompute to save memory (checkpointing)",
         group="memory",
+        term="recompute",
     )
     memory_gib: float = knob(
         0.0,
@@ -175,23 +206,52 @@ class TrainChoice(_Part):
         "What the run may take of the card in all; 0: nine tenths of what is free.",
         unit="GiB",
         group="memory",
+        see="vram",
         ge=0,
         le=100_000,
     )
     kernels: Literal["auto", "plain"] = knob(
-        "auto", "Fast kernels", "auto uses them where card and model allow; plain never.", group="memory"
+        "auto",
+        "Fast core (kernels)",
+        "auto uses them where card and model allow; plain never.",
+        group="memory",
+        see="kernels",
     )
     beta: float = knob(
-        0.1, "Preference strength (beta)", "Only for preference data (DPO).", group="learning", gt=0, le=10
+        0.1,
+        "Preference strength (beta)",
+        "Only for preference data (DPO).",
+        group="learning",
+        see="dpo",
+        gt=0,
+        le=10,
     )
     eval_steps: int = knob(
-        0, "Measure every", "Held-out loss every so many steps; 0 chooses.", unit="steps", group="saving", ge=0
+        0,
+        "Measure every",
+        "Held-out loss every so many steps; 0 chooses.",
+        unit="steps",
+        group="saving",
+        see="held-out-loss",
+        ge=0,
     )
     save_steps: int = knob(
-        0, "Save every", "A checkpoint every so many steps; 0 chooses.", unit="steps", group="saving", ge=0
+        0,
+        "Save every",
+        "A checkpoint every so many steps; 0 chooses.",
+        unit="steps",
+        group="saving",
+        see="checkpoint",
+        ge=0,
     )
     save_minutes: float = knob(
-        5.0, "Save at least every", "Work lost at worst; 0 never by time.", unit="minutes", group="saving", ge=0
+        5.0,
+        "Save at least every",
+        "Work lost at worst; 0 never by time.",
+        unit="minutes",
+        group="saving",
+        see="checkpoint",
+        ge=0,
     )
     sample_rows: int = knob(
         1,
@@ -202,7 +262,7 @@ class TrainChoice(_Part):
         ge=0,
         le=16,
     )
-    seed: int = knob(3407, "Seed", "The same seed gives the same run.", group="learning", ge=0, le=2**31 - 1)
+    seed: int = knob(3407, "Where chance starts (seed)", group="learning", term="seed", ge=0, le=2**31 - 1)
 
 
 class RunConfig(_Part):

@@ -1,7 +1,8 @@
 """A knob: one setting, declared once, read by the window, the command line and YAML alike.
 
 A knob is a pydantic field whose title is its label, whose description is its hint, and whose unit and group ride in
-``json_schema_extra``. ``knobs(model)`` reads them back, so no other place repeats a label, a range or a default.
+``json_schema_extra``. ``knobs(model)`` reads them back, so no other place repeats a label, a range or a default. What a
+word means stands in the glossary: a hint takes its sentence from there, or says only what is special to the setting.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
+
+from core.contract.glossary import GLOSSARY
 
 __all__ = ["Knob", "knob", "knobs"]
 
@@ -34,14 +37,30 @@ class Knob:
     minimum: float | None = None
     maximum: float | None = None
     simple: bool = False
+    term: str = ""
+    """The glossary's word that explains it."""
 
 
 def knob(
-    default: Any, label: str, hint: str, *, unit: str = "", group: str, simple: bool = False, **bounds: Any
+    default: Any,
+    label: str,
+    hint: str = "",
+    *,
+    unit: str = "",
+    group: str,
+    simple: bool = False,
+    term: str = "",
+    see: str = "",
+    **bounds: Any,
 ) -> Any:
-    """Declares a setting. ``bounds`` are pydantic's own (``ge``, ``gt``, ``le``, ``lt``)."""
-    extra: dict[str, Any] = {"unit": unit, "group": group, "simple": simple}
-    return Field(default, title=label, description=hint, json_schema_extra=extra, **bounds)
+    """Declares a setting. ``bounds`` are pydantic's own (``ge``, ``gt``, ``le``, ``lt``).
+
+    ``term`` names the glossary's word whose first sentence is the help, with ``hint`` behind it. With ``see`` the help
+    is ``hint`` alone, and the word is only explained where a person asks.
+    """
+    extra: dict[str, Any] = {"unit": unit, "group": group, "simple": simple, "term": term or see}
+    help_ = f"{GLOSSARY[term].brief} {hint}".strip() if term else hint
+    return Field(default, title=label, description=help_, json_schema_extra=extra, **bounds)
 
 
 def knobs(model: type[BaseModel], prefix: str = "") -> dict[str, Knob]:
@@ -72,6 +91,7 @@ def _read(key: str, info: FieldInfo, extra: dict[str, Any]) -> Knob:
         minimum=low[0] if low else None,  # type: ignore[arg-type]
         maximum=high[0] if high else None,  # type: ignore[arg-type]
         simple=bool(extra["simple"]),
+        term=str(extra["term"]),
     )
 
 

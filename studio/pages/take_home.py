@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from studio.explained import leads_to
 from studio.house import Studio
 from studio.markup import Markup, tag
 from studio.slots import button, live, none_yet, run_choice, slot
@@ -16,7 +17,8 @@ def page(_: Studio) -> Markup:
     """The skeleton; sizes, exports and progress are filled in by the script."""
     words = {key: say(f"run.{key}") for key in ("copy", "copied", "not_copied")} | {"progress": say("home.progress")}
     words |= {"stop": say("home.stop"), "unsaved": say("run.unsaved"), "unsaved_do": say("run.unsaved.do")}
-    head = tag("header", tag("h1", say("home.title")), tag("p", say("home.about"), class_="about"))
+    about = tag("p", say("home.about"), " ", leads_to("part-home", say("glossary.choices")), class_="about")
+    head = tag("header", tag("h1", say("home.title")), about)
     fault = slot("fault", "p", role="alert", class_="fault-line", hidden=True)
     jobs = slot("jobs-box", "section", tag("h2", say("home.list")), slot("jobs", "ul", class_="jobs"), hidden=True)
     some = slot("some", "div", _form(), fault, jobs, hidden=True)

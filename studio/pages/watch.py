@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from studio.explained import leads_to
 from studio.house import Studio
 from studio.markup import Markup, tag, wording
 from studio.notice import notice
@@ -108,7 +109,8 @@ def _charts() -> Markup:
     smooth = tag("label", tag("span", say("watch.smooth")), slot("smooth", "select", *options))
     whole = button(say("watch.whole"), data_f="whole", hidden=True)
     hint = tag("p", say("watch.charts.help"), class_="hint")
-    bar = tag("div", tag("h2", say("watch.charts")), hint, whole, smooth, class_="charts-bar")
+    title, meant = tag("h2", say("watch.charts")), leads_to("part-watching", say("glossary.readings"))
+    bar = tag("div", title, hint, meant, whole, smooth, class_="charts-bar")
     return tag("section", bar, slot("charts", "div", class_="charts"), class_="charts-box")
 
 

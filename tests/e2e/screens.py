@@ -173,6 +173,18 @@ def _advanced(page: Any) -> None:
     page.wait_for_timeout(200)
 
 
+def _words_open(page: Any) -> None:
+    """Advanced, with the words of its groups told."""
+    if not page.locator("#train-seed").is_visible():
+        _advanced(page)
+    page.evaluate("() => document.querySelectorAll('.group-words').forEach((one) => (one.open = true))")
+    page.locator("#block-advanced .group-words .terms").first.scroll_into_view_if_needed()
+
+
+def _sought(words: str) -> Callable[[Any], None]:
+    return lambda page: page.get_by_role("searchbox", name="Find a word").fill(words)
+
+
 def _typed(page: Any) -> None:
     page.locator("#data-typed input").fill("/nowhere/at/all.jsonl")
     page.locator("#data-typed input").press("Enter")
@@ -251,5 +263,9 @@ SCREENS: dict[str, Screen] = {
     "doctor": Screen("/doctor", ".finding", _all_open),
     "menu": Screen("/doctor", ".finding", _menu),
     "proof": Screen("/proof", ".proofs > li", _all_open),
+    "glossary": Screen("/glossary#rank", "#rank"),
+    "glossary-none": Screen("/glossary", "#rank", _sought("no such word")),
+    "glossary-found": Screen("/glossary", "#rank", _sought("learn")),
+    "new-words": Screen("/", READY_NEW, _words_open),
     "locked": Screen("/", "main", inside=False),
 }

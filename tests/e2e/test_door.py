@@ -36,9 +36,9 @@ EVIL = (
 RUN, FAILED = "2026-11-20_2243_living_k3f9", "2026-11-18_2243_failed_k3f9"
 PAGES = (
     f"/watch?run={RUN}", f"/watch?run={FAILED}", f"/try?run={RUN}", f"/take-home?run={RUN}", "/history", "/doctor",
-    "/proof",
+    "/proof", "/glossary",
 )  # fmt: skip
-NAMELESS = ("/doctor", "/proof")
+NAMELESS = ("/doctor", "/proof", "/glossary")
 """Pages that show nothing which somebody else named."""
 INJECTED = "img[src=x], svg[onload], [onerror], [onload], a[href^='javascript:'], script:not([src])"
 WATCHING = (

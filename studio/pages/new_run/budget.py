@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from core.contract.estimate import Estimate, Term
 from core.hardware import Machine
+from studio.explained import leads_to
 from studio.markup import Markup, icon, tag
 from studio.text import say
 
@@ -37,7 +38,7 @@ def parts_view(figures: Estimate) -> Markup:
              if _height(term, figures)]  # fmt: skip
     if figures.held_bytes:
         lines.append(_line("part-held", say("part.held"), figures.held_bytes, say("part.held.how")))
-    note = tag("p", say("summary.parts.peak"), class_="hint")
+    note = tag("p", say("summary.parts.peak"), " ", leads_to("part-memory", say("glossary.choices")), class_="hint")
     return tag("details", tag("summary", say("summary.parts")), tag("ul", *lines, class_="legend"), note,
                class_="parts", data_keep="parts")  # fmt: skip
 

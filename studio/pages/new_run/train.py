@@ -13,6 +13,7 @@ from core.contract.config import RunConfig
 from core.hardware import Machine
 from core.runs.repeat import flat
 from core.settings import Settings
+from studio.explained import of_knobs
 from studio.markup import Markup, join, tag
 from studio.pages.new_run.form import KNOBS, Form, field_of, label_of
 from studio.pages.new_run.outline import block_head
@@ -73,13 +74,19 @@ def advanced(form: Form, session: Session, settings: Settings) -> tuple[gr.HTML,
         board(_search(), elem_id="advanced-sieve")
         auto = board(elem_id="auto-values")
         for group in GROUPS:
-            board(tag("h3", say(f"group.{group}"), class_="group-title"))
+            board(_group_head(group))
             with gr.Row(elem_classes="fields"):
                 for key, knob in KNOBS.items():
                     if knob.group == group and not knob.simple and key not in form.fields:
                         form.add(key, field_of(key, _value(session.config, key)))
         price = _price(settings)
     return auto, price
+
+
+def _group_head(group: str) -> Markup:
+    """A group's title, and what its settings speak of: after Start for the keyboard, as everything here is."""
+    title = say(f"group.{group}")
+    return tag("div", tag("h3", title, class_="group-title"), of_knobs(group, title), class_="group-head")
 
 
 def _search() -> Markup:

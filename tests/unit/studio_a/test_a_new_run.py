@@ -106,7 +106,7 @@ def test_the_summary_shows_memory_by_part_steps_and_what_is_learned(desk: Desk, 
     assert view.figures.sentence in drawn
     assert f"{config.train.max_steps}, of {config.rows_per_step} rows each" in drawn
     assert "The answers are learned" in data.report_view(view)
-    assert "Optimiser" in train.auto_view(view)
+    assert "(optimiser)" in train.auto_view(view)
 
 
 def test_problem_rows_are_listed(config: RunConfig) -> None:

@@ -139,12 +139,12 @@ def test_a_failed_run_keeps_cause_cure_and_the_button_that_does_it(three: Desk) 
     failed = three.get("history", state="failed")["runs"][0]
     assert (failed["cause"], failed["cure"], failed["next"]) == ("The card's memory is full.", "Choose less.", "mend")
     config = three.get(f"run/{failed['id']}/config")
-    assert config["change"] == "Recompute activations: in every layer"
+    assert config["change"] == "Recompute to save memory (checkpointing): in every layer"
     assert three.client.post(f"/studio/run/{failed['id']}/mend").json() == {"go": "/"}
     assert three.drafts[0].train.checkpointing == "recompute"
     assert three.drafts[0].data.path == "/data/pairs.jsonl"
     watched = three.get("points", run=failed["id"])["status"]["next"]
-    assert watched == {"verb": "mend", "words": "Run again with Recompute activations: in every layer"}
+    assert watched == {"verb": "mend", "words": f"Run again with {config['change']}"}
     assert three.get("points", run=RUN)["status"]["next"] == {"verb": "", "words": ""}
 
 
@@ -175,7 +175,7 @@ def test_a_run_that_would_be_another_goes_on_when_a_person_says_so(
     fault = Failed(at=1e9, attempt=1, code=DIFFERS, message="Expected the same data.", hint="Put it back.")
     folder = make_run([*past(20), fault], RUN)
     assert desk.get("history")["runs"][0]["next"] == "anyway"
-    monkeypatch.setattr("core.runs.store.spawn_supervisor", lambda *_: None)
+    monkeypatch.setattr("core.runs.store.start_supervisor", lambda *_: None)
     assert desk.client.post(f"/studio/run/{RUN}/anyway").json() == {"ok": True}
     assert '"kind":"resumed"' in folder.events.read_text().replace(" ", "")
     assert desk.live.store.record(RUN).anyway
