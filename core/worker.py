@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from core.contract.errors import StudioError
+from core.contract.errors import StudioError, first_line
 from core.contract.events import Failed, Hello
 from core.hardware import Machine, read_machine
 from core.model.faults import is_card_fault, is_host_full, is_out_of_memory
@@ -76,13 +76,13 @@ def failure_of(error: BaseException) -> Failed:
         return Failed(code=error.code, message=error.message, hint=_hint(error))
     if is_disk_full(error):
         hint = "Make room on this disk, then resume; the last good checkpoint stands."
-        return Failed(code="disk.full", message=f"The disk is full: {_line(error)}.", hint=hint)
+        return Failed(code="disk.full", message=f"The disk is full: {first_line(error).rstrip('.')}.", hint=hint)
     if is_host_full(error):
         return _host_full()
     if is_out_of_memory(error):
         hint = "Choose fewer tokens a pass, shorter examples, a smaller model, or recomputed activations; then resume."
         return Failed(code="memory.gpu", message="The card's memory is full.", hint=hint)
-    said = f"The worker stopped on an unexpected fault: {type(error).__name__}: {_line(error)}"
+    said = f"The worker stopped on an unexpected fault: {type(error).__name__}: {first_line(error).rstrip('.')}"
     return Failed(code="worker.fault", message=said, hint="worker.log in the run's folder has the details.")
 
 
@@ -115,7 +115,7 @@ def _work(folder: JobFolder, writer: EventWriter, tell: Teller) -> None:
 def _said(error: Exception, tell: Teller) -> int:
     """Says the fault; a fault of the card asks for a fresh process instead, since this one's context is lost."""
     if is_card_fault(error):
-        return _afresh(f"The card faulted: {_line(error)}.", tell)
+        return _afresh(f"The card faulted: {first_line(error).rstrip('.')}.", tell)
     try:
         tell.say(failure_of(error))
     except StudioError as unsaid:
@@ -166,11 +166,6 @@ def _set_environment(machine: Machine) -> None:
 
 def _hint(error: StudioError) -> str:
     return " ".join([error.hint, *getattr(error, "problems", ())]).strip()
-
-
-def _line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return (lines[0] if lines else type(error).__name__).rstrip(".")
 
 
 if __name__ == "__main__":

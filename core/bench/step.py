@@ -26,7 +26,7 @@ from core.bench.rows import BenchRows, dealt, read_rows
 from core.bench.setting import Setting, check
 from core.bench.watch import Watch, allowed_bytes, cap
 from core.contract.config import LoraChoice, ModelChoice, RunConfig
-from core.contract.errors import MachineError
+from core.contract.errors import MachineError, first_line
 from core.contract.events import Evaluation
 from core.contract.events import Step as StepEvent
 from core.hardware import read_machine
@@ -84,8 +84,8 @@ def measure(setting: Setting, say: Say = print, every: int = 0) -> dict[str, Any
         rows = read_rows(setting, int(loaded.model.config.vocab_size), loaded.tokenizer)
         trained = _train(setting, loaded, rows, watch)
     except torch.OutOfMemoryError as error:
-        reason = str(error).splitlines()[0]
-        raise MachineError("bench.memory", f"Expected room for the step, found the card full: {reason}", "") from error
+        found = f"Expected room for the step, found the card full: {first_line(error)}"
+        raise MachineError("bench.memory", found, "") from error
     watch.finish()
     windows = dealt(len(rows.train), setting)
     return {

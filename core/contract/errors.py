@@ -17,7 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["ConfigError", "DataError", "HubError", "MachineError", "ModelError", "RunError", "StudioError"]
+__all__ = [
+    "ConfigError",
+    "DataError",
+    "HubError",
+    "MachineError",
+    "ModelError",
+    "RunError",
+    "StudioError",
+    "first_line",
+]
 
 
 class StudioError(Exception):
@@ -71,3 +80,8 @@ class MachineError(StudioError):
 
 class RunError(StudioError):
     """A run folder or checkpoint that cannot be used, or a command that cannot be obeyed."""
+
+
+def first_line(error: BaseException) -> str:
+    """What somebody else's error says, as far as its first line; its class where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -17,7 +17,7 @@ from torch import nn
 
 from core.adapter_files import check_adapter
 from core.contract.config import TARGETS, LoraChoice
-from core.contract.errors import ModelError
+from core.contract.errors import ModelError, first_line
 
 __all__ = ["Targets", "adapter_targets", "add_adapter", "load_adapter", "save_adapter", "trainable"]
 
@@ -100,7 +100,7 @@ def load_adapter(model: Any, folder: Path, trainable: bool) -> Any:
     try:
         return PeftModel.from_pretrained(model, str(folder), is_trainable=trainable, autocast_adapter_dtype=True)
     except (RuntimeError, ValueError, KeyError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise ModelError(
             "model.adapter",
             f"Expected an adapter made for this model in {folder}, found: {reason}",

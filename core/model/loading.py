@@ -18,7 +18,7 @@ import torch
 from transformers import AutoConfig, AutoTokenizer
 
 from core.contract.config import ModelChoice
-from core.contract.errors import MachineError, ModelError
+from core.contract.errors import MachineError, ModelError, first_line
 from core.model import attention
 from core.model.assemble import Target
 from core.model.faults import is_card_fault
@@ -122,7 +122,7 @@ def plain_words(folder: Path | str) -> Iterator[None]:
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
         if is_card_fault(error):
             raise  # the model may be in order: a fresh process tries it again
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise ModelError(
             "model.load",
             f"Expected a causal language model in safetensors in {folder}, found: {reason}",

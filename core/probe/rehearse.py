@@ -25,7 +25,7 @@ from core.catalog import STARTER
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
-from core.contract.errors import MachineError, ModelError
+from core.contract.errors import MachineError, ModelError, first_line
 from core.contract.events import Event
 from core.data.render import load_tokenizer
 from core.locations import Locations
@@ -190,7 +190,7 @@ def _load(config: RunConfig, spec: ModelSpec, device: torch.device) -> LoadedMod
     try:
         return random_model(spec, device, quantization=chosen.quantization, dtype=chosen.dtype, seed=config.train.seed)
     except (ValueError, TypeError) as error:  # its kind is not known to this transformers, or wants more than a shape
-        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        why = first_line(error)
         raise ModelError(
             "probe.shape",
             f"Expected to make a model of {spec.title}'s shape, found: {why}"[:300],

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from transformers import StoppingCriteriaList, TextIteratorStreamer
 
-from core.contract.errors import MachineError, StudioError
+from core.contract.errors import MachineError, StudioError, first_line
 from core.data.question import question_ids
 from core.data.render import stop_token_ids
 from core.model.adapters import load_adapter
@@ -122,7 +122,7 @@ def _explained(error: BaseException) -> StudioError:
         return error
     if isinstance(error, torch.OutOfMemoryError):
         return MachineError("memory.gpu", "The card's memory ran out while answering.", "Ask for a shorter answer.")
-    words = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    words = first_line(error)
     return MachineError(
         "talk.fault", f"The model could not answer: {words}", "Ask something else, or another checkpoint."
     )

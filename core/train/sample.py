@@ -15,6 +15,7 @@ from transformers import StoppingCriteria, StoppingCriteriaList
 from core.contract.commands import Command
 from core.contract.config import DataChoice
 from core.contract.data import Message
+from core.contract.errors import first_line
 from core.contract.events import Sample
 from core.data.question import question_ids
 from core.data.render import stop_token_ids
@@ -98,4 +99,4 @@ def fault_line(error: Exception) -> str:
     """A fault in one line."""
     if is_named(error, "OutOfMemoryError"):
         return "the card's memory ran out"
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    return first_line(error).rstrip(".")
