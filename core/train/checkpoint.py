@@ -25,7 +25,7 @@ from core.disk import file_sha256, is_full, make_durable
 from core.runs.folder import JobFolder, checkpoint_step
 
 __all__ = [
-    "RoomError", "Saved", "add_facts", "best", "is_disk_full", "latest_good", "prune", "read_manifest", "remove",
+    "Saved", "add_facts", "best", "is_disk_full", "latest_good", "prune", "read_manifest", "remove",
     "remove_after", "save", "step_name", "verify",
 ]  # fmt: skip
 
@@ -44,13 +44,6 @@ class Saved:
     bytes: int
 
 
-class RoomError(MachineError):
-    """The disk is full: code ``disk.full``. What stood before stands."""
-
-    need_bytes = 0
-    free_bytes = 0
-
-
 def step_name(step: int) -> str:
     """``step-000200``."""
     return f"step-{step:06d}"
@@ -67,7 +60,7 @@ def save(
         expected_bytes: how large it will be, for the look at the disk before.
 
     Raises:
-        RoomError: the disk is or gets full; every earlier checkpoint stands.
+        MachineError: the disk is or gets full; every earlier checkpoint stands.
         RunError: what was written does not read back.
     """
     root = _root(folder)
@@ -146,7 +139,7 @@ def add_facts(path: Path, facts: Mapping[str, Any]) -> None:
     """Writes what became known later into a standing checkpoint's manifest, all of it or nothing.
 
     Raises:
-        RoomError: the disk is full; the manifest is as it was.
+        MachineError: the disk is full; the manifest is as it was.
     """
     manifest = {**read_manifest(path), **facts}
     draft = path.parent / f".tmp-{path.name}.json"  # beside it: a file that no manifest names would spoil it
@@ -239,17 +232,15 @@ def _require_room(root: Path, expected_bytes: int) -> None:
             raise _full(root, expected_bytes)
 
 
-def _full(root: Path, expected_bytes: int) -> RoomError:
+def _full(root: Path, expected_bytes: int) -> MachineError:
     free = need = expected_bytes + _SPARE_BYTES
     with contextlib.suppress(OSError):
         free = shutil.disk_usage(root).free
-    error = RoomError(
+    return MachineError(
         "disk.full",
         f"Expected {need / 1e6:,.0f} MB free for a checkpoint, found {free / 1e6:,.0f} MB.",
         "Make room on this disk, then resume; the last good checkpoint stands.",
     )
-    error.need_bytes, error.free_bytes = need, free
-    return error
 
 
 def _sealed(manifest: Mapping[str, Any]) -> str:

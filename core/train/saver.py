@@ -58,7 +58,7 @@ class Saver:
         """Writes and verifies ``step-NNNNNN``, says so, and lets older ones go; one that stands is left as it is.
 
         Raises:
-            RoomError: the disk is full; every earlier checkpoint stands.
+            MachineError: the disk is full; every earlier checkpoint stands.
         """
         name = checkpoint.step_name(step)
         if (self.folder.checkpoints / name).is_dir() and not checkpoint.verify(self.folder.checkpoints / name):

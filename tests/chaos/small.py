@@ -19,6 +19,7 @@ from pathlib import Path
 
 from core.contract.commands import Command
 from core.contract.config import DataChoice, RunConfig, TrainChoice
+from core.contract.errors import MachineError
 from core.contract.events import (
     Acknowledged,
     Checkpoint,
@@ -173,7 +174,7 @@ def _put(draft: Path, files: Mapping[str, bytes]) -> None:
 def _once_more(save: Callable[[], object]) -> None:
     """A full disk is waited for, which costs no time here; after some tries its error ends the attempt."""
     for _ in range(TRIES):
-        with contextlib.suppress(checkpoint.RoomError):
+        with contextlib.suppress(MachineError):
             save()
             return
     save()

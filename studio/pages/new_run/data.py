@@ -128,7 +128,7 @@ def _drop_zone() -> Markup:
 
 
 def tabs_view(found: Checkup | StudioError | None = None) -> Markup:
-    """The block's four panels by name; which one is open is the page's own affair (``assets/js/desk.js``)."""
+    """The block's four panels by name; which one is open is the page's own affair (``assets/js/panels.js``)."""
     words = {"doctor": checkup.tab_words(found)}
     tabs = (
         tag("button", words.get(name) or say(f"panel.{name}"), type="button", role="tab", id=f"tab-{name}",

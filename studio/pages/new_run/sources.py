@@ -1,7 +1,7 @@
 """Where else rows may come from, folded away in the Data block: files mixed by weight, or a data set of the hub.
 
-Both become one made data set, which is then chosen as a file is. The forms are plain HTML; ``assets/js/desk.js`` sends
-all their fields with every button, so that nothing typed is lost when a file is added.
+Both become one made data set, which is then chosen as a file is. The forms are plain HTML; ``assets/js/panels.js``
+sends all their fields with every button, so that nothing typed is lost when a file is added.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, get_args
 import gradio as gr
 
 from core.contract.config import DataChoice, Layout
-from core.contract.errors import DataError, StudioError
-from studio.markup import Markup, fault, icon, join, tag
+from core.contract.errors import DataError
+from studio.markup import Markup, icon, join, tag
 from studio.parts import board
 from studio.text import say
 from studio.upload import ENDINGS
@@ -116,11 +116,6 @@ def working_view(words: str, done: int, total: int, kind: str) -> Markup:
     bar = tag("progress", max="1", value=share, aria_label=words)
     stop = _button("work.cancel", "stop", {"kind": kind})
     return tag("div", tag("p", words, role="status"), bar, stop, class_="working")
-
-
-def fault_view(error: StudioError) -> Markup:
-    """What went wrong, where it was asked for."""
-    return fault(error)
 
 
 def _part(part: Part, index: int, parts: Sequence[Part]) -> Markup:
