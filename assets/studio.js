@@ -1,16 +1,18 @@
 /* Starts the script of a live page: its one element names it (data-live) and brings its words (data-words). */
 
-import { doctor } from "./js/doctor.js";
-import { glossary } from "./js/glossary.js";
-import { history_ } from "./js/history.js";
 import { notices } from "./js/notice.js";
-import { proof } from "./js/proof.js";
-import { take_home } from "./js/take_home.js";
-import { try_it } from "./js/try_it.js";
-import { watch } from "./js/watch.js";
 
-const PAGES = { watch, try_it, take_home, history: history_, doctor, proof, glossary };
+/** Only the page's own script is loaded, and what it needs: the page's head has named them already. */
+const PAGES = {
+  watch: async () => (await import("./js/watch.js")).watch,
+  try_it: async () => (await import("./js/try_it.js")).try_it,
+  take_home: async () => (await import("./js/take_home.js")).take_home,
+  history: async () => (await import("./js/history.js")).history_,
+  doctor: async () => (await import("./js/doctor.js")).doctor,
+  proof: async () => (await import("./js/proof.js")).proof,
+  glossary: async () => (await import("./js/glossary.js")).glossary,
+};
 
 const root = document.querySelector("[data-live]");
-if (root) PAGES[root.dataset.live](root, JSON.parse(root.dataset.words));
+if (root) (await PAGES[root.dataset.live]())(root, JSON.parse(root.dataset.words));
 notices();

@@ -82,7 +82,9 @@ def bind(port: int | None, address: str = LOOPBACK) -> socket.socket:
     wished = [port] if port is not None else list(range(DEFAULT_PORT, DEFAULT_PORT + _TRIES))
     reason = ""
     for number in wished:
-        listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+        # Said to be TCP, else asyncio leaves Nagle's algorithm on: a body then waits 40 ms for its header's receipt.
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((address, number))

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from studio.installed import manifest_head
 from studio.markup import Markup, icon, join, tag
+from studio.modules import preloads
 from studio.text import say
 
 __all__ = ["document", "head", "header", "title"]
@@ -26,7 +27,7 @@ def document(path: str, content: Markup, script: str = LIVE) -> Markup:
     sheet = Markup('<link rel="stylesheet" href="/studio/assets/runs.css">')
     top = join(
         Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
-        title(path), head(), sheet, tag("script", type="module", src=script),
+        title(path), head(), sheet, preloads(content), tag("script", type="module", src=script),
     )  # fmt: skip
     main = tag("main", content, id="page", tabindex="-1", class_="plain")
     return join(Markup("<!doctype html>"), tag("html", tag("head", top), tag("body", header(path), main), lang="en"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
@@ -55,6 +56,25 @@ def test_without_a_wish_the_next_port_is_taken(taken: int, monkeypatch: pytest.M
         host, port = listener.getsockname()
     assert host == "127.0.0.1"
     assert taken < port < taken + 10
+
+
+def test_no_answer_waits_for_a_receipt() -> None:
+    """asyncio sends small pieces at once only on sockets that say they are TCP; else a body waits 40 ms."""
+
+    async def connected() -> bool:
+        found: asyncio.Queue[bool] = asyncio.Queue()
+
+        def note(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            found.put_nowait(bool(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)))
+            writer.close()
+
+        listener = bind(0)
+        async with await asyncio.start_server(note, sock=listener):
+            _, writer = await asyncio.open_connection(*listener.getsockname())
+            writer.close()
+            return await found.get()
+
+    assert asyncio.run(connected())
 
 
 @pytest.fixture

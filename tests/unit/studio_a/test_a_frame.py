@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 
 import pytest
 from fastapi import FastAPI
@@ -17,6 +18,7 @@ from core.contract.errors import ConfigError, DataError
 from core.locations import ASSETS
 from studio.browser import commands
 from studio.files import OurFiles
+from studio.frame import document
 from studio.markup import Markup, fault, join, tag
 from studio.shell import Dressed, Sealed, Shell, dress, gradio_policy, plain_policy
 from studio.text import STATES, say
@@ -51,6 +53,20 @@ def test_a_fault_names_all_problems_as_text() -> None:
     assert "Two &lt;faults&gt;" in drawn
     assert "<li>a &lt; b</li><li>c</li>" in drawn
     assert "Traceback" not in fault(DataError("data.x", "line", "hint"))
+
+
+def test_a_live_page_names_all_modules_of_its_script_at_once() -> None:
+    """Found one after another, they were four journeys; and what other pages need is not loaded at all."""
+    page = document("/watch", tag("section", data_live="watch"))
+    named = set(re.findall(r'<link rel="modulepreload" href="/studio/assets/js/(\w+\.js)">', page))
+    led_to = {"watch.js", "notice.js"}
+    for _ in range(9):
+        led_to |= {
+            one for name in led_to for one in re.findall(r'from "\./(\w+\.js)"', (ASSETS / "js" / name).read_text())
+        }
+    assert named == led_to
+    assert page.index("modulepreload") < page.index('type="module"')
+    assert "modulepreload" not in document("/x", tag("p", "no script of its own"))
 
 
 def test_a_page_gets_our_head_and_header_and_loses_other_sites() -> None:
