@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from core.bench.setting import Setting, flags_of
+from core.hardware import read_machine
+from core.imports import without_card
 from core.locations import REPOSITORY
 
 __all__ = ["Outcome", "Runner", "measure_all", "own_process"]
@@ -82,7 +84,8 @@ def own_process(setting: Setting, say: Callable[[str], None], every: int) -> Out
 def _environment() -> dict[str, str]:
     """This checkout is importable from wherever the bench was called: relative paths among the flags stay right."""
     paths = [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+    told = {} if read_machine().gpu else without_card(os.environ)
+    return {**os.environ, **told, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
 
 
 def _ended(result: dict[str, Any]) -> str:

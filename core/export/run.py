@@ -30,6 +30,7 @@ from core.data.render import apply_template_to, load_tokenizer, stop_token_ids
 from core.disk import folder_bytes, make_durable
 from core.export.card import base_name, write_card
 from core.export.merge import merge_weights, merged_bytes
+from core.imports import without_card
 from core.locations import REPOSITORY
 from core.runs.folder import ExportRequest, JobFolder
 from core.runs.log import EventTail, EventWriter
@@ -196,7 +197,7 @@ def _verify(job: _Job) -> tuple[str, ...]:
 
 
 def _ask(command: list[str], check: Callable[[], None]) -> dict[str, Any]:
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    environment = {**os.environ, **without_card(os.environ), "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(command, stdout=output, cwd=REPOSITORY, env=environment)
         try:

@@ -13,6 +13,7 @@ from typing import Any
 from core.contract.errors import MachineError, StudioError
 from core.contract.estimate import Probe
 from core.hardware import read_machine
+from core.imports import importing
 from core.locations import Locations
 from core.probe.words import Said, Setup, Stage
 from core.runs.guest import Mouth, end_with_the_pipe, fault_words, leave_when_wanted, take_card
@@ -47,8 +48,9 @@ def _say(mouth: Mouth, stage: Stage, text: str = "") -> None:
 
 
 def _rehearsed(setup: Setup, mouth: Mouth) -> Probe:
-    device = _device()
-    from core.probe.rehearse import rehearse
+    with importing():
+        device = _device()
+        from core.probe.rehearse import rehearse
 
     def stepping(stage: Any, text: str) -> None:
         if stage == "stepping":

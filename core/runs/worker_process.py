@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from core.hardware import Machine
+from core.imports import without_card
 from core.locations import REPOSITORY
 from core.runs.folder import JobFolder
 from core.runs.log import ATTEMPT_VARIABLE
@@ -115,6 +116,8 @@ def card_environment(base: Mapping[str, str], machine: Machine, plain: bool) -> 
         told |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": machine.gpu.cuda_name}
         if not machine.wsl and not any(name in base for name in ALLOCATOR_VARIABLES):
             told[ALLOCATOR_VARIABLES[0]] = "expandable_segments:True"
+    else:
+        told |= without_card(base)
     if plain:
         told["LUTHIER_KERNELS"] = "plain"
     return told

@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from core.contract.errors import MachineError, StudioError
+from core.imports import importing
 from core.locations import Locations
 from core.runs.guest import Mouth, end_with_the_pipe, fault_words, leave_when_wanted, take_card
 from core.talk.words import Ask, Fault, Piece, Setup
@@ -56,8 +57,8 @@ def main() -> int:
         locations = Locations.find(setup.home)
         card = take_card(locations, setup.lock_name, "Try")
         leave_when_wanted(locations, mouth, "the model")
-        from core.talk.speaker import load_speaker
-
+        with importing():
+            from core.talk.speaker import load_speaker
         speaker = load_speaker(setup)
     except StudioError as error:
         mouth.say(_said(error))

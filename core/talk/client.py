@@ -24,6 +24,7 @@ from core.catalog import find_model
 from core.contract.config import RunConfig
 from core.contract.errors import ModelError, RunError, StudioError
 from core.hardware import read_machine
+from core.imports import without_card
 from core.locations import Locations
 from core.runs.folder import JobFolder
 from core.runs.guest import ending_of, spawn_guest
@@ -244,4 +245,6 @@ def _environment() -> dict[str, str]:
     card = read_machine().gpu
     if card:
         extra |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": card.cuda_name}
+    else:
+        extra |= without_card(os.environ)
     return {**os.environ, **extra}

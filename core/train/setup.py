@@ -41,7 +41,7 @@ from core.train.memory import cap_allocator, may_allocate
 from core.train.orders import Orders
 from core.train.reading import RunData, read_data
 from core.train.tell import Teller
-from core.train.trainers import arguments, passes_line, preference_trainer, state_bytes, text_trainer
+from core.train.trainers import arguments, passes_line, state_bytes, text_trainer
 
 __all__ = ["Ready", "make_trainer", "prepare"]
 
@@ -154,6 +154,8 @@ def make_trainer(
     settings = arguments(config, folder.checkpoints, steps, device, str(loaded.dtype).removeprefix("torch."))
     lines: list[str] = []
     if config.method == "dpo":
+        from core.train.preference import preference_trainer  # brings TRL along
+
         trainer: Any = preference_trainer(peft_model, settings, config, tokenizer, bool(config.resume_from))
         how = "the formula" if trainer.textbook else "TRL's"
         lines.append(

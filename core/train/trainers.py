@@ -1,9 +1,7 @@
-"""SFT on transformers' Trainer, DPO on TRL's DPOTrainer, each with the same mixin of ours before it.
+"""SFT on transformers' Trainer with the mixin of ours before it, and what DPO's (``preference``) shares with it.
 
-SFT stands on the plain Trainer since TRL's SFTTrainer puts its own head, collator and metrics where ours are. DPO
-keeps TRL's loss (Rafailov et al. 2023, arXiv:2305.18290) and its collator; rows come tokenised as the preview shows
-them. Its reference is the model without the adapter, or, where a run goes on from another's adapter, a frozen copy of
-that one.
+SFT stands on the plain Trainer since TRL's SFTTrainer puts its own head, collator and metrics where ours are. So TRL,
+which takes a second to import, is left to DPO.
 """
 
 from __future__ import annotations
@@ -14,25 +12,19 @@ from typing import Any
 
 import torch
 from accelerate.utils import AutocastKwargs
-from datasets import Dataset
-from torch.nn import functional
 from transformers import PrinterCallback, Trainer, TrainingArguments
-from trl import DPOConfig, DPOTrainer
-from trl.trainer.dpo_trainer import DataCollatorForPreference
-from trl.trainer.utils import use_adapter
 
 from core.contract.config import RunConfig
-from core.model.adapters import trainable
 from core.train.mixin import StepEnd, WindowTrainer
-from core.train.passes import IGNORED, pack, pad
-from core.train.rows import PairRows, TextRows
+from core.train.passes import pack, pad
+from core.train.rows import TextRows
 
 __all__ = [
-    "PreferenceTrainer",
+    "OURS",
     "TextTrainer",
     "arguments",
     "passes_line",
-    "preference_trainer",
+    "settled",
     "state_bytes",
     "text_trainer",
 ]
@@ -74,59 +66,6 @@ class TextTrainer(WindowTrainer, Trainer):
     def _batch(self, rows: TextRows, chosen: Sequence[int]) -> dict[str, Any]:
         device = self.args.device
         return pack(rows, chosen, device) if self.packed else pad(rows, chosen, self.pad_id, device)
-
-
-class PreferenceTrainer(WindowTrainer, DPOTrainer):
-    """DPO. TRL's loss is a mean over the pairs of a pass; times their number it is the sum that the mixin wants."""
-
-    packed = False
-    textbook = False
-    """TRL's own log-probabilities are Triton kernels on a card; without a compiler there the formula stands in."""
-
-    def pass_loss(self, model: Any, rows: PairRows, chosen: Sequence[int]) -> torch.Tensor:
-        """One padded pass of both sides."""
-        pairs = [
-            {
-                "prompt_ids": rows.prompts[row].tolist(),
-                "chosen_ids": rows.chosen[row].tolist(),
-                "rejected_ids": rows.rejected[row].tolist(),
-            }
-            for row in chosen
-        ]
-        batch = {name: value.to(self.args.device) for name, value in self.data_collator(pairs).items()}
-        loss: torch.Tensor = self.compute_loss(model, batch) * len(pairs)
-        for metrics in self._metrics.values():
-            metrics.clear()  # TRL keeps every pass's numbers until somebody logs them
-        return loss
-
-    def compute_loss(self, model: Any, inputs: dict[str, torch.Tensor], *rest: Any, **options: Any) -> Any:
-        """Mean over the pairs of ``-log σ(β ((π_c - ρ_c) - (π_r - ρ_r)))``, π and ρ log-probabilities of answers."""
-        if not self.textbook:
-            return super().compute_loss(model, inputs, *rest, **options)
-        policy = _answer_log_probabilities(model, inputs)
-        frozen = self.accelerator.unwrap_model(self.model)
-        with torch.no_grad(), use_adapter(frozen, "ref" if "ref" in frozen.peft_config else None):
-            reference = _answer_log_probabilities(self.model, inputs)
-        chosen, rejected = (policy - reference).chunk(2)
-        return -functional.logsigmoid(self.beta * (chosen - rejected)).mean()
-
-    def _prepare_dataset(self, dataset: Any, *_arguments: Any, **_options: Any) -> Any:
-        """Rows come tokenised, and not through a dataset."""
-        return dataset
-
-    def _send_telemetry(self) -> None:
-        """Nothing leaves this machine."""
-
-
-def _answer_log_probabilities(model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-    """``[rows]``: the log-probability of each row's answer; row by row, so that float32 logits are held of one only."""
-    logits = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], use_cache=False).logits
-    labels = inputs["input_ids"].masked_fill(inputs["completion_mask"] == 0, IGNORED)
-    losses = [
-        functional.cross_entropy(row[:-1].float(), target[1:], ignore_index=IGNORED, reduction="sum")
-        for row, target in zip(logits, labels, strict=True)
-    ]
-    return -torch.stack(losses)
 
 
 def arguments(config: RunConfig, output: Path, total_steps: int, device: torch.device, dtype: str) -> dict[str, Any]:
@@ -175,42 +114,11 @@ def text_trainer(loss_model: Any, settings: dict[str, Any], pad_id: int) -> Text
     """The SFT trainer around a ``LossModel``."""
     trainer = TextTrainer(model=loss_model, args=TrainingArguments(**{**settings, **OURS}))
     trainer.pad_id = pad_id
-    return _quiet(trainer, settings)
+    return settled(trainer, settings)
 
 
-def preference_trainer(
-    peft_model: Any, settings: dict[str, Any], config: RunConfig, tokenizer: Any, keep_reference: bool
-) -> PreferenceTrainer:
-    """The DPO trainer around a PeftModel.
-
-    TRL copies the adapter into a second, frozen one named ``ref`` and casts a quantised model's adapter to bfloat16.
-    A fresh adapter adds nothing yet, so its copy goes and the reference is the model without it, bit for bit; and the
-    adapter stays in float32, where small steps count.
-    """
-    precise = {name: parameter.data for name, parameter in trainable(peft_model)}
-    trainer = PreferenceTrainer(
-        model=peft_model,
-        args=DPOConfig(
-            **{**settings, **OURS},
-            beta=config.train.beta,
-            max_length=config.train.max_length,
-            # TRL switches recomputing off for the reference's pass and on again after it, with these words.
-            gradient_checkpointing_kwargs={"use_reentrant": False},
-        ),
-        train_dataset=Dataset.from_list([{"prompt_ids": [0], "chosen_ids": [0], "rejected_ids": [0]}]),  # for its type
-        processing_class=tokenizer,
-        data_collator=DataCollatorForPreference(tokenizer.pad_token_id, config.train.max_length),
-    )
-    if not keep_reference and "ref" in peft_model.peft_config:
-        peft_model.delete_adapter("ref")
-    for name, parameter in peft_model.named_parameters():
-        if name in precise:
-            parameter.data = precise[name]
-    trainer.textbook = config.train.kernels == "plain"
-    return _quiet(trainer, settings)
-
-
-def _quiet(trainer: Any, settings: dict[str, Any]) -> Any:
+def settled(trainer: Any, settings: dict[str, Any]) -> Any:
+    """A fresh trainer with what ``WindowTrainer`` does by itself switched over to it."""
     trainer.remove_callback(PrinterCallback)
     trainer.clip_norm = settings["max_grad_norm"]
     trainer.add_callback(StepEnd(trainer))

@@ -85,7 +85,9 @@ def test_a_worker_is_told_its_attempt_its_card_and_whether_kernels_work(tmp_path
     chosen = worker_environment({"CUDA_VISIBLE_DEVICES": "1,0"}, folder, with_card, 1, plain=False)
     assert (chosen["CUDA_VISIBLE_DEVICES"], "LUTHIER_KERNELS" in chosen) == ("GPU-1234", False)
     without = Machine((), 1, 0, 0, None, "Linux", False)
-    assert "CUDA_VISIBLE_DEVICES" not in worker_environment({}, folder, without, 1, plain=False)
+    bare = worker_environment({}, folder, without, 1, plain=False)
+    assert ("CUDA_VISIBLE_DEVICES" in bare, bare["TORCHDYNAMO_DISABLE"]) == (False, "1")
+    assert "TORCHDYNAMO_DISABLE" not in told, "attention is compiled on a card"
 
 
 def test_segments_grow_on_a_card_but_not_on_wsl_nor_against_a_choice(tmp_path: Path) -> None:
