@@ -22,6 +22,7 @@ from pathlib import Path
 from core.contract.errors import StudioError, first_line
 from core.contract.events import Failed, Hello
 from core.hardware import Machine, read_machine
+from core.imports import importing, without_card
 from core.model.faults import is_card_fault, is_host_full, is_out_of_memory
 from core.runs.folder import JobFolder
 from core.runs.log import EventWriter, open_writer
@@ -48,15 +49,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     faulthandler.register(signal.SIGUSR1, file=_STDERR, all_threads=True)
     folder = JobFolder(Path(words[0]).resolve())
+    machine = read_machine(folder.path)
+    _set_environment(machine)
+    hello = _hello(machine)
     try:
-        writer = open_writer(folder)
+        writer = open_writer(folder)  # from here on nobody hears but we
     except (StudioError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
-    machine = read_machine(folder.path)
-    _set_environment(machine)
     tell = Teller(writer)
-    tell.say(_hello(machine))
+    tell.say(hello)
     try:
         _expect_card(machine)
         _work(folder, writer, tell)
@@ -99,14 +101,14 @@ def _work(folder: JobFolder, writer: EventWriter, tell: Teller) -> None:
     tell.stage("preparing", "Starting the libraries")
     try:
         if folder.kind == "export":
-            from core.export.run import export
-
+            with importing():
+                from core.export.run import export
             export(folder, writer, orders)
             return
         if folder.config().train.kernels == "plain":
             os.environ[PLAIN_VARIABLE] = "plain"  # every op asks for it
-        from core.train.run import train
-
+        with importing():
+            from core.train.run import train
         train(folder, writer, orders, plain=os.environ.get(PLAIN_VARIABLE) == "plain")
     finally:
         orders.close()
@@ -162,6 +164,8 @@ def _set_environment(machine: Machine) -> None:
     if machine.gpu:
         os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # NVML's order, by which the card was chosen
         os.environ["CUDA_VISIBLE_DEVICES"] = machine.gpu.cuda_name
+    else:
+        os.environ.update(without_card(os.environ))
 
 
 def _hint(error: StudioError) -> str:

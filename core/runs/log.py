@@ -24,6 +24,7 @@ from typing import TypeVar
 from core.contract.errors import MachineError, RunError
 from core.contract.events import Event, Stage, parse_event
 from core.runs.folder import JobFolder
+from core.runs.handover import knock
 from core.runs.locks import FileLock
 
 __all__ = [
@@ -243,6 +244,7 @@ def open_writer(folder: JobFolder) -> PatientWriter:
         RunError: started by hand while another worker writes this log.
     """
     if attempt := os.environ.get(ATTEMPT_VARIABLE):
+        knock()
         return PatientWriter(folder.events, int(attempt))
     hold = LogHold(folder)
     if not hold.take():

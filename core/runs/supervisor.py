@@ -29,6 +29,7 @@ from core.locations import Locations
 from core.runs.awake import keep_awake
 from core.runs.clock import AwakeClock
 from core.runs.folder import JobFolder
+from core.runs.handover import Door
 from core.runs.kernel_check import check_kernels
 from core.runs.launch import inherited_lock
 from core.runs.locks import CardLock, locked
@@ -154,9 +155,12 @@ class Supervisor:
     def _open_mailbox(self, verbs: Collection[Verb] = ALL_VERBS) -> Mailbox:
         return Mailbox(self.folder, self.attempt, acknowledged_ids(self.folder.events), verbs)
 
-    def _called_off(self, mailbox: Mailbox) -> bool:
-        """Obeys what was asked while no worker listens: True when the job stops or pauses here."""
+    def _called_off(self, mailbox: Mailbox, worker: Worker | None = None) -> bool:
+        """Obeys what was asked while no worker listens: True when the job stops or pauses here. A worker that does not
+        listen yet is ended before that is promised: if we die in between, none goes on."""
         for command in mailbox.poll():
+            if worker:
+                end_tree(self.folder, worker.identity, 0.0)
             self._say(Acknowledged(command_id=command.id, command=command.verb))
             if command.verb in LEAVING:
                 JobQueue(self.locations).remove(self.folder.name)  # before a listing can say that it left
@@ -181,11 +185,27 @@ class Supervisor:
             self._say(Starting(resumed_step=self.folder.newest_step(), step=self.folder.newest_step()))
         if not self._try_kernels():
             return None
-        environment = worker_environment(os.environ, self.folder, self.machine, self.attempt, self.plain)
-        worker = start_worker(self.folder, self.worker_command, environment, [self.hold.fileno(), self.card.fileno()])
-        self._give_log()
-        self._sign(worker.identity)
+        told, door = worker_environment(os.environ, self.folder, self.machine, self.attempt, self.plain), Door()
+        try:
+            inherited = [self.hold.fileno(), self.card.fileno(), door.descriptor]
+            worker = start_worker(self.folder, self.worker_command, told | door.environment, inherited)
+            door.handed()
+            self._sign(worker.identity)
+            if self._called_off_before(worker, door):
+                return None
+            self._give_log()
+        finally:
+            door.open()
         return worker
+
+    def _called_off_before(self, worker: Worker, door: Door) -> bool:
+        """Hears for a worker until it can: True when the job was called off meanwhile, and the worker is no more."""
+        mailbox = self._open_mailbox(LEAVING)  # a save is left to the worker, who can do it
+        try:
+            return door.watched(lambda: self._called_off(mailbox, worker))
+        except (OSError, StudioError):
+            end_tree(self.folder, worker.identity, 0.0)
+            raise
 
     def _try_kernels(self) -> bool:
         """Finds out whether kernels run here, where there is a card; False when the job was called off meanwhile."""

@@ -96,10 +96,14 @@ def leave_when_told(folder: JobFolder, writer: EventWriter, what: str) -> int:
 
 def main() -> int:
     folder = JobFolder(Path(sys.argv[1]))
+    what, _, number = folder.config().name.partition(" ") if folder.kind == "train" else ("train", "", "1")
+    if what == "late":  # its libraries take so long
+        time.sleep(float(number))
     writer = open_writer(folder)
     writer.write(events.Hello(pid=os.getpid()))
-    what, _, number = folder.config().name.partition(" ") if folder.kind == "train" else ("train", "", "1")
-    if what == "train":
+    if what == "late":
+        train(folder, writer, 3)
+    elif what == "train":
         train(folder, writer, int(number))
     elif what == "hang":
         hang(folder, writer, int(number))
