@@ -3,6 +3,7 @@
    own. */
 
 import { advanced } from "./advanced.js";
+import { modelList } from "./model_list.js";
 import { notices } from "./notice.js";
 import { panels } from "./panels.js";
 import { gathered, send, tell, type } from "./sending.js";
@@ -52,7 +53,7 @@ function takeOver() {
   if (outline && document.querySelector("gradio-app #machine h1") && document.getElementById("start")) outline.remove();
 }
 
-const [panelsMoved, sliderMoved] = [panels(), slider()];
+const [panelsMoved, sliderMoved, modelListMoved] = [panels(), slider(), modelList()];
 
 new MutationObserver(() => {
   takeOver();
@@ -60,6 +61,7 @@ new MutationObserver(() => {
   noStop();
   panelsMoved();
   sliderMoved();
+  modelListMoved();
   const link = document.querySelector("a[data-goto]:not([data-gone])");
   if (!link) return;
   link.setAttribute("data-gone", "");

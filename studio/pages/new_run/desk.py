@@ -26,6 +26,7 @@ from core.prepare import tokenizer_folder
 from core.runs.learned import learned_file, speeds
 from core.settings import load as load_settings
 from studio.house import Studio
+from studio.pages.new_run import by_fit
 from studio.pages.new_run.preview import ROWS_A_PAGE, Asked
 from studio.pages.new_run.view import (
     View,
@@ -176,6 +177,10 @@ class Desk:
             return self.studio.data.columns(path_of(view.config.data)) if view.config.data.path else ()
         except StudioError:
             return ()
+
+    def asked(self, view: View) -> by_fit.Asked:
+        """What the verdict on any model depends on: the same as the summary's on the chosen one."""
+        return by_fit.Asked(view.trained, view.facts, view.machine, self._learned())
 
     def _looked(self, data: DataChoice) -> DataReport:
         path, large = path_of(data), False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import gradio as gr
 
@@ -34,6 +34,7 @@ class Asks:
     count: gr.Textbox
     probe: gr.Textbox
     stop: gr.Textbox
+    models: gr.Textbox
 
 
 @dataclass(frozen=True)
@@ -57,13 +58,12 @@ class Parts:
 
 def lay_out(form: Form, session: Session, studio: Studio) -> Parts:
     """Draws the page for a session; nothing is looked up that could take time."""
-    machine = studio.machine()
-    strip = board(head_view(machine), elem_id="machine")
+    strip = board(head_view(studio.machine()), elem_id="machine")
     with gr.Column(elem_classes="desk"):
         with gr.Column(elem_classes="desk-blocks"):
             data_block = data.layout(form, session)
-            model_block = model.layout(form, session, machine)
-            train_block = train.layout(form, session, machine)
+            model_block = model.layout(form, session)
+            train_block = train.layout(form, session)
         with gr.Column(elem_classes="desk-summary"), gr.Column(elem_classes="summary-sheet"):
             summary = board(tag("h2", say("summary.title")), elem_id="summary")
             with gr.Column(elem_classes="start-bar"):
@@ -76,6 +76,6 @@ def lay_out(form: Form, session: Session, studio: Studio) -> Parts:
         with gr.Column(elem_classes="desk-advanced"):
             auto, price = train.advanced(form, session, load_settings(studio.locations))
     form.add("draft_id", gr.Textbox("", visible=False))
-    asked = Asks(*(channel(name) for name in ("change", "source", "mix", "check", "examine", "count", "probe", "stop")))
+    asked = Asks(**{field.name: channel(field.name) for field in fields(Asks)})
     start_parts = strip, summary, bar, start, outcome
     return Parts(data_block, model_block, train_block, *start_parts, more, probe, auto, price, asked)

@@ -23,6 +23,7 @@ from core.data.made import origin_of
 from studio.house import Studio
 from studio.markup import tag
 from studio.pages.new_run import checkup, data, lengths, model, preview, summary, train
+from studio.pages.new_run.by_fit import ByFit
 from studio.pages.new_run.desk import Desk
 from studio.pages.new_run.form import Form
 from studio.pages.new_run.layout import Parts
@@ -99,6 +100,7 @@ class Sheet:
         self.form = Form()
         self.drafts = Drafts(studio.locations)
         self.desk = Desk(studio)
+        self.by_fit = ByFit()
         self.long = LongWork()
         self.came_from: dict[str, str] = {}
         self.windows = Newest()
@@ -148,8 +150,8 @@ class Sheet:
             parts.more: summary.more_view(view),
             parts.probe: self.probed(view),
             parts.machine: head_view(view.machine),
-            parts.model.about: model.model_view(view),
-            parts.train.goal: train.goal_view(view.config.preset, view.machine),
+            parts.model.about: model.model_view(view, self.by_fit.proposed(self.desk.asked(view))),
+            parts.train.goal: train.goal_view(view.config.preset),
             **self.lengths(view),
         }
 

@@ -8,13 +8,12 @@ from typing import Any
 
 import gradio as gr
 
-from core.catalog import catalogue, presets
+from core.catalog import presets
 from core.contract.config import RunConfig
-from core.hardware import Machine
 from core.runs.repeat import flat
 from core.settings import Settings
 from studio.explained import of_knobs
-from studio.markup import Markup, join, tag
+from studio.markup import Markup, tag
 from studio.pages.new_run.form import KNOBS, Form, field_of, label_of
 from studio.pages.new_run.outline import block_head
 from studio.pages.new_run.view import View
@@ -38,7 +37,7 @@ class TrainBlock:
     goal: gr.HTML
 
 
-def layout(form: Form, session: Session, machine: Machine) -> TrainBlock:
+def layout(form: Form, session: Session) -> TrainBlock:
     """The block, filled from the session."""
     config = session.config
     with gr.Column(elem_classes="block-sheet", elem_id="block-train"):
@@ -51,7 +50,7 @@ def layout(form: Form, session: Session, machine: Machine) -> TrainBlock:
             elem_id="preset",
         )
         form.add("preset", preset)
-        goal = board(goal_view(config.preset, machine), elem_id="preset-goal")
+        goal = board(goal_view(config.preset), elem_id="preset-goal")
         with gr.Row(elem_classes="fields"):
             for key, knob in KNOBS.items():
                 if knob.simple:
@@ -115,22 +114,10 @@ def _value(config: RunConfig, key: str) -> Any:
 # ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def goal_view(key: str, machine: Machine) -> Markup:
-    """What the chosen preset is for; what it proposes for this card, with what was measured of that."""
+def goal_view(key: str) -> Markup:
+    """What the chosen preset is for; the model that it names for this card stands in the Model block."""
     recipe = next((recipe for recipe in presets() if recipe.key == key), None)
-    line = tag("p", recipe.goal if recipe else say("train.own"), class_="hint")
-    card = recipe.on(machine.gpu.total_bytes) if recipe and machine.gpu else None
-    if card is None:
-        return line
-    proposed = say("train.card", gib=card.gib, model=_title(card.model))
-    taken = tag("button", say("train.card.take"), type="button", class_="quiet-push",
-                **{"data-do": "change", "data-value": json.dumps({"card": key})})  # fmt: skip
-    proof = tag("span", card.evidence, class_="evidence") if card.evidence else None
-    return join(line, tag("p", tag("span", proposed), proof, taken, class_="card-proposal"))
-
-
-def _title(key: str) -> str:
-    return next((spec.title for spec in catalogue() if spec.key == key), key)
+    return tag("p", recipe.goal if recipe else say("train.own"), class_="hint")
 
 
 def auto_view(view: View) -> Markup:

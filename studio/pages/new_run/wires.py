@@ -23,7 +23,6 @@ from core.runs.asked import note_asked
 from core.runs.folder import JobFolder
 from studio.house import Studio
 from studio.markup import Markup, fault, tag
-from studio.pages.new_run import model
 from studio.pages.new_run.form import KNOBS
 from studio.pages.new_run.layout import Parts
 from studio.pages.new_run.preview import Asked
@@ -36,7 +35,7 @@ from studio.upload import uploaded
 
 __all__ = ["Wires"]
 
-_LOOKS = ("data.", "model.name", "train.max_length", "role.")
+_LOOKS = ("data.", "train.max_length", "role.")
 _READING = ("data.layout", "roles")
 _LOOKS_AGAIN = 8
 
@@ -68,14 +67,14 @@ class Wires:
         )
         page = Context.root_block
         if page is not None:
-            restored = page.load(self.restored, None, [*fields, parts.data.sample, parts.model.name], **EVENT)
+            restored = page.load(self.restored, None, [*fields, parts.data.sample], **EVENT)
             self._look(self._glance(restored.then))
+            self.plan.list_models(restored.then)
 
     def _connect_fields(self, parts: Parts) -> None:
         for key, field in self.form.fields.items():
             if key in KNOBS and key != "preset":
                 self._edit(field.input, looks=key.startswith(_LOOKS))
-        self._edit(self.form.fields["model.name"].input, looks=True)
         self._edit(self.form.fields["name"].input, looks=False)
         for role in parts.data.roles:
             taken = role.input(lambda shown: shown, parts.data.shown_roles, self.form.fields["roles"], **EVENT)
@@ -116,11 +115,9 @@ class Wires:
     # ── handlers ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def restored(self) -> list[Any]:
-        """The draft, as the fields show it; models anew, since the cache and free memory may have changed."""
+        """The draft, as the fields show it."""
         session = self.drafts.load()
-        choices = model.model_choices(session.config, self.studio.machine())
-        sample = sample_of(session.config.data.path) or None
-        return [*self.form.values(session), sample, gr.update(choices=choices, value=session.config.model.name)]
+        return [*self.form.values(session), sample_of(session.config.data.path) or None]
 
     def edited(self, request: gr.Request, *values: Any) -> Answer:
         """An edit, answered at once from what is remembered."""

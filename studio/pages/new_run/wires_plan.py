@@ -9,15 +9,14 @@ from typing import Any
 import gradio as gr
 from pydantic import ValidationError
 
-from core.catalog import apply_preset, preset
 from core.contract.errors import ConfigError, StudioError
 from core.settings import Settings, load, save
 from studio.markup import fault
 from studio.pages.new_run.form import KNOBS
+from studio.pages.new_run.model_list import list_view
 from studio.pages.new_run.sheet import CHOICE, EVENT, Answer, Sheet, window_of
 from studio.pages.new_run.view import probe_key
 from studio.pages.new_run.wires_data import sent
-from studio.session import Session
 from studio.text import say
 
 __all__ = ["PlanWires"]
@@ -36,10 +35,15 @@ class PlanWires:
         sheet, fields = self.sheet, self.sheet.form.components
         parts = sheet.parts
         look(parts.asked.change.change(self.changed, [parts.asked.change, *fields], fields, **CHOICE).then)
+        self.list_models(parts.asked.models.change)
         parts.asked.probe.change(self.probed, fields, [*sheet.outputs()], **CHOICE)
         price = [parts.price.price, parts.price.currency]
         for field in price:
             glance(field.input(self.priced, price, parts.outcome, **EVENT).success)
+
+    def list_models(self, event: Callable[..., Any]) -> None:
+        """Fills the list of models after an event: the page has come, or the list is opened."""
+        event(self.models, None, self.sheet.parts.model.listing, **CHOICE)
 
     # ── handlers ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -49,12 +53,17 @@ class PlanWires:
         with contextlib.suppress(ConfigError):  # a proposal may mend what was out of range
             base = self.sheet.form.session(values, base)
         changes = sent(asked)[0]
-        if "card" in changes:
-            return self.sheet.form.values(self._for_card(str(changes["card"]), base))
         known = {key: value for key, value in changes.items() if key in KNOBS or key == "model.name"}
         with contextlib.suppress(ConfigError):
             base = base.with_values(known)
         return self.sheet.form.values(base)
+
+    def models(self, request: gr.Request) -> Any:
+        """Every model by fit, under the window's newest choices; what is half typed into the field is none of them."""
+        sheet = self.sheet
+        view = sheet.desk.glance(sheet.newest(window_of(request), sheet.drafts.load().config))
+        asked = sheet.desk.asked(view)
+        return list_view(sheet.by_fit.placed(asked), view.config.model.name, sheet.by_fit.proposed(asked), view.machine)
 
     def probed(self, request: gr.Request, *values: Any) -> Iterator[Answer]:
         """Ten seconds of the real thing, stage by stage."""
@@ -83,9 +92,3 @@ class PlanWires:
         except StudioError as error:
             return fault(error)
         return ""
-
-    def _for_card(self, key: str, base: Session) -> Session:
-        """A preset with what it proposes for this card: model and values."""
-        card = self.sheet.studio.machine().gpu
-        recipe = preset(key)
-        return Session(apply_preset(base.config, recipe, recipe.on(card.total_bytes if card else None)), base.draft_id)

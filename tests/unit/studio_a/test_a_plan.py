@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from made_window import MACHINE, Window, made_wires, shown
+from made_window import Window, made_wires, shown
 
 from core import settings
 from core.contract.estimate import Advice, Estimate, Probe, Suggestion, Term
@@ -15,7 +15,7 @@ from core.data.token_cache import Cached
 from core.hardware import Gpu, Machine
 from studio.house import Studio
 from studio.pages import doctor
-from studio.pages.new_run import budget, planning, summary, train
+from studio.pages.new_run import budget, planning, summary
 from studio.pages.new_run.view import View
 from studio.pages.new_run.wires import Wires
 from studio.session import first
@@ -150,13 +150,6 @@ def test_a_glance_with_everything_known_stays_far_below_a_tenth_of_a_second(wire
         answer = wires.edited(Window(), *values)
         assert time.process_time() - started < 0.1
         assert "Fits" in answer["summary"] or "fit" in answer["summary"]
-
-
-def test_a_preset_says_what_it_proposes_for_this_card() -> None:
-    drawn = train.goal_view("chat-style", CARD)
-    assert "For cards of 8 GB and more: " in drawn
-    assert "Take model and settings" in drawn
-    assert "For cards" not in train.goal_view("chat-style", MACHINE)
 
 
 def test_tokenised_rows_are_listed_and_can_be_thrown_away() -> None:

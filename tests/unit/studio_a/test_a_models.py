@@ -1,0 +1,295 @@
+"""Models by fit: their groups, the one that is proposed and why, and how both are drawn; on made machines."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import time
+from typing import Any
+
+import pytest
+from made_window import Window, made_wires, shown
+
+from core.catalog import apply_preset, catalogue, preset, presets, starter
+from core.contract.config import RunConfig
+from core.contract.data import DataFacts
+from core.estimate import estimate
+from core.estimate.fit import put
+from core.hardware import Gpu, Machine
+from studio.house import Studio
+from studio.pages.new_run import by_fit
+from studio.pages.new_run.by_fit import Asked, ByFit, Placed, known_models, placed, proposed
+from studio.pages.new_run.model_list import list_view, proposal_view
+from studio.pages.new_run.wires import Wires
+from studio.session import first
+
+GIB = 1 << 30
+CARDS = (6, 8, 12, 24)
+
+
+def machine(gib: int | None, free: float | None = None, ram: float = 20) -> Machine:
+    """A card of so many GB with all but one free, on a machine with so much memory free."""
+    if gib is None:
+        return Machine((), 8, 32 * GIB, int(ram * GIB), None, "Linux", False)
+    held = int((gib - 1 if free is None else free) * GIB)
+    return Machine(
+        (Gpu(0, "GPU-1", "Card", gib * GIB, held, (8, 6)),), 8, 32 * GIB, int(ram * GIB), None, "Linux", False
+    )
+
+
+def asked(gib: int | None, goal: str = "", **train: Any) -> Asked:
+    config = apply_preset(RunConfig(), preset(goal)) if goal else RunConfig()
+    for key, value in train.items():
+        config = put(config, f"train.{key}", value)
+    return Asked(config, None, machine(gib))
+
+
+def by_title(found: list[Placed]) -> dict[str, Placed]:
+    return {one.spec.title: one for one in found}
+
+
+def verdict(given: Asked, one: Placed, **train: Any) -> str:
+    config = given.config
+    for key, value in train.items():
+        config = put(config, f"train.{key}", value)
+    return estimate(config, one.spec, given.facts, given.machine).verdict
+
+
+@pytest.mark.parametrize("gib", CARDS)
+@pytest.mark.parametrize("length", [512, 2048, 8192])
+def test_a_group_is_the_planners_own_word(gib: int, length: int) -> None:
+    """What fits, fits by the estimate that the summary shows; with offload is what does not fit without."""
+    given = asked(gib, max_length=length)
+    for one in placed(given, catalogue()):
+        said = verdict(given, one)
+        assert (one.group == "too_large") == (said == "too_large"), one.spec.title
+        assert one.tight == (said == "tight"), one.spec.title
+        assert not one.changes
+        here = verdict(given, one, checkpointing="recompute")
+        if one.group == "card":
+            assert here == said, one.spec.title
+        elif one.group == "offload":
+            assert here != said == verdict(given, one, checkpointing="offload"), one.spec.title
+
+
+def test_groups_stand_in_order_the_largest_that_fits_first_and_the_tight_last() -> None:
+    found = placed(asked(12), known_models())
+    assert [one.group for one in found] == sorted((one.group for one in found), key=by_fit.GROUPS.index)
+    card = [one for one in found if one.group == "card"]
+    sizes = [one.spec.shape.parameters for one in card if not one.tight]
+    assert sizes == sorted(sizes, reverse=True)
+    assert by_title(found)["Mistral Nemo 12B"].group == "offload"
+    large = [one.spec.shape.parameters for one in found if one.group == "too_large"]
+    assert large == sorted(large)
+    short = placed(Asked(RunConfig(), None, machine(6, free=5.5)), catalogue())
+    assert {one.group for one in short if one.tight} == {"offload"}
+    assert [one.tight for one in short if one.group == "offload"][-1], "what is tight stands last"
+
+
+def test_every_model_is_listed_once_and_the_starter_fits_everywhere() -> None:
+    names = [spec.name for spec in known_models()]
+    assert len(names) == len(set(names)) >= 20
+    small = Machine((), 2, 4 * GIB, 2 * GIB, None, "Linux", False)
+    for where in (small, *(machine(gib) for gib in CARDS)):
+        found = placed(Asked(first().to_run_config(), None, where), [starter()])
+        assert (found[0].group, found[0].tight) == ("card", False)
+
+
+def test_without_a_card_the_small_ones_come_first_and_nothing_is_offloaded() -> None:
+    found = placed(asked(None), known_models())
+    assert found[0].spec.source == "starter"
+    assert {one.group for one in found} <= {"card", "too_large"}
+
+
+def test_a_card_that_does_not_tell_its_memory_leaves_it_open() -> None:
+    silent = Machine((Gpu(0, "GPU-1", "Card", None, None, (8, 6)),), 8, 32 * GIB, 20 * GIB, None, "Linux", True)
+    given = Asked(RunConfig(), None, silent)
+    assert {one.group for one in placed(given, catalogue())} == {"unknown"}
+    assert (proposed(given).spec.source, proposed(given).why) == ("starter", "unknown")
+
+
+def test_length_and_bits_move_a_model_from_group_to_group() -> None:
+    def group(title: str, **train: Any) -> str:
+        return by_title(placed(asked(12, **train), catalogue()))[title].group
+
+    assert group("Qwen3 8B") == "card"
+    assert group("Qwen3 8B", max_length=8192) == "offload"
+    assert group("Qwen3 8B", max_length=32_768) == "too_large"
+    whole = Asked(put(RunConfig(), "model.quantization", "none"), None, machine(12))
+    assert by_title(placed(whole, catalogue()))["Qwen3 8B"].group == "too_large"
+
+
+def test_where_the_machines_memory_cannot_hold_it_nothing_is_said_to_fit_with_offload() -> None:
+    config = put(RunConfig(), "train.max_length", 8192)
+    rich, poor = (by_title(placed(Asked(config, None, machine(12, ram=ram)), catalogue())) for ram in (20, 1.5))
+    assert rich["Qwen3 8B"].group == "offload"
+    assert poor["Qwen3 8B"].group in ("card", "too_large")
+    assert poor["Qwen3 8B"].tight or poor["Qwen3 8B"].group == "too_large"
+
+
+def test_a_model_that_fits_only_with_our_choice_of_what_is_recomputed_brings_it_along() -> None:
+    given = asked(8, checkpointing="none")
+    found = by_title(placed(given, catalogue()))
+    assert found["Qwen3 0.6B"].changes == {}
+    assert found["Qwen3 4B"].changes == {"train.checkpointing": "auto"}
+    assert verdict(given, found["Qwen3 4B"]) != "fits"
+    assert verdict(given, found["Qwen3 4B"], checkpointing="auto") == "fits"
+
+
+# ── the proposal ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("goal", [recipe.key for recipe in presets()])
+@pytest.mark.parametrize("gib", CARDS)
+def test_what_is_proposed_fits_with_all_that_it_changes(gib: int, goal: str) -> None:
+    given = asked(gib, goal)
+    found = proposed(given)
+    config = given.config
+    for key, value in found.changes.items():
+        config = put(config, key, value)
+    assert estimate(config, found.spec, None, given.machine).verdict == "fits"
+    assert found.changes["model.name"] == found.spec.name
+    card = preset(goal).on(gib * GIB)
+    assert found.why == ("goal" if card else "largest")
+    if card:
+        assert (found.spec.key, found.gib, found.goal) == (card.model, card.gib, preset(goal).title)
+        assert card.values.items() <= found.changes.items(), "a real model wants another rate than the built-in one"
+
+
+@pytest.mark.parametrize(
+    ("gib", "title"), [(6, "Qwen3 4B"), (8, "Mistral 7B v0.3"), (12, "Qwen3 8B"), (24, "Qwen3 14B")]
+)
+def test_without_a_goal_it_is_the_largest_all_rounder_that_fits_the_card(gib: int, title: str) -> None:
+    given = asked(gib)
+    found = proposed(given)
+    assert (found.spec.title, found.why, found.group, found.tokens) == (title, "largest", "card", 2048)
+    groups = by_title(placed(given, catalogue()))
+    assert groups[title].group == "card"
+    assert not groups[title].spec.gated
+    drawn = html.unescape(proposal_view(found, "starter"))
+    assert f"</strong>, the largest all-rounder that fits your {gib} GB with room for 2,048 tokens." in drawn
+
+
+def test_a_goal_whose_model_does_not_fit_is_not_followed() -> None:
+    given = asked(8, "chat-style", max_length=32_768)
+    found = proposed(given)
+    assert found.why == "largest"
+    assert found.spec.title != "Qwen3 4B"
+    busy = Asked(given.config, None, machine(8, free=1))
+    assert (proposed(busy).spec.source, proposed(busy).why) == ("starter", "nothing")
+
+
+def test_with_offload_is_said_where_it_is_needed() -> None:
+    drawn = html.unescape(proposal_view(proposed(asked(12, "long-context")), "starter"))
+    assert "fits with room for 8,192 tokens and offload." in drawn
+
+
+def test_without_a_card_it_is_the_built_in_one() -> None:
+    found = proposed(asked(None, "chat-style"))
+    assert (found.spec.source, found.why) == ("starter", "cpu")
+    drawn = proposal_view(found, "starter")
+    assert "without a graphics card" in drawn
+    assert "<button" not in drawn, "it is chosen already"
+    assert "Take it: Starter (built in)" in proposal_view(found, "Qwen/Qwen3-8B")
+
+
+def test_one_click_takes_the_proposal_and_keeps_what_else_was_set(wires: Wires) -> None:
+    value = values_of(proposal_view(proposed(asked(12, "try-it")), "starter"))[0]
+    assert value["train.learning_rate"] == 2e-4
+    told = json.dumps({"value": value, "form": {}, "n": "1"})
+    fields = dict(zip(wires.form.fields, wires.plan.changed(told, *shown(wires, **{"lora.r": 24})), strict=True))
+    assert (fields["model.name"], fields["train.learning_rate"]) == ("Qwen/Qwen3-1.7B", 2e-4)
+    assert fields["lora.r"] == 24
+
+
+# ── as drawn ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_list_says_of_each_what_it_is_and_whether_it_is_here() -> None:
+    given = asked(12)
+    found = placed(given, [starter(), *catalogue()])
+    drawn = str(list_view(found, "Qwen/Qwen3-8B", proposed(given), given.machine))
+    heads = [drawn.index(f"<b>{words}</b>") for words in ("Fits your card", "Fits with offload", "Too large")]
+    assert heads == sorted(heads)
+    rows = {
+        value["model.name"]: row for value, row in zip(values_of(drawn), drawn.split('role="option"')[1:], strict=True)
+    }
+    chosen = html.unescape(rows["Qwen/Qwen3-8B"])
+    for words in ('aria-selected="true"', "proposed", "instruct", "Apache-2.0", "16.4 GB to download", "needs "):
+        assert words in chosen, words
+    assert drawn.count('aria-selected="true"') == 1
+    assert drawn.count(">proposed<") == 1
+    assert "on this machine" in rows["starter"]
+    assert "wants a login" in rows["google/gemma-2-9b-it"]
+    assert "Cannot be told" not in drawn
+
+
+def test_a_name_from_outside_is_text_in_the_list() -> None:
+    evil = starter().model_copy(update={"name": '<img src=x>"', "title": "<b>", "licence": "", "source": "hub"})
+    given = asked(None)
+    drawn = str(list_view(placed(given, [evil]), "", proposed(given), given.machine))
+    assert "<img" not in drawn
+    assert "licence not told" in drawn
+    assert "base" in drawn or "instruct" in drawn
+    assert "Fits this machine" in drawn
+    assert values_of(drawn) == [{"model.name": '<img src=x>"'}]
+
+
+def test_the_list_follows_the_windows_newest_choices(wires: Wires) -> None:
+    wires.studio.machine = lambda: machine(12)  # type: ignore[method-assign]
+    window = Window()
+    assert "Fits your card" in wires.plan.models(window)
+    few = html.unescape(str(wires.plan.models(window)))
+    wires.edited(window, *shown(wires, **{"train.max_length": 32_768, "model.quantization": "none"}))
+    many = html.unescape(str(wires.plan.models(window)))
+    assert row_of("Qwen/Qwen3-8B", few) != row_of("Qwen/Qwen3-8B", many)
+    drafted = wires.drafts.load()
+    wires.plan.models(Window("another"))
+    assert wires.drafts.load() == drafted, "opening the list chooses nothing"
+
+
+# ── what it costs ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_same_question_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, counted = ByFit(), []
+    judged = by_fit.judge
+    monkeypatch.setattr(by_fit, "judge", lambda *given: counted.append(given[1].name) or judged(*given))
+    first, proposal = answers.placed(asked(12)), answers.proposed(asked(12))
+    once = len(counted)
+    assert answers.placed(asked(12)) is first
+    assert answers.proposed(asked(12)) is proposal
+    assert len(counted) == once > 0
+    assert answers.placed(asked(12, max_length=4096)) is not first
+
+
+def test_all_models_are_judged_within_the_time_of_an_edit() -> None:
+    """Over many rows too: their numbers are made once, and not for each model."""
+    lengths = tuple(20 + number % 1500 for number in range(50_000))
+    facts = DataFacts(rows=50_000, lengths=lengths, trained=lengths, max_length=2048, longest=1519, mean=769.5)
+    given = Asked(apply_preset(RunConfig(), preset("chat-style")), facts, machine(12))
+    specs = known_models()
+    placed(given, specs[:1])
+    began = time.process_time()
+    placed(given, specs)
+    all_of_them = time.process_time() - began
+    began = time.process_time()
+    proposed(given)
+    one = time.process_time() - began
+    assert all_of_them < 0.3
+    assert one < 0.1
+
+
+def values_of(drawn: str) -> list[dict[str, Any]]:
+    """What each button or option of a board asks for."""
+    return [json.loads(html.unescape(value)) for value in re.findall(r'data-value="([^"]*)"', drawn)]
+
+
+def row_of(name: str, drawn: str) -> str:
+    return next(row for row in drawn.split('role="option"') if f'data-name="{name}"' in row)
+
+
+@pytest.fixture
+def wires(studio: Studio) -> Wires:
+    return made_wires(studio)
