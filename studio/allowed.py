@@ -57,6 +57,7 @@ WRITE = {
         "/studio/run/{id}/save",
         "/studio/run/{id}/stop",
         "/studio/run/{id}/stop_now",
+        "/studio/run/{id}/discard",
         "/studio/run/{id}/delete",
         "/studio/run/{id}/rerun",
         "/studio/run/{id}/mend",

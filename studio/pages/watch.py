@@ -9,7 +9,6 @@ from studio.house import Studio
 from studio.markup import Markup, tag, wording
 from studio.notice import notice
 from studio.slots import button, dialog, live, none_yet, slot
-from studio.points import EXACT
 from studio.text import say
 
 __all__ = ["charts", "page"]
@@ -58,7 +57,6 @@ def _chart(key: str, form: str, *series: tuple[str, str, str], **more: Any) -> d
             "label": say(f"chart.{label}"),
             "tone": tone,
             "points": name == "evaluation",
-            "exact": name in EXACT,
         }
         for name, label, tone in series
     ]
@@ -131,11 +129,11 @@ def _folded() -> Markup:
 
 
 def _stop_dialog() -> Markup:
-    choices = [("stop", "keep", "primary"), ("stop_now", "now", "danger")]
+    choices = [("stop", "keep", "primary"), ("stop_now", "now", ""), ("discard", "discard", "danger")]
     rows = [
         tag(
             "div",
-            tag("button", say(f"watch.stop.{key}"), value=value, class_=f"push {kind}"),
+            tag("button", say(f"watch.stop.{key}"), value=value, class_=f"push {kind}".strip()),
             tag("p", say(f"watch.stop.{key}.help")),
         )
         for value, key, kind in choices
