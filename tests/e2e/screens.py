@@ -178,7 +178,8 @@ def _words_open(page: Any) -> None:
     if not page.locator("#train-seed").is_visible():
         _advanced(page)
     page.evaluate("() => document.querySelectorAll('.group-words').forEach((one) => (one.open = true))")
-    page.locator("#block-advanced .group-words .terms").first.scroll_into_view_if_needed()
+    page.locator("#block-advanced .group-words .terms").first.wait_for()
+    page.evaluate("() => scrollTo(0, 0)")
 
 
 def _sought(words: str) -> Callable[[Any], None]:
@@ -264,8 +265,8 @@ SCREENS: dict[str, Screen] = {
     "menu": Screen("/doctor", ".finding", _menu),
     "proof": Screen("/proof", ".proofs > li", _all_open),
     "glossary": Screen("/glossary#rank", "#rank"),
-    "glossary-none": Screen("/glossary", "#rank", _sought("no such word")),
-    "glossary-found": Screen("/glossary", "#rank", _sought("learn")),
+    "glossary-none": Screen("/glossary", "[data-f=sieve]", _sought("no such word")),
+    "glossary-found": Screen("/glossary", "[data-f=sieve]", _sought("learn")),
     "new-words": Screen("/", READY_NEW, _words_open),
     "locked": Screen("/", "main", inside=False),
 }
