@@ -1,10 +1,11 @@
-"""A log that dies on a wanted event: an interrupted run, in the test's own process."""
+"""A log that dies on a wanted event, and a mailbox: a run that is interrupted or steered in the test's own process."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+from core.contract.commands import Command
 from core.contract.events import Event
 from core.runs.folder import JobFolder
 from core.runs.log import EventWriter
@@ -34,3 +35,14 @@ class Log(EventWriter):
 
     def losses(self) -> dict[int, float | None]:
         return {event.step: event.loss for event in self.of("step")}
+
+
+class Letters:
+    """A mailbox into which a test puts commands."""
+
+    def __init__(self, *waiting: Command) -> None:
+        self.waiting = list(waiting)
+
+    def poll(self) -> list[Command]:
+        found, self.waiting = self.waiting, []
+        return found

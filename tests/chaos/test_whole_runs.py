@@ -40,19 +40,11 @@ def test_every_harm_to_every_file_of_a_real_checkpoint_is_noticed(
     assert len(told) >= 6 * len({name for name, _ in told})
 
 
+@pytest.mark.parametrize("kills", [10, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("one_thread")
-def test_ten_kills_change_nothing(whole: tuple[RunConfig, JobFolder], tmp_path: Path) -> None:
+def test_kills_change_nothing(whole: tuple[RunConfig, JobFolder], tmp_path: Path, kills: int) -> None:
     seed = random.SystemRandom().randint(1, 2**31)
-    figures = kill_whole(tmp_path, whole, 10, seed)
+    figures = kill_whole(tmp_path, whole, kills, seed)
     print(figures.line("whole", seed, 0))
-    assert figures.kills.total() == 10
+    assert figures.kills.total() == kills
     assert set(figures.kills) == {"worker", "supervisor", "studio"}
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("one_thread")
-def test_a_hundred_kills_change_nothing(whole: tuple[RunConfig, JobFolder], tmp_path: Path) -> None:
-    seed = random.SystemRandom().randint(1, 2**31)
-    figures = kill_whole(tmp_path, whole, 100, seed)
-    print(figures.line("whole", seed, 0))
-    assert figures.kills.total() == 100

@@ -35,10 +35,7 @@ def main(root: Path, deterministic: bool) -> None:
     from core.runs.folder import JobFolder
     from core.runs.run_yaml import dump_config
     from core.train.run import train
-
-    class Silence:
-        def poll(self) -> list[Any]:
-            return []
+    from core.train.unsteered import NoMailbox
 
     torch.use_deterministic_algorithms(deterministic, warn_only=True)  # what has no such form shows in the spread
     make_in(str(root), hidden_size=256, intermediate_size=512)
@@ -64,12 +61,12 @@ def main(root: Path, deterministic: bool) -> None:
     for case in CASES:
         undisturbed = [folder_for(case, f"whole-{number}") for number in range(3)]
         for folder in undisturbed:
-            train(folder, Log(folder), Silence())
+            train(folder, Log(folder), NoMailbox())
         broken = folder_for(case, "broken")
         with contextlib.suppress(Killed):
-            train(broken, Log(broken, 1, lambda event: event.kind == "step" and event.step == DIES_AT), Silence())
+            train(broken, Log(broken, 1, lambda event: event.kind == "step" and event.step == DIES_AT), NoMailbox())
         resumed = Log(broken, 2)
-        train(broken, resumed, Silence())
+        train(broken, resumed, NoMailbox())
         wholes, ours = [flat(folder) for folder in undisturbed], flat(broken)
         said[case] = {
             "spread": max(float((one - other).norm()) for one, other in itertools.combinations(wholes, 2)),

@@ -19,6 +19,7 @@ from core.runs.folder import JobFolder
 from core.runs.run_yaml import dump_config
 from core.train import run as run_module
 from core.train.run import train
+from core.train.unsteered import NoMailbox
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA card here")]
 
@@ -26,13 +27,6 @@ MIB = 2**20
 CUBLAS_BYTES = 64 * MIB
 CLOSE = 1e-4
 """Of the norm: sums in another order, on a card that orders some of them as it likes."""
-
-
-class Silence:
-    """A mailbox that nobody writes to."""
-
-    def poll(self) -> list[Any]:
-        return []
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +75,7 @@ def run(raw: dict[str, Any], path: Path, patch: pytest.MonkeyPatch, room_bytes: 
     log = Log(folder)
     with patch.context() as inner:
         with_trainer(inner, cap)
-        train(folder, log, Silence())
+        train(folder, log, NoMailbox())
     return folder, log, torch.cuda.max_memory_allocated() - begin[0]
 
 

@@ -18,15 +18,9 @@ from core.runs.folder import JobFolder
 from core.runs.run_yaml import dump_config
 from core.train import checkpoint
 from core.train.run import train
+from core.train.unsteered import NoMailbox
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA card here")]
-
-
-class Silence:
-    """A mailbox that nobody writes to."""
-
-    def poll(self) -> list[Any]:
-        return []
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +48,7 @@ def test_qlora_trains_and_goes_on_after_a_kill(parts: dict[str, Any], tmp_path: 
     raw = {**parts, "train": {**parts["train"], "kernels": kernels}}
     whole, broken = folder_for(raw, tmp_path / "whole"), folder_for(raw, tmp_path / "broken")
     first = Log(whole)
-    train(whole, first, Silence())
+    train(whole, first, NoMailbox())
     plan = next(event for event in first.said if event.kind == "plan")
     assert plan.dtype == "bfloat16"
     assert plan.fast == (kernels == "auto"), plan.lines
@@ -70,9 +64,9 @@ def test_qlora_trains_and_goes_on_after_a_kill(parts: dict[str, Any], tmp_path: 
     assert "qmap1" in state or "absmax1" in state, "8-bit moments are in the checkpoint"
 
     with pytest.raises(Killed):
-        train(broken, Log(broken, 1, lambda event: event.kind == "step" and event.step == 5), Silence())
+        train(broken, Log(broken, 1, lambda event: event.kind == "step" and event.step == 5), NoMailbox())
     resumed = Log(broken, 2)
-    train(broken, resumed, Silence())
+    train(broken, resumed, NoMailbox())
     assert list(resumed.losses()) == [5, 6, 7, 8]
     for step_number, loss in resumed.losses().items():
         # Sums on a card have no fixed order; on the CPU this is an equality, and tested as one.
@@ -86,7 +80,7 @@ def test_float16_scales_its_gradients_and_keeps_the_scale(parts: dict[str, Any],
     raw = {**parts, "model": {**parts["model"], "dtype": "float16"}}
     folder = folder_for(raw, tmp_path / "half")
     log = Log(folder)
-    train(folder, log, Silence())
+    train(folder, log, NoMailbox())
     assert all(math.isfinite(loss) for loss in log.losses().values())
     newest = checkpoint.latest_good(folder)
     assert newest
@@ -116,7 +110,7 @@ def test_a_step_waits_for_the_card_once(parts: dict[str, Any], tmp_path: Path, c
         folder = folder_for({**parts, "train": train_part}, tmp_path / "once")
         log = Log(folder, 1, watch)
         try:
-            train(folder, log, Silence())
+            train(folder, log, NoMailbox())
         finally:
             torch.cuda.set_sync_debug_mode("default")
     waits = [f"{w.filename}:{w.lineno}" for w in caught if "called a synchronizing CUDA operation" in str(w.message)]

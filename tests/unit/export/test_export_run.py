@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dying_log import Letters
 
 from core.contract.commands import Command
 from core.contract.errors import MachineError, ModelError, RunError
@@ -38,17 +39,6 @@ class Said:
 
     def of(self, kind: str) -> list[Any]:
         return [event for event in self.events if event.kind == kind]
-
-
-class Letters:
-    """A mailbox into which a test puts commands."""
-
-    def __init__(self, *waiting: Command) -> None:
-        self.waiting = list(waiting)
-
-    def poll(self) -> list[Command]:
-        found, self.waiting = self.waiting, []
-        return found
 
 
 def done(job: JobFolder) -> tuple[Path, Said]:

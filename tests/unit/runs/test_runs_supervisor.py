@@ -18,7 +18,7 @@ from core.contract.events import Starting, Step
 from core.runs.folder import ExportRequest, JobFolder
 from core.runs.locks import held_by, is_held
 from core.runs.log import EventTail
-from core.runs.processes import MARK, read_owners
+from core.runs.processes import MARK, Identity, read_owners
 from core.runs.queue import JobQueue
 from core.runs.record import RunRecord
 from core.runs.store import RunStore
@@ -45,6 +45,16 @@ def gone(check: Callable[[], bool], seconds: float = 30.0) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+def bereaved(folder: JobFolder) -> tuple[Identity, Identity]:
+    """Ends the supervisor and not its worker; both of them."""
+    owners = read_owners(folder)
+    assert owners.supervisor is not None
+    assert owners.worker is not None
+    os.kill(owners.supervisor.pid, signal.SIGKILL)
+    assert gone(lambda: is_held(folder.supervisor_lock))
+    return owners.supervisor, owners.worker
 
 
 def test_a_run_goes_from_start_to_finished(store: RunStore, config: Config, until: Until) -> None:
@@ -188,37 +198,29 @@ def test_a_worker_without_supervisor_trains_on_and_is_adopted(store: RunStore, c
     run_id = store.start(config("train 100000"))
     until(run_id, "training")
     folder = store.open(run_id)
-    before = read_owners(folder)
-    assert before.supervisor is not None
-    assert before.worker is not None
-    os.kill(before.supervisor.pid, signal.SIGKILL)
-    assert gone(lambda: is_held(folder.supervisor_lock))
+    supervisor, worker = bereaved(folder)
     assert held_by(store.locations, "cpu") == run_id
     assert RunStore(store.locations, store._command).adopt() == [run_id]
-    assert gone(lambda: read_owners(folder).supervisor in (None, before.supervisor))
-    assert before.worker.alive()
+    assert gone(lambda: read_owners(folder).supervisor in (None, supervisor))
+    assert worker.alive()
     steps = store.record(run_id).last_step
     assert gone(lambda: store.record(run_id).last_step <= steps)
     store.stop_now(run_id)
     assert until(run_id, "stopped").attempt == 1
-    assert not before.worker.alive()
+    assert not worker.alive()
 
 
 def test_a_look_adopts_and_the_death_of_both_is_lost(store: RunStore, config: Config, until: Until) -> None:
     run_id = store.start(config("train 100000"))
     until(run_id, "training")
     folder = store.open(run_id)
-    first = read_owners(folder)
-    assert first.supervisor is not None
-    assert first.worker is not None
-    os.kill(first.supervisor.pid, signal.SIGKILL)
-    assert gone(lambda: is_held(folder.supervisor_lock))
+    supervisor, worker = bereaved(folder)
     assert store.record(run_id).state == "training"  # and a new supervisor is on its way
-    assert gone(lambda: read_owners(folder).supervisor == first.supervisor)
+    assert gone(lambda: read_owners(folder).supervisor == supervisor)
     second = read_owners(folder).supervisor
     assert second is not None
     os.kill(second.pid, signal.SIGKILL)
-    os.kill(first.worker.pid, signal.SIGKILL)
+    os.kill(worker.pid, signal.SIGKILL)
     assert gone(lambda: is_held(folder.events) or is_held(folder.supervisor_lock))
     assert store.record(run_id).state == "lost"
     assert [run.state for run in store.list()] == ["lost"]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 from test_runs_flow import BARE, CARD, run, told
-from test_runs_supervisor import gone
+from test_runs_supervisor import bereaved, gone
 
 from core.contract.commands import Verb
 from core.contract.config import RunConfig
@@ -18,7 +18,7 @@ from core.contract.events import Stage, Starting
 from core.hardware import Machine
 from core.runs import stall, supervisor, watch
 from core.runs.folder import JobFolder
-from core.runs.locks import held_by, is_held
+from core.runs.locks import held_by
 from core.runs.log import EventTail
 from core.runs.mailbox import send
 from core.runs.processes import find_worker, read_owners
@@ -42,11 +42,16 @@ def codes(record: RunRecord) -> list[str]:
     return [note.code for note in record.notes]
 
 
-def steer(folder: JobFolder, verb: Verb) -> threading.Thread:
-    """Asks as soon as the third step is done."""
+def steer(folder: JobFolder, verb: Verb, halted_seconds: float | None = None) -> threading.Thread:
+    """Asks as soon as the third step is done, or when the worker has been halted for so long after it."""
 
     def ask() -> None:
         assert gone(lambda: told(folder).last_step < 3)
+        if halted_seconds is not None:
+            worker = find_worker(folder)
+            assert worker is not None
+            os.kill(worker.pid, signal.SIGSTOP)
+            time.sleep(halted_seconds)
         send(folder, verb)
 
     asking = threading.Thread(target=ask)
@@ -135,37 +140,18 @@ def test_a_worker_that_a_debugger_holds_is_ended_when_it_was_asked_to_stop(
     monkeypatch.setattr(stall, "STEP_SECONDS", 60.0)
     monkeypatch.setattr(watch, "wake", lambda who: None)  # who is traced does not wake
     folder = store.create(config("train 100000"))
-
-    def hold_then_stop() -> None:
-        assert gone(lambda: told(folder).last_step < 3)
-        worker = find_worker(folder)
-        assert worker is not None
-        os.kill(worker.pid, signal.SIGSTOP)
-        send(folder, "stop")
-
-    steering = threading.Thread(target=hold_then_stop)
-    steering.start()
+    asked = steer(folder, "stop", halted_seconds=0.0)
     record = run(folder, store.locations, BARE)
-    steering.join()
+    asked.join()
     assert (record.state, record.attempt, codes(record)) == ("stopped", 1, ["left.late"])
 
 
 @pytest.mark.usefixtures("impatient")
 def test_a_halted_worker_is_no_stall_and_a_stop_wakes_it(store: RunStore, config: Config) -> None:
     folder = store.create(config("train 100000"))
-
-    def halt_then_stop() -> None:
-        assert gone(lambda: told(folder).last_step < 3)
-        worker = find_worker(folder)
-        assert worker is not None
-        os.kill(worker.pid, signal.SIGSTOP)
-        time.sleep(2.0)  # three times what a step may take
-        send(folder, "stop")
-
-    steering = threading.Thread(target=halt_then_stop)
-    steering.start()
+    asked = steer(folder, "stop", halted_seconds=2.0)  # three times what a step may take
     record = run(folder, store.locations, BARE)
-    steering.join()
+    asked.join()
     assert (record.state, record.attempt, codes(record)) == ("stopped", 1, [])
     assert record.checkpoints
 
@@ -202,19 +188,15 @@ def test_a_halted_supervisor_hears_too(store: RunStore, config: Config, until: U
 def orphan(store: RunStore, run_id: str, leaves_before: bool) -> None:
     """Ends the supervisor and has another adopt the worker, which leaves before that one came or under its eyes."""
     folder = store.open(run_id)
-    first = read_owners(folder)
-    assert first.supervisor is not None
-    assert first.worker is not None
-    os.kill(first.supervisor.pid, signal.SIGKILL)
-    assert gone(lambda: is_held(folder.supervisor_lock))
+    supervisor, worker = bereaved(folder)
     if leaves_before:
-        os.kill(first.worker.pid, signal.SIGSTOP)
+        os.kill(worker.pid, signal.SIGSTOP)
         (folder.path / "go").touch()
     assert store.adopt() == [run_id]
     if leaves_before:
-        os.kill(first.worker.pid, signal.SIGCONT)
+        os.kill(worker.pid, signal.SIGCONT)
     else:
-        assert gone(lambda: read_owners(folder).supervisor in (None, first.supervisor))
+        assert gone(lambda: read_owners(folder).supervisor in (None, supervisor))
         time.sleep(0.5)
         (folder.path / "go").touch()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from made_runs import BEGAN, write_run
 from core.contract.events import Event, Stage
 from core.locations import Locations
 from core.runs.folder import JobFolder
+from core.runs.locks import FileLock
 
 
 @pytest.fixture
@@ -37,3 +38,18 @@ def stage_of() -> Callable[..., Stage]:
         return Stage.model_validate({"kind": "stage", "at": BEGAN + 10**6, "attempt": 1, "stage": name, **more})
 
     return make
+
+
+@pytest.fixture
+def alive() -> Iterator[Callable[[JobFolder], None]]:
+    """Makes a run look alive: somebody holds its supervisor's lock."""
+    held: list[FileLock] = []
+
+    def hold(folder: JobFolder) -> None:
+        lock = FileLock(folder.supervisor_lock)
+        assert lock.acquire()
+        held.append(lock)
+
+    yield hold
+    for lock in held:
+        lock.release()

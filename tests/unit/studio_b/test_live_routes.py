@@ -19,7 +19,6 @@ from core.contract.errors import ModelError
 from core.contract.events import Exported, Failed, Finished, Paused, Queued, Sample, Stage, Starting
 from core.locations import Locations
 from core.runs.folder import JobFolder
-from core.runs.locks import FileLock
 from core.runs.store import RunStore
 from studio.asking import Talks
 from studio.held_out import HeldOut, question_and_answer
@@ -95,21 +94,6 @@ def desk(locations: Locations) -> Desk:
     app = FastAPI()
     app.include_router(routes(live))
     return Desk(TestClient(app), live, talks, drafts)
-
-
-@pytest.fixture
-def alive() -> Iterator[Callable[[JobFolder], None]]:
-    """Makes a run look alive: somebody holds its supervisor's lock."""
-    held: list[FileLock] = []
-
-    def hold(folder: JobFolder) -> None:
-        lock = FileLock(folder.supervisor_lock)
-        assert lock.acquire()
-        held.append(lock)
-
-    yield hold
-    for lock in held:
-        lock.release()
 
 
 def test_a_tick_has_words_and_numbers_and_asks_for_the_log_apart(desk: Desk, make_run: MakeRun) -> None:

@@ -15,7 +15,7 @@ from core.contract.events import Correction, Evaluation, Failed, Queued
 from core.locations import Locations
 from core.runs.asked import note_asked
 from core.runs.folder import JobFolder
-from core.runs.locks import CardLock, FileLock
+from core.runs.locks import CardLock
 from core.runs.queue import JobQueue
 from core.runs.run_yaml import dump_config
 from studio.figures import clock
@@ -29,20 +29,6 @@ WAITING = [f"2026-11-20_225{number}_wait_k3f9" for number in range(3)]
 @pytest.fixture
 def desk(locations: Locations) -> Desk:
     return made_desk(locations)
-
-
-@pytest.fixture
-def alive() -> Iterator[Callable[[JobFolder], None]]:
-    held: list[FileLock] = []
-
-    def hold(folder: JobFolder) -> None:
-        lock = FileLock(folder.supervisor_lock)
-        assert lock.acquire()
-        held.append(lock)
-
-    yield hold
-    for lock in held:
-        lock.release()
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dying_log import Letters
 from tiny_run import make_model, raw_config, sentence, write_instructions
 
-from core.contract.commands import Command
 from core.contract.config import RunConfig
 from core.contract.events import Event
 from core.runs.folder import JobFolder
@@ -84,17 +84,6 @@ class Said:
 
     def of(self, kind: str) -> list[Any]:
         return [event for event in self.events if event.kind == kind]
-
-
-class Letters:
-    """A mailbox into which a test puts commands."""
-
-    def __init__(self) -> None:
-        self.waiting: list[Command] = []
-
-    def poll(self) -> list[Command]:
-        found, self.waiting = self.waiting, []
-        return found
 
 
 @pytest.fixture

@@ -32,10 +32,7 @@ def main(place: Path, look_first: bool, stride: int) -> None:
     from core.runs.run_yaml import dump_config
     from core.train import checkpoint, room
     from core.train.run import train
-
-    class Nobody:
-        def poll(self) -> list[Any]:
-            return []
+    from core.train.unsteered import NoMailbox
 
     class Log(PatientWriter):
         """Makes room as soon as the run says that it waits."""
@@ -67,7 +64,7 @@ def main(place: Path, look_first: bool, stride: int) -> None:
         fill(filler, free)
         Log.waited = False
         log = Log(folder.events, 1)
-        train(folder, log, Nobody())
+        train(folder, log, NoMailbox())
         log.close()
         filler.unlink(missing_ok=True)
         lines = folder.events.read_bytes().splitlines(keepends=True)
