@@ -15,9 +15,8 @@ from core.data.record import Record
 from core.data.sources import Source, open_source
 from core.data.textfile import one_line
 from core.data.turns import TURN_KEYS, RowError, to_example
-from core.disk import file_sha256
 
-__all__ = ["COLUMNS_LIMIT", "Reading", "Tally", "open_reading", "read_columns", "read_examples", "read_report"]
+__all__ = ["COLUMNS_LIMIT", "Reading", "Tally", "open_reading", "read_columns", "read_examples"]
 
 PROBLEMS_SHOWN = 200
 _SAMPLE = 200
@@ -117,18 +116,6 @@ def open_reading(path: Path, choice: DataChoice) -> Reading:
 def read_columns(path: Path) -> tuple[str, ...]:
     """The columns of a file, for mapping by hand where its layout is not recognised."""
     return _look(path)[1]
-
-
-def read_report(path: Path, choice: DataChoice) -> DataReport:
-    """Reads the whole file once and says what is in it.
-
-    Raises:
-        DataError: no file that can be read, no layout that fits, or no row that can be trained on.
-    """
-    tally = Tally(open_reading(path, choice))
-    for row in tally.reading.rows():
-        tally.add(row)
-    return tally.report(file_sha256(path))
 
 
 def read_examples(path: Path, choice: DataChoice) -> Iterator[Example]:

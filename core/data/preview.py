@@ -14,21 +14,12 @@ from core.contract.data import Example, PreviewRow, Span
 from core.data.renderer import Renderer
 from core.data.tokens import UNTRAINED, Encoded
 
-__all__ = ["SHOWN_CHARACTERS", "encoded_sides", "preview_rows", "shown_rows"]
+__all__ = ["SHOWN_CHARACTERS", "encoded_sides", "shown_rows"]
 
 Kind = Literal["read", "trained", "special", "cut"]
 SHOWN_CHARACTERS = 20_000
 """Of a longer row the window gets the beginning; its counts stay whole."""
 _PIECES_SHOWN = 4
-
-
-def preview_rows(renderer: Renderer, example: Example, max_length: int, pairs: bool = True) -> list[PreviewRow]:
-    """One row; both answers of a preference where ``pairs`` are trained; the first few rows of a long raw text.
-
-    Raises:
-        DataError: the template refuses the row.
-    """
-    return shown_rows(renderer, encoded_sides(renderer, example, pairs), max_length)
 
 
 def encoded_sides(renderer: Renderer, example: Example, pairs: bool) -> tuple[Encoded, ...]:

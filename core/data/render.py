@@ -18,7 +18,6 @@ from core.contract.data import Example, RowProblem, TokenRow
 from core.contract.errors import DataError
 from core.data.renderer import Choice, Renderer, reason_of, renderer
 from core.data.template import TemplateChoice
-from core.data.token_cache import slices
 from core.data.token_table import TableMaker, TokenTable
 from core.data.tokens import Encoded
 from core.model_claims import check_tokenizer
@@ -28,10 +27,7 @@ __all__ = [
     "cut_pair",
     "cut_rows",
     "encode",
-    "encode_pair",
-    "encode_rows",
     "load_tokenizer",
-    "nothing_learned",
     "resolve_template",
     "stop_token_ids",
     "tokenise",
@@ -104,16 +100,6 @@ def encode(tokenizer: Tokenizer, example: Example, choice: Choice, max_length: i
     return renderer(tokenizer, choice).encoded(example).cut(max_length)[0][0]
 
 
-def encode_pair(
-    tokenizer: Tokenizer, example: Example, choice: Choice, max_length: int
-) -> tuple[list[int], list[int], list[int]]:
-    """A preference row as prompt, chosen and rejected ids; both answers end with the end of turn.
-
-    Prompt and answer together are cut at ``max_length``: an answer is empty where the prompt alone fills it.
-    """
-    return cut_pair(*renderer(tokenizer, choice).pair(example), max_length)
-
-
 def cut_pair(chosen: Encoded, rejected: Encoded, max_length: int) -> tuple[list[int], list[int], list[int]]:
     """Both sides of an encoded pair as prompt, chosen and rejected ids within the limit."""
     prompt = list(chosen.ids[: chosen.trained[0][0]])
@@ -136,39 +122,12 @@ def tokenise(using: Renderer, examples: Iterable[Example], pairs: bool) -> Token
     return made.table()
 
 
-def nothing_learned(item: Encoded, max_length: int) -> RowProblem:
+def _nothing_learned(item: Encoded, max_length: int) -> RowProblem:
     """Why a row is left out that has no trained token within the limit."""
     if not item.trained:
         return RowProblem(row=item.row, code="row.no_answer", text="nothing to learn: it holds no turn that is trained")
     text = f"nothing to learn within {max_length:,} tokens: the answer is cut away whole"
     return RowProblem(row=item.row, code="row.cut_away", text=text)
-
-
-def encode_rows(
-    tokenizer: Tokenizer,
-    examples: Iterable[Example],
-    choice: Choice,
-    max_length: int,
-    on_progress: Callable[[int, int], None] | None = None,
-    refused: list[RowProblem] | None = None,
-) -> list[TokenRow]:
-    """All rows, tokenised in batches, in the order of ``examples``; raw text goes on in rows of its own.
-
-    Rows with nothing trained within ``max_length`` and rows that the template refuses are left out; ``refused`` takes
-    one line for each. ``on_progress`` gets (rows done, rows in all).
-    """
-    everything = list(examples)
-    using = renderer(tokenizer, choice)
-    problems = [] if refused is None else refused
-    rows: list[TokenRow] = []
-    done = 0
-    for part in slices(everything):
-        table = tokenise(using, part, pairs=False)
-        problems += sorted([*table.refused, *cut_rows(table, max_length, rows.append)], key=lambda one: one.row)
-        done += len(part)
-        if on_progress:
-            on_progress(done, len(everything))
-    return rows
 
 
 def cut_rows(table: TokenTable, max_length: int, take: Callable[[TokenRow], object]) -> list[RowProblem]:
@@ -179,5 +138,5 @@ def cut_rows(table: TokenTable, max_length: int, take: Callable[[TokenRow], obje
         for row in kept:
             take(row)
         if not kept:
-            problems.append(nothing_learned(item, max_length))
+            problems.append(_nothing_learned(item, max_length))
     return problems

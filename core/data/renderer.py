@@ -93,13 +93,6 @@ class Renderer:
                 "Choose the template ChatML.",
             ) from error
 
-    def text_of(self, example: Example) -> str:
-        """What the model sees of a row, as text; of a preference with its chosen answer."""
-        example = with_answer(example)
-        if example.text or self.choice.kind == "none":
-            return self._plain(example)[0]
-        return self.ask(layout_turns(example, self.choice), tools=tools_of(example, self.choice))
-
     def encoded(self, example: Example) -> Encoded:
         """One row, uncut. Raises DataError where the template refuses it."""
         item = next(self._batch([example]))

@@ -13,11 +13,11 @@ from typing import Any
 
 import psutil
 import pytest
+from whole_rows import read_report
 
 from core.contract.config import DataChoice
 from core.contract.data import DataReport
 from core.contract.errors import DataError
-from core.data.examples import read_report
 from core.data.pipe import Child, Limits, _InOrder
 from core.data.reader import LOOK_SECONDS, SLICE_SECONDS
 from core.data.service import DataService

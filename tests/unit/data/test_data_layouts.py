@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from whole_rows import read_report
 
 from core.contract.config import DataChoice
 from core.contract.data import DataReport, Example
 from core.contract.errors import DataError
-from core.data.examples import read_columns, read_examples, read_report
+from core.data.examples import read_columns, read_examples
 
 CHAT = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]
 TURNS = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]

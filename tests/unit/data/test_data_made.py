@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from whole_rows import read_report
 
 from core.contract.config import DataChoice
 from core.contract.data import Example, Message
 from core.contract.errors import DataError
-from core.data.examples import read_examples, read_report
+from core.data.examples import read_examples
 from core.data.made import ORIGIN, as_row, origin_of, write_made
 from core.locations import Locations
 

@@ -9,16 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from whole_rows import encode_pair, encode_rows, preview_rows, text_of
 
 from core.contract.config import DataChoice
 from core.contract.data import Example, Message
 from core.contract.errors import DataError
-from core.data.preview import preview_rows
 from core.data.render import (
     apply_template_to,
     encode,
-    encode_pair,
-    encode_rows,
     load_tokenizer,
     resolve_template,
     stop_token_ids,
@@ -131,7 +129,7 @@ def test_what_is_trained_decodes_to_the_answers(make_tokenizer: Made, pairs: lis
     tokenizer = _made.setdefault(name, make_tokenizer())
     tokenizer.chat_template = ALL[name]
     example = talk(*[text for pair in pairs for text in pair])
-    text = renderer(tokenizer, DataChoice()).text_of(example)
+    text = text_of(renderer(tokenizer, DataChoice()), example)
     found = learned(tokenizer, example)
     end = "<|im_end|>" if name == "chatml" else "<eos>"
     answers = [(answer.strip() if name == "trims" else answer) + end for _, answer in pairs]
@@ -190,11 +188,11 @@ def test_a_system_prompt_is_put_before_rows_without_one(tokenizer: Any) -> None:
     tokenizer.chat_template = CHATML
     choice = DataChoice(system_prompt="Be kind.")
     render = renderer(tokenizer, choice)
-    assert render.text_of(talk("a", "b")).startswith("<|im_start|>system\nBe kind.<|im_end|>")
-    assert "Be kind." not in render.text_of(talk("a", "b", system="Own."))
+    assert text_of(render, talk("a", "b")).startswith("<|im_start|>system\nBe kind.<|im_end|>")
+    assert "Be kind." not in text_of(render, talk("a", "b", system="Own."))
     tokenizer.chat_template = TRIMS
     render = renderer(tokenizer, choice)
-    assert render.text_of(talk("a", "b")).startswith("<bos>[user] Be kind.\n\na<eos>")
+    assert text_of(render, talk("a", "b")).startswith("<bos>[user] Be kind.\n\na<eos>")
     assert "first question" in " ".join(render.choice.notes)
     assert learned(tokenizer, talk("a", "b", system="Own."), choice) == ["b<eos>"]
 
@@ -209,7 +207,7 @@ def test_turns_that_a_template_cannot_show_are_put_where_it_can(tokenizer: Any) 
         Message(role="assistant", content="Yes."),
     )
     example = Example(row=1, messages=messages, tools='[{"name": "weather"}]')
-    text = renderer(tokenizer, DataChoice()).text_of(example)
+    text = text_of(renderer(tokenizer, DataChoice()), example)
     for part in ('[{"name": "weather"}]', "[user] it rains", '"arguments": {"city": "Oslo"}'):
         assert part in text
     first, last = learned(tokenizer, example)
@@ -316,12 +314,10 @@ def test_rows_that_cannot_be_trained_are_named(tokenizer: Any) -> None:
     twice = Example(row=2, messages=(*talk("a").messages, *talk("b", "c").messages))
     examples = [talk("a", "b", row=1), twice, talk("a " * 300, "b", row=3)]
     refused: list[Any] = []
-    seen: list[tuple[int, int]] = []
-    rows = encode_rows(tokenizer, examples, DataChoice(), 64, lambda done, total: seen.append((done, total)), refused)
+    rows = encode_rows(tokenizer, examples, DataChoice(), 64, refused)
     assert [row.row for row in rows] == [1]
     assert [(problem.row, problem.code) for problem in refused] == [(2, "data.template"), (3, "row.cut_away")]
     assert "in turn!" in refused[0].text
-    assert seen == [(3, 3)]
     with pytest.raises(DataError, match="in turn!"):
         encode(tokenizer, twice, DataChoice(), 64)
 
@@ -359,7 +355,7 @@ def test_the_preview_shows_what_is_trained(tokenizer: Any, name: str, max_length
         if example.messages:
             end = "<eos>" if name == "open" else ""
             assert "".join(span.text for span in first.spans).rstrip("\n") == (
-                using.text_of(example).rstrip("\n") + end
+                text_of(using, example).rstrip("\n") + end
             )
 
 

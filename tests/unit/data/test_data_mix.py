@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from whole_rows import read_report
 
 from core.contract.config import DataChoice
 from core.contract.data import Example
 from core.contract.errors import DataError
-from core.data.examples import read_examples, read_report
+from core.data.examples import read_examples
 from core.data.made import origin_of
 from core.data.mix import Part, deal, mixed_rows, parts_of
 from core.data.service import DataService

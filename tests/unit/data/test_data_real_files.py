@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from whole_rows import encode_pair, encode_rows, read_report, text_of
 
 from core.contract.config import DataChoice
 from core.contract.data import Example
-from core.data.examples import read_examples, read_report
-from core.data.render import encode, encode_pair, encode_rows, load_tokenizer, resolve_template
+from core.data.examples import read_examples
+from core.data.render import encode, load_tokenizer, resolve_template
 from core.data.renderer import renderer
 from core.data.template import layout_turns, tools_of
 
@@ -80,7 +81,7 @@ def test_ids_and_mask(shared_data: Path, vocabulary: str, template: str, every: 
         assert list(row.input_ids) == own
         bos = tokenizer.bos_token_id
         assert row.input_ids.count(bos) == (1 if template.startswith(("google", "meta")) else 0)
-        expected = list(_answers(turns, using.text_of(example), template, end))
+        expected = list(_answers(turns, text_of(using, example), template, end))
         assert _learned(tokenizer, row.input_ids, row.labels, end) == expected
 
 

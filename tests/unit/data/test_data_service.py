@@ -15,13 +15,14 @@ from typing import Any
 
 import psutil
 import pytest
+from whole_rows import encode_rows
 
 from core.contract.config import DataChoice
 from core.contract.errors import DataError
 from core.data import facts
 from core.data.examples import read_examples
 from core.data.pipe import Child, Limits
-from core.data.render import encode_rows, load_tokenizer
+from core.data.render import load_tokenizer
 from core.data.serve import _handled
 from core.data.service import DataService
 from core.data.token_table import TableMaker

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from whole_rows import read_report
 
 from core.contract.config import DataChoice
 from core.contract.errors import DataError
 from core.data import jsonstream
 from core.data.delimited import recognise
-from core.data.examples import read_columns, read_examples, read_report
+from core.data.examples import read_columns, read_examples
 from core.data.formats import KNOWN_COLUMNS
 from core.data.sources import open_source
 

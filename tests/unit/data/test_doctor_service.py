@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from whole_rows import read_report
 
 from core.contract.config import DataChoice, RunConfig
 from core.contract.doctor import Checkup
 from core.contract.errors import DataError
 from core.data.doctor.kinship import Kinship, kept_kinship, kinship_of_file
 from core.data.doctor.mend import Mending
-from core.data.examples import read_examples, read_report
+from core.data.examples import read_examples
 from core.data.made import origin_of, write_made
 from core.data.service import DataService
 from core.data.split import places_of, split_rows

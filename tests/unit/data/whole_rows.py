@@ -1,0 +1,59 @@
+"""Rows of a data file read, encoded and shown in one go, in the test's own process: by the same parts as in the data
+room's children, for tests of what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from core.contract.config import DataChoice
+from core.contract.data import DataReport, Example, PreviewRow, RowProblem, TokenRow
+from core.data.examples import Tally, open_reading
+from core.data.preview import encoded_sides, shown_rows
+from core.data.render import Choice, cut_pair, cut_rows, tokenise
+from core.data.renderer import Renderer, renderer, with_answer
+from core.data.template import layout_turns, tools_of
+from core.disk import file_sha256
+
+
+def read_report(path: Path, choice: DataChoice) -> DataReport:
+    """Reads the whole file once and says what is in it."""
+    tally = Tally(open_reading(path, choice))
+    for row in tally.reading.rows():
+        tally.add(row)
+    return tally.report(file_sha256(path))
+
+
+def text_of(using: Renderer, example: Example) -> str:
+    """What the model sees of a row of turns, as text; of a preference with its chosen answer."""
+    example = with_answer(example)
+    return using.ask(layout_turns(example, using.choice), tools=tools_of(example, using.choice))
+
+
+def encode_rows(
+    tokenizer: Any,
+    examples: Iterable[Example],
+    choice: Choice,
+    max_length: int,
+    refused: list[RowProblem] | None = None,
+) -> list[TokenRow]:
+    """All rows in the order of ``examples``; ``refused`` takes one line for each that is left out."""
+    rows: list[TokenRow] = []
+    table = tokenise(renderer(tokenizer, choice), list(examples), pairs=False)
+    problems = [*table.refused, *cut_rows(table, max_length, rows.append)]
+    if refused is not None:
+        refused += sorted(problems, key=lambda one: one.row)
+    return rows
+
+
+def encode_pair(
+    tokenizer: Any, example: Example, choice: Choice, max_length: int
+) -> tuple[list[int], list[int], list[int]]:
+    """A preference row as prompt, chosen and rejected ids, cut together at ``max_length``."""
+    return cut_pair(*renderer(tokenizer, choice).pair(example), max_length)
+
+
+def preview_rows(using: Renderer, example: Example, max_length: int) -> list[PreviewRow]:
+    """One row as it is shown; both answers of a preference; the first few rows of a long raw text."""
+    return shown_rows(using, encoded_sides(using, example, pairs=True), max_length)
