@@ -16,7 +16,7 @@ from core.contract.errors import RunError
 from core.contract.knobs import knobs
 from core.runs.record import RunRecord, effective_config
 from core.runs.repeat import flat
-from studio.figures import UNKNOWN, bytes_words, duration
+from studio.figures import UNKNOWN, bytes_words, duration, steps_words
 from studio.points import RunPoints, Window
 from studio.proposals import value_words
 from studio.text import STATES, say
@@ -159,7 +159,7 @@ def _loss(values: Sequence[float]) -> str:
 
 def _steps(record: RunRecord) -> str:
     total = record.plan.total_steps if record.plan else 0
-    return f"{record.last_step:,} {say('run.of')} {total:,}" if total else f"{record.last_step:,}"
+    return steps_words(record.last_step, total)
 
 
 def _took(record: RunRecord) -> str:

@@ -33,6 +33,7 @@ __all__ = [
     "own_title",
     "run_title",
     "status",
+    "steps_words",
 ]
 
 UNKNOWN = "–"
@@ -195,7 +196,7 @@ def _facts(record: RunRecord, config: RunConfig | None, left: Left | None, now: 
         "finish": clock(now + left.middle, now) if left is not None else UNKNOWN,
         "left": _left(left),
         "took": _took(record, now),
-        "step": f"{record.last_step:,} {say('run.of')} {total:,}" if total else UNKNOWN,
+        "step": steps_words(record.last_step, total) if total else UNKNOWN,
         "epoch": _epoch(last, config),
         "speed": speed_words(record) or UNKNOWN,
         "memory": _memory(last, record),
@@ -266,6 +267,11 @@ def correction_words(item: Correction) -> str:
 
 def _loss(value: float) -> str:
     return f"{value:.3f}" if math.isfinite(value) else UNKNOWN
+
+
+def steps_words(done: int, total: int) -> str:
+    """How far a run is: "1,200 of 5,000"; the first alone where it is not known of how many."""
+    return f"{done:,} {say('run.of')} {total:,}" if total else f"{done:,}"
 
 
 def bytes_words(count: float) -> str:

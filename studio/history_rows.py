@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.runs.store import RunSummary
-from studio.figures import UNKNOWN, buttons_of, bytes_words, day_and_time, duration, made_at, own_title
+from studio.figures import UNKNOWN, buttons_of, bytes_words, day_and_time, duration, made_at, own_title, steps_words
 from studio.proposals import next_action
 from studio.text import STATES, say
 
@@ -83,7 +83,7 @@ def row(run: RunSummary) -> dict[str, Any]:
         "made": made_at(run.run_id),
         "when": day_and_time(run.started_at),
         "took": _took(run),
-        "steps": f"{run.last_step:,} {say('run.of')} {run.total_steps:,}" if run.total_steps else f"{run.last_step:,}",
+        "steps": steps_words(run.last_step, run.total_steps),
         "loss": UNKNOWN if run.train_loss is None else f"{run.train_loss:.3f}",
         "held_out": UNKNOWN if run.eval_loss is None else f"{run.eval_loss:.3f}",
         "preset": run.preset or UNKNOWN,

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -28,7 +27,7 @@ from core.contract.errors import RunError
 from core.hardware import Machine
 from core.locations import Locations
 from core.runs.create import make_job, throw_away
-from core.runs.folder import JobFolder
+from core.runs.folder import JobFolder, drawn_tail
 from core.runs.launch import SUPERVISOR_COMMAND, start_supervisor
 from core.runs.log import EventTail
 from core.runs.mailbox import send
@@ -42,7 +41,6 @@ Kind = Literal["kernels", "parity", "ladder"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 GIB = 1 << 30
 PROOF_ID = re.compile(rf"\d{{4}}-\d{{2}}-\d{{2}}_\d{{6}}_({'|'.join(KINDS)})_[a-z0-9]{{4}}", re.ASCII)
-_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 _PARITY = ("--steps", "20", "--held-out", "8", "--jobs", "1")
 _SHORT = ("--steps", "5", "--warm-up", "1")
 _LAYERS = ((30, 32), (20, 20), (14, 12), (9, 6), (5, 3))
@@ -109,8 +107,7 @@ class Proofs:
         if any(proof.kind == kind and proof.record.state in RUNNING for proof in self.all()):
             raise RunError("proof.busy", f"Expected no proof of {kind} at work, found one.", "Wait for it, or stop it.")
         self._locations.proofs.mkdir(mode=0o700, parents=True, exist_ok=True)
-        tail = "".join(secrets.choice(_ALPHABET) for _ in range(4))
-        name = f"{time.strftime('%Y-%m-%d_%H%M%S')}_{kind}_{tail}"
+        name = f"{time.strftime('%Y-%m-%d_%H%M%S')}_{kind}_{drawn_tail()}"
         text = yaml.safe_dump({"kind": kind, "flags": list(flags_for(kind, machine))}, sort_keys=False)
         folder, lock = make_job(self._locations.proofs / name, "proof.yaml", text, queued=True)
         start_supervisor(folder, self._locations, lock, self._command, "ask again")

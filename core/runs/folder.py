@@ -24,7 +24,7 @@ from core.contract.config import RunConfig
 from core.contract.errors import RunError
 from core.runs.run_yaml import read_config
 
-__all__ = ["JOB_NAME", "RUN_ID", "ExportRequest", "JobFolder", "checkpoint_step", "new_run_id", "slug"]
+__all__ = ["JOB_NAME", "RUN_ID", "ExportRequest", "JobFolder", "checkpoint_step", "drawn_tail", "new_run_id", "slug"]
 
 RUN_ID = re.compile(r"\d{4}-\d{2}-\d{2}_\d{4}_[a-z0-9][a-z0-9-]{0,39}_[a-z0-9]{4}", re.ASCII)
 JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
@@ -176,5 +176,9 @@ def slug(text: str, fallback: str = "run") -> str:
 def new_run_id(config: RunConfig, at: float | None = None) -> str:
     """A fresh id such as ``2026-11-20_2243_mistral-7b_k3f9``: sorts by time, names what it is, and is unique."""
     stamp = time.strftime("%Y-%m-%d_%H%M", time.localtime(at))
-    tail = "".join(secrets.choice(_ALPHABET) for _ in range(4))
-    return f"{stamp}_{slug(config.name or Path(config.model.name).name)}_{tail}"
+    return f"{stamp}_{slug(config.name or Path(config.model.name).name)}_{drawn_tail()}"
+
+
+def drawn_tail() -> str:
+    """Four letters that make an id unique; none that is easily read as another."""
+    return "".join(secrets.choice(_ALPHABET) for _ in range(4))
