@@ -8,14 +8,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeGuard
 
-__all__ = ["drafted", "file_sha256", "folder_bytes", "is_full", "make_durable", "write_whole"]
+__all__ = ["drafted", "file_sha256", "folder_bytes", "is_full", "make_durable", "name_of", "write_whole"]
 
 
 @contextmanager
@@ -68,6 +69,11 @@ def file_sha256(path: Path) -> str:
     """The content hash of a file, hex."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def name_of(parts: Sequence[object]) -> str:
+    """A name for what follows from these values (of JSON's kinds) alone and is kept under it: 32 hexadecimal digits."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
 def folder_bytes(folder: Path, besides: str = "") -> int:

@@ -92,3 +92,10 @@ def weights(folder: JobFolder, name: str = "") -> dict[str, torch.Tensor]:
     place = folder.checkpoints / name if name else checkpoint.latest_good(folder)
     assert place is not None
     return load_file(place / "adapter" / "adapter_model.safetensors")
+
+
+def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    """Whether two adapters have the same tensors, bit for bit."""
+    import torch
+
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)

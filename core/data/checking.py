@@ -24,7 +24,7 @@ from core.contract.data import DataReport, Example
 from core.contract.errors import DataError
 from core.data.examples import Tally, open_reading
 from core.data.keep import blocks_of
-from core.disk import write_whole
+from core.disk import name_of, write_whole
 
 __all__ = ["Check", "changed", "sweep"]
 
@@ -51,7 +51,7 @@ class Check:
         self._tally: Tally | None = None
         self._stream: BinaryIO | None = None
         self._report: DataReport | None = None
-        self._head = cache / f"head-{_named([_VERSION, *self.identity, *_chosen(choice)])}.json"
+        self._head = cache / f"head-{name_of([_VERSION, *self.identity, *_chosen(choice)])}.json"
         self._work = self._steps()
 
     @property
@@ -166,7 +166,7 @@ class Check:
 
     def _target(self, what: str, suffix: str) -> Path:
         parts = [_VERSION, _hashes[self.identity], self.path.suffix.lower(), *_chosen(self.choice)]
-        return self.cache / f"{what}-{_named(parts)}.{suffix}"
+        return self.cache / f"{what}-{name_of(parts)}.{suffix}"
 
 
 def sweep(cache: Path) -> None:
@@ -197,10 +197,6 @@ def changed(path: Path) -> DataError:
 def _chosen(choice: DataChoice) -> list[Any]:
     """What of a choice decides how rows are read."""
     return [choice.layout, sorted(choice.columns.items())]
-
-
-def _named(parts: list[Any]) -> str:
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
 def _save(target: Path, report: DataReport, examples: Path) -> None:

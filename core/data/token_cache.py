@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from core.contract.config import DataChoice, Layout
 from core.contract.data import Example
 from core.data.example_file import in_groups
-from core.disk import folder_bytes, write_whole
+from core.disk import folder_bytes, name_of, write_whole
 from core.locations import Locations
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Source:
             choice.template, choice.train_on, choice.system_prompt, self.pairs,
             tokenizer_digest(self.tokenizer_folder), _code_digest(),
         ]  # fmt: skip
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+        return name_of(parts)
 
     def about(self) -> dict[str, str]:
         """What a person is told of it."""

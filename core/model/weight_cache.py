@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from core.disk import folder_bytes, make_durable
+from core.disk import folder_bytes, make_durable, name_of
 from core.model.assemble import Target
 from core.model.tensor_stream import DTYPES
 from core.weight_files import fingerprint
@@ -46,7 +46,7 @@ def key(folder: Path, files: list[Path], target: Target) -> str:
         FORMAT, fingerprint(folder), [(state.st_size, state.st_mtime_ns) for state in states],
         str(target.dtype), target.device.type, [version(library) for library in LIBRARIES],
     ]  # fmt: skip
-    return f"{_of(folder, target)}-{_hash(parts)}"
+    return f"{_of(folder, target)}-{name_of(parts)}"
 
 
 def find(cache: Path, key: str) -> Path | None:
@@ -111,7 +111,7 @@ def store(cache: Path, key: str, model: Any, read_bytes: int) -> str:
 
 def _of(folder: Path, target: Target) -> str:
     """The part of a key that stays when the model's files change."""
-    return _hash([str(folder.resolve()), str(target.dtype), target.device.type])[:16]
+    return name_of([str(folder.resolve()), str(target.dtype), target.device.type])[:16]
 
 
 def _forget_others(place: Path) -> None:
@@ -161,7 +161,3 @@ def _header_hash(path: Path) -> str:
     with path.open("rb") as file:
         length = file.read(8)
         return hashlib.sha256(length + file.read(int.from_bytes(length, "little"))).hexdigest()
-
-
-def _hash(parts: list[Any]) -> str:
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

@@ -6,7 +6,6 @@ Light: what compares rows is loaded only where there is something to compare.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -19,7 +18,7 @@ from core.contract.data import Example
 from core.data.examples import open_reading
 from core.data.split import held_out_rows
 from core.data.token_cache import settled
-from core.disk import file_sha256, write_whole
+from core.disk import file_sha256, name_of, write_whole
 from core.locations import Locations
 
 __all__ = ["Kinship", "find_kinship", "kept_kinship", "kinship_file", "kinship_of_file"]
@@ -54,8 +53,7 @@ class Kinship:
 def kinship_file(locations: Locations, sha256: str, name: str, choice: DataChoice) -> Path:
     """Where the groups of a file's content are kept; ``choice`` is settled: its layout and columns are those used."""
     parts = [_VERSION, sha256, Path(name).suffix.lower(), choice.layout, sorted(choice.columns.items())]
-    key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
-    return locations.cache / "data" / f"groups-{key}.json"
+    return locations.cache / "data" / f"groups-{name_of(parts)}.json"
 
 
 def kept_kinship(place: Path) -> Kinship | None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from dying_log import Killed, Log
-from tiny_run import weights
+from tiny_run import equal, weights
 
 from core.contract.errors import RunError
 from core.runs.folder import JobFolder
@@ -42,10 +42,6 @@ def bad_when(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr(trainers.TextTrainer, "pass_loss", pass_loss)
 
     return make
-
-
-def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 def rates(log: Log) -> dict[int, float]:

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from dying_log import Killed, Log
-from tiny_run import make_model, sentence, weights
+from tiny_run import equal, make_model, sentence, weights
 
 from core.contract.errors import RunError
 from core.contract.events import Event, Resumed
@@ -39,10 +38,6 @@ MATRIX: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "recomputed": ({"train__checkpointing": "recompute", "lora__lora_dropout": 0.1}, (3,)),
 }
 OFTEN = ("padded, dropout", "epochs, partial window")
-
-
-def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 def at_step(step: int) -> Callable[[Event], bool]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from dying_log import Killed, Log
-from tiny_run import weights
+from tiny_run import equal, weights
 
 from core.contract.commands import Command
 from core.contract.config import RunConfig
@@ -30,10 +30,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "8-bit": {"model__quantization": "nf4", "train__optim": "adamw_8bit", "train__packing": False},
     "dpo": {"method": "dpo", "data__layout": "preference", "train__tokens_per_pass": 128},
 }
-
-
-def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
