@@ -37,9 +37,9 @@ def card_taken(locations: Locations, machine: Machine) -> bool:
     return bool(RUN_ID.fullmatch(holder) or JobQueue(locations).order())
 
 
-def queue_view(store: RunStore, machine: Machine, now: float | None = None) -> dict[str, Any]:
+def queue_view(store: RunStore, machine: Machine) -> dict[str, Any]:
     """The holder (None where the card is free) and the waiting runs in their order."""
-    at = time.time() if now is None else now
+    at = time.time()
     name = held_by(store.locations, machine.lock_name)
     holder, ends = _holder(store, name, at) if name else (None, at)
     waiting = []

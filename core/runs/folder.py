@@ -167,10 +167,10 @@ def checkpoint_step(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def slug(text: str, fallback: str = "run") -> str:
+def slug(text: str) -> str:
     """Lower-case letters, digits and single hyphens, at most 40: safe as part of a folder's name."""
     words = re.sub(r"[^a-z0-9]+", "-", text.lower(), flags=re.ASCII).strip("-")
-    return words[:40].strip("-") or fallback
+    return words[:40].strip("-") or "run"
 
 
 def new_run_id(config: RunConfig, at: float | None = None) -> str:

@@ -95,15 +95,14 @@ def mix_view(parts: Sequence[Part]) -> Markup:
     return tag("div", head, lines if parts else None, foot, data_form="mix", class_="source-form")
 
 
-def hub_view(wish: HubWish | None = None) -> Markup:
+def hub_view() -> Markup:
     """The form of a hub data set."""
-    wish = wish or HubWish("", "", "train", DEFAULT_ROWS)
     head = join(tag("h3", say("hub.title")), tag("p", say("hub.about"), class_="hint"))
     fields = (
-        _field("name", "text", wish.name, placeholder=say("hub.name.example"), class_="wide"),
-        _field("subset", "text", wish.subset, placeholder=say("hub.subset.example")),
-        _field("split", "text", wish.split),
-        _field("rows", "number", str(wish.rows), min="1", max=str(MOST_ROWS)),
+        _field("name", "text", "", placeholder=say("hub.name.example"), class_="wide"),
+        _field("subset", "text", "", placeholder=say("hub.subset.example")),
+        _field("split", "text", "train"),
+        _field("rows", "number", str(DEFAULT_ROWS), min="1", max=str(MOST_ROWS)),
     )
     fetch = _button("hub.fetch", "source", {"hub": "fetch"})
     return tag("div", head, tag("div", *fields, class_="hub-fields"), tag("div", fetch, class_="mix-foot"),
