@@ -25,7 +25,7 @@ from studio.front import Front
 from studio.password import SHORTEST, Password
 from studio.text import say
 
-__all__ = ["EVERYWHERE", "Wish", "front_of", "means", "names_of"]
+__all__ = ["Wish", "front_of", "means", "names_of"]
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - what --listen means without an address, which is asked for by hand
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?|\[[0-9a-f:.]+\]")

@@ -16,7 +16,7 @@ from core.data.sources import Source, open_source
 from core.data.textfile import one_line
 from core.data.turns import TURN_KEYS, RowError, to_example
 
-__all__ = ["COLUMNS_LIMIT", "Reading", "Tally", "open_reading", "read_columns", "read_examples"]
+__all__ = ["Reading", "Tally", "open_reading", "read_columns", "read_examples"]
 
 PROBLEMS_SHOWN = 200
 _SAMPLE = 200

@@ -15,7 +15,7 @@ from typing import Any, TextIO
 
 from core.contract.errors import DataError
 
-__all__ = ["DEPTH_LIMIT", "ROW_LIMIT", "LongNumber", "RowDecoder", "array_rows", "starts_like_lines"]
+__all__ = ["ROW_LIMIT", "LongNumber", "RowDecoder", "array_rows", "starts_like_lines"]
 
 ROW_LIMIT = 4 << 20
 """Characters of one row at most (a million tokens, a long novel): more is no example, and would fill the memory."""

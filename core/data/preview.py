@@ -14,7 +14,7 @@ from core.contract.data import Example, PreviewRow, Span
 from core.data.renderer import Renderer
 from core.data.tokens import UNTRAINED, Encoded
 
-__all__ = ["SHOWN_CHARACTERS", "encoded_sides", "shown_rows"]
+__all__ = ["encoded_sides", "shown_rows"]
 
 Kind = Literal["read", "trained", "special", "cut"]
 SHOWN_CHARACTERS = 20_000

@@ -18,7 +18,7 @@ from core.data.template import TemplateChoice, layout_turns, tools_of, tried
 from core.data.textfile import one_line
 from core.data.tokens import Encoded, token_range
 
-__all__ = ["BATCH", "Choice", "Renderer", "reason_of", "renderer", "with_answer"]
+__all__ = ["Choice", "Renderer", "reason_of", "renderer", "with_answer"]
 
 Choice = DataChoice | TemplateChoice
 Tokenizer = Any

@@ -24,7 +24,7 @@ from core.data.token_cache import Entry, slices, tokenizer_digest
 from core.data.token_table import TokenTable
 from core.data.tokens import Encoded
 
-__all__ = ["preview", "tokenise_part"]
+__all__ = ["preview"]
 
 _REFUSALS_SHOWN = 5
 _PARTS_HELD = 4

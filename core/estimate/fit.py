@@ -41,7 +41,6 @@ __all__ = [
     "plan",
     "put",
     "resolve",
-    "step_tokens",
     "usual_tokens",
 ]
 

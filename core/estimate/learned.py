@@ -26,7 +26,7 @@ from core.estimate.rows import Rows
 from core.estimate.work import Work
 from core.hardware import Machine
 
-__all__ = ["Learned", "Likeness", "Memory", "Speed", "likeness", "shape_name"]
+__all__ = ["Learned", "Likeness", "Memory", "Speed", "likeness"]
 
 NEWEST = 5
 LEAST_STEPS = 5

@@ -51,7 +51,6 @@ __all__ = [
     "recomputing_bytes",
     "room_bytes",
     "slack_bytes",
-    "standing_bytes",
     "stored_bytes",
     "weights_bytes",
     "workspace_bytes",

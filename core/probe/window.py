@@ -17,7 +17,7 @@ from core.estimate.predict import probed
 from core.estimate.rows import total_steps
 from core.hardware import Machine
 
-__all__ = ["PROBE_RUN", "lesson", "longest_window"]
+__all__ = ["lesson", "longest_window"]
 
 MOST_ROWS = 100_000
 """So many rows are dealt to look for the longest step; later ones hold no surprise."""

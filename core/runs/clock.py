@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-__all__ = ["LONGEST_TICK_SECONDS", "AwakeClock"]
+__all__ = ["AwakeClock"]
 
 LONGEST_TICK_SECONDS = 5.0
 """A tick is 0.1 s; a machine that computes hard may let its supervisor wait for a few."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from core.contract.events import Note
 from core.locations import REPOSITORY
 
-__all__ = ["PROBE_COMMAND", "check_kernels", "read_answer"]
+__all__ = ["check_kernels", "read_answer"]
 
 PROBE_COMMAND = (sys.executable, "-m", "core.kernels.probe")
 LIMIT_SECONDS = 30.0

@@ -19,7 +19,7 @@ from core.runs.folder import JobFolder
 from core.runs.locks import locked
 from core.runs.log import EventTail, last_event
 
-__all__ = ["ALL_VERBS", "WORKER_VERBS", "Mailbox", "acknowledged_ids", "open_mailbox", "send"]
+__all__ = ["ALL_VERBS", "Mailbox", "acknowledged_ids", "open_mailbox", "send"]
 
 WORKER_VERBS: frozenset[Verb] = frozenset({"pause", "save", "stop", "sample"})
 ALL_VERBS: frozenset[Verb] = WORKER_VERBS | {"stop_now"}

@@ -23,7 +23,7 @@ from core.contract.events import Plan, Step
 from core.runs.record import RunRecord
 from core.runs.stall import STEP_SECONDS
 
-__all__ = ["SURE_STEPS", "Left", "own_steps", "rate_of", "time_left"]
+__all__ = ["Left", "own_steps", "rate_of", "time_left"]
 
 SURE_STEPS = 10
 WARM_UP = 3

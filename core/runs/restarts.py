@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from core.hardware import Machine, read_machine
 
-__all__ = ["MAX_FUTILE_RESTARTS", "CardLook", "Restarts"]
+__all__ = ["CardLook", "Restarts"]
 
 MAX_FUTILE_RESTARTS = 2
 _LOOK_SECONDS = 2.0

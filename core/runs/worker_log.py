@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["CAP_BYTES", "cap_log", "log_tail", "older_log"]
+__all__ = ["cap_log", "log_tail", "older_log"]
 
 CAP_BYTES = 10_000_000
 HEAD_BYTES = 256_000

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from core.contract.errors import DataError, RunError
 from core.train.tell import Teller
 
-__all__ = ["LIMIT", "Guard", "lower_rate_hint", "require_targets"]
+__all__ = ["Guard", "lower_rate_hint", "require_targets"]
 
 LIMIT = 3
 """Steps in a row whose loss or gradient is not finite before the run goes back."""

@@ -19,7 +19,7 @@ from core.train.memory import let_go_of
 from core.train.mixin import Rows, split_window
 from core.train.tell import Teller
 
-__all__ = ["EVALUATION_ROWS", "HeldOut"]
+__all__ = ["HeldOut"]
 
 EVALUATION_ROWS = 64
 """Held-out rows are cut into passes so many at a time."""

@@ -26,7 +26,7 @@ from core.data.serve import Tell, give_back_memory, serve
 from core.data.token_table import TokenTable
 from core.locations import Locations
 
-__all__ = ["examine", "groups", "mend", "row_lengths"]
+__all__ = ["examine", "groups", "mend"]
 
 _TELL_SECONDS = 0.1
 _READING = 0.8

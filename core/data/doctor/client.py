@@ -16,7 +16,7 @@ from core.data.pipe import Child, Limits, stopped
 from core.data.token_cache import Entry, settled
 from core.locations import Locations
 
-__all__ = ["DOCTOR", "Doctor"]
+__all__ = ["Doctor"]
 
 DOCTOR = Limits(seconds=60, start_seconds=60, memory_bytes=500 << 20, walled=True)
 """``seconds`` of silence: it tells how far it is all the time."""

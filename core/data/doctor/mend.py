@@ -16,7 +16,7 @@ from core.data.doctor.answers import has_empty_answer
 from core.data.doctor.letters import cleaned
 from core.data.doctor.repeats import digest_of
 
-__all__ = ["FIXES", "Mending"]
+__all__ = ["Mending"]
 
 FIXES = {
     "non_printing": "cleaned of characters that nobody sees",

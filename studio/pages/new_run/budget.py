@@ -15,7 +15,7 @@ from studio.explained import leads_to
 from studio.markup import Markup, icon, tag
 from studio.text import say
 
-__all__ = ["budget_view", "gb_or_mb", "parts_view", "verdict_words"]
+__all__ = ["budget_view", "gb_or_mb", "parts_view"]
 
 _LEAST_SHARE = 0.004
 _TINY = 1 << 20

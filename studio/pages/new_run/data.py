@@ -33,7 +33,7 @@ from studio.session import SAMPLES, Session, sample_of
 from studio.text import say
 from studio.upload import ENDINGS
 
-__all__ = ["PANELS", "DataBlock", "layout", "mapping", "origin_view", "report_view", "tabs_view"]
+__all__ = ["DataBlock", "layout", "mapping", "origin_view", "report_view", "tabs_view"]
 
 PANELS = ("rows", "lengths", "doctor", "reading")
 

@@ -27,7 +27,7 @@ from studio.pages.new_run.view import View
 from studio.parts import board
 from studio.text import say
 
-__all__ = ["LengthsPanel", "layout", "lengths_view", "place", "spread_of", "stops_of"]
+__all__ = ["LengthsPanel", "layout", "lengths_view", "place", "spread_of"]
 
 _BINS = 48
 _FINEST = 16

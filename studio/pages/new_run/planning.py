@@ -15,7 +15,7 @@ from studio.pages.new_run.budget import gb_or_mb
 from studio.pages.new_run.form import KNOBS, label_of
 from studio.text import say
 
-__all__ = ["advice_view", "changes_words", "fit_view", "probe_view", "room_view"]
+__all__ = ["advice_view", "fit_view", "probe_view", "room_view"]
 
 _FIRST = 3
 _OPEN = 1

@@ -21,7 +21,7 @@ from studio.parts import board
 from studio.text import say
 from studio.upload import ENDINGS
 
-__all__ = ["Part", "SourcesPanel", "hub_view", "hub_wish", "layout", "mix_view", "parts_of", "working_view"]
+__all__ = ["Part", "SourcesPanel", "hub_wish", "layout", "mix_view", "parts_of", "working_view"]
 
 MOST_PARTS = 8
 DEFAULT_ROWS = 20_000

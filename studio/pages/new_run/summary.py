@@ -12,7 +12,7 @@ from studio.pages.new_run.view import View
 from studio.session import sample_of
 from studio.text import say
 
-__all__ = ["more_view", "problems", "start_words", "summary_view", "time_words"]
+__all__ = ["more_view", "problems", "start_words", "summary_view"]
 
 _MATTERS = 0.5
 """A need is worth a line of its own from this share of what is free on."""
