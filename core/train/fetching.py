@@ -9,7 +9,6 @@ Light: nothing of torch is imported here.
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from core.contract.catalogue import ModelSpec
@@ -22,7 +21,6 @@ from core.train.tell import Teller
 __all__ = ["fetch_base"]
 
 RETRY_SECONDS = 10.0
-LOOK_SECONDS = 0.1
 
 
 def fetch_base(spec: ModelSpec, tell: Teller, orders: Orders) -> Path:
@@ -48,12 +46,5 @@ def fetch_base(spec: ModelSpec, tell: Teller, orders: Orders) -> Path:
         except HubError as error:
             if error.code != "hub.unreachable" or not answered:
                 raise
-            _wait(tell, orders, f"The network. {error.message} {error.hint}")
-
-
-def _wait(tell: Teller, orders: Orders, why: str) -> None:
-    tell.stage("waiting", why)
-    until = time.monotonic() + RETRY_SECONDS
-    while time.monotonic() < until:
-        orders.check()
-        time.sleep(LOOK_SECONDS)
+            tell.stage("waiting", f"The network. {error.message} {error.hint}")
+            orders.wait(RETRY_SECONDS)

@@ -12,6 +12,7 @@ Light: nothing of torch is imported here.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from typing import Literal, Protocol
 
@@ -23,6 +24,7 @@ from core.train.tell import Teller
 __all__ = ["Afresh", "Commands", "Leave", "Orders"]
 
 POLL_SECONDS = 0.2
+LOOK_SECONDS = 0.1
 
 
 class Commands(Protocol):
@@ -79,6 +81,17 @@ class Orders:
         """
         if self._leaving:
             raise Leave(self._leaving)
+
+    def wait(self, seconds: float) -> None:
+        """Waits for so long, for something outside this process.
+
+        Raises:
+            Leave: pause or stop was asked meanwhile.
+        """
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self.check()
+            time.sleep(LOOK_SECONDS)
 
     def take(self) -> Command | None:
         """The oldest save or sample that waits."""

@@ -208,8 +208,7 @@ class Relief:
             self._tell.stage("waiting", text)
             until = time.monotonic() + WAIT_SECONDS
             while time.monotonic() < until and self._held_by_others() > before - TAKEN_BYTES:
-                loop.orders.check()
-                time.sleep(1.0)
+                loop.orders.wait(1.0)
         return True
 
     def _cut_to(self, tokens: int, reason: str) -> bool:

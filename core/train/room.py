@@ -7,7 +7,6 @@ Light: nothing of torch is imported here.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -21,7 +20,6 @@ __all__ = ["FULL", "Room"]
 FULL = frozenset({"disk.full", "disk.write"})
 """Codes of a ``MachineError`` that room on the disk cures."""
 POLL_SECONDS = 1.0
-LOOK_SECONDS = 0.1
 
 T = TypeVar("T")
 
@@ -64,7 +62,4 @@ class Room:
 
     def _wait(self, why: str) -> None:
         self._tell.stage("waiting", f"Room on the disk. {why}")
-        end = time.monotonic() + POLL_SECONDS
-        while time.monotonic() < end:
-            self._orders.check()
-            time.sleep(LOOK_SECONDS)
+        self._orders.wait(POLL_SECONDS)

@@ -24,7 +24,7 @@ from core.contract.events import Acknowledged, Note, Stage
 from core.runs import log as log_module
 from core.runs.folder import JobFolder
 from core.runs.log import EventTail, EventWriter, PatientWriter
-from core.train import checkpoint, room
+from core.train import checkpoint, orders, room
 from core.train.run import train
 
 pytestmark = pytest.mark.usefixtures("quiet_torch")
@@ -34,7 +34,7 @@ TESTS = Path(__file__).parents[2]
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "POLL_SECONDS", 0.05)
-    monkeypatch.setattr(room, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(orders, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(log_module, "PATIENCE_SECONDS", 0.1)
 
 
