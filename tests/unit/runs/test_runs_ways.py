@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -111,13 +112,24 @@ def test_the_windows_session_is_held_by_a_command_that_ends_with_us() -> None:
     assert session_command({"WSL_DISTRO_NAME": "Ubuntu"}, None, 42) is None
 
 
-def test_the_session_lives_as_long_as_the_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Recorded interop: a wsl.exe that writes down its arguments and does what it is told."""
-    program = tmp_path / "wsl.exe"
-    program.write_text('#!/bin/sh\necho "$@" > "$0.said"\nexec 9>"$0.lock"; flock 9\nshift 3\nexec "$@"\n')
-    program.chmod(0o755)
+@pytest.fixture
+def interop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Puts a ``wsl.exe`` that does what it is told first on the path."""
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setenv("WSL_DISTRO_NAME", "Ubuntu")
+
+    def make(script: str) -> Path:
+        program = tmp_path / "wsl.exe"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        return program
+
+    return make
+
+
+def test_the_session_lives_as_long_as_the_block(tmp_path: Path, interop: Callable[[str], Path]) -> None:
+    """Recorded interop: a wsl.exe that writes down its arguments and does what it is told."""
+    program = interop('echo "$@" > "$0.said"\nexec 9>"$0.lock"; flock 9\nshift 3\nexec "$@"')
     with hold_session(wsl=True) as note:
         assert note is None
         assert (tmp_path / "wsl.exe.said").read_text().split() == [
@@ -133,12 +145,10 @@ def test_the_session_lives_as_long_as_the_block(tmp_path: Path, monkeypatch: pyt
         assert note is None
 
 
-def test_a_session_that_does_not_leave_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "wsl.exe"
-    program.write_text('#!/bin/sh\ntrap "" TERM\nwhile true; do sleep 0.1; done\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setenv("WSL_DISTRO_NAME", "Ubuntu")
+def test_a_session_that_does_not_leave_holds_nobody_up(
+    interop: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = interop('trap "" TERM\nwhile true; do sleep 0.1; done')
     monkeypatch.setattr("core.runs.wsl._LEAVE_SECONDS", 0.3)
     with hold_session(wsl=True) as note:
         assert note is None
