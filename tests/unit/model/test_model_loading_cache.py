@@ -186,7 +186,7 @@ def test_a_full_disk_keeps_nothing_and_stops_nothing(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(weight_cache, "_flush", full)
+    monkeypatch.setattr(weight_cache, "make_durable", full)
     assert "No space left" in load_base(folder, NF4, CPU, cache=cache).line
     assert entries(cache) == []
 
