@@ -10,6 +10,7 @@ does. No run lives here: closing the studio leaves every run untouched.
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 import socket
@@ -128,6 +129,8 @@ def _serve(locations: Locations, listener: socket.socket, door: Door, front: Fro
             proxy_headers=False, ssl_certfile=front.certificate, ssl_keyfile=front.key,
         )  # fmt: skip
         server = uvicorn.Server(config)
+        # An open page's stream is cut off when we leave: nothing that a person at the terminal can do anything about.
+        logging.getLogger("uvicorn.error").addFilter(lambda _: not server.should_exit)
         server.run(sockets=[listener])
     return 0
 

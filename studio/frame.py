@@ -50,10 +50,17 @@ def head() -> Markup:
 
 
 def header(path: str) -> Markup:
-    """The skip link, our mark and the navigation, with the page at ``path`` marked as the one that is open."""
-    mark = tag("a", icon("logo"), tag("span", say("app")), href="/", class_="mark", aria_label=say("nav.home"))
+    """The skip links, our mark and the navigation, with the page at ``path`` marked as the one that is open.
+
+    The mark leads where the first link leads, and is no stop of the keyboard.
+    """
+    mark = tag(
+        "a", icon("logo"), tag("span", say("app")), href="/", class_="mark", aria_label=say("nav.home"), tabindex="-1"
+    )
+    skips = [*([("#start", "skip.start")] if path == "/" else []), ("#page", "skip")]
     pages = tag("nav", *_links(LINKS, path), _more(path), aria_label=say("nav.label"))
-    return join(tag("a", say("skip"), href="#page", class_="skip"), tag("header", mark, pages, class_="top"))
+    ways = (tag("a", say(words), href=to, class_="skip") for to, words in skips)
+    return join(*ways, tag("header", mark, pages, class_="top"))
 
 
 def _links(links: Iterable[tuple[str, str]], path: str) -> list[Markup]:

@@ -200,7 +200,10 @@ def test_one_click_makes_it_fit(page: Any, large: Path) -> None:
 
 @pytest.mark.parametrize(("panel", "most"), [("rows", 15), ("lengths", 15), ("doctor", 15), ("reading", 22)])
 def test_start_is_at_most_fifteen_tabs_away(page: Any, rows: Path, panel: str, most: int) -> None:
-    """As the page opens, and on the panels beside; correcting by hand how a file is read has a field for each role."""
+    """From the page's beginning, and on the panels beside; correcting how a file is read has a field for each role.
+
+    Before the page stand two ways past the menu, and the menu's five.
+    """
     chosen(page, rows, "45 of 45")
     opened(page, panel)
     page.wait_for_function("() => !document.querySelector('#start').disabled")

@@ -109,3 +109,15 @@ def shown_after_restart(page: Any) -> float:
     began = time.monotonic()
     page.wait_for_function(STANDS, arg=STEPS + 1)
     return time.monotonic() - began
+
+
+def test_a_studio_that_is_closed_under_an_open_page_says_nothing_to_the_terminal(
+    browser: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with running_studio(tmp_path) as studio:
+        context = let_in(browser, studio)
+        page = context.new_page()
+        page.goto(f"{studio.root}/")
+        page.locator("#start").wait_for()
+    context.close()
+    assert capfd.readouterr().err == ""

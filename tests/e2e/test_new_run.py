@@ -218,6 +218,15 @@ def test_the_keyboard_starts(page: Any, studio: RunningStudio) -> None:
     until(lambda: store.record(run_id).state in ("stopped", "failed", "finished"), 20)
 
 
+def test_two_keys_lead_from_the_top_to_start(page: Any) -> None:
+    page.wait_for_function("() => !document.querySelector('#start').disabled")
+    page.evaluate("() => { document.activeElement.blur(); scrollTo(0, 0) }")
+    page.keyboard.press("Tab")
+    assert page.evaluate("() => document.activeElement.innerText") == "Skip to Start"
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => document.activeElement.id === 'start'")
+
+
 def test_a_setting_is_found_by_search_and_given_back(page: Any, studio: RunningStudio) -> None:
     """What belongs to another method is not there, what is not called so steps aside, what was set is given back."""
     page.locator("#block-advanced > button, #block-advanced .label-wrap").first.click()
