@@ -1,18 +1,23 @@
-"""Importing the heavy libraries in half the time: what a process does about it before and while it imports them.
+"""Importing the heavy libraries in half the time, and without going deaf: what a process does before and meanwhile.
 
 Light: whoever imports torch knows this first.
 """
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
 
-__all__ = ["importing", "without_card"]
+__all__ = ["importing", "map_libraries", "without_card"]
 
 _DYNAMO = "TORCHDYNAMO_DISABLE"
+_LAZY_GLOBAL = 0x1 | ctypes.RTLD_GLOBAL
+_NOW = 0x2
 
 
 def without_card(base: Mapping[str, str]) -> dict[str, str]:
@@ -34,9 +39,33 @@ def importing() -> Iterator[None]:
     if "torch" in sys.modules or not gc.isenabled():
         yield
         return
+    map_libraries()
     gc.disable()
     try:
         yield
     finally:
         gc.freeze()
         gc.enable()
+
+
+def map_libraries() -> bool:
+    """Maps torch's libraries into this process while its other threads run on; True where that was done.
+
+    An import maps them too, with Python's lock held: half a second to three, in which no ear hears. The same files are
+    opened here in torch's own order, by a call that lets the lock go; the import then finds them there. They know
+    nothing of Python. What fails here is left to the import, and so is a build for CUDA, which chooses between its own
+    libraries and the system's in ways of its own.
+    """
+    spec = find_spec("torch")
+    if sys.platform != "linux" or spec is None or not spec.submodule_search_locations:
+        return False
+    folder = Path(spec.submodule_search_locations[0]) / "lib"
+    if (folder / "libtorch_cuda.so").exists():
+        return False
+    try:
+        dlopen = ctypes.CDLL(None).dlopen
+    except (OSError, AttributeError):
+        return False
+    dlopen.restype, dlopen.argtypes = ctypes.c_void_p, [ctypes.c_char_p, ctypes.c_int]
+    files = (("libtorch_global_deps.so", _LAZY_GLOBAL), ("libtorch.so", _NOW))
+    return all(dlopen(bytes(folder / name), mode) is not None for name, mode in files)

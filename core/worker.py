@@ -14,13 +14,15 @@ import faulthandler
 import os
 import signal
 import sys
+import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from core.contract.errors import StudioError, first_line
-from core.contract.events import Failed, Hello
+from core.contract.events import Failed, Hello, Paused, Stopped
 from core.hardware import Machine, read_machine
 from core.imports import importing, without_card
 from core.model.faults import is_card_fault, is_host_full, is_out_of_memory
@@ -29,13 +31,14 @@ from core.runs.log import EventWriter, open_writer
 from core.runs.mailbox import open_mailbox
 from core.runs.worker_process import CARD_VARIABLE, RESTART_NOTE
 from core.train.checkpoint import is_disk_full
-from core.train.orders import Afresh, Orders
+from core.train.orders import Afresh, Leave, Orders
 from core.train.output import print_or_drop
 from core.train.tell import Teller
 
 __all__ = ["RESTART", "failure_of", "main"]
 
 RESTART = 75
+LOOK_SECONDS = 0.05
 _STDERR = 2
 PLAIN_VARIABLE = "LUTHIER_KERNELS"
 _LIBRARIES = ("torch", "transformers", "peft", "trl", "bitsandbytes", "accelerate", "datasets", "triton")
@@ -101,17 +104,51 @@ def _work(folder: JobFolder, writer: EventWriter, tell: Teller) -> None:
     tell.stage("preparing", "Starting the libraries")
     try:
         if folder.kind == "export":
-            with importing():
+            with _leaving_at_once(orders, folder, writer), importing():
+                from transformers import AutoTokenizer  # noqa: F401 - wanted at once, and slow to come
+
                 from core.export.run import export
             export(folder, writer, orders)
             return
         if folder.config().train.kernels == "plain":
             os.environ[PLAIN_VARIABLE] = "plain"  # every op asks for it
-        with importing():
+        with _leaving_at_once(orders, folder, writer), importing():
             from core.train.run import train
         train(folder, writer, orders, plain=os.environ.get(PLAIN_VARIABLE) == "plain")
     finally:
         orders.close()
+
+
+@contextmanager
+def _leaving_at_once(orders: Orders, folder: JobFolder, writer: EventWriter) -> Iterator[None]:
+    """While the block imports, who asks to stop or pause does not wait for its end: nothing is there to be saved yet.
+
+    An import cannot be left by its own thread, so the process ends under it, its last word said.
+    """
+    imported, guard = threading.Event(), threading.Lock()
+
+    def look() -> None:
+        while not imported.wait(LOOK_SECONDS):
+            with guard:
+                if orders.leaving and not imported.is_set():
+                    _leave(orders, folder, writer)
+
+    threading.Thread(target=look, name="leaving", daemon=True).start()
+    try:
+        yield
+    finally:
+        with guard:
+            imported.set()
+
+
+def _leave(orders: Orders, folder: JobFolder, writer: EventWriter) -> None:
+    step = folder.newest_step() if folder.kind == "train" else 0
+    try:
+        orders.check()
+    except Leave as leave:
+        writer.write(Paused(step=step) if leave.verb == "pause" else Stopped(step=step, kept=step > 0))
+        writer.close()
+        os._exit(0)
 
 
 def _said(error: Exception, tell: Teller) -> int:

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from tiny_run import make_in
@@ -107,6 +107,21 @@ def test_speaks_at_once_obeys_survives_a_kill_and_ends_like_a_whole_run(job: Cal
     final = Path(f"checkpoints/step-{STEPS:06d}/adapter/adapter_model.safetensors")
     assert (broken.path / final).read_bytes() == (whole.path / final).read_bytes()
     assert [events(folder)[-1].kind for folder in (whole, broken)] == ["finished", "finished"]
+
+
+@pytest.mark.parametrize(("verb", "last"), [("stop", "stopped"), ("pause", "paused")])
+def test_who_is_asked_to_leave_while_the_libraries_load_leaves_at_once(
+    job: Callable[..., JobFolder], verb: Literal["stop", "pause"], last: str
+) -> None:
+    folder = job("early")
+    worker = start(folder)
+    wait_for(folder, lambda event: event.kind == "stage")
+    asked = send(folder, verb, attempt=1)
+    assert worker.wait(60) == 0
+    said = events(folder)
+    assert [event.kind for event in said] == ["hello", "stage", "acknowledged", last]
+    assert said[-2].command_id == asked.id
+    assert said[-1].at - asked.at < SLACK, "it does not wait for the libraries"
 
 
 def test_a_fault_becomes_a_line_with_what_to_do() -> None:
