@@ -107,7 +107,7 @@ def test_a_model_is_chosen_by_mouse_from_its_group(page: Any, beside_a_card: Run
     assert heads[-1] == "Too large"
     assert "Fits with offload" in heads or len(heads) == 2
     words = option(page, "Qwen3 4B").inner_text()
-    for fact in ("Qwen/Qwen3-4B", "instruct", "Apache-2.0", "8.0 GB to download", "needs "):
+    for fact in ("Qwen/Qwen3-4B", "instruct", "Apache-2.0", "8.0 GB to download", "takes "):
         assert fact in words
     assert option(page, "Qwen3 1.7B").locator(".mark").inner_text() == "proposed"
     option(page, "Qwen3 4B").click()

@@ -89,7 +89,8 @@ def _option(one: Placed, number: int, chosen: bool, proposal: Proposal | None) -
     marks = [tag("span", say("model.proposed"), class_="chip mark")] if proposal else []
     marks += [tag("span", say("model.tight"), class_="chip tight")] if one.tight else []
     head = tag("span", tag("strong", spec.title), *marks, tag("span", spec.about, class_="about"), class_="model-head")
-    need = tag("span", say("fit.need", size=gb_or_mb(one.peak_bytes)), class_="need")
+    words = "fit.need" if one.group == "too_large" else "model.takes"
+    need = tag("span", say(words, size=gb_or_mb(one.peak_bytes)), class_="need")
     facts = [*_facts(one), *_besides(proposal)]
     return tag(
         "div", head, " ", need, " ", tag("span", " · ".join(facts), class_="facts"),

@@ -216,7 +216,7 @@ def test_the_list_says_of_each_what_it_is_and_whether_it_is_here() -> None:
         value["model.name"]: row for value, row in zip(values_of(drawn), drawn.split('role="option"')[1:], strict=True)
     }
     chosen = html.unescape(rows["Qwen/Qwen3-8B"])
-    for words in ('aria-selected="true"', "proposed", "instruct", "Apache-2.0", "16.4 GB to download", "needs "):
+    for words in ('aria-selected="true"', "proposed", "instruct", "Apache-2.0", "16.4 GB to download", "takes "):
         assert words in chosen, words
     assert drawn.count('aria-selected="true"') == 1
     assert drawn.count(">proposed<") == 1
