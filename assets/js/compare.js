@@ -45,9 +45,9 @@ export class Compare {
   /** The charts and the tables' heads: once, since which runs are compared does not change. */
   build() {
     const group = { words: this.words.chart, hover: (step) => this.charts.forEach((chart) => chart.hover(step)), zoom: (from, to) => this.zoom(from, to) };
-    const series = (key, more) => this.runs.map((run, index) => ({ key: `${key}${index}`, label: `${this.letters[index]} · ${run.title}`, tone: `run-${index}`, ...more }));
+    const series = (key, more = {}) => this.runs.map((run, index) => ({ key: `${key}${index}`, label: `${this.letters[index]} · ${run.title}`, tone: `run-${index}`, ...more }));
     const specs = [
-      { key: "train", title: this.words.train, format: "loss", log: true, series: series("train", { exact: true }) },
+      { key: "train", title: this.words.train, format: "loss", log: true, series: series("train") },
       { key: "held", title: this.words.held, format: "loss", log: true, best: true, series: series("held", { points: true }) },
     ];
     this.charts = specs.map((spec) => {
