@@ -16,7 +16,6 @@ from core.contract.doctor import Checkup
 from core.contract.errors import ModelError, StudioError
 from core.data.formats import LAYOUT_NAMES, ROLES
 from core.data.made import origin_of
-from studio.explained import of_knobs
 from studio.figures import bytes_words
 from studio.markup import Markup, fault, icon, join, tag
 from studio.pages.new_run import checkup, lengths, preview, sources
@@ -101,7 +100,6 @@ def _reading(form: Form, data: DataChoice) -> tuple[gr.Textbox, tuple[gr.Dropdow
             for key in ("data.eval_fraction", "data.eval_rows_max"):
                 form.add(key, field_of(key, getattr(data, key.removeprefix("data."))))
         form.add("data.system_prompt", field_of("data.system_prompt", data.system_prompt))
-        board(of_knobs("data", say("data.title")))
     return shown, roles
 
 
