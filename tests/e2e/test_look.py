@@ -90,7 +90,7 @@ def test_the_keyboards_place_is_seen_all_the_way_through_watch_and_proof(
     for path, ready in ((f"/watch?run={RUNNING}", '[data-f="some"]'), ("/proof", ".proofs > li")):
         page.goto(furnished_studio.root + path)
         page.locator(ready).first.wait_for()
-        for presses in range(14):
+        for presses in range(13):  # Proof has so many stops: behind the last the keyboard leaves the page
             page.keyboard.press("Tab")
             assert page.evaluate(STILL_SEEN), (path, presses, page.evaluate("() => document.activeElement.outerHTML"))
 
