@@ -69,9 +69,9 @@ _RUN = {
     "left.estimated": "{low} to {high}, estimated",
     "memory.forecast": "{now}, forecast {forecast}",
     "speed.share": "{now}, {share} of what this card can do",
-    "card.busy": "{value} % busy",
-    "card.warm": "{value} °C",
-    "card.power": "{value} W",
+    "card.busy": "{value}\u00a0% busy",
+    "card.warm": "{value}\u00a0°C",
+    "card.power": "{value}\u00a0W",
     "way.title": "Answers on the way",
     "way.about": "The same held-out question before, after and on the way, always with the likeliest words. It was "
     "never trained on.",

@@ -59,8 +59,8 @@ def test_the_forecast_is_in_the_terms_of_what_is_measured() -> None:
 
 def test_what_the_card_does_not_tell_is_left_out() -> None:
     all_of_it = {"gpu_load": 0.97, "temperature_celsius": 67.0, "power_watts": 212.4}
-    assert card_state(step(1).model_copy(update=all_of_it)) == "97 % busy, 67 °C, 212 W"
-    assert card_state(step(1).model_copy(update={"temperature_celsius": 67.0})) == "67 °C"
+    assert card_state(step(1).model_copy(update=all_of_it)) == "97\u00a0% busy, 67\u00a0°C, 212\u00a0W"
+    assert card_state(step(1).model_copy(update={"temperature_celsius": 67.0})) == "67\u00a0°C"
     assert card_state(step(1)) == card_state(None) == ""
 
 
