@@ -42,7 +42,6 @@ def test_starters_supervisors_and_workers_survive_kills_inside_their_calls() -> 
     assert killed(chaos("jobs", 15)) >= 15
 
 
-@pytest.mark.slow  # the default run has tests/unit/train/test_train_disk.py
 def test_a_disk_that_is_full_at_any_megabyte_loses_nothing() -> None:
     assert "full at" in chaos("disk")
 
