@@ -34,6 +34,7 @@ from core.hardware import Machine
 
 __all__ = [
     "SPARE",
+    "chosen",
     "free_bytes",
     "limit_bytes",
     "pass_tokens",
@@ -306,6 +307,12 @@ def _intervals(config: RunConfig, rows: Rows) -> Iterator[Choice]:
         yield "train.eval_steps", every, reason
     if config.train.save_steps == 0:
         yield "train.save_steps", config.train.eval_steps or every, "with each measurement, so that the best is kept"
+
+
+def chosen(config: RunConfig, key: str) -> Any:
+    """What stands under one dotted key."""
+    part, _, field = key.partition(".")
+    return getattr(getattr(config, part), field)
 
 
 def put(config: RunConfig, key: str, value: Any) -> RunConfig:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from core.contract.catalogue import ModelSpec
@@ -25,7 +25,7 @@ from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.estimate import Suggestion
 from core.estimate.cards import BALANCED, published
-from core.estimate.fit import put, usual_tokens
+from core.estimate.fit import chosen, put, usual_tokens
 from core.estimate.judge import Judged, gigabytes, judge
 from core.estimate.learned import Learned
 from core.estimate.rows import rows_of
@@ -66,13 +66,24 @@ class _Asker:
     facts: DataFacts | None
     machine: Machine
     learned: Learned | None
+    tried: dict[object, Trial] = field(default_factory=dict)
+    """Every trial so far by what it changes: ladders share steps, and a change to what is chosen already is none."""
 
     def trial(self, changes: Changes, spec: ModelSpec | None = None) -> Trial:
-        config = self.config
+        spec, config = spec or self.spec, self.config
         for key, value in changes.items():
             config = put(config, key, value)
+        place = (
+            spec.name,
+            frozenset(change for change in changes.items() if chosen(self.config, change[0]) != change[1]),
+        )
+        if place not in self.tried:
+            self.tried[place] = self._tried(config, spec)
+        return self.tried[place]
+
+    def _tried(self, config: RunConfig, spec: ModelSpec) -> Trial:
         rows = rows_of(config, self.facts)
-        found = judge(config, spec or self.spec, rows, self.machine, self.learned)
+        found = judge(config, spec, rows, self.machine, self.learned)
         work = found.work.at(usual_tokens(found.config, rows, found.work.tokens))
         card = published(self.machine.gpu.name) if self.machine.gpu else None
         tokens = rows.tokens_per_epoch or config.train.max_length
@@ -170,11 +181,13 @@ def use_the_room(
 def _smaller(asker: _Asker, base: Trial, others: Sequence[ModelSpec], most: int) -> list[Suggestion]:
     """Smaller models, the largest first: as they are, else with what costs no result, else the smallest, rows cut."""
     four = _four(asker.config)
-    ways = [_in_its_place(asker, base, others, most, changes) for changes in ({}, four)]
-    for found in ways:
+    tight: list[Suggestion] = []
+    for changes in ({}, four):
+        found = _in_its_place(asker, base, others, most, changes)
         if any(made.verdict == "fits" for made in found):
             return found
-    if tight := ways[0] or ways[1]:
+        tight = tight or found
+    if tight:
         return tight
     ladder = [({**four, **length, **_model(others[-1])}, others[-1]) for length in _shorter(base)] if others else []
     made = asker.mildest(base, ladder)

@@ -208,8 +208,12 @@ def test_a_signal_shows_where_every_thread_stands_before_anything_heavy_is_there
         wait_for(JobFolder(tmp_path), lambda event: event.kind == "hello")
         worker.send_signal(signal.SIGUSR1)
         end = time.monotonic() + 30
-        while "most recent call first" not in (log := JobFolder(tmp_path).log.read_text()) and time.monotonic() < end:
+        while True:  # a dump is written line by line, and is read while it is
+            log = JobFolder(tmp_path).log.read_text()
+            if ("most recent call first" in log and "in main" in log) or time.monotonic() > end:
+                break
             time.sleep(0.02)
+        assert "most recent call first" in log
         assert "worker.py" in log
         assert "in main" in log
     finally:
