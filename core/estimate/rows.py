@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
-from core.contract.config import RunConfig
+from core.contract.config import DataChoice, RunConfig
 from core.contract.data import DataFacts
-from core.data.split import held_out_rows
+from core.data.packing import windows
+from core.data.split import held_out_rows, split_rows
 from core.estimate.lengths import learned_lengths, lengths_of, total_of
 
-__all__ = ["Rows", "learned_rows", "rows_of", "steps_per_epoch", "total_steps", "train_rows"]
+__all__ = ["Rows", "dealt_steps", "learned_rows", "rows_of", "steps_per_epoch", "total_steps", "train_rows"]
+
+DEALT_ROWS = 5000
+"""Where a run deals no more rows than this, epochs and all, its fullest step is looked up; else it is reckoned."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +98,56 @@ def rows_of(config: RunConfig, facts: DataFacts | None) -> Rows:
         trained_per_epoch=round(_trained(facts, limit, tokens) * scale),
         cut=round(whole.cut(limit) * facts.rows / len(whole)),
         known=True,
-        fullest=lengths.fullest(min(config.rows_per_step, max(1, train)), steps, limit),
+        fullest=_fullest(config, facts, train, steps),
         lost=round(lengths.lost(limit) * scale),
         padding=round(lengths.padding(batch, limit) * scale),
         square=lengths.tokens(limit, 2) / len(lengths),
     )
+
+
+def dealt_steps(config: RunConfig, rows: int, most_rows: int) -> tuple[tuple[int, ...], ...]:
+    """The rows of each step as the run will deal them, whose order follows from the seed; about ``most_rows`` of them.
+
+    Which rows are held out may differ where near duplicates stay together: that changes which steps there are, hardly
+    how long the longest is.
+
+    Args:
+        rows: that the run takes, those included that are held out.
+    """
+    train = rows - held_out_rows(rows, config.data)
+    steps = min(total_steps(config, train), max(1, most_rows // config.rows_per_step))
+    data = config.data
+    return _dealt(rows, data.eval_fraction, data.eval_rows_max, config.train.seed, config.rows_per_step, steps)
+
+
+@lru_cache(maxsize=4)
+def _dealt(
+    rows: int, eval_fraction: float, eval_rows_max: int, seed: int, rows_per_step: int, steps: int
+) -> tuple[tuple[int, ...], ...]:
+    train, _ = split_rows(rows, DataChoice(eval_fraction=eval_fraction, eval_rows_max=eval_rows_max), seed)
+    found: list[tuple[int, ...]] = []
+    epoch = 0
+    while train and len(found) < steps:
+        dealt = windows(len(train), rows_per_step, epoch, seed)
+        found += [tuple(train[place] for place in window) for window in dealt]
+        epoch += 1
+    return tuple(found[:steps])
+
+
+def _fullest(config: RunConfig, facts: DataFacts, train: int, steps: int) -> int:
+    """Tokens of the step that has most: looked up where every length is known and rows are few, else reckoned."""
+    limit = config.train.max_length
+    learned = learned_lengths(facts, limit)
+    whole = not facts.sampled and facts.rows == len(facts.lengths)
+    if whole and steps * config.rows_per_step <= DEALT_ROWS:
+        return _looked_up(config, learned, steps * config.rows_per_step)
+    return lengths_of(learned).fullest(min(config.rows_per_step, max(1, train)), steps, limit)
+
+
+def _looked_up(config: RunConfig, lengths: Sequence[int], rows: int) -> int:
+    limit = config.train.max_length
+    cut = [min(length, limit) for length in lengths]
+    return max((sum(cut[row] for row in step) for step in dealt_steps(config, len(cut), rows)), default=0)
 
 
 def _trained(facts: DataFacts, limit: int, tokens: int) -> float:

@@ -42,13 +42,16 @@ TRAFFIC, PLAIN_TRAFFIC = 10.0, 32.0
 LAUNCH_SECONDS, LAUNCHED_AGAIN = 3.3e-3, 0.4
 """What the host needs to launch one layer, forward and backward, and the share of it for a layer that is recomputed: no
 small pass is faster. 3.0 to 4.5 ms in nine settings beside an H200."""
+FASTER_HOST, SLOWER_HOST = 0.85, 2.5
+"""So many times that on another host: two machines with the same H200, whose long passes took the same time to within
+2 %, differed by 1.6 to 2.0 in short ones."""
 MORE_NORMS = 1.4
 """So much more is launched where norms stand behind attention and MLP as well (Gemma)."""
 MEASURED_CARD = "H200"
 SLOWER_HERE, FASTER_HERE = 0.7, 1.15
 SLOWER, FASTER = 0.55, 1.2
-"""On the measured card (42 settings, nine in ten of them within that range); and how much farther from its published
-rates, or nearer to them, another card may come."""
+"""What the card may reach of those shares: the measured one (48 settings beside two hosts, nine in ten within the range
+that is said); and how much farther from its published rates, or nearer to them, another may come."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +78,8 @@ def _rates(work: Work, rows: Rows, machine: Machine, speed: Speed | None) -> tup
         spread = speed.spread
         return (speed.tokens_per_second * (1 - spread), speed.tokens_per_second * (1 + spread)), speed.basis
     name = machine.gpu.name if machine.gpu else ""
-    middle = predicted_rate(work, rows, machine)
-    if not middle:
+    card = published(name)
+    if card is None:
         return None, f"no speed known for {name or 'the CPU of this machine'} yet; the first steps will tell"
     if MEASURED_CARD in name:
         low, high = SLOWER_HERE, FASTER_HERE
@@ -84,7 +87,8 @@ def _rates(work: Work, rows: Rows, machine: Machine, speed: Speed | None) -> tup
         low, high = SLOWER, FASTER
     shares = f"{PRODUCTS_SHARE * low:.0%} to {PRODUCTS_SHARE * high:.0%}"
     basis = f"estimated: counted work, at {shares} of the card's published speed (an H200 reached {PRODUCTS_SHARE:.0%})"
-    return (middle * low, middle * high), basis
+    computed, launched = _computed(work, rows.seen, card), _launched(work)
+    return (1 / max(computed / low, launched * SLOWER_HOST), 1 / max(computed / high, launched * FASTER_HOST)), basis
 
 
 def predicted_rate(work: Work, rows: Rows, machine: Machine) -> float:
@@ -95,16 +99,24 @@ def predicted_rate(work: Work, rows: Rows, machine: Machine) -> float:
 
 def seconds_per_token(work: Work, row_tokens: float, card: Published) -> float:
     """Counted work and traffic of one token over a card's published rates, or its share of launching a pass."""
+    return max(_computed(work, row_tokens, card), _launched(work))
+
+
+def _computed(work: Work, row_tokens: float, card: Published) -> float:
+    """Seconds that the card is at work for one token."""
     products, attention = _operations(work, row_tokens)
     again = _recomputed(work)
     bytes_whole = WHOLE_BYTES if work.quantized else BORDERED_BYTES if work.fast else 0.0
     made_whole = bytes_whole * work.shape.linear_parameters * (2 + again)
     moved = work.shape.num_hidden_layers * layer_bytes_per_token(work) * (TRAFFIC if work.fast else PLAIN_TRAFFIC)
     traffic = made_whole / work.tokens + moved * (1 + again / 3)
-    computed = (products / PRODUCTS_SHARE + attention / ATTENTION_SHARE) / card.operations + traffic / card.bytes
-    launched = LAUNCH_SECONDS * work.shape.num_hidden_layers * (1 + LAUNCHED_AGAIN * again)
-    launched *= MORE_NORMS if work.four_norms else 1.0
-    return max(computed, launched / work.tokens)
+    return (products / PRODUCTS_SHARE + attention / ATTENTION_SHARE) / card.operations + traffic / card.bytes
+
+
+def _launched(work: Work) -> float:
+    """A token's share of what the host needs to launch a pass."""
+    layers = work.shape.num_hidden_layers * (1 + LAUNCHED_AGAIN * _recomputed(work))
+    return LAUNCH_SECONDS * layers * (MORE_NORMS if work.four_norms else 1.0) / work.tokens
 
 
 def operations_per_token(work: Work, row_tokens: float) -> float:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from functools import partial
 
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.estimate import LearnedRun, Probe
-from core.data.packing import cut, windows
-from core.data.split import split_rows
+from core.data.packing import cut
 from core.estimate.lengths import learned_lengths
 from core.estimate.predict import probed
-from core.estimate.rows import total_steps
+from core.estimate.rows import dealt_steps
 from core.hardware import Machine
 
 __all__ = ["lesson", "longest_window"]
@@ -28,10 +25,8 @@ PROBE_RUN = "probe-"
 def longest_window(config: RunConfig, facts: DataFacts | None) -> list[int]:
     """Lengths of the rows of the step that takes most: that with the largest pass, of those the one with most tokens.
 
-    Steps are dealt as the run will deal them, whose order follows from the seed (which rows are held out may differ
-    where near duplicates stay together: that changes which steps there are, hardly how long the longest is). Without
-    data every row is full, and where only a sample was measured, its longest rows are taken together. Fewer rows than a
-    step wants are one step.
+    Steps are dealt as the run will deal them. Without data every row is full, and where only a sample was measured, its
+    longest rows are taken together. Fewer rows than a step wants are one step.
     """
     most, limit = config.rows_per_step, config.train.max_length
     if facts is None or not facts.lengths:
@@ -39,20 +34,10 @@ def longest_window(config: RunConfig, facts: DataFacts | None) -> list[int]:
     lengths = [min(length, limit) for length in learned_lengths(facts, limit)]
     if facts.sampled or facts.rows != len(facts.lengths):
         return sorted(lengths, reverse=True)[:most]
-    steps: set[tuple[int, ...]] = {tuple(lengths[row] for row in window) for window in _dealt(config, len(lengths))}
+    steps: set[tuple[int, ...]] = {
+        tuple(lengths[row] for row in step) for step in dealt_steps(config, len(lengths), MOST_ROWS)
+    }
     return list(max(steps, key=partial(_height, config)))
-
-
-def _dealt(config: RunConfig, rows: int) -> Iterator[list[int]]:
-    train, _ = split_rows(rows, config.data, config.train.seed)
-    left = total_steps(config, len(train))
-    left = min(left, max(1, MOST_ROWS // config.rows_per_step))
-    for epoch in range(math.ceil(config.train.num_train_epochs)):
-        dealt = windows(len(train), config.rows_per_step, epoch, config.train.seed)[:left]
-        yield from ([train[place] for place in window] for window in dealt)
-        left -= len(dealt)
-        if left <= 0:
-            return
 
 
 def _height(config: RunConfig, step: tuple[int, ...]) -> tuple[int, int, tuple[int, ...]]:
