@@ -8,7 +8,7 @@ window's do. The figures are the events' own times and what the card says is in 
     started        seconds from Start to the worker's first word, to loading, loaded, and the end of step 1
     first_step     seconds of "First step": the largest window tried, and step 1 itself
     pause, stop_now, stop
-                   seconds from the command to its acknowledgement, to the state, and until the card is as free as before
+                   seconds from the command to its acknowledgement, to the state, and until the card is free as before
     resumed        step it went on from, and the same seconds as for ``started``
 
 ``--tiny`` is the same way with the tiny shape, for a machine without a card: no figures of use.
