@@ -21,6 +21,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("no_proxy", "127.0.0.1,localhost")
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # two workers' threads on two cores would spin for each other
     if "not slow" not in str(config.getoption("markexpr")):
         return  # tests for a card come here, too, where there may be no hypothesis
     from hypothesis import settings

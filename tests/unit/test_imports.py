@@ -69,9 +69,10 @@ print(mapped, bool(lines), "torch" in sys.modules, sum(begun < at < ended for at
     assert not there or found.stdout.split()[3] == "True"
 
 
-def test_without_a_card_no_compiler_is_brought_along_unless_somebody_wants_it() -> None:
-    assert without_card({}) == {"TORCHDYNAMO_DISABLE": "1"}
-    assert without_card({"TORCHDYNAMO_DISABLE": "0"}) == {}
+def test_without_a_card_no_compiler_is_brought_along_and_threads_wait_asleep_unless_somebody_wants_otherwise() -> None:
+    assert without_card({}) == {"TORCHDYNAMO_DISABLE": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    assert without_card({"TORCHDYNAMO_DISABLE": "0"}) == {"OMP_WAIT_POLICY": "PASSIVE"}
+    assert without_card({"TORCHDYNAMO_DISABLE": "0", "OMP_WAIT_POLICY": "ACTIVE"}) == {}
 
 
 def test_only_a_run_of_dpo_brings_trl_along() -> None:
