@@ -71,6 +71,11 @@ class Locations:
         return self.home / "queue.json"
 
     @property
+    def kernels(self) -> Path:
+        """With what our kernels were tried and ran."""
+        return self.home / "kernels.json"
+
+    @property
     def draft(self) -> Path:
         """What the visitor has chosen so far."""
         return self.home / "draft.json"

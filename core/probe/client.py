@@ -28,7 +28,7 @@ from core.locations import Locations
 from core.probe.window import lesson, longest_window
 from core.probe.words import Setup
 from core.runs.guest import ending_of, spawn_guest
-from core.runs.kernel_check import check_kernels
+from core.runs.kernel_check import check_kernels_once
 from core.runs.learned import append
 from core.runs.worker_process import card_environment
 
@@ -65,7 +65,7 @@ def probe(
     on_stage("starting")
     machine = read_machine(locations.home)
     config, _ = resolve(config, spec, facts, machine)
-    config, plain = _kernels(config, machine, cancelled)
+    config, plain = _kernels(config, machine, locations, cancelled)
     setup = Setup(
         config=config, spec=spec, lengths=tuple(longest_window(config, facts)), seconds=SECONDS,
         home=str(locations.home), lock_name=machine.lock_name,
@@ -80,9 +80,13 @@ def probe(
     return found
 
 
-def _kernels(config: RunConfig, machine: Machine, cancelled: Callable[[], bool]) -> tuple[RunConfig, bool]:
+def _kernels(
+    config: RunConfig, machine: Machine, locations: Locations, cancelled: Callable[[], bool]
+) -> tuple[RunConfig, bool]:
     """Where our kernels do not run, the run would take the plain path, and so does its probe."""
-    if machine.gpu is None or config.train.kernels == "plain" or check_kernels(cancelled) is None:
+    if machine.gpu is None or config.train.kernels == "plain":
+        return config, False
+    if check_kernels_once(machine.gpu, locations, cancelled) is None:
         return config, False
     return config.model_copy(update={"train": config.train.model_copy(update={"kernels": "plain"})}), True
 

@@ -1,22 +1,31 @@
 """Whether this machine can run our kernels: one trivial kernel, tried in a process of its own.
 
 Triton wants a C compiler and Python.h at its first kernel, and a fresh Linux has neither. Where the trial fails the run
-takes the plain path and says so; it is never a failed run.
+takes the plain path and says so; it is never a failed run. What went well is not tried again with the same card,
+driver, libraries and compiler: a person waits meanwhile. After a run that failed it is.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from core.contract.events import Note
-from core.locations import REPOSITORY
+from core.disk import write_whole
+from core.hardware import Gpu
+from core.locations import REPOSITORY, Locations
 
-__all__ = ["check_kernels", "read_answer"]
+__all__ = ["check_kernels", "check_kernels_once", "forget_kernels", "read_answer"]
 
 PROBE_COMMAND = (sys.executable, "-m", "core.kernels.probe")
 LIMIT_SECONDS = 30.0
@@ -49,6 +58,48 @@ def check_kernels(
             time.sleep(0.05)
         output.seek(0)
         return read_answer(output.read())
+
+
+def check_kernels_once(gpu: Gpu, locations: Locations, interrupted: Callable[[], bool]) -> Note | None:
+    """``check_kernels``, but for the silence where it went well here before."""
+    mark = _mark(gpu)
+    with suppress(OSError):
+        if locations.kernels.read_text(encoding="utf-8") == mark:
+            return None
+    note = check_kernels(interrupted)
+    if note is None:
+        with suppress(OSError):  # then it is tried again next time
+            write_whole(locations.kernels, mark)
+    return note
+
+
+def forget_kernels(locations: Locations) -> None:
+    """The next run tries again."""
+    with suppress(OSError):
+        locations.kernels.unlink(missing_ok=True)
+
+
+def _mark(gpu: Gpu) -> str:
+    """All that the trial's answer hangs on, but for the kernel itself."""
+    compilers = [shutil.which(name) for name in (os.environ.get("CC", ""), "gcc", "clang") if name]
+    headers = [Path(sysconfig.get_path(kind)) / "Python.h" for kind in ("include", "platinclude")]
+    files = [[str(path), _written_at(Path(path))] for path in (*compilers, *headers) if path]
+    libraries = [_version(name) for name in ("torch", "triton")]
+    return json.dumps([gpu.uuid, gpu.name, gpu.driver, sys.executable, sys.version, libraries, files])
+
+
+def _written_at(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
 
 
 def read_answer(printed: bytes) -> Note | None:

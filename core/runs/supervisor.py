@@ -30,7 +30,7 @@ from core.runs.awake import keep_awake
 from core.runs.clock import AwakeClock
 from core.runs.folder import JobFolder
 from core.runs.handover import Door
-from core.runs.kernel_check import check_kernels
+from core.runs.kernel_check import check_kernels_once, forget_kernels
 from core.runs.launch import inherited_lock
 from core.runs.locks import CardLock, locked
 from core.runs.log import EventTail, LogHold, PatientWriter, last_event
@@ -212,7 +212,7 @@ class Supervisor:
         if self.folder.kind != "train" or not self.machine.gpu or self.plain:
             return True
         mailbox = self._open_mailbox(LEAVING)  # a save is left to the worker, who can do it
-        note = check_kernels(lambda: self._called_off(mailbox))
+        note = check_kernels_once(self.machine.gpu, self.locations, lambda: self._called_off(mailbox))
         if self._record().state != "starting":
             return False
         if note:
@@ -241,6 +241,8 @@ class Supervisor:
     def _settle(self, exit_code: int | None, ending: Ending) -> bool:
         """Writes the job's last event where the worker could not; True when a fresh worker is to be started."""
         record, stop, step = self._record(), ending.stop, self.folder.newest_step()
+        if exit_code != 0:
+            forget_kernels(self.locations)  # whatever it was, what ran once may run no more
         if stop and stop.id not in record.acknowledged:
             self._say(Acknowledged(command_id=stop.id, command=stop.verb))
         if record.state not in RUNNING:

@@ -50,21 +50,31 @@ def told(folder: JobFolder) -> RunRecord:
 def test_where_kernels_fail_the_run_takes_the_plain_path_and_says_so(
     store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor, "check_kernels", lambda interrupted: REFUSED)
+    monkeypatch.setattr(supervisor, "check_kernels_once", lambda *_asked: REFUSED)
     record = run(store.create(config("tell LUTHIER_KERNELS")), store.locations, CARD)
     assert [(note.code, note.text) for note in record.notes] == [("kernels.plain", "no C compiler"), ("told", "plain")]
     assert record.state == "finished"
 
 
 def test_where_kernels_work_nothing_is_said(store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "check_kernels", lambda interrupted: None)
+    monkeypatch.setattr(supervisor, "check_kernels_once", lambda *_asked: None)
     monkeypatch.delenv("LUTHIER_KERNELS", raising=False)
     record = run(store.create(config("tell LUTHIER_KERNELS")), store.locations, CARD)
     assert [note.text for note in record.notes] == ["nothing"]
 
 
+@pytest.mark.parametrize(("ends", "kept"), [("train 1", True), ("kill 9", False)])
+def test_kernels_are_tried_again_after_a_worker_that_did_not_end_well(
+    store: RunStore, config: Config, ends: str, kept: bool
+) -> None:
+    store.locations.make().kernels.write_text("with what they ran")
+    record = run(store.create(config(ends)), store.locations, BARE)
+    assert (record.state == "finished") == kept
+    assert store.locations.kernels.exists() == kept
+
+
 def test_without_a_card_no_kernel_is_tried(store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "check_kernels", lambda interrupted: pytest.fail("tried"))
+    monkeypatch.setattr(supervisor, "check_kernels_once", lambda *_asked: pytest.fail("tried"))
     assert run(store.create(config("train 1")), store.locations, BARE).state == "finished"
 
 
@@ -73,13 +83,13 @@ def test_a_stop_during_the_trial_is_obeyed_at_once(
 ) -> None:
     folder = store.create(config("train 1"))
 
-    def trial(interrupted: Callable[[], bool]) -> Note | None:
+    def trial(_gpu: Gpu, _locations: Locations, interrupted: Callable[[], bool]) -> Note | None:
         assert not interrupted()
         send(folder, "stop")
         assert interrupted()
         return REFUSED
 
-    monkeypatch.setattr(supervisor, "check_kernels", trial)
+    monkeypatch.setattr(supervisor, "check_kernels_once", trial)
     record = run(folder, store.locations, CARD)
     assert (record.state, record.notes, record.hello) == ("stopped", (), None)
     assert held_by(store.locations, "gpu-GPU-1") is None
@@ -88,7 +98,7 @@ def test_a_stop_during_the_trial_is_obeyed_at_once(
 def test_the_worker_computes_on_the_card_that_is_locked(
     store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor, "check_kernels", lambda interrupted: None)
+    monkeypatch.setattr(supervisor, "check_kernels_once", lambda *_asked: None)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     record = run(store.create(config("tell CUDA_VISIBLE_DEVICES")), store.locations, CARD)
     assert record.notes[-1].text == "GPU-1"

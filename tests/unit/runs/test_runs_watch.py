@@ -125,7 +125,7 @@ def test_a_promise_is_kept_when_the_card_faults_before_the_worker_can(
     store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch, verb: Verb, state: str
 ) -> None:
     """A fresh worker would know nothing of it, and train on against somebody's word."""
-    monkeypatch.setattr(supervisor, "check_kernels", lambda interrupted: None)
+    monkeypatch.setattr(supervisor, "check_kernels_once", lambda *_asked: None)
     folder = store.create(config("promised"))
     asked = steer(folder, verb)
     record = run(folder, store.locations, CARD)
@@ -271,7 +271,7 @@ def card(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
             return self._last
 
     monkeypatch.setattr(supervisor, "CardLook", Look)
-    monkeypatch.setattr(supervisor, "check_kernels", lambda interrupted: None)
+    monkeypatch.setattr(supervisor, "check_kernels_once", lambda *_asked: None)
     return answers
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 import time
@@ -15,10 +16,13 @@ from hypothesis import strategies as st
 
 from core.contract.config import DataChoice, LoraChoice, RunConfig, TrainChoice
 from core.contract.errors import ConfigError, RunError
+from core.contract.events import Note
 from core.hardware import Gpu, Machine
+from core.locations import Locations
+from core.runs import kernel_check
 from core.runs.folder import RUN_ID as PATTERN
 from core.runs.folder import ExportRequest, JobFolder, new_run_id, slug
-from core.runs.kernel_check import check_kernels, read_answer
+from core.runs.kernel_check import check_kernels, check_kernels_once, forget_kernels, read_answer
 from core.runs.locks import is_held
 from core.runs.run_yaml import dump_config, read_config
 from core.runs.supervisor import main
@@ -75,6 +79,33 @@ def test_a_fault_of_the_card_is_read_from_what_the_last_attempt_printed() -> Non
     assert card_fault_line(f"loading\n{fault}\nbye\n".encode()) == fault
     assert card_fault_line(f"── attempt 1\n{fault}\n── attempt 2\nall went well\n".encode()) == ""
     assert card_fault_line(b"") == card_fault_line(b"\xff\xfe rubbish\n") == ""
+
+
+def test_what_went_well_is_tried_again_only_where_something_changed(
+    locations: Locations, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    answers: list[Note | None] = [Note(code="kernels.plain", text="no"), None, None, None, None]
+    tried: list[Note | None] = []
+
+    def trial(_interrupted: Callable[[], bool]) -> Note | None:
+        tried.append(answers[len(tried)])
+        return tried[-1]
+
+    monkeypatch.setattr(kernel_check, "check_kernels", trial)
+    assert check_kernels_once(GPU, locations, never) is not None
+    assert [check_kernels_once(GPU, locations, never) for _ in range(3)] == [None] * 3
+    assert len(tried) == 2, "a failure is not kept, and a success is"
+    check_kernels_once(dataclasses.replace(GPU, driver="999.1"), locations, never)
+    assert len(tried) == 3
+    compiler = tmp_path / "gcc"
+    compiler.write_text("#!/bin/sh\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    check_kernels_once(GPU, locations, never)
+    assert len(tried) == 4
+    forget_kernels(locations)
+    check_kernels_once(GPU, locations, never)
+    assert len(tried) == 5
 
 
 def test_a_worker_is_told_its_attempt_its_card_and_whether_kernels_work(tmp_path: Path) -> None:
