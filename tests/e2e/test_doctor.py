@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from driving import RunningStudio, running_studio
+from visiting import enter
 
 from core.locations import REPOSITORY
 
@@ -41,7 +42,7 @@ def test_every_finding_shows_its_line_and_its_action(size: str, ailing: RunningS
     width, height = SIZES[size]
     context = browser.new_context(viewport={"width": width, "height": height})
     page = context.new_page()
-    page.goto(ailing.fresh_address())
+    enter(page, ailing)
     page.goto(f"{ailing.root}/doctor")
     page.locator(".finding").first.wait_for()
     rows = [row.inner_text() for row in page.locator(".finding").all()]
