@@ -123,6 +123,8 @@ class DataFacts(_Fact):
     mean: float
     sampled: bool = False
     """True where lengths come from a sample of the rows (then ``rows`` is still the whole count)."""
+    kin: tuple[tuple[int, ...], ...] | None = Field(default=None, repr=False)
+    """Places in ``lengths`` that stay on one side of the split; None where nobody has looked yet."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -16,7 +15,7 @@ from core.estimate.lengths import learned_lengths, lengths_of, total_of
 __all__ = ["Rows", "dealt_steps", "learned_rows", "rows_of", "steps_per_epoch", "total_steps", "train_rows"]
 
 DEALT_ROWS = 5000
-"""Where a run deals no more rows than this, epochs and all, its fullest step is looked up; else it is reckoned."""
+"""Of no more rows than this, epochs and all, the fullest step is looked up; else it is reckoned."""
 
 
 @dataclass(frozen=True)
@@ -105,49 +104,55 @@ def rows_of(config: RunConfig, facts: DataFacts | None) -> Rows:
     )
 
 
-def dealt_steps(config: RunConfig, rows: int, most_rows: int) -> tuple[tuple[int, ...], ...]:
+def dealt_steps(config: RunConfig, facts: DataFacts, most_rows: int) -> tuple[tuple[int, ...], ...]:
     """The rows of each step as the run will deal them, whose order follows from the seed; about ``most_rows`` of them.
 
-    Which rows are held out may differ where near duplicates stay together: that changes which steps there are, hardly
-    how long the longest is.
-
-    Args:
-        rows: that the run takes, those included that are held out.
+    They are places among the rows that the run takes. Where nobody has looked for rows that stay on one side of the
+    split (``facts.kin``) none do here, and the run may deal others.
     """
-    train = rows - held_out_rows(rows, config.data)
-    steps = min(total_steps(config, train), max(1, most_rows // config.rows_per_step))
-    data = config.data
-    return _dealt(rows, data.eval_fraction, data.eval_rows_max, config.train.seed, config.rows_per_step, steps)
+    rows, data = len(learned_lengths(facts, config.train.max_length)), config.data
+    kin = facts.kin if facts.kin and rows == len(facts.lengths) else ()
+    train = _trained_on(rows, data.eval_fraction, data.eval_rows_max, kin, config.train.seed)
+    steps = min(total_steps(config, len(train)), max(1, most_rows // config.rows_per_step))
+    return _dealt(train, config.train.seed, config.rows_per_step, steps)
 
 
 @lru_cache(maxsize=4)
-def _dealt(
-    rows: int, eval_fraction: float, eval_rows_max: int, seed: int, rows_per_step: int, steps: int
-) -> tuple[tuple[int, ...], ...]:
-    train, _ = split_rows(rows, DataChoice(eval_fraction=eval_fraction, eval_rows_max=eval_rows_max), seed)
+def _trained_on(
+    rows: int, eval_fraction: float, eval_rows_max: int, kin: tuple[tuple[int, ...], ...], seed: int
+) -> tuple[int, ...]:
+    choice = DataChoice(eval_fraction=eval_fraction, eval_rows_max=eval_rows_max)
+    return tuple(split_rows(rows, choice, seed, kin)[0])
+
+
+@lru_cache(maxsize=4)
+def _dealt(train: tuple[int, ...], seed: int, rows_per_step: int, steps: int) -> tuple[tuple[int, ...], ...]:
     found: list[tuple[int, ...]] = []
     epoch = 0
     while train and len(found) < steps:
-        dealt = windows(len(train), rows_per_step, epoch, seed)
+        dealt = windows(len(train), rows_per_step, epoch, seed)[: steps - len(found)]
         found += [tuple(train[place] for place in window) for window in dealt]
         epoch += 1
-    return tuple(found[:steps])
+    return tuple(found)
 
 
 def _fullest(config: RunConfig, facts: DataFacts, train: int, steps: int) -> int:
-    """Tokens of the step that has most: looked up where every length is known and rows are few, else reckoned."""
+    """Tokens of the step that has most: looked up where it is certain which rows each step has, else reckoned."""
     limit = config.train.max_length
-    learned = learned_lengths(facts, limit)
-    whole = not facts.sampled and facts.rows == len(facts.lengths)
-    if whole and steps * config.rows_per_step <= DEALT_ROWS:
-        return _looked_up(config, learned, steps * config.rows_per_step)
-    return lengths_of(learned).fullest(min(config.rows_per_step, max(1, train)), steps, limit)
+    lengths = learned_lengths(facts, limit)
+    if _is_certain(config, facts) and max(len(lengths), steps * config.rows_per_step) <= DEALT_ROWS:
+        dealt = dealt_steps(config, facts, 2 * DEALT_ROWS)  # a few more where groups left fewer to hold out
+        return max(sum(min(lengths[row], limit) for row in step) for step in dealt)
+    return lengths_of(lengths).fullest(min(config.rows_per_step, max(1, train)), steps, limit)
 
 
-def _looked_up(config: RunConfig, lengths: Sequence[int], rows: int) -> int:
-    limit = config.train.max_length
-    cut = [min(length, limit) for length in lengths]
-    return max((sum(cut[row] for row in step) for step in dealt_steps(config, len(cut), rows)), default=0)
+def _is_certain(config: RunConfig, facts: DataFacts) -> bool:
+    """Whether every row's length is known, which of them are taken at this limit, and which are held out of those."""
+    whole = not facts.sampled and facts.rows == len(facts.lengths) and facts.max_length == config.train.max_length
+    if not whole:
+        return False
+    rows = len(learned_lengths(facts, facts.max_length))
+    return not held_out_rows(rows, config.data) or (facts.kin is not None and rows == len(facts.lengths))
 
 
 def _trained(facts: DataFacts, limit: int, tokens: int) -> float:

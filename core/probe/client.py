@@ -28,7 +28,7 @@ from core.locations import Locations
 from core.probe.window import lesson, longest_window
 from core.probe.words import Setup
 from core.runs.guest import ending_of, spawn_guest
-from core.runs.kernel_check import check_kernels_once
+from core.runs.kernel_check import check_kernels_once, forget_kernels
 from core.runs.learned import append
 from core.runs.worker_process import card_environment
 
@@ -37,6 +37,7 @@ __all__ = ["probe"]
 SECONDS = 10.0
 LOOK_SECONDS = 0.1
 ENDING_SECONDS = 5.0
+CALLED_OFF = frozenset({"card.busy", "probe.cancelled"})
 PATIENCE_SECONDS = 900.0
 """A large model comes slowly from a slow disk; what takes longer hangs."""
 
@@ -64,6 +65,8 @@ def probe(
     """
     on_stage("starting")
     machine = read_machine(locations.home)
+    if facts is not None and facts.kin is None:  # what is tried and what is foretold of it are the same steps
+        facts = facts.model_copy(update={"kin": ()})
     config, _ = resolve(config, spec, facts, machine)
     config, plain = _kernels(config, machine, locations, cancelled)
     setup = Setup(
@@ -73,6 +76,10 @@ def probe(
     child = _Child(setup, _environment(machine, locations, plain))
     try:
         found = _result(child, on_stage, cancelled)
+    except StudioError as error:
+        if error.code not in CALLED_OFF:
+            forget_kernels(locations)  # whatever it was, what ran once may run no more
+        raise
     finally:
         child.close()
     with contextlib.suppress(OSError):  # a full disk is no fault of the probe

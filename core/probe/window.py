@@ -35,7 +35,7 @@ def longest_window(config: RunConfig, facts: DataFacts | None) -> list[int]:
     if facts.sampled or facts.rows != len(facts.lengths):
         return sorted(lengths, reverse=True)[:most]
     steps: set[tuple[int, ...]] = {
-        tuple(lengths[row] for row in step) for step in dealt_steps(config, len(lengths), MOST_ROWS)
+        tuple(lengths[row] for row in step) for step in dealt_steps(config, facts, MOST_ROWS)
     }
     return list(max(steps, key=partial(_height, config)))
 

@@ -1,8 +1,8 @@
 """Whether this machine can run our kernels: one trivial kernel, tried in a process of its own.
 
 Triton wants a C compiler and Python.h at its first kernel, and a fresh Linux has neither. Where the trial fails the run
-takes the plain path and says so; it is never a failed run. What went well is not tried again with the same card,
-driver, libraries and compiler: a person waits meanwhile. After a run that failed it is.
+takes the plain path and says so. What went well is not tried again with the same card, driver, libraries and compiler:
+a person waits meanwhile. After a run that failed, whatever the reason, it is.
 """
 
 from __future__ import annotations
@@ -81,16 +81,17 @@ def forget_kernels(locations: Locations) -> None:
 
 def _mark(gpu: Gpu) -> str:
     """All that the trial's answer hangs on, but for the kernel itself."""
-    compilers = [shutil.which(name) for name in (os.environ.get("CC", ""), "gcc", "clang") if name]
-    headers = [Path(sysconfig.get_path(kind)) / "Python.h" for kind in ("include", "platinclude")]
-    files = [[str(path), _written_at(Path(path))] for path in (*compilers, *headers) if path]
+    named = os.environ.get("CC", "")
+    compilers = [shutil.which(name) or "" for name in (named, "gcc", "clang")]
+    headers = [str(Path(sysconfig.get_path(kind)) / "Python.h") for kind in ("include", "platinclude")]
+    files = [[path, _written_at(path)] for path in (*compilers, *headers)]
     libraries = [_version(name) for name in ("torch", "triton")]
-    return json.dumps([gpu.uuid, gpu.name, gpu.driver, sys.executable, sys.version, libraries, files])
+    return json.dumps([gpu.uuid, gpu.name, gpu.driver, sys.executable, sys.version, named, libraries, files])
 
 
-def _written_at(path: Path) -> int:
+def _written_at(path: str) -> int:
     try:
-        return path.stat().st_mtime_ns
+        return Path(path).stat().st_mtime_ns
     except OSError:
         return 0
 

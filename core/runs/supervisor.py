@@ -241,7 +241,7 @@ class Supervisor:
     def _settle(self, exit_code: int | None, ending: Ending) -> bool:
         """Writes the job's last event where the worker could not; True when a fresh worker is to be started."""
         record, stop, step = self._record(), ending.stop, self.folder.newest_step()
-        if exit_code != 0:
+        if self.folder.kind == "train" and (exit_code != 0 or record.state == "failed"):
             forget_kernels(self.locations)  # whatever it was, what ran once may run no more
         if stop and stop.id not in record.acknowledged:
             self._say(Acknowledged(command_id=stop.id, command=stop.verb))

@@ -85,7 +85,7 @@ def read_data(config: RunConfig, tokenizer: Any, tell: Teller, orders: Orders, k
     kin = places_of(numbers, _kin(config, tell, orders))
     drawn = split_rows(len(rows), config.data, config.train.seed, kin)
     train, held_out = kept.agree(rows.sha256(), drawn) if kept else drawn
-    facts = _facts(rows, config.train.max_length)
+    facts = _facts(rows, config.train.max_length, kin)
     return RunData(rows.take(train), rows.take(held_out), facts, array("q", (numbers[row] for row in train)))
 
 
@@ -196,7 +196,7 @@ def _add_pairs(rows: PairRows, numbers: array[int], table: TokenTable, max_lengt
             yield RowProblem(row=chosen.row, code="row.cut_away", text=text)
 
 
-def _facts(rows: AnyRows, max_length: int) -> DataFacts:
+def _facts(rows: AnyRows, max_length: int, kin: list[list[int]]) -> DataFacts:
     numbers = range(len(rows))
     pair = 2 if isinstance(rows, PairRows) else 1
     lengths = tuple(rows.length(row) // pair for row in numbers)
@@ -207,4 +207,5 @@ def _facts(rows: AnyRows, max_length: int) -> DataFacts:
         max_length=max_length,
         longest=max(lengths),
         mean=sum(lengths) / len(lengths),
+        kin=tuple(map(tuple, kin)),
     )

@@ -21,7 +21,8 @@ LENGTHS = tuple(range(200, 1000, 8))
 
 def facts() -> DataFacts:
     mean = sum(LENGTHS) / len(LENGTHS)
-    return DataFacts(rows=100, lengths=LENGTHS, trained=LENGTHS, max_length=1024, longest=max(LENGTHS), mean=mean)
+    longest = max(LENGTHS)
+    return DataFacts(rows=100, lengths=LENGTHS, trained=LENGTHS, max_length=1024, longest=longest, mean=mean, kin=())
 
 
 def config_of(**train: object) -> RunConfig:

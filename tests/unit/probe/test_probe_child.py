@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import subprocess
@@ -83,6 +84,21 @@ def test_a_busy_card_is_said_at_once_and_nothing_is_learned(
         card.release()
     assert caught.value.code == "card.busy"
     assert not learned_file(locations).exists()
+
+
+@pytest.mark.parametrize(("code", "kept"), [("probe.died", False), ("probe.memory", False), ("card.busy", True)])
+def test_kernels_are_tried_again_after_a_probe_that_failed(
+    config: RunConfig, facts: DataFacts, locations: Locations, monkeypatch: pytest.MonkeyPatch, code: str, kept: bool
+) -> None:
+    def fails(*_asked: object) -> None:
+        raise StudioError(code, "It is so.", "")
+
+    monkeypatch.setattr("core.probe.client._result", fails)
+    monkeypatch.setattr("core.probe.client._Child", lambda *_asked: io.BytesIO())
+    locations.make().kernels.write_text("with what they ran", encoding="utf-8")
+    with pytest.raises(StudioError, match="It is so"):
+        probed(config, facts, locations)
+    assert locations.kernels.exists() == kept
 
 
 @contextlib.contextmanager

@@ -136,6 +136,8 @@ def main() -> int:
         writer.write(events.Finished())
     elif what == "exit":
         return int(number)
+    elif what == "fail":  # as a worker ends whose kernels do not build: it says so, and goes
+        writer.write(events.Failed(code="worker.fault", message="Failed to find C compiler", hint=""))
     elif what == "kill":
         os.kill(os.getpid(), int(number))
     elif what == "torn":

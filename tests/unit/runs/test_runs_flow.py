@@ -63,7 +63,7 @@ def test_where_kernels_work_nothing_is_said(store: RunStore, config: Config, mon
     assert [note.text for note in record.notes] == ["nothing"]
 
 
-@pytest.mark.parametrize(("ends", "kept"), [("train 1", True), ("kill 9", False)])
+@pytest.mark.parametrize(("ends", "kept"), [("train 1", True), ("kill 9", False), ("fail", False)])
 def test_kernels_are_tried_again_after_a_worker_that_did_not_end_well(
     store: RunStore, config: Config, ends: str, kept: bool
 ) -> None:

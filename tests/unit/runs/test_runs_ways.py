@@ -84,7 +84,7 @@ def test_a_fault_of_the_card_is_read_from_what_the_last_attempt_printed() -> Non
 def test_what_went_well_is_tried_again_only_where_something_changed(
     locations: Locations, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    answers: list[Note | None] = [Note(code="kernels.plain", text="no"), None, None, None, None]
+    answers: list[Note | None] = [Note(code="kernels.plain", text="no"), None, None, None, None, None]
     tried: list[Note | None] = []
 
     def trial(_interrupted: Callable[[], bool]) -> Note | None:
@@ -103,9 +103,12 @@ def test_what_went_well_is_tried_again_only_where_something_changed(
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     check_kernels_once(GPU, locations, never)
     assert len(tried) == 4
+    monkeypatch.setenv("CC", "/no/such/compiler")
+    check_kernels_once(GPU, locations, never)
+    assert len(tried) == 5, "Triton would call one that is not there"
     forget_kernels(locations)
     check_kernels_once(GPU, locations, never)
-    assert len(tried) == 5
+    assert len(tried) == 6
 
 
 def test_a_worker_is_told_its_attempt_its_card_and_whether_kernels_work(tmp_path: Path) -> None:
