@@ -96,7 +96,7 @@ _LENGTHS = {
     "lengths.steps": "Steps a pass",
     "lengths.tokens": "Tokens a pass",
     "lengths.of": "{part} of {whole}",
-    "lengths.share": "{count} ({share} %)",
+    "lengths.share": "{count} ({share}\u00a0%)",
     "lengths.sampled": "Lengths come from a sample of {rows} rows: the longest row may be missing among them.",
     "lengths.count": "Count all {rows} rows",
     "lengths.counting": "Counting tokens: {done} of {total} rows",

@@ -56,11 +56,11 @@ def rows_are(count: int, one: str = "is", many: str = "are") -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """``4 %``, ``0.3 %``, ``less than 0.1 %``."""
+    """``4 %``, ``0.3 %``, ``less than 0.1 %``; no line breaks between number and sign."""
     percent = 100 * part / whole if whole else 0.0
     if 0 < percent < 0.1:
-        return "less than 0.1 %"
-    return f"{percent:.1f} %" if percent < 3 else f"{percent:.0f} %"
+        return "less than 0.1\u00a0%"
+    return f"{percent:.1f}\u00a0%" if percent < 3 else f"{percent:.0f}\u00a0%"
 
 
 def is_often(rows: Sequence[int], whole: int) -> bool:

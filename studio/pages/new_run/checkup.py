@@ -143,4 +143,4 @@ def _languages(shares: dict[str, float]) -> Markup | None:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if share >= 0.01 else "<1 %"
+    return f"{100 * share:.0f}\u00a0%" if share >= 0.01 else "<1\u00a0%"

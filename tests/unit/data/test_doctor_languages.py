@@ -92,7 +92,7 @@ def test_a_mix_is_a_note_with_the_rarer_rows() -> None:
     assert checkup.languages == {"English": 0.75, "German": 0.25}
     finding = next(finding for finding in checkup.findings if finding.code == "languages")
     assert (finding.level, finding.rows) == ("note", tuple(range(31, 41)))
-    assert "75 % English, 25 % German (sure for 100 % of the rows)" in finding.text
+    assert "75\u00a0% English, 25\u00a0% German (sure for 100\u00a0% of the rows)" in finding.text
 
 
 @pytest.mark.parametrize(("german", "told"), [(0, False), (2, False), (3, True)])

@@ -131,7 +131,7 @@ def test_lengths_are_drawn_named_and_stand_in_a_table(wires: Wires) -> None:
     assert picture.count('class="under"') == 1
     assert picture.count('class="over"') == 1
     assert "10 of 100" in numbers
-    assert "1,440 (19 %)" in numbers
+    assert "1,440 (19\u00a0%)" in numbers
     assert '<th scope="row">33 – 64</th><td>90</td><td>90 %</td>' in numbers
     assert lengths.lengths_view(View(first().config, MACHINE))[1] == ""
 
@@ -147,7 +147,7 @@ def test_findings_say_what_how_many_and_what_can_be_done() -> None:
     assert "Leave out 3 repeated rows" in drawn
     assert "an &lt;earlier&gt; one" in drawn
     assert "English" in drawn
-    assert "&lt;1 %" in drawn
+    assert "&lt;1\u00a0%" in drawn
     assert checkup.tab_words(found) == "Data doctor (2)"
     assert "nothing to mend" in checkup.checkup_view(Checkup(rows=9, findings=()))
     assert "Examine 51,000 rows" in checkup.checkup_view(None, rows=51_000)
