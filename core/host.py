@@ -14,11 +14,12 @@ import sys
 import sysconfig
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import psutil
+
+from core.imports import version_of
 
 __all__ = ["COMMAND_SECONDS", "Host"]
 
@@ -109,10 +110,7 @@ class Host:
 
     def torch_build(self) -> str:
         """The version of the installed PyTorch with its build, such as ``2.13.0+cpu``; empty where there is none."""
-        try:
-            return version("torch")
-        except PackageNotFoundError:
-            return ""
+        return version_of("torch")
 
     @contextlib.contextmanager
     def nvml(self) -> Iterator[Any]:

@@ -1,4 +1,5 @@
-"""Importing the heavy libraries in half the time, and without going deaf: what a process does before and meanwhile.
+"""Importing the heavy libraries in half the time, and without going deaf: what a process does before and meanwhile;
+and which of them are there, without importing any.
 
 Light: whoever imports torch knows this first.
 """
@@ -10,14 +11,23 @@ import gc
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["importing", "map_libraries", "without_card"]
+__all__ = ["importing", "map_libraries", "version_of", "without_card"]
 
 _ON_A_CPU = {"TORCHDYNAMO_DISABLE": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 _LAZY_GLOBAL = 0x1 | ctypes.RTLD_GLOBAL
 _NOW = 0x2
+
+
+def version_of(library: str) -> str:
+    """A library's installed version with its build, such as ``2.13.0+cpu``; empty where it is not there."""
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return ""
 
 
 def without_card(base: Mapping[str, str]) -> dict[str, str]:

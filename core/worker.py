@@ -18,13 +18,12 @@ import threading
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from core.contract.errors import StudioError, first_line
 from core.contract.events import Failed, Hello, Paused, Stopped
 from core.hardware import Machine, read_machine
-from core.imports import importing, without_card
+from core.imports import importing, version_of, without_card
 from core.model.faults import is_card_fault, is_host_full, is_out_of_memory
 from core.runs.folder import JobFolder
 from core.runs.log import EventWriter, open_writer
@@ -183,12 +182,7 @@ def _expect_card(machine: Machine) -> None:
 
 
 def _hello(machine: Machine) -> Hello:
-    versions = {}
-    for name in _LIBRARIES:
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
+    versions = {name: found for name in _LIBRARIES if (found := version_of(name))}
     card = machine.gpu if "+cpu" not in versions.get("torch", "") else None
     device, name = ("cuda:0", card.name) if card else ("cpu", f"{machine.cpu_count} CPU cores")
     return Hello(pid=os.getpid(), device=device, device_name=name, versions=versions)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import platform
 import shlex
@@ -17,6 +16,7 @@ import torch
 from core.bench.setting import Setting, flags_of
 from core.bench.watch import GIB, Watch
 from core.hardware import read_machine
+from core.imports import version_of
 from core.train.meter import context_bytes
 
 __all__ = [
@@ -44,7 +44,7 @@ def machine_facts(device: torch.device) -> dict[str, Any]:
         "driver": card.driver or None if card else None,
         "vram_total_gib": gib(torch.cuda.mem_get_info(device)[1]) if cuda else None,
         "python": platform.python_version(),
-        "versions": {name: _version(name) for name in LIBRARIES},
+        "versions": {name: version_of(name) or None for name in LIBRARIES},
     }
 
 
@@ -126,10 +126,3 @@ def write_json(result: dict[str, Any], path: str) -> None:
 def setting_facts(setting: Setting) -> dict[str, Any]:
     """The setting and its command."""
     return {"command": command_of(setting), "setting": asdict(setting)}
-
-
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None

@@ -21,7 +21,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +28,7 @@ from core.contract.config import DataChoice, Layout
 from core.contract.data import Example
 from core.data.example_file import in_groups
 from core.disk import folder_bytes, name_of, write_whole
+from core.imports import version_of
 from core.locations import Locations
 
 if TYPE_CHECKING:
@@ -252,12 +252,5 @@ def _code_digest() -> str:
     for file in sorted([*here.glob("*.py"), here.parent / "contract" / "data.py"]):
         digest.update(file.name.encode() + file.read_bytes())
     for package in _PACKAGES:
-        digest.update(f"{package}\0{_version(package)}\0".encode())
+        digest.update(f"{package}\0{version_of(package)}\0".encode())
     return digest.hexdigest()
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""

@@ -85,13 +85,17 @@ def _rates(work: Work, rows: Rows, machine: Machine, speed: Speed | None) -> tup
         low, high = SLOWER_HERE, FASTER_HERE
     else:
         low, high = SLOWER, FASTER
-    shares = f"{PRODUCTS_SHARE * low:.0%} to {PRODUCTS_SHARE * high:.0%}"
-    basis = f"estimated: counted work, at {shares} of the card's published speed (an H200 reached {PRODUCTS_SHARE:.0%})"
     computed, launched = _computed(work, rows.seen, card), _launched(work)
     if launched > computed:
         least, most = (1000 * LAUNCH_SECONDS * host for host in (FASTER_HOST, SLOWER_HOST))
-        basis = f"estimated: passes so short wait for the processor, {least:.0f} to {most:.0f} ms a layer"
-    return (1 / max(computed / low, launched * SLOWER_HOST), 1 / max(computed / high, launched * FASTER_HOST)), basis
+        basis = f"passes so short wait for the processor, {least:.0f} to {most:.0f} ms a layer"
+    else:
+        shares = f"{PRODUCTS_SHARE * low:.0%} to {PRODUCTS_SHARE * high:.0%}"
+        basis = f"counted work, at {shares} of the card's published speed (an H200 reached {PRODUCTS_SHARE:.0%})"
+    return (
+        1 / max(computed / low, launched * SLOWER_HOST),
+        1 / max(computed / high, launched * FASTER_HOST),
+    ), f"estimated: {basis}"
 
 
 def predicted_rate(work: Work, rows: Rows, machine: Machine) -> float:

@@ -17,12 +17,12 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from core.contract.events import Note
 from core.disk import write_whole
 from core.hardware import Gpu
+from core.imports import version_of
 from core.locations import REPOSITORY, Locations
 
 __all__ = ["check_kernels", "check_kernels_once", "forget_kernels", "read_answer"]
@@ -85,7 +85,7 @@ def _mark(gpu: Gpu) -> str:
     compilers = [shutil.which(name) or "" for name in (named, "gcc", "clang")]
     headers = [str(Path(sysconfig.get_path(kind)) / "Python.h") for kind in ("include", "platinclude")]
     files = [[path, _written_at(path)] for path in (*compilers, *headers)]
-    libraries = [_version(name) for name in ("torch", "triton")]
+    libraries = [version_of(name) for name in ("torch", "triton")]
     return json.dumps([gpu.uuid, gpu.name, gpu.driver, sys.executable, sys.version, named, libraries, files])
 
 
@@ -94,13 +94,6 @@ def _written_at(path: str) -> int:
         return Path(path).stat().st_mtime_ns
     except OSError:
         return 0
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return ""
 
 
 def read_answer(printed: bytes) -> Note | None:

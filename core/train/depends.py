@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from core.contract.config import RunConfig
 from core.contract.errors import RunError
 from core.disk import file_sha256
+from core.imports import version_of
 from core.runs.folder import JobFolder
 from core.train import checkpoint
 from core.train.tell import Teller
@@ -35,7 +35,7 @@ def depends_on(folder: JobFolder, config: RunConfig) -> dict[str, Any]:
     """Everything but the base model, whose commit is known once it is fetched; a missing data file is left out."""
     found: dict[str, Any] = {
         "config": hashlib.sha256(folder.run_yaml.read_bytes()).hexdigest(),
-        "versions": {name: _version(name) for name in _NOTED},
+        "versions": {name: version_of(name) for name in _NOTED},
     }
     if (data := Path(config.data.path)).is_file():
         found["data"] = file_sha256(data)
@@ -73,13 +73,6 @@ def refuse_others(start: Path | None, now: Mapping[str, Any], anyway: bool, tell
         return
     run = start.parents[1].name
     raise RunError(DIFFERS, text, f"Put back what was there, or go on all the same: resume {run} --anyway.")
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return ""
 
 
 def _release(found: str) -> str:

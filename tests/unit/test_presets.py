@@ -14,15 +14,11 @@ from core.contract.data import DataFacts
 from core.contract.errors import ConfigError
 from core.contract.knobs import knobs
 from core.estimate import advise, estimate
+from core.estimate.fit import chosen
 from core.hardware import Gpu, Machine
 from core.locations import PRESETS, REPOSITORY
 
 KNOBS = knobs(RunConfig)
-
-
-def value_of(config: RunConfig, key: str) -> object:
-    part, field = key.split(".")
-    return getattr(getattr(config, part), field)
 
 
 def test_all_files_are_listed_and_try_it_is_first() -> None:
@@ -37,7 +33,7 @@ def test_a_recipe_names_real_knobs_and_its_values_arrive(recipe: Preset) -> None
     assert set(recipe.values) <= set(KNOBS)
     config = apply_preset(RunConfig(), recipe)
     assert (config.preset, config.method) == (recipe.key, recipe.method)
-    assert {key: value_of(config, key) for key in recipe.values} == recipe.values
+    assert {key: chosen(config, key) for key in recipe.values} == recipe.values
     assert recipe.goal.endswith(".")
     assert [fault for fault in config.problems() if not fault.startswith("data.path")] == []
 
@@ -75,7 +71,7 @@ def test_a_proposal_names_an_open_model_that_fits_its_card(recipe: Preset, card:
     config = apply_preset(RunConfig(), recipe, card)
     [spec] = [spec for spec in catalogue() if spec.key == card.model]
     assert (config.model.source, config.model.name, spec.gated) == ("hub", spec.name, False)
-    assert {key: value_of(config, key) for key in card.values} == card.values
+    assert {key: chosen(config, key) for key in card.values} == card.values
     assert config.train.max_length <= spec.shape.max_position_embeddings
     assert estimate(config, spec, None, machine_of(card.gib)).verdict == "fits"
 

@@ -10,6 +10,7 @@ import gradio as gr
 
 from core.catalog import presets
 from core.contract.config import RunConfig
+from core.estimate.fit import chosen
 from core.runs.repeat import flat
 from core.settings import Settings
 from studio.explained import of_knobs
@@ -54,7 +55,7 @@ def layout(form: Form, session: Session) -> TrainBlock:
         with gr.Row(elem_classes="fields"):
             for key, knob in KNOBS.items():
                 if knob.simple:
-                    form.add(key, field_of(key, _value(config, key)))
+                    form.add(key, field_of(key, chosen(config, key)))
     return TrainBlock(preset, goal)
 
 
@@ -77,7 +78,7 @@ def advanced(form: Form, session: Session, settings: Settings) -> tuple[gr.HTML,
             with gr.Row(elem_classes="fields"):
                 for key, knob in KNOBS.items():
                     if knob.group == group and not knob.simple and key not in form.fields:
-                        form.add(key, field_of(key, _value(session.config, key)))
+                        form.add(key, field_of(key, chosen(session.config, key)))
         price = _price(settings)
     return auto, price
 
@@ -104,11 +105,6 @@ def _price(settings: Settings) -> PriceFields:
             settings.currency, label=say("currency.label"), info=say("currency.hint"), elem_id="currency", max_lines=1
         )
     return PriceFields(price, currency)
-
-
-def _value(config: RunConfig, key: str) -> Any:
-    part, name = key.split(".")
-    return getattr(getattr(config, part), name)
 
 
 # ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -165,8 +165,8 @@ def change_base(folder: JobFolder, _: pytest.MonkeyPatch) -> None:
 
 
 def change_library(_: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = depends._version
-    monkeypatch.setattr(depends, "_version", lambda name: "9.9.9" if name == "transformers" else real(name))
+    real = depends.version_of
+    monkeypatch.setattr(depends, "version_of", lambda name: "9.9.9" if name == "transformers" else real(name))
 
 
 def change_order(_: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
