@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 from core.bench.setting import add_flags, from_flags
-from core.contract.errors import StudioError
+from core.contract.errors import ConfigError, StudioError
 
 __all__ = ["main"]
 
@@ -51,6 +54,8 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("--json", default="", metavar="FILE", help="writes the result there")
         if name == "step":
             sub.add_argument("--every", type=int, default=0, metavar="N", help="a line every N steps (%(default)s)")
+        if name == "ladder":
+            sub.add_argument("--again", action="store_true", help="keeps the rungs that --json's FILE holds already")
         if name == "parity":
             sub.add_argument("--jobs", type=int, default=5, metavar="N", help="sides trained at once (%(default)s)")
             sub.add_argument("--width-of", default="", metavar="NAME", help="short for --model random:NAME")
@@ -72,9 +77,30 @@ def _ladder(chosen: argparse.Namespace) -> int:
     from core.bench.ladder import climb, table
     from core.bench.report import write_json
 
-    result = climb(from_flags(chosen), own_process, _aside, keep=lambda so_far: write_json(so_far, chosen.json))
+    earlier = _earlier(chosen.json) if chosen.again else None
+    base = from_flags(chosen)
+    result = climb(base, own_process, _aside, keep=lambda so_far: write_json(so_far, chosen.json), earlier=earlier)
     print(table(result))
     return 0 if any(rung["status"] == "measured" for rung in result["rungs"]) else 1
+
+
+def _earlier(path: str) -> dict[str, Any] | None:
+    """The ladder in this file, if it was measured on this machine, with these versions."""
+    from core.bench.report import measured_here
+
+    place = Path(path).expanduser()
+    if not path or not place.is_file():
+        return None
+    try:
+        found: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
+        here, kind = measured_here(found), found["bench"]
+    except (ValueError, KeyError, TypeError):
+        kind = ""
+    if kind != "ladder":
+        raise ConfigError("bench.again", f"Expected a ladder's JSON in {place.name}, found something else.", "")
+    if not here:
+        _aside(f"{place.name} was measured on another machine or with other versions: all rungs are measured anew")
+    return found if here else None
 
 
 def _parity(chosen: argparse.Namespace) -> int:

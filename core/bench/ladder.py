@@ -17,6 +17,8 @@ from core.bench.setting import Setting, check
 
 __all__ = ["RUNGS", "Rung", "climb", "settings_of", "table"]
 
+MACHINE = ("device", "capability", "driver", "vram_total_gib", "python", "versions", "rows")
+"""What a result says of where and with what it was measured."""
 GONE = "not reproducible today"
 
 
@@ -79,22 +81,38 @@ def climb(
     say: Callable[[str], None],
     rungs: Sequence[Rung] = RUNGS,
     keep: Callable[[dict[str, Any]], None] = lambda _: None,
+    earlier: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Measures every rung, one after another.
 
     Args:
         keep: gets the result after each rung, so that whoever is cut off loses nothing.
+        earlier: such a result of this machine; what it holds already is not measured again.
 
     Returns:
         JSON: the rungs with their figures, and the machine as the first measured one saw it.
     """
     settings = settings_of(base, rungs)
-    outcomes: dict[str, Outcome] = {}
+    outcomes = _measured_before(earlier or {"rungs": []}, settings)
     for number, (name, setting) in enumerate(settings.items(), start=1):
+        if name in outcomes:
+            continue
         say(f"rung {number} of {len(settings)}")
         outcomes |= measure_all({name: setting}, run, 1, say)
         keep(_result(rungs, settings, outcomes))
     return _result(rungs, settings, outcomes)
+
+
+def _measured_before(earlier: dict[str, Any], settings: dict[str, Setting]) -> dict[str, Outcome]:
+    """The rungs that an earlier result holds, measured by the same command."""
+    machine = {name: earlier.get(name) for name in MACHINE}
+    return {
+        row["name"]: Outcome({**machine, **row})
+        for row in earlier["rungs"]
+        if row["status"] == "measured"
+        and row["name"] in settings
+        and row["command"] == command_of(settings[row["name"]])
+    }
 
 
 def _result(rungs: Sequence[Rung], settings: dict[str, Setting], outcomes: dict[str, Outcome]) -> dict[str, Any]:
@@ -109,10 +127,9 @@ def _result(rungs: Sequence[Rung], settings: dict[str, Setting], outcomes: dict[
             rows.append(_row(rung.name, "not measured", command=command_of(settings[rung.name])))
         else:
             rows.append(_measured(rung.name, settings[rung.name], outcomes[rung.name], before, first))
-    machine = ("device", "capability", "driver", "vram_total_gib", "python", "versions", "rows")
     return {
         "bench": "ladder",
-        **{name: measured[0][name] if measured else None for name in machine},
+        **{name: measured[0][name] if measured else None for name in MACHINE},
         "rungs": rows,
     }
 

@@ -10,6 +10,10 @@ Fast agrees with plain when at every tenth step its distance is at most 1.5 × p
 (plus ε · loss, ε = 2⁻²³: plain's losses are float32 numbers, and two neighbours of these are not told apart),
 and its final held-out loss lies within 0.3 % of plain's mean. Whether the first also holds against each step's own
 spread is counted beside it.
+
+Plain's ways share their rounding: what all of them lose in 16 bits, no spread shows. So where fast lies outside, plain
+trains once more in float32, up to the last such step, and the table says who of the two is nearer to that. The verdict
+stays what it was.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from core.bench.report import command_of, markdown, shown
 from core.bench.setting import Setting, check
 from core.contract.errors import RunError
 
-__all__ = ["FACTOR", "compare", "settings_of", "side_by_side", "table"]
+__all__ = ["FACTOR", "compare", "judge_of", "judged_by", "settings_of", "side_by_side", "table"]
 
 FACTOR = 1.5
 HELD_OUT_SHARE = 0.003
@@ -32,6 +36,7 @@ EVERY = 10
 EPSILON = 2.0**-23
 WAYS = (1, 2, 4, 8)
 """Accumulation of plain's ways; those that divide the rows of a step."""
+JUDGE = "plain in float32"
 
 
 def settings_of(base: Setting) -> dict[str, Setting]:
@@ -60,7 +65,30 @@ def side_by_side(base: Setting, run: Runner, jobs: int, say: Callable[[str], Non
     failed = [f"{name}: {outcome.error}" for name, outcome in outcomes.items() if outcome.result is None]
     if failed:
         raise RunError("bench.parity", f"Expected every side's losses, found a failure. {'; '.join(failed)}", "")
-    return compare(settings, outcomes)
+    result = compare(settings, outcomes)
+    judge = judge_of(result, settings)
+    return judged_by(result, judge, measure_all({JUDGE: judge}, run, 1, say)[JUDGE]) if judge else result
+
+
+def judge_of(result: dict[str, Any], settings: Mapping[str, Setting]) -> Setting | None:
+    """Plain in float32 up to the last step at which fast lies outside; None where there is none, or all is float32.
+
+    Of plain's ways it is that of the smallest batch, which needs the least memory.
+    """
+    known = [step for step in result["outside"] if step <= result["steps"]]
+    way = list(settings.values())[-1]
+    if not known or way.dtype == "float32" or result["capability"] is None:
+        return None
+    return replace(way, dtype="float32", until=known[-1])
+
+
+def judged_by(result: dict[str, Any], judge: Setting, outcome: Outcome) -> dict[str, Any]:
+    """The result with plain's losses in float32 beside it, and at how many of the outside steps fast is nearer."""
+    losses: list[float | None] = outcome.result["losses"] if outcome.result else []
+    rows = [_beside(row, losses) for row in result["table"]]
+    nearer = sum(bool(row["fast_nearer"]) for row in rows if row["step"] in result["outside"])
+    told = {"command": command_of(judge), "losses": losses, "error": outcome.error}
+    return {**result, "table": rows, "judge": told, "outside_and_nearer": nearer}
 
 
 def compare(settings: Mapping[str, Setting], outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
@@ -75,7 +103,8 @@ def compare(settings: Mapping[str, Setting], outcomes: Mapping[str, Outcome]) ->
     held_out = _held_out({name: result["held_out_loss"] for name, result in found.items()})
     complete = worst is not None and largest is not None and len(known) == len(rows)
     resolution = EPSILON * max((abs(loss) for row in known for loss in row["losses"].values()), default=0.0)
-    losses_agree = complete and (worst or 0.0) <= FACTOR * (largest or 0.0) + resolution
+    allowed = FACTOR * (largest or 0.0) + resolution
+    losses_agree = complete and (worst or 0.0) <= allowed
     some = next(iter(found.values()))
     machine = ("device", "capability", "driver", "vram_total_gib", "python", "versions", "rows")
     return {
@@ -91,6 +120,7 @@ def compare(settings: Mapping[str, Setting], outcomes: Mapping[str, Outcome]) ->
         "allowed_ratio": FACTOR,
         "tenth_steps": len(rows),
         "tenth_steps_within_their_own_spread": sum(row["distance"] <= FACTOR * row["spread"] for row in known),
+        "outside": [row["step"] for row in known if row["distance"] > allowed],
         "held_out": held_out,
         "losses_agree": losses_agree,
         "agrees": losses_agree and held_out["agrees"] is not False,
@@ -101,23 +131,27 @@ def compare(settings: Mapping[str, Setting], outcomes: Mapping[str, Outcome]) ->
 
 def table(result: dict[str, Any]) -> str:
     """Every tenth step as a Markdown table, and the verdict in words."""
-    names = list(result["losses"])
+    names, judged = list(result["losses"]), "judge" in result
     rows = [
         (
             row["step"],
             *(shown(row["losses"][name], 5) for name in names),
             _small(row["spread"]),
             _small(row["distance"]),
+            *([shown(row["judge"], 5)] if judged else []),
         )
         for row in result["table"]
     ]
     held = result["held_out"]
-    lines = [markdown(("step", *names, "plain's spread", "fast's distance"), rows), ""]
+    header = ("step", *names, "plain's spread", "fast's distance", *([JUDGE] if judged else []))
+    lines = [markdown(header, rows), ""]
     lines.append(
         f"losses    {'agree' if result['losses_agree'] else 'DIFFER'}: fast at most "
         f"{_small(result['fast_largest_distance'])} from plain, plain at most "
         f"{_small(result['plain_largest_spread'])} from itself (allowed: {FACTOR} ×)"
     )
+    if judged:
+        lines.append(f"          {_who_is_nearer(result)}")
     if held["agrees"] is not None:
         word = "agrees" if held["agrees"] else "DIFFERS"
         lines.append(
@@ -142,6 +176,23 @@ def _at(step: int, losses: Mapping[str, list[float | None]]) -> dict[str, Any]:
     plain = [value for name, value in finite.items() if name != "fast"]
     distance = max(abs(finite["fast"] - value) for value in plain)
     return {**row, "spread": max(plain) - min(plain), "distance": distance}
+
+
+def _beside(row: dict[str, Any], losses: list[float | None]) -> dict[str, Any]:
+    """A row with the judge's loss, and whether fast lies nearer to it than every way of plain; None: not known."""
+    judge = losses[row["step"] - 1] if row["step"] <= len(losses) else None
+    if judge is None or row["distance"] is None:
+        return {**row, "judge": judge, "fast_nearer": None}
+    away = {name: abs(loss - judge) for name, loss in row["losses"].items()}
+    return {**row, "judge": judge, "fast_nearer": away.pop("fast") < min(away.values())}
+
+
+def _who_is_nearer(result: dict[str, Any]) -> str:
+    if result["judge"]["error"]:
+        return f"{JUDGE} could not be trained: {result['judge']['error']}"
+    steps = ", ".join(map(str, result["outside"]))
+    count = len(result["outside"])
+    return f"outside at step {steps}: nearer to {JUDGE} than plain is at {result['outside_and_nearer']} of {count}"
 
 
 def _small(value: float | None) -> str:

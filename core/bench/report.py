@@ -25,6 +25,7 @@ __all__ = [
     "gib",
     "machine_facts",
     "markdown",
+    "measured_here",
     "setting_facts",
     "shown",
     "summary",
@@ -39,13 +40,28 @@ def machine_facts(device: torch.device) -> dict[str, Any]:
     card = read_machine().gpu if device.type == "cuda" else None
     cuda = device.type == "cuda"
     return {
-        "device": torch.cuda.get_device_name(device) if cuda else platform.processor() or platform.machine(),
+        "device": torch.cuda.get_device_name(device) if cuda else _processor(),
         "capability": list(torch.cuda.get_device_capability(device)) if cuda else None,
         "driver": card.driver or None if card else None,
         "vram_total_gib": gib(torch.cuda.mem_get_info(device)[1]) if cuda else None,
         "python": platform.python_version(),
-        "versions": {name: version_of(name) or None for name in LIBRARIES},
+        "versions": _versions(),
     }
+
+
+def measured_here(result: dict[str, Any]) -> bool:
+    """Whether a result is of this device, driver and versions. The card is not touched: a context takes its memory."""
+    card = read_machine().gpu
+    now = (card.name, card.driver or None) if card else (_processor(), None)
+    return (result["device"], result["driver"], result["versions"]) == (*now, _versions())
+
+
+def _processor() -> str:
+    return platform.processor() or platform.machine()
+
+
+def _versions() -> dict[str, str | None]:
+    return {name: version_of(name) or None for name in LIBRARIES}
 
 
 def figures(setting: Setting, watch: Watch, tokens: Sequence[int], device: torch.device) -> dict[str, Any]:

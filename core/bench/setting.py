@@ -38,6 +38,7 @@ class Setting:
     plain: bool = _flag(False, "Hugging Face's Trainer and PEFT as they come")
     steps: int = _flag(8, "timed steps")
     warm_up: int = _flag(3, "steps before them")
+    until: int = _flag(0, "plain: ends after so many steps, on the schedule of all; 0: after all")
     layers: int = _flag(0, "decoder layers of a random model; 0: as many as it has")
     tokenizer: str = _flag("", "tokenizer folder or sentencepiece file for file: rows", shown="PATH")
     max_length: int = _flag(2048, "longer rows are cut here")
@@ -66,8 +67,13 @@ class Setting:
 
     @property
     def total_steps(self) -> int:
-        """Warm-up and timed steps."""
+        """Warm-up and timed steps: what the schedule is made for."""
         return self.warm_up + self.steps
+
+    @property
+    def steps_taken(self) -> int:
+        """Those of them that are trained."""
+        return self.until or self.total_steps
 
     @property
     def packed(self) -> bool:
@@ -134,7 +140,7 @@ def _faults(setting: Setting) -> Any:
     for name in ("batch", "accumulation", "steps", "max_length"):
         if getattr(setting, name) < 1:
             yield f"--{name.replace('_', '-')}: expected at least 1, found {getattr(setting, name)}"
-    for name in ("warm_up", "layers", "held_out", "tokens_per_pass", "vram_gb"):
+    for name in ("warm_up", "until", "layers", "held_out", "tokens_per_pass", "vram_gb"):
         if getattr(setting, name) < 0:
             yield f"--{name.replace('_', '-')}: expected 0 or more, found {getattr(setting, name)}"
     for one in fields(Setting):
@@ -155,3 +161,7 @@ def _faults(setting: Setting) -> Any:
         yield "--loss, --kernels: they choose among ours, not with --plain"
     if setting.upcast and not setting.plain:
         yield "--upcast: only with --plain"
+    if setting.until and not setting.plain:
+        yield "--until: only with --plain"
+    if setting.until and not setting.warm_up < setting.until <= setting.total_steps:
+        yield f"--until: expected more than the warm-up's and at most {setting.total_steps}, found {setting.until}"

@@ -65,7 +65,7 @@ class Trained:
 
 
 def measure(setting: Setting, say: Say = print, every: int = 0) -> dict[str, Any]:
-    """Trains ``warm_up + steps`` steps and returns what was measured; see ``core.bench.report``.
+    """Trains the setting's steps and returns what was measured; see ``core.bench.report``.
 
     Args:
         say: takes a line of progress every ``every`` steps; 0 says nothing.
@@ -76,7 +76,7 @@ def measure(setting: Setting, say: Say = print, every: int = 0) -> dict[str, Any
     check(setting)
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     cap(device, setting.vram_gb)
-    watch = Watch(device, setting.warm_up, say, every)
+    watch = Watch(device, setting.warm_up, say, every, setting.until)
     begun = time.perf_counter()
     try:
         loaded = _load(setting, device)
@@ -87,7 +87,7 @@ def measure(setting: Setting, say: Say = print, every: int = 0) -> dict[str, Any
         found = f"Expected room for the step, found the card full: {first_line(error)}"
         raise MachineError("bench.memory", found, "") from error
     watch.finish()
-    windows = dealt(len(rows.train), setting)
+    windows = dealt(len(rows.train), setting)[: setting.steps_taken]
     return {
         "bench": "step",
         **setting_facts(setting),

@@ -23,13 +23,17 @@ GIB = 2**30
 
 
 class Watch(TrainerCallback):
-    """A callback of the Trainer: the one clock, and the one reader of the allocator's peaks."""
+    """A callback of the Trainer: the one clock, and the one reader of the allocator's peaks.
 
-    def __init__(self, device: torch.device, warm_up: int, say: Any, every: int) -> None:
+    ``until`` is the step after which training ends before its schedule does; 0: at the schedule's end.
+    """
+
+    def __init__(self, device: torch.device, warm_up: int, say: Any, every: int, until: int = 0) -> None:
         self.seconds: list[float] = []
         self.peak: dict[str, int] = {}
         self.whole_run_peak: dict[str, int] = {}
         self._device, self._warm_up, self._say, self._every = device, warm_up, say, every
+        self._until = until
         self._last = 0.0
         self.first_step_at = 0.0
 
@@ -40,7 +44,7 @@ class Watch(TrainerCallback):
             self._reset()
         self._last = time.perf_counter()
 
-    def on_step_end(self, _args: Any, state: Any, *_: Any, **__: Any) -> None:
+    def on_step_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
         """After the optimiser's step."""
         self._synchronize()
         now = time.perf_counter()
@@ -50,6 +54,8 @@ class Watch(TrainerCallback):
             self._reset()
         if self._every and state.global_step % self._every == 0:
             self._say(f"step {state.global_step} of {state.max_steps}, {self.seconds[-1]:.3f} s")
+        if self._until and state.global_step >= self._until:
+            control.should_training_stop = True
         self._last = time.perf_counter()
 
     def finish(self) -> None:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from core.bench.__main__ import _earlier
 from core.bench.children import Outcome
 from core.bench.ladder import RUNGS, climb, settings_of, table
+from core.bench.report import machine_facts
 from core.bench.setting import Setting
+from core.contract.errors import ConfigError
 
 
 def test_the_whole_ladder_is_climbed(setting: Setting, in_process: Callable[..., Outcome]) -> None:
@@ -93,3 +98,34 @@ def test_every_rung_is_kept_as_soon_as_it_is_measured() -> None:
         [4.0, None, None], [4.0, 2.0, None],
     ]  # fmt: skip
     assert [rung["status"] for rung in kept[-1]["rungs"]] == ["measured", "measured", "not measured"]
+
+
+def test_a_ladder_that_was_cut_off_goes_on_where_it_ended() -> None:
+    rungs = [rung for rung in RUNGS if not rung.gone][:4]
+    base = Setting(rows="dense:8")
+    whole = climb(base, lambda *_: fake(2.0, 4.0), lambda _: None, rungs)
+    cut = {**whole, "rungs": [*whole["rungs"][:2], *[{**row, "status": "failed"} for row in whole["rungs"][2:]]]}
+    heard: list[str] = []
+    result = climb(base, lambda *_: fake(1.0, 4.0), heard.append, rungs, earlier=cut)
+    assert [rung["seconds_a_step"] for rung in result["rungs"]] == [2.0, 2.0, 1.0, 1.0]
+    assert [rung["saved_per_cent"] for rung in result["rungs"]] == [None, 0.0, 50.0, 0.0]
+    assert [line for line in heard if line.startswith("rung")] == ["rung 3 of 4", "rung 4 of 4"]
+    other = climb(replace(base, steps=9), lambda *_: fake(1.0, 4.0), heard.append, rungs, earlier=cut)
+    assert [rung["seconds_a_step"] for rung in other["rungs"]] == [1.0] * 4, "another command is another measurement"
+
+
+def test_only_a_ladder_of_this_machine_is_gone_on_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = tmp_path / "ladder.json"
+    assert _earlier(str(place)) is None
+    now = machine_facts(torch.device("cpu"))
+    place.write_text(json.dumps({"bench": "ladder", **now, "rungs": []}))
+    found = _earlier(str(place))
+    assert found is not None
+    assert found["rungs"] == []
+    place.write_text(json.dumps({"bench": "ladder", **now, "driver": "1.2", "rungs": []}))
+    assert _earlier(str(place)) is None
+    assert "measured anew" in capsys.readouterr().err
+    for other in ("{", "[]", json.dumps({"bench": "parity", **now})):
+        place.write_text(other)
+        with pytest.raises(ConfigError, match=r"ladder's JSON in ladder\.json"):
+            _earlier(str(place))

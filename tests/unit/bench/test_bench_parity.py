@@ -104,3 +104,55 @@ def test_sides_are_measured_at_the_same_time() -> None:
 
     outcomes = measure_all({name: Setting() for name in "abc"}, run, 3, lambda _: None)
     assert {name: outcome.error for name, outcome in outcomes.items()} == dict.fromkeys("abc", "measured nothing")
+
+
+class Judged:
+    """A runner whose plain sides stray together in step 10; in float32 the loss is where fast has it, or elsewhere."""
+
+    def __init__(self, fast: float, truth: float | None) -> None:
+        self.fast, self.truth, self.asked = fast, truth, list[Setting]()
+
+    def __call__(self, setting: Setting, _say: Any, _every: int) -> Outcome:
+        self.asked.append(setting)
+        if setting.dtype == "float32" and self.truth is None:
+            return Outcome(None, "the card was full")
+        tenth = self.truth if setting.dtype == "float32" else 4.0 + 0.001 * setting.accumulation
+        losses = run_of([self.fast if not setting.plain else tenth or 0.0, 2.0])[: setting.steps_taken]
+        known = ("device", "driver", "vram_total_gib", "python", "versions", "rows", "plan")
+        return Outcome({**dict.fromkeys(known), "capability": [9, 0], "seconds_a_step": 1.0, "losses": losses,
+                        "held_out_loss": 2.0})  # fmt: skip
+
+
+def strays(fast: float, truth: float | None) -> tuple[dict[str, Any], list[Setting]]:
+    runner = Judged(fast, truth)
+    base = Setting(rows="dense:8", batch=4, accumulation=4, steps=20, warm_up=0)
+    return side_by_side(base, runner, 1, lambda _: None), runner.asked
+
+
+def test_where_fast_lies_outside_plain_in_float32_says_who_is_nearer() -> None:
+    result, asked = strays(3.9, 3.88)
+    assert result["outside"] == [10]
+    judge = asked[-1]
+    assert (judge.plain, judge.dtype, judge.until, judge.total_steps) == (True, "float32", 10, 20)
+    assert (judge.batch, judge.accumulation) == (2, 8), "what needs least memory"
+    assert len(result["judge"]["losses"]) == 10
+    assert (result["table"][0]["judge"], result["table"][0]["fast_nearer"]) == (3.88, True)
+    assert (result["table"][1]["judge"], result["table"][1]["fast_nearer"]) == (None, None)
+    assert result["outside_and_nearer"] == 1
+    assert not result["agrees"], "the rule stays what it was"
+    assert "nearer to plain in float32 than plain is at 1 of 1" in table(result)
+    json.dumps(result, allow_nan=False)
+
+
+def test_a_judge_may_also_find_plain_nearer_or_fail() -> None:
+    assert strays(3.9, 4.1)[0]["outside_and_nearer"] == 0
+    failed = strays(3.9, None)[0]
+    assert (failed["outside_and_nearer"], failed["judge"]["error"]) == (0, "the card was full")
+    assert "could not be trained: the card was full" in table(failed)
+
+
+def test_nobody_is_asked_where_fast_agrees() -> None:
+    result, asked = strays(4.001, 4.0)
+    assert result["agrees"]
+    assert "judge" not in result
+    assert len(asked) == 5

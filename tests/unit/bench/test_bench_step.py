@@ -66,6 +66,15 @@ def test_steps_change_the_model(setting: Setting) -> None:
     assert found["held_out_loss"] is None
 
 
+def test_plain_may_end_early_on_the_schedule_of_all(setting: Setting) -> None:
+    whole = replace(setting, plain=True, steps=6, warm_up=0)
+    found, all_six = measure(replace(whole, until=2)), measure(whole)
+    assert found["losses"] == pytest.approx(all_six["losses"][:2], rel=1e-7)
+    assert len(found["seconds"]) == 2
+    assert found["tokens_a_step"] == pytest.approx(all_six["tokens_a_step"], rel=0.5)
+    assert 0 < found["trained_tokens"] < all_six["trained_tokens"]
+
+
 def test_the_result_says_what_was_measured_and_leaves_unknown_empty(setting: Setting) -> None:
     found = measure(setting)
     json.dumps(found, allow_nan=False)
