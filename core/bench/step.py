@@ -9,10 +9,9 @@ drawn by the same functions from the same seed.
 from __future__ import annotations
 
 import contextlib
-import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from core.contract.errors import MachineError, first_line
 from core.contract.events import Evaluation
 from core.contract.events import Step as StepEvent
 from core.hardware import read_machine
+from core.kernels.dispatch import twins_only
 from core.model import surgery
 from core.model.adapters import add_adapter, trainable
 from core.model.attention import NAME as PACKED_ATTENTION
@@ -163,7 +163,7 @@ def _fast(
     trainer.add_callback(watch)
     loop.card = CardWatch(machine.gpu.uuid if machine.gpu and trainer.args.device.type == "cuda" else "")
     try:
-        with _twins_only(setting):
+        with twins_only() if setting.kernels == "twins" else contextlib.nullcontext():
             trainer.train()
             watch.finish()
             loop.evaluate()
@@ -202,23 +202,6 @@ def _fast_trainer(
         *activations,
         passes_line(trainer),
     ]
-
-
-@contextlib.contextmanager
-def _twins_only(setting: Setting) -> Iterator[None]:
-    """While it lasts every op takes its textbook twin; the layers stay the fast ones."""
-    if setting.kernels != "twins":
-        yield
-        return
-    before = os.environ.get("LUTHIER_KERNELS")
-    os.environ["LUTHIER_KERNELS"] = "plain"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["LUTHIER_KERNELS"]
-        else:
-            os.environ["LUTHIER_KERNELS"] = before
 
 
 def _config(setting: Setting) -> RunConfig:

@@ -7,13 +7,25 @@ Triton comes with torch's CUDA builds and is absent from its CPU builds, so ever
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
 import torch
 
-__all__ = ["block_of", "jit", "launch", "rows_run", "tl", "triton", "use_triton", "warps_for"]
+__all__ = [
+    "block_of",
+    "jit",
+    "launch",
+    "rows_run",
+    "switched_off",
+    "tl",
+    "triton",
+    "twins_only",
+    "use_triton",
+    "warps_for",
+]
 
 try:
     import triton
@@ -23,6 +35,11 @@ except ImportError:  # a CPU build of torch: every op then takes its textbook tw
     tl = None
 
 LOWEST_CAPABILITY = (7, 5)
+FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+
+_off = os.environ.get("LUTHIER_KERNELS") == "plain"
+"""``LUTHIER_KERNELS=plain`` in the environment says never: so the kernel probe's verdict reaches the worker. It is read
+once, since every op asks some ten times a layer."""
 
 
 def jit(function: Callable[..., Any] | None = None, *, varying: tuple[str, ...] = ()) -> Any:
@@ -37,14 +54,25 @@ def jit(function: Callable[..., Any] | None = None, *, varying: tuple[str, ...] 
     return function if triton is None else triton.jit(function, do_not_specialize=list(varying))
 
 
-def use_triton(tensor: torch.Tensor) -> bool:
-    """Whether an op on this tensor runs its Triton kernel rather than its textbook twin.
+def switched_off() -> bool:
+    """Whether every op takes its textbook twin, on whatever device."""
+    return _off
 
-    ``LUTHIER_KERNELS=plain`` in the environment says never: so the kernel probe's verdict reaches the worker.
-    """
-    if triton is None or os.environ.get("LUTHIER_KERNELS") == "plain":
-        return False
-    if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+
+@contextmanager
+def twins_only() -> Iterator[None]:
+    """While it lasts no op runs its Triton kernel."""
+    global _off
+    before, _off = _off, True
+    try:
+        yield
+    finally:
+        _off = before
+
+
+def use_triton(tensor: torch.Tensor) -> bool:
+    """Whether an op on this tensor runs its Triton kernel rather than its textbook twin."""
+    if _off or triton is None or tensor.dtype not in FLOATS:
         return False
     if not tensor.is_cuda:
         return os.environ.get("TRITON_INTERPRET") == "1"
@@ -55,12 +83,20 @@ def rows_run(first: torch.Tensor, *others: torch.Tensor | None) -> bool:
     """``use_triton`` for kernels that walk rows: each row's values must lie side by side, rows may lie apart."""
     if not use_triton(first) or first.stride(-1) != 1:
         return False
-    return all(other is None or other.stride(-1) == 1 for other in others)
+    for other in others:  # noqa: SIM110 - a generator's frame costs more than all that it asks
+        if other is not None and other.stride(-1) != 1:
+            return False
+    return True
 
 
 @lru_cache(maxsize=16)
 def _capable(index: int) -> bool:
     return torch.cuda.get_device_capability(index) >= LOWEST_CAPABILITY
+
+
+@lru_cache(maxsize=1)
+def _one_card() -> bool:
+    return torch.cuda.device_count() == 1
 
 
 def block_of(size: int) -> int:
@@ -80,7 +116,7 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any
         for of_a_card in ("num_warps", "enable_fp_fusion"):
             constants.pop(of_a_card, None)
         kernel[grid](*arguments, **constants)
-    elif first.get_device() == torch.cuda.current_device():
+    elif _one_card() or first.get_device() == torch.cuda.current_device():
         kernel[grid](*arguments, **constants)
     else:
         with torch.cuda.device(first.device):

@@ -14,7 +14,9 @@ What it keeps for its backward pass is chosen anew for every pass (``core.model.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
+from operator import is_
 from typing import Any
 
 import torch
@@ -35,13 +37,29 @@ from core.model.recompute import Shelf, recomputed
 __all__ = ["fast_layer", "fast_norm", "has_eps", "norms_of", "projections_of"]
 
 Read = dict[str, Projection]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a layer computes with. It is made anew only where a projection or a norm's weight is another one."""
+
+    read_from: tuple[Any, ...]
+    norm: Norm
+    qkv: Stack
+    heads: Heads
+    mlp: Mlp
+    kind: AttentionKind
+
+
 Angles = tuple[torch.Tensor, torch.Tensor]
 
 
 def projections_of(layer: Any, family: Family) -> dict[str, Any]:
     """The linear layers by name; None where one is missing."""
-    places = {"self_attn": (*family.qkv, "o_proj"), "mlp": (*family.gate_up, "down_proj")}
-    return {name: getattr(getattr(layer, at, None), name, None) for at, names in places.items() for name in names}
+    attention, mlp = getattr(layer, "self_attn", None), getattr(layer, "mlp", None)
+    found = {name: getattr(attention, name, None) for name in (*family.qkv, "o_proj")}
+    found.update({name: getattr(mlp, name, None) for name in (*family.gate_up, "down_proj")})
+    return found
 
 
 def norms_of(layer: Any, family: Family) -> dict[str, Any]:
@@ -64,7 +82,7 @@ def fast_layer(old: nn.Module, family: Family) -> nn.Module:
     # In a tuple: an attribute that is a module would become a child, and every key would be there twice.
     new.replaced = (old,)
     new.family = family
-    new.choice = None
+    new.choice = new.parts = None
     return new
 
 
@@ -80,6 +98,7 @@ class _FastForward:
     replaced: tuple[Any]
     family: Family
     choice: tuple[Any, int] | None
+    parts: Parts | None
     self_attn: Any
     mlp: Any
 
@@ -108,10 +127,10 @@ class _FastForward:
         **options: Any,
     ) -> torch.Tensor:
         """``[batch, T, D]`` to the same, in the convention of transformers' decoder layers."""
-        read = None
+        parts = None
         if says_bounds(attention_mask) and past_key_values is None and position_embeddings is not None:
-            read = _read(self)
-        if read is None or position_embeddings is None:
+            parts = _parts(self)
+        if parts is None or position_embeddings is None:
             result: torch.Tensor = self.replaced[0](
                 hidden_states,
                 attention_mask=attention_mask,
@@ -123,7 +142,7 @@ class _FastForward:
             )
             return result
         options["position_ids"] = position_ids
-        return _fast(self, read, hidden_states, position_embeddings, options)
+        return _fast(self, parts, hidden_states, position_embeddings, options)
 
 
 def _read(layer: Any) -> Read | None:
@@ -134,8 +153,7 @@ def _read(layer: Any) -> Read | None:
         if projection is None:
             return None
         found[name] = projection
-    watched = (layer.replaced[0], layer.self_attn, layer.mlp, *norms_of(layer, layer.family).values())
-    if any(_hooked(module) for module in watched):
+    if _hooked(layer.replaced[0]) or _hooked(layer.self_attn) or _hooked(layer.mlp):
         return None
     return found if layer.self_attn.config._attn_implementation in ALL_ATTENTION_FUNCTIONS else None
 
@@ -145,23 +163,52 @@ def _hooked(module: Any) -> bool:
     return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
-def _fast(layer: Any, read: Read, x: torch.Tensor, angles: Angles, options: dict[str, Any]) -> torch.Tensor:
-    norms = {name: _norm(module, layer.family) for name, module in norms_of(layer, layer.family).items()}
-    qkv, heads, mlp = _stack(read, layer.family.qkv), _heads(layer, norms), _mlp(layer.family, read, norms)
+def _parts(layer: Any) -> Parts | None:
+    """What to compute with now, or None where the replaced layer must be asked."""
+    read = _read(layer)
+    if read is None:
+        return None
+    norms = norms_of(layer, layer.family)
+    if any(map(_hooked, norms.values())):
+        return None
+    read_from = (*read.values(), *(module.weight for module in norms.values()))
+    known: Parts | None = layer.parts
+    if known is None or not all(map(is_, known.read_from, read_from)):
+        known = layer.parts = _made(layer, read, norms, read_from)
+    return known
+
+
+def _made(layer: Any, read: Read, modules: dict[str, Any], read_from: tuple[Any, ...]) -> Parts:
+    family = layer.family
+    norms = {name: _norm(module, family) for name, module in modules.items()}
+    return Parts(
+        read_from, norms[family.norms[0]], _stack(read, family.qkv), _heads(layer, norms),
+        _mlp(family, read, norms), _kind(layer.self_attn),
+    )  # fmt: skip
+
+
+def _kind(attention: Any) -> AttentionKind:
+    window = getattr(attention, "sliding_window", getattr(attention.config, "sliding_window", None))
+    return AttentionKind(float(attention.scaling), window, getattr(attention, "attn_logit_softcapping", None))
+
+
+def _fast(layer: Any, parts: Parts, x: torch.Tensor, angles: Angles, options: dict[str, Any]) -> torch.Tensor:
     shape, flat = x.shape, x.reshape(-1, x.shape[-1])
     shelf = _shelf(layer, len(flat))
     keeps = shelf is not None and layer.choice[0].keeps_matrices(len(flat))
 
     def run(rows: torch.Tensor, wanted: bool = True) -> torch.Tensor:
-        first, second = (qkv, mlp) if wanted or not keeps else (qkv.keeping(), mlp.keeping())
+        qkv, mlp = parts.qkv, parts.mlp
+        if keeps and not wanted:
+            qkv, mlp = qkv.keeping(), mlp.keeping()
         # Our ops choose their own precision, and a trainer may have switched autocast on around us.
         with torch.autocast(rows.device.type, enabled=False):
-            q, k, v, residual = lora_qkv(rows, norms[layer.family.norms[0]], first, heads, angles)
-            return lora_mlp(_attend(layer, (q, k, v), shape, options), residual, second, wanted)
+            q, k, v, residual = lora_qkv(rows, parts.norm, qkv, parts.heads, angles)
+            return lora_mlp(_attend(layer, parts.kind, (q, k, v), shape, options), residual, mlp, wanted)
 
     if shelf is None:
         return run(flat).view(shape)
-    return recomputed(run, flat, [*qkv.adapters, *mlp.adapters], shelf).view(shape)
+    return recomputed(run, flat, [*parts.qkv.adapters, *parts.mlp.adapters], shelf).view(shape)
 
 
 def _shelf(layer: Any, tokens: int) -> Shelf | None:
@@ -226,21 +273,18 @@ def _mlp(family: Family, read: Read, norms: dict[str, Norm]) -> Mlp:
 
 
 def _attend(
-    layer: Any, heads: tuple[torch.Tensor, ...], shape: tuple[int, ...], options: dict[str, Any]
+    layer: Any, kind: AttentionKind, heads: tuple[torch.Tensor, ...], shape: tuple[int, ...], options: dict[str, Any]
 ) -> torch.Tensor:
     """Attention of ``q, k, v [T, heads, size]``, its heads joined again: ``[T, heads · size]``."""
     module = layer.self_attn
-    window = getattr(module, "sliding_window", getattr(module.config, "sliding_window", None))
-    softcap = getattr(module, "attn_logit_softcapping", None)
-    if module.config._attn_implementation == PACKED:
+    name = module.config._attn_implementation
+    if name == PACKED:
         q, k, v = heads
-        bounds = Bounds.of(options, len(q), shape[0], q.device)
-        return attend(q, k, v, bounds, AttentionKind(float(module.scaling), window, softcap)).flatten(1)
-    if softcap is not None:
-        options = {**options, "softcap": softcap}
+        return attend(q, k, v, Bounds.of(options, len(q), shape[0], q.device), kind).flatten(1)
+    if kind.softcap is not None:
+        options = {**options, "softcap": kind.softcap}
     q, k, v = (part.view(*shape[:-1], *part.shape[1:]).transpose(1, 2) for part in heads)
-    function = ALL_ATTENTION_FUNCTIONS[module.config._attn_implementation]
-    chosen = {"dropout": 0.0, "scaling": module.scaling, "sliding_window": window}
-    result, _ = function(module, q, k, v, None, **chosen, **options)
+    chosen = {"dropout": 0.0, "scaling": module.scaling, "sliding_window": kind.window}
+    result, _ = ALL_ATTENTION_FUNCTIONS[name](module, q, k, v, None, **chosen, **options)
     joined: torch.Tensor = result.reshape(len(heads[0]), -1)
     return joined

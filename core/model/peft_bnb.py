@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import is_
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -101,19 +102,58 @@ def read_projection(module: Any) -> Projection | None:
     """
     if not isinstance(module, LoraLayer):
         return _projection(module, None, None, 0.0)
-    if module.disable_adapters or module.merged or len(module.active_adapters) != 1:
+    if module.disable_adapters or module.merged:
         return None
-    name = module.active_adapters[0]
-    if name not in module.lora_A:
+    active, every_a = module.active_adapters, module.lora_A
+    if len(active) != 1 or active[0] not in every_a:
         return None
-    a, b = module.lora_A[name].weight, module.lora_B[name].weight
+    name = active[0]
+    a, b = every_a[name].weight, module.lora_B[name].weight
     return _projection(module.get_base_layer(), a, b, float(module.scaling[name]))
 
 
+@dataclass(frozen=True)
+class _Known:
+    """A projection and what it was read from: a weight that was loaded anew or has moved has other tensors.
+
+    Nothing in it may lead back to the module that it is kept for, as a 4-bit parameter does: both would stay for ever.
+    """
+
+    read_from: tuple[Any, ...]
+    address: int
+    scale: float
+    projection: Projection
+
+
+_KNOWN: WeakKeyDictionary[nn.Module, _Known] = WeakKeyDictionary()
+
+
 def _projection(base: Any, a: torch.Tensor | None, b: torch.Tensor | None, scale: float) -> Projection:
-    held = _nf4(base)
-    weight = _weight(base) if held is None else lambda: dequantize(held)
-    return Projection(weight, base.bias, a, b, scale, (base.out_features, base.in_features), held)
+    """Made once, and the same object again while everything that it was read from is the same."""
+    weight, bias = base.weight, base.bias
+    state = weight.quant_state if isinstance(base, bitsandbytes.nn.Linear4bit) else None
+    read_from = (weight if state is None else state, state and state.absmax, _is_ours(state), bias, a, b)
+    address, known = weight.data_ptr(), _KNOWN.get(base)
+    if known is None or known.address != address or known.scale != scale or not _same(known.read_from, read_from):
+        held = _read_nf4(weight.data, state) if _is_ours(state) else None
+        values = _weight(base) if held is None else lambda: dequantize(held)
+        found = Projection(values, bias, a, b, scale, (base.out_features, base.in_features), held)
+        if state is not None and held is None:
+            return found
+        known = _KNOWN[base] = _Known(read_from, address, scale, found)
+    return known.projection
+
+
+def _is_ours(state: Any) -> bool:
+    """Whether a 4-bit weight is read as tensors for our kernels.
+
+    Where they cannot run on its card, bitsandbytes' own, which gives the same bits, is far ahead of our plain torch.
+    """
+    return state is not None and (not state.code.is_cuda or use_triton(state.code))
+
+
+def _same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    return all(map(is_, one, other))
 
 
 def _weight(base: Any) -> Callable[[], torch.Tensor]:
@@ -121,33 +161,6 @@ def _weight(base: Any) -> Callable[[], torch.Tensor]:
     if isinstance(base, bitsandbytes.nn.Linear4bit):
         return lambda: dequantize_4bit(weight.data, weight.quant_state)
     return lambda: weight
-
-
-@dataclass(frozen=True)
-class _Held:
-    """What an ``Nf4`` was read from: a weight that was loaded anew or has moved has other tensors."""
-
-    state: Any
-    absmax: torch.Tensor
-    address: int
-    weight: Nf4 | None
-
-
-_HELD: WeakKeyDictionary[nn.Module, _Held] = WeakKeyDictionary()
-
-
-def _nf4(base: Any) -> Nf4 | None:
-    """The weight of a 4-bit layer as tensors, read once; None where it is not NF4, or where our kernels cannot run.
-
-    There bitsandbytes' own kernel, which gives the same bits, is far ahead of our plain torch.
-    """
-    state = base.weight.quant_state if isinstance(base, bitsandbytes.nn.Linear4bit) else None
-    if state is None or (state.code.is_cuda and not use_triton(state.code)):
-        return None
-    held, address = _HELD.get(base), base.weight.data_ptr()
-    if held is None or held.state is not state or held.absmax is not state.absmax or held.address != address:
-        held = _HELD[base] = _Held(state, state.absmax, address, _read_nf4(base.weight.data, state))
-    return held.weight
 
 
 def _read_nf4(packed: torch.Tensor, state: Any) -> Nf4 | None:

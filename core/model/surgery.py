@@ -11,7 +11,6 @@ swapped is left as it is and said, and the run goes on.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -117,7 +116,7 @@ def plan(peft_model: nn.Module, mode: Mode = "auto", force: bool = False) -> Swa
 def _refusal(base: Any, mode: Mode, force: bool) -> str:
     if mode == "plain":
         return "fast kernels are switched off"
-    if os.environ.get("LUTHIER_KERNELS") == "plain":
+    if dispatch.switched_off():
         return "no kernel could be built on this machine"
     if not force:
         device = next(base.parameters()).device

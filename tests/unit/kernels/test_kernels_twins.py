@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -10,8 +13,9 @@ from kernel_cases import CASES, Case, check, label_ops
 from torch.nn import functional as F
 
 from core.kernels import reference
-from core.kernels.dispatch import block_of, use_triton, warps_for
+from core.kernels.dispatch import block_of, switched_off, triton, twins_only, use_triton, warps_for
 from core.kernels.linear_cross_entropy import LOGITS_AT_ONCE, chunk_tokens, linear_cross_entropy
+from core.locations import REPOSITORY
 
 
 @pytest.mark.parametrize("side", ["fast", "twin"])
@@ -102,7 +106,22 @@ def test_sizes() -> None:
     assert chunk_tokens(3, 10) == 3
 
 
-def test_plain_in_the_environment_means_never(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_in_the_environment_means_never() -> None:
+    """The environment is read once, when a process begins."""
+    asks = "import torch; from core.kernels.dispatch import use_triton; print(use_triton(torch.zeros(1)))"
+    for word, expected in (("plain", "False"), ("", str(triton is not None))):
+        told = {**os.environ, "TRITON_INTERPRET": "1", "LUTHIER_KERNELS": word, "PYTHONPATH": str(REPOSITORY)}
+        found = subprocess.run([sys.executable, "-c", asks], env=told, capture_output=True, text=True, check=True)
+        assert found.stdout.split() == [expected]
+
+
+def test_twins_may_be_asked_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    monkeypatch.setenv("LUTHIER_KERNELS", "plain")
-    assert not use_triton(torch.zeros(1))
+    with twins_only():
+        assert switched_off()
+        assert not use_triton(torch.zeros(1))
+        with pytest.raises(ValueError, match="inside"), twins_only():
+            raise ValueError("inside")
+        assert switched_off()
+    assert not switched_off()
+    assert use_triton(torch.zeros(1)) == (triton is not None)

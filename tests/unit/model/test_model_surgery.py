@@ -10,6 +10,7 @@ import torch
 from model_tiny import adapt, assert_close, build, gradients, packed_batch, save_tiny
 
 from core.contract.config import LoraChoice, ModelChoice
+from core.kernels.dispatch import twins_only
 from core.model import layers, projections, surgery
 from core.model.adapters import add_adapter, trainable
 from core.model.checkpointing import set_checkpointing
@@ -244,12 +245,12 @@ def test_rslora_and_trained_biases_are_right(count: dict[str, int]) -> None:
     assert count["fast"] == 2
 
 
-def test_the_cpu_stays_plain_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cpu_stays_plain_and_says_so() -> None:
     model = adapt(build("llama"))
     assert surgery.plan(model).lines() == ("plain layers: no GPU",)
     assert "switched off" in surgery.plan(model, mode="plain", force=True).lines()[0]
-    monkeypatch.setenv("LUTHIER_KERNELS", "plain")
-    assert "no kernel could be built" in surgery.plan(model, force=True).lines()[0]
+    with twins_only():
+        assert "no kernel could be built" in surgery.plan(model, force=True).lines()[0]
     applied = surgery.apply(model, surgery.plan(model))
     assert applied.swapped == ()
     surgery.undo(applied)
