@@ -19,7 +19,7 @@ tiles (measured on an H200: 1.8 % of a step, against a multiple of 8); what is r
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from typing import Any
 
@@ -27,6 +27,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from core.kernels.nf4 import Nf4, Place, border
+from core.kernels.nf4_stack import Table, border_all
 
 __all__ = ["Normed", "Projection", "Stack", "lora_linears", "uncast"]
 
@@ -84,6 +85,8 @@ class Stack:
     parts: tuple[Projection, ...]
     again: list[torch.Tensor] | None = None
     """Where M waits from a forward pass for the backward pass that follows at once; None: it is made anew."""
+    tables: list[Table] = field(default_factory=list, compare=False)
+    """What the launch that writes M is told, kept from call to call."""
 
     def keeping(self) -> Stack:
         """The same projections for one forward and one backward pass, between which M is kept."""
@@ -119,14 +122,18 @@ class Stack:
         if self.again:
             return self.again.pop()
         m = like.new_empty(self.rows + self.rank, self.width + self.rank)
+        if not border_all([(part.nf4, part.a, part.b, part.scale) for part in self.parts], m, self.tables):
+            self._one_by_one(m)
+        if self.again is not None:
+            self.again.append(m)
+        return m
+
+    def _one_by_one(self, m: torch.Tensor) -> None:
         row = rank = 0
         for number, part in enumerate(self.parts, start=1):
             place = Place(out=m, row=row, rank=rank, rows=self.rows, last=number == len(self.parts))
             border(part.nf4 or part.weight(), part.a, part.b, part.scale, place)
             row, rank = row + part.shape[0], rank + part.rank
-        if self.again is not None:
-            self.again.append(m)
-        return m
 
     def room(self, like: torch.Tensor, width: int) -> torch.Tensor:
         """An empty ``[T, width + R]`` for T rows of ``like``."""
@@ -200,7 +207,7 @@ class Stack:
             if part.a is not None and part.b is not None:
                 place = block[start : start + rows * columns].view(rows, columns)
                 torch.mul(db[row : row + rows, rank : rank + columns], part.scale, out=place)
-                found += [all_a[rank : rank + columns].to(part.a.dtype), place.to(part.b.dtype)]
+                found += [_as(all_a[rank : rank + columns], part.a), _as(place, part.b)]
             row, rank, start = row + rows, rank + columns, start + rows * columns
         return found
 
@@ -218,6 +225,10 @@ def uncast(backward: Callable[..., Any]) -> Any:
             return backward(ctx, first, *rest)
 
     return chosen
+
+
+def _as(gradient: torch.Tensor, of: torch.Tensor) -> torch.Tensor:
+    return gradient if gradient.dtype == of.dtype else gradient.to(of.dtype)
 
 
 def _wide_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:

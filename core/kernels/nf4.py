@@ -29,7 +29,7 @@ import torch
 from core.kernels import reference
 from core.kernels.dispatch import block_of, jit, launch, rows_run, tl
 
-__all__ = ["Nf4", "Place", "border", "dequantize"]
+__all__ = ["Nf4", "Place", "below", "beside", "border", "dequantize", "rounding", "wide_rows"]
 
 WORD = 8
 """Values in a 32-bit word of packed weights; rows whose width is a multiple of it go the wide way."""
@@ -121,7 +121,7 @@ def _rounded(values, STEP: tl.constexpr):  # type: ignore[no-untyped-def]
 
 
 @jit
-def _wide(  # type: ignore[no-untyped-def]
+def wide_rows(  # type: ignore[no-untyped-def]
     out, packed, absmax, nested_absmax, nested_code, offset, code, first, chunk, height, span, units,
     UNIT: tl.constexpr, STEP: tl.constexpr, NESTED: tl.constexpr, GROUP: tl.constexpr, BLOCKSIZE: tl.constexpr,
     LOOKUP: tl.constexpr, WORDS: tl.constexpr, ROWS: tl.constexpr,
@@ -165,7 +165,7 @@ def _narrow(  # type: ignore[no-untyped-def]
 
 
 @jit
-def _beside(  # type: ignore[no-untyped-def]
+def beside(  # type: ignore[no-untyped-def]
     out, b, scale, program, height, stride, width, rank, r, edge, SIDE: tl.constexpr, TALL: tl.constexpr
 ):  # fmt: skip
     """The columns right of W: zero but for ``scale · B``."""
@@ -178,7 +178,7 @@ def _beside(  # type: ignore[no-untyped-def]
 
 
 @jit
-def _below(out, a, program, stride, width, chunks, r, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def below(out, a, program, stride, width, chunks, r, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """The rows under W: A, and zeros under it."""
     row = (program // chunks).to(tl.int64)
     columns = (program % chunks) * BLOCK + tl.arange(0, BLOCK)
@@ -201,7 +201,7 @@ def _kernel(  # type: ignore[no-untyped-def]
     if program < weights:
         first, chunk = (program // chunks) * ROWS, program % chunks
         if WIDE:
-            _wide(
+            wide_rows(
                 out, packed, absmax, nested_absmax, nested_code, offset, code, first, chunk, height, span, units,
                 UNIT, STEP, NESTED, GROUP, BLOCKSIZE, LOOKUP, WORDS, ROWS,
             )  # fmt: skip
@@ -212,9 +212,9 @@ def _kernel(  # type: ignore[no-untyped-def]
             )  # fmt: skip
     elif BORDER:
         if program < weights + besides:
-            _beside(out, b, scale, program - weights, height, stride, width, rank, r, eighths * 8, SIDE, TALL)
+            beside(out, b, scale, program - weights, height, stride, width, rank, r, eighths * 8, SIDE, TALL)
         else:
-            _below(low, a, program - weights - besides, stride, width, chunks, r, COLUMNS)
+            below(low, a, program - weights - besides, stride, width, chunks, r, COLUMNS)
 
 
 def dequantize(weight: Nf4, out: torch.Tensor | None = None) -> torch.Tensor:
@@ -269,7 +269,7 @@ def _run(
         out, weight.packed, weight.absmax, _or(weight.nested_absmax, none), _or(weight.nested_code, none),
         _or(weight.offset, none), none, low, _or(a, none).contiguous(), _or(b, none).contiguous(), scale,
         height, width // WORD if wide else width, stride // unit, rank, r, columns // 8, chunks, weights, besides,
-        UNIT=unit, WIDE=wide, BORDER=place is not None, SIDE=side, TALL=tall, STEP=_step(weight.dtype, out.dtype),
+        UNIT=unit, WIDE=wide, BORDER=place is not None, SIDE=side, TALL=tall, STEP=rounding(weight.dtype, out.dtype),
         NESTED=weight.offset is not None, GROUP=weight.nested_blocksize, BLOCKSIZE=weight.blocksize,
         LOOKUP=LOOKUP, WORDS=WORDS, COLUMNS=reach, ROWS=ROWS, num_warps=WARPS, enable_fp_fusion=False,
     )  # fmt: skip
@@ -286,6 +286,7 @@ def _or(tensor: torch.Tensor | None, other: torch.Tensor) -> torch.Tensor:
     return other if tensor is None else tensor
 
 
-def _step(weight: torch.dtype, out: torch.dtype) -> object:
+def rounding(weight: torch.dtype, out: torch.dtype) -> object:
+    """What the kernel rounds a weight's values to on their way to ``out``; None: the store does it."""
     names = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
     return None if weight == out else names[weight]

@@ -17,11 +17,21 @@ import torch
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "unit" / "kernels")]
 
-from nf4_cases import BLOCKSIZES, assembled, bordered, draw, draw_stack, same_bits  # noqa: E402
+from nf4_cases import (  # noqa: E402
+    BLOCKSIZES,
+    assembled,
+    bordered,
+    draw,
+    draw_stack,
+    empty_border,
+    parts_of,
+    same_bits,
+)
 
 from core.kernels import nf4, reference  # noqa: E402
 from core.kernels.dispatch import use_triton  # noqa: E402
 from core.kernels.nf4 import Nf4, border, dequantize  # noqa: E402
+from core.kernels.nf4_stack import Table, border_all  # noqa: E402
 
 pytestmark = [
     pytest.mark.gpu,
@@ -88,6 +98,10 @@ def test_the_bordered_matrix_is_the_assembled_one(stack: Any, dtype: torch.dtype
     found, wanted = bordered(border, drawn, dtype), assembled(drawn, dtype)
     assert same_bits(found, wanted)
     assert same_bits(bordered(reference.border, drawn, dtype), wanted)
+    at_once, kept = empty_border(drawn, dtype), list[Table]()
+    for _ in range(2):
+        assert border_all(parts_of(drawn), at_once, kept) == (stack[1] % 8 == 0)
+        assert same_bits(at_once, wanted) if stack[1] % 8 == 0 else at_once.isnan().all()
 
 
 @pytest.mark.parametrize("width", [8192, 8190])

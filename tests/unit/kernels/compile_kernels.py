@@ -16,7 +16,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from core.kernels import cross_entropy, nf4, rms_norm, rope, swiglu
+from core.kernels import cross_entropy, nf4, nf4_stack, rms_norm, rope, swiglu
 
 SHARED_BYTES = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 120: 99}
 FLOATS = ("eps", "offset", "scale", "softcap")
@@ -104,6 +104,22 @@ SOURCES = (
     ),
     # Words, magnitudes and B are read one by one, but every store is of 16 bytes.
     Source("nf4", nf4._kernel, ("out", "low"), {**NF4, "WIDE": True, "COLUMNS": 1024}, 4, 26, NF4_POINTERS),
+    Source(
+        "nf4 of a stack",
+        nf4_stack._kernel,
+        ("out",),
+        {
+            "PARTS": 3,
+            "FIELDS": nf4_stack.FIELDS,
+            "SIDE": 64,
+            "TALL": 16,
+            "COLUMNS": 1024,
+            **{name: NF4[name] for name in ("STEP", "GROUP", "BLOCKSIZE", "LOOKUP", "WORDS", "ROWS")},
+        },
+        4,
+        53,
+        {"table": "*i64"},
+    ),
     Source(
         "nf4 of odd widths", nf4._kernel, ("out", "low"), {**NF4, "WIDE": False, "COLUMNS": 256}, 4, 62, NF4_POINTERS
     ),

@@ -9,6 +9,7 @@ import torch
 from bitsandbytes.functional import dequantize_4bit, quantize_4bit
 
 from core.kernels.nf4 import Nf4, Place
+from core.kernels.nf4_stack import Part
 
 BLOCKSIZES = (64, 128, 256, 512, 1024, 2048, 4096)
 
@@ -67,16 +68,27 @@ def draw_stack(heights: list[int], width: int, ranks: list[int], dtype: torch.dt
 
 def bordered(border: Any, stack: Stacked, dtype: torch.dtype) -> torch.Tensor:
     """The bordered matrix as ``border`` writes it; what it leaves alone is NaN."""
-    rows, width, rank = _sizes(stack)
-    padded = -(-rank // 8) * 8
-    device = stack.dense[0].device
-    out = torch.full((rows + padded, width + padded), float("nan"), dtype=dtype, device=device)
+    rows = _sizes(stack)[0]
+    out = empty_border(stack, dtype)
     row = before = 0
     for number, (weight, (a, b)) in enumerate(zip(stack.weights, stack.adapters, strict=True)):
         last = number == len(stack.weights) - 1
         border(weight, a, b, stack.scales[number], Place(out, row, before, rows, last))
         row, before = row + weight.shape[0], before + (0 if a is None else a.shape[0])
     return out
+
+
+def parts_of(stack: Stacked) -> list[Part]:
+    """As ``border_all`` takes them."""
+    return [(weight, *pair, scale) for weight, pair, scale in zip(
+        stack.weights, stack.adapters, stack.scales, strict=True)]  # fmt: skip
+
+
+def empty_border(stack: Stacked, dtype: torch.dtype) -> torch.Tensor:
+    """The bordered matrix before anything is written: NaN."""
+    rows, width, rank = _sizes(stack)
+    padded = -(-rank // 8) * 8
+    return torch.full((rows + padded, width + padded), float("nan"), dtype=dtype, device=stack.dense[0].device)
 
 
 def assembled(stack: Stacked, dtype: torch.dtype) -> torch.Tensor:
