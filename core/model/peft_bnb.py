@@ -17,6 +17,7 @@ import torch
 from bitsandbytes.functional import dequantize_4bit
 from peft import PeftModel
 from peft.tuners.lora import LoraLayer
+from peft.tuners.tuners_utils import BaseTunerLayer
 from peft.utils import ModulesToSaveWrapper
 from torch import nn
 
@@ -104,12 +105,16 @@ def read_projection(module: Any) -> Projection | None:
         return _projection(module, None, None, 0.0)
     if module.disable_adapters or module.merged:
         return None
-    active, every_a = module.active_adapters, module.lora_A
+    # Straight from the modules' own dicts: every layer asks this seven times a pass, and a module's attribute that is a
+    # parameter or a module is only found by a search in Python.
+    active, children = module.active_adapters, module._modules
+    every_a, every_b, base = children["lora_A"]._modules, children["lora_B"]._modules, children["base_layer"]
     if len(active) != 1 or active[0] not in every_a:
         return None
     name = active[0]
-    a, b = every_a[name].weight, module.lora_B[name].weight
-    return _projection(module.get_base_layer(), a, b, float(module.scaling[name]))
+    a, b = every_a[name]._parameters["weight"], every_b[name]._parameters["weight"]
+    base = module.get_base_layer() if isinstance(base, BaseTunerLayer) else base
+    return _projection(base, a, b, float(module.scaling[name]))
 
 
 @dataclass(frozen=True)
@@ -130,7 +135,7 @@ _KNOWN: WeakKeyDictionary[nn.Module, _Known] = WeakKeyDictionary()
 
 def _projection(base: Any, a: torch.Tensor | None, b: torch.Tensor | None, scale: float) -> Projection:
     """Made once, and the same object again while everything that it was read from is the same."""
-    weight, bias = base.weight, base.bias
+    weight, bias = base._parameters["weight"], base._parameters["bias"]
     state = weight.quant_state if isinstance(base, bitsandbytes.nn.Linear4bit) else None
     read_from = (weight if state is None else state, state and state.absmax, _is_ours(state), bias, a, b)
     address, known = weight.data_ptr(), _KNOWN.get(base)
