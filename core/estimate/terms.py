@@ -67,10 +67,10 @@ each on Hopper, 8 on other cards."""
 GAPS = 1 / 32
 """The share of its limit that a run under a budget leaves to gaps of which nobody knows the size beforehand."""
 FIXED_GAPS_BYTES = 64 * 1024**2
-ADAPTER_GAPS, HIDDEN_GAPS, VARIED_GAPS = 0.5, 2, 1 / 64
-"""What was reserved and not allocated over 42 configurations on one H200, by least squares (1.3 % of what was reserved
-is left over on average): half the adapter, whose tensors were joined to one and left their places; two hidden states a
-token; and where passes differ in size a share of what moves."""
+ADAPTER_GAPS, HIDDEN_GAPS, VARIED_GAPS = 0.25, 3, 1 / 64
+"""What was reserved and not allocated over 36 configurations on one H200 (1.3 % of what was reserved is left over on
+average): a quarter of the adapter, whose gradients come in blocks of many sizes; three hidden states a token; and where
+passes differ in size a share of what moves."""
 LIBRARIES_BYTES = 900 * 1024**2
 """Resident size of a worker on the CPU with torch, transformers, peft and bitsandbytes loaded, before any model."""
 TABLES_BYTES = 16 * 4 + 256 * 4 + 4
