@@ -86,8 +86,15 @@ def _verdict(proof: Proof) -> tuple[str, str]:
         return STATES[proof.record.state]
     if proof.kind == "ladder":
         return say("proof.measured"), "good"
-    agrees = bool(proof.result.get("agrees"))
-    return (say("proof.agrees"), "good") if agrees else (say("proof.differs"), "bad")
+    if proof.result.get("agrees"):
+        return say("proof.agrees"), "good"
+    return (say("proof.nearer"), "good") if _nearer_everywhere(proof.result) else (say("proof.differs"), "bad")
+
+
+def _nearer_everywhere(result: dict[str, Any]) -> bool:
+    """Whether fast differs only by being nearer to float32 than plain is, and is as good in the end."""
+    outside, held = result.get("outside") or [], result.get("held_out") or {}
+    return bool(outside) and result.get("outside_and_nearer") == len(outside) and held.get("agrees") is not False
 
 
 def _progress(proof: Proof) -> dict[str, Any]:
@@ -113,6 +120,12 @@ def _cause(proof: Proof) -> str:
 def _note(proof: Proof) -> str:
     if proof.kind == "kernels" and proof.result:
         return say("proof.ran.kernels" if proof.result.get("path") == "kernels" else "proof.ran.textbook")
+    if proof.result and (judge := proof.result.get("judge")):
+        outside = proof.result["outside"]
+        steps = ", ".join(map(str, outside))
+        if judge.get("error"):
+            return say("proof.unjudged", steps=steps, error=judge["error"])
+        return say("proof.judged", steps=steps, nearer=proof.result["outside_and_nearer"], count=len(outside))
     return ""
 
 
@@ -138,11 +151,12 @@ def _kernels(result: dict[str, Any]) -> tuple[list[str], Cells]:
 
 
 def _parity(result: dict[str, Any]) -> tuple[list[str], Cells]:
-    names = list(result.get("losses", {}))
+    names, judged = list(result.get("losses", {})), "judge" in result
     head = [say("chart.step"), *names, say("proof.head.spread"), say("proof.head.distance")]
+    head += [say("proof.head.judge")] * judged
     rows = [
         [str(row["step"]), *(_number(row["losses"][name], 5) for name in names), _small(row["spread"]),
-         _small(row["distance"])]
+         _small(row["distance"]), *([_number(row["judge"], 5)] * judged)]
         for row in result.get("table", ())
     ]  # fmt: skip
     held = result.get("held_out") or {}
@@ -150,7 +164,7 @@ def _parity(result: dict[str, Any]) -> tuple[list[str], Cells]:
         losses = held.get("losses") or {}
         measured = [_number(losses.get(name), 5) for name in names]
         apart = _small(abs(held["fast"] - held["plain_mean"]))
-        rows.append([say("watch.held_out"), *measured, _small(held.get("plain_spread")), apart])
+        rows.append([say("watch.held_out"), *measured, _small(held.get("plain_spread")), apart, *([UNKNOWN] * judged)])
     return head, rows
 
 

@@ -41,6 +41,12 @@ _PROOF = {
     "proof.none": "Nothing has been measured on this machine yet.",
     "proof.agrees": "agrees",
     "proof.differs": "differs",
+    "proof.nearer": "nearer to float32",
+    "proof.judged": "At step {steps} the fast side lies outside of what plain strays from itself. So plain trained "
+    "once more in float32: at {nearer} of {count} such steps the fast loss is nearer to that than plain's is. Plain "
+    "adds the adapter's small product to a number that is already rounded to 16 bits; here both are added first.",
+    "proof.unjudged": "At step {steps} the fast side lies outside of what plain strays from itself. Who of the two is "
+    "nearer to float32 could not be found out: {error}",
     "proof.measured": "measured",
     "proof.lost": "The process is gone and left no last word. Ask again.",
     "proof.ran.kernels": "The Triton kernels ran.",
@@ -59,6 +65,7 @@ _PROOF = {
     "proof.head.verdict": "Verdict",
     "proof.head.spread": "Plain from itself",
     "proof.head.distance": "Fast from plain",
+    "proof.head.judge": "Plain in float32",
     "proof.head.rung": "With this, too",
     "proof.head.seconds": "Seconds a step",
     "proof.head.speed": "Tokens a second",

@@ -124,8 +124,10 @@ def _proofs(locations: Locations) -> None:
     row = {"op": "RMS norm", "dtype": "float32", "error": 8e-7, "plain_error": 8e-7, "allowed": 2e-6, "agrees": True}
     results: dict[str, Any] = {
         "kernels": {**facts, "path": "textbook", "agrees": True, "rows": [row] * 6},
-        "parity": {**facts, "agrees": False, "losses": {"fast": [], "plain 4x1": []}, "table": [
-            {"step": 10, "losses": {"fast": 5.1, "plain 4x1": 5.2}, "spread": 1e-7, "distance": 0.1}]},
+        "parity": {**facts, "agrees": False, "losses": {"fast": [], "plain 4x1": []}, "outside": [10],
+            "outside_and_nearer": 1, "judge": {"error": ""}, "table": [
+            {"step": 10, "losses": {"fast": 5.1, "plain 4x1": 5.2}, "spread": 1e-7, "distance": 0.1, "judge": 5.09},
+            {"step": 20, "losses": {"fast": 4.1, "plain 4x1": 4.1}, "spread": 1e-7, "distance": 1e-7, "judge": None}]},
     }  # fmt: skip
     for number, (kind, result) in enumerate(results.items()):
         folder = JobFolder(locations.proofs / f"2026-11-2{number}_113000_{kind}_k3f9")

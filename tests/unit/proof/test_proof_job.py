@@ -6,6 +6,7 @@ import json
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from waiting import until
@@ -133,3 +134,30 @@ def test_unknown_figures_are_a_dash_and_a_bad_verdict_is_said(home: Locations) -
     differs = replace(proof, kind="parity", result={"agrees": False, "losses": {}, "table": []})
     assert shown(differs, 0.0)["verdict"] == "differs"
     assert shown(differs, 0.0)["tone"] == "bad"
+
+
+def judged(nearer: int, error: str = "", held: bool = True) -> dict[str, Any]:
+    """A parity whose fast side lies outside at step 10, as the bench writes it."""
+    row = {"step": 10, "losses": {"fast": 10.53, "plain 2x8": 10.59}, "spread": 0.002, "distance": 0.06,
+           "judge": None if error else 10.51, "fast_nearer": None if error else bool(nearer)}  # fmt: skip
+    ends = {"fast": 5.9, "plain_mean": 5.9, "plain_spread": 0.0, "agrees": held, "losses": {"fast": 5.9}}
+    return {
+        "agrees": False, "losses": {"fast": [], "plain 2x8": []}, "outside": [10], "outside_and_nearer": nearer,
+        "judge": {"command": "c", "losses": [], "error": error}, "held_out": ends, "table": [row],
+    }  # fmt: skip
+
+
+def test_where_fast_lies_outside_it_is_said_who_is_nearer_to_float32() -> None:
+    record = fold([Queued(), Starting(), Finished()])
+    near = shown(Proof("x", "parity", (), record, judged(1)), 0.0)
+    assert (near["verdict"], near["tone"]) == ("nearer to float32", "good")
+    assert "At step 10 " in near["note"]
+    assert "at 1 of 1 such steps" in near["note"]
+    assert near["head"][-1] == "Plain in float32"
+    assert [row[-1] for row in near["rows"]] == ["10.51000", "–"]
+    assert all(len(row) == len(near["head"]) for row in near["rows"])
+    for result in (judged(0), judged(1, held=False)):
+        assert shown(Proof("x", "parity", (), record, result), 0.0)["verdict"] == "differs"
+    failed = shown(Proof("x", "parity", (), record, judged(0, "the card was full")), 0.0)
+    assert failed["verdict"] == "differs"
+    assert failed["note"].endswith("could not be found out: the card was full")
