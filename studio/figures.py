@@ -242,7 +242,14 @@ def _memory(last: Step | None, record: RunRecord) -> str:
         return UNKNOWN
     forecast = forecast_bytes(record)
     now = bytes_words(last.memory_bytes)
-    return say("memory.forecast", now=now, forecast=bytes_words(forecast)) if forecast else now
+    if not forecast:
+        return now
+    return say("memory.forecast", now=_unbroken(now), forecast=_unbroken(bytes_words(forecast)))
+
+
+def _unbroken(figure: str) -> str:
+    """A figure that keeps its unit on its own line."""
+    return figure.replace(" ", "\u00a0")
 
 
 def _device(record: RunRecord, last: Step | None) -> str:

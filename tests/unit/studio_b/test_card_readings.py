@@ -55,6 +55,8 @@ def test_the_forecast_is_in_the_terms_of_what_is_measured() -> None:
     on_card = step(31).model_copy(update={"reserved_bytes": 6_000_000_000})
     assert forecast_bytes(run_on("x", 1.0, on_card)) == 5_000_000_000
     assert forecast_bytes(fold([])) == 0
+    told = figures.status(run_on("x", 1.0), RunConfig(), "x", 0.0)["facts"]["memory"]
+    assert told.endswith(", forecast 700\u00a0MB"), "a figure keeps its unit on its line"
 
 
 def test_what_the_card_does_not_tell_is_left_out() -> None:
