@@ -110,7 +110,7 @@ def _work(folder: JobFolder, writer: EventWriter, tell: Teller) -> None:
             export(folder, writer, orders)
             return
         if folder.config().train.kernels == "plain":
-            os.environ[PLAIN_VARIABLE] = "plain"  # every op asks for it
+            os.environ[PLAIN_VARIABLE] = "plain"  # read when the kernels are imported, below
         with _leaving_at_once(orders, folder, writer), importing():
             from core.train.run import train
         train(folder, writer, orders, plain=os.environ.get(PLAIN_VARIABLE) == "plain")
