@@ -94,7 +94,10 @@ def _verdict(proof: Proof) -> tuple[str, str]:
 def _nearer_everywhere(result: dict[str, Any]) -> bool:
     """Whether fast differs only by being nearer to float32 than plain is, and is as good in the end."""
     outside, held = result.get("outside") or [], result.get("held_out") or {}
-    return bool(outside) and result.get("outside_and_nearer") == len(outside) and held.get("agrees") is not False
+    nearer = bool(outside) and result.get("outside_and_nearer") == len(outside)
+    asked = any(loss is not None for loss in (held.get("losses") or {}).values())
+    finite = all(row["distance"] is not None for row in result.get("table", ()))
+    return nearer and finite and (held.get("agrees") is True or not asked)
 
 
 def _progress(proof: Proof) -> dict[str, Any]:
@@ -125,7 +128,8 @@ def _note(proof: Proof) -> str:
         steps = ", ".join(map(str, outside))
         if judge.get("error"):
             return say("proof.unjudged", steps=steps, error=judge["error"])
-        return say("proof.judged", steps=steps, nearer=proof.result["outside_and_nearer"], count=len(outside))
+        told = say("proof.judged", steps=steps, nearer=proof.result["outside_and_nearer"], count=len(outside))
+        return f"{told} {say('proof.judged.why')}" if _nearer_everywhere(proof.result) else told
     return ""
 
 

@@ -43,8 +43,9 @@ _PROOF = {
     "proof.differs": "differs",
     "proof.nearer": "nearer to float32",
     "proof.judged": "At step {steps} the fast side lies outside of what plain strays from itself. So plain trained "
-    "once more in float32: at {nearer} of {count} such steps the fast loss is nearer to that than plain's is. Plain "
-    "adds the adapter's small product to a number that is already rounded to 16 bits; here both are added first.",
+    "once more in float32: at {nearer} of {count} such steps the fast loss is nearer to that than plain's is.",
+    "proof.judged.why": "Plain adds the adapter's small product to a number that is already rounded to 16 bits; the "
+    "fast side adds both first and rounds once.",
     "proof.unjudged": "At step {steps} the fast side lies outside of what plain strays from itself. Who of the two is "
     "nearer to float32 could not be found out: {error}",
     "proof.measured": "measured",

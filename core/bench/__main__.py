@@ -88,12 +88,14 @@ def _earlier(path: str) -> dict[str, Any] | None:
     """The ladder in this file, if it was measured on this machine, with these versions."""
     from core.bench.report import measured_here
 
+    if not path:
+        raise ConfigError("bench.again", "Expected --json with --again: the file to go on from.", "Name it.")
     place = Path(path).expanduser()
-    if not path or not place.is_file():
+    if not place.is_file():
         return None
     try:
         found: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
-        here, kind = measured_here(found), found["bench"]
+        here, kind = measured_here(found), found["bench"] if isinstance(found["rungs"], list) else ""
     except (ValueError, KeyError, TypeError):
         kind = ""
     if kind != "ladder":
@@ -111,7 +113,8 @@ def _parity(chosen: argparse.Namespace) -> int:
     base = from_flags(chosen)
     if chosen.width_of:
         base = replace(base, model=f"random:{chosen.width_of}")
-    result = side_by_side(base, own_process, chosen.jobs, _aside)
+    keep = lambda so_far: write_json(so_far, chosen.json)  # noqa: E731 - as the ladder's
+    result = side_by_side(base, own_process, chosen.jobs, _aside, keep)
     write_json(result, chosen.json)
     print(table(result))
     return 0 if result["agrees"] else 2
@@ -137,12 +140,12 @@ COMMANDS = {
     "ladder": Command(
         "One optimisation after another, from plain Hugging Face to the fast core.",
         _ladder,
-        without=("plain", "checkpointing", "rows_as", "attention", "loss", "kernels", "optim", "upcast"),
+        without=("plain", "checkpointing", "rows_as", "attention", "loss", "kernels", "optim", "upcast", "until"),
     ),
     "parity": Command(
         "Fast and plain on the same rows, loss by loss, beside plain's own spread.",
         _parity,
-        without=("plain", "rows_as", "attention", "upcast"),
+        without=("plain", "rows_as", "attention", "upcast", "until"),
         defaults=(("steps", 300), ("warm_up", 0), ("held_out", 64)),
     ),
     "kernels": Command("Every op against float64, beside plain torch.", _kernels, measures=False),

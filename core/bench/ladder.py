@@ -99,6 +99,10 @@ def climb(
             continue
         say(f"rung {number} of {len(settings)}")
         outcomes |= measure_all({name: setting}, run, 1, say)
+        found = outcomes[name].result
+        if earlier and found and found["rows"] != earlier.get("rows"):
+            say("the file has other rows than it had then: all rungs are measured anew")
+            return climb(base, run, say, rungs, keep)
         keep(_result(rungs, settings, outcomes))
     return _result(rungs, settings, outcomes)
 

@@ -54,20 +54,28 @@ def settings_of(base: Setting) -> dict[str, Setting]:
     return {name: check(setting) for name, setting in found.items()}
 
 
-def side_by_side(base: Setting, run: Runner, jobs: int, say: Callable[[str], None]) -> dict[str, Any]:
+def side_by_side(
+    base: Setting, run: Runner, jobs: int, say: Callable[[str], None],
+    keep: Callable[[dict[str, Any]], None] = lambda _: None,
+) -> dict[str, Any]:  # fmt: skip
     """Trains all of them, ``jobs`` at a time, and compares.
+
+    Args:
+        keep: gets the verdict before plain is trained in float32, so that whoever is cut off then loses nothing.
 
     Raises:
         RunError: one of them failed; without all there is no verdict.
     """
     settings = settings_of(base)
-    outcomes = measure_all(settings, run, jobs, say, every=max(1, base.total_steps // 6))
+    every = max(1, base.total_steps // 6)
+    outcomes = measure_all(settings, run, jobs, say, every)
     failed = [f"{name}: {outcome.error}" for name, outcome in outcomes.items() if outcome.result is None]
     if failed:
         raise RunError("bench.parity", f"Expected every side's losses, found a failure. {'; '.join(failed)}", "")
     result = compare(settings, outcomes)
+    keep(result)
     judge = judge_of(result, settings)
-    return judged_by(result, judge, measure_all({JUDGE: judge}, run, 1, say)[JUDGE]) if judge else result
+    return judged_by(result, judge, measure_all({JUDGE: judge}, run, 1, say, every)[JUDGE]) if judge else result
 
 
 def judge_of(result: dict[str, Any], settings: Mapping[str, Setting]) -> Setting | None:
@@ -79,7 +87,7 @@ def judge_of(result: dict[str, Any], settings: Mapping[str, Setting]) -> Setting
     way = list(settings.values())[-1]
     if not known or way.dtype == "float32" or result["capability"] is None:
         return None
-    return replace(way, dtype="float32", until=known[-1])
+    return check(replace(way, dtype="float32", until=known[-1], warm_up=0, steps=way.total_steps))
 
 
 def judged_by(result: dict[str, Any], judge: Setting, outcome: Outcome) -> dict[str, Any]:

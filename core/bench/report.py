@@ -136,7 +136,9 @@ def write_json(result: dict[str, Any], path: str) -> None:
     if path:
         place = Path(path).expanduser()
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        half = place.with_name(place.name + ".part")
+        half.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        half.replace(place)
 
 
 def setting_facts(setting: Setting) -> dict[str, Any]:

@@ -244,4 +244,5 @@ def _rows_facts(rows: BenchRows) -> dict[str, Any]:
         "left_over": rows.left_over,
         "mean_tokens": round(sum(lengths) / len(lengths), 1),
         "longest": max(lengths),
+        "sha256": rows.train.sha256(),
     }

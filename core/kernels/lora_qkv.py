@@ -15,7 +15,6 @@ without a kernel of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -37,13 +36,9 @@ class Norm:
     eps: float
     offset: float = 0.0
 
-    @cached_property
-    def _wide(self) -> torch.Tensor:
-        return self.weight.to(wide(self.weight.dtype)) + self.offset
-
     def normed(self, s: torch.Tensor) -> Normed:
         """What it made of rows whose inverse root mean squares are s ``[T]``."""
-        return Normed(s, self._wide)
+        return Normed(s, self.weight.to(wide(self.weight.dtype)) + self.offset)
 
 
 @dataclass(frozen=True)

@@ -242,7 +242,7 @@ def fast_norm(old: nn.Module, family: Family, last: nn.Module) -> nn.Module:
     old_class: Any = type(old)
 
     def forward(self: Any, hidden_states: torch.Tensor) -> torch.Tensor:
-        if _read(last) is None:
+        if _parts(last) is None:
             plain: torch.Tensor = old_class.forward(self, hidden_states)
             return plain
         norm = _norm(self, family)

@@ -102,7 +102,7 @@ def read_projection(module: Any) -> Projection | None:
     among the targets) reads with A and B None.
     """
     if not isinstance(module, LoraLayer):
-        return _projection(module, None, None, 0.0)
+        return _projection(module, module, None, None, 0.0)
     if module.disable_adapters or module.merged:
         return None
     # Straight from the modules' own dicts: every layer asks this seven times a pass, and a module's attribute that is a
@@ -114,7 +114,7 @@ def read_projection(module: Any) -> Projection | None:
     name = active[0]
     a, b = every_a[name]._parameters["weight"], every_b[name]._parameters["weight"]
     base = module.get_base_layer() if isinstance(base, BaseTunerLayer) else base
-    return _projection(base, a, b, float(module.scaling[name]))
+    return _projection(module, base, a, b, float(module.scaling[name]))
 
 
 @dataclass(frozen=True)
@@ -133,19 +133,22 @@ class _Known:
 _KNOWN: WeakKeyDictionary[nn.Module, _Known] = WeakKeyDictionary()
 
 
-def _projection(base: Any, a: torch.Tensor | None, b: torch.Tensor | None, scale: float) -> Projection:
-    """Made once, and the same object again while everything that it was read from is the same."""
+def _projection(
+    module: nn.Module, base: Any, a: torch.Tensor | None, b: torch.Tensor | None, scale: float
+) -> Projection:
+    """Made once for ``module``, which is peft's around the base or the base itself, and the same object again while
+    everything that it was read from is the same."""
     weight, bias = base._parameters["weight"], base._parameters["bias"]
     state = weight.quant_state if isinstance(base, bitsandbytes.nn.Linear4bit) else None
     read_from = (weight if state is None else state, state and state.absmax, _is_ours(state), bias, a, b)
-    address, known = weight.data_ptr(), _KNOWN.get(base)
+    address, known = weight.data_ptr(), _KNOWN.get(module)
     if known is None or known.address != address or known.scale != scale or not _same(known.read_from, read_from):
         held = _read_nf4(weight.data, state) if _is_ours(state) else None
         values = _weight(base) if held is None else lambda: dequantize(held)
         found = Projection(values, bias, a, b, scale, (base.out_features, base.in_features), held)
         if state is not None and held is None:
             return found
-        known = _KNOWN[base] = _Known(read_from, address, scale, found)
+        known = _KNOWN[module] = _Known(read_from, address, scale, found)
     return known.projection
 
 

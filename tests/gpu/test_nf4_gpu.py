@@ -100,6 +100,7 @@ def test_the_bordered_matrix_is_the_assembled_one(stack: Any, dtype: torch.dtype
     assert same_bits(bordered(reference.border, drawn, dtype), wanted)
     at_once, kept = empty_border(drawn, dtype), list[Table]()
     for _ in range(2):
+        at_once.fill_(float("nan"))
         assert border_all(parts_of(drawn), at_once, kept) == (stack[1] % 8 == 0)
         assert same_bits(at_once, wanted) if stack[1] % 8 == 0 else at_once.isnan().all()
 

@@ -114,9 +114,21 @@ def test_a_ladder_that_was_cut_off_goes_on_where_it_ended() -> None:
     assert [rung["seconds_a_step"] for rung in other["rungs"]] == [1.0] * 4, "another command is another measurement"
 
 
+def test_a_ladder_over_other_rows_is_not_gone_on_with() -> None:
+    rungs = [rung for rung in RUNGS if not rung.gone][:3]
+    whole = climb(Setting(rows="dense:8"), lambda *_: fake(2.0), lambda _: None, rungs)
+    cut = {**whole, "rows": {"sha256": "another"}, "rungs": whole["rungs"][:1]}
+    heard: list[str] = []
+    result = climb(Setting(rows="dense:8"), lambda *_: fake(1.0), heard.append, rungs, earlier=cut)
+    assert [rung["seconds_a_step"] for rung in result["rungs"]] == [1.0] * 3
+    assert any("other rows" in line for line in heard)
+
+
 def test_only_a_ladder_of_this_machine_is_gone_on_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = tmp_path / "ladder.json"
     assert _earlier(str(place)) is None
+    with pytest.raises(ConfigError, match="--json with --again"):
+        _earlier("")
     now = machine_facts(torch.device("cpu"))
     place.write_text(json.dumps({"bench": "ladder", **now, "rungs": []}))
     found = _earlier(str(place))
@@ -125,7 +137,7 @@ def test_only_a_ladder_of_this_machine_is_gone_on_with(tmp_path: Path, capsys: p
     place.write_text(json.dumps({"bench": "ladder", **now, "driver": "1.2", "rungs": []}))
     assert _earlier(str(place)) is None
     assert "measured anew" in capsys.readouterr().err
-    for other in ("{", "[]", json.dumps({"bench": "parity", **now})):
+    for other in ("{", "[]", json.dumps({"bench": "parity", **now}), json.dumps({"bench": "ladder", **now})):
         place.write_text(other)
         with pytest.raises(ConfigError, match=r"ladder's JSON in ladder\.json"):
             _earlier(str(place))

@@ -12,7 +12,7 @@ import pytest
 
 from core.bench.children import Outcome, measure_all
 from core.bench.parity import compare, settings_of, side_by_side, table
-from core.bench.setting import Setting
+from core.bench.setting import Setting, check
 from core.contract.errors import RunError
 
 
@@ -113,7 +113,7 @@ class Judged:
         self.fast, self.truth, self.asked = fast, truth, list[Setting]()
 
     def __call__(self, setting: Setting, _say: Any, _every: int) -> Outcome:
-        self.asked.append(setting)
+        self.asked.append(check(setting))
         if setting.dtype == "float32" and self.truth is None:
             return Outcome(None, "the card was full")
         tenth = self.truth if setting.dtype == "float32" else 4.0 + 0.001 * setting.accumulation
@@ -123,9 +123,9 @@ class Judged:
                         "held_out_loss": 2.0})  # fmt: skip
 
 
-def strays(fast: float, truth: float | None) -> tuple[dict[str, Any], list[Setting]]:
+def strays(fast: float, truth: float | None, warm_up: int = 0) -> tuple[dict[str, Any], list[Setting]]:
     runner = Judged(fast, truth)
-    base = Setting(rows="dense:8", batch=4, accumulation=4, steps=20, warm_up=0)
+    base = Setting(rows="dense:8", batch=4, accumulation=4, steps=20 - warm_up, warm_up=warm_up)
     return side_by_side(base, runner, 1, lambda _: None), runner.asked
 
 
@@ -142,6 +142,19 @@ def test_where_fast_lies_outside_plain_in_float32_says_who_is_nearer() -> None:
     assert not result["agrees"], "the rule stays what it was"
     assert "nearer to plain in float32 than plain is at 1 of 1" in table(result)
     json.dumps(result, allow_nan=False)
+
+
+def test_a_judge_also_trains_where_the_step_lies_in_the_warm_up() -> None:
+    result, asked = strays(3.9, 3.88, warm_up=12)
+    assert (asked[-1].until, asked[-1].total_steps, asked[-1].warm_up) == (10, 20, 0)
+    assert result["outside_and_nearer"] == 1
+
+
+def test_the_verdict_is_kept_before_the_judge_is_asked() -> None:
+    runner, kept = Judged(3.9, 3.88), list[tuple[int, bool]]()
+    base = Setting(rows="dense:8", batch=4, accumulation=4, steps=20, warm_up=0)
+    side_by_side(base, runner, 1, lambda _: None, lambda found: kept.append((len(runner.asked), "judge" in found)))
+    assert kept == [(5, False)]
 
 
 def test_a_judge_may_also_find_plain_nearer_or_fail() -> None:

@@ -161,3 +161,15 @@ def test_where_fast_lies_outside_it_is_said_who_is_nearer_to_float32() -> None:
     failed = shown(Proof("x", "parity", (), record, judged(0, "the card was full")), 0.0)
     assert failed["verdict"] == "differs"
     assert failed["note"].endswith("could not be found out: the card was full")
+
+
+def test_a_fast_side_whose_losses_are_gone_is_never_called_nearer() -> None:
+    record, result = fold([Queued(), Starting(), Finished()]), judged(1)
+    gone = {"step": 20, "losses": {"fast": None, "plain 2x8": 4.0}, "spread": None, "distance": None, "judge": None}
+    lost = {"fast": None, "plain_mean": None, "agrees": None, "losses": {"fast": None, "plain 2x8": 5.9}}
+    for bad in ({**result, "table": [*result["table"], gone]}, {**result, "held_out": lost}):
+        told = shown(Proof("x", "parity", (), record, bad), 0.0)
+        assert (told["verdict"], told["tone"]) == ("differs", "bad")
+        assert "rounds once" not in told["note"]
+    unasked = {**result, "held_out": {**lost, "losses": {"fast": None}}}
+    assert shown(Proof("x", "parity", (), record, unasked), 0.0)["verdict"] == "nearer to float32"
