@@ -70,7 +70,6 @@ def _chosen(view: View) -> Markup:
         return tag("p", say("model.looking"), class_="quiet") if view.config.model.name else Markup()
     spec = view.spec
     facts = [
-        spec.title if spec.source == "starter" else "",  # the field shows its key
         say("model.parameters", count=_count(spec.shape.parameters)),
         say("model.instruct" if spec.instruct else "model.base"),
         spec.licence,

@@ -76,11 +76,6 @@ def test_a_model_that_cannot_be_used_is_said_where_it_was_chosen(desk: Desk, con
     assert summary.start_words(view) == ("Choose another model", False)
 
 
-def test_the_built_in_model_is_named_beside_its_key(desk: Desk, config: RunConfig) -> None:
-    built_in = config.model_copy(update={"model": ModelChoice(source="starter", name="starter")})
-    assert ">Starter (built in)</span>" in model.model_view(desk.look(built_in))
-
-
 def test_the_preview_is_paged_and_text_stays_text(desk: Desk, fake_data: FakeData, config: RunConfig) -> None:
     found = desk.preview(desk.look(config), Asked(20, "piano"))
     assert isinstance(found, Preview)
