@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def _ladder(chosen: argparse.Namespace) -> int:
 
     earlier = _earlier(chosen.json) if chosen.again else None
     base = from_flags(chosen)
-    result = climb(base, own_process, _aside, keep=lambda so_far: write_json(so_far, chosen.json), earlier=earlier)
+    result = climb(base, own_process, _aside, keep=partial(write_json, path=chosen.json), earlier=earlier)
     print(table(result))
     return 0 if any(rung["status"] == "measured" for rung in result["rungs"]) else 1
 
@@ -95,10 +96,10 @@ def _earlier(path: str) -> dict[str, Any] | None:
         return None
     try:
         found: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
-        here, kind = measured_here(found), found["bench"] if isinstance(found["rungs"], list) else ""
+        here, rungs = measured_here(found), found["rungs"]
     except (ValueError, KeyError, TypeError):
-        kind = ""
-    if kind != "ladder":
+        rungs = None
+    if not isinstance(rungs, list):  # only a ladder has them
         raise ConfigError("bench.again", f"Expected a ladder's JSON in {place.name}, found something else.", "")
     if not here:
         _aside(f"{place.name} was measured on another machine or with other versions: all rungs are measured anew")
@@ -113,8 +114,7 @@ def _parity(chosen: argparse.Namespace) -> int:
     base = from_flags(chosen)
     if chosen.width_of:
         base = replace(base, model=f"random:{chosen.width_of}")
-    keep = lambda so_far: write_json(so_far, chosen.json)  # noqa: E731 - as the ladder's
-    result = side_by_side(base, own_process, chosen.jobs, _aside, keep)
+    result = side_by_side(base, own_process, chosen.jobs, _aside, keep=partial(write_json, path=chosen.json))
     write_json(result, chosen.json)
     print(table(result))
     return 0 if result["agrees"] else 2

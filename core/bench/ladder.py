@@ -12,13 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from core.bench.children import Outcome, Runner, measure_all
-from core.bench.report import command_of, markdown, shown
+from core.bench.report import MACHINE, command_of, markdown, shown
 from core.bench.setting import Setting, check
 
 __all__ = ["RUNGS", "Rung", "climb", "settings_of", "table"]
 
-MACHINE = ("device", "capability", "driver", "vram_total_gib", "python", "versions", "rows")
-"""What a result says of where and with what it was measured."""
 GONE = "not reproducible today"
 
 

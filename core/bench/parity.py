@@ -24,7 +24,7 @@ from dataclasses import replace
 from typing import Any
 
 from core.bench.children import Outcome, Runner, measure_all
-from core.bench.report import command_of, markdown, shown
+from core.bench.report import MACHINE, command_of, markdown, shown
 from core.bench.setting import Setting, check
 from core.contract.errors import RunError
 
@@ -83,11 +83,10 @@ def judge_of(result: dict[str, Any], settings: Mapping[str, Setting]) -> Setting
 
     Of plain's ways it is that of the smallest batch, which needs the least memory.
     """
-    known = [step for step in result["outside"] if step <= result["steps"]]
     way = list(settings.values())[-1]
-    if not known or way.dtype == "float32" or result["capability"] is None:
+    if not result["outside"] or way.dtype == "float32" or result["capability"] is None:
         return None
-    return check(replace(way, dtype="float32", until=known[-1], warm_up=0, steps=way.total_steps))
+    return check(replace(way, dtype="float32", until=result["outside"][-1], warm_up=0, steps=way.total_steps))
 
 
 def judged_by(result: dict[str, Any], judge: Setting, outcome: Outcome) -> dict[str, Any]:
@@ -114,11 +113,10 @@ def compare(settings: Mapping[str, Setting], outcomes: Mapping[str, Outcome]) ->
     allowed = FACTOR * (largest or 0.0) + resolution
     losses_agree = complete and (worst or 0.0) <= allowed
     some = next(iter(found.values()))
-    machine = ("device", "capability", "driver", "vram_total_gib", "python", "versions", "rows")
     return {
         "bench": "parity",
         "commands": {name: command_of(setting) for name, setting in settings.items()},
-        **{name: some[name] for name in machine},
+        **{name: some[name] for name in MACHINE},
         "plans": {name: result["plan"] for name, result in found.items()},
         "steps": steps,
         "plain_largest_spread": largest,

@@ -15,11 +15,13 @@ import torch
 
 from core.bench.setting import Setting, flags_of
 from core.bench.watch import GIB, Watch
+from core.disk import write_whole
 from core.hardware import read_machine
 from core.imports import version_of
 from core.train.meter import context_bytes
 
 __all__ = [
+    "MACHINE",
     "command_of",
     "figures",
     "gib",
@@ -32,6 +34,8 @@ __all__ = [
     "write_json",
 ]
 
+MACHINE = ("device", "capability", "driver", "vram_total_gib", "python", "versions", "rows")
+"""What a result of several settings says once: where, with what and over which rows it was measured."""
 LIBRARIES = ("torch", "triton", "transformers", "peft", "bitsandbytes", "accelerate", "trl")
 
 
@@ -136,9 +140,7 @@ def write_json(result: dict[str, Any], path: str) -> None:
     if path:
         place = Path(path).expanduser()
         place.parent.mkdir(parents=True, exist_ok=True)
-        half = place.with_name(place.name + ".part")
-        half.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-        half.replace(place)
+        write_whole(place, json.dumps(result, indent=1) + "\n")
 
 
 def setting_facts(setting: Setting) -> dict[str, Any]:

@@ -29,7 +29,7 @@ import torch
 from core.kernels import reference
 from core.kernels.dispatch import block_of, jit, launch, rows_run, tl
 
-__all__ = ["Nf4", "Place", "below", "beside", "border", "dequantize", "rounding", "wide_rows"]
+__all__ = ["Nf4", "Place", "below", "beside", "border", "dequantize", "programs", "rounding", "sides", "wide_rows"]
 
 WORD = 8
 """Values in a 32-bit word of packed weights; rows whose width is a multiple of it go the wide way."""
@@ -258,11 +258,10 @@ def _run(
     unit = WORD if stride % WORD == 0 else 1
     r = 0 if b is None else b.shape[1]
     rank, columns, low, below = (0, 0, out, 0) if place is None else _edges(place, width, r)
-    side = block_of(max(1, columns))
-    tall = max(1, WORDS * WORD // side)
+    side, tall = sides(columns)
     reach = WORDS * (WORD if wide else 2)
     chunks = -(-width // reach)
-    weights, besides = chunks * -(-height // ROWS), -(-height // tall) if columns else 0
+    weights, besides = programs(height, chunks, columns)
     none = weight.code
     launch(
         _kernel, (weights + besides + below * chunks,),
@@ -273,6 +272,17 @@ def _run(
         NESTED=weight.offset is not None, GROUP=weight.nested_blocksize, BLOCKSIZE=weight.blocksize,
         LOOKUP=LOOKUP, WORDS=WORDS, COLUMNS=reach, ROWS=ROWS, num_warps=WARPS, enable_fp_fusion=False,
     )  # fmt: skip
+
+
+def sides(columns: int) -> tuple[int, int]:
+    """What one program writes of the columns beside W: a block that holds them all, and how many rows of them."""
+    side = block_of(max(1, columns))
+    return side, max(1, WORDS * WORD // side)
+
+
+def programs(height: int, chunks: int, columns: int) -> tuple[int, int]:
+    """For W, and for what lies beside it."""
+    return chunks * -(-height // ROWS), -(-height // sides(columns)[1]) if columns else 0
 
 
 def _edges(place: Place, width: int, r: int) -> tuple[int, int, torch.Tensor, int]:

@@ -23,8 +23,8 @@ from typing import Any
 import torch
 
 from core.kernels import nf4
-from core.kernels.dispatch import block_of, jit, launch, rows_run, tl
-from core.kernels.nf4 import Nf4, below, beside, rounding, wide_rows
+from core.kernels.dispatch import jit, launch, rows_run, tl
+from core.kernels.nf4 import Nf4, below, beside, programs, rounding, sides, wide_rows
 
 __all__ = ["Part", "Table", "border_all"]
 
@@ -42,6 +42,7 @@ class Table:
     numbers: torch.Tensor | None
     grid: int = 0
     chunks: int = 0
+    side: int = 0
     tall: int = 0
 
 
@@ -105,7 +106,7 @@ def border_all(parts: Sequence[Part], out: torch.Tensor, kept: list[Table]) -> b
     width, columns = weight.shape[1], out.shape[1] - weight.shape[1]
     launch(
         _kernel, (table.grid,), out, table.numbers, width // nf4.WORD, out.stride(0) // nf4.WORD, columns // 8,
-        table.chunks, PARTS=len(parts), FIELDS=FIELDS, SIDE=block_of(max(1, columns)), TALL=table.tall,
+        table.chunks, PARTS=len(parts), FIELDS=FIELDS, SIDE=table.side, TALL=table.tall,
         STEP=rounding(weight.dtype, out.dtype), GROUP=weight.nested_blocksize, BLOCKSIZE=weight.blocksize,
         LOOKUP=nf4.LOOKUP, WORDS=nf4.WORDS, COLUMNS=nf4.WORDS * nf4.WORD, ROWS=nf4.ROWS, num_warps=nf4.WARPS,
         enable_fp_fusion=False,
@@ -119,19 +120,18 @@ def _table(parts: Sequence[Part], out: torch.Tensor, adapters: tuple[int, ...]) 
         return Table(adapters, None)
     width, stride = weights[0].shape[1], out.stride(0)
     columns = stride - width
-    tall = max(1, nf4.WORDS * nf4.WORD // block_of(max(1, columns)))
     chunks = -(-width // (nf4.WORDS * nf4.WORD))
     rows = sum(weight.shape[0] for weight in weights)
     numbers: list[list[int]] = []
     first = row = rank = 0
     for number, (weight, (_, a, b, scale)) in enumerate(zip(weights, parts, strict=True), start=1):
         height, r = weight.shape[0], 0 if b is None else b.shape[1]
-        for_w, for_b = chunks * -(-height // nf4.ROWS), -(-height // tall) if columns else 0
+        for_w, for_b = programs(height, chunks, columns)
         under = columns - rank if number == len(parts) else r
         places = [first, for_w, for_b, height, row, rank, r, rows + rank]
         numbers.append([*_addresses(weight, a, b), struct.unpack("<i", struct.pack("<f", scale))[0], *places])
         first, row, rank = first + for_w + for_b + under * chunks, row + height, rank + r
-    return Table(adapters, _on(out.device, numbers), first, chunks, tall)
+    return Table(adapters, _on(out.device, numbers), first, chunks, *sides(columns))
 
 
 def _addresses(weight: Nf4, a: torch.Tensor | None, b: torch.Tensor | None) -> list[int]:
