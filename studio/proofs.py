@@ -157,10 +157,10 @@ def _kernels(result: dict[str, Any]) -> tuple[list[str], Cells]:
 def _parity(result: dict[str, Any]) -> tuple[list[str], Cells]:
     names, judged = list(result.get("losses", {})), "judge" in result
     head = [say("chart.step"), *names, say("proof.head.spread"), say("proof.head.distance")]
-    head += [say("proof.head.judge")] * judged
+    head += [say("proof.head.judge")] if judged else []
     rows = [
         [str(row["step"]), *(_number(row["losses"][name], 5) for name in names), _small(row["spread"]),
-         _small(row["distance"]), *([_number(row["judge"], 5)] * judged)]
+         _small(row["distance"]), *([_number(row["judge"], 5)] if judged else [])]
         for row in result.get("table", ())
     ]  # fmt: skip
     held = result.get("held_out") or {}
@@ -168,7 +168,9 @@ def _parity(result: dict[str, Any]) -> tuple[list[str], Cells]:
         losses = held.get("losses") or {}
         measured = [_number(losses.get(name), 5) for name in names]
         apart = _small(abs(held["fast"] - held["plain_mean"]))
-        rows.append([say("watch.held_out"), *measured, _small(held.get("plain_spread")), apart, *([UNKNOWN] * judged)])
+        rows.append(
+            [say("watch.held_out"), *measured, _small(held.get("plain_spread")), apart, *([UNKNOWN] if judged else [])]
+        )
     return head, rows
 
 

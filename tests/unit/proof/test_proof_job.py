@@ -11,6 +11,10 @@ from typing import Any
 import pytest
 from waiting import until
 
+from core.bench.children import Outcome
+from core.bench.parity import compare
+from core.bench.report import MACHINE
+from core.bench.setting import Setting
 from core.contract.errors import RunError
 from core.contract.events import Failed, Finished, Hello, Queued, Stage, Starting
 from core.hardware import Gpu, Machine, read_machine
@@ -173,3 +177,16 @@ def test_a_fast_side_whose_losses_are_gone_is_never_called_nearer() -> None:
         assert "rounds once" not in told["note"]
     unasked = {**result, "held_out": {**lost, "losses": {"fast": None}}}
     assert shown(Proof("x", "parity", (), record, unasked), 0.0)["verdict"] == "nearer to float32"
+
+
+def test_a_parity_that_needed_no_judge_is_shown_as_the_bench_writes_it() -> None:
+    outcomes = {
+        name: Outcome({**dict.fromkeys((*MACHINE, "plan")), "losses": [4.0] * 20, "held_out_loss": 3.9})
+        for name in ("fast", "plain 2x1", "plain 1x2")
+    }
+    result = compare({name: Setting(rows="dense:8") for name in outcomes}, outcomes)
+    assert "judge" not in result
+    told = shown(Proof("x", "parity", (), fold([Queued(), Starting(), Finished()]), result), 0.0)
+    assert (told["verdict"], told["tone"], told["note"]) == ("agrees", "good", "")
+    assert [row[0] for row in told["rows"]] == ["10", "20", "Held-out loss"]
+    assert all(len(row) == len(told["head"]) == 6 for row in told["rows"])
