@@ -25,7 +25,7 @@ options of the setup:
   --torch BUILD   cpu, cu126, cu128, cu130 or pypi instead of the one chosen for this machine
   --setup-only    set up and stop
 
-'python3 launcher.py COMMAND --help' tells more. Setup happens once; later starts need no network.
+'python3 launcher.py COMMAND --help' tells more, --version which Luthier this is. Setup happens once.
 """
 
 # Standard library only, and plain enough that an old Python reaches the line that says it is too old.
@@ -77,16 +77,19 @@ class StopError(Exception):
 
 def main(arguments: list[str]) -> int:
     """Sets up where needed, then hands over to the command line in the environment."""
-    if arguments[:1] in (["--help"], ["-h"], ["help"]):
-        print(__doc__.strip())
+    if arguments[:1] in (["--help"], ["-h"], ["help"], ["--version"]):
+        print(f"Luthier {own_version()}" if arguments[0] == "--version" else __doc__.strip())
         return 0
+    os.umask(os.umask(0o022) | 0o022)  # what is installed, others may not write
     try:
         check_machine(tuple(sys.version_info[:3]), sys.platform)
         options, words = split_options(arguments)
         rest = command_first(words)
-        developing = rest[:1] and rest[0] in SCRIPTS
-        if not is_ready(wanted_stamp(bool(developing)), read_stamp(), options.get("torch")):
-            set_up(options.get("torch"), bool(developing))
+        developing = bool(rest) and rest[0] in SCRIPTS
+        if {"-h", "--help"} & set(rest):
+            hand_over(rest, sys.executable)  # whoever asks what a command does must not have packages installed
+        if not is_ready(wanted_stamp(developing), read_stamp(), options.get("torch")):
+            set_up(options.get("torch"), developing)
         if developing and rest[0] != "test":
             install(locked("development", "tools"))
         if "setup_only" in options:
@@ -100,6 +103,11 @@ def main(arguments: list[str]) -> int:
         print("\nStopped. The same command goes on from here.", file=sys.stderr)
         return 130
     return 0
+
+
+def own_version() -> str:
+    """As pyproject.toml has it: nothing needs to be installed to be asked for it."""
+    return str(re.findall(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE)[0])
 
 
 def check_machine(version: tuple[int, ...], platform: str) -> None:
@@ -117,8 +125,7 @@ def check_machine(version: tuple[int, ...], platform: str) -> None:
 def split_options(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
     """The setup's own options as a dict, and everything else untouched for the command line."""
     options: dict[str, str] = {}
-    rest: list[str] = []
-    queue = list(arguments)
+    queue, rest = list(arguments), list[str]()
     while queue:
         word = queue.pop(0)
         if word == "--setup-only":
@@ -272,9 +279,8 @@ def locked(*beside: str) -> list[str]:
 def check_room(build: str, free_bytes: int) -> None:
     """Raises StopError where the disk cannot hold the packages."""
     if free_bytes < ROOM_BYTES[build] and not python_in_venv().exists():
-        gib = 1 << 30
         raise StopError(
-            f"Setup needs about {ROOM_BYTES[build] // gib} GB of free disk, found {free_bytes / gib:.1f} GB at {ROOT}. "
+            f"Setup needs {ROOM_BYTES[build] >> 30} GB of free disk, found {free_bytes / 2**30:.1f} GB at {ROOT}. "
             "Make room there, or move this folder to a larger disk."
         )
 
@@ -285,9 +291,7 @@ def make_venv() -> None:
     try:
         import ensurepip  # noqa: F401 - Debian and Ubuntu leave it out of the plain python3 package
     except ImportError:
-        raise StopError(
-            "This Python has no ensurepip, which .venv needs. Install it:   sudo apt install python3-venv"
-        ) from None
+        raise StopError("This Python has no ensurepip. Install it:   sudo apt install python3-venv") from None
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     if python_in_venv().exists() and (VENV / "lib" / version / "site-packages" / "pip").exists():
         return
@@ -316,7 +320,8 @@ def install(packages: list[str], torch_build: str = "") -> None:
         raise
     finally:
         process.wait()
-        show_end()
+        if sys.stdout.isatty():
+            print("\r\033[K", end="", flush=True)  # clears the moving line
     if process.returncode:
         raise StopError(f"pip could not install: {explain(''.join(kept), torch_build)}")
 
@@ -329,12 +334,6 @@ def show(count: int, line: str) -> None:
         print("\r\033[K" + text[: shutil.get_terminal_size().columns - 1], end="", flush=True)
     elif line.startswith("Installing") or (line.startswith("Collecting") and count % 10 == 1):
         print(text, flush=True)
-
-
-def show_end() -> None:
-    """Clears the moving line."""
-    if sys.stdout.isatty():
-        print("\r\033[K", end="", flush=True)
 
 
 NO_NETWORK = "no network. Connect and start again; setup goes on where it was."
@@ -379,12 +378,13 @@ def explain_torch(output: str, build: str) -> str:
     return ""
 
 
-def hand_over(arguments: list[str]) -> NoReturn:
+def hand_over(arguments: list[str], program: str = "") -> NoReturn:
     """Becomes the environment's Python: the test suite, a command, or the studio where no command is named."""
-    program = str(python_in_venv())
+    program = program or str(python_in_venv())
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in paths if path))
-    environment["PYTHONSAFEPATH"] = "1"  # a json.py in the person's folder must not be taken for Python's own
+    # A json.py in the person's folder must not be taken for Python's own; text is UTF-8 whatever LC_ALL says.
+    environment.update(PYTHONSAFEPATH="1", PYTHONUTF8="1")
     if arguments and arguments[0] in SCRIPTS:
         os.chdir(str(ROOT))
         target = [str(ROOT / "tests" / SCRIPTS[arguments[0]]), *arguments[arguments[0] == "test" :]]

@@ -2,18 +2,21 @@
 
 peft follows what an adapter's config names: a module to import (``megatron_core``), a cache to unpickle
 (``corda_config``), another model to start from. Ours names none of that, so whatever does is refused; and the rank
-must be that of the tensors, since peft makes room for what the config says.
+must be that of the tensors, since peft makes room for what the config says. Where peft takes a text for a pattern
+(``target_modules`` and others) only lists of plain names pass: a pattern may take for ever to match, and nothing can
+interrupt it meanwhile.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 from core.contract.errors import ModelError
 from core.folder_files import check_files, read_json
-from core.model_claims import check_claims
+from core.model_claims import MOST_LAYERS, check_claims
 from core.weight_files import read_header
 
 __all__ = ["check_adapter"]
@@ -27,6 +30,10 @@ _KNOWN = {
 }  # fmt: skip
 """What may say something; any other key must be empty. ``megatron_core`` is a default of peft's, without effect as
 long as ``megatron_config`` is empty."""
+_NAMES = ("target_modules", "exclude_modules", "layers_pattern", "modules_to_save")
+_NAME = re.compile(r"[\w.-]{1,200}", re.ASCII)
+_MOST_NAMES = 4096
+"""A model of eighty layers with an adapter on all its projections, each written out, has six hundred."""
 _CORE = "megatron.core"
 _MODELS = "transformers.models."
 MOST_RANK = 1024
@@ -67,6 +74,24 @@ def _check_config(config: dict[str, Any], folder: Path) -> None:
     for key, value in config.items():
         if value and key not in _KNOWN:
             raise _refused(key, value, folder)
+    for key in _NAMES:
+        if not _are_names(key, config.get(key)):
+            raise _refused(key, config[key], folder)
+    layers = config.get("layers_to_transform")
+    numbers = layers if isinstance(layers, list) else [layers or 0]
+    if len(numbers) > MOST_LAYERS or not all(type(one) is int and 0 <= one < MOST_LAYERS for one in numbers):
+        raise _refused("layers_to_transform", layers, folder)
+
+
+def _are_names(key: str, value: object) -> bool:
+    """Whether this is nothing, or plain names. A text is a pattern to peft, but for "all-linear"; ``layers_pattern``,
+    of which one text is usual, may be one that is a plain name."""
+    if not value or (key, value) == ("target_modules", "all-linear"):
+        return True
+    listed = [value] if key == "layers_pattern" and isinstance(value, str) else value
+    if not isinstance(listed, list) or len(listed) > _MOST_NAMES:
+        return False
+    return all(isinstance(name, str) and _NAME.fullmatch(name) is not None for name in listed)
 
 
 def _check_rank(config: dict[str, Any], tensors: dict[str, Any], folder: Path) -> None:

@@ -15,7 +15,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import ValidationError
 
 from core import hub, hub_cache
@@ -31,6 +30,7 @@ from core.model_folder import (
     read_shape,
 )
 from core.weight_files import fingerprint, weight_files
+from core.yaml_text import load_yaml
 
 __all__ = [
     "EVIDENCE",
@@ -136,7 +136,7 @@ def apply_preset(config: RunConfig, preset: Preset, card: PresetCard | None = No
     """
     defaults = DataChoice()
     raw = config.model_dump()
-    raw |= {"preset": preset.key, "method": preset.method}
+    raw |= {"preset": preset.key, "method": "dpo" if preset.method == "dpo" else "auto"}
     raw |= {"lora": LoraChoice().model_dump(), "train": TrainChoice().model_dump()}
     raw["data"] |= {"train_on": defaults.train_on, "template": defaults.template}
     if card is not None:
@@ -238,7 +238,7 @@ def _entry(key: str) -> ModelSpec:
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
-    raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    raw = load_yaml(path.read_text(encoding="utf-8"))
     if not isinstance(raw, dict):
         raise ConfigError("config.preset", f"Expected fields in {path.name}, found {type(raw).__name__}.")
     return raw

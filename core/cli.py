@@ -10,32 +10,48 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from core.contract.errors import RunError
 from core.locations import Locations
-from core.terminal import exit_code
-
-WAYS_SHOWN = 4
+from core.terminal import as_text, exit_code
 
 __all__ = ["COMMANDS", "main"]
 
 
 @dataclass(frozen=True)
 class Command:
-    """A row of the table: the words of --help, the arguments, and the function that does it."""
+    """A row of the table: the words of --help, the arguments, and the function that does it.
+
+    ``begins``: it may make the root folder (``_made``); others only look, and what they look into has to be there.
+    ``looks``: it tells of what stands in the root; one that does not needs no such folder.
+    """
 
     about: str
     run: Callable[[argparse.Namespace, Locations], int]
     arguments: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = field(default=())
+    begins: bool = False
+    looks: bool = True
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parses, runs one command and returns its exit code: 0, 1 after an error that was said, 130 after Ctrl+C."""
-    chosen = _parser().parse_args(sys.argv[1:] if arguments is None else arguments)
-    return exit_code(lambda: COMMANDS[chosen.command].run(chosen, Locations.find(chosen.home).make()))
+    words = sys.argv[1:] if arguments is None else arguments
+    return exit_code(lambda: _obey(_parser().parse_args(as_text(words))))
+
+
+def _obey(chosen: argparse.Namespace) -> int:
+    command, locations = COMMANDS[chosen.command], Locations.find(chosen.home)
+    ready = command.begins or not command.looks
+    return command.run(chosen, locations if ready else locations.expected(named=bool(chosen.home)))
+
+
+def _made(locations: Locations) -> Locations:
+    if not locations.home.exists():
+        print(f"The folder {locations.home} is new: it is made for runs and data.", file=sys.stderr)
+    return locations.make()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -58,21 +74,24 @@ def _parser() -> argparse.ArgumentParser:
 def _demo(_: argparse.Namespace, locations: Locations) -> int:
     from core.demo import demo
 
-    return demo(locations)
+    return demo(_made(locations))
 
 
 def _train(chosen: argparse.Namespace, locations: Locations) -> int:
+    from core.forecast import as_values
     from core.runs.asked import note_asked
     from core.runs.store import RunStore
 
     prepared = _prepared(chosen, locations)
-    for line in (*prepared.resolved_lines(), prepared.estimate.sentence):
-        print(f"          {line}")
+    if not chosen.json:
+        for line in (*prepared.data_lines(), *prepared.resolved_lines(), prepared.estimate.sentence):
+            print(f"          {line}")
     store = RunStore(locations)
     run_id = store.start(prepared.config)
     note_asked(store.open(run_id), prepared.asked, prepared.estimate.seconds)
-    print(f"run       {run_id}")
-    return 0 if chosen.detach else _follow(store, run_id)
+    told = {"run_id": run_id, "folder": str(store.open(run_id).path)} | as_values(prepared, [])
+    print(json.dumps(told) if chosen.json else f"run       {run_id}", flush=True)
+    return 0 if chosen.detach else _follow(store, run_id, as_json=chosen.json)
 
 
 def _resume(chosen: argparse.Namespace, locations: Locations) -> int:
@@ -83,27 +102,31 @@ def _resume(chosen: argparse.Namespace, locations: Locations) -> int:
     return 0 if chosen.detach else _follow(store, chosen.run, from_now=True)
 
 
-def _follow(store: Any, run_id: str, from_now: bool = False) -> int:
-    from core.follow import follow, of_state
+def _follow(store: Any, run_id: str, from_now: bool = False, as_json: bool = False) -> int:
+    from core.follow import follow, of_result, of_state, say
 
-    folder = store.open(run_id)
+    folder, command = store.open(run_id), store.locations.command
     offset = folder.events.stat().st_size if from_now else 0
+    words = (lambda event: event.model_dump_json()) if as_json else say
+    out = sys.stderr if as_json else sys.stdout
     try:
-        last = follow(folder, print, lambda: store.record(run_id).state == "lost", offset=offset)
+        last = follow(folder, print, lambda: store.record(run_id).state == "lost", offset=offset, words=words)
     except KeyboardInterrupt:
-        print(f"\nThe run goes on. See it in the studio, or stop it:   python3 launcher.py stop {run_id}")
+        print(f"\nThe run goes on. See it in the studio, or stop it:   {command('stop', run_id)}", file=out)
         return 130
     if last is None:
-        again = f"Go on:   python3 launcher.py resume {run_id}"
-        print(of_state("lost", f"The run's processes are gone. {again}   (log: {folder.log})"))
+        again = f"Go on:   {command('resume', run_id)}"
+        print(of_state("lost", f"The run's processes are gone. {again}   (log: {folder.log})"), file=out)
         return 1
-    print(f"folder    {folder.path}")
+    print(f"folder    {folder.path}", file=out)
+    for line in of_result(store.record(run_id)):
+        print(line, file=out)
     return 0 if last.kind != "failed" else 1
 
 
 def _runs(chosen: argparse.Namespace, locations: Locations) -> int:
     from core.runs.store import RunStore
-    from core.runs.words import STATE_WORDS
+    from core.runs.words import STATE_WORDS, damage_words
 
     summaries = RunStore(locations).list()
     if chosen.json:
@@ -111,8 +134,11 @@ def _runs(chosen: argparse.Namespace, locations: Locations) -> int:
         return 0
     for run in summaries:
         loss = "–" if run.eval_loss is None else f"{run.eval_loss:.4f}"
-        steps = f"{run.last_step}/{run.total_steps or '–'}"
-        print(f"{run.run_id:44} {STATE_WORDS[run.state]:11} step {steps:12} held-out {loss:8} {run.model_name}")
+        steps, verdict = f"{run.last_step}/{run.total_steps or '–'}", run.verdict.replace("_", " ")
+        how = f"{STATE_WORDS[run.state]:11} step {steps:12} held-out {loss:8} {verdict:10}"
+        print(f"{run.run_id:44} {how} {run.model_name}")
+        if told := run.failure if run.state == "unreadable" else damage_words(run.damaged):
+            print(f"{'':44} {told}")
     if not summaries:
         print(f"No runs yet in {locations.runs}.")
     return 0
@@ -158,52 +184,20 @@ def _export_request(chosen: argparse.Namespace) -> Any:
 
 
 def _estimate(chosen: argparse.Namespace, locations: Locations) -> int:
+    from core.forecast import as_values, forecast_lines, ways_to_fit
+
     prepared = _prepared(chosen, locations)
-    found = prepared.estimate
-    for term in found.terms:
-        alone = f"; {_mib(term.bytes).strip()} at another moment" if term.bytes > term.at_peak else ""
-        print(f"{term.key:12} {_mib(term.at_peak)}   {term.how}{alone}")
-    print(f"{'peak':12} {_mib(found.peak_bytes)}   {found.sentence}")
-    print(f"{'steps':12} {found.total_steps:10,}       {found.tokens_per_epoch:,} tokens an epoch")
-    time = _span(*found.seconds) if found.seconds else "unknown"
-    print(f"{'time':12} {time} ({found.time_basis})")
-    if kwh := found.energy_kwh:
-        price = f", {_money(*found.money)} {found.currency}" if found.money else ""
-        print(f"{'energy':12} {kwh[0]:.2g} to {kwh[1]:.2g} kWh{price} ({found.energy_basis})")
-    fetched = f", and {_mib(found.download_bytes).strip()} to fetch" if found.download_bytes else ""
-    print(f"{'disk':12} {_mib(found.checkpoints_bytes)}   checkpoints{fetched}")
-    for line in (*prepared.resolved_lines(), *found.notes):
-        print(f"{'':12} {line}")
-    for line in _ways_out(prepared, locations):
-        print(f"{'would fit':12} {line}")
+    ways = ways_to_fit(prepared, locations)
+    if chosen.json:
+        print(json.dumps(as_values(prepared, ways), indent=1))
+        return 0
+    for line in forecast_lines(prepared, ways):
+        print(line)
     return 0
 
 
-def _ways_out(prepared: Any, locations: Locations) -> list[str]:
-    """What would make a run fit that does not, the mildest first, each with the changes as a run.yaml has them."""
-    if prepared.estimate.verdict not in ("tight", "too_large"):
-        return []
-    from core.estimate import make_it_fit
-    from core.runs.learned import speeds
-
-    found = make_it_fit(prepared.asked, prepared.spec, prepared.facts, prepared.machine, speeds(locations))
-    changes = [", ".join(f"{key}: {value}" for key, value in one.changes.items()) for one in found[:WAYS_SHOWN]]
-    return [f"{one.text} ({change})" for one, change in zip(found, changes, strict=False)]
-
-
-def _span(low: float, high: float) -> str:
-    """A range of seconds in the unit in which a person would say it."""
-    units = ((86_400, "days"), (3600, "hours"), (60, "minutes"), (1, "seconds"))
-    size, unit = next(((size, unit) for size, unit in units if high >= 2 * size), units[-1])
-    digits = 0 if low >= 10 * size else 1
-    return f"{low / size:.{digits}f} to {high / size:.{digits}f} {unit}"
-
-
-def _money(low: float, high: float) -> str:
-    return f"{low:.2f} to {high:.2f}" if high >= 0.01 else "less than 0.01"
-
-
 def _probe(chosen: argparse.Namespace, locations: Locations) -> int:
+    from core.forecast import mib
     from core.probe.client import probe
 
     prepared = _prepared(chosen, locations)
@@ -216,24 +210,27 @@ def _probe(chosen: argparse.Namespace, locations: Locations) -> int:
     found = probe(prepared.config, prepared.spec, prepared.facts, locations, tell)
     if found.random_weights:
         print(f"{'':12} with random weights: {prepared.spec.title} is not on this machine yet")
-    print(f"{'memory':12} {_mib(found.peak_bytes)}   by tensors; planned {_mib(prepared.estimate.allocated_bytes)}")
-    print(f"{'':12} {_mib(found.reserved_bytes)}   held for them; planned {_mib(prepared.estimate.reserved_bytes)}")
+    planned = prepared.estimate
+    if prepared.machine.gpu:
+        print(f"{'memory':12} {mib(found.peak_bytes)}   by tensors; planned {mib(planned.allocated_bytes)}")
+        print(f"{'':12} {mib(found.reserved_bytes)}   held for them; planned {mib(planned.reserved_bytes)}")
+    else:  # where there is no card the process is measured whole, with its libraries, and so it is planned
+        print(f"{'memory':12} {mib(found.peak_bytes)}   of the whole process; planned {mib(planned.peak_bytes)}")
     print(f"{'step':12} {found.seconds_per_step:10.3f} s     {found.tokens_per_second:,.0f} tokens a second")
     if found.spilled:
         print(f"{'spilled':12} The card was full, and its memory reached into the machine's: choose a smaller run.")
     return 0
 
 
-def _mib(size: int) -> str:
-    return f"{size / 2**20:10,.1f} MiB"
-
-
 def _doctor(chosen: argparse.Namespace, locations: Locations) -> int:
     if chosen.revoke:
-        return _revoke(locations)
+        return _revoke(locations.expected(named=bool(chosen.home)))
     from core.doctor import examine
 
     found = examine(locations.home)
+    if chosen.json:
+        print(json.dumps([asdict(finding) for finding in found], indent=1))
+        return 1 if any(finding.level == "fault" for finding in found) else 0
     marks = {"fine": "ok     ", "advice": "advice ", "fault": "FAULT  "}
     for finding in found:
         print(f"{marks[finding.level]}{finding.text}" + (f"\n       → {finding.action}" if finding.action else ""))
@@ -252,20 +249,20 @@ def _explain(chosen: argparse.Namespace, _: Locations) -> int:
 def _revoke(locations: Locations) -> int:
     from core.sessions import revoke
 
-    ended = revoke(locations.sessions)
-    print(f"All sessions are ended ({ended}), and every start address. Let a browser in:   python3 launcher.py")
+    ended = revoke(locations.make())
+    print(f"All sessions are ended ({ended}), and every start address. Let a browser in:   {locations.command()}")
     return 0
 
 
 def _prepared(chosen: argparse.Namespace, locations: Locations) -> Any:
     from core.data.service import DataService
     from core.prepare import prepare
-    from core.runs.repeat import with_settings
-    from core.runs.run_yaml import read_config
+    from core.runs.repeat import read_wish
 
-    service = DataService(locations)
+    wish = read_wish(Path(chosen.file), chosen.set)
+    service = DataService(_made(locations))
     try:
-        return prepare(with_settings(read_config(Path(chosen.file)), chosen.set), locations, service)
+        return prepare(wish, locations, service)
     finally:
         service.close()
 
@@ -284,6 +281,7 @@ _SET: tuple[tuple[str, ...], dict[str, Any]] = (
         "help": "another value for one setting, such as train.learning_rate=0.0001; may be repeated",
     },
 )
+_JSON: tuple[tuple[str, ...], dict[str, Any]] = (("--json",), {"action": "store_true", "help": "as JSON"})
 _ANYWAY: tuple[tuple[str, ...], dict[str, Any]] = (
     ("--anyway",),
     {"action": "store_true", "help": "though the data, the base model or a library is another than it began with"},
@@ -294,13 +292,16 @@ _DETACH: tuple[tuple[str, ...], dict[str, Any]] = (
 )
 
 COMMANDS: dict[str, Command] = {
-    "demo": Command("the whole way without a browser: train, compare, export, on the built-in model", _demo),
+    "demo": Command(
+        "the whole way without a browser: train, compare, export, on the built-in model", _demo, begins=True
+    ),
     "train": Command(
-        "start a run from a run.yaml and follow it; Ctrl+C leaves it running", _train, (_FILE, _SET, _DETACH)
+        "start a run from a run.yaml and follow it; Ctrl+C leaves it running",
+        _train,
+        (_FILE, _SET, _DETACH, (("--json",), {"action": "store_true", "help": "the run, then its events: JSON lines"})),
+        begins=True,
     ),
-    "runs": Command(
-        "list the runs, newest first", _runs, ((("--json",), {"action": "store_true", "help": "as JSON"}),)
-    ),
+    "runs": Command("list the runs, newest first", _runs, (_JSON,)),
     "stop": Command(
         "stop a run; its state is saved first",
         _stop,
@@ -317,8 +318,12 @@ COMMANDS: dict[str, Command] = {
             (("--name",), {"default": "", "help": "the export's folder name (default: its form)"}),
         ),
     ),
-    "estimate": Command("memory and time of a run.yaml, before anything is loaded", _estimate, (_FILE, _SET)),
-    "probe": Command("ten seconds of a run.yaml's longest step on this machine, thrown away", _probe, (_FILE, _SET)),
+    "estimate": Command(
+        "memory and time of a run.yaml, before anything is loaded", _estimate, (_FILE, _SET, _JSON), begins=True
+    ),
+    "probe": Command(
+        "ten seconds of a run.yaml's longest step on this machine, thrown away", _probe, (_FILE, _SET), begins=True
+    ),
     "doctor": Command(
         "look at this machine and say what would help",
         _doctor,
@@ -327,7 +332,9 @@ COMMANDS: dict[str, Command] = {
                 ("--revoke",),
                 {"action": "store_true", "help": "end every browser's session instead, also of a living studio"},
             ),
+            _JSON,
         ),
+        looks=False,
     ),
     "explain": Command(
         "what a word or a setting means, in plain words; without one, all of them",
@@ -336,6 +343,7 @@ COMMANDS: dict[str, Command] = {
             (("word",), {"nargs": "*", "metavar": "WORD", "help": "such as rank, held-out loss or train.warmup_steps"}),
             (("--markdown",), {"action": "store_true", "help": "README's section of words instead"}),
         ),
+        looks=False,
     ),
 }
 

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from core.catalog import apply_preset, preset
 from core.contract.config import DataChoice, RunConfig
 from core.contract.data import Example
 from core.contract.errors import RunError
-from core.data.doctor.kinship import kinship_of_file
 from core.data.examples import read_examples
 from core.data.service import DataService
-from core.data.split import split_rows
-from core.follow import follow
+from core.follow import follow, of_result
 from core.locations import ASSETS, Locations
 from core.prepare import prepare
+from core.runs.draw import kept_draw
 from core.runs.folder import ExportRequest, JobFolder
 from core.runs.store import RunStore
 from core.talk.client import Talk
@@ -37,7 +37,8 @@ def demo(locations: Locations) -> int:
     finally:
         service.close()
     print(f"model     {prepared.spec.title}, {prepared.spec.shape.parameters / 1e6:.1f} million parameters")
-    print(f"data      {prepared.report.usable} rows: {prepared.report.reason}")
+    for line in prepared.data_lines():
+        print(f"data      {line}")
     print(f"memory    {prepared.estimate.sentence}")
     store = RunStore(locations)
     run_id = store.start(prepared.config)
@@ -45,7 +46,8 @@ def demo(locations: Locations) -> int:
         _to_the_end(store, run_id)
     except KeyboardInterrupt:
         if run_id in store.living():
-            print(f"\nThe run goes on. See it in the studio, or stop it:   python3 launcher.py stop {run_id}")
+            stop = locations.command("stop", run_id)
+            print(f"\nThe run goes on. See it in the studio, or stop it:   {stop}")
         return 130
     _report(store, run_id, time.monotonic() - started)
     return 0
@@ -74,7 +76,7 @@ def _compare(locations: Locations, folder: JobFolder) -> None:
     config = folder.config()
     talk = Talk(locations, config, folder.path)
     try:
-        for example in _held_out(config)[:QUESTIONS]:
+        for example in _held_out(folder, config)[:QUESTIONS]:
             question = next(message.content for message in example.messages if message.role == "user")
             answers = {"base": "", "tuned": ""}
             for answer in talk.ask([{"role": "user", "content": question}], max_new_tokens=60, temperature=0.0, seed=0):
@@ -85,14 +87,10 @@ def _compare(locations: Locations, folder: JobFolder) -> None:
     print()
 
 
-def _held_out(config: RunConfig) -> Sequence[Example]:
-    from pathlib import Path
-
-    path = Path(config.data.path)
-    examples = list(read_examples(path, config.data))
-    kin = kinship_of_file(path, config.data, Locations.find()).places
-    _, held_out = split_rows(len(examples), config.data, config.train.seed, kin)
-    return [examples[index] for index in held_out]
+def _held_out(folder: JobFolder, config: RunConfig) -> Sequence[Example]:
+    draw = kept_draw(folder.path)
+    numbers = set(draw.numbers) if draw else set()
+    return [example for example in read_examples(Path(config.data.path), config.data) if example.row in numbers]
 
 
 def _take_home(store: RunStore, run_id: str) -> None:
@@ -104,7 +102,6 @@ def _take_home(store: RunStore, run_id: str) -> None:
 
 def _report(store: RunStore, run_id: str, seconds: float) -> None:
     record, folder = store.record(run_id), store.open(run_id)
-    losses = [f"{evaluation.loss:.4f}" for evaluation in record.evaluations if evaluation.loss is not None]
-    print(f"\nheld-out loss {losses[0]} before, {losses[-1]} after; {record.last_step} steps, {seconds:.0f} s in all.")
+    print("", *of_result(record), f"took      {record.last_step} steps, {seconds:.0f} s in all", sep="\n")
     print(f"run       {folder.path}\nadapter   {folder.exports / 'adapter'}\nmerged    {folder.exports / 'merged'}")
-    print("Open it in the studio:   python3 launcher.py")
+    print(f"Open it in the studio:   {store.locations.command()}")

@@ -10,13 +10,36 @@ import errno
 import hashlib
 import json
 import os
+import stat
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
-__all__ = ["drafted", "file_sha256", "folder_bytes", "is_full", "make_durable", "name_of", "write_whole"]
+__all__ = [
+    "APPENDING",
+    "cure",
+    "drafted",
+    "file_sha256",
+    "folder_bytes",
+    "is_full",
+    "keep_private",
+    "make_durable",
+    "name_of",
+    "open_plain",
+    "read_plain",
+    "read_sealed",
+    "write_sealed",
+    "write_whole",
+]
+
+_OWN = "sha256"
+"""Where a sealed file names the SHA-256 of the rest of itself."""
+
+
+APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+"""How a log is opened."""
 
 
 @contextmanager
@@ -32,7 +55,7 @@ def drafted(target: Path) -> Iterator[Path]:
         raise
 
 
-def write_whole(target: Path, content: bytes | str, *, mode: int = 0o666, durable: bool = False) -> None:
+def write_whole(target: Path, content: bytes | str, *, mode: int = 0o600, durable: bool = False) -> None:
     """Writes a small file, whole or not at all; text as UTF-8.
 
     Args:
@@ -43,12 +66,48 @@ def write_whole(target: Path, content: bytes | str, *, mode: int = 0o666, durabl
         OSError: the disk is full, or nothing may be written there; what stood there stands.
     """
     with drafted(target) as draft:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        descriptor = open_plain(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
+
+
+def write_sealed(target: Path, said: Mapping[str, Any], *, durable: bool = False) -> None:
+    """Writes values of JSON's kinds together with their own SHA-256, by which ``read_sealed`` knows that they are whole
+    and as they were written; whole or not at all.
+
+    Raises:
+        OSError: as ``write_whole``.
+    """
+    write_whole(target, json.dumps({**said, _OWN: _sha256_of(said)}), durable=durable)
+
+
+def read_sealed(path: Path, most: int | None = None) -> dict[str, Any]:
+    """What ``write_sealed`` wrote; with ``most``, only a plain file of at most so many bytes (see ``read_plain``).
+
+    Raises:
+        OSError: there is nothing, or nothing that may be read.
+        ValueError: it is not as it was written.
+    """
+    try:
+        found = json.loads(path.read_bytes() if most is None else read_plain(path, most))
+    except RecursionError as error:
+        raise ValueError(f"{path.name} is not as it was written") from error
+    own = found.pop(_OWN, "") if isinstance(found, dict) else ""
+    if not isinstance(found, dict) or own != _sha256_of(found):
+        raise ValueError(f"{path.name} is not as it was written")
+    return found
+
+
+def _sha256_of(said: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def keep_private() -> None:
+    """From now on nothing that this process or its children make may be written by others, whatever its umask was."""
+    os.umask(os.umask(0o022) | 0o022)
 
 
 def make_durable(path: Path) -> None:
@@ -60,9 +119,61 @@ def make_durable(path: Path) -> None:
         os.close(descriptor)
 
 
+def open_plain(path: Path, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
+    """A descriptor of a regular file. The name itself may be no link (folders above it may), and a pipe, a socket, a
+    device or a folder is refused without waiting for anybody at its other end.
+
+    Raises:
+        OSError: ELOOP for a link, EINVAL for what is no regular file, and whatever opening raises.
+    """
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "Not a regular file", str(path))
+
+
+def read_plain(path: Path, most: int) -> bytes:
+    """All of a small regular file that others may have written: see ``open_plain``.
+
+    Raises:
+        OSError: EFBIG for one of more than ``most`` bytes, and what ``open_plain`` raises.
+    """
+    with os.fdopen(open_plain(path), "rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"Larger than {most:,} bytes", str(path))
+    return content
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_CURES = (
+    (_FULL, "Make room on this disk"),
+    ((errno.EACCES, errno.EPERM, errno.EROFS), "Give yourself the right to write there"),
+    (
+        (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP),
+        "This disk keeps no file locks, as some network drives do: choose one that does with --home",
+    ),
+    ((errno.EMFILE, errno.ENFILE, errno.ENOMEM), "Close other programs"),
+    ((errno.EIO, errno.ESTALE, errno.ENODEV), "Look after this disk: it does not answer as it should"),
+)
+
+
+def cure(error: BaseException, then: str = "") -> str:
+    """What a person does where a file or a lock was refused, by what the system said; ``then`` is what comes after.
+
+    What was caught may stand around the system's own error.
+    """
+    known = {code: words for codes, words in _CURES for code in codes}
+    found = next((one for one in (error, error.__cause__) if isinstance(one, OSError)), None)
+    words = known.get(found.errno or 0, "") if found else ""
+    words = words or "Look whether this disk can be written"
+    return f"{words}, {then}." if then else f"{words}."
+
+
 def is_full(error: BaseException) -> TypeGuard[OSError]:
     """Whether the disk, or this user's share of it, had no room."""
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return isinstance(error, OSError) and error.errno in _FULL
 
 
 def file_sha256(path: Path) -> str:

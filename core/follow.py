@@ -7,18 +7,25 @@ from collections.abc import Callable
 
 from core.contract import events
 from core.contract.events import Event, Stage, Step
+from core.contract.methods import MEASURES
 from core.runs.folder import JobFolder
 from core.runs.log import EventTail
-from core.runs.record import State
-from core.runs.words import STATE_WORDS
+from core.runs.outcome import outcome
+from core.runs.record import RunRecord, State
+from core.runs.words import ADVICE, STATE_WORDS, outcome_line
 
-__all__ = ["follow", "of_state", "say"]
+__all__ = ["follow", "of_result", "of_state", "say"]
 
 ENDINGS = (events.Finished, events.Stopped, events.Failed, events.Paused)
 
 
 def follow(
-    folder: JobFolder, tell: Callable[[str], None], gone: Callable[[], bool], *, offset: int = 0
+    folder: JobFolder,
+    tell: Callable[[str], None],
+    gone: Callable[[], bool],
+    *,
+    offset: int = 0,
+    words: Callable[[Event], str] | None = None,
 ) -> Event | None:
     """Tells every event of a job as it comes, and returns the one that ended it (None where it was lost).
 
@@ -27,13 +34,14 @@ def follow(
         tell: takes a line.
         gone: whether no process serves the job any more, asked while nothing comes.
         offset: byte of the log from which to tell; 0 is the beginning.
+        words: makes every event a line; by default ``say``, and not of every step.
     """
     tail, quiet_since = EventTail(folder.events, offset), time.monotonic()
     steps = _Sparse()
     while True:
         fresh = tail.read()
         for event in fresh:
-            if line := say(event) if steps.wanted(event) else "":
+            if line := words(event) if words else say(event) if steps.wanted(event) else "":
                 tell(line)
             if isinstance(event, ENDINGS):
                 return event
@@ -75,7 +83,8 @@ def say(event: Event) -> str:
         case Step():
             return f"step {event.step:<5}loss {_number(event.loss)}   {_speed(event)}".rstrip()
         case events.Evaluation():
-            return f"held-out  loss {_number(event.loss)} after step {event.step} ({event.rows} rows)"
+            more = "".join(f", {name} {_number(getattr(event, name))}" for name in _measured(event))
+            return f"held-out  loss {_number(event.loss)}{more} after step {event.step} ({event.rows} rows)"
         case events.Checkpoint(name=name, best=best):
             return f"saved     {name}{' (best so far)' if best else ''}"
         case events.Correction():
@@ -96,6 +105,19 @@ def say(event: Event) -> str:
 def of_state(state: State, text: str) -> str:
     """A line about a state, in the same word as the window's."""
     return f"{STATE_WORDS[state].lower():9} {text}".rstrip()
+
+
+def of_result(record: RunRecord) -> list[str]:
+    """What became of a run, and what to do about it, a line each; none where that cannot be told."""
+    became = outcome(record)
+    if became is None:
+        return []
+    advice = ADVICE[became.verdict]
+    return [*([f"do        {advice}"] if advice else []), f"result    {outcome_line(became)}"]
+
+
+def _measured(event: Event) -> list[str]:
+    return [name for name in MEASURES if getattr(event, name) is not None]
 
 
 def _number(value: float | None) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +15,7 @@ __all__ = ["ASSETS", "PRESETS", "REPOSITORY", "Locations"]
 REPOSITORY = Path(__file__).resolve().parents[1]
 ASSETS = REPOSITORY / "assets"
 PRESETS = REPOSITORY / "presets"
+USUAL = "luthier-studio"
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class Locations:
         Raises:
             MachineError: the root would be the repository's own folder.
         """
-        chosen = home or os.environ.get("LUTHIER_HOME") or Path.home() / "luthier-studio"
+        chosen = home or os.environ.get("LUTHIER_HOME") or Path.home() / USUAL
         root = Path(chosen).expanduser().resolve()
         if root == REPOSITORY:
             message = f"Expected a folder for runs and data, found Luthier's own program folder: {root}."
@@ -95,8 +98,55 @@ class Locations:
         """The salted hash of the password of ``--listen`` (0600)."""
         return self.home / "password.json"
 
+    def command(self, *words: str | Path) -> str:
+        """A command line for a person, quoted for a shell; it names this root where it would not be found without."""
+        known = self.home == (Path.home() / USUAL).resolve() and not os.environ.get("LUTHIER_HOME")
+        home = () if known else ("--home", str(self.home))
+        return shlex.join(["python3", "launcher.py", *map(str, words), *home])
+
+    def expected(self, named: bool) -> Locations:
+        """These, for a command that makes nothing: a root that somebody named has to stand there.
+
+        Raises:
+            MachineError: nothing, or no folder, has that name.
+        """
+        variable = os.environ.get("LUTHIER_HOME")
+        if (named or variable) and not self.home.is_dir():
+            where = "--home" if named else f"LUTHIER_HOME={variable}"
+            message = f"Expected a folder with runs at {self.home}, found no such folder."
+            raise MachineError("home.missing", message, f"Check {where}: nothing is made by looking.")
+        return self
+
     def make(self) -> Locations:
-        """Creates the folders, readable by their owner only."""
+        """Creates the folders, readable by their owner only.
+
+        Raises:
+            MachineError: all users of this machine may write to the root.
+        """
+        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _check_owner(self.home)
         for folder in (self.home, self.runs, self.data, self.uploads, self.locks, self.cache):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return self
+
+
+def _check_owner(home: Path) -> None:
+    """Whoever may write beside our files may put others in their place.
+
+    A disk that keeps no permissions (Windows' under WSL, a USB stick) shows everything as everybody's: there they say
+    nothing, and nothing could be done.
+    """
+    if not home.stat().st_mode & stat.S_IWOTH or not _keeps_permissions(home):
+        return
+    message = f"Expected a folder for runs and data that only you may write to, found one that everybody may: {home}."
+    raise MachineError("home.open", message, f"Choose another, such as --home {home / 'luthier'}; or: chmod o-w {home}")
+
+
+def _keeps_permissions(folder: Path) -> bool:
+    from tempfile import TemporaryFile
+
+    try:
+        with TemporaryFile(dir=folder) as file:  # made with 0600
+            return not os.fstat(file.fileno()).st_mode & stat.S_IWOTH
+    except OSError:
+        return True

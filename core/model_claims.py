@@ -18,7 +18,7 @@ from core.contract.catalogue import ModelShape
 from core.contract.errors import ModelError
 from core.folder_files import check_files, is_plain_name, read_json
 
-__all__ = ["check_claims", "check_fit", "check_tokenizer"]
+__all__ = ["MOST_LAYERS", "check_claims", "check_fit", "check_tokenizer", "plain_generation"]
 
 LARGEST = 2**31 - 1
 LARGEST_SIZE = 1 << 27
@@ -26,6 +26,17 @@ MOST_LAYERS = 1024
 """Beyond any model: vocabularies have 262,144 words, contexts 10 million tokens, the deepest model 200 layers."""
 _SIZE = re.compile(r"(_size|_dim|_heads|_rank|_embeddings|_experts|_length|_len|_groups|d_model|n_embd|n_positions)$")
 _LAYERS = re.compile(r"(_layers|n_layer)$")
+_COUNTS = {
+    "num_labels": 1 << 16,
+    "num_beams": 64,
+    "num_beam_groups": 64,
+    "num_return_sequences": 64,
+    "extra_ids": 1 << 14,
+}
+"""What a library makes a list of, or does so many times over: a classifier of images knows 21,841 kinds."""
+_GENERATION_IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
+_GENERATION_NUMBERS = {"do_sample", "temperature", "top_k", "top_p", "min_p", "repetition_penalty"}
+_MOST_ENDS = 256
 _NO_SIZE = re.compile(r"theta|base|seed|_id$|eps")
 _ATTENTION = re.compile(r"[\w|]*")
 _FILE_KEYS = re.compile(r"(^|_)files?$")
@@ -91,6 +102,8 @@ def _check_tokenizer_config(config: Mapping[str, Any], name: str) -> None:
     for key, value in _entries(config):
         if key in ("auto_map", "trust_remote_code") and value:
             raise _asks_for_code(name, key)
+        if key in _COUNTS and type(value) is int:
+            _check_size(key, value, name)
         for found in (value if isinstance(value, list) else [value]) if _FILE_KEYS.search(key) else ():
             if isinstance(found, str) and key not in _HARMLESS_FILES and not is_plain_name(found):
                 raise ModelError(
@@ -106,6 +119,23 @@ def _check_tokenizer_config(config: Mapping[str, Any], name: str) -> None:
                 f"Expected chat templates with plain names in {name}, found {json.dumps(named)[:80]}.",
                 "Choose another model.",
             )
+
+
+def plain_generation(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a foreign generation config what may be obeyed: where an answer begins and ends, and plain numbers of
+    sampling. Beams, assistants, watermarks and caches multiply memory or ask for code, and no answer here wants them.
+    """
+    kept = {key: value for key, value in said.items() if key in _GENERATION_NUMBERS and _is_number(value)}
+    for key in _GENERATION_IDS:
+        value = said.get(key)
+        ids = value if isinstance(value, list) else [value]
+        if all(type(one) is int for one in ids) and 0 < len(ids) <= _MOST_ENDS:
+            kept[key] = value
+    return kept
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and abs(value) <= LARGEST
 
 
 def _template_names(templates: Any) -> Iterator[Any]:
@@ -137,7 +167,7 @@ def _check_attention(value: Any, name: str) -> None:
 def _check_size(key: str, value: int, name: str) -> None:
     if _NO_SIZE.search(key):
         return
-    most = MOST_LAYERS if _LAYERS.search(key) else LARGEST_SIZE if _SIZE.search(key) else LARGEST
+    most = _COUNTS.get(key) or (MOST_LAYERS if _LAYERS.search(key) else LARGEST_SIZE if _SIZE.search(key) else LARGEST)
     if abs(value) > most:
         shown = f"{value:,}" if abs(value) < 10**15 else "far more"
         raise ModelError(

@@ -73,6 +73,8 @@ def read_shape(config: dict[str, Any], name: str = "the model") -> ModelShape:
         max_position_embeddings=_size(config, "max_position_embeddings", name, 2048),
         tie_word_embeddings=bool(config.get("tie_word_embeddings", _ties(config))),
         sliding_window=_window(config),
+        attention_bias=config.get("attention_bias") is True,
+        mlp_bias=config.get("mlp_bias") is True,
     )
 
 

@@ -10,24 +10,32 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from core.catalog import find_model
 from core.contract.catalogue import ModelSpec
-from core.contract.config import RunConfig
+from core.contract.config import TARGETS, LoraChoice, Method, RunConfig
 from core.contract.data import DataFacts, DataReport
 from core.contract.errors import ConfigError, DataError, RunError
 from core.contract.estimate import Estimate, Resolved
+from core.data.account import account_lines, refused_lines
 from core.data.keep import keep_file
 from core.data.service import DataService
 from core.estimate import estimate, resolve
+from core.estimate.work import target_names
+from core.folder_files import read_json
 from core.hardware import Machine, read_machine
 from core.hub import fetch_tokenizer
 from core.locations import Locations
 from core.runs.folder import RUN_ID, JobFolder
 from core.runs.learned import speeds
 from core.settings import load as load_settings
+from core.weight_files import linear_names
 
 __all__ = ["Prepared", "prepare", "tokenizer_folder"]
+
+_SHAPE = ("r", "lora_alpha", "lora_dropout", "bias", "use_rslora", "use_dora")
+"""What an adapter's own config says of it under the names of ours; its modules it names as the model does."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,12 @@ class Prepared:
     estimate: Estimate
     machine: Machine
 
+    def data_lines(self) -> tuple[str, ...]:
+        """How the data file was read, and which rows are left out and why, a line each."""
+        chosen_only = self.config.method == "sft" and self.report.method == "dpo"
+        told = ("Method sft: the chosen answer of each pair is trained, the rejected one is not read.",)
+        return (*account_lines(self.report), *refused_lines(self.facts), *(told if chosen_only else ()))
+
     def resolved_lines(self) -> tuple[str, ...]:
         """Each automatic value with its reason, a line each."""
         return tuple(f"{value.key} = {value.value}: {value.reason}" for value in self.resolved)
@@ -56,19 +70,23 @@ def prepare(config: RunConfig, locations: Locations, service: DataService) -> Pr
 
     Raises:
         ConfigError: faults between fields, all at once; or method dpo without pairs.
-        RunError: the run to start from is not there, or has no checkpoint; said before anything is fetched.
+        RunError: the run to start from is not there, has no checkpoint, or an adapter of another shape than is asked
+            for; said before anything is fetched.
         StudioError: the model, the file or the mapping cannot be used; one line says why.
     """
     if problems := config.problems():
         raise ConfigError("config.faults", f"This run has {len(problems)} fault(s):", "", problems)
-    _check_resume(config, locations)
-    wished = config.method
+    config, taken = _gone_on_from(config, locations)
     spec = find_model(config.model.source, config.model.name, config.model.revision)
+    _check_targets(config, spec)
     config = _with_model(config, spec)
     config, report = _with_data(config, locations, service)
+    asked = config
+    config = _with_method(config, report)
     folder = tokenizer_folder(spec)
-    config = _with_revision(config, folder)
-    facts = service.facts(Path(config.data.path), config.data, folder, config.train.max_length)
+    asked, config = _with_revision(asked, folder), _with_revision(config, folder)
+    method = config.trained_method
+    facts = service.facts(Path(config.data.path), config.data, folder, config.train.max_length, method=method)
     if not sum(facts.trained):
         raise DataError(
             "data.nothing_trained",
@@ -77,9 +95,9 @@ def prepare(config: RunConfig, locations: Locations, service: DataService) -> Pr
         )
     machine = read_machine(locations.home)
     learned = speeds(locations)
-    asked = config
-    config, resolved = resolve(asked, spec, facts, machine, learned)
-    resolved = [*_changed_method(wished, config.method), *resolved]
+    config, resolved = resolve(config, spec, facts, machine, learned)
+    suited = [_suited(method)] if asked.method == "auto" else []
+    resolved = [*taken, *suited, *resolved]
     figures = estimate(config, spec, facts, machine, learned, load_settings(locations))
     return Prepared(config, asked, spec, report, facts, tuple(resolved), figures, machine)
 
@@ -89,21 +107,71 @@ def tokenizer_folder(spec: ModelSpec) -> Path:
     return Path(spec.folder) if spec.folder else fetch_tokenizer(spec.name, spec.revision)
 
 
-def _check_resume(config: RunConfig, locations: Locations) -> None:
+def _check_targets(config: RunConfig, spec: ModelSpec) -> None:
+    """Names of a person's own choosing have to be among the model's, as far as those are known before it is here."""
+    names = set(config.lora.target_modules)
+    known = set(target_names(spec)) | (linear_names(Path(spec.folder)) if spec.folder else set())
+    if known and names != set(TARGETS) and (unknown := sorted(names - known)):
+        raise ConfigError(
+            "model.targets",
+            f"Expected lora.target_modules that {spec.title} has, found {', '.join(unknown)[:200]}.",
+            f"It has {', '.join(sorted(known))[:400]}.",
+        )
+
+
+def _gone_on_from(config: RunConfig, locations: Locations) -> tuple[RunConfig, list[Resolved]]:
+    """With the adapter's shape of the run that this one goes on from: what nobody chose is taken over and said, what
+    somebody chose otherwise is refused, since the adapter is that run's as it is."""
     if not config.resume_from:
-        return
+        return config, []
     name = Path(config.resume_from).name
-    if not RUN_ID.fullmatch(name) or JobFolder(locations.runs / name).newest_checkpoint() is None:
+    run = JobFolder(locations.runs / name)
+    newest = run.newest_checkpoint() if RUN_ID.fullmatch(name) else None
+    if newest is None:
         raise RunError(
             "run.resume_from",
             f"Expected a run with a checkpoint to start from, found none called {config.resume_from[:80]!r}.",
             "Choose a run that has one, or leave resume_from empty.",
         )
+    said = read_json(newest / "adapter" / "adapter_config.json")
+    there = run.config().lora.model_copy(update={key: said[key] for key in _SHAPE if key in said})
+    chosen, new = config.lora.model_fields_set, config.lora.model_dump()
+    others = {key: value for key, value in there.model_dump().items() if value != new[key]}
+    if faults := [key for key in others if key in chosen]:
+        raise RunError(
+            "run.resume_from",
+            f"Expected the adapter of {name} as it is ({_listed(others, faults)}), found {_listed(new, faults)}.",
+            "Leave these fields out or set them so; or leave resume_from empty for an adapter of another shape.",
+        )
+    lora = LoraChoice.model_validate(config.lora.model_dump() | others)
+    why = f"as in {name}, which this run goes on from"
+    return config.model_copy(update={"lora": lora}), [
+        Resolved(key=f"lora.{key}", value=str(value), reason=why) for key, value in others.items()
+    ]
 
 
-def _changed_method(wished: str, method: str) -> list[Resolved]:
-    """The data decides: pairs are trained as pairs."""
-    return [] if wished == method else [Resolved(key="method", value=method, reason="preference data")]
+def _listed(values: dict[str, Any], keys: list[str]) -> str:
+    return ", ".join(f"lora.{key} {values[key]}" for key in keys)
+
+
+def _suited(method: Method) -> Resolved:
+    reason = "preference data" if method == "dpo" else "rows that are no pairs of answers"
+    return Resolved(key="method", value=method, reason=reason)
+
+
+def _with_method(config: RunConfig, report: DataReport) -> RunConfig:
+    """The config under its method, which fits the rows and the other settings."""
+    config = config.with_method(report.method)
+    if config.method == "dpo" and report.method != "dpo":
+        raise ConfigError(
+            "config.method",
+            f"Expected pairs of answers (chosen, rejected) for method dpo, found {report.layout} rows in "
+            f"{Path(report.path).name}.",
+            "Choose method sft or auto, or a file with pairs.",
+        )
+    if problems := config.problems():
+        raise ConfigError("config.faults", f"This run has {len(problems)} fault(s):", "", problems)
+    return config
 
 
 def _with_model(config: RunConfig, spec: ModelSpec) -> RunConfig:
@@ -119,7 +187,10 @@ def _with_revision(config: RunConfig, folder: Path) -> RunConfig:
 
 
 def _with_data(config: RunConfig, locations: Locations, service: DataService) -> tuple[RunConfig, DataReport]:
-    kept = keep_file(Path(config.data.path).expanduser(), locations)
+    source = Path(config.data.path).expanduser()
+    service.report(source, config.data)  # the reader looks first: of what is refused nothing is kept
+    kept = keep_file(source, locations)
+    service.know(kept)
     report = service.report(kept.path, config.data)
     if not report.usable:
         raise DataError(
@@ -127,12 +198,5 @@ def _with_data(config: RunConfig, locations: Locations, service: DataService) ->
             f"Expected rows to train on in {kept.name}, found {report.rows} rows and none usable.",
             report.problems[0].text if report.problems else "Choose another layout or mapping.",
         )
-    if config.method == "dpo" and report.method != "dpo":
-        raise ConfigError(
-            "config.method",
-            f"Expected pairs of answers (chosen, rejected) for method dpo, found {report.layout} rows in {kept.name}.",
-            "Choose method sft, or a file with pairs.",
-        )
     chosen = {"path": str(kept.path), "sha256": kept.sha256, "layout": report.layout}
-    config = config.model_copy(update={"data": config.data.model_copy(update=chosen), "method": report.method})
-    return config, report
+    return config.model_copy(update={"data": config.data.model_copy(update=chosen)}), report

@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from core.contract.errors import MachineError
-from core.disk import write_whole
+from core.disk import cure, write_whole
 from core.locations import Locations
 
 __all__ = ["Settings", "load", "save"]
@@ -44,7 +44,7 @@ def save(locations: Locations, settings: Settings) -> None:
         write_whole(_file(locations), settings.model_dump_json())
     except OSError as error:
         message = f"Could not write {_file(locations)} ({error.strerror or error})."
-        raise MachineError("disk.write", message, "Make room on this disk.") from error
+        raise MachineError("disk.write", message, cure(error)) from error
 
 
 def _file(locations: Locations) -> Path:

@@ -8,23 +8,34 @@ through ``plain``; a letter that the terminal's encoding lacks must not end a co
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TextIO, cast
 
-from core.contract.errors import StudioError
+from core.contract.errors import ConfigError, StudioError
+from core.disk import keep_private
 
-__all__ = ["exit_code", "plain"]
+__all__ = ["as_text", "exit_code", "plain"]
 
+READER_GONE = 141
+"""128 + SIGPIPE: how a shell says that nobody reads on."""
 _UNSEEN = "\ufffd"
 
 
 def exit_code(command: Callable[[], int], interrupted: int = 130) -> int:
-    """Runs a command: its own code, 1 after a fault that was said, ``interrupted`` after Ctrl+C."""
+    """Runs a command: its own code, 1 after a fault that was said, ``interrupted`` after Ctrl+C; where whoever read the
+    output has left (``runs | head``), a quiet 141."""
+    keep_private()
     with contextlib.redirect_stdout(_plain_stream(sys.stdout)), contextlib.redirect_stderr(_plain_stream(sys.stderr)):
         try:
-            return command()
+            code = command()
+            sys.stdout.flush()
+            return code
+        except _ReaderGoneError:
+            _to_nowhere()
+            return READER_GONE
         except StudioError as error:
             print(error, file=sys.stderr)
             return 1
@@ -33,6 +44,19 @@ def exit_code(command: Callable[[], int], interrupted: int = 130) -> int:
             return 1
         except KeyboardInterrupt:
             return interrupted
+
+
+def as_text(words: Sequence[str]) -> Sequence[str]:
+    """The words of a command line, which are to be stored and sent as text.
+
+    Raises:
+        ConfigError: bytes that are no text under the terminal's locale.
+    """
+    for word in words:
+        if any("\ud800" <= letter <= "\udfff" for letter in word):
+            message = f"Expected words in UTF-8, found other bytes: {word}"
+            raise ConfigError("words.bytes", message, "Rename that file, or set LC_ALL=C.UTF-8.")
+    return words
 
 
 def plain(text: str, encoding: str = "utf-8") -> str:
@@ -51,6 +75,18 @@ def _plain_stream(stream: TextIO) -> TextIO:
     return cast(TextIO, _Plain(stream))
 
 
+class _ReaderGoneError(Exception):
+    """Whoever read what is printed has left."""
+
+
+def _to_nowhere() -> None:
+    """Lets Python's own flush at the end of the process find somebody; a stream in memory has no descriptor."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
 class _Plain:
     """A stream that writes ``plain`` text, and is the one behind it in everything else."""
 
@@ -58,7 +94,16 @@ class _Plain:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        return self._stream.write(plain(text, self._stream.encoding or "utf-8"))
+        try:
+            return self._stream.write(plain(text, self._stream.encoding or "utf-8"))
+        except BrokenPipeError as error:
+            raise _ReaderGoneError from error
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except BrokenPipeError as error:
+            raise _ReaderGoneError from error
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

@@ -21,6 +21,7 @@ from core.folder_files import check_place, is_plain_name, parse_object, read_jso
 __all__ = [
     "INDEX_NAME",
     "fingerprint",
+    "linear_names",
     "read_header",
     "read_tensors",
     "refuse_other_weights",
@@ -110,6 +111,16 @@ def read_tensors(folder: Path) -> dict[str, Any]:
                 "Fetch the model again.",
             )
     return found
+
+
+def linear_names(folder: Path) -> set[str]:
+    """What the model's linear layers are called, each by the last part of its name: what can get an adapter.
+
+    Raises:
+        ModelError: as ``read_tensors``.
+    """
+    matrices = (name.split(".") for name, entry in read_tensors(folder).items() if len(entry["shape"]) == 2)
+    return {parts[-2] for parts in matrices if len(parts) > 1 and parts[-1] == "weight"}
 
 
 def _whole(folder: Path, found: list[Path]) -> list[Path]:

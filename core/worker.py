@@ -28,6 +28,9 @@ from core.model.faults import is_card_fault, is_host_full, is_out_of_memory
 from core.runs.folder import JobFolder
 from core.runs.log import EventWriter, open_writer
 from core.runs.mailbox import open_mailbox
+from core.runs.run_yaml import expect_sound
+from core.runs.standing import ending_with_the_folder
+from core.runs.words import unknown_fields_words
 from core.runs.worker_process import CARD_VARIABLE, RESTART_NOTE
 from core.train.checkpoint import is_disk_full
 from core.train.orders import Afresh, Leave, Orders
@@ -63,26 +66,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tell.say(hello)
     try:
         _expect_card(machine)
-        _work(folder, writer, tell)
+        with ending_with_the_folder(folder):
+            _work(folder, writer, tell)
     except Afresh as wish:
         return _afresh(str(wish), tell)
     except Exception as error:  # noqa: BLE001 - whatever it is, the last word must be said
         traceback.print_exc()
-        return _said(error, tell)
+        return _said(error, tell, folder.kind)
     finally:
         writer.close()
     return 0
 
 
-def failure_of(error: BaseException) -> Failed:
-    """A fault as one line for a person."""
+def failure_of(error: BaseException, kind: str = "train") -> Failed:
+    """A fault as one line for a person. ``kind`` is the job's: what is to be done differs (``JobFolder.kind``)."""
+    again = "resume" if kind == "train" else "export again"
     if isinstance(error, StudioError):
         return Failed(code=error.code, message=error.message, hint=_hint(error))
     if is_disk_full(error):
-        hint = "Make room on this disk, then resume; the last good checkpoint stands."
+        stands = "; the last good checkpoint stands" if kind == "train" else ""
+        hint = f"Make room on this disk, then {again}{stands}."
         return Failed(code="disk.full", message=f"The disk is full: {first_line(error).rstrip('.')}.", hint=hint)
     if is_host_full(error):
-        return _host_full()
+        return _host_full(again)
     if is_out_of_memory(error):
         hint = "Choose fewer tokens a pass, shorter examples, a smaller model, or recomputed activations; then resume."
         return Failed(code="memory.gpu", message="The card's memory is full.", hint=hint)
@@ -90,11 +96,12 @@ def failure_of(error: BaseException) -> Failed:
     return Failed(code="worker.fault", message=said, hint="worker.log in the run's folder has the details.")
 
 
-def _host_full() -> Failed:
+def _host_full(again: str) -> Failed:
     machine = read_machine()
     found = f"{machine.ram_free_bytes / 1e9:.1f} of {machine.ram_total_bytes / 1e9:.1f} GB are free now"
     more = "; WSL has what .wslconfig gives it (memory=)" if machine.wsl else ""
-    hint = f"Close what else runs here, or choose shorter examples or a smaller model; then resume{more}."
+    smaller = ", or choose shorter examples or a smaller model" if again == "resume" else ""
+    hint = f"Close what else runs here{smaller}; then {again}{more}."
     return Failed(code="memory.host", message=f"The machine's own memory is full: {found}.", hint=hint)
 
 
@@ -109,7 +116,10 @@ def _work(folder: JobFolder, writer: EventWriter, tell: Teller) -> None:
                 from core.export.run import export
             export(folder, writer, orders)
             return
-        if folder.config().train.kernels == "plain":
+        if words := unknown_fields_words(folder.unknown_fields()):
+            tell.note("config.unknown", words)
+        expect_sound(config := folder.config())
+        if config.train.kernels == "plain":
             os.environ[PLAIN_VARIABLE] = "plain"  # read when the kernels are imported, below
         with _leaving_at_once(orders, folder, writer), importing():
             from core.train.run import train
@@ -150,12 +160,12 @@ def _leave(orders: Orders, folder: JobFolder, writer: EventWriter) -> None:
         os._exit(0)
 
 
-def _said(error: Exception, tell: Teller) -> int:
+def _said(error: Exception, tell: Teller, kind: str) -> int:
     """Says the fault; a fault of the card asks for a fresh process instead, since this one's context is lost."""
     if is_card_fault(error):
         return _afresh(f"The card faulted: {first_line(error).rstrip('.')}.", tell)
     try:
-        tell.say(failure_of(error))
+        tell.say(failure_of(error, kind))
     except StudioError as unsaid:
         print(unsaid, file=sys.stderr)
         return 1

@@ -26,8 +26,9 @@ from core.locations import ASSETS, Locations
 from studio.browser import open_address
 from studio.door import Door
 from studio.front import Front
+from studio.full_disk import full_disk
 from studio.listening import Wish, front_of, means
-from studio.living import living_studio, remember
+from studio.living import only_studio, remember, secret_of
 from studio.text import say
 
 if TYPE_CHECKING:
@@ -56,11 +57,16 @@ def main(
     """
     locations = Locations.find(home).make()
     wish = wish or Wish()
-    if address := living_studio(locations):
-        print(say("start.living", address=address), flush=True)
-        if wish.address:
-            print(say("listen.living"), flush=True)
-        return _open(address, open_browser)
+    with only_studio(locations) as living:
+        if living is None:
+            return _become(locations, port, open_browser, wish)
+    print(say("start.living", address=living), flush=True)
+    if wish.address:
+        print(say("listen.living"), flush=True)
+    return _open(living, open_browser)
+
+
+def _become(locations: Locations, port: int | None, open_browser: bool, wish: Wish) -> int:
     listener = bind(port, wish.address or LOOPBACK)
     number = int(listener.getsockname()[1])
     if port is None and number != DEFAULT_PORT:
@@ -70,6 +76,8 @@ def main(
         print(means(front, wish), flush=True)
     address = front.address(door.token())
     print(say("start.address", address=address), flush=True)
+    if words := full_disk(locations.home):
+        print(words, flush=True)
     threading.Thread(target=_open, args=(address, open_browser), daemon=True).start()
     return _serve(locations, listener, door, front)
 
@@ -113,17 +121,20 @@ def _serve(locations: Locations, listener: socket.socket, door: Door, front: Fro
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     import uvicorn
 
+    from studio.connections import OPTIONS, Connection, raise_handle_limit
     from studio.guard import Guard
     from studio.house import opened
     from studio.shell import Sealed
     from studio.upload import forget_old
 
+    raise_handle_limit()
     forget_old(locations)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn hands the signal on; what is open is then closed
     with opened(locations, front.port) as studio, remember(locations, front, studio.secret):
         app = application(studio, failed=lambda: setattr(server, "should_exit", True))
         config = uvicorn.Config(
-            Sealed(Guard(app, door, front, studio.secret, studio.landing)),
+            Sealed(Guard(app, door, front, lambda: secret_of(locations), studio.landing, locations.command())),
+            http=Connection, **OPTIONS,
             log_level="error",  # whoever knocks could fill a terminal with warnings
             access_log=False, server_header=False, timeout_graceful_shutdown=1,
             proxy_headers=False, ssl_certfile=front.certificate, ssl_keyfile=front.key,
@@ -144,6 +155,7 @@ def application(studio: Studio, failed: Callable[[], None]) -> FastAPI:
 
     from core.contract.errors import StudioError
     from studio.allowed import PAGES
+    from studio.bodies import Bounded
     from studio.files import OurFiles
     from studio.installed import manifest_route
     from studio.kept_tokens import kept_tokens
@@ -160,13 +172,13 @@ def application(studio: Studio, failed: Callable[[], None]) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
-        middleware=[shell, Middleware(PlainValues)],
+        middleware=[shell, Middleware(Bounded), Middleware(PlainValues)],
         lifespan=opening.lifespan,
     )
 
     @app.exception_handler(StudioError)
     def said(_: Request, error: StudioError) -> JSONResponse:
-        return JSONResponse({"code": error.code, "message": error.message, "hint": error.hint}, 409)
+        return JSONResponse(error.told(), 409)
 
     @app.exception_handler(RequestValidationError)
     def misread(_: Request, error: RequestValidationError) -> JSONResponse:
@@ -230,7 +242,6 @@ def _live(studio: Studio) -> Live:
     from studio.asking import Talks
     from studio.held_out import HeldOut
     from studio.live import Live
-    from studio.session import redraft
 
     def begin(folder: JobFolder, checkpoint: str) -> Talk:
         return Talk(studio.locations, folder.config(), folder.path, checkpoint=checkpoint)
@@ -240,6 +251,6 @@ def _live(studio: Studio) -> Live:
         store=studio.store,
         talks=Talks(begin),
         held_out=HeldOut(studio.data),
-        redraft=lambda config: redraft(studio.locations, config),
+        redraft=studio.drafts.redraft,
         read_machine=studio.machine,
     )

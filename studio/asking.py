@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from core.contract.data import Message
 from core.contract.errors import RunError
+from core.data.question_length import check_characters
 from core.runs.folder import JobFolder
 from core.runs.store import RunStore
 from core.talk.client import adapter_folder
@@ -145,7 +146,13 @@ def _standing(folder: JobFolder, checkpoint: str) -> str:
 
 
 def sampled(store: RunStore, question: Question) -> Iterator[dict[str, Any]]:
-    """Asks the run that trains right now: it answers between two steps. Ends when both sides are done."""
+    """Asks the run that trains right now: it answers between two steps. Ends when both sides are done.
+
+    Raises:
+        DataError: the question is longer than any row that the run trains on.
+        RunError: it was not answered.
+    """
+    check_characters(question.messages[-1:], store.open(question.run).config().train.max_length)
     prompt = question.messages[-1].content
     command = store.sample(question.run, prompt, question.max_new_tokens)
     yield {"note": say("try.sampling")}

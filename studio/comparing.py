@@ -14,12 +14,17 @@ from typing import Any
 from core.contract.config import RunConfig
 from core.contract.errors import RunError
 from core.contract.knobs import knobs
+from core.contract.methods import MEASURES
+from core.runs.draw import Draw
+from core.runs.outcome import Measure, best, measures, outcome
 from core.runs.record import RunRecord, effective_config
 from core.runs.repeat import flat
-from studio.figures import UNKNOWN, bytes_words, duration, steps_words
+from studio.comparable import Basis, apart_words, groups
+from studio.figures import UNKNOWN, bytes_words, duration, measure_words, steps_words
 from studio.points import RunPoints, Window
 from studio.proposals import value_words
 from studio.text import STATES, say
+from studio.verdicts import tone_of
 
 __all__ = ["MOST", "Compared", "chosen", "comparison", "curves", "differing", "finals"]
 
@@ -37,6 +42,7 @@ class Compared:
     title: str
     config: RunConfig | None
     record: RunRecord
+    draw: Draw | None = None
 
     @property
     def effective(self) -> RunConfig | None:
@@ -60,17 +66,21 @@ def chosen(text: str) -> list[str]:
 def comparison(runs: Sequence[Compared], points: Sequence[RunPoints], window: Window) -> dict[str, Any]:
     """Everything that the comparison shows."""
     rows, same = differing([run.effective for run in runs])
+    bases = [Basis(run.effective, run.draw) for run in runs]
+    together = groups(bases)
     return {
+        "groups": together,
+        "apart": apart_words(bases, together),
         "runs": [_head(run) for run in runs],
         "differing": rows,
         "same": say("compare.same", count=same),
-        "finals": finals(runs),
+        "finals": finals(runs, together),
         "curves": curves(runs, points, window),
     }
 
 
 def _head(run: Compared) -> dict[str, Any]:
-    word, tone = STATES[run.record.state]
+    word, tone = STATES[run.record.state][0], tone_of(run.record.state, outcome(run.record))
     base = run.config.model.model_dump_json() if run.config else run.run_id
     living = run.record.state in ("queued", "starting", "training")
     return {
@@ -116,16 +126,17 @@ def _words(key: str, value: Any) -> str:
 # ── figures ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def finals(runs: Sequence[Compared]) -> list[dict[str, Any]]:
-    """The figures at the end (or as of now), a line each; the lowest held-out loss is marked as the best."""
-    losses = [_best(run.record) for run in runs]
-    known = [loss for loss in losses if loss is not None]
-    lowest = min(known) if len(known) > 1 else None
+def finals(runs: Sequence[Compared], together: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
+    """The figures at the end (or as of now), a line each; the lowest held-out loss of those that can be ranked
+    ``together`` is marked as the best."""
+    bests = [best(measures(run.record)) for run in runs]
+    lowest = {place for group in together for place in _lowest(group, bests)}
     lines = [
         ("state", [STATES[run.record.state][0] for run in runs]),
-        ("best", [UNKNOWN if loss is None else f"{loss:.3f}" for loss in losses]),
+        ("best", [_best(one) for one in bests]),
         ("held_out", [_loss(_measured(run.record)[-1:]) for run in runs]),
         ("before", [_loss(_measured(run.record)[:1]) for run in runs]),
+        *((name, [_measure(run.record, name) for run in runs]) for name in MEASURES),
         ("loss", [_loss([step.loss for step in run.record.steps[-1:] if step.loss is not None]) for run in runs]),
         ("steps", [_steps(run.record) for run in runs]),
         ("epoch", [f"{run.record.steps[-1].epoch:.2f}" if run.record.steps else UNKNOWN for run in runs]),
@@ -138,19 +149,33 @@ def finals(runs: Sequence[Compared]) -> list[dict[str, Any]]:
             "key": key,
             "label": say(f"compare.{key}"),
             "values": values,
-            "best": [key == "best" and loss is not None and loss == lowest for loss in losses],
+            "best": [key == "best" and place in lowest for place in range(len(runs))],
         }
         for key, values in lines
         if any(value != UNKNOWN for value in values)
     ]
 
 
+def _lowest(group: Sequence[int], bests: Sequence[Measure | None]) -> list[int]:
+    """Of a group, whose training led lowest; nobody where there is nobody to be lower than."""
+    known = {place: one for place in group if (one := bests[place]) is not None}
+    least = min((one.loss for one in known.values()), default=None)
+    return [place for place, one in known.items() if one.step and one.loss == least] if len(known) > 1 else []
+
+
+def _measure(record: RunRecord, name: str) -> str:
+    known = [value for item in record.evaluations if (value := getattr(item, name)) is not None]
+    return measure_words(name, known[-1]) if known else UNKNOWN
+
+
 def _measured(record: RunRecord) -> list[float]:
-    return [item.loss for item in record.evaluations if item.loss is not None]
+    return [one.loss for one in measures(record)]
 
 
-def _best(record: RunRecord) -> float | None:
-    return min(_measured(record), default=None)
+def _best(lowest: Measure | None) -> str:
+    if lowest is None:
+        return UNKNOWN
+    return f"{lowest.loss:.3f}" if lowest.step else say("compare.untrained", loss=f"{lowest.loss:.3f}")
 
 
 def _loss(values: Sequence[float]) -> str:

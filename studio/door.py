@@ -14,6 +14,7 @@ import threading
 import time
 from pathlib import Path
 
+from core.disk import is_full
 from core.sessions import Sessions, read_sessions, remember_browser
 
 __all__ = ["COOKIE_SECONDS", "TOKEN_SECONDS", "Door"]
@@ -29,6 +30,8 @@ class Door:
         self._path = sessions
         self._lock = threading.Lock()
         self._tokens: dict[str, tuple[float, str]] = {}
+        self._unwritten: dict[str, str] = {}
+        """Cookies that a full disk did not take, each with the era that it was given out in."""
         self._read: tuple[tuple[int, ...], Sessions] | None = None
 
     def token(self) -> str:
@@ -52,20 +55,31 @@ class Door:
         """A cookie for a browser that has shown why it may come in."""
         cookie = secrets.token_urlsafe(32)
         with self._lock:
-            remember_browser(self._path, _digest(cookie), COOKIE_SECONDS)
+            try:
+                remember_browser(self._path, _digest(cookie), COOKIE_SECONDS)
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                self._unwritten[_digest(cookie)] = self._sessions().era  # known for as long as this studio lives
         return cookie
 
     def knows(self, cookie: str) -> bool:
-        """Whether this cookie was given out, is not too old, and was not revoked since."""
+        """Whether this cookie was given out, is not too old, and was not revoked since. No, while nobody can read."""
         if not cookie:
             return False
-        with self._lock:
-            return self._sessions().browsers.get(_digest(cookie), 0.0) > time.time()
+        with self._lock, contextlib.suppress(OSError):
+            kept, digest = self._sessions(), _digest(cookie)
+            return kept.browsers.get(digest, 0.0) > time.time() or self._unwritten.get(digest) == kept.era
+        return False
 
     def _sessions(self) -> Sessions:
-        """The file, read again where it is another one: it is renamed whole, so its place and time tell."""
+        """The file, read again where it is another one: it is renamed whole, so its place and time tell.
+
+        Raises:
+            OSError: it cannot be read; that is remembered of no file.
+        """
         stamp: tuple[int, ...] = ()
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(FileNotFoundError):
             found = self._path.stat()
             stamp = found.st_ino, found.st_mtime_ns, found.st_size
         if self._read is None or self._read[0] != stamp:

@@ -16,10 +16,14 @@ from typing import Any
 from core.contract.config import RunConfig
 from core.contract.events import Correction, Stage, Step
 from core.contract.knobs import knobs
+from core.contract.methods import MEASURES
+from core.runs.outcome import Measure, best, measures, outcome
 from core.runs.pace import Left, time_left
 from core.runs.record import RunRecord
+from core.runs.words import damage_words
 from studio.card_readings import card_state, forecast_bytes, speed_words
 from studio.text import STATES, say
+from studio.verdicts import tone_of, verdict_of
 
 __all__ = [
     "UNKNOWN",
@@ -30,15 +34,21 @@ __all__ = [
     "day_and_time",
     "duration",
     "made_at",
+    "measure_words",
     "own_title",
+    "passes_words",
     "run_title",
     "status",
     "steps_words",
 ]
 
 UNKNOWN = "–"
+_LOOKED = 20
+"""So many of the last steps are looked at for a reading: a bad one has none."""
 _KNOBS = knobs(RunConfig)
 _LIVING = frozenset({"queued", "starting", "training"})
+_MOST_SECONDS = 1e11
+"""What a calendar can still show."""
 _WITHIN = frozenset({"first_step", "evaluating", "saving"})
 """Stages within the training: the bar stays with the whole run's progress, so that it does not jump to and fro."""
 _RESUMABLE = frozenset({"paused", "stopped", "failed", "lost"})
@@ -46,13 +56,13 @@ _RESUMABLE = frozenset({"paused", "stopped", "failed", "lost"})
 
 def status(record: RunRecord, config: RunConfig | None, name: str, now: float) -> dict[str, Any]:
     """Everything that the watch page shows beside its charts."""
-    word, tone = STATES[record.state]
-    title = run_title(config, name)
+    word, title, became = STATES[record.state][0], run_title(config, name), outcome(record)
     left = time_left(record, config) if config and not _waits(record) else None  # nobody knows how long it will wait
     return {
         "state": record.state,
         "word": word,
-        "tone": tone,
+        "tone": tone_of(record.state, became),
+        "verdict": verdict_of(became),
         "name": title,
         "sentence": _sentence(record),
         "tab": _tab(record, word, title),
@@ -62,11 +72,17 @@ def status(record: RunRecord, config: RunConfig | None, name: str, now: float) -
         "buttons": buttons_of(record.state, record.pending) | _anyway(record),
         "plan": list(record.plan.lines) if record.plan else [],
         "corrections": [correction_words(item) for item in record.corrections],
-        "notes": [[note.text, note.hint] for note in record.notes if note.text],
+        "notes": _notes(record),
         "failure": _failure(record),
         "kept": bool(record.checkpoints),
         "living": record.state in _LIVING,
     }
+
+
+def _notes(record: RunRecord) -> list[list[str]]:
+    damage = [[words, say("run.damaged.hint")]] if (words := damage_words(record.damaged)) else []
+    told = dict.fromkeys((note.text, note.hint) for note in record.notes if note.text)  # each attempt says them anew
+    return damage + [list(pair) for pair in told]
 
 
 def buttons_of(state: str, pending: str = "") -> dict[str, bool]:
@@ -122,17 +138,9 @@ def _sentence(record: RunRecord) -> str:
     if record.state in ("stopped", "failed", "lost") and not record.checkpoints:
         return say(f"state.{record.state}.nothing")
     if record.state == "finished":
-        return _finished(record)
+        return say("state.finished.sentence", took=duration((record.ended_at or 0) - (record.started_at or 0)))
     kept = f"{record.checkpoints[-1].step:,}" if record.checkpoints else UNKNOWN
     return say(f"state.{record.state}.sentence", step=step, kept=kept)
-
-
-def _finished(record: RunRecord) -> str:
-    took = duration((record.ended_at or 0) - (record.started_at or 0))
-    losses = [item.loss for item in record.evaluations if item.loss is not None]
-    if len(losses) < 2:
-        return say("state.finished.sentence", took=took)
-    return say("state.finished.measured", took=took, before=_loss(losses[0]), after=_loss(min(losses[1:])))
 
 
 def _tab(record: RunRecord, word: str, title: str) -> str:
@@ -191,7 +199,6 @@ def _share(record: RunRecord) -> float | None:
 def _facts(record: RunRecord, config: RunConfig | None, left: Left | None, now: float) -> dict[str, str]:
     last = record.steps[-1] if record.steps else None
     total = record.plan.total_steps if record.plan else 0
-    losses = [item.loss for item in record.evaluations if item.loss is not None]
     return {
         "finish": clock(now + left.middle, now) if left is not None else UNKNOWN,
         "left": _left(left),
@@ -201,9 +208,31 @@ def _facts(record: RunRecord, config: RunConfig | None, left: Left | None, now: 
         "speed": speed_words(record) or UNKNOWN,
         "memory": _memory(last, record),
         "loss": _loss(last.loss) if last and last.loss is not None else UNKNOWN,
-        "held_out": _held_out(losses),
+        "held_out": _held_out(measures(record)),
         "device": _device(record, last),
+        **measured_words(record),
     }
+
+
+def measured_words(record: RunRecord) -> dict[str, str]:
+    """What the run's method measures beside the loss: the latest of a step and of the held-out rows; nothing else."""
+    found = {}
+    for name in MEASURES:
+        step, held_out = (_latest(events, name) for events in (record.steps[-_LOOKED:], record.evaluations))
+        if step is not None:
+            now = measure_words(name, step)
+            held = None if held_out is None else measure_words(name, held_out)
+            found[name] = now if held is None else say("measure.held_out", now=now, held_out=held)
+    return found
+
+
+def _latest(events: Sequence[Any], name: str) -> float | None:
+    return next((value for event in reversed(events) if (value := getattr(event, name)) is not None), None)
+
+
+def measure_words(name: str, value: float) -> str:
+    """One reading beside the loss."""
+    return f"{100 * value:.0f}\u00a0%" if name == "accuracy" else _loss(value)
 
 
 def _left(left: Left | None) -> str:
@@ -213,16 +242,18 @@ def _left(left: Left | None) -> str:
     return say("left.estimated", low=low, high=high) if left.estimated else duration(left.middle)
 
 
-def _held_out(losses: Sequence[float]) -> str:
+def _held_out(known: Sequence[Measure]) -> str:
     """The latest, and the best where that is an earlier one."""
-    if not losses:
+    lowest = best(known)
+    if lowest is None:
         return UNKNOWN
-    latest, best = losses[-1], min(losses)
-    return say("loss.best", latest=_loss(latest), best=_loss(best)) if best < latest else _loss(latest)
+    latest = known[-1].loss
+    key = "loss.best" if lowest.step else "loss.best.before"
+    return say(key, latest=_loss(latest), best=_loss(lowest.loss)) if lowest.loss < latest else _loss(latest)
 
 
 def _took(record: RunRecord, now: float) -> str:
-    if record.started_at is None:
+    if record.started_at is None or (record.ended_at is not None and not record.begun):
         return UNKNOWN
     end = record.ended_at
     if end is None and record.state in ("paused", "lost"):
@@ -293,7 +324,7 @@ def bytes_words(count: float) -> str:
 
 def duration(seconds: float) -> str:
     """Seconds as a person says them: "45 s", "12 min", "1 h 05 min", "2 d 3 h"."""
-    whole = max(0, round(seconds))
+    whole = max(0, round(min(seconds, _MOST_SECONDS)))
     if whole < 60:
         return f"{whole} s"
     minutes = round(whole / 60)
@@ -305,9 +336,14 @@ def duration(seconds: float) -> str:
     return f"{hours // 24} d {hours % 24} h"
 
 
+def passes_words(passes: float) -> str:
+    """Passes over the data, to a tenth."""
+    return f"{passes:,.1f}" if passes >= 0.05 else "<0.1"
+
+
 def clock(at: float, now: float) -> str:
     """A time as on a clock; with the weekday when it is not today, with the date when it is not this week."""
-    then, today = time.localtime(at), time.localtime(now)
+    then, today = time.localtime(min(at, _MOST_SECONDS)), time.localtime(now)
     if then[:3] == today[:3]:
         return time.strftime("%H:%M", then)
     return time.strftime("%a %H:%M" if 0 < at - now < 6 * 86400 else "%-d %b %H:%M", then)
@@ -317,5 +353,5 @@ def day_and_time(at: float | None) -> str:
     """ "20 Nov 23:25", with the year when it is another one."""
     if at is None:
         return UNKNOWN
-    then = time.localtime(at)
+    then = time.localtime(min(max(at, 0.0), _MOST_SECONDS))
     return time.strftime("%-d %b %H:%M" if then.tm_year == time.localtime().tm_year else "%-d %b %Y %H:%M", then)

@@ -22,6 +22,7 @@ from starlette.requests import cookie_parser
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
 from studio.allowed import PAGES, is_allowed
+from studio.bodies import whole_body
 from studio.door import COOKIE_SECONDS, Door
 from studio.front import Front
 from studio.locked import locked_page, opening_page, password_page
@@ -35,7 +36,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-_FORM_BYTES = 4096
+_FORM_BYTES, _FORM_SECONDS = 4096, 10.0
 _LOOK_SECONDS = 2.0
 """How often an answer that goes on looks whether its session still stands."""
 _FROM_PROXIES = (b"forwarded", b"x-forwarded-", b"x-real-ip", b"x-direct-url")
@@ -43,13 +44,19 @@ _FROM_PROXIES = (b"forwarded", b"x-forwarded-", b"x-real-ip", b"x-direct-url")
 
 
 class Guard:
-    """Wraps the application. ``secret`` is what a second start shows to get a fresh token (``studio.json``, 0600);
-    ``landing`` says which page whoever is let in comes to."""
+    """Wraps the application. ``secret`` says what a second start shows to get a fresh token (``studio.json``, 0600);
+    ``landing`` says which page whoever is let in comes to, ``command`` what lets a browser in."""
 
     def __init__(
-        self, app: App, door: Door, front: Front, secret: str, landing: Callable[[], str] = lambda: "/"
+        self,
+        app: App,
+        door: Door,
+        front: Front,
+        secret: Callable[[], str],
+        landing: Callable[[], str] = lambda: "/",
+        command: str = "python3 launcher.py",
     ) -> None:
-        self._landing = landing
+        self._landing, self._command = landing, command
         self._app = app
         self._door = door
         self._front = front
@@ -61,7 +68,7 @@ class Guard:
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
             headers = Headers(scope=scope)
-            if answer := await self._answer(scope, headers, receive):
+            if answer := await self._answered(scope, headers, receive):
                 await answer(scope, receive, send)
             else:
                 await self._pass(scope, headers, receive, send)
@@ -73,6 +80,12 @@ class Guard:
         cookie = self._given(headers)
         line = _Line(receive, send, lambda: self._door.knows(cookie))
         await self._app({**scope, "headers": kept}, line.receive, line.send)
+
+    async def _answered(self, scope: Scope, headers: Headers, receive: Receive) -> Response | None:
+        try:
+            return await self._answer(scope, headers, receive)
+        except OSError as error:
+            return PlainTextResponse(f"Luthier cannot use its own folder: {error.strerror or error}.", 503)
 
     async def _answer(self, scope: Scope, headers: Headers, receive: Receive) -> Response | None:
         """The guard's own answer, or None where the request may go on."""
@@ -104,7 +117,8 @@ class Guard:
         """A second start asks for a fresh token; no page can, since pages send Origin or Sec-Fetch-Site."""
         shown = headers.get("authorization", "").removeprefix("Bearer ")
         from_page = "origin" in headers or "sec-fetch-site" in headers
-        if method != "POST" or from_page or not hmac.compare_digest(shown.encode(), self._secret.encode()):
+        secret = self._secret() if method == "POST" and not from_page else ""
+        if not secret or not hmac.compare_digest(shown.encode(), secret.encode()):
             return PlainTextResponse("Not for a page.", 403)
         return JSONResponse({"token": self._door.token()}, headers={"Cache-Control": "no-store"})
 
@@ -125,7 +139,7 @@ class Guard:
         return self._locked()
 
     async def _password(self, scope: Scope, receive: Receive) -> Response:
-        if self._front.password is None or (body := await _small_body(receive)) is None:
+        if self._front.password is None or (body := await whole_body(receive, _FORM_BYTES, _FORM_SECONDS)) is None:
             return self._locked()
         words = parse_qs(body.decode("utf-8", "replace")).get("password", [""])[0]
         address = str((scope.get("client") or ("",))[0])
@@ -144,7 +158,7 @@ class Guard:
         return response
 
     def _locked(self) -> Response:
-        return _page(password_page() if self._front.password else locked_page(), 403)
+        return _page(password_page() if self._front.password else locked_page(self._command), 403)
 
     def _closed(self, path: str, headers: Headers) -> Response:
         if path in PAGES and "text/html" in headers.get("accept", ""):
@@ -185,18 +199,6 @@ class _Line:
             return False
         self._looked = now
         return not self._stands()
-
-
-async def _small_body(receive: Receive) -> bytes | None:
-    """The form that was sent; None for one of no size that a password has."""
-    body = b""
-    while True:
-        message = await receive()
-        body += message.get("body", b"")
-        if message["type"] != "http.request" or len(body) > _FORM_BYTES:
-            return None
-        if not message.get("more_body"):
-            return body
 
 
 def _page(html: str, status: int = 200) -> HTMLResponse:

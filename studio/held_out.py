@@ -1,13 +1,13 @@
 """The rows that a run kept aside: their questions, and the right answers to lay beside a model's own.
 
-The split is the run's own pure function of the rows, its choice and its seed, so these are exactly the rows that were
-never trained on.
+Which rows these are stands in the run's own ``rows.json``: another version of this program might draw others. Only
+where there is none that can be read is the split drawn again, a pure function of the rows, the run's choice and seed.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,9 +16,13 @@ from core.contract.data import DataReport, Example, Message
 from core.contract.errors import DataError, StudioError
 from core.contract.events import Plan
 from core.data.split import split_rows
+from core.runs.draw import kept_draw
 from studio.text import say
 
 __all__ = ["HeldOut", "question_and_answer"]
+
+
+Read = Callable[[Path, DataChoice, Sequence[int]], list[Example]]
 
 
 class Reader(Protocol):
@@ -33,6 +37,9 @@ class Reader(Protocol):
     def examples(self, path: Path, choice: DataChoice, indices: Sequence[int]) -> list[Example]:
         """The usable rows with these numbers, counted from 0."""
 
+    def numbered(self, path: Path, choice: DataChoice, numbers: Sequence[int]) -> list[Example]:
+        """The usable rows that have these numbers in the file, from 1."""
+
 
 class HeldOut:
     """Held-out rows of runs. The split of the runs asked last is remembered."""
@@ -41,30 +48,29 @@ class HeldOut:
         self._reader = reader
         self._splits: dict[tuple[str, ...], tuple[int, list[int]]] = {}
 
-    def count(self, config: RunConfig | None, plan: Plan | None) -> dict[str, Any]:
+    def count(self, run: Path, config: RunConfig | None, plan: Plan | None) -> dict[str, Any]:
         """How many rows there are, and the words that say it.
 
-        None where that is not sure: the file cannot be read any more, or the run left out rows that its template
-        refused, so that its split counted others than ours does.
+        None where that is not sure: the file cannot be read any more or is another one, or a run without a draw of its
+        own left out rows that its template refused, so that its split counted others than ours does.
         """
         count = 0
-        if config is not None and plan is not None and config.method == "sft":
+        if config is not None and plan is not None:
             with contextlib.suppress(StudioError):
-                usable, held_out = self._split(config)
-                count = len(held_out) if usable == plan.train_rows + plan.eval_rows else 0
+                count = len(self._held(run, config, plan)[0])
         return {"held_out": count, "held_out_words": say("try.rows", count=f"{count:,}")}
 
-    def row(self, config: RunConfig, at: int) -> dict[str, Any]:
+    def row(self, run: Path, config: RunConfig, plan: Plan | None, at: int) -> dict[str, Any]:
         """Row number ``at`` of the held-out ones (wrapping around), as a question and its right answer.
 
         Raises:
             DataError: there is none, or the file is gone.
         """
-        _, indices = self._split(config)
-        if not indices:
+        indices, read = self._held(run, config, plan)
+        found = read(Path(config.data.path), config.data, [indices[at % len(indices)]]) if indices else []
+        if not found:
             raise DataError("data.no_held_out", say("try.no_rows"))
-        at %= len(indices)
-        example = self._reader.examples(Path(config.data.path), config.data, [indices[at]])[0]
+        at, example = at % len(indices), found[0]
         messages, answer = question_and_answer(example, config.data.system_prompt)
         shown = messages[-1].content if messages else ""
         words = say("try.row", at=at + 1, count=len(indices), row=f"{example.row:,}")
@@ -75,6 +81,20 @@ class HeldOut:
             "answer": answer,
             "words": words,
         }
+
+    def _held(self, run: Path, config: RunConfig, plan: Plan | None) -> tuple[Sequence[int], Read]:
+        """The held-out rows, and what reads them: those of the run's own draw, else of one that is made again where it
+        counts as many rows as the run did."""
+        draw, report = kept_draw(run), self._reader.report(Path(config.data.path), config.data)
+        if config.data.sha256 and report.sha256 != config.data.sha256:
+            return [], self._reader.numbered
+        if draw and draw.numbers:
+            return draw.numbers, self._reader.numbered
+        if draw:
+            return draw.held_out if draw.rows == report.usable else [], self._reader.examples
+        usable, held_out = self._split(config)
+        sure = plan is not None and usable == plan.train_rows + plan.eval_rows
+        return held_out if sure else [], self._reader.examples
 
     def _split(self, config: RunConfig) -> tuple[int, list[int]]:
         """Number of usable rows, and which of them are held out."""

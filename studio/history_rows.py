@@ -15,13 +15,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.runs.store import RunSummary
+from core.runs.words import ADVICE, damage_words, outcome_line
 from studio.figures import UNKNOWN, buttons_of, bytes_words, day_and_time, duration, made_at, own_title, steps_words
-from studio.proposals import next_action
+from studio.proposals import next_action, trouble
 from studio.text import STATES, say
+from studio.verdicts import tone_of
 
 __all__ = ["GROUPS", "SPANS", "Sieve", "row", "title_of"]
 
-GROUPS = {"queued": "living", "starting": "living", "training": "living", "lost": "failed"}
+GROUPS = {"queued": "living", "starting": "living", "training": "living", "lost": "failed", "unreadable": "failed"}
 """States that the filter joins; every other one is a group of its own."""
 SPANS = {"day": 1, "week": 7, "month": 31, "year": 366}
 """Choices of "when", in days back from now."""
@@ -67,15 +69,16 @@ def title_of(run: RunSummary) -> str:
 
 def row(run: RunSummary) -> dict[str, Any]:
     """A run as one row; ``words`` is what the search looks through."""
-    word, tone = STATES[run.state]
-    title, model = title_of(run), _model(run)
-    can = buttons_of(run.state)
+    title, model, word, became = title_of(run), _model(run), STATES[run.state][0], run.outcome
+    code, (cause, cure), damage = trouble(run.failure_code, became), _trouble(run), damage_words(run.damaged)
+    can, readable = buttons_of(run.state), run.state != "unreadable"
     return {
         "id": run.run_id,
         "title": title,
         "name": run.name,
         "word": word,
-        "tone": tone,
+        "tone": tone_of(run.state, became),
+        "verdict": outcome_line(became) if became and not cause else "",
         "state": run.state,
         "group": GROUPS.get(run.state, run.state),
         "model": model,
@@ -88,12 +91,27 @@ def row(run: RunSummary) -> dict[str, Any]:
         "held_out": UNKNOWN if run.eval_loss is None else f"{run.eval_loss:.3f}",
         "preset": run.preset or UNKNOWN,
         "size": bytes_words(run.bytes_on_disk) if run.bytes_on_disk else "",
-        "cause": say("state.lost.cause") if run.state == "lost" else run.failure,
-        "cure": say("state.lost.cure") if run.state == "lost" else run.failure_hint,
-        "next": next_action(run.state, run.failure_code),
-        "can": {"resume": can["resume"], "rerun": True, "delete": not can["stop"]},
+        "cause": cause or damage,
+        "cure": " ".join(part for part in (cure, cause and damage) if part),
+        "next": next_action(run.state, code),
+        "can": {
+            "resume": can["resume"],
+            "rerun": readable,
+            "rename": readable,
+            "delete": not can["stop"],
+            "watch": readable,
+        },
         "words": " ".join((title, word, run.run_id, run.model_name, run.data_name, run.preset, run.method)).lower(),
     }
+
+
+def _trouble(run: RunSummary) -> tuple[str, str]:
+    """What went wrong and what to do, also with a run that came out worse; empty where nothing did."""
+    if run.state == "lost":
+        return say("state.lost.cause"), say("state.lost.cure")
+    if run.outcome and run.verdict == "worse":
+        return outcome_line(run.outcome), ADVICE["worse"]
+    return run.failure, run.failure_hint
 
 
 def _model(run: RunSummary) -> str:
@@ -102,6 +120,6 @@ def _model(run: RunSummary) -> str:
 
 
 def _took(run: RunSummary) -> str:
-    if run.started_at is None or run.ended_at is None:
+    if run.started_at is None or run.ended_at is None or not run.begun:
         return UNKNOWN
     return duration(run.ended_at - run.started_at)

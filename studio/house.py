@@ -13,6 +13,7 @@ from core.data.service import DataService
 from core.hardware import Machine, read_machine
 from core.locations import Locations
 from core.runs.store import RunStore
+from studio.session import Drafts
 
 __all__ = ["Studio", "opened"]
 
@@ -31,6 +32,9 @@ class Studio:
     port: int = 0
     secret: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     _machine: tuple[float, Machine] | None = None
+
+    def __post_init__(self) -> None:
+        self.drafts = Drafts(self.locations)
 
     def machine(self) -> Machine:
         """The machine, read again when the last reading is older than a few seconds (free memory moves)."""

@@ -117,7 +117,9 @@ def _password(locations: Locations, environment: MutableMapping[str, str]) -> Pa
 
 def _from_file(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8").rstrip("\r\n")
+        if words := file.read_text(encoding="utf-8").rstrip("\r\n"):
+            return words
+        raise ValueError("an empty file")
     except (OSError, ValueError) as error:
         message = f"Expected the password in {file}, the file that LUTHIER_PASSWORD_FILE names; it cannot be read."
         raise MachineError("listen.password", message, "Write it there as one line.") from error

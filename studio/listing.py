@@ -12,10 +12,13 @@ from core.catalog import cached_models, catalogue
 from core.contract.config import RunConfig
 from core.contract.events import Exported
 from core.locations import ASSETS
-from core.runs.folder import JobFolder, checkpoint_step
+from core.runs.flaws import flaw_of
+from core.runs.folder import JOB_NAME, JobFolder, checkpoint_step
+from core.runs.outcome import by_merit, measures, outcome, standing
 from core.runs.record import RunRecord
 from studio.figures import bytes_words
 from studio.text import STATES, say
+from studio.verdicts import used_words, verdict_of
 
 __all__ = ["export_names", "keep"]
 
@@ -23,10 +26,10 @@ __all__ = ["export_names", "keep"]
 def export_names(folder: JobFolder) -> list[str]:
     """The run's export jobs, newest first."""
     try:
-        jobs = [path for path in folder.jobs.iterdir() if (path / "export.yaml").is_file()]
+        jobs = [path for path in folder.jobs.iterdir() if JOB_NAME.fullmatch(path.name) and not flaw_of(path)]
+        return [path.name for path in sorted(jobs, key=lambda path: path.lstat().st_mtime, reverse=True)]
     except OSError:
         return []
-    return [path.name for path in sorted(jobs, key=lambda path: path.stat().st_mtime, reverse=True)]
 
 
 def keep(
@@ -37,6 +40,7 @@ def keep(
     return {
         "living": record.state in ("queued", "starting", "training"),
         "checkpoints": _checkpoints(folder, record),
+        "verdict": verdict_of(outcome(record), used_words(folder)),
         "forms": _forms(folder, config, free),
         "disk": say("home.disk", free=bytes_words(free)),
         "jobs": [_job(folder, name, export) for name, export in exports],
@@ -45,26 +49,27 @@ def keep(
 
 def _checkpoints(folder: JobFolder, record: RunRecord) -> list[dict[str, str]]:
     """The best and the last, and what else stands; a loss only where one was measured."""
-    standing = {step for path in folder.checkpoints.glob("step-*") if (step := _whole(path)) is not None}
-    losses = {item.step: item.eval_loss for item in record.checkpoints}
-    if not standing:
+    losses = standing(folder)
+    if not losses:
         return []
-    measured = {step: loss for step in standing if (loss := losses.get(step)) is not None}
-    last = max(standing)
-    best = min(measured, key=lambda step: measured[step]) if measured else last
+    best, last = by_merit(folder)[0], next(reversed(losses))
     named = [("best", best), *([("last", last)] if last != best else [])]
-    others = [(f"step-{step:06d}", step) for step in sorted(standing - {best, last}, reverse=True)]
-    return [{"name": name, "words": _checkpoint_words(name, step, losses.get(step))} for name, step in named + others]
+    others = [(path.name, path) for path in reversed(losses) if path not in (best, last)]
+    before = next((one.loss for one in measures(record) if one.step == 0), None)
+    return [
+        {"name": name, "words": _checkpoint_words(name, path, losses[path], before)} for name, path in named + others
+    ]
 
 
-def _whole(path: Path) -> int | None:
-    return checkpoint_step(path.name) if (path / "MANIFEST.json").is_file() else None
-
-
-def _checkpoint_words(name: str, step: int, loss: float | None) -> str:
-    kind = name if name in ("best", "last") else "other"
-    measured = say("checkpoint.loss", loss=f"{loss:.3f}") if loss is not None else ""
-    return say(f"checkpoint.{kind}", step=f"{step:,}") + measured
+def _checkpoint_words(name: str, path: Path, loss: float | None, before: float | None) -> str:
+    """Its step and its loss; the best one also says where the model before training was better."""
+    kind, step = name if name in ("best", "last") else "other", f"{checkpoint_step(path.name) or 0:,}"
+    if loss is None:
+        return say(f"checkpoint.{kind}", step=step)
+    if kind == "best" and before is not None and before <= loss:
+        losses = say("checkpoint.loss.before", loss=f"{loss:.3f}", before=f"{before:.3f}")
+        return say("checkpoint.best.before", step=step) + losses
+    return say(f"checkpoint.{kind}", step=step) + say("checkpoint.loss", loss=f"{loss:.3f}")
 
 
 def _forms(folder: JobFolder, config: RunConfig | None, free: int) -> list[dict[str, Any]]:

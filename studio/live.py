@@ -24,6 +24,7 @@ from core.locations import Locations
 from core.runs.folder import ExportRequest
 from core.runs.names import named_config
 from core.runs.store import RunStore
+from core.runs.words import unknown_fields_words
 from studio import figures, listing
 from studio.asking import Question, Talks, sampled
 from studio.held_out import HeldOut
@@ -31,6 +32,7 @@ from studio.history_rows import row
 from studio.live_history import history_routes, next_button
 from studio.log_lines import log_lines
 from studio.points import PointCache, Window
+from studio.verdicts import used_words
 from studio.way import answers_on_the_way
 
 __all__ = ["Live", "routes"]
@@ -56,7 +58,7 @@ class Live:
 
     def newest(self) -> str:
         """The living run, else the newest, else nothing."""
-        runs = self.store.list()
+        runs = [run for run in self.store.list() if run.state != "unreadable"]
         living = [run.run_id for run in runs if run.state in ("training", "starting")]
         return (living or [run.run_id for run in runs] or [""])[0]
 
@@ -68,6 +70,11 @@ class Live:
         folder, record = self.store.open(run_id), self.store.record(run_id)
         status = figures.status(record, named_config(folder), run_id, time.time())
         status["kept"] = folder.newest_checkpoint() is not None
+        if status["verdict"]:
+            status["verdict"]["used"] = used_words(folder)
+        words = unknown_fields_words(folder.unknown_fields())
+        if words and [words, ""] not in status["notes"]:
+            status["notes"].append([words, ""])
         status["way"] = answers_on_the_way(record)
         status["next"] = next_button(folder, record)
         answer = {"run": run_id, "status": status, "points": self.cache.get(run_id).answer(record, window)}
@@ -92,7 +99,7 @@ class SayingRoute(APIRoute):
                 return await handle(request)
             except StudioError as error:
                 status = 404 if error.code == "run.unknown" else 409
-                return JSONResponse({"code": error.code, "message": error.message, "hint": error.hint}, status)
+                return JSONResponse(error.told(), status)
 
         return saying
 
@@ -126,7 +133,7 @@ def _looking(router: APIRouter, live: Live) -> None:
         rows = [row(summary) for summary in live.store.list()]
         count = len(rows)
         if kept:
-            rows = [row for row in rows if live.store.open(row["id"]).newest_checkpoint()]
+            rows = [row for row in rows if row["can"]["watch"] and live.store.open(row["id"]).newest_checkpoint()]
         now = hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
         return {"same": True, "tag": now} if tag == now else {"tag": now, "runs": rows, "all": count}
 
@@ -136,7 +143,12 @@ def _looking(router: APIRouter, live: Live) -> None:
         config = named_config(folder)
         exports = [(name, live.store.export_record(run_id, name)) for name in listing.export_names(folder)]
         record = live.store.record(run_id)
-        return listing.keep(folder, record, config, exports) | live.held_out.count(config, record.plan)
+        command = {"command": live.locations.command("export", run_id)}
+        return (
+            listing.keep(folder, record, config, exports)
+            | live.held_out.count(folder.path, config, record.plan)
+            | command
+        )
 
 
 def _steering(router: APIRouter, live: Live) -> None:
@@ -175,7 +187,8 @@ def _obey(live: Live, verb: str) -> Callable[[str], dict[str, bool]]:
 def _trying(router: APIRouter, live: Live) -> None:
     @router.get("/run/{run_id}/held-out")
     def held_out(run_id: str, at: int = 0) -> dict[str, Any]:
-        return live.held_out.row(live.store.open(run_id).config(), at)
+        folder = live.store.open(run_id)
+        return live.held_out.row(folder.path, folder.config(), live.store.record(run_id).plan, at)
 
     @router.post("/ask")
     def ask(question: Question) -> StreamingResponse:

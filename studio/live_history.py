@@ -5,26 +5,30 @@ They stand under ``/studio`` beside those of ``live.py``, behind the same guard,
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from core.contract.config import RunConfig
+from core.contract.errors import StudioError
 from core.runs.asked import read_asked
+from core.runs.draw import kept_draw
 from core.runs.folder import JobFolder
 from core.runs.names import NAME_LENGTH, named_config, rename
+from core.runs.outcome import outcome
 from core.runs.record import RunRecord, effective_config
 from core.runs.repeat import command_line
 from core.runs.run_yaml import dump_config
 from studio import comparing, figures
+from studio.full_disk import full_disk
 from studio.history_rows import Sieve, row
 from studio.points import Window
-from studio.proposals import change_for, change_words, next_action, offer
+from studio.proposals import change_for, change_words, next_action, offer, trouble
 from studio.queueing import queue_view
 from studio.session import reopened
 
@@ -34,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["history_routes", "next_button"]
 
 PAGE = 50
-_TOLD = ("id", "title", "word", "state", "cause")
+_TOLD = ("id", "title", "word", "state", "cause", "verdict")
 _MOST_ROWS = 5_000
 
 
@@ -66,7 +70,7 @@ def _rows(router: APIRouter, live: Live) -> None:
         asked = request.query_params
         sieve = Sieve(**{field: asked.get(field, "") for field in Sieve.__dataclass_fields__})
         answer = sieve.answer([row(summary) for summary in live.store.list()], min(max(limit, 1), _MOST_ROWS))
-        answer["queue"] = queue_view(live.store, live.machine())
+        answer |= {"queue": queue_view(live.store, live.machine()), "disk": full_disk(live.locations.home)}
         now = hashlib.sha256(json.dumps(answer).encode()).hexdigest()[:16]
         return {"same": True, "tag": now} if tag == now else {"tag": now, **answer}
 
@@ -90,7 +94,8 @@ def _rows(router: APIRouter, live: Live) -> None:
 def _compared(live: Live, run_id: str) -> comparing.Compared:
     folder = live.store.open(run_id)
     config = named_config(folder)
-    return comparing.Compared(run_id, figures.run_title(config, run_id), config, live.store.record(run_id))
+    title, draw = figures.run_title(config, run_id), kept_draw(folder.path)
+    return comparing.Compared(run_id, title, config, live.store.record(run_id), draw)
 
 
 def _one(router: APIRouter, live: Live) -> None:
@@ -99,8 +104,8 @@ def _one(router: APIRouter, live: Live) -> None:
         folder, record = live.store.open(run_id), live.store.record(run_id)
         asked = folder.config()
         effective = effective_config(asked, record.corrections)
-        line = command_line(folder.run_yaml, asked, effective, _unusual(live.locations.home))
-        changes = change_for(record.failure.code, effective) if record.failure else {}
+        line = command_line(live.locations, folder.run_yaml, asked, effective)
+        changes = change_for(_trouble(record), effective)
         return {"yaml": dump_config(effective), "command": line, "change": change_words(changes)}
 
     @router.get("/run/{run_id}/yaml")
@@ -117,16 +122,17 @@ def _one(router: APIRouter, live: Live) -> None:
 
 
 def next_button(folder: JobFolder, record: RunRecord) -> dict[str, str]:
-    """What the watch page's button does about a run that ended badly, and its words."""
-    code = record.failure.code if record.failure else ""
-    if not next_action(record.state, code):
-        return {"verb": "", "words": ""}  # most ticks: no file needs to be read for that
-    return offer(record.state, code, effective_config(folder.config(), record.corrections))
+    """What the watch page's button does about a run that ended badly, and its words; nothing where its run.yaml cannot
+    be read."""
+    code = _trouble(record)
+    if next_action(record.state, code):  # in most ticks not: then no file needs to be read
+        with contextlib.suppress(StudioError):
+            return offer(record.state, code, effective_config(folder.config(), record.corrections))
+    return {"verb": "", "words": ""}
 
 
-def _unusual(home: Path) -> Path | None:
-    """The root, where the command line would not find it by itself."""
-    return None if home == (Path.home() / "luthier-studio").resolve() else home
+def _trouble(record: RunRecord) -> str:
+    return trouble(record.failure.code if record.failure else "", outcome(record))
 
 
 def _again(router: APIRouter, live: Live) -> None:
@@ -145,9 +151,8 @@ def _again(router: APIRouter, live: Live) -> None:
     def mend(run_id: str) -> dict[str, str]:
         """As ``rerun``, with the change that is proposed after its failure."""
         folder, record = live.store.open(run_id), live.store.record(run_id)
-        code = record.failure.code if record.failure else ""
         # Proposed for what ran, as the button said: reopened, an automatic value is "auto" again.
-        changes = change_for(code, effective_config(folder.config(), record.corrections))
+        changes = change_for(_trouble(record), effective_config(folder.config(), record.corrections))
         live.redraft(_changed(_reopened(folder, record), changes))
         return {"go": "/"}
 

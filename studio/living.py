@@ -1,5 +1,8 @@
 """One studio a root folder: where the living one is (``studio.json``, 0600), and how a second start asks it.
 
+Whoever opens a studio holds ``locks/studio`` for as long as it lives, so that of two starts in one instant one waits
+until the other can be asked.
+
 The file is believed only when its process still lives (pid and creation, counted from the boot: a corrected clock must
 not disown it) and answers on its port to the secret that stands beside them; the answer is a fresh start token.
 """
@@ -11,18 +14,22 @@ import http.client
 import json
 import os
 import ssl
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from core.disk import write_whole
+from core.disk import read_plain, write_whole
 from core.locations import Locations
+from core.runs.locks import FileLock
 from core.runs.processes import Identity, identify
 from studio.front import Front
 
-__all__ = ["living_studio", "remember"]
+__all__ = ["living_studio", "only_studio", "remember", "secret_of"]
 
+_MOST_BYTES = 1 << 16
+_LOOK_SECONDS = 0.1
 _SECONDS = 20.0
 """A studio that is just starting listens already, and answers when its pages stand."""
 
@@ -39,23 +46,51 @@ def living_studio(locations: Locations) -> str | None:
 
 
 @contextlib.contextmanager
+def only_studio(locations: Locations, seconds: float = _SECONDS) -> Iterator[str | None]:
+    """The living studio's address, or None where the caller is the only one now, for as long as the block lasts.
+
+    One that holds the place for ``seconds`` and answers nobody is not waited for any longer.
+    """
+    place = FileLock(locations.locks / "studio")
+    until = time.monotonic() + seconds
+    try:
+        while not (address := living_studio(locations)) and time.monotonic() < until:
+            with contextlib.suppress(OSError):  # a full disk, or one without locks: then without
+                if not place.acquire():
+                    time.sleep(_LOOK_SECONDS)
+                    continue
+                address = living_studio(locations)  # it came while we looked
+            break
+        yield address
+    finally:
+        place.release()
+
+
+@contextlib.contextmanager
 def remember(locations: Locations, front: Front, secret: str) -> Iterator[None]:
     """Says where this studio is while it lives; the file goes with it, unless another has taken its place."""
     me = identify(os.getpid()) or Identity(os.getpid(), 0.0)
     certificate = str(front.certificate.resolve()) if front.certificate else ""
     mine = {**asdict(me), "port": front.port, "secret": secret, "certificate": certificate}
-    write_whole(locations.studio, json.dumps(mine), mode=0o600)
+    with contextlib.suppress(OSError):  # on a full disk: then a second start cannot be told
+        write_whole(locations.studio, json.dumps(mine), mode=0o600)
     try:
         yield
     finally:
-        if _read(locations) == mine:
+        if {**(_read(locations) or {}), "secret": secret} == mine:  # it may have been given another by ``revoke``
             locations.studio.unlink(missing_ok=True)
+
+
+def secret_of(locations: Locations) -> str:
+    """The secret as it stands in the file now; empty, which opens nothing, where there is none."""
+    known = _read(locations)
+    return str(known["secret"]) if known else ""
 
 
 def _read(locations: Locations) -> dict[str, Any] | None:
     try:
-        raw = json.loads(locations.studio.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        raw = json.loads(read_plain(locations.studio, _MOST_BYTES))
+    except (OSError, ValueError, RecursionError):
         return None
     return raw if isinstance(raw, dict) and {"pid", "created", "port", "secret"} <= raw.keys() else None
 

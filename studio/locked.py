@@ -30,9 +30,9 @@ def opening_page(path: str) -> str:
     return _page(say("door.opening"), "", f'<meta http-equiv="refresh" content="0;url={escape(path)}">')
 
 
-def locked_page() -> str:
-    """Says that this browser was not let in, and what to do."""
-    body = f"<p>{escape(say('door.why'))}</p><p>{escape(say('door.cure'))}<code>python3 launcher.py</code></p>"
+def locked_page(command: str) -> str:
+    """Says that this browser was not let in, and what to do: the command that opens this studio."""
+    body = f"<p>{escape(say('door.why'))}</p><p>{escape(say('door.cure'))}<code>{escape(command)}</code></p>"
     return _page(say("door.title"), body, "")
 
 

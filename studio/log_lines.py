@@ -28,13 +28,17 @@ def log_lines(log: Path, keep: int = 400) -> list[str]:
 def said(events: Iterable[Event]) -> list[str]:
     """One line an event that says something; progress within a stage is said once."""
     lines: list[str] = []
-    stage = ""
+    stage, began = "", 0.0
     for event in events:
+        if event.kind == "starting" and not began:
+            began = event.at
         if event.kind == "stage":
             if event.stage in (*_TOLD_BY_RESULT, stage):  # type: ignore[attr-defined]
                 continue
             stage = event.stage  # type: ignore[attr-defined]
         words = _WORDS.get(event.kind, lambda _: "")(event)
+        if event.kind == "finished" and began:  # by the clock of all pages; the worker counts its own attempt alone
+            words = say("log.finished", time=duration(event.at - began))
         if words:
             lines.append(f"{time.strftime('%H:%M:%S', time.localtime(event.at))}  {words}")
     return lines

@@ -69,8 +69,10 @@ class Password:
         Raises:
             MachineError: it is too short.
         """
-        if len(words) < SHORTEST:
-            message = f"Expected a password of at least {SHORTEST} characters, found {len(words)}."
+        if (count := len(words.strip())) < SHORTEST:
+            message = (
+                f"Expected a password of at least {SHORTEST} characters, found {count} (blanks around it do not count)."
+            )
             raise MachineError("listen.password", message, "Choose a longer one; three or four words do well.")
         salt = secrets.token_bytes(16)
         kept = {"scrypt": [_N, _R, _P], "salt": salt.hex(), "hash": _hash(words, salt).hex()}

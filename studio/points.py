@@ -23,6 +23,8 @@ from typing import Any
 import numpy as np
 
 from core.contract.events import Step
+from core.contract.methods import MEASURES
+from core.runs.outcome import best, measures
 from core.runs.record import RunRecord
 from studio.card_readings import forecast_bytes
 
@@ -40,6 +42,7 @@ METRICS = (
     "gpu_load",
     "power_watts",
     "temperature_celsius",
+    *MEASURES,
 )
 EXACT = frozenset({"learning_rate", "memory_bytes", "card_used_bytes", "temperature_celsius"})
 """Readings without noise: smoothing would only make them late."""
@@ -156,7 +159,7 @@ class RunPoints:
         self.columns = Columns()
 
     def answer(self, record: RunRecord, window: Window) -> dict[str, Any]:
-        """The chart's numbers as plain JSON values, with held-out losses and the best checkpoint's place.
+        """The chart's numbers as plain JSON values, with held-out losses and the place of the best.
 
         ``version`` changes whenever anything in the answer may have.
         """
@@ -165,11 +168,18 @@ class RunPoints:
             answer = self.columns.buckets(window)
         measured = ((item.step, _rounded(item.loss)) for item in record.evaluations[-BUCKETS:])
         answer["evaluations"] = [[step, loss] for step, loss in measured if loss is not None]
+        answer["measured"] = {name: found for name in MEASURES if (found := _held_out(record, name))}
         answer["forecast"] = forecast_bytes(record) or None
-        best = next((item for item in reversed(record.checkpoints) if item.best), None)
-        answer["best"] = best and [best.step, _rounded(best.eval_loss)]
+        lowest = best(measures(record))
+        answer["best"] = lowest and [lowest.step, _rounded(lowest.loss)]
         answer["version"] = f"{len(record.steps)}.{len(record.evaluations)}.{len(record.checkpoints)}"
         return answer
+
+
+def _held_out(record: RunRecord, name: str) -> list[list[Any]]:
+    """What was measured of the held-out rows beside their loss; empty where the run's method does not."""
+    known = ((item.step, _rounded(getattr(item, name))) for item in record.evaluations[-BUCKETS:])
+    return [[step, value] for step, value in known if value is not None]
 
 
 class PointCache:

@@ -5,11 +5,14 @@ Results are ``core.bench``'s JSON. What is not in there is "–": nothing is sho
 
 from __future__ import annotations
 
+import json
+import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 
 from core.contract.errors import RunError
 from core.proof.store import KINDS, Proof, Proofs
@@ -22,6 +25,7 @@ from studio.text import STATES, say
 __all__ = ["proofs", "shown"]
 
 Cells = list[list[str]]
+_LONGEST_CELL, _MOST_ROWS = 300, 1000
 _LIBRARIES = ("torch", "triton", "transformers", "peft", "bitsandbytes")
 
 
@@ -31,8 +35,10 @@ def proofs(studio: Studio) -> APIRouter:
     kept = Proofs(studio.locations)
 
     @router.get("/proofs")
-    def listed() -> dict[str, Any]:
-        return {"proofs": [shown(proof, time.time()) for proof in kept.all()]}
+    def listed() -> Response:
+        # Written with escapes: a result may hold what is no text.
+        told = json.dumps({"proofs": [shown(proof, time.time()) for proof in kept.all()]})
+        return Response(told, media_type="application/json")
 
     @router.post("/proofs/start/{kind}")
     def start(kind: str) -> dict[str, str]:
@@ -55,13 +61,25 @@ def proofs(studio: Studio) -> APIRouter:
 
 
 def shown(proof: Proof, now: float) -> dict[str, Any]:
-    """One proof for the page."""
+    """One proof for the page; one whose result is none of ours is shown without it, and that is said."""
+    try:
+        return _shown(proof, now)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        told = _shown(replace(proof, result=None), now)
+        return {**told, "verdict": say("proof.unreadable"), "tone": "bad", "note": say("proof.unreadable.note")}
+
+
+def _shown(proof: Proof, now: float) -> dict[str, Any]:
     record, result = proof.record, proof.result or {}
     living = record.state in RUNNING
     verdict, tone = _verdict(proof)
     end = record.ended_at or now
     took = duration(end - record.started_at) if record.started_at and record.state != "lost" else UNKNOWN
     head, rows = _TABLES[proof.kind](result) if result else ([], [])
+    head, rows = (
+        [cell[:_LONGEST_CELL] for cell in head],
+        [[cell[:_LONGEST_CELL] for cell in row] for row in rows[:_MOST_ROWS]],
+    )
     return {
         "id": proof.id,
         "kind": proof.kind,
@@ -72,12 +90,17 @@ def shown(proof: Proof, now: float) -> dict[str, Any]:
         "tone": tone,
         "progress": _progress(proof) if living else None,
         "cause": _cause(proof),
-        "facts": [] if living or not result else _facts(result, took),
+        "facts": [] if living or not result else _cut(_facts(result, took)),
         "command": " ".join(("python -m core.bench", proof.kind, *proof.flags)),
         "note": _note(proof),
         "head": head,
         "rows": rows,
     }
+
+
+def _cut(rows: Cells) -> Cells:
+    """No more than a table has, each cell no longer than one is."""
+    return [[str(cell)[:_LONGEST_CELL] for cell in row] for row in rows[:_MOST_ROWS]]
 
 
 def _verdict(proof: Proof) -> tuple[str, str]:
@@ -109,7 +132,7 @@ def _progress(proof: Proof) -> dict[str, Any]:
     part = say("proof.part", done=f"{stage.done + 1:.0f}", total=f"{stage.total:.0f}") if stage.total else ""
     return {
         "text": " ".join(filter(None, (part, stage.text))),
-        "share": stage.done / stage.total if stage.total else None,
+        "share": share if stage.total and math.isfinite(share := stage.done / stage.total) else None,
     }
 
 

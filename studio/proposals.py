@@ -5,6 +5,7 @@
     cut off, killed, no room  ─►  resume                      the last checkpoint stands
     data or versions differ   ─►  resume anyway               said by a person, kept in the log
     memory, numbers, kernels  ─►  run again with one change   the mildest that has not been made yet
+    it came out worse         ─►  run again, learning less strongly
 
 A change is a setting of the config, so that New run shows it like any other and it can be undone there.
 """
@@ -14,20 +15,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from core.contract.config import RunConfig
+from core.contract.config import RunConfig, TrainChoice
 from core.contract.knobs import knobs
+from core.runs.outcome import Outcome
 from studio.text import say
 
-__all__ = ["change_for", "change_words", "next_action", "offer", "value_words"]
+__all__ = ["change_for", "change_words", "next_action", "offer", "trouble", "value_words"]
 
 _SHORTEST = 256
+_WORSE = "run.worse"
 _KNOBS = knobs(RunConfig)
+
+
+def trouble(failure_code: str, became: Outcome | None) -> str:
+    """The code of what is to be done something about: of the failure, or that the model came out worse; else empty."""
+    return failure_code or (_WORSE if became and became.verdict == "worse" else "")
 
 
 def next_action(state: str, code: str) -> str:
     """``resume``, ``anyway``, ``mend`` (run again with the proposed change) or "" where nothing needs to be done."""
     if state == "lost":
         return "resume"
+    if code == _WORSE:
+        return "mend"
     if state != "failed":
         return ""
     if code in _CHANGES:
@@ -80,7 +90,9 @@ def _less_memory(config: RunConfig) -> dict[str, Any]:
 
 
 def _gentler(config: RunConfig) -> dict[str, Any]:
-    return {"train.learning_rate": float(f"{config.train.learning_rate / 4:.3g}")}
+    """A quarter of the rate, and no more than the usual one."""
+    rate = min(config.train.learning_rate / 4, TrainChoice().learning_rate)
+    return {"train.learning_rate": float(f"{rate:.3g}")}
 
 
 def _plain(_: RunConfig) -> dict[str, Any]:
@@ -93,6 +105,7 @@ _CHANGES: dict[str, Callable[[RunConfig], dict[str, Any]]] = {
     "memory.optimizer": _less_memory,
     "model.memory": _less_memory,
     "train.not_finite": _gentler,
+    _WORSE: _gentler,
     "worker.restarts": _plain,
     "worker.stalled": _plain,
     "gpu.unusable": _plain,

@@ -6,7 +6,8 @@
     first starts     when the holder ends; ends after the time that was estimated at its Start
     second starts    when the first ends …
 
-A time that follows from one that is not known is not known either.
+A time that follows from one that is not known is not known either. Runs that wait for another card of this machine
+stand in the same list, each behind those of its own card.
 """
 
 from __future__ import annotations
@@ -34,21 +35,29 @@ __all__ = ["card_taken", "queue_view"]
 def card_taken(locations: Locations, machine: Machine) -> bool:
     """Whether a run has the card or waits for it, so that another one would stand in the queue."""
     holder = held_by(locations, machine.lock_name) or ""
-    return bool(RUN_ID.fullmatch(holder) or JobQueue(locations).order())
+    return bool(RUN_ID.fullmatch(holder) or JobQueue(locations).first_living(machine.lock_name))
 
 
 def queue_view(store: RunStore, machine: Machine) -> dict[str, Any]:
     """The holder (None where the card is free) and the waiting runs in their order."""
     at = time.time()
-    name = held_by(store.locations, machine.lock_name)
-    holder, ends = _holder(store, name, at) if name else (None, at)
-    waiting = []
+    holder, free = _held(store, machine.lock_name, at)
+    ends = {machine.lock_name: free}
+    waiting, cards = [], JobQueue(store.locations).cards()
     for run_id in store.queue():
+        card = cards.get(run_id) or machine.lock_name
+        begins = ends[card] if card in ends else _held(store, card, at)[1]
         folder = JobFolder(store.locations.runs / run_id)
         takes = _takes(store, folder)
-        begins, ends = ends, None if ends is None or takes is None else ends + takes
-        waiting.append({**_named(summarise(folder)), "starts": _clock(begins, at), "ends": _clock(ends, at)})
+        ends[card] = None if begins is None or takes is None else begins + takes
+        waiting.append({**_named(summarise(folder)), "starts": _clock(begins, at), "ends": _clock(ends[card], at)})
     return {"holder": holder, "waiting": waiting}
+
+
+def _held(store: RunStore, card: str, now: float) -> tuple[dict[str, Any] | None, float | None]:
+    """Who holds a card (None: nobody), and when it will be free."""
+    name = held_by(store.locations, card)
+    return _holder(store, name, now) if name else (None, now)
 
 
 def _holder(store: RunStore, name: str, now: float) -> tuple[dict[str, Any], float | None]:

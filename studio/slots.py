@@ -13,7 +13,7 @@ from studio.explained import leads_to
 from studio.markup import Markup, tag
 from studio.text import say
 
-__all__ = ["answer_settings", "button", "dialog", "live", "none_yet", "run_choice", "slot"]
+__all__ = ["answer_settings", "button", "dialog", "live", "none_yet", "run_choice", "slot", "verdict", "way_back"]
 
 
 def live(name: str, words: dict[str, Any], *children: object) -> Markup:
@@ -46,6 +46,12 @@ def run_choice(*more: object) -> Markup:
     return tag("div", run, checkpoint, *more, class_="choices")
 
 
+def verdict(*more: object) -> Markup:
+    """What became of a run, what to do about it and which checkpoint is used; filled by ``assets/js/dom.js``."""
+    lines = (slot("verdict-text", "strong"), slot("verdict-do", "p"), slot("verdict-used", "p"))
+    return slot("verdict", "div", tag("div", *lines, role="status"), *more, class_="verdict", hidden=True)
+
+
 def answer_settings() -> Markup:
     """How a model is to answer, folded: Try and the comparison ask alike."""
     fields = [
@@ -64,8 +70,14 @@ def _number(name: str, value: str, **bounds: str) -> Markup:
     return tag("label", tag("span", say(f"try.{name}")), field)
 
 
+def way_back(words: str) -> Markup:
+    """The button of a dialog that leaves everything as it is. The keyboard stands on it when the dialog opens: Enter,
+    pressed once too often, does no harm."""
+    return tag("button", words, value="", class_="push", autofocus=True)
+
+
 def dialog(name: str, title: str, *children: object, **attributes: object) -> Markup:
-    """A question before something that cannot be taken back; its buttons' values are the answer."""
+    """A question before something that cannot be taken back: its buttons' values answer, one is ``way_back``."""
     heading = tag("h2", title, id=f"{name}-title")
     form = tag("form", heading, *children, method="dialog")
     return slot(name, "dialog", form, class_="ask", aria_labelledby=f"{name}-title", **attributes)

@@ -2,12 +2,17 @@
 
 ``uploads/ID/rows.jsonl`` holds the rows and ``uploads/ID/name`` the browser's name of the file, which travels in a
 header and is used for showing and for the ending, never as a path. Uploads are limited in size and in number, and none
-stays longer than a day: what is chosen is copied to ``data``.
+stays longer than a day: what is chosen is copied to ``data``, and its upload goes with that.
+
+A person at this machine may send as many files as the disk takes, one after another; from elsewhere (``--listen``) only
+so many within ten minutes.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import ipaddress
 import os
 import re
 import secrets
@@ -19,11 +24,15 @@ from urllib.parse import unquote
 
 from fastapi import APIRouter, Request
 
+from core.contract.config import DataChoice
 from core.contract.errors import DataError, MachineError
+from core.data.keep import KeptFile, keep_file
+from core.data.reader import NO_DATA
+from core.disk import cure
 from core.locations import Locations
 from studio.house import Studio
 
-__all__ = ["ENDINGS", "Uploaded", "forget_old", "uploaded", "uploads"]
+__all__ = ["ENDINGS", "Uploaded", "forget_old", "taken", "uploaded", "uploads"]
 
 ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt", ".md")
 _ID = re.compile(r"[A-Za-z0-9_-]{16,40}")
@@ -33,18 +42,30 @@ _SPARE_BYTES = 200 << 20
 _MOST_BYTES = 64 << 30
 _MOST_WAITING = 32
 """Files that were sent and lie here; where there are more, those of more than ten minutes ago go."""
+_MOST_AT_ONCE = 8
+_LOOK_BYTES = 64 << 20
+"""After so many bytes the disk is looked at again: others write there too."""
 _DAY, _BUSY = 24 * 3600, 600
 
 
 def uploads(studio: Studio) -> APIRouter:
     """The route; a faulty upload leaves nothing behind."""
     router = APIRouter()
+    at_once = asyncio.Semaphore(_MOST_AT_ONCE)
 
     @router.put("/studio/upload")
     async def put(request: Request) -> dict[str, str | int]:
         name = _name(request.headers.get("x-file-name", ""))
+        if at_once.locked():
+            message = f"Expected at most {_MOST_AT_ONCE} files on their way at once, found as many already."
+            raise MachineError("upload.busy", message, "Send it again when one of them has come.")
+        async with at_once:
+            return await _received(request, name)
+
+    async def _received(request: Request, name: str) -> dict[str, str | int]:
         forget_old(studio.locations)
-        _check_count(studio.locations)
+        if not _is_here(request):
+            _check_count(studio.locations)
         room = _room(studio.locations, request.headers.get("content-length", ""))
         folder = studio.locations.uploads / secrets.token_urlsafe(16)
         try:
@@ -86,6 +107,26 @@ def uploaded(locations: Locations, key: str) -> Uploaded:
     raise DataError("data.upload_gone", "Expected the uploaded file, found it gone.", "Choose the file again.")
 
 
+def taken(studio: Studio, key: str) -> KeptFile:
+    """An upload as a file of ours, kept under its content's hash; the upload itself goes. Of one that is no data by its
+    content nothing stays.
+
+    Raises:
+        DataError: there is none of this id, it is no data, or it cannot be kept.
+    """
+    locations = studio.locations
+    sent = uploaded(locations, key)
+    try:
+        studio.data.first_look(sent.path, DataChoice())
+    except DataError as error:
+        if error.code in NO_DATA:  # else its rows are only not understood, which a person can help with
+            shutil.rmtree(sent.path.parent, ignore_errors=True)
+            raise DataError(error.code, error.message.replace(sent.path.name, sent.name), error.hint) from error
+    kept = keep_file(sent.path, locations, sent.name)
+    shutil.rmtree(sent.path.parent, ignore_errors=True)
+    return kept
+
+
 def _name(sent: str) -> str:
     """The browser's name as a harmless file name with an ending that we read."""
     plain = re.sub(r"[^\w .()+-]", "_", unquote(sent).replace("\\", "/").rsplit("/", 1)[-1]).strip(". ")[
@@ -99,6 +140,13 @@ def _name(sent: str) -> str:
             "Convert it, or give it its true ending.",
         )
     return plain
+
+
+def _is_here(request: Request) -> bool:
+    """Whether it was sent from this machine."""
+    with contextlib.suppress(ValueError):
+        return request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
+    return False
 
 
 def _check_count(locations: Locations) -> None:
@@ -124,7 +172,7 @@ def _room(locations: Locations, announced: str) -> int:
 
 def _unwritable(locations: Locations, error: OSError) -> MachineError:
     message = f"Expected to write the file to {locations.home}, found: {error.strerror or error}."
-    return MachineError("disk.write", message, "Make room, or move the root folder: --home DIR.")
+    return MachineError("disk.write", message, cure(error, "or move the root folder: --home DIR"))
 
 
 async def _stream(request: Request, target: Path, room: int) -> int:
@@ -132,8 +180,9 @@ async def _stream(request: Request, target: Path, room: int) -> int:
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         async for block in request.stream():
-            count += len(block)
-            if count > room:
+            count, before = count + len(block), count
+            looked = count // _LOOK_BYTES == before // _LOOK_BYTES
+            if count > room or not (looked or shutil.disk_usage(target).free > _SPARE_BYTES):
                 raise MachineError("disk.full", "The disk is full.", "Make room, or move the root folder: --home DIR.")
             file.write(block)
     if not count:

@@ -11,12 +11,13 @@ import json
 from typing import Any
 
 from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from studio.bodies import MOST_BYTES, SECONDS, replayed, whole_body
 
 __all__ = ["PlainValues"]
 
 _EVENTS = "/gradio_api/queue/join"
-_MOST_BYTES = 16 << 20
 _DEEPEST = 4
 
 
@@ -30,32 +31,11 @@ class PlainValues:
         if scope["type"] != "http" or scope["path"].rstrip("/") != _EVENTS:
             await self._app(scope, receive, send)
             return
-        body = await _whole(receive)
+        body = await whole_body(receive, MOST_BYTES, SECONDS)
         if body is None or not _is_plain_event(body):
             await PlainTextResponse("An event brings plain values.", 403)(scope, receive, send)
             return
-        first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-        async def again() -> Message:
-            return first.pop() if first else await receive()
-
-        await self._app(scope, again, send)
-
-
-async def _whole(receive: Receive) -> bytes | None:
-    """The body; None where it is no size of an event, or breaks off."""
-    pieces: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            return None
-        pieces.append(message.get("body", b""))
-        size += len(pieces[-1])
-        if size > _MOST_BYTES:
-            return None
-        if not message.get("more_body"):
-            return b"".join(pieces)
+        await self._app(scope, replayed(body, receive), send)
 
 
 def _is_plain_event(body: bytes) -> bool:

@@ -11,6 +11,7 @@ from studio.house import Studio
 from studio.pages import new_run
 from studio.text import say
 from studio.theme import theme
+from studio.unheard import Unheard
 
 __all__ = ["new_run_app"]
 
@@ -26,6 +27,7 @@ def new_run_app(studio: Studio) -> FastAPI:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that server-side rendering is off, as we ask for
         _mount(app, blocks, studio.port)
+    app.add_middleware(Unheard, queue=blocks._queue)
     return app
 
 

@@ -49,6 +49,8 @@ _PROOF = {
     "proof.unjudged": "At step {steps} the fast side lies outside of what plain strays from itself. Who of the two is "
     "nearer to float32 could not be found out: {error}",
     "proof.measured": "measured",
+    "proof.unreadable": "Unreadable",
+    "proof.unreadable.note": "Its result file is not as it was written. Delete it, and ask again.",
     "proof.lost": "The process is gone and left no last word. Ask again.",
     "proof.ran.kernels": "The Triton kernels ran.",
     "proof.ran.textbook": "The textbook's formulas ran, as they do without a GPU: nothing is said of kernels here.",

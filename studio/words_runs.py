@@ -16,12 +16,14 @@ _TONES: dict[State, str] = {
     "stopped": "quiet",
     "failed": "bad",
     "lost": "bad",
+    "unreadable": "bad",
 }
 STATES: dict[str, tuple[str, str]] = {state: (STATE_WORDS[state], tone) for state, tone in _TONES.items()}
 """State to its word and tone. The words are the command line's too; tab title, page and history read them here."""
 
 _RUN = {
     "run.of": "of",
+    "run.damaged.hint": "Checkpoints are checked by themselves: resume, try and take home use those.",
     "run.starter": "the built-in model",
     "run.title": "{data} on {model}, {when}",
     "run.away": "The studio does not answer. The run goes on without it; trying again.",
@@ -42,12 +44,12 @@ _RUN = {
     "state.stopped.sentence": "Stopped after step {step}. The checkpoint of step {kept} is kept.",
     "state.stopped.nothing": "Stopped before anything was saved.",
     "state.finished.sentence": "Done in {took}.",
-    "state.finished.measured": "Done in {took}. Held-out loss went from {before} to {after}.",
     "state.failed.sentence": "It ended after step {step}. The checkpoint of step {kept} is kept.",
     "state.failed.nothing": "It ended before anything was saved.",
     "state.failed.unknown": "The run ended by a fault that it could not name.",
     "state.lost.sentence": "It was cut off after step {step}. The checkpoint of step {kept} is kept.",
     "state.lost.nothing": "It was cut off before anything was saved.",
+    "state.unreadable.sentence": "Its folder cannot be read.",
     "state.lost.cause": "The run's process is gone and left no last word: a restart, a power cut or a killed process.",
     "state.lost.cure": "Resume goes on from the last checkpoint, or from the start where there is none.",
     "pending.pause": "Pausing after this pass; a checkpoint is saved first.",
@@ -66,7 +68,10 @@ _RUN = {
     "stage.waiting": "Waiting",
     "stage.since": "for {time}",
     "loss.best": "{latest}, best {best}",
+    "loss.best.before": "{latest}, best {best} before training",
+    "verdict.used": "Try and Take home use step {step}: of what was saved, its held-out loss is the lowest.",
     "left.estimated": "{low} to {high}, estimated",
+    "measure.held_out": "{now}, held-out {held_out}",
     "memory.forecast": "{now}, forecast {forecast}",
     "speed.share": "{now}, {share} of what this card can do",
     "card.busy": "{value}\u00a0% busy",
@@ -159,6 +164,8 @@ _CHART = {
     "chart.loss.held_out": "Held-out",
     "chart.learning_rate": "Learning rate",
     "chart.learning_rate.now": "Rate",
+    "chart.margin": "Lead of the preferred answer (margin)",
+    "chart.accuracy": "Pairs told apart rightly (accuracy)",
     "chart.grad_norm": "Gradient norm",
     "chart.grad_norm.now": "Norm",
     "chart.speed": "Speed",
@@ -205,9 +212,11 @@ _TRY = {
     "try.unanswered": "Expected an answer of the training run, found none in time.",
     "try.unanswered.hint": "Ask again when the run is paused or done.",
     "checkpoint.best": "Best, step {step}",
+    "checkpoint.best.before": "Best of the saved, step {step}",
     "checkpoint.last": "Last, step {step}",
     "checkpoint.other": "Step {step}",
     "checkpoint.loss": " (held-out loss {loss})",
+    "checkpoint.loss.before": " (held-out loss {loss}, {before} before training)",
 }
 
 _HOME = {

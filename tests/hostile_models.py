@@ -17,7 +17,9 @@ from typing import Any
 
 from hub_stand_in import TINY_CONFIG, llama_tensors, tiny_model, write_safetensors
 
-__all__ = ["ADAPTERS", "MODELS", "make_adapter", "make_hostile", "make_outside", "untouched"]
+__all__ = [
+    "ADAPTERS", "MODELS", "SWELLING", "make_adapter", "make_hostile", "make_outside", "make_swelling", "untouched",
+]  # fmt: skip
 
 Spoil = Callable[[Path, Path], object]
 WEIGHTS = "model.safetensors"
@@ -291,6 +293,9 @@ MODELS: dict[str, tuple[Spoil, str]] = {
     "size: other vocabulary": (_config(vocab_size=100_000_000), "model.misfit"),
     "size: other weights": (_weights(vocab_size=64), "model.misfit"),
     "size: inner": (_config(intermediate_size=60_000_000), "model.misfit"),
+    "size: labels": (_config(num_labels=5_000_000), "model.absurd"),
+    "size: beams": (_config(num_beams=4096), "model.absurd"),
+    "size: extra ids": (_tokenizer(extra_ids=5_000_000), "model.absurd"),
     "size: config": (_huge("config.json", b"{"), "model.large_file"),
     "size: tokenizer": (_huge("tokenizer.json", b"{"), "model.large_file"),
     "size: tokenizer config": (_huge("tokenizer_config.json", b"{"), "model.large_file"),
@@ -301,6 +306,41 @@ MODELS: dict[str, tuple[Spoil, str]] = {
     "twice: config": (_text("config.json", TWICE), "model.bad_json"),
     "name: two lines": (_newline, "model.bad_weights"),
 }  # fmt: skip
+
+
+CATASTROPHE = "((((a|b|[a-z._0-9])+)+)+)+!"
+"""A pattern that takes for ever to find that a module's name is not one of its."""
+
+
+def _chain(step: str, pattern: dict[str, str], content: str, count: int) -> Spoil:
+    """So many steps one behind the other, each of which makes its text longer."""
+    return _part(step, {"type": "Sequence", f"{step}s": [
+        {"type": "Replace", "pattern": pattern, "content": content} for _ in range(count)
+    ]})  # fmt: skip
+
+
+def _part(name: str, value: object) -> Spoil:
+    return lambda folder, _outside: _edit(folder, "tokenizer.json", **{name: value})
+
+
+SWELLING: dict[str, Spoil] = {
+    "decoders": _chain("decoder", {"String": "e"}, "ee", 28),
+    "decoders by an expression": _chain("decoder", {"Regex": "x*"}, "yy", 5),
+    "normalizers": _chain("normalizer", {"String": " "}, "  ", 28),
+    "token": _part("added_tokens", [{"id": 1, "content": "a" * 100_000, "special": False}]),
+    "padding": _part("padding", {"strategy": {"Fixed": 1 << 30}, "direction": "Right", "pad_id": 0}),
+    "ids around a row": _part(
+        "post_processor", {"type": "TemplateProcessing", "special_tokens": {"<s>": {"id": "<s>", "ids": [1] * 5_000}}}
+    ),
+}
+"""A tokenizer.json that makes gigabytes of a few letters: refused as model.absurd where a tokenizer is loaded."""
+
+
+def make_swelling(name: str, folder: Path) -> Path:
+    """The folder of this name: whole but for that."""
+    tiny_model(folder)
+    SWELLING[name](folder, folder)
+    return folder
 
 
 PLAIN_ADAPTER = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"]}
@@ -336,6 +376,20 @@ ADAPTERS: dict[str, Spoil] = {
     "other start": _adapter(init_lora_weights="pissa"),
     "another kind": _adapter(peft_type="PROMPT_TUNING"),
     "rank": _adapter(r=10**9),
+    "names: pattern": _adapter(target_modules=CATASTROPHE),
+    "names: text": _adapter(target_modules="q_proj"),
+    "names: pattern in a list": _adapter(target_modules=[CATASTROPHE]),
+    "names: no texts": _adapter(target_modules=[1, {"a": 1}]),
+    "names: a hundred thousand": _adapter(target_modules=[f"q{number}" for number in range(100_000)]),
+    "names: excluded": _adapter(exclude_modules=CATASTROPHE),
+    "names: of layers": _adapter(layers_to_transform=[0], layers_pattern=[CATASTROPHE]),
+    "names: of layers, a text": _adapter(layers_to_transform=[0], layers_pattern=CATASTROPHE),
+    "names: saved": _adapter(modules_to_save=CATASTROPHE),
+    "layers: texts": _adapter(layers_to_transform=["0"]),
+    "layers: a million": _adapter(layers_to_transform=list(range(1_000_000))),
+    "layers: far": _adapter(layers_to_transform=10**12),
+    "ranks: pattern": _adapter(rank_pattern={CATASTROPHE: 4}),
+    "alphas: pattern": _adapter(alpha_pattern={CATASTROPHE: 4}),
     "ranks": _adapter(rank_pattern={"q_proj": 10**9}),
     "asks for trust": _adapter(trust_remote_code=True),
     "weights elsewhere": _link("adapter_model.safetensors", "{outside}/secret.safetensors"),

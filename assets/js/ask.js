@@ -44,7 +44,8 @@ async function send(path, body, signal) {
   }
   if (reply.ok) return reply;
   const fault = await reply.json().catch(() => ({}));
-  throw new Fault(fault.message ?? `HTTP ${reply.status}`, fault.hint ?? "", reply.status);
+  const said = [fault.message ?? `HTTP ${reply.status}`, ...(fault.problems ?? [])].join(" ");
+  throw new Fault(said, fault.hint ?? "", reply.status);
 }
 
 /** Calls `work` again and again, `pause()` milliseconds apart, and never while the page is hidden or gone. With each

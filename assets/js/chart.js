@@ -29,6 +29,7 @@ export class Chart {
     this.logButton = make("button", { type: "button", class: "chart-log", "aria-pressed": "false", onclick: () => this.setLog(!this.log) }, group.words.log);
     show(this.logButton, spec.log);
     this.svg = draw("svg", { class: "chart-svg", tabindex: 0, role: "group", "aria-label": `${spec.title}. ${group.words.keys}` });
+    this.said = make("p", { class: "sr-only", role: "status" }); // what the arrow keys read
     this.empty = make("p", { class: "chart-empty" }, group.words.empty);
     this.plot = make("div", { class: "chart-plot" }, this.svg, this.empty);
     this.table = this.buildTable();
@@ -36,8 +37,7 @@ export class Chart {
     this.host.append(
       make("div", { class: "chart-head" }, make("h3", {}, spec.title), this.at, this.logButton),
       this.legend,
-      this.plot,
-      this.table,
+      this.plot, this.said, this.table,
     );
     this.parts = spec.series.map((series) => this.buildSeries(series));
     this.buildFrame();
@@ -382,6 +382,9 @@ export class Chart {
     if (!moves[event.key]) return;
     event.preventDefault();
     moves[event.key]();
+    const found = this.step === null ? null : this.reading(this.step);
+    const values = found ? this.parts.map(({ series }) => `${series.label} ${this.write(...found.of(series))}`) : [];
+    say(this.said, found ? [`${this.group.words.step} ${written.step(found.step)}`, ...values].join(", ") : "");
   }
 }
 

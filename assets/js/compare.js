@@ -33,7 +33,9 @@ export class Compare {
 
   take(answer) {
     this.runs = answer.runs;
-    if (!this.charts) this.build();
+    if (`${answer.groups.join("|")}` !== this.together) this.build(answer.groups);
+    say(this.get("apart"), answer.apart);
+    show(this.get("apart"), answer.apart);
     for (const chart of this.charts) chart.update({ ...answer.curves, smooth: {}, best: null });
     this.heads();
     this.table("finals", answer.finals);
@@ -42,21 +44,27 @@ export class Compare {
     show(this.get("differing").closest("div"), answer.differing.length);
   }
 
-  /** The charts and the tables' heads: once, since which runs are compared does not change. */
-  build() {
+  /** The charts, two for each group of runs that can be ranked, and the tables' heads: once, and anew where it turns
+      out that others belong together (a run that waited has begun). */
+  build(groups) {
+    this.together = groups.join("|");
     const group = { words: this.words.chart, hover: (step) => this.charts.forEach((chart) => chart.hover(step)), zoom: (from, to) => this.zoom(from, to) };
-    const series = (key, more = {}) => this.runs.map((run, index) => ({ key: `${key}${index}`, label: `${this.letters[index]} · ${run.title}`, tone: `run-${index}`, ...more }));
-    const specs = [
-      { key: "train", title: this.words.train, format: "loss", log: true, series: series("train") },
-      { key: "held", title: this.words.held, format: "loss", log: true, best: true, series: series("held", { points: true }) },
-    ];
+    const series = (members, key, more = {}) => members.map((index) => ({ key: `${key}${index}`, label: `${this.letters[index]} · ${this.runs[index].title}`, tone: `run-${index}`, ...more }));
+    const named = (title, members) => (groups.length > 1 ? this.words.group.replace("{title}", title).replace("{letters}", members.map((index) => this.letters[index]).join(", ")) : title);
+    const specs = groups.flatMap((members) => [
+      { key: "train", title: named(this.words.train, members), format: "loss", log: true, series: series(members, "train") },
+      { key: "held", title: named(this.words.held, members), format: "loss", log: true, best: true, series: series(members, "held", { points: true }) },
+    ]);
+    this.get("compare-charts").replaceChildren();
     this.charts = specs.map((spec) => {
       const host = make("figure", { class: `chart-compare` });
       this.get("compare-charts").append(host);
       return new Chart(host, spec, group);
     });
     for (const name of ["finals", "differing"]) {
-      this.get(`${name}-head`).append(...this.runs.map((run, index) => make("th", { scope: "col", title: run.title }, this.mark(index), this.words.letter.replace("{letter}", this.letters[index]))));
+      const head = this.get(`${name}-head`);
+      while (head.children.length > 1) head.lastElementChild.remove();
+      head.append(...this.runs.map((run, index) => make("th", { scope: "col", title: run.title }, this.mark(index), this.words.letter.replace("{letter}", this.letters[index]))));
     }
   }
 

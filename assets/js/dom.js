@@ -56,6 +56,18 @@ export function fields(root, words) {
   for (const [name, text] of Object.entries(words)) say(field(root, name), text);
 }
 
+/** What became of a run, in the box that `studio/slots.py` made for it; nothing where it cannot be told yet. */
+export function verdict(root, found) {
+  const box = field(root, "verdict");
+  show(box, found);
+  if (!found) return;
+  put(box, "class", `verdict tone-${found.tone}`);
+  for (const part of ["text", "do", "used"]) {
+    say(field(root, `verdict-${part}`), found[part]);
+    show(field(root, `verdict-${part}`), found[part]);
+  }
+}
+
 /** Copies text; where the browser forbids it, selects nothing and says false. */
 export async function copy(text) {
   try {

@@ -76,6 +76,8 @@ class History {
     this.offer("model", answer.models, (name) => name);
     this.offer("method", answer.methods, (name) => this.words[`method.${name}`] ?? name);
     this.queue.take(answer.queue);
+    say(this.get("disk"), answer.disk);
+    show(this.get("disk"), answer.disk);
     this.fill();
     const { holder } = answer.queue;
     document.title = holder?.id ? this.words.tab.replace("{words}", holder.word) : (this.title ??= document.title);

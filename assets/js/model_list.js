@@ -144,7 +144,7 @@ function key(event, state) {
     event.stopPropagation();
     const option = isOpen() && shown().find((one) => one.dataset.name === state.active);
     if (option) choose(option, state);
-    else if (field.value.trim()) meant(field, state);
+    else if (field.value.trim()) meant(field, state, true); // the same once more: what was wrong with it may be mended
   } else if (event.key === "Escape" && (isOpen() || field.value !== state.was)) {
     event.preventDefault();
     back(field, state);
@@ -163,13 +163,13 @@ function choose(option, state) {
 }
 
 /** What was typed is meant as it stands; the title of a model stands for the model. */
-function meant(field, state) {
+function meant(field, state, again = false) {
   const text = field.value.trim();
   const titled = options().find((option) => [option.dataset.name, option.dataset.title].some((name) => name?.toLowerCase() === text.toLowerCase()));
   if (titled) return choose(titled, state);
   const old = state.was;
   taken(field, state, text);
-  if (text !== old) tell("change", { "model.name": text });
+  if (text !== old || again) tell("change", { "model.name": text });
 }
 
 function taken(field, state, name) {

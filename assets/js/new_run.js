@@ -6,7 +6,7 @@ import { advanced } from "./advanced.js";
 import { modelList } from "./model_list.js";
 import { notices } from "./notice.js";
 import { panels } from "./panels.js";
-import { gathered, send, tell, type } from "./sending.js";
+import { forgiven, gathered, send, tell, type } from "./sending.js";
 import { slider } from "./slider.js";
 
 const chosen = (id) => type("data-upload", id);
@@ -14,6 +14,7 @@ const joined = (id) => tell("mix", { mix: "add", upload: id }, gathered(document
 
 document.addEventListener("change", (event) => {
   const { target } = event;
+  for (const zone of target.closest("#block-data")?.querySelectorAll("[data-fault]") ?? []) forgiven(zone);
   if (!["data-file", "mix-file"].includes(target.id) || !target.files.length) return;
   send(target.closest("[data-busy]"), target.files[0], target.id === "data-file" ? chosen : joined);
   target.value = "";

@@ -59,7 +59,7 @@ async function look() {
 function tell(run) {
   if (wanted("sound")) play(run.state);
   if (!wanted("tell")) return;
-  const said = new Notification(`${run.word}: ${run.title}`, { body: run.cause, tag: run.id, icon: "/studio/assets/icons/icon-192.png" });
+  const said = new Notification(`${run.word}: ${run.title}`, { body: run.cause || run.verdict, tag: run.id, icon: "/studio/assets/icons/icon-192.png" });
   said.onclick = () => { window.focus(); location.assign(`/watch?run=${encodeURIComponent(run.id)}`); };
 }
 

@@ -6,7 +6,7 @@ import { gathered, tell } from "./sending.js";
 const FIRST = "rows";
 const BOARDS = [
   "data-report", "data-tabs", "data-preview", "preview-only", "data-doctor", "lengths-figures", "mix-form", "hub-form",
-  "source-outcome", "model-about", "summary", "summary-more", "summary-probe", "preset-goal",
+  "source-outcome", "model-about", "summary", "summary-more", "summary-probe", "preset-goal", "train-ends", "draft-line",
 ].map((id) => `#${id}`).join();
 
 /** Listens once; what comes back is to be called when the page has changed. */
@@ -22,6 +22,10 @@ export function panels() {
     if (button.dataset.panel) show(button.dataset.panel, true);
     if (button.dataset.do)
       tell(button.dataset.do, JSON.parse(button.dataset.value || "{}"), gathered(button.closest("[data-form]")));
+  });
+
+  document.addEventListener("input", ({ target }) => {
+    if (target.name?.startsWith("weight.")) shares(target.closest("ol"));
   });
 
   document.addEventListener("toggle", (event) => {
@@ -46,6 +50,14 @@ export function panels() {
     marked();
     if (held && document.activeElement === document.body) held = back(held);
   };
+}
+
+/** What the weights as they are typed come to: a part's rows of all rows; nothing where not all are known. */
+function shares(parts) {
+  const lines = [...parts.children];
+  const rows = lines.map((line) => line.dataset.rows * line.querySelector('[name^="weight."]').value);
+  const whole = rows.every((count) => count > 0) ? rows.reduce((sum, count) => sum + count, 0) : 0;
+  lines.forEach((line, index) => (line.querySelector(".share").textContent = whole ? `${Math.round((100 * rows[index]) / whole)} %` : ""));
 }
 
 /** Where the keyboard is within a board, in words that hold when the board is written anew. */

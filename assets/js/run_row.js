@@ -14,6 +14,7 @@ export class Row {
     this.box = make("input", { type: "checkbox", onchange: () => page.pick(id, this.box.checked) });
     this.title = make("a", { class: "run-title" });
     this.state = make("span", { class: "state" }, make("span", { class: "dot", "aria-hidden": "true" }), make("b"));
+    this.verdict = make("p", { class: "run-verdict" });
     this.cause = make("strong");
     this.cure = make("p");
     this.next = make("button", { type: "button", class: "push", onclick: () => page.command(this.run, this.run.next) });
@@ -22,6 +23,7 @@ export class Row {
     this.root = make("li", { class: "run" },
       make("div", { class: "run-head" }, this.title, this.state),
       make("dl", { class: "run-facts" }, ...FACTS.map((name) => this.fact(name))),
+      this.verdict,
       this.failure,
       make("div", { class: "run-foot" }, make("div", { class: "run-buttons" }, pick, ...VERBS.map((verb) => this.button(verb))), this.settings()));
   }
@@ -75,10 +77,15 @@ export class Row {
     const { words } = this.page;
     this.run = run;
     say(this.title, run.title);
-    put(this.title, "href", `/watch?run=${encodeURIComponent(run.id)}`);
+    if (run.can.watch) put(this.title, "href", `/watch?run=${encodeURIComponent(run.id)}`);
+    else this.title.removeAttribute("href");
+    show(this.more, run.can.watch);
+    this.box.closest("label").hidden = !run.can.watch;
     put(this.state, "class", `state tone-${run.tone}`);
     say(this.state.lastElementChild, run.word);
     for (const name of FACTS) say(this.facts[name], run[name]);
+    say(this.verdict, run.verdict);
+    show(this.verdict, run.verdict);
     say(this.cause, run.cause);
     say(this.cure, run.cure);
     show(this.failure, run.cause);

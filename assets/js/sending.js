@@ -31,6 +31,12 @@ function read(text) {
   }
 }
 
+/** Takes away what is said of a file that could not be sent, when another one is chosen in whatever way. */
+export function forgiven(zone) {
+  zone.removeAttribute("data-fault");
+  zone.querySelector(".drop-line").textContent = "";
+}
+
 /** Sends one file; the line in the zone says how far it is, and the fault where there is one. */
 export function send(zone, file, done) {
   const bar = zone.querySelector("progress");
@@ -54,6 +60,7 @@ export function send(zone, file, done) {
       done(answer.id);
     } else end([answer.message, answer.hint].filter(Boolean).join(" ") || zone.dataset.failed);
   };
+  forgiven(zone);
   if (bar) Object.assign(bar, { value: 0, hidden: false });
   line.textContent = `${zone.dataset.busy} ${file.name}`;
   request.send(file);

@@ -1,7 +1,7 @@
 /* The take-home page: which run, which checkpoint, which form; then the export's progress and where it lies. */
 
 import { ask, poll } from "./ask.js";
-import { copy, field, list, make, put, quoted, say, show } from "./dom.js";
+import { copy, field, list, make, put, quoted, say, show, verdict } from "./dom.js";
 import { offer } from "./runs.js";
 
 export function take_home(root, words) {
@@ -47,6 +47,7 @@ class TakeHome {
       this.get("checkpoint").replaceChildren(...facts.checkpoints.map((item) => make("option", { value: item.name }, item.words)));
     }
     this.facts = facts;
+    verdict(this.root, facts.verdict);
     for (const form of facts.forms) say(field(this.root, `size-${form.key}`), form.size);
     say(this.get("disk"), facts.disk);
     this.living = facts.jobs.some((job) => job.living);
@@ -64,7 +65,7 @@ class TakeHome {
     put(this.get("name"), "placeholder", name);
     if (!this.sending) this.get("send").disabled = !this.facts.forms.find((one) => one.key === form).room;
     const chosen = this.get("name").value.trim() || name;
-    say(this.get("command"), `python3 launcher.py export ${this.filled} --form ${form} --checkpoint ${this.get("checkpoint").value} --name ${quoted(chosen)}`);
+    say(this.get("command"), `${this.facts.command} --form ${form} --checkpoint ${this.get("checkpoint").value} --name ${quoted(chosen)}`);
     return { form, name: chosen, checkpoint: this.get("checkpoint").value };
   }
 

@@ -1,7 +1,7 @@
 /* The try page: one prompt to the original and to the finetuned model, both answers streamed side by side. */
 
 import { ask, stream } from "./ask.js";
-import { field, make, put, say, show } from "./dom.js";
+import { field, make, put, say, show, verdict } from "./dom.js";
 import { offer } from "./runs.js";
 
 const KEPT = 12;
@@ -51,6 +51,7 @@ class TryIt {
     const chosen = select.value;
     select.replaceChildren(...facts.checkpoints.map((item) => make("option", { value: item.name }, item.words)));
     if (facts.checkpoints.some((item) => item.name === chosen)) select.value = chosen;
+    verdict(this.root, facts.verdict);
     say(this.get("busy-card"), facts.living ? this.words.living : "");
     show(this.get("busy-card"), facts.living);
     for (const name of ["checkpoint", "temperature", "seed"]) this.get(name).disabled = facts.living;

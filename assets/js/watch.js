@@ -4,7 +4,7 @@
 import { ask, poll } from "./ask.js";
 import { Chart } from "./chart.js";
 import { choose } from "./confirm.js";
-import { field, fields, list, make, put, say, show } from "./dom.js";
+import { field, fields, list, make, put, say, show, verdict } from "./dom.js";
 
 const EMPTY = { steps: [], raw: {}, smooth: {}, points: {}, last: {}, best: null, begin: 0, until: 1 };
 
@@ -13,6 +13,9 @@ const COMMAND = /^(sudo|pip|python3?|wsl) /;
 
 /** What opens New run with this run's settings, with a change or to be changed there. */
 const AGAIN = new Set(["mend", "rerun"]);
+
+/** The buttons that do it: beside a failure, and beside what became of the run. */
+const AGAINS = ["next-do", "verdict-again"];
 
 export function watch(root, words) {
   const page = new Watch(root, words);
@@ -43,7 +46,7 @@ class Watch {
       this.turn();
     });
     field(this.root, "whole").addEventListener("click", () => this.zoom(null, null));
-    field(this.root, "next-do").addEventListener("click", ({ currentTarget }) => this.command(currentTarget.dataset.does));
+    for (const name of AGAINS) field(this.root, name).addEventListener("click", ({ currentTarget }) => this.command(currentTarget.dataset.does));
     field(this.root, "log-box").addEventListener("toggle", () => this.turn());
     for (const button of this.root.querySelectorAll("[data-verb]")) button.addEventListener("click", () => this.command(button.dataset.verb));
   }
@@ -110,6 +113,7 @@ class Watch {
     if (document.title !== status.tab) document.title = status.tab;
     fields(root, { name: status.name, word: status.word, sentence: status.sentence, ...status.facts });
     const waits = status.stage?.waits;
+    for (const tile of root.querySelectorAll("[data-measure]")) show(tile, status.facts[tile.dataset.measure]);
     put(field(root, "state"), "class", `state tone-${waits ? "wait" : status.tone}`);
     put(field(root, "stage-box"), "class", waits ? "stage waits" : "stage");
     const stage = status.stage;
@@ -126,6 +130,7 @@ class Watch {
       if (button) show(button, on);
     }
     show(field(root, "timing"), status.living);
+    verdict(root, status.verdict);
     this.failure(status.failure, status.next);
     this.lines("plan", status.plan);
     this.lines("corrections", status.corrections);
@@ -140,13 +145,15 @@ class Watch {
 
   /** Cause and cure, and the one button that does it; where that is to run again, resuming stands back. */
   failure(failure, next) {
-    const does = field(this.root, "next-do");
     const again = AGAIN.has(next.verb);
     show(field(this.root, "failure"), failure);
     if (failure) fields(this.root, { cause: failure.message, cure: failure.hint });
-    show(does, failure && again);
-    say(does, next.words);
-    put(does, "data-does", next.verb);
+    for (const name of AGAINS) {
+      const does = field(this.root, name);
+      show(does, again);
+      say(does, next.words);
+      put(does, "data-does", next.verb);
+    }
     put(this.root.querySelector('[data-verb="resume"]'), "class", again ? "push" : "push primary");
   }
 
@@ -238,7 +245,7 @@ export function merge(have, got) {
     steps,
     raw: join(have.raw, got.raw),
     smooth: middles(join(have.smooth, got.smooth)),
-    points: { evaluation: got.evaluations },
+    points: { evaluation: got.evaluations, ...Object.fromEntries(Object.entries(got.measured).map(([name, points]) => [`held_out_${name}`, points])) },
     last: got.last,
     best: got.best,
     forecast: got.forecast,

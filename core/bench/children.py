@@ -21,6 +21,7 @@ from core.bench.setting import Setting, flags_of
 from core.hardware import read_machine
 from core.imports import without_card
 from core.locations import REPOSITORY
+from core.tied import start_tied
 
 __all__ = ["Outcome", "Runner", "measure_all", "own_process"]
 
@@ -61,7 +62,7 @@ def own_process(setting: Setting, say: Callable[[str], None], every: int) -> Out
     with tempfile.TemporaryDirectory(prefix="luthier-bench-") as folder:
         place = Path(folder) / "result.json"
         flags = [*flags_of(setting), "--json", str(place), "--every", str(every)]
-        child = subprocess.Popen(
+        child = start_tied(
             [sys.executable, "-m", "core.bench", "step", *flags],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

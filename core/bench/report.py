@@ -140,7 +140,7 @@ def write_json(result: dict[str, Any], path: str) -> None:
     if path:
         place = Path(path).expanduser()
         place.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(place, json.dumps(result, indent=1) + "\n")
+        write_whole(place, json.dumps(result, indent=1) + "\n", mode=0o666)
 
 
 def setting_facts(setting: Setting) -> dict[str, Any]:

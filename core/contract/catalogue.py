@@ -27,6 +27,8 @@ class ModelShape(BaseModel):
     max_position_embeddings: int = 2048
     tie_word_embeddings: bool = False
     sliding_window: int | None = None
+    attention_bias: bool = False
+    mlp_bias: bool = False
 
     @property
     def linear_parameters(self) -> int:
@@ -96,6 +98,8 @@ class Preset(BaseModel):
     goal: str
     method: Literal["sft", "dpo"] = "sft"
     values: dict[str, Any] = Field(default_factory=dict)
+    for_samples: tuple[str, ...] = ()
+    """Keys of ``values`` that are meant for a sample: a file of one's own has their defaults."""
     cards: tuple[PresetCard, ...] = ()
     """By card size, smallest first; empty where the recipe proposes no model."""
 

@@ -56,7 +56,8 @@ class DataChoice(_Part):
     sha256: str = ""
     layout: Layout = knob("auto", "Layout", "How rows are read; auto recognises it and says why.", group="data")
     columns: dict[str, str] = {}
-    """Roles to columns, such as ``{"prompt": "question"}``; empty means the layout's usual names."""
+    """Roles to columns, such as ``{"prompt": "question"}``; one that is not named has the layout's usual names, one
+    with ``""`` has no column."""
     train_on: Literal["answers", "last_answer", "everything", "tool_calls"] = knob(
         "answers",
         "What is learned",
@@ -129,7 +130,7 @@ class TrainChoice(_Part):
         group="learning",
         simple=True,
         term="epoch",
-        gt=0,
+        ge=0.0001,
         le=1000,
     )
     max_steps: int = knob(
@@ -269,7 +270,13 @@ class RunConfig(_Part):
     """One run, whole. ``problems()`` lists every fault that no single field can see."""
 
     name: str = ""
-    method: Method = "sft"
+    method: Literal["auto", "sft", "dpo"] = knob(
+        "auto",
+        "How it learns (method)",
+        "By itself: pairs as preferences, all else as examples. As examples (SFT), a pair gives its chosen answer.",
+        group="data",
+        see="dpo",
+    )
     preset: str = ""
     model: ModelChoice = ModelChoice()
     data: DataChoice = DataChoice()
@@ -282,6 +289,15 @@ class RunConfig(_Part):
     def rows_per_step(self) -> int:
         """Rows of one optimiser step: batch × accumulation."""
         return self.train.per_device_train_batch_size * self.train.gradient_accumulation_steps
+
+    def with_method(self, suited: Method) -> RunConfig:
+        """The config under the method that was chosen; where none was, under the one that suits the data."""
+        return self.model_copy(update={"method": suited}) if self.method == "auto" else self
+
+    @property
+    def trained_method(self) -> Method:
+        """The method that trains: sft as long as the choice is left to data that nobody has read."""
+        return "dpo" if self.method == "dpo" else "sft"
 
     def problems(self) -> list[str]:
         """All faults between fields, a line each; empty when the run may start."""

@@ -9,7 +9,18 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from core.contract.config import Layout
 
-__all__ = ["DataFacts", "DataReport", "Example", "Message", "Preview", "PreviewRow", "RowProblem", "Span", "TokenRow"]
+__all__ = [
+    "DataFacts",
+    "DataReport",
+    "Example",
+    "Message",
+    "Preview",
+    "PreviewRow",
+    "RowProblem",
+    "SkippedRows",
+    "Span",
+    "TokenRow",
+]
 
 
 class _Fact(BaseModel):
@@ -23,6 +34,10 @@ class Message(_Fact):
     content: str
     tool_calls: str = ""
     """What an assistant turn calls, as a JSON list of ``{"name", "arguments"}``; empty for plain turns."""
+    reasoning: str = ""
+    """What an assistant turn thinks before it answers."""
+    trained: bool = True
+    """False for an answer that is read and not learned (OpenAI's ``weight: 0``)."""
 
 
 class Example(_Fact):
@@ -44,7 +59,7 @@ class Example(_Fact):
     @property
     def characters(self) -> int:
         """All that it holds."""
-        turns = sum(len(message.content) + len(message.tool_calls) for message in self.messages)
+        turns = sum(len(turn.content) + len(turn.tool_calls) + len(turn.reasoning) for turn in self.messages)
         return turns + len(self.text) + len(self.chosen) + len(self.rejected) + len(self.tools)
 
 
@@ -53,6 +68,17 @@ class RowProblem(_Fact):
 
     row: int
     code: str
+    text: str
+    raw: str = ""
+    """The beginning of what stands in the file, of the first rows of a report."""
+
+
+class SkippedRows(_Fact):
+    """Rows of a file that are left out for one reason; ``text`` says it of the first of them."""
+
+    code: str
+    rows: int
+    first_row: int
     text: str
 
 
@@ -75,15 +101,20 @@ class DataReport(_Fact):
     method: Literal["sft", "dpo"]
     problems: tuple[RowProblem, ...] = ()
     """The first 200; ``rows - usable`` is their true number."""
+    skipped: tuple[SkippedRows, ...] = ()
+    """All rows that are left out, counted by reason, the most frequent first."""
+    unread: tuple[str, ...] = ()
+    """Columns that play no role in this layout."""
     complete: bool = True
     """False where only the beginning of a large file was looked at; the counts are of that beginning then."""
 
 
 class Span(_Fact):
-    """A run of neighbouring tokens of one kind, as text. ``cut`` lies beyond the length limit."""
+    """A run of neighbouring tokens of one kind, as text. ``cut`` lies beyond the length limit; ``avoided`` is a
+    rejected answer, which is made less likely."""
 
     text: str
-    kind: Literal["read", "trained", "special", "cut"]
+    kind: Literal["read", "trained", "avoided", "special", "cut"]
     tokens: int
 
 
@@ -95,6 +126,7 @@ class PreviewRow(_Fact):
     spans: tuple[Span, ...]
     tokens: int
     trained_tokens: int
+    """Those that the loss counts: of a rejected answer they are avoided, elsewhere learned."""
     cut_tokens: int = 0
 
 
@@ -123,6 +155,12 @@ class DataFacts(_Fact):
     mean: float
     sampled: bool = False
     """True where lengths come from a sample of the rows (then ``rows`` is still the whole count)."""
+    refused: int = 0
+    """Rows that the template refuses, of those looked at; they are no part of the lengths."""
+    why: str = ""
+    """The first of these, and why."""
+    others: tuple[int, ...] = Field(default=(), repr=False)
+    """Of preferences the shorter one's length, a row: both are computed. Empty: as long as the longer, or no pairs."""
     kin: tuple[tuple[int, ...], ...] | None = Field(default=None, repr=False)
     """Places in ``lengths`` that stay on one side of the split; None where nobody has looked yet."""
 

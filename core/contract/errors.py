@@ -10,7 +10,8 @@ The tree::
     ├── MachineError            disk, port, memory, driver, GPU
     └── RunError                a run folder, a checkpoint, a command that cannot be obeyed
 
-An error crosses processes as ``{"code", "message", "hint"}``; the code is stable and is the key of translations.
+An error crosses processes as ``{"code", "message", "hint"}`` (a ConfigError's with ``"problems"``); the code is stable
+and is the key of translations.
 """
 
 from __future__ import annotations
@@ -47,8 +48,12 @@ class StudioError(Exception):
     def __str__(self) -> str:
         return f"{self.message} {self.hint}".strip()
 
-    def __reduce__(self) -> tuple[type[StudioError], tuple[str, str, str]]:
+    def __reduce__(self) -> tuple[type[StudioError], tuple[object, ...]]:
         return (type(self), (self.code, self.message, self.hint))
+
+    def told(self) -> dict[str, object]:
+        """The error as a page or another process is told of it: JSON values."""
+        return {"code": self.code, "message": self.message, "hint": self.hint}
 
 
 class ConfigError(StudioError):
@@ -60,6 +65,13 @@ class ConfigError(StudioError):
 
     def __str__(self) -> str:
         return "\n".join([super().__str__(), *(f"  - {problem}" for problem in self.problems)])
+
+    def __reduce__(self) -> tuple[type[StudioError], tuple[object, ...]]:
+        return (type(self), (self.code, self.message, self.hint, self.problems))
+
+    def told(self) -> dict[str, object]:
+        """With every fault named, so that a page does not end in a colon."""
+        return {**super().told(), "problems": list(self.problems)}
 
 
 class DataError(StudioError):

@@ -111,6 +111,8 @@ class LearnedRun(_Fact):
     """Counted for one token, so that another model's speed follows where nothing is published of the device."""
     watts: float = 0.0
     steps: int = 0
+    start_seconds: float = 0.0
+    """From the worker's start to its first step: libraries and loading; 0 where it is not known."""
 
 
 class Resolved(_Fact):

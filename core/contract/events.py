@@ -7,6 +7,7 @@ kind is skipped on reading, so that an old window reads a new run; unknown field
 from __future__ import annotations
 
 import json
+from math import isfinite
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -119,7 +120,7 @@ class Plan(Event):
 
 
 class Step(Event):
-    """One optimiser step. Unknown readings are None, never 0."""
+    """One optimiser step. Unknown readings are None, never 0; so is what the run's method does not measure."""
 
     kind: Literal["step"] = "step"
     epoch: float = 0.0
@@ -139,16 +140,23 @@ class Step(Event):
     power_watts: float | None = None
     """What the card draws."""
     temperature_celsius: float | None = None
+    margin: float | None = None
+    """Of pairs: reward of the chosen answer less that of the rejected one, the mean; in nats, times beta."""
+    accuracy: float | None = None
+    """Of pairs: the share whose chosen answer has the higher reward, 0 to 1."""
 
 
 class Evaluation(Event):
-    """Mean held-out loss over trained tokens; ``step`` 0 is the base model before training."""
+    """Mean held-out loss over trained tokens; ``step`` 0 is the base model before training. Of pairs also the mean
+    margin and the accuracy, as in ``Step``."""
 
     kind: Literal["evaluation"] = "evaluation"
     loss: float | None = None
     rows: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    margin: float | None = None
+    accuracy: float | None = None
 
 
 class Checkpoint(Event):
@@ -270,12 +278,17 @@ _AnyEvent = Annotated[
     Field(discriminator="kind"),
 ]
 _LINE: TypeAdapter[Event] = TypeAdapter(_AnyEvent)
+_MOST_SECONDS = 1e11
+"""What a calendar can still show."""
+_MAY_DIVERGE = frozenset({"loss", "eval_loss", "grad_norm"})
+_MOST_COUNT = 1 << 53
+_MOST_TEXT = {"sample": 100_000}
 
 
 def parse_event(line: str | bytes) -> Event | None:
     """One line of the log as its event; None for an unknown kind or a line that is not an event."""
     try:
-        return _LINE.validate_json(line)  # in a third of the time: a night's log is read while somebody waits
+        return _plausible(_LINE.validate_json(line))  # in a third of the time: a night's log is read while one waits
     except ValueError:
         return _parse_loosely(line)
 
@@ -283,6 +296,25 @@ def parse_event(line: str | bytes) -> Event | None:
 def _parse_loosely(line: str | bytes) -> Event | None:
     """As Python reads JSON: half a surrogate pair, which a model may say, is text too."""
     try:
-        return _LINE.validate_python(json.loads(line))
+        return _plausible(_LINE.validate_python(json.loads(line)))
     except (ValueError, RecursionError):
         return None
+
+
+def _plausible(event: Event) -> Event | None:
+    """The event with its texts at a length that a page can show; None with a number that nobody can have measured."""
+    values = event.__dict__
+    if not 0 <= event.at <= _MOST_SECONDS or not 0 <= values.get("seconds", 0) <= _MOST_SECONDS:
+        return None
+    most_text, long = _MOST_TEXT.get(event.kind, 4_000), {}
+    for name, value in values.items():
+        kind = type(value)
+        if kind is float:
+            if not isfinite(value) and name not in _MAY_DIVERGE:
+                return None
+        elif kind is int:
+            if not -_MOST_COUNT <= value <= _MOST_COUNT:
+                return None
+        elif kind is str and len(value) > most_text:
+            long[name] = f"{value[:most_text]} …"
+    return event.model_copy(update=long) if long else event

@@ -35,6 +35,8 @@ class Knob:
     default: Any
     choices: tuple[str, ...] = ()
     minimum: float | None = None
+    above: bool = False
+    """Whether a value has to be more than the minimum, which itself is none."""
     maximum: float | None = None
     simple: bool = False
     term: str = ""
@@ -89,6 +91,7 @@ def _read(key: str, info: FieldInfo, extra: dict[str, Any]) -> Knob:
         default=info.get_default(call_default_factory=False),
         choices=choices,
         minimum=low[0] if low else None,  # type: ignore[arg-type]
+        above=any(isinstance(m, Gt) for m in info.metadata),
         maximum=high[0] if high else None,  # type: ignore[arg-type]
         simple=bool(extra["simple"]),
         term=str(extra["term"]),

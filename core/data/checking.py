@@ -3,16 +3,20 @@
 What was read is written once as JSON lines of Examples under a name made of the file's content and the choice, so that
 preview, search, facts and training never read the person's file again. A slice is a fraction of a second: between two
 of them the reader is free for somebody else. What a large file shows first is the *head*, the first rows so far.
+
+The list is believed only where its size and its SHA-256 are those that the report beside it names; each process hashes
+it once, for as long as its size and time stay. One that is damaged is read anew.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
 import time
-from collections.abc import Generator, Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,34 +28,39 @@ from core.contract.data import DataReport, Example
 from core.contract.errors import DataError
 from core.data.examples import Tally, open_reading
 from core.data.keep import blocks_of
-from core.disk import name_of, write_whole
+from core.data.room import Room, forget_oldest, most_for
+from core.disk import name_of, read_sealed, write_sealed, write_whole
 
-__all__ = ["Check", "changed", "sweep"]
+__all__ = ["Check", "changed", "remember", "sweep"]
 
-_VERSION = 3
+_VERSION = 5
 """Counts up when reading changes, so that what older code left is not used."""
 _SOON = 128 << 20
 """Up to this size a file's content is hashed before it is read: it may have been read before."""
 HEAD_ROWS = 1_000
-_hashes: dict[tuple[str, int, int], str] = {}
+Identity = tuple[str, int, int]
+"""A file as far as is known without reading it: path, size, time."""
+_hashes: dict[Identity, str] = {}
 
 
 class Check:
     """The reading of one file under one choice. ``advance`` works on it, ``answer`` or ``head`` say what was found."""
 
-    def __init__(self, path: Path, choice: DataChoice, cache: Path) -> None:
+    def __init__(self, path: Path, choice: DataChoice, cache: Path, named: Path | None = None) -> None:
+        """``named``: the path whose name and suffix the file goes by, where it is read from another place."""
         if not path.is_file():
             open_reading(path, choice)  # says in one line what is wrong
-        self.path, self.choice, self.cache = path, choice, cache
+        self.path, self.choice, self.cache, self.named = path, choice, cache, named or path
         self.identity = _identity(path)
         self.bytes = 0
         self.done = False
         self.waited_for = -math.inf
         """When somebody last asked for the whole of it, on the monotonic clock."""
         self._tally: Tally | None = None
+        self._written = hashlib.sha256()
         self._stream: BinaryIO | None = None
         self._report: DataReport | None = None
-        self._head = cache / f"head-{name_of([_VERSION, *self.identity, *_chosen(choice)])}.json"
+        self._head = cache / f"head-{name_of([_VERSION, *self.identity, str(self.named), *_chosen(choice)])}.json"
         self._work = self._steps()
 
     @property
@@ -78,6 +87,17 @@ class Check:
         self.done = True
         return True
 
+    def recall(self, seam: Callable[[], None]) -> bool:
+        """Whether the content that lies there was read before and is whole: then ``answer`` says what was found. Its
+        rows are not read for that; ``seam`` is called now and then, and may raise."""
+        steps = self._recalled()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return bool(end.value)
+            seam()
+
     def is_current(self) -> bool:
         """Whether the file is still the one whose reading was begun."""
         try:
@@ -88,13 +108,14 @@ class Check:
     def answer(self) -> dict[str, Any]:
         """``{report, examples}`` of a file that was read whole."""
         assert self._report
-        report = self._report.model_copy(update={"path": str(self.path)})
-        return {"report": report.model_dump(mode="json"), "examples": str(self._target("examples", "jsonl"))}
+        report = self._report.model_copy(update={"path": str(self.named)})
+        return {"report": report.model_dump(mode="json"), "examples": str(self._targets()[1])}
 
     def is_looked_at(self) -> bool:
         """Whether there is a head, and nothing better as far as is known without reading the file."""
         known = self.identity in _hashes
-        return (known or self.size > _SOON) and self._looked_at() is not None and not (known and self._kept())
+        better = known and _saved(*self._targets()) is not None
+        return (known or self.size > _SOON) and not better and self._looked_at() is not None
 
     def head(self) -> dict[str, Any]:
         """``{report, examples}`` of the first rows; made once, so that what was shown stays."""
@@ -105,9 +126,10 @@ class Check:
             assert self._stream
             self._stream.flush()
             with Path(self._stream.name).open("rb") as written:
-                write_whole(examples, b"".join(islice(written, HEAD_ROWS)))
+                rows = b"".join(islice(written, HEAD_ROWS))
+            write_whole(examples, rows)
             report = self._tally.report(_hashes.get(self.identity, ""), complete=False)
-            _save(self._head, report, examples)
+            _save(self._head, report, examples, hashlib.sha256(rows).hexdigest())
         return {"report": report.model_dump(mode="json"), "examples": str(examples)}
 
     def close(self) -> None:
@@ -115,9 +137,7 @@ class Check:
         self._work.close()
 
     def _steps(self) -> Generator[None, None, None]:
-        if self.size <= _SOON:
-            yield from self._hash()
-        if self.identity in _hashes and self._kept():
+        if (self.size <= _SOON or self.identity in _hashes) and (yield from self._recalled()):
             return
         self.cache.mkdir(mode=0o700, parents=True, exist_ok=True)
         part = self._head.with_name(f"whole-{self._head.stem}.{os.getpid()}.part")
@@ -126,47 +146,78 @@ class Check:
                 yield from self._read()
             yield from self._hash()
             if _identity(self.path) != self.identity:
-                raise changed(self.path)
+                raise changed(self.named)
             assert self._tally
             self._report = self._tally.report(_hashes[self.identity])
-            part.replace(self._target("examples", "jsonl"))
-            _save(self._target("report", "json"), self._report, self._target("examples", "jsonl"))
+            report, examples = self._targets()
+            part.replace(examples)
+            _save(report, self._report, examples, self._written.hexdigest())
+            forget_oldest((one, _examples_of(one)) for one in self.cache.glob("report-*.json"))
         finally:
             part.unlink(missing_ok=True)
 
     def _hash(self) -> Iterator[None]:
-        if self.identity in _hashes:
-            return
-        digest = hashlib.sha256()
-        for block in blocks_of(self.path):
-            digest.update(block)
-            yield
-        _hashes[self.identity] = digest.hexdigest()
+        if self.identity not in _hashes:
+            yield from _hashed(self.path, self.identity)
 
     def _read(self) -> Iterator[None]:
         assert self._stream
-        self._tally = tally = Tally(open_reading(self.path, self.choice))
-        place = tally.reading.source.place
+        self._tally = tally = Tally(open_reading(self.path, self.choice, self.named))
+        place, room = tally.reading.source.place, Room(self.cache, most_for(self.size))
         yield
         for row in tally.reading.rows():
             tally.add(row)
             if isinstance(row, Example):
-                self._stream.write(row.model_dump_json(exclude_defaults=True).encode() + b"\n")
+                line = row.model_dump_json(exclude_defaults=True).encode() + b"\n"
+                room.take(len(line))
+                self._stream.write(line)
+                self._written.update(line)
             self.bytes = place.bytes
             yield
         self.bytes = self.size
 
-    def _kept(self) -> bool:
-        """Whether it was read before, then with its report."""
-        self._report = _saved(self._target("report", "json"), self._target("examples", "jsonl"))
+    def _recalled(self) -> Generator[None, None, bool]:
+        yield from self._hash()
+        return (yield from self._kept())
+
+    def _kept(self) -> Generator[None, None, bool]:
+        """Whether it was read before and what was left then is whole; with its report."""
+        report, examples = self._targets()
+        found = _saved(report, examples)
+        if found is None:
+            return False
+        identity = _identity(examples)
+        if identity not in _hashes:
+            yield from _hashed(examples, identity)
+        self._report = found[0] if _hashes[identity] == found[1] else None
+        with suppress(OSError):  # used just now: the last to make room for others
+            os.utime(report)
         return self._report is not None
 
     def _looked_at(self) -> DataReport | None:
-        return _saved(self._head, self._head.with_suffix(".jsonl"))
+        examples = self._head.with_suffix(".jsonl")
+        found = _saved(self._head, examples)
+        if found is None:
+            return None
+        identity = _identity(examples)
+        if identity not in _hashes:
+            deque(_hashed(examples, identity), maxlen=0)
+        return found[0] if _hashes[identity] == found[1] else None
 
-    def _target(self, what: str, suffix: str) -> Path:
-        parts = [_VERSION, _hashes[self.identity], self.path.suffix.lower(), *_chosen(self.choice)]
-        return self.cache / f"{what}-{name_of(parts)}.{suffix}"
+    def _targets(self) -> tuple[Path, Path]:
+        """Where the report and the Examples of the whole file are kept."""
+        parts = [_VERSION, _hashes[self.identity], self.named.suffix.lower(), *_chosen(self.choice)]
+        report = self.cache / f"report-{name_of(parts)}.json"
+        return report, _examples_of(report)
+
+
+def _examples_of(report: Path) -> Path:
+    return report.with_name(report.name.replace("report-", "examples-", 1)).with_suffix(".jsonl")
+
+
+def remember(path: Path, sha256: str) -> None:
+    """Takes a file's content hash from who just wrote it."""
+    _hashes[_identity(path)] = sha256
 
 
 def sweep(cache: Path) -> None:
@@ -177,7 +228,15 @@ def sweep(cache: Path) -> None:
             part.unlink(missing_ok=True)
 
 
-def _identity(path: Path) -> tuple[str, int, int]:
+def _hashed(path: Path, identity: Identity) -> Iterator[None]:
+    digest = hashlib.sha256()
+    for block in blocks_of(path):
+        digest.update(block)
+        yield
+    _hashes[identity] = digest.hexdigest()
+
+
+def _identity(path: Path) -> Identity:
     try:
         status = path.stat()
     except OSError as error:
@@ -199,17 +258,21 @@ def _chosen(choice: DataChoice) -> list[Any]:
     return [choice.layout, sorted(choice.columns.items())]
 
 
-def _save(target: Path, report: DataReport, examples: Path) -> None:
-    """Keeps a report together with the size of its Examples, by which torn ones are known."""
-    said = {"examples_bytes": examples.stat().st_size, "report": report.model_dump(mode="json")}
-    write_whole(target, json.dumps(said).encode())
+def _save(target: Path, report: DataReport, examples: Path, sha256: str) -> None:
+    """Keeps a report together with the size and the content hash of its Examples, by which damaged ones are known."""
+    size = examples.stat().st_size
+    said = {"examples_bytes": size, "examples_sha256": sha256, "report": report.model_dump(mode="json")}
+    write_sealed(target, said)
+    _hashes[_identity(examples)] = sha256
 
 
-def _saved(target: Path, examples: Path) -> DataReport | None:
-    """The report that was kept; None where there is none, or one of the two files is torn."""
+def _saved(target: Path, examples: Path) -> tuple[DataReport, str] | None:
+    """The report that was kept, and the content hash that its Examples must have; None where there is none, or one of
+    the two files is torn as far as is known without reading the Examples."""
     try:
-        said = json.loads(target.read_bytes())
+        said = read_sealed(target)
         report = DataReport.model_validate(said["report"])
-        return report if examples.stat().st_size == said["examples_bytes"] else None
+        whole = examples.stat().st_size == said["examples_bytes"]
+        return (report, str(said["examples_sha256"])) if whole else None
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -64,7 +64,7 @@ def warned(choice: TemplateChoice, specials: Sequence[str]) -> TemplateChoice:
     notes = list(choice.notes)
     if not choice.ending.strip():
         notes.append("The template writes no end of turn: the end-of-text token is put behind the last answer.")
-    elif not specials or choice.ending.strip() not in specials:
+    elif not choice.ending.strip().endswith(tuple(specials)):
         notes.append(
             f"{choice.ending.strip()} is no token of this model: it is plain text, and ends an answer in many tokens."
         )

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from core.contract.data import Example
 
-__all__ = ["ExampleFile", "in_groups"]
+__all__ = ["ExampleFile", "examples_in", "in_groups"]
 
 _ROW = re.compile(rb'\s*\{\s*"row":\s*(\d+)')
 
@@ -83,6 +83,13 @@ def _says(value: object, needle: str) -> bool:
     if isinstance(value, dict):
         return any(_says(one, needle) for name, one in value.items() if name != "role")
     return False
+
+
+def examples_in(path: Path) -> Iterator[Example]:
+    """All of them in order."""
+    with path.open("rb") as lines:
+        for line in lines:
+            yield Example.model_validate_json(line)
 
 
 def in_groups(examples: Iterable[Example], rows: int, characters: int) -> Iterator[list[Example]]:

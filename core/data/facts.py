@@ -25,6 +25,7 @@ from core.data.token_table import TokenTable
 __all__ = ["Measures", "facts_of"]
 
 Array = np.ndarray[Any, Any]
+_LONGEST = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,10 @@ class Measures:
                 trained.append(int(targets[place]))
         return lengths, trained
 
+    def others(self) -> list[int]:
+        """The shorter side's uncut length of each preference row; empty for others."""
+        return self.spans[:, 1].reshape(-1, 2).min(axis=1, initial=_LONGEST).tolist() if self.pairs else []
+
     def _pieces(self, place: int, max_length: int) -> Iterable[tuple[int, int]]:
         """A raw text as the rows in which it goes on; all of it is trained."""
         bos = int(self.bos[place])
@@ -129,6 +134,9 @@ def facts_of(measures: Measures, max_length: int, usable: int) -> DataFacts:
         longest=max(lengths),
         mean=sum(lengths) / len(lengths),
         sampled=looked_at < usable,
+        refused=measures.refused,
+        why=measures.why,
+        others=tuple(measures.others()),
     )
 
 

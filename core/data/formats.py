@@ -2,7 +2,8 @@
 reason.
 
 A layout is a table of roles; a role has the column names under which it is usually found, the first being its own. A
-person may name the layout, the columns, or both: what they name is taken as it is, the rest is filled in here.
+person may name the layout, the columns, or both: what they name is taken as it is ("" is no column), the rest is
+filled in here.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from core.contract.config import DataChoice, Layout
 from core.contract.errors import DataError
+from core.data.dialogue import are_spoken
 from core.data.textfile import one_line
 
 __all__ = ["KNOWN_COLUMNS", "LAYOUT_NAMES", "ROLES", "Found", "listed", "recognise_layout"]
@@ -46,8 +48,8 @@ _TABLE: dict[Layout, tuple[Role, ...]] = {
         _optional("prompt", "instruction", "question", "query"),
         _optional("input", "context"),
         _optional("conversations", "messages", *_TURNS),
-        _role("chosen"),
-        _role("rejected"),
+        _role("chosen", "chosen_messages"),
+        _role("rejected", "rejected_messages"),
         _SYSTEM,
     ),
     "kto": (
@@ -111,15 +113,41 @@ def recognise_layout(
     for role, column in choice.columns.items():
         if column and column not in columns:
             raise _fault(f"a column {column!r} for {role}", columns)
-    given = {role: column for role, column in choice.columns.items() if column}
+    given = dict(choice.columns)
+    mapped = {role: column for role, column in given.items() if column}
+    _check_apart(mapped)
     if choice.layout != "auto":
         return _complete(choice.layout, f"{LAYOUT_NAMES[choice.layout]}, as you chose", given, columns, header)
-    if given:
-        layout = next((layout for layout in _TABLE if _covers(layout, given)), None)
+    if mapped:
+        layout = next((layout for layout in _TABLE if _covers(layout, mapped)), None)
         if layout is None:
-            raise _fault(f"roles of one layout, not {', '.join(given)}", columns)
+            raise _fault(f"roles of one layout, not {', '.join(mapped)}", columns)
         return _complete(layout, f"{LAYOUT_NAMES[layout]}, by the columns you mapped", given, columns, header)
+    _check_whole_rows(columns)
     return _by_names(columns, sample) or _by_content(columns, sample, header)
+
+
+def _check_apart(mapped: dict[str, str]) -> None:
+    """One column is one role: a prompt that is its own completion would teach to repeat the question."""
+    for column in mapped.values():
+        roles = [role for role, other in mapped.items() if other == column]
+        if len(roles) > 1:
+            raise DataError(
+                "data.column_twice",
+                f"Expected a column of its own for each of {' and '.join(roles)}, found {column!r} for all of them.",
+                "Choose another column, or none, for one of them.",
+            )
+
+
+def _check_whole_rows(columns: tuple[str, ...]) -> None:
+    """A tree of messages, one a row (OpenAssistant's export), is no conversation a row, and no raw text either."""
+    if {"message_id", "parent_id", "role", "text"} <= set(columns):
+        raise DataError(
+            "data.tree",
+            "Expected a whole conversation in each row, found single messages of a tree "
+            "(columns message_id, parent_id, role, text): what a message answers stands in another row.",
+            "Take a version of the data set with whole conversations, or put each thread into one row of messages.",
+        )
 
 
 def _covers(layout: Layout, given: dict[str, str]) -> bool:
@@ -129,11 +157,12 @@ def _covers(layout: Layout, given: dict[str, str]) -> bool:
 
 def _complete(layout: Layout, reason: str, given: dict[str, str], columns: tuple[str, ...], header: bool) -> Found:
     """The mapping with what was not named filled in: by usual names, or in order where columns have no names."""
-    unknown = [role for role in given if role not in ROLES[layout]]
+    unknown = [role for role, column in given.items() if column and role not in ROLES[layout]]
     if unknown:
         wanted = ", ".join(ROLES[layout])
         raise _fault(f"roles of {LAYOUT_NAMES[layout]} ({wanted}), not {', '.join(unknown)}", columns)
     mapping = {**_usual(layout, tuple(column for column in columns if column not in given.values())), **given}
+    mapping = {role: column for role, column in mapping.items() if column}  # "" is a role that a person left out
     missing = [role.name for role in _TABLE[layout] if role.required and role.name not in mapping]
     left = [column for column in columns if column not in mapping.values()]
     if (not header or len(columns) == 1) and len(left) == len(missing):
@@ -169,7 +198,9 @@ def _fits(layout: Layout, mapping: dict[str, str], columns: tuple[str, ...], sam
     """What names alone cannot tell apart, told by the first rows."""
     if layout in ("sharegpt", "messages"):
         keys = _turn_keys(sample, mapping[layout if layout == "messages" else "conversations"])
-        return bool(keys & {"from", "value"}) if layout == "sharegpt" else bool(keys & {"role", "content"})
+        if layout == "messages":
+            return bool(keys & {"role", "content"})
+        return bool(keys & {"from", "value"}) or are_spoken(keys)
     if layout == "kto":
         labels = [row.get(mapping["label"]) for row in sample]
         turns = "messages" in mapping or {"prompt", "completion"} <= set(mapping)

@@ -4,28 +4,39 @@ theirs.
 The copy is streamed through SHA-256 into a temporary file beside its place and renamed when whole: an interrupted copy
 leaves nothing that looks like a kept file, and the same content is kept once however often it is chosen. What is made
 here (a mixture, a fetched data set) is kept by the same function: ``keep_blocks``.
+
+Disks err and people edit: a copy is believed only where its content has the hash that its folder is named by. A damaged
+one is replaced by what was just read, and one that is itself the source is refused.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import psutil
 
 from core.contract.errors import DataError
+from core.data.admission import named, opened
+from core.data.room import Room
+from core.disk import open_plain
 from core.locations import Locations
 
-__all__ = ["KeptFile", "blocks_of", "keep_blocks", "keep_file"]
+__all__ = ["KeptFile", "blocks_of", "damaged", "keep_blocks", "keep_file", "promised_sha256"]
 
 _BLOCK = 1 << 20
+_HASH = re.compile(r"[0-9a-f]{64}")
+_SHORT = 12
+_SPARE_BYTES = 200 << 20
 
 
 @dataclass(frozen=True)
@@ -51,18 +62,43 @@ def keep_file(source: Path, locations: Locations, name: str = "") -> KeptFile:
     """Copies ``source`` into the data folder, once per content, under its own name or another ``name``.
 
     Raises:
-        DataError: the file is missing, empty, no file, unreadable, or the disk is full.
+        DataError: the file is none that may be read as data (``admission``), a kept copy that is damaged, or the disk
+            is full.
     """
-    size = _check(source)
-    name = name or source.name
-    return keep_blocks(blocks_of(source), name, locations, f"a copy of {name} ({size:,} bytes)")
+    descriptor, place = opened(source, locations.home)
+    with os.fdopen(descriptor, "rb") as stream:
+        size = os.fstat(descriptor).st_size
+        name = name or named(source, place).name
+        what = f"a copy of {name} ({size:,} bytes)"
+        _require_room(size, locations.home, what)
+        promised = promised_sha256(place, locations.data)
+        return keep_blocks(_blocks(stream, place, size), name, locations, what, promised)
 
 
-def keep_blocks(blocks: Iterable[bytes], name: str, locations: Locations, what: str) -> KeptFile:
+def promised_sha256(path: Path, data: Path) -> str:
+    """The content hash that a path says by its place, ``data/HASH/NAME``; empty anywhere else."""
+    folder = path.resolve().parent
+    return folder.name if folder.parent == data.resolve() and _HASH.fullmatch(folder.name) else ""
+
+
+def damaged(path: Path, expected: str, found: str) -> DataError:
+    """What is said of a kept copy whose content is not what it was kept for."""
+    return DataError(
+        "data.damaged",
+        f"Expected {path.name} as it was kept (SHA-256 {expected[:_SHORT]}), found other content "
+        f"({found[:_SHORT]}) in {path}.",
+        "Choose your own file once more: that makes the damaged copy anew.",
+    )
+
+
+def keep_blocks(blocks: Iterable[bytes], name: str, locations: Locations, what: str, promised: str = "") -> KeptFile:
     """Keeps what ``blocks`` yield under its content hash; ``what`` it is, for the line about a full disk.
 
+    ``promised``: the hash that it must have, where that is known.
+
     Raises:
-        DataError: the disk is full, or nothing may be written there; and whatever ``blocks`` raise.
+        DataError: the content is not what was promised, the disk is full, or nothing may be written there; and
+            whatever ``blocks`` raise.
     """
     name = _safe_name(name)
     incoming: Path | None = None
@@ -71,31 +107,33 @@ def keep_blocks(blocks: Iterable[bytes], name: str, locations: Locations, what: 
         _sweep(locations.data)
         handle, raw = tempfile.mkstemp(prefix=f".incoming-{os.getpid()}-", dir=locations.data)
         incoming = Path(raw)
-        sha256 = _copy(blocks, handle)
+        sha256 = _copy(blocks, handle, Room(locations.data))
         target = locations.data / sha256 / name
-        if not target.exists():
+        if promised not in ("", sha256):
+            raise damaged(locations.data / promised / name, promised, sha256)
+        if _sha256_of(target) != sha256:
             target.parent.mkdir(mode=0o700, exist_ok=True)
             incoming.replace(target)
     except OSError as error:
-        raise DataError(
-            "data.copy",
-            f"Expected room for {what}, found: {error.strerror or error}.",
-            "Free some disk space, or move Luthier's folder with --home.",
-        ) from error
+        raise _no_room(what, error.strerror or str(error)) from error
     finally:
         if incoming:
             incoming.unlink(missing_ok=True)
     return KeptFile(target, sha256, name, target.stat().st_size)
 
 
-def _check(source: Path) -> int:
-    with _reading(source):
-        if not source.is_file():
-            raise DataError("data.missing", f"Expected a data file, found none at {source}.", "Choose the file again.")
-        size = source.stat().st_size
-    if size == 0:
-        raise DataError("data.empty", f"Expected rows, found an empty file: {source.name}.", "Choose another file.")
-    return size
+def _require_room(size: int, home: Path, what: str) -> None:
+    """Before a byte is copied: a disk that is filled to the brim stops runs."""
+    free = None
+    with contextlib.suppress(OSError):  # nothing was ever kept: the folder is made a moment later
+        free = shutil.disk_usage(home).free
+    if free is not None and free < size + _SPARE_BYTES:
+        raise _no_room(what, f"{free:,} bytes free")
+
+
+def _no_room(what: str, found: str) -> DataError:
+    hint = "Free some disk space, or move Luthier's folder with --home."
+    return DataError("data.copy", f"Expected room for {what}, found: {found}.", hint)
 
 
 def _sweep(folder: Path) -> None:
@@ -106,10 +144,11 @@ def _sweep(folder: Path) -> None:
             left.unlink(missing_ok=True)
 
 
-def _copy(blocks: Iterable[bytes], handle: int) -> str:
+def _copy(blocks: Iterable[bytes], handle: int, room: Room) -> str:
     digest = hashlib.sha256()
     with os.fdopen(handle, "wb") as writing:
         for block in blocks:
+            room.take(len(block))
             digest.update(block)
             writing.write(block)
         writing.flush()
@@ -117,17 +156,33 @@ def _copy(blocks: Iterable[bytes], handle: int) -> str:
     return digest.hexdigest()
 
 
+def _sha256_of(kept: Path) -> str:
+    """The content hash of a kept copy; empty where there is none, or something that is no plain file."""
+    try:
+        with os.fdopen(open_plain(kept), "rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError:
+        return ""
+
+
 def blocks_of(source: Path) -> Iterator[bytes]:
     """The bytes of a file, a megabyte at a time. Raises DataError where it cannot be read."""
     with _reading(source):
         stream = source.open("rb")
     with stream:
-        while True:
-            with _reading(source):
-                block = stream.read(_BLOCK)
-            if not block:
-                return
-            yield block
+        yield from _blocks(stream, source, stream.seek(0, os.SEEK_END))
+
+
+def _blocks(stream: BinaryIO, source: Path, size: int) -> Iterator[bytes]:
+    """No more than ``size`` bytes: what is written to a file meanwhile belongs to another reading."""
+    stream.seek(0)
+    while size > 0:
+        with _reading(source):
+            block = stream.read(min(_BLOCK, size))
+        if not block:
+            return
+        size -= len(block)
+        yield block
 
 
 @contextmanager

@@ -80,6 +80,10 @@ def _turn(message: Message) -> dict[str, Any]:
     turn: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
         turn["tool_calls"] = [{"type": "function", "function": call} for call in json.loads(message.tool_calls)]
+    if message.reasoning:
+        turn["reasoning_content"] = message.reasoning
+    if not message.trained:
+        turn["weight"] = 0
     return turn
 
 

@@ -7,16 +7,12 @@ in its main thread, and is ended from outside where even that does not help.
 
 from __future__ import annotations
 
-import contextlib
-import resource
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from types import FrameType
 
-import psutil
-
+from core import walls
 from core.contract.errors import StudioError
 
 __all__ = [
@@ -73,21 +69,12 @@ def _too_long(_signal: int, _frame: FrameType | None) -> None:
     raise UnfitTemplateError("data.template_time", message, _HINT)
 
 
-@contextmanager
-def limited_memory() -> Iterator[None]:
+def limited_memory() -> AbstractContextManager[None]:
     """Lets this process grow by so much that any template can be tried out: beyond, Python raises MemoryError.
 
     Not for tokenising, which may need more, and whose library ends the process when it gets none.
     """
-    before = resource.getrlimit(resource.RLIMIT_DATA)
-    wall = int(getattr(psutil.Process().memory_info(), "data", 0)) + _MEMORY_BYTES
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_DATA, (wall, before[1]))
-    try:
-        yield
-    finally:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_DATA, before)
+    return walls.limited_memory(_MEMORY_BYTES)
 
 
 def out_of_memory() -> UnfitTemplateError:

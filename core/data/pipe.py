@@ -24,6 +24,7 @@ import psutil
 
 from core.contract.errors import DataError
 from core.locations import REPOSITORY
+from core.tied import start_tied
 
 __all__ = ["Child", "Limits", "stopped"]
 
@@ -95,7 +96,7 @@ class Child:
         self._process: subprocess.Popen[bytes] | None = None
         self._answers: queue.Queue[bytes] = queue.Queue()
         self._idle_bytes = 0
-        self._ready = False
+        self._ready = self._closed = False
 
     @property
     def pid(self) -> int | None:
@@ -105,10 +106,12 @@ class Child:
     def warm(self) -> None:
         """Starts the process without waiting for it."""
         with self._lock:
-            self._start()
+            if not self._closed:
+                self._start()
 
     def close(self) -> None:
-        """Ends the process."""
+        """Ends the process for good: what is at work is stopped, and nothing that is asked later begins."""
+        self._closed = True
         with self._lock:
             self._kill()
 
@@ -140,6 +143,8 @@ class Child:
         return answer["ok"]
 
     def _answered(self, request: dict[str, Any], watch: _Watch) -> dict[str, Any]:
+        if self._closed:
+            raise stopped(watch.about)
         self._start()
         if not self._ready:
             self._wait(self._limits.start_seconds, _Watch("its libraries", watch.cancelled, None, memory=False))
@@ -161,7 +166,7 @@ class Child:
             return
         self._kill()
         self._answers = queue.Queue()
-        self._process = subprocess.Popen(
+        self._process = start_tied(
             [sys.executable, "-m", self._module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -199,7 +204,7 @@ class Child:
             self._look(deadline, seconds, watch)
 
     def _look(self, deadline: float, seconds: float, watch: _Watch) -> None:
-        if watch.cancelled and watch.cancelled():
+        if self._closed or (watch.cancelled and watch.cancelled()):
             self._kill()
             raise stopped(watch.about)
         if time.monotonic() > deadline:

@@ -1,7 +1,8 @@
 """Rows as the model will see them, as coloured spans: made from the very rows that are trained.
 
-The kinds follow the labels of ``Encoded.cut``, which training uses too: a token is ``trained`` where its label is not
--100, ``cut`` beyond the limit, else ``special`` or ``read``. Only the text beside the tokens is added here.
+The kinds follow the labels of ``Encoded.cut``, which training uses too: a token is ``trained`` (in a rejected answer
+``avoided``) where its label is not -100, ``cut`` beyond the limit, else ``special`` or ``read``. Only the text beside
+the tokens is added here.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from core.data.tokens import UNTRAINED, Encoded
 
 __all__ = ["encoded_sides", "shown_rows"]
 
-Kind = Literal["read", "trained", "special", "cut"]
+Kind = Literal["read", "trained", "avoided", "special", "cut"]
 SHOWN_CHARACTERS = 20_000
 """Of a longer row the window gets the beginning; its counts stay whole."""
 _PIECES_SHOWN = 4
@@ -66,7 +67,7 @@ def _pair_side(
     prompt, end = encoded.trained[0][0], encoded.trained[-1][1]
     kept = min(end, max_length)
     kinds: list[Kind] = [_kind(token, UNTRAINED, special) for token in encoded.ids[: min(prompt, kept)]]
-    kinds += ["trained"] * (kept - len(kinds))
+    kinds += ["trained" if side == "chosen" else "avoided"] * (kept - len(kinds))
     kinds += ["cut"] * (end - kept)
     return PreviewRow(
         row=encoded.row,

@@ -10,18 +10,20 @@ from typing import Any
 
 from core.contract.config import DataChoice
 from core.contract.data import Example, Message
+from core.data.question_length import check_characters, check_tokens
 from core.data.renderer import renderer
 from core.data.template import layout_turns
 
 __all__ = ["question_ids"]
 
 
-def question_ids(tokenizer: Any, messages: tuple[Message, ...], choice: DataChoice) -> list[int]:
-    """The conversation's token ids, ending where the answer begins.
+def question_ids(tokenizer: Any, messages: tuple[Message, ...], choice: DataChoice, most: int) -> list[int]:
+    """The conversation's token ids, ending where the answer begins: less than ``most``.
 
     Raises:
-        DataError: the template refuses the conversation.
+        DataError: the template refuses the conversation, or it is too long.
     """
+    check_characters(messages, most)
     made = renderer(tokenizer, choice)
     turns = layout_turns(Example(row=1, messages=messages), made.choice)
     plain = made.choice.kind == "none"
@@ -30,4 +32,5 @@ def question_ids(tokenizer: Any, messages: tuple[Message, ...], choice: DataChoi
     else:
         text = made.ask(turns, generation=True)
     ids: list[int] = tokenizer(text, add_special_tokens=plain)["input_ids"]
+    check_tokens(len(ids), most)
     return ids

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import stat
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,14 @@ from typing import Any
 from core.contract.config import DataChoice
 from core.contract.data import DataReport
 from core.contract.errors import DataError
-from core.data.keep import KeptFile
+from core.data.admission import admitted, named
+from core.data.keep import KeptFile, damaged, promised_sha256
 from core.data.mix import parts_of, to_json
 from core.data.pipe import Child, Limits, stopped
 from core.data.textfile import ACCEPTED, one_line
 from core.locations import ASSETS, Locations
 
-__all__ = ["MAKER", "READER", "Cancelled", "Maker", "Progress", "Reader", "never", "no_progress"]
+__all__ = ["MAKER", "NO_DATA", "READER", "Cancelled", "Maker", "Progress", "Reader", "never", "no_progress"]
 
 SLICE_SECONDS = 0.2
 LOOK_SECONDS = 0.4
@@ -48,24 +49,31 @@ NO_DATA = frozenset({
 class Reader:
     """Files as reports and lists of Examples. Thread-safe; every method may raise DataError.
 
-    A path is resolved, links too, and must lead to a plain file. Where it may come from a browser (``ours`` is given),
-    a refusal says nothing about what lies there: a path outside of our own folders gets the same words whether nothing
-    is there, nothing may be read, or something that is no data. On the command line a person hears what is wrong.
+    Which files these may be ``admission`` says. Where a path may come from a browser (``guarded``), a refusal says
+    nothing about what lies there: a path outside of our own folders gets the same words whether nothing is there,
+    nothing may be read, or something that is no data. On the command line a person hears what is wrong.
     """
 
-    def __init__(self, child: Child, cache: Path, ours: Sequence[Path] | None = None) -> None:
+    def __init__(self, child: Child, locations: Locations, guarded: bool = False, promised: bool = True) -> None:
+        """``promised``: a kept copy must be what it was kept for."""
         self.slice_seconds, self.look_seconds = SLICE_SECONDS, LOOK_SECONDS
         self._child = child
-        self._cache = cache
-        self._ours = None if ours is None else [folder.resolve() for folder in (*ours, ASSETS)]
+        self._home, self._cache, self._data = locations.home, locations.cache / "data", locations.data
+        self._guarded, self._promised = guarded, promised
+        self._ours = [folder.resolve() for folder in (locations.data, locations.uploads, ASSETS)]
 
     def columns(self, path: Path) -> tuple[str, ...]:
         """The columns of a file."""
         return tuple(self._ask({"do": "columns"}, path))
 
-    def look(self, path: Path, choice: DataChoice) -> tuple[DataReport, str]:
-        """Report and Examples of the first rows, or of all where these are quickly read (``report.complete``)."""
-        return _found(self._ask(self._request("look", choice, self.look_seconds), path))
+    def know(self, kept: KeptFile) -> None:
+        """Tells the child the content hash of a file that was just kept."""
+        self._ask({"do": "know", "sha256": kept.sha256}, kept.path)
+
+    def look(self, path: Path, choice: DataChoice, seconds: float = 0.0) -> tuple[DataReport, str]:
+        """Report and Examples of the first rows, or of all where these are read within ``seconds``
+        (``report.complete``); 0: as long as a person looks without noticing."""
+        return self._found(self._ask(self._request("look", choice, seconds or self.look_seconds), path))
 
     def check(
         self, path: Path, choice: DataChoice, on_progress: Progress = no_progress, cancelled: Cancelled = never
@@ -73,7 +81,7 @@ class Reader:
         """Report and Examples of the whole file; at once where it was checked before.
 
         Raises:
-            DataError: as reading does; ``data.stopped`` where ``cancelled()`` said yes.
+            DataError: as reading does; a kept copy that is damaged; ``data.stopped`` where ``cancelled()`` said yes.
         """
         request = self._request("check", choice, self.slice_seconds)
         while True:
@@ -84,43 +92,41 @@ class Reader:
             request["begun"] = True
             on_progress(found["bytes"], found["size"], found["rows"])
             if found["done"]:
-                return _found(found)
+                return self._found(found)
+
+    def _found(self, answer: dict[str, Any]) -> tuple[DataReport, str]:
+        """What was read; a kept copy is held to the content hash that its folder is named by."""
+        report = DataReport.model_validate(answer["report"])
+        place = Path(report.path)
+        promised = promised_sha256(place, self._data) if self._promised else ""
+        if promised and report.complete and report.sha256 != promised:
+            raise damaged(place, promised, report.sha256)
+        return report, answer["examples"]
 
     def _request(self, do: str, choice: DataChoice, seconds: float = 0.0) -> dict[str, Any]:
         asked = {"layout": choice.layout, "columns": choice.columns}
         return {"do": do, "cache": str(self._cache), "choice": asked, "seconds": seconds}
 
     def _ask(self, request: dict[str, Any], path: Path) -> Any:
-        place = _plain_file(path, empty=self._ours is None)
-        if place is None:
-            raise _refused(path, self._ours is None)
         try:
-            return self._child.ask({**request, "path": str(place)}, path.name)
+            place = admitted(path, self._home)
+        except DataError as error:
+            raise _refused(path) if self._guarded else error from error
+        try:
+            asked = {**request, "path": str(place), "named": str(named(path, place))}
+            return self._child.ask(asked, path.name)
         except DataError as error:
             begun = request.get("begun")  # rows of it were shown already
-            if error.code not in NO_DATA or begun or self._ours is None or any(map(place.is_relative_to, self._ours)):
+            if error.code not in NO_DATA or begun or not self._guarded or any(map(place.is_relative_to, self._ours)):
                 raise
             raise _refused(path) from error
 
 
-def _plain_file(path: Path, empty: bool = False) -> Path | None:
-    """Where a path leads, links followed; None where no plain file (with something in it) can be seen there.
-
-    A pipe would hold its reader, and so would some of the system's own files, all of which say that they are empty.
-    """
-    try:
-        place = path.resolve()
-        found = place.stat()
-        return place if stat.S_ISREG(found.st_mode) and (found.st_size or empty) else None
-    except (OSError, RuntimeError, ValueError):  # not there, not ours to see, a link to itself, a \0 in the name
-        return None
-
-
-def _refused(path: Path, openly: bool = False) -> DataError:
+def _refused(path: Path) -> DataError:
     return DataError(
         "data.missing",
         f"Expected a data file that can be read ({ACCEPTED}; text as UTF-8) at {one_line(str(path), 300)}, found none.",
-        "Check the path." if openly else "Check the path. Dropped here instead, a file is told what is wrong with it.",
+        "Check the path. Dropped here instead, a file is told what is wrong with it.",
     )
 
 
@@ -130,6 +136,15 @@ class Maker:
     def __init__(self, locations: Locations, limits: Limits = MAKER) -> None:
         self._home = locations.home
         self._limits = limits
+        self._lock = threading.Lock()
+        self._at_work: set[Child] | None = set()
+
+    def close(self) -> None:
+        """Ends what is being made; nothing begins after that."""
+        with self._lock:
+            at_work, self._at_work = self._at_work or set(), None
+        for child in at_work:
+            child.close()
 
     def mix(
         self,
@@ -160,12 +175,14 @@ class Maker:
 
     def _made(self, request: dict[str, Any], about: str, on_progress: Progress, cancelled: Cancelled) -> KeptFile:
         child = Child("core.data.maker_child", "maker", self._limits)
+        with self._lock:
+            if self._at_work is None:
+                raise stopped(about)
+            self._at_work.add(child)
         try:
             asked = {**request, "home": str(self._home)}
             return KeptFile.from_json(child.ask(asked, about, cancelled, lambda told: on_progress(*told)))
         finally:
             child.close()
-
-
-def _found(answer: dict[str, Any]) -> tuple[DataReport, str]:
-    return DataReport.model_validate(answer["report"]), answer["examples"]
+            with self._lock:
+                (self._at_work or set()).discard(child)

@@ -14,7 +14,7 @@ from typing import Any
 
 from core.contract.config import DataChoice
 from core.contract.errors import DataError
-from core.data.checking import Check, changed, sweep
+from core.data.checking import Check, changed, remember, sweep
 from core.data.examples import read_columns
 from core.data.serve import give_back_memory, serve
 
@@ -32,7 +32,8 @@ _swept: set[str] = set()
 
 
 def look(request: dict[str, Any]) -> dict[str, Any]:
-    """``{path, choice, cache, seconds}`` → ``{report, examples}`` of the first rows, of the whole if that is quick."""
+    """``{path, named, choice, cache, seconds}`` → ``{report, examples}`` of the first rows; of the whole if that is
+    quick."""
     with _check(request) as found:
         if found.is_looked_at():
             return found.head()
@@ -42,7 +43,7 @@ def look(request: dict[str, Any]) -> dict[str, Any]:
             if found.is_begun and (found.rows >= _LOOK_ROWS or late > 0):
                 return found.head()
             if late > _LOOK_LIMIT_SECONDS:
-                raise _slow(found.path)
+                raise _slow(found.named)
         return found.answer()
 
 
@@ -56,7 +57,8 @@ def _slow(path: Path) -> DataError:
 
 
 def check(request: dict[str, Any]) -> dict[str, Any]:
-    """``{path, choice, cache, seconds, begun}`` → ``{done, bytes, size, rows}``, at the end ``{report, examples}`` too.
+    """``{path, named, choice, cache, seconds, begun}`` → ``{done, bytes, size, rows}``, and at the end
+    ``{report, examples}`` too.
 
     ``begun``: a slice of it was asked for before, so that a file which changed since is no new file but a fault.
     """
@@ -65,6 +67,11 @@ def check(request: dict[str, Any]) -> dict[str, Any]:
         done = found.advance(request["seconds"])
         so_far = {"done": done, "bytes": found.bytes, "size": found.size, "rows": found.rows}
         return {**so_far, **found.answer()} if done else so_far
+
+
+def know(request: dict[str, Any]) -> None:
+    """``{path, sha256}``: the content hash of a file that was just written."""
+    remember(Path(request["path"]), request["sha256"])
 
 
 def drop(request: dict[str, Any]) -> None:
@@ -83,14 +90,14 @@ def _check(request: dict[str, Any]) -> Iterator[Check]:
     if found and not found.is_current():
         found.close()
         if request.get("begun"):
-            raise changed(found.path)
+            raise changed(found.named)
         found = None
     if found is None:
         path, cache = Path(request["path"]), Path(request["cache"])
         if str(cache) not in _swept:
             sweep(cache)
             _swept.add(str(cache))
-        found = Check(path, DataChoice.model_validate(request["choice"]), cache)
+        found = Check(path, DataChoice.model_validate(request["choice"]), cache, _named(request))
     ended = True
     try:
         yield found
@@ -116,11 +123,17 @@ def _make_room() -> None:
 
 def _key(request: dict[str, Any]) -> str:
     choice = request["choice"]
-    return repr([request["path"], request["cache"], choice.get("layout"), sorted(choice.get("columns", {}).items())])
+    columns = sorted(choice.get("columns", {}).items())
+    return repr([request["path"], request.get("named"), request["cache"], choice.get("layout"), columns])
+
+
+def _named(request: dict[str, Any]) -> Path:
+    """The path whose name and suffix the file goes by, where that is not its own."""
+    return Path(request.get("named") or request["path"])
 
 
 def _columns(request: dict[str, Any]) -> list[str]:
-    return list(read_columns(Path(request["path"])))
+    return list(read_columns(Path(request["path"]), _named(request)))
 
 
 if __name__ == "__main__":
@@ -128,4 +141,4 @@ if __name__ == "__main__":
 
     # Others set aside a gigabyte of addresses at once, which the reader's wall counts.
     pyarrow.set_memory_pool(pyarrow.system_memory_pool())
-    serve({"look": look, "check": check, "drop": drop, "columns": _columns})
+    serve({"look": look, "check": check, "drop": drop, "know": know, "columns": _columns})

@@ -15,12 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from core.contract.data import Example, RowProblem, TokenRow
-from core.contract.errors import DataError
+from core.contract.errors import DataError, ModelError
+from core.data.choosing import turn_enders
 from core.data.renderer import Choice, Renderer, reason_of, renderer
 from core.data.template import TemplateChoice
 from core.data.token_table import TableMaker, TokenTable
 from core.data.tokens import Encoded
 from core.model_claims import check_tokenizer
+from core.tokenizer_claims import check_growth
+from core.walls import reading_model
 
 __all__ = [
     "apply_template_to",
@@ -41,15 +44,19 @@ def load_tokenizer(folder: Path) -> Tokenizer:
 
     Raises:
         DataError: there is none, or it cannot tell which token holds which character.
-        ModelError: it brings code of its own, or its files lead elsewhere.
+        ModelError: it brings code of its own, its files lead elsewhere, or they make gigabytes of a few letters.
     """
     if not folder.is_dir():
         raise _no_tokenizer(folder, "no such folder")
     check_tokenizer(folder)
+    check_growth(folder)
     from transformers import AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        with reading_model(folder.name):
+            tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    except ModelError:
+        raise
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise  # of what is no Exception only the tokenizers library's own fault is one of these files
@@ -84,10 +91,13 @@ def apply_template_to(tokenizer: Tokenizer, choice: Choice) -> None:
 
 
 def stop_token_ids(tokenizer: Tokenizer, choice: Choice) -> tuple[int, ...]:
-    """The tokens at which an answer ends under this template: its end of turn, and the tokenizer's end of text."""
+    """The tokens at which an answer ends under this template: its end of turn, and the tokenizer's end of text.
+
+    A model's own configs may name more (``core.model.endings``).
+    """
     ending = resolve_template(tokenizer, choice).ending.strip()
     ids = tokenizer(ending, add_special_tokens=False)["input_ids"] if ending else []
-    found = ids[:1] if len(ids) == 1 else []
+    found = ids[-1:] if len(ids) == 1 or ending.endswith(turn_enders(tokenizer)) else []
     return tuple(dict.fromkeys([*found, *([] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id])]))
 
 

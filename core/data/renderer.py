@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from datetime import datetime
+from functools import partial
 from typing import Any
 
 from core.contract.config import DataChoice
@@ -13,10 +15,11 @@ from core.contract.errors import DataError, StudioError
 from core.data.choosing import decide, turn_enders, warned, words_on_bos, writes_bos
 from core.data.example_file import in_groups
 from core.data.patience import limited_time, out_of_memory, require_short
-from core.data.spans import Ending, find_answers
-from core.data.template import TemplateChoice, layout_turns, tools_of, tried
+from core.data.spans import Ending, Opening, Ranges, Render, Turns, find_answers
+from core.data.template import TemplateChoice, layout_turns, tools_of
 from core.data.textfile import one_line
 from core.data.tokens import Encoded, token_range
+from core.data.trying import tried
 
 __all__ = ["Choice", "Renderer", "reason_of", "renderer", "with_answer"]
 
@@ -24,13 +27,16 @@ Choice = DataChoice | TemplateChoice
 Tokenizer = Any
 BATCH, _BATCH_CHARACTERS = 256, 1_000_000
 """Rows tokenised in one call, fewer where they are long: what a call returns takes a hundred bytes a token."""
-Laid = tuple[Example, str, list[tuple[int, int]]]
-"""A row as text, and the character ranges of its answers."""
+Laid = tuple[Example, str, list[Ranges]]
+"""A row as text, and the character ranges of each of its answers."""
 
 
+_ANSWER = "Xanswer0Q"
+_KEPT_OPENINGS = 64
 _made: list[tuple[tuple[Any, ...], Renderer]] = []
 """The last few renderers, newest last: trying a template out costs a dozen renderings."""
 _KEPT = 8
+_LONGEST_FORMAT = 100
 
 
 def renderer(tokenizer: Tokenizer, choice: Choice) -> Renderer:
@@ -58,11 +64,11 @@ class Renderer:
         self.special_ids = frozenset(
             number for number, token in tokenizer.added_tokens_decoder.items() if token.special
         )
-        self._headers: dict[str, str] = {}
+        self._openings: dict[tuple[str, str], Opening] = {}
         self.choice = choice
         if choice.kind != "none" and not choice.ending:
-            made = warned(tried(choice, self.ask, self._specials), self._specials)
-            self.choice = replace(made, notes=(*made.notes, *words_on_bos(tokenizer, self.ask)))
+            self.choice = warned(tried(choice, self.ask, self._specials), self._specials)
+            self.choice = replace(self.choice, notes=(*self.choice.notes, *words_on_bos(tokenizer, self.ask)))
         self._ending = Ending(self.choice.ending, self._specials)
 
     def ask(self, turns: Sequence[dict[str, Any]], *, tools: list[Any] | None = None, generation: bool = False) -> str:
@@ -74,14 +80,17 @@ class Renderer:
         """
         try:
             with limited_time():
+                if "strftime_now" in self.choice.source:
+                    _bound_dates(self.choice.source)
                 rendered = self.tokenizer.apply_chat_template(
                     list(turns),
-                    tools=tools,
+                    tools=[] if tools is None and self.choice.wants_tools else tools,
                     chat_template=self.choice.source,
                     tokenize=False,
                     add_generation_prompt=generation,
                 )
-            return require_short(str(rendered), sum(len(turn["content"]) for turn in turns))
+            given = sum(len(value) for turn in turns for value in turn.values() if isinstance(value, str))
+            return require_short(str(rendered), given)
         except StudioError:
             raise
         except MemoryError as error:
@@ -100,10 +109,23 @@ class Renderer:
         return item
 
     def pair(self, example: Example) -> tuple[Encoded, Encoded]:
-        """A preference row with its chosen and with its rejected answer; only that last answer is trained."""
+        """A preference row with its chosen and with its rejected answer; only that last answer is trained, which is
+        one range of tokens on each side.
+
+        Raises:
+            DataError: the template refuses the row, or leaves one of its two answers out.
+        """
         last = self if self.choice.train_on == "last_answer" else self._for_pairs()
         sides = last._batch([with_answer(example), with_answer(example, "rejected")])
         chosen, rejected = (side for side in sides if isinstance(side, Encoded))
+        for name, side in (("chosen", chosen), ("rejected", rejected)):
+            if not side.trained:
+                raise DataError(
+                    "data.template_answers",
+                    f"Expected a chat template that writes the {name} answer, found one that leaves all of it out "
+                    "(it holds nothing but thoughts).",
+                    "Choose the template ChatML, or leave this row out.",
+                )
         return chosen, rejected
 
     def _for_pairs(self) -> Renderer:
@@ -166,68 +188,80 @@ class Renderer:
     def _is_plain(self, example: Example) -> bool:
         return bool(example.text) or self.choice.kind == "none"
 
-    def _spans(self, example: Example) -> tuple[str, list[tuple[int, int]]]:
+    def _spans(self, example: Example) -> tuple[str, list[Ranges]]:
         if self._is_plain(example):
             return self._plain(example)
         turns, tools = layout_turns(example, self.choice), tools_of(example, self.choice)
-        system = turns[0]["content"] if turns[0]["role"] == "system" else ""
-        return find_answers(lambda some: self.ask(some, tools=tools), turns, self._header(system), self._ending)
+        render = partial(self.ask, tools=tools)
+        system = turns[:1] if turns[0]["role"] == "system" else []
+        key = (system[0]["content"] if system else "", example.tools)
+        if key not in self._openings:
+            if len(self._openings) > _KEPT_OPENINGS:
+                self._openings.clear()
+            self._openings[key] = _opening(render, system)
+        return find_answers(render, turns, self._openings[key], self._ending)
 
-    def _header(self, system: str) -> str:
-        """What the template writes where the model is to begin (the generation prompt), under this system prompt."""
-        if system not in self._headers:
-            if len(self._headers) > 64:
-                self._headers.clear()
-            opening = [{"role": "system", "content": system}] if system else []
-            turns = [*opening, {"role": "user", "content": "Hello"}]
-            closed, asking = self.ask(turns), self.ask(turns, generation=True)
-            self._headers[system] = asking.removeprefix(closed) if asking.startswith(closed) else ""
-        return self._headers[system]
-
-    def _plain(self, example: Example) -> tuple[str, list[tuple[int, int]]]:
+    def _plain(self, example: Example) -> tuple[str, list[Ranges]]:
         """Without a template: raw text as it is; turns a line each, answers closed by the end-of-text token."""
         if example.text:
-            return example.text, [(0, len(example.text))]
-        text, spans = "", []
+            return example.text, [[(0, len(example.text))]]
+        text = ""
+        spans: list[Ranges] = []
         for turn in layout_turns(example, self.choice):
             start = len(text)
             text += turn["content"]
             if turn["role"] == "assistant":
                 text += self.tokenizer.eos_token or ""
-                spans.append((start, len(text)))
+                spans.append([(start, len(text))])
             text += "\n"
         return text, spans
 
-    def _encoded(self, example: Example, text: str, spans: list[tuple[int, int]], encoding: Any) -> Encoded:
+    def _encoded(self, example: Example, text: str, spans: list[Ranges], encoding: Any) -> Encoded:
         ids = list(encoding.ids)
-        answers = [token_range(encoding, span, len(text)) for span in spans]
+        answers = [[token_range(encoding, span, len(text)) for span in answer] for answer in spans]
         eos = self.tokenizer.eos_token_id
         ended = self._ends_open(example, text, spans) and eos is not None and ids[-1:] != [eos]
         if ended:
             # Nothing may stand between the answer and its end, or the model would never come to write that end.
-            ids = [*ids[: answers[-1][1]], eos]
-            answers[-1] = (answers[-1][0], len(ids))
-        trained = self._wanted(example, answers)
-        if example.text or self.choice.train_on == "everything":
-            trained = [(0, len(ids))]
+            start, stop = answers[-1][-1]
+            ids = [*ids[:stop], eos]
+            answers[-1][-1] = (start, len(ids))
+        trained = self._wanted(example, answers, len(ids))
         bos = int(self._is_plain(example) and ids[:1] == [self.tokenizer.bos_token_id] and writes_bos(self.tokenizer))
         merged = tuple(span for span in trained if span[0] < span[1])
         return Encoded(example.row, text, tuple(ids), merged, encoding, bos, bool(example.text), ended)
 
-    def _wanted(self, example: Example, answers: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Of the answers' ranges those that are trained. Turns are laid out one for one, so answers are in order."""
+    def _wanted(self, example: Example, answers: list[Ranges], size: int) -> Ranges:
+        """What is trained of a row of ``size`` tokens. Turns are laid out one for one, so answers are in order."""
+        if example.text:
+            return [(0, size)]
+        made = [message for message in with_answer(example).messages if message.role == "assistant"]
+        said = list(zip(answers, made, strict=True))
+        if self.choice.train_on == "everything":
+            unlearned = [span for spans, message in said if not message.trained for span in spans]
+            starts, stops = [0, *(stop for _, stop in unlearned)], [*(start for start, _ in unlearned), size]
+            return list(zip(starts, stops, strict=True))
         if self.choice.train_on == "last_answer":
-            return answers[-1:]
-        if self.choice.train_on == "tool_calls" and not example.text:
-            made = [message for message in with_answer(example).messages if message.role == "assistant"]
-            return [span for span, message in zip(answers, made, strict=True) if message.tool_calls]
-        return answers
+            said = said[-1:]
+        wants_calls = self.choice.train_on == "tool_calls"
+        kept = [spans for spans, message in said if message.trained and (message.tool_calls or not wants_calls)]
+        return [span for spans in kept for span in spans]
 
-    def _ends_open(self, example: Example, text: str, spans: list[tuple[int, int]]) -> bool:
+    def _ends_open(self, example: Example, text: str, spans: list[Ranges]) -> bool:
         if example.text:
             return True
         closed = self.choice.kind == "none" or bool(self.choice.ending.strip())
-        return not closed and bool(spans) and not text[spans[-1][1] :].strip()
+        return not closed and bool(spans) and bool(spans[-1]) and not text[spans[-1][-1][1] :].strip()
+
+
+def _opening(render: Render, system: Turns) -> Opening:
+    """What the template writes behind a question under this system prompt where the model is to begin."""
+    turns = [*system, {"role": "user", "content": "Hello"}]
+    closed, asking = render(turns), render(turns, generation=True)
+    if asking != closed:
+        return Opening(asking[len(closed) :] if asking.startswith(closed) else "")
+    answered = render([*turns, {"role": "assistant", "content": _ANSWER}])
+    return Opening("", answered[len(closed) :].partition(_ANSWER)[0] if answered.startswith(closed) else "")
 
 
 def with_answer(example: Example, side: str = "chosen") -> Example:
@@ -236,6 +270,22 @@ def with_answer(example: Example, side: str = "chosen") -> Example:
         return example
     answer = Message(role="assistant", content=example.chosen if side == "chosen" else example.rejected)
     return example.model_copy(update={"messages": (*example.messages, answer), "chosen": "", "rejected": ""})
+
+
+def _bound_dates(source: str) -> None:
+    """Gives the one template that transformers compiled of this source its dates by ``_now``. What is handed to a
+    rendering itself reaches a template as plain data, a function as text."""
+    from transformers.utils.chat_template_utils import _compile_jinja_template
+
+    _compile_jinja_template(source).environment.globals["strftime_now"] = _now
+
+
+def _now(form: str) -> str:
+    """What transformers gives a template to write a date with, for formats of a sensible length: formatting a long one
+    is a single step, which nothing interrupts."""
+    if len(form) > _LONGEST_FORMAT:
+        raise ValueError(f"a date's format of {len(form):,} characters")
+    return datetime.now().strftime(form)
 
 
 def reason_of(error: BaseException) -> str:

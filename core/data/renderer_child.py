@@ -20,6 +20,7 @@ from core.data.preview import encoded_sides, shown_rows
 from core.data.render import load_tokenizer, tokenise
 from core.data.renderer import Renderer, renderer
 from core.data.serve import serve
+from core.data.template import drops_text
 from core.data.token_cache import Entry, slices, tokenizer_digest
 from core.data.token_table import TokenTable
 from core.data.tokens import Encoded
@@ -27,6 +28,7 @@ from core.data.tokens import Encoded
 __all__ = ["preview"]
 
 _REFUSALS_SHOWN = 5
+_DROPPED = "Rows on this page whose text beside a function call the template leaves out, so it is not trained: {}."
 _PARTS_HELD = 4
 
 
@@ -46,15 +48,18 @@ def preview(request: dict[str, Any]) -> dict[str, Any]:
     kept = KeptRows(Entry(Path(request["entry"])))
     shown: list[PreviewRow] = []
     refused: list[str] = []
+    dropped = 0
     for position, example in zip(page, rows.at(page), strict=True):
         try:
             sides = encoded_sides(using, example, request["pairs"])
         except DataError as error:
             refused.append(f"Row {example.row:,}: {error.message}")
             continue
+        dropped += drops_text(example, using.choice)
         kept.compare(position, sides)
         shown.extend(shown_rows(using, sides, request["max_length"]))
-    notes = (*using.choice.notes, *refused[:_REFUSALS_SHOWN])
+    said = [_DROPPED.format(dropped)] if dropped else []
+    notes = (*using.choice.notes, *said, *refused[:_REFUSALS_SHOWN])
     made = Preview(rows=tuple(shown), total=len(found), template=using.choice.name, notes=notes)
     return made.model_dump(mode="json")
 

@@ -15,7 +15,9 @@ from core.contract.config import DataChoice, Method
 from core.contract.data import DataFacts, DataReport, Example, Preview
 from core.contract.doctor import Checkup
 from core.contract.errors import DataError
+from core.data.checking import sweep
 from core.data.doctor.client import Doctor
+from core.data.example_file import ExampleFile
 from core.data.facts import facts_of
 from core.data.keep import KeptFile
 from core.data.pipe import Child, Limits
@@ -38,10 +40,9 @@ class DataService:
     ) -> None:
         """``guarded``: paths may come from a browser, and a refusal does not tell whether anything lies there."""
         self._locations = locations
-        self._cache = locations.cache / "data"
         self.reader = Child("core.data.reader_child", "reader", reader)
         self.renderer = Child("core.data.renderer_child", "renderer", renderer)
-        self._files = Reader(self.reader, self._cache, (locations.home,) if guarded else None)
+        self._files = Reader(self.reader, locations, guarded)
         self._maker = Maker(locations)
         self._tokens = Tokenising(self.renderer, locations)
         self._doctor = Doctor(locations)
@@ -52,10 +53,12 @@ class DataService:
         self.renderer.warm()
 
     def close(self) -> None:
-        """Ends both children."""
+        """Ends all children for good; what they left half written goes."""
+        self._maker.close()
         self.reader.close()
         self.renderer.close()
         self._doctor.close()
+        sweep(self._locations.cache / "data")
 
     def columns(self, path: Path) -> tuple[str, ...]:
         """The columns of a file, for mapping by hand where its layout is not recognised."""
@@ -65,9 +68,14 @@ class DataService:
         """What is in a file: rows, usable rows, layout and why, and the first 200 problems."""
         return self._files.check(path, choice)[0]
 
-    def first_look(self, path: Path, choice: DataChoice) -> DataReport:
-        """The same of a large file's first rows, within a second (``complete`` is False then)."""
-        return self._files.look(path, choice)[0]
+    def know(self, kept: KeptFile) -> None:
+        """Tells the reader what it would find out by hashing: what it knows by content it need not read again."""
+        self._files.know(kept)
+
+    def first_look(self, path: Path, choice: DataChoice, seconds: float = 0.0) -> DataReport:
+        """The same of a large file's first rows, within a second (``complete`` is False then), or of the whole where
+        it is read within ``seconds``."""
+        return self._files.look(path, choice, seconds)[0]
 
     def check(self, path: Path, choice: DataChoice, on_progress: Progress, cancelled: Cancelled) -> DataReport:
         """The whole file, with (bytes read, bytes in all, rows so far); DataError ``data.stopped`` when cancelled."""
@@ -194,6 +202,11 @@ class DataService:
                 if number in wanted:
                     found[number] = Example.model_validate_json(line)
         return [found[number] for number in indices if number in found]
+
+    def numbered(self, path: Path, choice: DataChoice, numbers: Sequence[int]) -> list[Example]:
+        """The usable rows that have these numbers in the file, ascending."""
+        kept = ExampleFile(Path(self._files.check(path, choice)[1]))
+        return list(kept.at(kept.matching("", numbers))) if numbers else []
 
     def _work(
         self, found: tuple[DataReport, str], choice: DataChoice, tokenizer_folder: Path, method: Method | None

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from core.contract.errors import DataError
 from core.data.columnar import open_parquet
-from core.data.delimited import recognise, records
+from core.data.delimited import Dialect, recognise, records
 from core.data.jsonstream import ROW_LIMIT, RowDecoder, array_rows, starts_like_lines
 from core.data.record import Record
 from core.data.textfile import ACCEPTED, Place, first_bytes, open_text
@@ -44,20 +44,28 @@ class Source:
     """False where the columns have no names of their own."""
     place: Place = field(default_factory=Place)
     """How far the records have been read, in the file's own bytes."""
+    named: Path | None = None
+    """The path whose name and suffix the file goes by, where that is not its own."""
 
     def records(self) -> Iterator[Record]:
         """Every row from the start."""
         return self.reading(self.place)
 
 
-def open_source(path: Path, known: frozenset[str] = frozenset()) -> Source:
-    """Finds out what a file is. ``known``: column names (lower case) by which a header line is recognised.
+def open_source(path: Path, known: frozenset[str] = frozenset(), named: Path | None = None) -> Source:
+    """Finds out what a file is. ``known``: column names (lower case) by which a header line is recognised; ``named``:
+    the path whose name and suffix it goes by, where that is not its own.
 
     Raises:
         DataError: missing, empty, or nothing that is read here.
     """
+    named = named or path
+    return replace(_recognised(path, known, named), named=named)
+
+
+def _recognised(path: Path, known: frozenset[str], named: Path) -> Source:
     head = first_bytes(path)
-    suffix = path.suffix.lower()
+    suffix = named.suffix.lower()
     if head[:4] == b"PAR1" or suffix == ".parquet":
         columns, reading = open_parquet(path)
         return Source(path, "parquet", "a Parquet file", columns, reading)
@@ -65,7 +73,7 @@ def open_source(path: Path, known: frozenset[str] = frozenset()) -> Source:
         start = stream.read(_HEAD)
         whole = not stream.read(1)
     if not start.strip():
-        raise DataError("data.empty", f"Expected rows, found only white space: {path.name}.", "Choose another file.")
+        raise DataError("data.empty", f"Expected rows, found only white space: {named.name}.", "Choose another file.")
     if suffix in _TEXT_SUFFIXES:
         return _plain(path, start)
     first = start.lstrip()[:1]
@@ -77,12 +85,12 @@ def open_source(path: Path, known: frozenset[str] = frozenset()) -> Source:
             return _array(path, "a JSON array under data")
         return _lines(path)
     if suffix in _TABLE_SUFFIXES:
-        return _table(path, start, known, whole)
+        return _table(path, recognise(start, known, suffix in (".tsv", ".tab"), whole))
     if suffix in _JSON_SUFFIXES:
         return _array(path, "a JSON array") if suffix == ".json" else _lines(path)
     raise DataError(
         "data.format",
-        f"Expected {ACCEPTED}, found {path.suffix or 'no suffix'} in {path.name}.",
+        f"Expected {ACCEPTED}, found {named.suffix or 'no suffix'} in {named.name}.",
         "Save it as one of these and choose it again.",
     )
 
@@ -149,8 +157,7 @@ def _object(number: int, value: Any, size: int) -> Record:
     return Record(number, {}, f"expected an object, found {names.get(type(value), 'a number')}", size)
 
 
-def _table(path: Path, start: str, known: frozenset[str], whole: bool) -> Source:
-    dialect = recognise(start, known, path.suffix.lower() in (".tsv", ".tab"), whole)
+def _table(path: Path, dialect: Dialect) -> Source:
     named = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}[dialect.delimiter]
     how = f"fields parted by {named}, {'the first line names them' if dialect.header else 'no header line'}"
 

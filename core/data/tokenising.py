@@ -84,8 +84,8 @@ class Tokenising:
 
     def _measured(self, work: Work, entry: Entry, stride: int) -> Measures:
         key = entry.folder.name
-        known = self._measures.get(key) if entry.manifest() else None  # it may have been cleared away since
-        if known is None:
+        known = self._measures.pop(key, None)  # put back as the newest
+        if known is None or not entry.manifest():  # it may have been cleared away since
             tables = entry.tables()
             if tables is None:
                 self._make(work, entry, stride, (lambda _done, _total: None, lambda: False))
@@ -93,9 +93,9 @@ class Tokenising:
             if tables is None:
                 raise _not_kept()
             known = Measures.of(tables, work.source.pairs)
-            self._measures[key] = known
-            while len(self._measures) > _HELD:
-                self._measures.popitem(last=False)
+        self._measures[key] = known
+        while len(self._measures) > _HELD:
+            self._measures.popitem(last=False)
         return known
 
     def _make(

@@ -227,7 +227,7 @@ def _lengths(case: _Case) -> Iterator[Advice]:
 
 def _padded(case: _Case) -> bool:
     """Whether packing, which pairs know nothing of, would spare a fifth of the tokens."""
-    packs = case.config.method == "sft" and not case.config.train.packing
+    packs = case.config.method != "dpo" and not case.config.train.packing
     return packs and case.rows.padding > 0.2 * max(1, case.rows.tokens_per_epoch)
 
 

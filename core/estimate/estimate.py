@@ -18,10 +18,10 @@ from core.estimate import terms
 from core.estimate.cost import cost_of, disk_of
 from core.estimate.fit import usual_tokens
 from core.estimate.judge import Judged, gigabytes, judge, sentence_of
-from core.estimate.learned import Learned, Memory, Speed
+from core.estimate.learned import Learned, Likeness, Memory, Speed
 from core.estimate.peak import memory_terms
 from core.estimate.rows import Rows, learned_rows, rows_of, steps_per_epoch, total_steps
-from core.estimate.time import operations_per_token, predicted_rate, run_seconds
+from core.estimate.time import operations_per_token, predicted_rate, run_seconds, start_seconds
 from core.estimate.work import Work
 from core.hardware import Machine
 from core.settings import Settings
@@ -70,7 +70,7 @@ def estimate(
         notes=(*_notes(config, spec, facts, rows, found.memory), *_short_of(work, spec, machine)),
         learned_from=found.memory.runs,
         **_memory(found, machine),
-        **_time(usual, rows, _tokens(config, rows, facts, steps), machine, speed, (learned, settings)),
+        **_time(usual, rows, _tokens(config, rows, facts, steps), machine, speed, (learned, settings, found.like)),
         **_disk(work, spec, machine),
     )
 
@@ -108,12 +108,17 @@ def _time(
     tokens: float,
     machine: Machine,
     speed: Speed | None,
-    rest: tuple[Learned | None, Settings | None],
+    rest: tuple[Learned | None, Settings | None, Likeness],
 ) -> dict[str, Any]:
+    """The whole run by the clock: starting counts too."""
+    learned, settings, like = rest
     time = run_seconds(usual, rows, tokens, machine, speed)
-    cost = cost_of(time.seconds, machine, *rest)
+    known = learned.start_seconds(like) if learned is not None else None
+    start = start_seconds(2 * usual.shape.parameters, known)
+    whole = (time.seconds[0] + start[0], time.seconds[1] + start[1]) if time.seconds else None
+    cost = cost_of(whole, machine, learned, settings)
     return {
-        "seconds": time.seconds,
+        "seconds": whole,
         "time_basis": time.basis,
         "tokens_per_second": time.tokens_per_second,
         "energy_kwh": cost.kwh,
@@ -139,12 +144,11 @@ def _tokens(config: RunConfig, rows: Rows, facts: DataFacts | None, steps: int) 
     if not rows.known or facts is None or not rows.train:
         return 0.0
     windows = math.ceil(rows.train / config.rows_per_step)
-    sides = 2 if config.method == "dpo" else 1
     trained = rows.tokens_per_epoch * steps / windows
     kept_aside = learned_rows(config, facts) - rows.train
-    measured = (1 + steps / config.train.eval_steps) * kept_aside * rows.mean / 3
+    measured = (1 + steps / config.train.eval_steps) * kept_aside * (rows.tokens_per_epoch / rows.train) / 3
     reference = trained / 3 if config.method == "dpo" else 0
-    return sides * (trained + measured + reference)
+    return trained + measured + reference
 
 
 def _short_of(work: Work, spec: ModelSpec, machine: Machine) -> Iterator[str]:

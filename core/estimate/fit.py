@@ -138,7 +138,7 @@ def row_tokens(config: RunConfig, rows: Rows) -> int:
 def step_tokens(config: RunConfig, rows: Rows) -> int:
     """Tokens of the fullest step: where rows are packed those that they have, else every row's as the longest."""
     full = row_tokens(config, rows) * config.rows_per_step
-    packed = config.method == "sft" and (config.train.packing or rows.even)
+    packed = config.method != "dpo" and (config.train.packing or rows.even)
     return min(full, max(row_tokens(config, rows), rows.fullest)) if packed else full
 
 
@@ -153,7 +153,7 @@ def pass_work(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, 
     Rows that are all equally long need no padding, and our layers take them as they take packed ones.
     """
     packed = config
-    if rows.even and (rows.known or config.method == "sft"):
+    if rows.even and (rows.known or config.method != "dpo"):
         packed = put(config, "train.packing", True).model_copy(update={"method": "sft"})
     work = work_of(packed, spec, tokens, machine.gpu is not None, rows.longest, limit_bytes(config, machine))
     context = context_of(machine.gpu.name) if machine.gpu else 0

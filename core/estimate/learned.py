@@ -107,6 +107,12 @@ class Learned:
         told = sum(run.measured_bytes > 0 < run.predicted_bytes for run in runs)
         return Memory(allocated, max(reserved, allocated), told) if told else Memory()
 
+    def start_seconds(self, like: Likeness) -> float | None:
+        """What starting took for this model on this card, the middle of the newest runs; None where none is known."""
+        runs = [run for run in self.runs if run.start_seconds > 0 and run.card == like.card]
+        taken = [run.start_seconds for run in runs if run.shape == like.shape][-NEWEST:]
+        return median(taken) if taken else None
+
     def watts(self, card: str) -> float | None:
         """What this card drew in earlier runs; None where nobody asked it."""
         drawn = [run.watts for run in self.runs if run.card == card and run.watts > 0][-NEWEST:]
@@ -118,7 +124,7 @@ def likeness(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, w
     return Likeness(
         card=machine.gpu.name if machine.gpu else "cpu",
         shape=shape_name(spec),
-        method=config.method,
+        method=config.trained_method,
         quantization=config.model.quantization,
         checkpointing=work.policy,
         kernels="fast" if work.fast else "plain",

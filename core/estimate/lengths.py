@@ -21,7 +21,7 @@ from typing import Generic, TypeVar
 
 from core.contract.data import DataFacts
 
-__all__ = ["Lengths", "learned_lengths", "lengths_of", "total_of"]
+__all__ = ["Lengths", "learned_lengths", "learned_others", "lengths_of", "total_of"]
 
 GRID = 64
 """Points of the sorted lengths at which the longest row of a batch is looked up."""
@@ -111,18 +111,19 @@ Made = TypeVar("Made")
 
 
 class _Remembered(Generic[Given, Made]):
-    """The newest few answers, by the object that they were made from: hashing a long tuple costs as much as a sum."""
+    """The few answers used last, by the object that they were made from: a long tuple is as slow to hash as to sum."""
 
     def __init__(self, make: Callable[[Given], Made]) -> None:
         self._make = make
         self._known: OrderedDict[int, tuple[Given, Made]] = OrderedDict()
 
     def __call__(self, given: Given) -> Made:
-        found = self._known.get(id(given))
+        found = self._known.pop(id(given), None)  # put back as the newest
         if found is None or found[0] is not given:
-            found = self._known[id(given)] = (given, self._make(given))
-            while len(self._known) > KEPT:
-                self._known.popitem(last=False)
+            found = (given, self._make(given))
+        self._known[id(given)] = found
+        while len(self._known) > KEPT:
+            self._known.popitem(last=False)
         return found[1]
 
 
@@ -135,7 +136,16 @@ def _of_learned(facts: DataFacts) -> Sequence[int]:
 
 _lengths: _Remembered[Sequence[int], Lengths] = _Remembered(Lengths)
 _totals: _Remembered[Sequence[int], int] = _Remembered(sum)
+
+
+def _others_of_learned(facts: DataFacts) -> Sequence[int]:
+    if 0 not in facts.trained or not any(facts.trained):
+        return facts.others
+    return tuple(length for length, trained in zip(facts.others, facts.trained, strict=True) if trained)
+
+
 _learned: _Remembered[DataFacts, Sequence[int]] = _Remembered(_of_learned)
+_others: _Remembered[DataFacts, Sequence[int]] = _Remembered(_others_of_learned)
 
 
 def lengths_of(lengths: Sequence[int]) -> Lengths:
@@ -149,6 +159,11 @@ def learned_lengths(facts: DataFacts, limit: int) -> Sequence[int]:
     All of them where trained tokens were not counted under this limit: any may have something to train.
     """
     return _learned(facts) if limit == facts.max_length else facts.lengths
+
+
+def learned_others(facts: DataFacts, limit: int) -> Sequence[int]:
+    """Of preferences the shorter side's lengths, of the same rows; empty where nobody has measured them."""
+    return _others(facts) if facts.others and limit == facts.max_length else facts.others
 
 
 def total_of(numbers: Sequence[int]) -> int:

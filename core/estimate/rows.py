@@ -10,7 +10,7 @@ from core.contract.config import DataChoice, RunConfig
 from core.contract.data import DataFacts
 from core.data.packing import windows
 from core.data.split import held_out_rows, split_rows
-from core.estimate.lengths import learned_lengths, lengths_of, total_of
+from core.estimate.lengths import learned_lengths, learned_others, lengths_of, total_of
 
 __all__ = ["Rows", "dealt_steps", "learned_rows", "rows_of", "steps_per_epoch", "total_steps", "train_rows"]
 
@@ -35,6 +35,8 @@ class Rows:
     fullest: int = 0
     lost: int = 0
     padding: int = 0
+    beside: int = 0
+    """Of ``tokens_per_epoch`` those of the shorter side of each preference."""
     square: float = 0.0
     """Mean of the squared lengths: attention's work goes by it."""
 
@@ -45,8 +47,8 @@ class Rows:
 
     @property
     def mean(self) -> float:
-        """Tokens of a training row."""
-        return self.tokens_per_epoch / self.train if self.train else float(self.longest)
+        """Tokens of a training row; of a preference those of its longer side."""
+        return (self.tokens_per_epoch - self.beside) / self.train if self.train else float(self.longest)
 
     @property
     def seen(self) -> float:
@@ -87,13 +89,14 @@ def rows_of(config: RunConfig, facts: DataFacts | None) -> Rows:
     whole, lengths = lengths_of(facts.lengths), lengths_of(learned_lengths(facts, limit))
     train = train_rows(config, facts)
     scale = train / len(lengths)
-    tokens = lengths.tokens(limit)
+    tokens, beside = lengths.tokens(limit), _beside(config, facts)
     steps = total_steps(config, train)
     batch = min(config.train.per_device_train_batch_size, max(1, train))
     return Rows(
         train=train,
         longest=lengths.longest(limit),
-        tokens_per_epoch=round(tokens * scale),
+        tokens_per_epoch=round((tokens + beside) * scale),
+        beside=round(beside * scale),
         trained_per_epoch=round(_trained(facts, limit, tokens) * scale),
         cut=round(whole.cut(limit) * facts.rows / len(whole)),
         known=True,
@@ -102,6 +105,14 @@ def rows_of(config: RunConfig, facts: DataFacts | None) -> Rows:
         padding=round(lengths.padding(batch, limit) * scale),
         square=lengths.tokens(limit, 2) / len(lengths),
     )
+
+
+def _beside(config: RunConfig, facts: DataFacts) -> int:
+    """Tokens of the shorter side of each preference that a run takes; 0 where rows are no pairs."""
+    if config.method != "dpo":
+        return 0
+    limit = config.train.max_length
+    return lengths_of(learned_others(facts, limit) or learned_lengths(facts, limit)).tokens(limit)
 
 
 def dealt_steps(config: RunConfig, facts: DataFacts, most_rows: int) -> tuple[tuple[int, ...], ...]:

@@ -24,7 +24,7 @@ scales are quantised again, one float32 a block of 256 scales, with two small ta
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import wraps
 
 from core.estimate.cards import published
@@ -118,29 +118,43 @@ def weights_bytes(work: Work) -> int:
 
 @_once
 def adapter_parameters(work: Work) -> int:
-    """Trained numbers: R (in + out) for each adapted projection, and one scale a row for DoRA."""
-    extra = 1 if work.lora.use_dora else 0
-    layer = sum(work.lora.r * (inputs + outputs) + extra * outputs for inputs, outputs in work.adapted.values())
-    return work.shape.num_hidden_layers * layer
+    """Trained numbers: R (in + out) for each adapted matrix, one scale a row for DoRA, and trained biases."""
+    return adapter_numbers(work) + work.shape.num_hidden_layers * sum(work.biases)
+
+
+@_once
+def adapter_numbers(work: Work) -> int:
+    """Those of them that are the adapter's own, in float32 whatever the base's dtype is."""
+    return sum(_each_tensor(work, lambda size: size))
 
 
 def lora_bytes(work: Work) -> int:
-    """The adapter, in float32 whatever the base's dtype is."""
-    return 4 * adapter_parameters(work)
+    """The adapter; a bias is one of the base's weights."""
+    return 4 * adapter_numbers(work)
 
 
+@_once
 def gradients_bytes(work: Work) -> int:
-    """The adapter's gradients, in float32; they stay from the first pass of a step to its end, and are joined there."""
-    return 4 * adapter_parameters(work)
+    """Gradients, each in its parameter's dtype; they stay from the first pass of a step to its end, and are joined
+    there."""
+    return 4 * adapter_numbers(work) + work.dtype_bytes * work.shape.num_hidden_layers * sum(work.biases)
 
 
 @_once
 def optimiser_bytes(work: Work) -> int:
-    """AdamW's two moments: a byte each with a scale a block of 256 in 8 bits, four bytes each otherwise."""
-    if not work.eight_bit_optimiser:
-        return 8 * adapter_parameters(work)
-    layer = sum(_moments(work.lora.r * size) for sizes in work.adapted.values() for size in sizes)
-    return work.shape.num_hidden_layers * layer
+    """AdamW's two moments: a byte each with a scale a block of 256 in 8 bits, else as large as the parameter each."""
+    layers = work.shape.num_hidden_layers
+    if work.eight_bit_optimiser:
+        return sum(_each_tensor(work, _moments)) + layers * sum(map(_moments, work.biases))
+    return 8 * adapter_numbers(work) + 2 * work.dtype_bytes * layers * sum(work.biases)
+
+
+def _each_tensor(work: Work, count: Callable[[int], int]) -> Iterator[int]:
+    """``count`` of every tensor of the adapter: A, B and DoRA's scales; a layer's as often as there are layers."""
+    for adapted, times in ((work.adapted, work.shape.num_hidden_layers), (work.adapted_ends, 1)):
+        for inputs, outputs in adapted.values():
+            scales = (outputs,) if work.lora.use_dora else ()
+            yield times * sum(map(count, (work.lora.r * inputs, work.lora.r * outputs, *scales)))
 
 
 @_once

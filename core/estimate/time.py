@@ -30,7 +30,14 @@ from core.estimate.terms import adapter_parameters, kept_of, layer_bytes_per_tok
 from core.estimate.work import Work
 from core.hardware import Machine
 
-__all__ = ["TimeEstimate", "operations_per_token", "predicted_rate", "run_seconds", "seconds_per_token"]
+__all__ = [
+    "TimeEstimate",
+    "operations_per_token",
+    "predicted_rate",
+    "run_seconds",
+    "seconds_per_token",
+    "start_seconds",
+]
 
 PRODUCTS_SHARE, ATTENTION_SHARE = 0.65, 0.58
 WHOLE_BYTES = 5.0
@@ -54,6 +61,12 @@ SLOWER, FASTER = 0.55, 1.2
 that is said); and how much farther from its published rates, or nearer to them, another may come."""
 
 
+START_SECONDS = (5.0, 15.0)
+"""A process of its own with all its libraries, until a model can be loaded; the second on a slow or busy machine."""
+LOADED_BYTES_A_SECOND = (2e9, 0.3e9)
+START_SPREAD = 0.5
+
+
 @dataclass(frozen=True)
 class TimeEstimate:
     """Seconds (low, high) of a whole run and tokens a second (low, high), or None; ``basis`` says on what they rest."""
@@ -71,6 +84,14 @@ def run_seconds(work: Work, rows: Rows, tokens: float, machine: Machine, speed: 
     if not tokens:
         return TimeEstimate(None, "the data is not read yet", rates)
     return TimeEstimate((tokens / rates[1], tokens / rates[0]), basis, rates)
+
+
+def start_seconds(weights_bytes: int, known: float | None) -> tuple[float, float]:
+    """From Start to the first step (low, high): as earlier runs took, else libraries and a model of so many bytes."""
+    if known is not None:
+        return known * (1 - START_SPREAD), known * (1 + START_SPREAD)
+    low, high = (start + weights_bytes / rate for start, rate in zip(START_SECONDS, LOADED_BYTES_A_SECOND, strict=True))
+    return low, high
 
 
 def _rates(work: Work, rows: Rows, machine: Machine, speed: Speed | None) -> tuple[tuple[float, float] | None, str]:

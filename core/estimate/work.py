@@ -10,7 +10,7 @@ from core.contract.catalogue import ModelShape, ModelSpec
 from core.contract.config import LoraChoice, RunConfig
 from core.estimate.layer import FastLayer, ModelEnd, attention_columns, rounded_rank
 
-__all__ = ["FAST_TYPES", "GIB", "HEAD_TYPES", "Policy", "Work", "matrices", "policy_of", "work_of"]
+__all__ = ["FAST_TYPES", "GIB", "HEAD_TYPES", "Policy", "Work", "matrices", "policy_of", "target_names", "work_of"]
 
 Policy = Literal["none", "recompute", "offload", "budget"]
 GIB = 1024**3
@@ -27,6 +27,7 @@ CAPPED_TYPES = frozenset({"gemma2"})
 FUSED_TYPES = frozenset({"phi3"})
 """Families that hold q, k, v in one projection, and gate and up in another."""
 DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
+_ATTENTION, _MLP = ("q_proj", "k_proj", "v_proj", "o_proj"), ("gate_proj", "up_proj", "down_proj")
 _FUSED = {"q_proj": "qkv_proj", "k_proj": "qkv_proj", "v_proj": "qkv_proj",
           "gate_proj": "gate_up_proj", "up_proj": "gate_up_proj"}  # fmt: skip
 
@@ -65,6 +66,8 @@ class Work:
     """Whether passes differ in size, so that the allocator's gaps do not fit again."""
     context_bytes: int = GIB // 2
     """What CUDA takes beside the allocator, on a card."""
+    kind: str = ""
+    """``model_type`` of config.json."""
 
     @cached_property
     def fixed(self) -> dict[str, int]:
@@ -78,7 +81,14 @@ class Work:
 
     def at(self, tokens: int, policy: Policy | None = None, single: bool | None = None) -> Work:
         """The same work on another pass. What both have in common is not counted again: a plan tries dozens."""
-        _ = self.layer, self.end, self.adapted, self.fixed  # made here, so that they are among what is copied
+        _ = (
+            self.layer,
+            self.end,
+            self.adapted,
+            self.adapted_ends,
+            self.biases,
+            self.fixed,
+        )  # made here, so that they are among what is copied
         other = object.__new__(Work)
         other.__dict__.update(self.__dict__)
         other.__dict__.pop("own", None)
@@ -115,10 +125,28 @@ class Work:
 
     @cached_property
     def adapted(self) -> dict[str, tuple[int, int]]:
-        """The projections of one layer that get an adapter: name to (in, out)."""
+        """The projections of one layer that get an adapter: name to (in, out). A model that has none of the usual names
+        gets one on each."""
         every = matrices(self.shape, self.fused)
         asked = [_FUSED.get(name, name) if self.fused else name for name in self.lora.target_modules]
-        return {name: every[name] for name in asked if name in every} or every
+        found = {name: every[name] for name in asked if name in every}
+        return found if found or self.adapted_ends else every
+
+    @cached_property
+    def adapted_ends(self) -> dict[str, tuple[int, int]]:
+        """Embedding and head, as far as they get an adapter: name to (in, out)."""
+        hidden, words = self.shape.hidden_size, self.shape.vocab_size
+        ends = {"embed_tokens": (words, hidden), "lm_head": (hidden, words)}
+        return {name: ends[name] for name in self.lora.target_modules if name in ends}
+
+    @cached_property
+    def biases(self) -> tuple[int, ...]:
+        """Lengths of the trained biases of one layer, in the base's own dtype (``lora_only``)."""
+        if self.lora.bias == "none":
+            return ()
+        have = {*(_ATTENTION if self.shape.attention_bias else ()), *(_MLP if self.shape.mlp_bias else ())}
+        have |= set(_ATTENTION[:3]) if self.kind == "qwen2" else set()
+        return tuple(outputs for name, (_, outputs) in self.adapted.items() if name in have)
 
     @property
     def _ranks(self) -> tuple[int, int, int, int]:
@@ -154,7 +182,7 @@ def work_of(
         policy=policy_of(train.checkpointing, gpu, fast),
         eight_bit_optimiser=train.optim == "adamw_8bit",
         fast=fast,
-        pieces=config.method == "dpo" or spec.model_type in HEAD_TYPES,  # TRL's DPO takes pieces of its own
+        pieces=_pieces(config, spec),
         kernels=gpu,  # ours under sft, TRL's under dpo
         head_norms=spec.model_type in HEAD_NORM_TYPES,
         four_norms=spec.model_type in FOUR_NORM_TYPES,
@@ -163,7 +191,16 @@ def work_of(
         flash=config.model.dtype not in ("float16", "float32"),
         gpu=gpu,
         limit_bytes=round(train.memory_gib * GIB) if limit is None else limit,
+        kind=spec.model_type,
     )
+
+
+def target_names(spec: ModelSpec) -> tuple[str, ...]:
+    """What can get an adapter in a model of a family that we know, with the names that we map; else nothing."""
+    if spec.model_type not in HEAD_TYPES:
+        return ()
+    ends = ("lm_head", "embed_tokens")
+    return (*matrices(spec.shape), *(matrices(spec.shape, True) if spec.model_type in FUSED_TYPES else ()), *ends)
 
 
 def matrices(shape: ModelShape, fused: bool = False) -> dict[str, tuple[int, int]]:
@@ -184,12 +221,25 @@ def matrices(shape: ModelShape, fused: bool = False) -> dict[str, tuple[int, int
     }
 
 
+def _readable_head(config: RunConfig, spec: ModelSpec) -> bool:
+    """Whether our loss reads the head itself: one with an adapter is left to the model, and its logits are whole."""
+    return spec.model_type in HEAD_TYPES and "lm_head" not in config.lora.target_modules
+
+
 def _fast(config: RunConfig, spec: ModelSpec, gpu: bool) -> bool:
     """Our layers want kernels, a family with a twin, plain LoRA, and rows without padding."""
     lora, train = config.lora, config.train
     plain = train.kernels == "plain" or lora.use_dora or lora.lora_dropout > 0 or lora.bias != "none"
-    packed = config.method == "sft" and train.packing
+    packed = config.method != "dpo" and train.packing
     return gpu and packed and spec.model_type in FAST_TYPES and not plain
+
+
+def _pieces(config: RunConfig, spec: ModelSpec) -> bool:
+    """TRL's DPO takes pieces of its own; the formula that stands in for it without kernels holds both sides' logits
+    whole (``core.train.preference``)."""
+    if config.method == "dpo":
+        return config.train.kernels != "plain"
+    return _readable_head(config, spec)
 
 
 def policy_of(chosen: str, gpu: bool, fast: bool) -> Policy:

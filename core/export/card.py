@@ -5,6 +5,7 @@ No path and no name of the person's machine stands in it: a card travels.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -12,7 +13,31 @@ import yaml
 from core.contract.config import RunConfig
 from core.runs.record import RunRecord, effective_config
 
-__all__ = ["base_name", "write_card"]
+__all__ = ["Ending", "Made", "base_name", "write_card"]
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How an answer ends under the template that was trained on.
+
+    ``template`` is its name for people, ``added`` tells that the base model brought none; ``mark`` is what it writes
+    behind an answer, ``ids`` are all tokens at which generation ends.
+    """
+
+    template: str
+    added: bool
+    mark: str
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Made:
+    """What an export holds: ``form`` is adapter or merged; ``dtype`` that of merged weights, else empty."""
+
+    form: str
+    checkpoint: str
+    dtype: str
+    ending: Ending
 
 
 def base_name(config: RunConfig) -> str:
@@ -29,9 +54,9 @@ def _recipe(config: RunConfig, record: RunRecord) -> dict[str, object]:
     return values
 
 
-def write_card(folder: Path, config: RunConfig, record: RunRecord, form: str, checkpoint: str, dtype: str = "") -> None:
-    """Writes ``README.md`` into an export. ``form`` is adapter or merged; ``dtype`` that of merged weights."""
-    values = _recipe(config, record)
+def write_card(folder: Path, config: RunConfig, record: RunRecord, made: Made) -> None:
+    """Writes ``README.md`` into an export."""
+    values, form, checkpoint = _recipe(config, record), made.form, made.checkpoint
     front = {
         "base_model": base_name(config),
         "library_name": "peft" if form == "adapter" else "transformers",
@@ -41,9 +66,10 @@ def write_card(folder: Path, config: RunConfig, record: RunRecord, form: str, ch
     parts = [
         f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n",
         f"# {_plain(config.name) or base_name(config) + ', finetuned'}\n",
-        _origin(config, form, checkpoint, dtype),
+        _origin(config, form, checkpoint, made.dtype),
         _measured(record, checkpoint),
         _use(config, form),
+        _answers(config, made),
         f"## Recipe\n\n```yaml\n{yaml.safe_dump(values, sort_keys=False, allow_unicode=True)}```\n",
         _versions(record),
     ]
@@ -92,17 +118,36 @@ def _use(config: RunConfig, form: str) -> str:
     base = config.model.name if hub else "the folder of the base model"
     revision = f', revision="{config.model.revision}"' if hub and config.model.revision else ""
     lines = ["from peft import PeftModel"] if form == "adapter" else []
-    lines += ["from transformers import AutoModelForCausalLM, AutoTokenizer", ""]
+    classes = "AutoModelForCausalLM, AutoTokenizer" + (", GenerationConfig" if form == "adapter" else "")
+    lines += [f"from transformers import {classes}", ""]
     lines += ['tokenizer = AutoTokenizer.from_pretrained("this folder")']
     if form == "adapter":
         lines += [f'base = AutoModelForCausalLM.from_pretrained("{base}"{revision}, dtype="auto")']
+        lines += ['base.generation_config = GenerationConfig.from_pretrained("this folder")  # where an answer ends']
         lines += ['model = PeftModel.from_pretrained(base, "this folder")']
     else:
         lines += ['model = AutoModelForCausalLM.from_pretrained("this folder", dtype="auto")']
-    template = (
-        "\nThe tokenizer carries the chat template that was trained on.\n" if config.data.layout != "text" else ""
-    )
-    return "## Use\n\n```python\n" + "\n".join(lines) + "\n```\n" + template
+    return "## Use\n\n```python\n" + "\n".join(lines) + "\n```\n"
+
+
+def _answers(config: RunConfig, made: Made) -> str:
+    """How a chat is written and where an answer ends: a program that reads the base's files alone would write on."""
+    ending = made.ending
+    ids = ", ".join(map(str, ending.ids)) or "none"
+    if ending.template == "none":
+        return f"It was trained without a chat template. `generation_config.json` names the end tokens: {ids}.\n"
+    lines = ["The tokenizer carries the chat template that was trained on."]
+    if ending.added:
+        whose = "ChatML in place of the base model's own" if config.data.template == "chatml" else (
+            "ChatML, since the base model brings no chat template"
+        )  # fmt: skip
+        lines.append(f"It is {whose}: use this tokenizer, not the base model's.")
+    if ending.mark:
+        lines.append(f"`{ending.mark}` ends an answer.")
+    lines.append(f"`generation_config.json` names the tokens at which generation ends ({ids}).")
+    if made.form == "adapter":
+        lines.append("A program that reads the base model's files alone may write on behind it.")
+    return "\n".join(lines) + "\n"
 
 
 def _versions(record: RunRecord) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,17 +24,23 @@ from core.catalog import check_folder, find_model
 from core.contract.config import RunConfig
 from core.contract.errors import DataError, MachineError, ModelError, RunError
 from core.contract.events import Exported, Finished, Stopped
-from core.data.examples import read_examples
-from core.data.render import apply_template_to, load_tokenizer, stop_token_ids
+from core.data.checked import checked
+from core.data.example_file import examples_in
+from core.data.render import apply_template_to, load_tokenizer, resolve_template, stop_token_ids
 from core.disk import folder_bytes, make_durable
-from core.export.card import base_name, write_card
+from core.export.card import Ending, Made, base_name, write_card
 from core.export.merge import merge_weights, merged_bytes
+from core.folder_files import read_json
 from core.imports import without_card
-from core.locations import REPOSITORY
+from core.locations import REPOSITORY, Locations
+from core.model.endings import ends_in
+from core.model_claims import plain_generation
 from core.runs.folder import ExportRequest, JobFolder
 from core.runs.log import EventTail, EventWriter
 from core.runs.record import RunRecord, fold
+from core.runs.work import MemoryKills
 from core.talk.client import adapter_folder
+from core.tied import start_tied
 from core.train.checkpoint import verify as verify_checkpoint
 from core.train.orders import Leave, Orders
 from core.train.tell import Teller
@@ -100,7 +105,7 @@ def _open(folder: JobFolder, tell: Teller, check: Callable[[], None]) -> _Job:
         )
     check_folder(Path(spec.folder))
     check_adapter(checkpoint / "adapter")
-    draft = folder.exports / f".tmp-{request.name}"
+    draft = folder.export_draft(request.name)
     record = fold(EventTail(run.events).read())
     job = _Job(folder, request, config, record, checkpoint, Path(spec.folder), draft, tell, check)
     if job.final.exists():
@@ -138,8 +143,8 @@ def _make(job: _Job) -> None:
         job.tell.stage("merging", "Copying the adapter")
         _copy_adapter(job, adapter)
     job.check()
-    _write_tokenizer(job)
-    write_card(job.draft, job.config, job.record, job.request.form, job.checkpoint.name, dtype)
+    made = Made(job.request.form, job.checkpoint.name, dtype, _write_tokenizer(job))
+    write_card(job.draft, job.config, job.record, made)
 
 
 def _copy_adapter(job: _Job, adapter: Path) -> None:
@@ -158,19 +163,21 @@ def _write_config(job: _Job, dtype: str) -> None:
     (job.draft / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
 
 
-def _write_tokenizer(job: _Job) -> None:
-    """Tokenizer and the template that was trained on; a merged model also carries how generation ends."""
+def _write_tokenizer(job: _Job) -> Ending:
+    """Tokenizer, the template that was trained on, and at which tokens generation ends; returns how answers end."""
     tokenizer = load_tokenizer(job.base)
-    apply_template_to(tokenizer, job.config.data)
+    template = resolve_template(tokenizer, job.config.data)
+    apply_template_to(tokenizer, template)
     tokenizer.save_pretrained(str(job.draft))
-    if job.request.form != "merged":
-        return
-    source = job.base / "generation_config.json"
-    generation: dict[str, Any] = json.loads(source.read_text(encoding="utf-8")) if source.exists() else {}
-    known = generation.get("eos_token_id")
-    ends = [*(known if isinstance(known, list) else [known]), *stop_token_ids(tokenizer, job.config.data)]
-    generation["eos_token_id"] = list(dict.fromkeys(end for end in ends if end is not None))
+    config, found = (_read_json(job.base / name) for name in ("config.json", "generation_config.json"))
+    ends = dict.fromkeys((*ends_in(found, config), *stop_token_ids(tokenizer, template)))
+    generation = plain_generation(found) | {"eos_token_id": list(ends)}
     (job.draft / "generation_config.json").write_text(json.dumps(generation, indent=2), encoding="utf-8")
+    return Ending(template.name, template.kind == "chatml", template.ending.strip(), tuple(ends))
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    return read_json(file) if file.exists() else {}
 
 
 def _verify(job: _Job) -> tuple[str, ...]:
@@ -198,8 +205,9 @@ def _verify(job: _Job) -> tuple[str, ...]:
 
 def _ask(command: list[str], check: Callable[[], None]) -> dict[str, Any]:
     environment = {**os.environ, **without_card(os.environ), "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    kills = MemoryKills()
     with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(command, stdout=output, cwd=REPOSITORY, env=environment)
+        process = start_tied(command, stdout=output, cwd=REPOSITORY, env=environment)
         try:
             while process.poll() is None:
                 check()
@@ -214,14 +222,14 @@ def _ask(command: list[str], check: Callable[[], None]) -> dict[str, Any]:
     except ValueError:
         answer = {}
     if not answer and process.returncode == -9:
-        return {"fault": "the fresh process was killed, most likely because memory ran out"}
+        return {"fault": f"the fresh process was killed {kills.words}"}
     return answer or {"fault": f"the fresh process ended with exit code {process.returncode}"}
 
 
 def _prompt(config: RunConfig) -> str:
     """A question of the data itself, where the file still stands; any words serve otherwise."""
     try:
-        example = next(iter(read_examples(Path(config.data.path), config.data)))
+        example = next(examples_in(Path(checked(Path(config.data.path), config.data, Locations.find())[1])))
     except (StopIteration, OSError, DataError):
         return "Hello."
     asked = next((message.content for message in example.messages if message.role == "user"), example.text)

@@ -55,10 +55,12 @@ def choose_attention(device: torch.device, dtype: torch.dtype, config: Any) -> s
     return NAME if getattr(model_class, "_supports_attention_backend", False) else "eager"
 
 
-def attention_line(device: torch.device, dtype: torch.dtype, config: Any) -> str:
-    """What will run, said to a person."""
+def attention_line(device: torch.device, dtype: torch.dtype, config: Any, packed: bool = True) -> str:
+    """What will run, said to a person. ``packed``: whether rows are laid end to end, or each is padded."""
     if choose_attention(device, dtype, config) != NAME:
         return "attention: the model's own, rows kept apart by a mask"
+    if not packed:
+        return "attention: padded, torch's own under a mask"
     softcap = getattr(config, "attn_logit_softcapping", None)
     kind = AttentionKind(1.0, None, float(softcap) if softcap else None)
     return "attention: " + backend_line(situation(device, dtype, int(_head_dim(config)), kind))

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 __all__ = ["is_card_fault", "is_host_full", "is_named", "is_out_of_memory"]
 
-_HOST_WORDS = ("DefaultCPUAllocator", "Cannot allocate memory")
+_HOST_WORDS = ("DefaultCPUAllocator", "Cannot allocate memory", "failed to map segment", "std::bad_alloc")
+"""torch's, the system's, the loader's of a library that is being imported, and C++'s."""
 _FAULT_WORDS = (
     "CUDA error",
     "Triton Error [CUDA]",
@@ -46,7 +47,7 @@ def is_host_full(error: BaseException) -> bool:
     """Whether it is the machine's memory, not the card's, that ran out."""
     if isinstance(error, MemoryError):
         return True
-    return isinstance(error, (RuntimeError, OSError)) and any(word in str(error) for word in _HOST_WORDS)
+    return isinstance(error, (RuntimeError, OSError, ImportError)) and any(word in str(error) for word in _HOST_WORDS)
 
 
 def is_named(error: BaseException, name: str) -> bool:

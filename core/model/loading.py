@@ -24,6 +24,8 @@ from core.model.assemble import Target
 from core.model.faults import is_card_fault
 from core.model.peft_bnb import forbid_cpu_repacking
 from core.model.weights import Progress, read_weights
+from core.tokenizer_claims import check_growth
+from core.walls import reading_model
 
 __all__ = ["LoadedModel", "ensure_padding", "freeze", "load_base", "plain_words", "resolve_dtype"]
 
@@ -57,7 +59,7 @@ def load_base(
         cache: root of the cache of quantised weights (``weight_cache``); None reads and writes none.
 
     Raises:
-        ModelError: the folder's weights are missing, incomplete or not understood.
+        ModelError: the folder's weights are missing, incomplete or not understood; or its config or tokenizer swell.
         MachineError: the weights do not fit in memory.
     """
     dtype = resolve_dtype(choice.dtype, device)
@@ -65,8 +67,10 @@ def load_base(
     attention.register()
     name = attn_implementation or attention.choose_attention(device, dtype, config)
     target = Target(device, dtype, choice.quantization, name)
-    with plain_words(folder):
+    check_growth(folder)
+    with plain_words(folder), reading_model(folder.name):
         tokenizer = ensure_padding(AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False))
+    with plain_words(folder):
         model, line = read_weights(folder, config, target, on_progress, cache)
     freeze(model)
     model.name_or_path = choice.name if choice.source == "hub" else str(folder)
@@ -104,7 +108,7 @@ def freeze(model: Any) -> None:
 
 
 def _read_config(folder: Path) -> Any:
-    with plain_words(folder):
+    with plain_words(folder), reading_model(folder.name):
         return AutoConfig.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
 
 

@@ -87,13 +87,15 @@ class Applied:
     swapped: tuple[tuple[nn.Module, str, nn.Module, nn.Module], ...]
 
 
-def plan(peft_model: nn.Module, mode: Mode = "auto", force: bool = False) -> SwapPlan:
+def plan(peft_model: nn.Module, mode: Mode = "auto", force: bool = False, packed: bool = True) -> SwapPlan:
     """Looks at the model and says what can be fast; changes nothing.
 
     Args:
         peft_model: a causal model with its adapter.
         mode: ``plain`` swaps nothing.
         force: swaps on the CPU too, where the ops are their textbook twins and nothing is gained but tests.
+        packed: rows come one after another with their bounds. Padded, with a mask, every layer would call the one that
+            it replaced (``core.model.layers``), so none is swapped.
     """
     base = base_causal_model(peft_model)
     family = family_of(base.config) or Family()
@@ -104,7 +106,7 @@ def plan(peft_model: nn.Module, mode: Mode = "auto", force: bool = False) -> Swa
     swaps: list[Swap] = []
     skips: list[Skip] = []
     for index, layer in enumerate(base.base_model.layers):
-        reason = _why_not(layer, family)
+        reason = _why_not(layer, family) or ("" if packed else "batches are padded")
         if reason:
             skips.append(Skip(index, reason))
         else:

@@ -24,6 +24,7 @@ from core.model import weight_cache
 from core.model.assemble import Target, assemble, class_of
 from core.model.faults import is_card_fault
 from core.model.tensor_stream import NotStreamableError, TensorStream
+from core.model_claims import plain_generation
 from core.weight_files import INDEX_NAME, weight_files
 
 __all__ = ["Progress", "quiet_bars", "read_weights"]
@@ -119,16 +120,24 @@ def _by_transformers(folder: Path, config: Any, target: Target, tell: Progress) 
     return model
 
 
+_HARMLESS = {"use_cache", "transformers_version", "_from_model_config"}
+"""What a generation config may say beside plain numbers and ids without being made anew."""
+
+
 def _read_generation(model: Any, folder: Path) -> None:
-    """How to generate: what transformers reads from a folder beside its weights."""
+    """How to generate: what transformers reads from a folder beside its weights, less what may not be obeyed."""
     if not model.can_generate():
         return
     try:
-        model.generation_config = GenerationConfig.from_pretrained(str(folder), local_files_only=True)
+        found = GenerationConfig.from_pretrained(str(folder), local_files_only=True)
     except OSError:  # older folders keep it in config.json
-        model.generation_config = GenerationConfig.from_pretrained(
+        found = GenerationConfig.from_pretrained(
             str(folder), config_file_name="config.json", local_files_only=True, _from_model_config=True
         )
+    said = found.to_dict()
+    kept = plain_generation(said)
+    others = {key for key, value in said.items() if value not in (None, False) and key not in kept}
+    model.generation_config = GenerationConfig(**kept) if others - _HARMLESS else found
 
 
 def _check_complete(folder: Path, report: dict[str, Any]) -> None:

@@ -32,7 +32,7 @@ def main() -> int:
         end_with_the_pipe()
         locations = Locations.find(setup.home)
         card = take_card(locations, setup.lock_name, "the probe")
-        leave_when_wanted(locations, mouth, "the probe")
+        leave_when_wanted(locations, setup.lock_name, mouth, "the probe")
         _say(mouth, "loading", "" if setup.spec.folder else "random weights of the same shape: it is not here yet")
         found = _rehearsed(setup, mouth)
     except StudioError as error:

@@ -27,7 +27,7 @@ from core.hardware import Machine, read_machine
 from core.locations import Locations
 from core.probe.window import lesson, longest_window
 from core.probe.words import Setup
-from core.runs.guest import ending_of, spawn_guest
+from core.runs.guest import Patience, ending_of, left_the_card, spawn_guest
 from core.runs.kernel_check import check_kernels_once, forget_kernels
 from core.runs.learned import append
 from core.runs.worker_process import card_environment
@@ -75,7 +75,7 @@ def probe(
     )  # fmt: skip
     child = _Child(setup, _environment(machine, locations, plain))
     try:
-        found = _result(child, on_stage, cancelled)
+        found = _result(child, Patience(locations, machine.lock_name, PATIENCE_SECONDS), on_stage, cancelled)
     except StudioError as error:
         if error.code not in CALLED_OFF:
             forget_kernels(locations)  # whatever it was, what ran once may run no more
@@ -98,12 +98,15 @@ def _kernels(
     return config.model_copy(update={"train": config.train.model_copy(update={"kernels": "plain"})}), True
 
 
-def _result(child: _Child, on_stage: Callable[[str], None], cancelled: Callable[[], bool]) -> Probe:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+def _result(child: _Child, patience: Patience, on_stage: Callable[[str], None], cancelled: Callable[[], bool]) -> Probe:
     while True:
         if cancelled():
             raise MachineError("probe.cancelled", "The probe was stopped.", "")
-        if time.monotonic() > deadline:
+        if (why := patience.is_over()) == "card":
+            child.kill()
+            raise left_the_card("the probe")
+        if why:
+            child.kill()
             raise MachineError(
                 "probe.slow", f"Expected the probe's result within {PATIENCE_SECONDS / 60:.0f} minutes, found none.", ""
             )
@@ -149,6 +152,10 @@ class _Child:
             raise self._died()
         word: dict[str, Any] = json.loads(line)
         return word
+
+    def kill(self) -> None:
+        """Ends it at once: it hears nothing any more."""
+        self._process.kill()
 
     def close(self) -> None:
         """Ends it, kindly first."""

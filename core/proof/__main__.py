@@ -24,6 +24,7 @@ from core.runs.folder import JobFolder
 from core.runs.locks import CardLock, held_by
 from core.runs.log import EventWriter, open_writer
 from core.runs.queue import card_wanted
+from core.tied import start_tied
 
 __all__ = ["main", "progress_of"]
 
@@ -76,7 +77,7 @@ def _prove(folder: JobFolder, writer: EventWriter) -> None:
 def _take_card(locations: Locations, machine: Machine, writer: EventWriter) -> CardLock:
     """The card, once no run holds it or waits for it; what is waited for is said when it changes."""
     lock, said = CardLock(locations.make(), machine.lock_name), ""
-    while card_wanted(locations) or not lock.acquire(wait=False, holder=HOLDER):
+    while card_wanted(locations, machine.lock_name) or not lock.acquire(wait=False, holder=HOLDER):
         who = held_by(locations, machine.lock_name) or "a run"
         if who != said:
             said = who
@@ -90,7 +91,7 @@ def _measure(folder: JobFolder, writer: EventWriter) -> None:
     begun = time.monotonic()
     writer.write(Stage(stage="verifying", text=""))
     command = [sys.executable, "-m", "core.bench", kind, *flags, "--json", str(folder.path / "result.json")]
-    bench = subprocess.Popen(
+    bench = start_tied(
         command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
     )
     last, part = "", (0, 0)

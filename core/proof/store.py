@@ -24,6 +24,7 @@ from typing import Any, Literal, get_args
 import yaml
 
 from core.contract.errors import RunError
+from core.disk import read_plain
 from core.hardware import Machine
 from core.locations import Locations
 from core.runs.create import make_job, throw_away
@@ -34,12 +35,14 @@ from core.runs.mailbox import send
 from core.runs.record import RUNNING, RunRecord, fold
 from core.runs.summary import nobody_lives
 from core.runs.takeover import take_over
+from core.yaml_text import MOST_YAML_BYTES, NOT_YAML, load_yaml
 
 __all__ = ["KINDS", "Kind", "Proof", "Proofs", "flags_for", "read_flags"]
 
 Kind = Literal["kernels", "parity", "ladder"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 GIB = 1 << 30
+_MOST_RESULT_BYTES = 4 << 20
 PROOF_ID = re.compile(rf"\d{{4}}-\d{{2}}-\d{{2}}_\d{{6}}_({'|'.join(KINDS)})_[a-z0-9]{{4}}", re.ASCII)
 _PARITY = ("--steps", "20", "--held-out", "8", "--jobs", "1")
 _SHORT = ("--steps", "5", "--warm-up", "1")
@@ -81,11 +84,11 @@ def read_flags(folder: JobFolder) -> tuple[Kind, tuple[str, ...]]:
         RunError: no such file can be read.
     """
     try:
-        raw = yaml.safe_load(folder.proof_yaml.read_text(encoding="utf-8"))
+        raw = load_yaml(read_plain(folder.proof_yaml, MOST_YAML_BYTES).decode())
         if raw["kind"] not in KINDS:
             raise ValueError(raw["kind"])
         return raw["kind"], tuple(str(flag) for flag in raw["flags"])
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+    except (OSError, TypeError, *NOT_YAML) as error:
         message = f"Expected what is to be proven in {folder.proof_yaml}, found nothing that can be read."
         raise RunError("proof.request", message, "Ask for the proof again.") from error
 
@@ -151,18 +154,17 @@ class Proofs:
 
     def _read(self, folder: JobFolder) -> Proof | None:
         try:
-            kind, flags = read_flags(folder)
-        except RunError:
+            dead, (kind, flags) = nobody_lives(folder), read_flags(folder)
+            record = fold(EventTail(folder.events).read())
+        except (RunError, OSError):
             return None
-        dead = nobody_lives(folder)
-        record = fold(EventTail(folder.events).read())
         if dead and record.state in RUNNING and nobody_lives(folder):
             record = replace(record, state="lost")
         return Proof(folder.name, kind, flags, record, _result(folder.path / "result.json"))
 
 
 def _result(path: Path) -> dict[str, Any] | None:
-    with suppress(OSError, ValueError):
-        found = json.loads(path.read_text(encoding="utf-8"))
+    with suppress(OSError, ValueError, RecursionError):
+        found = json.loads(read_plain(path, _MOST_RESULT_BYTES))
         return found if isinstance(found, dict) else None
     return None

@@ -10,10 +10,15 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from core.contract.config import RunConfig
-from core.disk import write_whole
+from core.disk import read_plain, write_whole
+from core.runs.flaws import MOST_BYTES
 from core.runs.folder import JobFolder
 
 __all__ = ["Asked", "note_asked", "read_asked"]
+
+
+_VERSION = 2
+"""Since 2 the method is "auto" where nobody chose one; before, what nobody had chosen was written as "sft"."""
 
 
 class Asked(BaseModel):
@@ -22,19 +27,25 @@ class Asked(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
     config: RunConfig
     seconds: tuple[float, float] | None = None
+    version: int = 1
 
 
 def note_asked(folder: JobFolder, config: RunConfig, seconds: tuple[float, float] | None = None) -> None:
     """Writes it down. A disk that refuses loses the note, never the run."""
+    asked = Asked(config=config, seconds=seconds, version=_VERSION)
     try:
-        write_whole(folder.path / "asked.json", Asked(config=config, seconds=seconds).model_dump_json())
+        write_whole(folder.path / "asked.json", asked.model_dump_json())
     except OSError:
         return
 
 
 def read_asked(folder: JobFolder) -> Asked | None:
-    """What was written down; None where nothing can be read."""
+    """What was written down; None where nothing can be read. The method that nobody had chosen in an older version is
+    "auto"."""
     try:
-        return Asked.model_validate_json((folder.path / "asked.json").read_bytes())
+        found = Asked.model_validate_json(read_plain(folder.path / "asked.json", MOST_BYTES["asked.json"]))
     except (OSError, ValidationError):
         return None
+    if found.version < _VERSION and found.config.method == "sft":
+        return found.model_copy(update={"config": found.config.model_copy(update={"method": "auto"})})
+    return found

@@ -6,6 +6,7 @@ The maker comes out with the job's supervisor lock in its hands, to pass it on t
 from __future__ import annotations
 
 import hashlib
+import os
 import secrets
 import shutil
 import time
@@ -16,18 +17,21 @@ from pathlib import Path
 import yaml
 
 from core.contract.config import RunConfig
-from core.contract.errors import ConfigError, MachineError
+from core.contract.errors import MachineError
 from core.contract.events import Queued
-from core.disk import make_durable, write_whole
+from core.disk import cure, make_durable, read_plain, write_whole
 from core.locations import Locations
+from core.runs.began import note_began
+from core.runs.flaws import NO_JOB, flaw_of
 from core.runs.folder import RUN_ID, ExportRequest, JobFolder, new_run_id
 from core.runs.locks import FileLock, is_held, locked
 from core.runs.log import EventWriter
-from core.runs.run_yaml import dump_config
+from core.runs.run_yaml import dump_config, expect_sound
 
-__all__ = ["Drafts", "make_export", "make_job", "make_run", "sweep", "throw_away"]
+__all__ = ["Drafts", "make_export", "make_job", "make_run", "sweep", "sweep_exports", "throw_away", "throw_away_debris"]
 
 _NEW, _TRASH = ".new-", ".trash-"
+_NOTE_BYTES = 1 << 10
 _MAKING_SECONDS = 60.0
 """So long a folder without a lock is left to its maker, who may be about to take it."""
 
@@ -45,8 +49,7 @@ def make_run(
         ConfigError: the config has faults; all are named.
         MachineError: the disk does not take it.
     """
-    if problems := config.problems():
-        raise ConfigError("config.faults", "This run cannot start:", "", problems)
+    expect_sound(config)
     locations.make()
     while (path := locations.runs / new_run_id(config)).exists():
         pass
@@ -54,7 +57,9 @@ def make_run(
         note(path.name)
     except OSError as error:
         raise _refused(path, error) from error
-    return make_job(path, "run.yaml", dump_config(config), queued)
+    folder, lock = make_job(path, "run.yaml", dump_config(config), queued)
+    note_began(folder, config)
+    return folder, lock
 
 
 def make_export(run: JobFolder, request: ExportRequest) -> tuple[JobFolder, FileLock]:
@@ -63,6 +68,7 @@ def make_export(run: JobFolder, request: ExportRequest) -> tuple[JobFolder, File
     Raises:
         MachineError: the disk does not take it.
     """
+    sweep_exports(run)
     run.jobs.mkdir(mode=0o700, exist_ok=True)
     with locked(run.jobs / ".lock"):
         name = _free_name(run, request.name)
@@ -72,7 +78,7 @@ def make_export(run: JobFolder, request: ExportRequest) -> tuple[JobFolder, File
 
 def _free_name(run: JobFolder, wish: str) -> str:
     name, number = wish, 1
-    while (run.exports / name).exists() or not _cleared(run.jobs / name):
+    while os.path.lexists(run.exports / name) or not _cleared(run.jobs / name):
         number += 1
         name = f"{wish[:60]}-{number}"
     return name
@@ -117,7 +123,7 @@ def make_job(path: Path, file: str, text: str, queued: bool) -> tuple[JobFolder,
 
 def _refused(path: Path, error: Exception) -> MachineError:
     message = f"Could not make the folder {path} ({getattr(error, 'strerror', '') or error})."
-    return MachineError("disk.write", message, "Make room on this disk, or choose another with --home.")
+    return MachineError("disk.write", message, cure(error, "or choose another with --home"))
 
 
 def _write_durably(path: Path, text: str) -> None:
@@ -129,18 +135,45 @@ def throw_away(path: Path) -> None:
     """Deletes a folder: renamed first, so that what is seen is whole or gone."""
     trash = path.with_name(f"{_TRASH}{path.name}-{secrets.token_hex(4)}")
     path.rename(trash)
-    shutil.rmtree(trash, ignore_errors=True)
+    _remove(trash)
+
+
+def throw_away_debris(path: Path) -> None:
+    """Deletes a folder that holds no job's file any more: what was made under the name of one that is gone."""
+    if flaw_of(path) == NO_JOB:
+        throw_away(path)
+
+
+def _remove(path: Path) -> None:
+    """Deletes it, whatever it is; of a link the link."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
 
 
 def sweep(locations: Locations) -> None:
-    """Deletes what an interrupted deletion, or an interrupted making, left behind."""
+    """Deletes what an interrupted deletion, an interrupted making, or a killed export left behind."""
+    for run in locations.runs.iterdir():
+        if RUN_ID.fullmatch(run.name) and not flaw_of(run):
+            sweep_exports(JobFolder(run))
     for runs in [locations.runs, *locations.runs.glob("*/jobs")]:
         for trash in runs.glob(f"{_TRASH}*"):
-            shutil.rmtree(trash, ignore_errors=True)
+            _remove(trash)
         for fresh in runs.glob(f"{_NEW}*"):
             with suppress(OSError):
                 if time.time() - fresh.stat().st_mtime > _MAKING_SECONDS and not is_held(fresh / "supervisor.lock"):
                     shutil.rmtree(fresh, ignore_errors=True)
+
+
+def sweep_exports(run: JobFolder, ended: str = "") -> None:
+    """Deletes what a killed export left half made (a merged model takes gigabytes), once nobody works on it; ``ended``
+    is one whose supervisor says so itself."""
+    for name, draft in run.export_drafts().items():
+        job = JobFolder(run.jobs / name)
+        if name == ended or not (is_held(job.supervisor_lock) or is_held(job.events)):
+            _remove(draft)
 
 
 class Drafts:
@@ -165,7 +198,7 @@ class Drafts:
 
     def _known(self, note: Path) -> str:
         try:
-            run_id = note.read_text(encoding="utf-8")
-        except OSError:
+            run_id = read_plain(note, _NOTE_BYTES).decode()
+        except (OSError, ValueError):
             return ""
         return run_id if RUN_ID.fullmatch(run_id) and (self._folder.parent / run_id).is_dir() else ""

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import time
@@ -17,17 +18,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from core.contract.config import RunConfig
-from core.contract.errors import RunError
-from core.runs.run_yaml import read_config
+from core.contract.errors import ConfigError, RunError
+from core.disk import read_plain
+from core.runs.run_yaml import read_stored
+from core.yaml_text import MOST_YAML_BYTES, NOT_YAML, load_yaml
 
 __all__ = ["JOB_NAME", "RUN_ID", "ExportRequest", "JobFolder", "checkpoint_step", "drawn_tail", "new_run_id", "slug"]
 
 RUN_ID = re.compile(r"\d{4}-\d{2}-\d{2}_\d{4}_[a-z0-9][a-z0-9-]{0,39}_[a-z0-9]{4}", re.ASCII)
 JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_DRAFT = ".tmp-"
 _STEP = re.compile(r"step-(\d{6,})", re.ASCII)
 _ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 
@@ -130,12 +133,19 @@ class JobFolder:
         return self.run_folder.path / "jobs"
 
     def config(self) -> RunConfig:
-        """The run's config (for an export job: that of the owning run).
+        """The run's config (for an export job: that of the owning run), whichever version wrote it.
 
         Raises:
             ConfigError: run.yaml is missing or has faults.
         """
-        return read_config(self.run_folder.run_yaml)
+        return read_stored(self.run_folder.run_yaml)[0]
+
+    def unknown_fields(self) -> list[str]:
+        """The fields of run.yaml that this version does not know and leaves out; none where it cannot be read."""
+        try:
+            return read_stored(self.run_folder.run_yaml)[1]
+        except ConfigError:
+            return []
 
     def export_request(self) -> ExportRequest:
         """What an export job is asked for.
@@ -144,16 +154,34 @@ class JobFolder:
             RunError: export.yaml is missing or has faults.
         """
         try:
-            return ExportRequest.model_validate(yaml.safe_load(self.export_yaml.read_text(encoding="utf-8")))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError, ValidationError) as error:
+            return ExportRequest.model_validate(load_yaml(read_plain(self.export_yaml, MOST_YAML_BYTES).decode()))
+        except (OSError, *NOT_YAML) as error:
             message = f"Expected an export request in {self.export_yaml}, found none that can be read."
             raise RunError("export.request", message, "Ask for the export again.") from error
 
     def newest_checkpoint(self) -> Path | None:
         """The newest checkpoint that was finished (its manifest is written last); its files are not verified here."""
-        whole = [path for path in self.checkpoints.glob("step-*") if (path / "MANIFEST.json").is_file()]
-        steps = {step: path for path in whole if (step := checkpoint_step(path.name)) is not None}
+        steps = self.whole_checkpoints()
         return steps[max(steps)] if steps else None
+
+    def whole_checkpoints(self) -> dict[int, Path]:
+        """The checkpoints that were finished, by step. A link is none, wherever it leads."""
+        if self.checkpoints.is_symlink():
+            return {}
+        found = {path: checkpoint_step(path.name) for path in self.checkpoints.glob("step-*") if not path.is_symlink()}
+        return {step: path for path, step in found.items() if step is not None and (path / "MANIFEST.json").is_file()}
+
+    def export_draft(self, name: str) -> Path:
+        """Where the export of this name is made, until it is whole."""
+        return self.exports / f"{_DRAFT}{name}"
+
+    def export_drafts(self) -> dict[str, Path]:
+        """The exports that are being made, or were left half made, by name."""
+        try:
+            found = [Path(entry.path) for entry in os.scandir(self.exports) if entry.name.startswith(_DRAFT)]
+        except OSError:
+            return {}
+        return {path.name.removeprefix(_DRAFT): path for path in found}
 
     def newest_step(self) -> int:
         """The step of the newest checkpoint, 0 where none stands."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from dataclasses import replace
 from pathlib import Path
 
 from core.runs.folder import JobFolder
@@ -22,9 +23,14 @@ class Folds:
         self._guard = threading.Lock()
         self._known: OrderedDict[Path, tuple[EventTail, RunFold]] = OrderedDict()
 
-    def record(self, folder: JobFolder) -> RunRecord:
-        """The record of this job as of now, ``lost`` not judged."""
+    def record(self, folder: JobFolder, dead: bool = False) -> RunRecord:
+        """The record of this job as of now, ``lost`` not judged. ``dead``: nobody writes its log any more.
+
+        Raises:
+            OSError: the log is no regular file, or may not be read.
+        """
         with self._guard:
+            self._forget_cut(folder)
             if folder.path not in self._known:
                 self._known[folder.path] = (EventTail(folder.events), RunFold())
             self._known.move_to_end(folder.path)
@@ -33,7 +39,13 @@ class Folds:
                 fold.add(event)
             if len(self._known) > _KEPT:
                 self._known.popitem(last=False)
-            return fold.record
+            torn = dead and tail.torn
+            return replace(fold.record, damaged=tail.damaged + torn)
+
+    def _forget_cut(self, folder: JobFolder) -> None:
+        """A log that became shorter than what was read of it is not the one that was read."""
+        if (known := self._known.get(folder.path)) and known[0].cut():
+            del self._known[folder.path]
 
     def forget(self, folder: JobFolder) -> None:
         """Drops what is known of a job that is deleted."""

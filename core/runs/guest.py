@@ -20,19 +20,23 @@ from core.runs.folder import RUN_ID, JobFolder
 from core.runs.locks import CardLock, held_by
 from core.runs.log import LAST_KINDS, last_event
 from core.runs.queue import card_wanted
+from core.tied import start_tied
 
 __all__ = [
     "Mouth",
+    "Patience",
     "end_with_the_pipe",
     "ending_of",
     "fault_words",
     "leave_when_wanted",
+    "left_the_card",
     "spawn_guest",
     "take_card",
 ]
 
 LOOK_SECONDS = 1.0
 ENDING_SECONDS = 15.0
+LEAVING_SECONDS = 4.0
 
 
 class Mouth:
@@ -78,21 +82,52 @@ def take_card(locations: Locations, lock_name: str, holder: str) -> CardLock:
     return card
 
 
-def leave_when_wanted(locations: Locations, mouth: Mouth, who: str) -> None:
+def left_the_card(who: str) -> MachineError:
+    """What is said where a run waits for the card; ``who`` left it."""
+    return MachineError("card.busy", f"A run waits for the card, so {who} left it.", "Ask when it has ended.")
+
+
+def leave_when_wanted(locations: Locations, lock_name: str, mouth: Mouth, who: str) -> None:
     """Begins to look once a second whether a run waits for the card; says so then, and ends this process.
 
     Args:
+        lock_name: the card that this process holds.
         who: who left, in the sentence that is said: "the model".
     """
 
     def look() -> None:
-        while not card_wanted(locations):
+        while not card_wanted(locations, lock_name):
             time.sleep(LOOK_SECONDS)
-        message = f"A run waits for the card, so {who} left it."
-        mouth.say(fault_words(MachineError("card.busy", message, "Ask when it has ended.")))
+        mouth.say(fault_words(left_the_card(who)))
         os._exit(0)
 
     threading.Thread(target=look, daemon=True).start()
+
+
+class Patience:
+    """The client's watch over a guest that it waits for: how long it may take, and that it leaves when a run waits.
+
+    A guest looks for itself, and leaves within two seconds. One that is deep in a library or a hostile file may not
+    come to look: whoever waits for it then has it killed.
+    """
+
+    def __init__(self, locations: Locations, lock_name: str, seconds: float) -> None:
+        self._locations, self._card = locations, lock_name
+        self._deadline = time.monotonic() + seconds
+        self._next = self._wanted = 0.0
+
+    def is_over(self) -> str:
+        """Why it is to be killed; empty while it may go on. Cheap: ask often."""
+        now = time.monotonic()
+        if now > self._deadline:
+            return "time"
+        if now >= self._next:
+            self._next = now + LOOK_SECONDS
+            if not card_wanted(self._locations, self._card):
+                self._wanted = 0.0
+            elif not self._wanted:
+                self._wanted = now
+        return "card" if self._wanted and now - self._wanted > LEAVING_SECONDS else ""
 
 
 def end_with_the_pipe(hear: Callable[[str], None] = lambda _line: None) -> None:
@@ -108,12 +143,12 @@ def end_with_the_pipe(hear: Callable[[str], None] = lambda _line: None) -> None:
 
 def fault_words(error: StudioError) -> dict[str, Any]:
     """A fault on its way to the client."""
-    return {"code": error.code, "message": error.message, "hint": error.hint}
+    return error.told()
 
 
 def spawn_guest(module: str, environment: Mapping[str, str]) -> subprocess.Popen[str]:
     """The client's end: ``python -m MODULE`` with its three pipes, in text."""
-    return subprocess.Popen(
+    return start_tied(
         [sys.executable, "-m", module],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -127,7 +162,7 @@ def spawn_guest(module: str, environment: Mapping[str, str]) -> subprocess.Popen
 
 def ending_of(code: int | None, printed: Sequence[str]) -> tuple[str, str]:
     """How a dead child ended, in words, and the last line that it printed."""
-    why = "killed, most likely because memory ran out" if code == -9 else f"exit code {code}"
+    why = "killed by somebody, or because memory ran out" if code == -9 else f"exit code {code}"
     return why, next((line.strip() for line in reversed(printed) if line.strip()), "")
 
 
@@ -135,5 +170,8 @@ def _is_ending(locations: Locations, holder: str) -> bool:
     """Whether the holder is a run that has said its last word: its process ends a moment later."""
     if not RUN_ID.fullmatch(holder):
         return holder == "another program"  # it let go between our try and our look
-    last = last_event(JobFolder(locations.runs / holder).events)
+    try:
+        last = last_event(JobFolder(locations.runs / holder).events)
+    except OSError:
+        return False
     return last is not None and last.kind in LAST_KINDS

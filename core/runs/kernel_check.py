@@ -24,6 +24,7 @@ from core.disk import write_whole
 from core.hardware import Gpu
 from core.imports import version_of
 from core.locations import REPOSITORY, Locations
+from core.tied import start_tied
 
 __all__ = ["check_kernels", "check_kernels_once", "forget_kernels", "read_answer"]
 
@@ -44,7 +45,7 @@ def check_kernels(
     """
     with tempfile.TemporaryFile() as output:
         try:
-            trial = subprocess.Popen(
+            trial = start_tied(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.DEVNULL, cwd=REPOSITORY
             )
         except OSError as error:

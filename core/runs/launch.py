@@ -13,16 +13,17 @@ import threading
 from collections.abc import Sequence
 
 from core.contract.errors import MachineError
+from core.disk import APPENDING, open_plain
 from core.locations import REPOSITORY, Locations
 from core.runs.folder import JobFolder
 from core.runs.locks import FileLock
+from core.runs.processes import LOCK_VARIABLE
 
 __all__ = ["SUPERVISOR_COMMAND", "inherited_lock", "start_supervisor"]
 
 SUPERVISOR_COMMAND = (sys.executable, "-m", "core.runs.supervisor")
 QUICK = {"PYDANTIC_DISABLE_PLUGINS": "1"}
 """We have none; looking for them among all that is installed costs every small process 20 ms at its start."""
-_LOCK_VARIABLE = "LUTHIER_SUPERVISOR_LOCK"
 
 
 def start_supervisor(
@@ -45,9 +46,9 @@ def start_supervisor(
 
 
 def _spawn(folder: JobFolder, locations: Locations, lock: FileLock, command: Sequence[str]) -> subprocess.Popen[bytes]:
-    passed = {"LUTHIER_HOME": str(locations.home), _LOCK_VARIABLE: str(lock.fileno())}
+    passed = {"LUTHIER_HOME": str(locations.home), LOCK_VARIABLE: str(lock.fileno())}
     environment = {**QUICK, **os.environ, **passed}
-    with folder.log.open("ab") as log:
+    with os.fdopen(open_plain(folder.log, APPENDING), "ab") as log:
         return subprocess.Popen(
             [*command, str(folder.path)],
             stdin=subprocess.DEVNULL,
@@ -63,7 +64,7 @@ def _spawn(folder: JobFolder, locations: Locations, lock: FileLock, command: Seq
 def inherited_lock(folder: JobFolder) -> FileLock | None:
     """The job's supervisor lock: inherited from the starter, or taken here; None where another supervisor has it."""
     lock = FileLock(folder.supervisor_lock)
-    passed = os.environ.pop(_LOCK_VARIABLE, "")
+    passed = os.environ.pop(LOCK_VARIABLE, "")
     if passed.isdigit() and lock.inherit(int(passed)):
         return lock
     return lock if lock.acquire() else None

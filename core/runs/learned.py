@@ -23,6 +23,7 @@ __all__ = ["append", "learn", "learned_file", "line_of", "speeds"]
 
 NEWEST = 500
 MOST_BYTES = 1 << 20
+MOST_START_SECONDS = 3600.0
 
 
 def learned_file(locations: Locations) -> Path:
@@ -74,8 +75,18 @@ def line_of(run_id: str, record: RunRecord) -> LearnedRun | None:
             "measured_tokens_per_second": rate_of(own),
             "watts": sum(drawn) / len(drawn) if drawn else 0.0,
             "steps": len(own),
+            "start_seconds": _start_seconds(record),
         }
     )
+
+
+def _start_seconds(record: RunRecord) -> float:
+    """What the first attempt took until its first step, but for what it measured before."""
+    first = record.steps[0]
+    if record.started_at is None or first.attempt != 1 or first.step != 1:
+        return 0.0
+    measured = sum(found.seconds for found in record.evaluations if found.step == 0)
+    return min(MOST_START_SECONDS, max(0.0, first.at - first.seconds - measured - record.started_at))
 
 
 def _most(sizes: Iterable[int | None]) -> int:

@@ -13,11 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from core.disk import open_plain, read_plain
 from core.locations import Locations
 
 __all__ = ["CardLock", "FileLock", "held_by", "is_held", "locked"]
 
 _RETRY_SECONDS = 0.02
+_HOLDER_BYTES = 4096
 _PROBE_SECONDS = 0.1
 """A probe (``is_held``) takes a lock for microseconds; a try without waiting looks again for so long."""
 
@@ -33,7 +35,7 @@ class FileLock:
         """Takes the lock, waiting at most so long; True when it is ours (a second time too)."""
         if self._descriptor >= 0:
             return True
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = open_plain(self.path, os.O_RDWR | os.O_CREAT)
         deadline = time.monotonic() + max(seconds, _PROBE_SECONDS)
         while not _try(descriptor, fcntl.LOCK_EX):
             if time.monotonic() >= deadline:
@@ -96,13 +98,16 @@ def held_by(locations: Locations, lock_name: str) -> str | None:
     path = locations.locks / lock_name
     if not is_held(path):
         return None
-    return path.read_text(encoding="utf-8", errors="replace") or "another program"
+    try:
+        return read_plain(path, _HOLDER_BYTES).decode(errors="replace") or "another program"
+    except OSError:
+        return "another program"
 
 
 def is_held(path: Path) -> bool:
     """Whether anyone holds the lock on this file. Leaves no trace; a missing file is held by nobody."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_plain(path)
     except OSError:
         return False
     try:

@@ -2,7 +2,8 @@
 
 One event is one line, and one line is one ``write``. The writer is whoever holds the flock on ``events.jsonl``: the
 worker inherits it from the supervisor and keeps it until its whole process tree is gone, so that taking the lock *is*
-waiting for that death. Whoever takes the log over cuts it back to its last newline before the first write.
+waiting for that death. Whoever takes the log over cuts it back to its last newline before the first write. Lines are
+numbered and carry a checksum (``core.runs.lines``), so that a reader knows what was changed or is missing.
 
 A full disk does not stop a worker's writer: what cannot be written is kept, in order, and written later. A little room
 is set aside while there is some, and given up when the log is refused, so that the words about the full disk, and what
@@ -15,16 +16,19 @@ import contextlib
 import errno
 import os
 import shutil
+import stat
 import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from core.contract.errors import MachineError, RunError
 from core.contract.events import Event, Stage, parse_event
+from core.disk import cure, open_plain
 from core.runs.folder import JobFolder
 from core.runs.handover import knock
+from core.runs.lines import MOST_LINE_BYTES, LineCheck, number_of, sealed
 from core.runs.locks import FileLock
 
 __all__ = [
@@ -37,6 +41,7 @@ LAST_KINDS = frozenset({"finished", "stopped", "failed", "paused"})
 """After these a worker has nothing more to say."""
 _DURABLE_KINDS = LAST_KINDS | {"checkpoint", "correction", "exported"}
 _TAIL_BYTES = 1 << 16
+_BLOCK_BYTES = 8 << 20
 ASIDE_BYTES = 256 << 10
 PLENTY_BYTES = 64 << 20
 """Room is set aside for the log when so much is free."""
@@ -56,7 +61,9 @@ class EventWriter:
         self._guard = threading.Lock()
         self._whole: int | None = None  # where the log ends for readers, while half a line stands behind that
         self._synced = True
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._descriptor = open_plain(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        self._number = 0  # of the last line
+        self._end = -1  # where it ends; somebody else may have written since
 
     def write(self, event: E) -> E:
         """Appends one event and returns it as written, with time and attempt filled in.
@@ -65,7 +72,7 @@ class EventWriter:
             MachineError: the disk is full or gone; the log is left whole, without the event.
         """
         said = event.model_copy(update={"at": event.at or time.time(), "attempt": self.attempt})
-        line = said.model_dump_json().encode() + b"\n"
+        line = said.model_dump_json().encode()
         with self._guard:
             self._append(line)
             self._make_durable(_is_durable(said))
@@ -98,15 +105,17 @@ class EventWriter:
         try:
             self._take_back()
             self._whole = os.fstat(self._descriptor).st_size
-            written = os.write(self._descriptor, line)
-            if written < len(line):
+            if self._whole != self._end:
+                self._number = _last_number(self._descriptor, self._whole)
+            whole = sealed(line, self._number + 1) + b"\n"
+            if os.write(self._descriptor, whole) < len(whole):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            self._whole = None
+            self._number, self._end, self._whole = self._number + 1, self._whole + len(whole), None
         except OSError as error:
             with contextlib.suppress(OSError):
                 self._take_back()
             message = f"Could not write {self.path.name} ({error.strerror})."
-            raise MachineError("disk.write", message, "Make room on this disk, then resume.") from error
+            raise MachineError("disk.write", message, cure(error, "then resume")) from error
 
 
 class PatientWriter(EventWriter):
@@ -171,8 +180,9 @@ class PatientWriter(EventWriter):
     def _set_aside(self) -> None:
         """Real blocks, no hole and nothing that a file system could make smaller."""
         with contextlib.suppress(OSError):
-            if not self._aside.exists() and shutil.disk_usage(self.path.parent).free >= PLENTY_BYTES:
-                self._aside.write_bytes(os.urandom(ASIDE_BYTES))
+            if shutil.disk_usage(self.path.parent).free >= PLENTY_BYTES:
+                with os.fdopen(open_plain(self._aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+                    file.write(os.urandom(ASIDE_BYTES))
 
     def _give_aside(self) -> bool:
         try:
@@ -188,24 +198,67 @@ class EventTail:
     def __init__(self, path: Path, offset: int = 0) -> None:
         self.path = path
         self.offset = offset
+        self._check = LineCheck(whole=offset == 0)
+        self.torn = False
+        """Whether half a line stood at the end when it was last read: somebody is writing it, or died in that."""
+        self._in_long_line = False
+
+    @property
+    def damaged(self) -> int:
+        """How many of the lines so far are missing, or are not as they were written: these are left out."""
+        return self._check.damaged
 
     def read(self) -> list[Event]:
-        """The new events, in order; unknown kinds are skipped, a missing file has none."""
+        """The new events, in order; unknown kinds are skipped, a missing file has none.
+
+        Raises:
+            OSError: it is no regular file, or may not be read.
+        """
         return [event for line in self.read_lines() if (event := parse_event(line)) is not None]
 
     def read_lines(self) -> list[bytes]:
-        """The new whole lines as bytes, for readers that need only some of them parsed."""
+        """The new whole lines as bytes, for readers that need only some of them parsed. Raises as ``read``."""
         try:
-            if self.path.stat().st_size <= self.offset:  # most looks find nothing, and some look ten times a second
-                return []
-            with self.path.open("rb") as file:
+            found = os.lstat(self.path)
+            if stat.S_ISREG(found.st_mode) and found.st_size <= self.offset:
+                self.torn = False
+                return []  # most looks find nothing, and some look ten times a second
+            with os.fdopen(open_plain(self.path), "rb") as file:
                 file.seek(self.offset)
-                data = file.read()
+                return self._whole_lines(file)
         except FileNotFoundError:
             return []
-        end = data.rfind(b"\n") + 1
-        self.offset += end
-        return data[:end].split(b"\n")[:-1]
+
+    def cut(self) -> bool:
+        """Whether the log became shorter than what was read of it, or is gone."""
+        try:
+            return os.lstat(self.path).st_size < self.offset
+        except OSError:
+            return self.offset > 0
+
+    def _whole_lines(self, file: BinaryIO) -> list[bytes]:
+        lines: list[bytes] = []
+        rest = b""
+        while block := file.read(_BLOCK_BYTES):
+            data = rest + block
+            *whole, rest = data.split(b"\n")
+            self.offset += len(data) - len(rest)
+            if whole and self._in_long_line:  # its end
+                self._in_long_line = False
+                del whole[0]
+            lines += [line for line in whole if self._check.good(line)]
+            if len(rest) > MOST_LINE_BYTES:
+                self._skip(rest)
+                rest = b""
+        self.torn = bool(rest) or self._in_long_line
+        return lines
+
+    def _skip(self, beginning: bytes) -> None:
+        """Reads over a line that nobody can have said, without holding it."""
+        if not self._in_long_line:
+            self._check.bad()
+        self._in_long_line = True
+        self.offset += len(beginning)
 
 
 class LogHold:
@@ -256,20 +309,29 @@ def open_writer(folder: JobFolder) -> PatientWriter:
 def last_event(path: Path) -> Event | None:
     """The last whole line of a log as an event, read from the end; None where there is none that we know."""
     try:
-        with path.open("rb") as file:
+        with os.fdopen(open_plain(path), "rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - _TAIL_BYTES))
-            data = file.read()
+            data = file.read(_TAIL_BYTES)
     except FileNotFoundError:
         return None
     for line in reversed(data[: data.rfind(b"\n") + 1].splitlines()):
-        if event := parse_event(line):
+        if number_of(line) is not None and (event := parse_event(line)):
             return event
     return None
 
 
+def _last_number(descriptor: int, size: int) -> int:
+    """The number of a log's last line, counted on from the last one that is whole; 0 where none is near its end."""
+    data = os.pread(descriptor, _TAIL_BYTES, max(0, size - _TAIL_BYTES))
+    for back, line in enumerate(reversed(data.splitlines())):
+        if number := number_of(line):
+            return number + back
+    return 0
+
+
 def _cut_torn_line(path: Path) -> None:
-    with path.open("r+b") as file:
+    with os.fdopen(open_plain(path, os.O_RDWR), "r+b") as file:
         end = file.seek(0, os.SEEK_END)
         keep = end
         while keep > 0:

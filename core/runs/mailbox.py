@@ -14,12 +14,13 @@ from pathlib import Path
 
 from core.contract.commands import Command, Verb, parse_command
 from core.contract.errors import MachineError, RunError
-from core.contract.events import Acknowledged, parse_event
+from core.contract.events import Acknowledged, Starting, parse_event
+from core.disk import cure, open_plain
 from core.runs.folder import JobFolder
 from core.runs.locks import locked
 from core.runs.log import EventTail, last_event
 
-__all__ = ["ALL_VERBS", "Mailbox", "acknowledged_ids", "open_mailbox", "send"]
+__all__ = ["ALL_VERBS", "Mailbox", "acknowledged_ids", "begun_attempt", "open_mailbox", "send"]
 
 WORKER_VERBS: frozenset[Verb] = frozenset({"pause", "save", "stop", "sample"})
 ALL_VERBS: frozenset[Verb] = WORKER_VERBS | {"stop_now"}
@@ -69,7 +70,7 @@ def send(
         return _send(folder, Command(verb=verb, at=time.time(), prompt=prompt, max_new_tokens=max_new_tokens), attempt)
     except OSError as error:
         message = f"Could not write {folder.commands.name} ({error.strerror})."
-        raise MachineError("disk.write", message, "Make room on this disk, then ask again.") from error
+        raise MachineError("disk.write", message, cure(error, "then ask again")) from error
 
 
 def _send(folder: JobFolder, command: Command, attempt: int | None) -> Command:
@@ -92,8 +93,13 @@ def acknowledged_ids(events: Path) -> set[str]:
     return {event.command_id for line in lines if isinstance(event := parse_event(line), Acknowledged)}
 
 
+def begun_attempt(events: Path) -> int:
+    """The last attempt for which a worker was started; 0 where none was."""
+    return max((event.attempt for event in EventTail(events).read() if isinstance(event, Starting)), default=0)
+
+
 def _append(path: Path, line: bytes) -> None:
-    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+    descriptor = open_plain(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
     try:
         size = os.fstat(descriptor).st_size
         if size and os.pread(descriptor, 1, size - 1) != b"\n":

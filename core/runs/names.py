@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from core.contract.config import RunConfig
 from core.contract.errors import MachineError, RunError, StudioError
-from core.disk import write_whole
+from core.disk import cure, read_plain, write_whole
+from core.runs.flaws import MOST_BYTES
 from core.runs.folder import JobFolder
 
 __all__ = ["NAME_LENGTH", "given_name", "named_config", "rename"]
@@ -19,7 +20,7 @@ NAME_LENGTH = 120
 def given_name(folder: JobFolder) -> str | None:
     """The name that was given later; None where none was, "" where it was taken back."""
     try:
-        return folder.given_name.read_text(encoding="utf-8")[:NAME_LENGTH]
+        return read_plain(folder.given_name, MOST_BYTES["name"]).decode()[:NAME_LENGTH]
     except (OSError, UnicodeDecodeError):
         return None
 
@@ -50,5 +51,5 @@ def rename(folder: JobFolder, name: str) -> str:
         write_whole(folder.given_name, name)
     except OSError as error:
         message = f"Could not write {folder.given_name} ({error.strerror})."
-        raise MachineError("disk.write", message, "Make room on this disk, then try again.") from error
+        raise MachineError("disk.write", message, cure(error, "then try again")) from error
     return name

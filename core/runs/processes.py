@@ -16,13 +16,20 @@ from functools import cache
 from pathlib import Path
 
 import psutil
+from pydantic import TypeAdapter
 
-from core.disk import write_whole
+from core.disk import read_plain, write_whole
+from core.runs.flaws import MOST_BYTES
 from core.runs.folder import JobFolder
 
-__all__ = ["MARK", "Identity", "Owners", "end_tree", "find_worker", "identify", "read_owners", "write_owners"]
+__all__ = [
+    "LOCK_VARIABLE", "MARK", "Identity", "Owners", "end_job", "end_tree", "find_worker", "identify", "read_owners",
+    "write_owners",
+]  # fmt: skip
 
 MARK = "LUTHIER_JOB"
+LOCK_VARIABLE = "LUTHIER_SUPERVISOR_LOCK"
+"""What a supervisor is started with: the descriptor of its job's lock."""
 _LOOK_SECONDS = 0.02
 _START_TICKS = 19
 """``starttime`` in /proc/PID/stat, counted from the field after the name (proc(5): field 22)."""
@@ -68,6 +75,9 @@ class Owners:
     attempt: int = 0
 
 
+_OWNERS = TypeAdapter(Owners)
+
+
 def identify(pid: int) -> Identity | None:
     """The identity of a living process; None where there is none."""
     try:
@@ -100,10 +110,8 @@ def _identify_without_proc(pid: int) -> Identity | None:
 def read_owners(folder: JobFolder) -> Owners:
     """Who last worked on this job; nobody where the file is missing or torn."""
     try:
-        raw = json.loads(folder.supervisor_json.read_bytes())
-        supervisor, worker = (Identity(**raw[who]) if raw.get(who) else None for who in ("supervisor", "worker"))
-        return Owners(supervisor, worker, int(raw.get("attempt", 0)))
-    except (OSError, ValueError, TypeError, AttributeError):
+        return _OWNERS.validate_json(read_plain(folder.supervisor_json, MOST_BYTES["supervisor.json"]))
+    except (OSError, ValueError):
         return Owners()
 
 
@@ -133,6 +141,18 @@ def end_tree(folder: JobFolder, worker: Identity | None, grace_seconds: float) -
             return
         _signal(rest, kill=True)
         stubborn = _outlive(rest, 1.0)
+
+
+def end_job(folder: JobFolder) -> None:
+    """Ends whatever works on a run or on an export of it, without asking its files: a supervisor is known by what it
+    was started with, and the others by their mark."""
+    _signal(list(_supervisors(folder)), kill=True)
+    for _ in range(3):
+        living = _outlive([*_supervisors(folder), *_marked(folder, exports=True)], 0.0)
+        if not living:
+            return
+        _signal(living, kill=True)
+        _outlive(living, 1.0)
 
 
 def _outlive(processes: Iterable[psutil.Process], seconds: float) -> set[psutil.Process]:
@@ -186,10 +206,26 @@ def _group(leader: int) -> Iterator[psutil.Process]:
             continue
 
 
-def _marked(folder: JobFolder) -> Iterator[psutil.Process]:
+def _supervisors(folder: JobFolder) -> Iterator[psutil.Process]:
     for process in psutil.process_iter():
         try:
-            if process.environ().get(MARK) == str(folder.path) and process.status() != psutil.STATUS_ZOMBIE:
+            if LOCK_VARIABLE in process.environ() and _is_of(process.cmdline()[-1:], folder):
+                yield process
+        except (psutil.Error, OSError):
+            continue
+
+
+def _is_of(words: list[str], folder: JobFolder) -> bool:
+    """Whether this one word names the folder of a run, or of an export of it."""
+    return any(word == str(folder.path) or word.startswith(f"{folder.jobs}{os.sep}") for word in words)
+
+
+def _marked(folder: JobFolder, exports: bool = False) -> Iterator[psutil.Process]:
+    for process in psutil.process_iter():
+        try:
+            mark = process.environ().get(MARK, "")
+            mine = _is_of([mark], folder) if exports else mark == str(folder.path)
+            if mine and process.status() != psutil.STATUS_ZOMBIE:
                 yield process
         except (psutil.Error, OSError):
             continue

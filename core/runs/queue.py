@@ -1,21 +1,25 @@
-"""Who is next for the card: the run ids in ``queue.json``, changed under a lock and renamed whole.
+"""Who is next for a card: the run ids in ``queue.json``, changed under a lock and renamed whole.
 
 A supervisor waits for its own turn; there is no scheduler that could die. An entry whose supervisor died is skipped
-and dropped by the next who looks.
+and dropped by the next who looks. One list serves all cards of a root: beside each run stands the card that it waits
+for, by its lock's name, as soon as its supervisor knows; until then it counts as waiting for any.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
-from core.disk import write_whole
+from core.disk import read_plain, write_whole
 from core.hardware import Machine
 from core.locations import Locations
 from core.runs.folder import RUN_ID, JobFolder
 from core.runs.locks import CardLock, held_by, is_held, locked
 
 __all__ = ["JobQueue", "Turn", "card_wanted"]
+
+_MOST_BYTES = 1 << 20
 
 
 class JobQueue:
@@ -26,11 +30,23 @@ class JobQueue:
 
     def waiting(self) -> list[str]:
         """The run ids in order, whether their supervisors live or not."""
+        return list(self.cards())
+
+    def cards(self) -> dict[str, str]:
+        """The run ids in order, each with the card that it waits for ("": not known yet)."""
         try:
-            raw = json.loads(self._locations.queue.read_bytes())
-            return [entry for entry in raw["waiting"] if isinstance(entry, str) and RUN_ID.fullmatch(entry)]
-        except (OSError, ValueError, KeyError, TypeError):
-            return []
+            raw = json.loads(read_plain(self._locations.queue, _MOST_BYTES))
+            known = raw.get("cards", {})
+            run_ids = [entry for entry in raw["waiting"] if isinstance(entry, str) and RUN_ID.fullmatch(entry)]
+            return {run_id: str(known.get(run_id, "")) for run_id in run_ids}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return {}
+
+    def waits_for(self, run_id: str, card: str) -> None:
+        """Notes which card a run waits for; it goes to the end where it is not in the queue."""
+        if self.cards().get(run_id) != card:
+            with locked(self._locations.locks / "queue"):
+                self._write(self.waiting() if run_id in self.waiting() else [*self.waiting(), run_id], {run_id: card})
 
     def add(self, run_id: str, head: bool = False) -> None:
         """Puts a run at the end, or at the head; a run stands there once."""
@@ -57,12 +73,13 @@ class JobQueue:
             self._write(others)
             return True
 
-    def first_living(self) -> str | None:
-        """The run whose turn it is; the dead before it are dropped."""
-        for run_id in self.waiting():
-            if self._lives(run_id):
+    def first_living(self, card: str) -> str | None:
+        """The run whose turn it is for this card; the dead before it are dropped."""
+        for run_id, wanted in self.cards().items():
+            if not self._lives(run_id):
+                self._drop_dead(run_id)
+            elif wanted in (card, ""):
                 return run_id
-            self._drop_dead(run_id)
         return None
 
     def _lives(self, run_id: str) -> bool:
@@ -78,8 +95,10 @@ class JobQueue:
         with locked(self._locations.locks / "queue"):
             self._write(arrange([other for other in self.waiting() if other != run_id]))
 
-    def _write(self, waiting: list[str]) -> None:
-        write_whole(self._locations.queue, json.dumps({"waiting": waiting}))
+    def _write(self, waiting: list[str], noted: Mapping[str, str] = MappingProxyType({})) -> None:
+        known = {**self.cards(), **noted}
+        cards = {run_id: known[run_id] for run_id in waiting if known.get(run_id)}
+        write_whole(self._locations.queue, json.dumps({"waiting": waiting} | ({"cards": cards} if cards else {})))
 
 
 class Turn:
@@ -90,14 +109,14 @@ class Turn:
         self._queue = JobQueue(locations)
 
     def join(self) -> None:
-        """Stands in the queue, where the starter has not put it there already."""
-        if self._run_id not in self._queue.waiting():
-            self._queue.add(self._run_id)
+        """Stands in the queue, where the starter has put it already, and says for which card."""
+        self._queue.waits_for(self._run_id, self._machine.lock_name)
 
     def take(self, card: CardLock) -> bool:
         """Takes the card and leaves the queue, if this run is the first living one and the card is free."""
         self.join()  # the queue's file may have been lost since; whoever waits stands in it
-        if self._queue.first_living() != self._run_id or not card.acquire(wait=False, holder=self._run_id):
+        first = self._queue.first_living(self._machine.lock_name)
+        if first != self._run_id or not card.acquire(wait=False, holder=self._run_id):
             return False
         self._queue.remove(self._run_id)
         return True
@@ -107,10 +126,10 @@ class Turn:
         if holder := held_by(self._locations, self._machine.lock_name):
             who = f"run {holder}" if RUN_ID.fullmatch(holder) else holder
             return f"{who} holds the {'card' if self._machine.gpu else 'CPU'}"
-        first = self._queue.first_living()
+        first = self._queue.first_living(self._machine.lock_name)
         return f"run {first} is before it in the queue" if first and first != self._run_id else ""
 
 
-def card_wanted(locations: Locations) -> bool:
-    """Whether a run waits for the card: an interactive job (Try) that holds it then leaves within 5 s."""
-    return JobQueue(locations).first_living() is not None
+def card_wanted(locations: Locations, card: str) -> bool:
+    """Whether a run waits for this card: an interactive job (Try) that holds it then leaves within 5 s."""
+    return JobQueue(locations).first_living(card) is not None

@@ -4,7 +4,8 @@
 
     queued → starting → training ⇄ paused → finished | stopped | failed
 
-``lost`` (no last event stands and nobody lives) cannot be seen in the log; the store judges it. A later attempt that
+``lost`` (no last event stands and nobody lives) cannot be seen in the log; the store judges it, and ``unreadable`` is
+a listing's word for a folder that cannot be looked into. A later attempt that
 begins at a checkpoint drops the metrics after that step, so that charts never run backwards.
 """
 
@@ -43,10 +44,12 @@ from core.contract.events import (
 
 __all__ = ["ENDED", "RUNNING", "RunFold", "RunRecord", "State", "effective_config", "fold"]
 
-State = Literal["queued", "starting", "training", "paused", "finished", "stopped", "failed", "lost"]
+State = Literal["queued", "starting", "training", "paused", "finished", "stopped", "failed", "lost", "unreadable"]
 RUNNING = frozenset({"queued", "starting", "training"})
 """States in which a process must live; where none does the job is lost."""
 ENDED = frozenset({"finished", "stopped", "failed"})
+_MOST_KEPT: dict[type[Event], int] = {Note: 200}
+"""The newest so many are shown: a page is sent all of them."""
 _WORKING = frozenset({"first_step", "training", "merging", "verifying"})
 
 
@@ -74,10 +77,14 @@ class RunRecord:
     """Whether a step came after ``stage``, in the log's order: a clock may have been set in between."""
     queued_reason: str = ""
     started_at: float | None = None
+    begun: bool = False
+    """Whether a worker was ever started: a run that left the queue before has taken no time."""
     ended_at: float | None = None
     pending: str = ""
     anyway: bool = False
     """Whether the last word to go on was said although data or library versions differ."""
+    damaged: int = 0
+    """Lines of the log that are missing or not as they were written."""
 
 
 class RunFold:
@@ -97,6 +104,7 @@ class RunFold:
         self._facts["attempt"] = max(self._facts.get("attempt", 0), event.attempt)
         if (collected := self._lists.get(type(event))) is not None:
             collected.append(event)
+            del collected[: -_MOST_KEPT.get(type(event), len(collected))]
         elif (handle := _HANDLERS.get(type(event))) is not None:
             handle(self, event)
 
@@ -131,7 +139,7 @@ class RunFold:
         self._facts.update(facts, stage=None, stepped=False, last_step=event.resumed_step)
         if not self._begun:
             self._begun = True
-            self._facts["started_at"] = event.at
+            self._facts.update(started_at=event.at, begun=True)
         lists: tuple[list[Any], ...] = (self._steps, self._evaluations, self._checkpoints)
         for metrics in lists:
             metrics[:] = [metric for metric in metrics if metric.step <= event.resumed_step]

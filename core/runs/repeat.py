@@ -11,27 +11,27 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from core.contract.config import RunConfig
-from core.contract.errors import ConfigError
+from core.locations import Locations
+from core.runs.run_yaml import checked, read_fields
+from core.yaml_text import NOT_YAML, load_yaml
 
-__all__ = ["command_line", "flat", "with_settings"]
+__all__ = ["command_line", "flat", "read_wish"]
+
+_SETTING = "expected KEY=VALUE with a key of run.yaml, such as train.learning_rate=0.0001."
 
 
-def command_line(run_yaml: Path, asked: RunConfig, effective: RunConfig, home: Path | None = None) -> str:
-    """The line that repeats a run, quoted for a shell; ``home`` where the runs lie elsewhere than usual."""
+def command_line(locations: Locations, run_yaml: Path, asked: RunConfig, effective: RunConfig) -> str:
+    """The line that repeats a run."""
     began = flat(asked)
     changed = [f"{key}={json.dumps(value)}" for key, value in flat(effective).items() if began[key] != value]
-    words = ["python3", "launcher.py", "train", str(run_yaml)]
-    words += [word for setting in changed for word in ("--set", setting)]
-    return shlex.join([*words, *(("--home", str(home)) if home else ())])
+    return locations.command("train", run_yaml, *(word for setting in changed for word in ("--set", setting)))
 
 
 def flat(config: RunConfig) -> dict[str, Any]:
@@ -48,32 +48,40 @@ def _flat(part: BaseModel, prefix: str) -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{name}", value
 
 
-def with_settings(config: RunConfig, settings: Sequence[str]) -> RunConfig:
-    """The config with ``KEY=VALUE`` settings, values written as in run.yaml.
+def read_wish(path: Path, settings: Sequence[str] = ()) -> RunConfig:
+    """A run.yaml that a person hands over, with ``KEY=VALUE`` settings put over it before anything is checked.
+
+    A relative ``data.path`` lies beside the file; one that a setting brings lies in the current folder.
 
     Raises:
-        ConfigError: a setting without ``=``, an unknown key or a value out of range; all of them are named.
+        ConfigError: the file cannot be read, a setting without ``=``, an unknown key or a value out of range; all of
+            them are named at once.
     """
-    values, faults = config.model_dump(), []
-    for setting in settings:
-        key, equals, text = setting.partition("=")
-        part, _, name = key.rpartition(".")
-        section = values.get(part) if part else values
-        if not equals or not isinstance(section, dict) or name not in section or isinstance(section[name], dict):
-            faults.append(
-                f"{setting!r}: expected KEY=VALUE with a key of run.yaml, such as train.learning_rate=0.0001."
-            )
-            continue
-        try:
-            section[name] = yaml.safe_load(text)
-        except yaml.YAMLError:
-            section[name] = text
+    raw = read_fields(path)
+    if isinstance(data := raw.get("data"), dict) and isinstance(given := data.get("path"), str) and given:
+        data["path"] = _beside(path, given)
+    return checked(raw, path, [f"--set {setting!r}: {_SETTING}" for setting in settings if not _put(raw, setting)])
+
+
+def _beside(path: Path, given: str) -> str:
+    """An absolute path stays, ``~`` is somebody's home, all else is counted from the file's folder."""
+    return given if given.startswith("~") else str(path.absolute().parent / given)
+
+
+def _put(raw: dict[str, Any], setting: str) -> bool:
+    """Puts one setting among a file's fields; False for one that is none. What it means is checked with the file."""
+    key, equals, text = setting.partition("=")
+    *parts, name = key.split(".")
+    if not equals or not all((*parts, name)):
+        return False
+    for part in parts:
+        if raw.get(part) is None:
+            raw[part] = {}
+        raw = raw[part]
+        if not isinstance(raw, dict):
+            return False
     try:
-        changed = RunConfig.model_validate(values)
-    except ValidationError as error:
-        found = error.errors()
-        faults += [f"{'.'.join(map(str, one['loc']))}: {one['msg'].lower()}, found {one['input']!r}." for one in found]
-        changed = config
-    if faults := [*faults, *changed.problems()]:
-        raise ConfigError("config.faults", f"--set has {len(faults)} fault(s):", "", faults)
-    return changed
+        raw[name] = load_yaml(text)
+    except NOT_YAML:
+        raw[name] = text
+    return True

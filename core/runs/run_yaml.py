@@ -1,9 +1,14 @@
-"""run.yaml: a RunConfig as a file for people, read with every fault named at once."""
+"""run.yaml: a RunConfig as a file for people, read with every fault named at once.
+
+One that a person wrote is read strictly. One that stands in a run's folder may be another version's: fields that are
+not known here are left out and named, and what only holds between fields was checked when the run was made.
+"""
 
 from __future__ import annotations
 
 import copy
 import difflib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +17,12 @@ from pydantic import BaseModel, ValidationError
 
 from core.contract.config import RunConfig
 from core.contract.errors import ConfigError
+from core.disk import read_plain
+from core.yaml_text import MOST_YAML_BYTES, NOT_YAML, load_yaml, shown
 
-__all__ = ["dump_config", "read_config"]
+__all__ = ["checked", "dump_config", "expect_sound", "read_config", "read_fields", "read_stored"]
 
-
-_NOT_YAML = (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError)
-"""A tagged scalar (a date such as 2026-13-45, ``!!bool perhaps``) has PyYAML's constructors raise what Python does."""
+_FAULTS_NAMED = 20
 
 
 def dump_config(config: RunConfig) -> str:
@@ -26,38 +31,86 @@ def dump_config(config: RunConfig) -> str:
 
 
 def read_config(path: Path) -> RunConfig:
-    """Reads a run.yaml.
+    """Reads a run.yaml that a person gives.
 
     Raises:
         ConfigError: the file is missing, is no YAML mapping, or has faults; all of them are named at once.
     """
+    return checked(read_fields(path), path)
+
+
+def read_stored(path: Path) -> tuple[RunConfig, list[str]]:
+    """Reads the run.yaml of a run's folder, and names the fields that this version does not know.
+
+    Raises:
+        ConfigError: the file is missing or no plain file, is no YAML mapping, or has a value that cannot be used.
+    """
+    raw = read_fields(path, _plain_text)
     try:
-        raw = _load(path.read_text(encoding="utf-8"))
+        return RunConfig.model_validate(raw), []
+    except ValidationError as error:
+        unknown = [fault["loc"] for fault in error.errors() if fault["type"] == "extra_forbidden"]
+    rest = copy.deepcopy(raw)
+    for location in unknown:
+        _drop(rest, location)
+    return _validated(path, rest), [".".join(map(str, location))[:80] for location in unknown]
+
+
+def expect_sound(config: RunConfig) -> None:
+    """Raises ConfigError where the config has faults between its fields, and so cannot start."""
+    if problems := config.problems():
+        raise ConfigError("config.faults", "This run cannot start:", "", problems)
+
+
+def _plain_text(path: Path) -> str:
+    return read_plain(path, MOST_YAML_BYTES).decode()
+
+
+def _text(path: Path) -> str:
+    """A person may give a link, and a pipe, too; one that is too long is refused when it is loaded."""
+    with path.open("rb") as file:
+        return file.read(MOST_YAML_BYTES + 1).decode()
+
+
+def read_fields(path: Path, read: Callable[[Path], str] = _text) -> dict[str, Any]:
+    """The fields of a run.yaml as they stand there.
+
+    Raises:
+        ConfigError: the file is missing, or is no YAML mapping.
+    """
+    try:
+        raw = load_yaml(read(path))
     except OSError as error:
         raise ConfigError("config.unreadable", f"Expected a run file at {path}, found {error.strerror}.") from error
-    except _NOT_YAML as error:
+    except NOT_YAML as error:
         raise ConfigError("config.yaml", f"{path} is not YAML: {_one_line(error)}.", "Mend that line.") from error
     if not isinstance(raw, dict):
         raise ConfigError(
             "config.yaml", f"Expected fields in {path}, found {type(raw).__name__}.", "See README, run.yaml."
         )
-    try:
-        config = RunConfig.model_validate(raw)
-    except ValidationError as error:
-        faults = [dict(fault) for fault in error.errors()]
-        raise _faults(path, [*map(_say, faults), *_between(raw, faults)]) from error
-    if problems := config.problems():
+    return raw
+
+
+def checked(raw: dict[str, Any], path: Path, besides: Sequence[str] = ()) -> RunConfig:
+    """The config of these fields, which came from ``path``; ``besides`` are faults that were found already.
+
+    Raises:
+        ConfigError: faults; all of them are named at once.
+    """
+    config = _validated(path, raw, besides)
+    if problems := [*besides, *config.problems()]:
         raise _faults(path, problems)
     return config
 
 
-def _load(text: str) -> Any:
-    """As ``yaml.safe_load``, ten times faster where libyaml is there: a listing reads hundreds of these."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+def _validated(path: Path, raw: dict[str, Any], besides: Sequence[str] = ()) -> RunConfig:
     try:
-        return loader.get_single_data()
-    finally:
-        loader.dispose()
+        return RunConfig.model_validate(raw)
+    except ValidationError as error:
+        faults = [dict(fault) for fault in error.errors()]
+        more = max(0, len(faults) - _FAULTS_NAMED)
+        said = [*besides, *map(_say, faults[:_FAULTS_NAMED]), *_between(raw, faults)]
+        raise _faults(path, [*said, f"and {more:,} more."] if more else said) from error
 
 
 def _between(raw: dict[str, Any], faults: list[dict[str, Any]]) -> list[str]:
@@ -93,24 +146,24 @@ def _faults(path: Path, problems: list[str]) -> ConfigError:
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+    return " ".join(str(error).split())[:400]
 
 
 def _say(fault: dict[str, Any]) -> str:
     if fault["type"] == "extra_forbidden":
         near = _near(fault)
         return f"{_key(fault)}: no such field." + (f" Did you mean {near!r}?" if near else "")
-    return f"{_key(fault)}: {fault['msg'].lower()}, found {fault['input']!r}."
+    return f"{_key(fault)}: {fault['msg'].lower()}, found {shown(fault['input'])}."
 
 
 def _key(fault: dict[str, Any]) -> str:
-    return ".".join(str(part) for part in fault["loc"])
+    return ".".join(str(part) for part in fault["loc"])[:120]
 
 
 def _near(fault: dict[str, Any]) -> str:
     if fault["type"] != "extra_forbidden":
         return ""
-    near = difflib.get_close_matches(str(fault["loc"][-1]), _siblings(fault["loc"]), n=1)
+    near = difflib.get_close_matches(str(fault["loc"][-1])[:80], _siblings(fault["loc"]), n=1)
     return near[0] if near else ""
 
 

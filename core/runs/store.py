@@ -6,6 +6,7 @@ processes are dead, with that job's locks in hand. Everything else is asked of t
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -15,17 +16,19 @@ from core.contract.commands import Verb
 from core.contract.config import RunConfig
 from core.contract.errors import MachineError, RunError
 from core.contract.events import Queued, Resumed, Stopped
+from core.disk import cure
 from core.locations import Locations
-from core.runs.create import Drafts, make_export, make_run, sweep, throw_away
+from core.runs.create import Drafts, make_export, make_run, sweep, sweep_exports, throw_away
+from core.runs.flaws import flaw_of
 from core.runs.folder import JOB_NAME, RUN_ID, ExportRequest, JobFolder
 from core.runs.folds import Folds
 from core.runs.launch import SUPERVISOR_COMMAND, start_supervisor
 from core.runs.locks import FileLock, is_held
 from core.runs.mailbox import send
-from core.runs.processes import read_owners
+from core.runs.processes import end_job, read_owners
 from core.runs.queue import JobQueue
 from core.runs.record import ENDED, RUNNING, RunRecord
-from core.runs.summary import RunSummary, nobody_lives, summarise
+from core.runs.summary import UNREADABLE_HINT, RunSummary, nobody_lives, summarise
 from core.runs.takeover import DeadJob, take_over
 from core.runs.work import wake
 
@@ -91,19 +94,19 @@ class RunStore:
     def adopt(self) -> list[str]:
         """Gives every worker without a supervisor a new one; the jobs' names. For a studio that starts."""
         sweep(self.locations)
-        return [folder.name for folder in self._all_jobs() if self._adopt(folder)]
+        return [folder.name for folder in self._all_jobs() if not flaw_of(folder.path) and self._adopt(folder)]
 
     # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def open(self, run_id: str) -> JobFolder:
-        """The folder of a run.
+        """The folder of a run, looked at: nothing in it is a link, or otherwise not what it should be.
 
         Raises:
-            RunError: no such run; anything that is no run id is one of those.
+            RunError: no such run; anything that is no run id is one of those. Or it cannot be read.
         """
-        folder = JobFolder(self.locations.runs / run_id) if RUN_ID.fullmatch(run_id) else None
-        if folder is None or not folder.path.is_dir():
-            raise RunError("run.unknown", f"Expected a run, found none called {run_id[:80]!r}.", "'runs' lists them.")
+        folder = self._place(run_id)
+        if flaw := flaw_of(folder.path):
+            raise _unreadable(folder, flaw)
         return folder
 
     def living(self) -> list[str]:
@@ -163,6 +166,9 @@ class RunStore:
         Raises:
             RunError: it has ended already, or does not end in time: then it is being stopped, and nothing is deleted.
         """
+        if flaw_of(self._place(run_id).path):
+            self._delete_unread(self._place(run_id))
+            return
         self.stop_now(run_id)
         until = time.monotonic() + DISCARD_SECONDS
         while self.record(run_id).state in RUNNING and time.monotonic() < until:
@@ -170,19 +176,21 @@ class RunStore:
         self.delete(run_id)
 
     def delete(self, run_id: str) -> None:
-        """Deletes a run with all that it made.
+        """Deletes a run with all that it made; one that cannot be read as well.
 
         Raises:
             RunError: it, or an export of it, is at work.
         """
-        folder = self.open(run_id)
-        at_work = self._folds.record(folder).state in RUNNING
+        folder = self._place(run_id)
+        try:
+            at_work = self._fold(self.open(run_id)).state in RUNNING
+        except RunError:
+            self._delete_unread(folder)
+            return
         with take_over(folder, 0.0 if at_work else LEAVING_SECONDS) as dead:
             if dead is None or not all(nobody_lives(job) for job in _jobs(folder)):
                 raise RunError("run.busy", f"{run_id} is at work and cannot be deleted.", "Stop it first.")
-            self._queue.remove(run_id)
-            self._folds.forget(folder)
-            throw_away(folder.path)
+            self._throw_away(folder)
 
     # ── exports ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -207,13 +215,16 @@ class RunStore:
             RunError: no such run or job.
         """
         job = JobFolder(self.open(run_id).jobs / name) if JOB_NAME.fullmatch(name) else None
-        if job is None or not job.export_yaml.is_file():
+        if job is None or flaw_of(job.path):
             raise RunError("export.unknown", f"Expected an export of {run_id}, found none called {name[:80]!r}.")
         return job
 
     def export_record(self, run_id: str, name: str) -> RunRecord:
         """All that is known of an export job."""
-        return self._judged(self.export_folder(run_id, name))
+        record = self._judged(self.export_folder(run_id, name))
+        if record.state not in RUNNING:
+            sweep_exports(self.open(run_id))
+        return record
 
     def stop_export(self, run_id: str, name: str) -> None:
         """Asks an export job to stop."""
@@ -221,16 +232,39 @@ class RunStore:
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def _place(self, run_id: str) -> JobFolder:
+        folder = JobFolder(self.locations.runs / run_id) if RUN_ID.fullmatch(run_id) else None
+        if folder is None or not os.path.lexists(folder.path):
+            raise RunError("run.unknown", f"Expected a run, found none called {run_id[:80]!r}.", "'runs' lists them.")
+        return folder
+
+    def _delete_unread(self, folder: JobFolder) -> None:
+        """Nothing in it is opened, so its processes are found by what they were told, and ended."""
+        end_job(folder)
+        self._throw_away(folder)
+
+    def _throw_away(self, folder: JobFolder) -> None:
+        with suppress(OSError):  # on a full disk: who is gone is passed over in the queue, and dropped later
+            self._queue.remove(folder.name)
+        self._folds.forget(folder)
+        throw_away(folder.path)
+
     def _judged(self, folder: JobFolder) -> RunRecord:
         # Dead before the log was read means that what was read is all there is; twice, since it may be resumed between.
         dead = nobody_lives(folder)
-        record = self._folds.record(folder)
+        record = self._fold(folder, dead)
         if record.state not in RUNNING:
             return record
         if dead and nobody_lives(folder):
             return replace(record, state="lost")
         self._adopt(folder)
         return record
+
+    def _fold(self, folder: JobFolder, dead: bool = False) -> RunRecord:
+        try:
+            return self._folds.record(folder, dead)
+        except OSError as error:
+            raise _unreadable(folder, f"events.jsonl cannot be read ({error.strerror})") from error
 
     def _adopt(self, folder: JobFolder) -> bool:
         if is_held(folder.supervisor_lock) or not is_held(folder.events):
@@ -296,13 +330,14 @@ class RunStore:
         if not self.locations.runs.is_dir():
             return
         for path in self.locations.runs.iterdir():
-            if RUN_ID.fullmatch(path.name) and path.is_dir():
+            if RUN_ID.fullmatch(path.name):
                 yield JobFolder(path)
 
     def _all_jobs(self) -> Iterator[JobFolder]:
         for run in self._runs():
-            yield run
-            yield from _jobs(run)
+            if not flaw_of(run.path):
+                yield run
+                yield from _jobs(run)
 
 
 @contextmanager
@@ -315,9 +350,13 @@ def _whole_or_gone(folder: JobFolder, lock: FileLock) -> Iterator[None]:
         with suppress(OSError):
             throw_away(folder.path)
         message = f"Could not start a run in {folder.path.parent} ({error.strerror or error})."
-        raise MachineError("disk.write", message, "Make room on this disk, or choose another with --home.") from error
+        raise MachineError("disk.write", message, cure(error, "or choose another with --home")) from error
+
+
+def _unreadable(folder: JobFolder, reason: str) -> RunError:
+    return RunError("run.unreadable", f"{folder.name} cannot be read: {reason}.", UNREADABLE_HINT)
 
 
 def _jobs(run: JobFolder) -> Iterator[JobFolder]:
     if run.jobs.is_dir():
-        yield from (JobFolder(path) for path in run.jobs.iterdir() if JOB_NAME.fullmatch(path.name) and path.is_dir())
+        yield from (JobFolder(path) for path in run.jobs.iterdir() if JOB_NAME.fullmatch(path.name))

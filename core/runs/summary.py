@@ -2,30 +2,38 @@
 
 Cold, only the lines that are no steps and the last step of each attempt are parsed. Warm, ``summary.json`` beside the
 log is believed as long as the log has the byte count that it names; deleting that file changes nothing. Whether the
-job's processes live is never cached.
+job's processes live is never cached. A run that cannot be read has a line too, with the reason.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Literal
+
+from pydantic import TypeAdapter
 
 from core.contract.config import RunConfig
 from core.contract.errors import StudioError
 from core.contract.events import Event, Starting, parse_event
-from core.disk import folder_bytes, write_whole
+from core.disk import folder_bytes, read_plain, write_whole
+from core.runs.flaws import MOST_BYTES, flaw_of
 from core.runs.folder import JobFolder
 from core.runs.locks import is_held
 from core.runs.log import EventTail
 from core.runs.names import given_name
+from core.runs.outcome import Measure, Outcome, Verdict, measures, outcome
 from core.runs.record import RUNNING, RunRecord, State, fold
 
-__all__ = ["RunSummary", "nobody_lives", "summarise"]
+__all__ = ["UNREADABLE_HINT", "RunSummary", "nobody_lives", "summarise"]
 
+UNREADABLE_HINT = "Mend its folder, or delete the run."
+
+_MOST_SECONDS, _MOST_COUNT = 1e11, 1 << 53
+"""What a page can still show."""
 _STEP = b'{"kind":"step"'
 _STARTING = b'{"kind":"starting"'
 
@@ -33,7 +41,8 @@ _STARTING = b'{"kind":"starting"'
 @dataclass(frozen=True)
 class RunSummary:
     """A run in a listing. Losses are the latest; what is not known yet is None or empty; ``failure`` is its cause
-    in one line, with its code and what to do."""
+    in one line, with its code and what to do. ``verdict`` is what became of a run that is over; the best loss and
+    its step are of what was trained. ``damaged`` counts the lines of its log that cannot be believed."""
 
     run_id: str
     name: str
@@ -52,18 +61,53 @@ class RunSummary:
     failure: str = ""
     failure_code: str = ""
     failure_hint: str = ""
+    verdict: Verdict | Literal[""] = ""
+    before_loss: float | None = None
+    best_loss: float | None = None
+    best_step: int = 0
+    damaged: int = 0
+    begun: bool = True
+    """False for one that left the queue before a worker was started."""
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What became of it, as ``core.runs.outcome`` judged when its log was read."""
+        if not self.verdict:
+            return None
+        after = None if self.best_loss is None else Measure(self.best_loss, self.best_step)
+        return Outcome(self.verdict, self.before_loss, after, self.eval_loss)
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """``summary.json``: the summary, and what it holds for."""
+
+    key: list[int]
+    summary: RunSummary
+
+
+_KEPT = TypeAdapter(_Kept)
 
 
 def summarise(folder: JobFolder) -> RunSummary:
     """The summary of one run, from ``summary.json`` where that is valid, else from the log (and then kept there)."""
+    if flaw := flaw_of(folder.path):
+        return _unreadable(folder, flaw)
+    try:
+        return _summary(folder)
+    except OSError as error:
+        return _unreadable(folder, f"{Path(error.filename or folder.path).name} cannot be read ({error.strerror})")
+
+
+def _summary(folder: JobFolder) -> RunSummary:
     dead = nobody_lives(folder)
-    key = _key(folder)
+    key = _key(folder, dead)
     summary = _read(folder, key)
     if summary is None:
         # Dead before the log was read means that what was read is all there will be.
-        summary = _make(folder)
+        summary = _make(folder, dead)
         with suppress(OSError):
-            write_whole(folder.summary_json, json.dumps({"key": key, "summary": asdict(summary)}))
+            write_whole(folder.summary_json, _KEPT.dump_json(_Kept(key, summary)))
     if dead and summary.state in RUNNING and nobody_lives(folder):
         return replace(summary, state="lost")
     return summary
@@ -74,11 +118,34 @@ def nobody_lives(folder: JobFolder) -> bool:
     return not is_held(folder.supervisor_lock) and not is_held(folder.events)
 
 
-def scan(path: Path) -> Iterator[Event]:
+def _unreadable(folder: JobFolder, reason: str) -> RunSummary:
+    """What is shown of a run whose files are not opened. When it was made stands in its name."""
+    return RunSummary(
+        run_id=folder.name,
+        name=folder.name,
+        state="unreadable",
+        started_at=None,
+        ended_at=None,
+        method="",
+        model_name="",
+        data_name="",
+        last_step=0,
+        total_steps=0,
+        train_loss=None,
+        eval_loss=None,
+        preset="",
+        bytes_on_disk=None,
+        failure=f"This run cannot be read: {reason}.",
+        failure_code="run.unreadable",
+        failure_hint=UNREADABLE_HINT,
+    )
+
+
+def scan(lines: Iterable[bytes]) -> Iterator[Event]:
     """The events that a summary needs: all but the steps, and of those the last that each start leaves standing."""
     steps: list[bytes] = []
     last = b""
-    for line in EventTail(path).read_lines():
+    for line in lines:
         if line.startswith(_STEP):
             steps.append(line)
             last = line
@@ -107,16 +174,18 @@ def _parsed(line: bytes) -> Iterator[Event]:
         yield event
 
 
-def _make(folder: JobFolder) -> RunSummary:
-    record, config, given = fold(scan(folder.events)), _config(folder), given_name(folder)
+def _make(folder: JobFolder, dead: bool) -> RunSummary:
+    tail = EventTail(folder.events)
+    record, config, given = fold(scan(tail.read_lines())), _config(folder), given_name(folder)
     failure = record.failure if record.state == "failed" else None
+    became = outcome(record)
     return RunSummary(
         run_id=folder.name,
         name=given if given is not None else config.name if config else folder.name,
         state=record.state,
         started_at=record.started_at,
         ended_at=record.ended_at,
-        method=config.method if config else "",
+        method=config.with_method("sft").method if config else "",
         model_name=config.model.name if config else "",
         data_name=Path(config.data.path).name if config else "",
         last_step=record.last_step,
@@ -128,11 +197,18 @@ def _make(folder: JobFolder) -> RunSummary:
         failure=failure.message if failure else "",
         failure_code=failure.code if failure else "",
         failure_hint=failure.hint if failure else "",
+        verdict=became.verdict if became else "",
+        before_loss=became.before if became else None,
+        best_loss=became.after.loss if became and became.after else None,
+        best_step=became.after.step if became and became.after else 0,
+        damaged=tail.damaged + (dead and tail.torn),
+        begun=record.begun,
     )
 
 
 def _eval_loss(record: RunRecord) -> float | None:
-    return next((found.loss for found in reversed(record.evaluations) if found.loss is not None), None)
+    known = measures(record)
+    return known[-1].loss if known else None
 
 
 def _config(folder: JobFolder) -> RunConfig | None:
@@ -142,11 +218,13 @@ def _config(folder: JobFolder) -> RunConfig | None:
         return None  # a listing shows what can be shown
 
 
-def _key(folder: JobFolder) -> list[int]:
-    """What the summary depends on: its fields, the log's length, the folders whose change moves its size, the name."""
+def _key(folder: JobFolder, dead: bool) -> list[int]:
+    """What the summary depends on: its fields, the log's length, what moves its size, the name."""
     return [
         len(fields(RunSummary)),
+        int(dead),
         _stat(folder.events, "st_size"),
+        sum(map(folder_bytes, folder.export_drafts().values())),
         *(_stat(folder.path / part, "st_mtime_ns") for part in _PARTS),
     ]
 
@@ -156,14 +234,18 @@ _PARTS = ("checkpoints", "exports", "name")
 
 def _stat(path: Path, field: str) -> int:
     try:
-        return int(getattr(path.stat(), field))
+        return int(getattr(os.lstat(path), field))
     except OSError:
         return 0
 
 
 def _read(folder: JobFolder, key: list[int]) -> RunSummary | None:
     try:
-        raw: dict[str, Any] = json.loads(folder.summary_json.read_bytes())
-        return RunSummary(**raw["summary"]) if raw["key"] == key else None
-    except (OSError, ValueError, KeyError, TypeError):
+        kept = _KEPT.validate_json(read_plain(folder.summary_json, MOST_BYTES["summary.json"]))
+    except (OSError, ValueError):
         return None
+    known = kept.summary
+    times = (known.started_at or 0.0, known.ended_at or 0.0)
+    counts = (known.last_step, known.total_steps, known.best_step, known.bytes_on_disk or 0, known.damaged)
+    mine = kept.key == key and known.run_id == folder.name
+    return known if mine and all(0 <= at < _MOST_SECONDS for at in times) and max(counts) < _MOST_COUNT else None

@@ -13,7 +13,6 @@ after. When this process dies the worker trains on; the next look of a studio st
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Collection, Sequence
@@ -28,24 +27,27 @@ from core.hardware import Machine, read_machine
 from core.locations import Locations
 from core.runs.awake import keep_awake
 from core.runs.clock import AwakeClock
+from core.runs.create import sweep_exports, throw_away_debris
+from core.runs.flaws import flaw_of
 from core.runs.folder import JobFolder
 from core.runs.handover import Door
 from core.runs.kernel_check import check_kernels_once, forget_kernels
 from core.runs.launch import inherited_lock
 from core.runs.locks import CardLock, locked
 from core.runs.log import EventTail, LogHold, PatientWriter, last_event
-from core.runs.mailbox import ALL_VERBS, Mailbox, acknowledged_ids
+from core.runs.mailbox import ALL_VERBS, Mailbox, acknowledged_ids, begun_attempt
 from core.runs.processes import Identity, Owners, end_tree, find_worker, identify, write_owners
 from core.runs.queue import JobQueue, Turn
 from core.runs.record import RUNNING, RunRecord, fold
 from core.runs.restarts import CardLook, Restarts
+from core.runs.standing import Standing
 from core.runs.watch import Ending, Watch
-from core.runs.worker_log import log_tail
+from core.runs.work import MemoryKills
 from core.runs.worker_process import (
     RESTART_EXIT_CODE,
     RESTART_NOTE,
     Worker,
-    card_fault_line,
+    card_fault,
     exit_words,
     start_worker,
     worker_environment,
@@ -60,7 +62,6 @@ PROOF_COMMAND = (sys.executable, "-m", "core.proof")
 TICK_SECONDS = 0.1
 GRACE_SECONDS = 1.0
 """What a worker gets between being asked to end and being killed: 'stop now' is done within 3 s."""
-LAST_WORDS_BYTES = 4000
 ROOM_SECONDS = 0.5
 TURN_TICKS = 3
 """The mailbox is looked into at every tick, the queue, which costs more, at every third."""
@@ -79,9 +80,10 @@ class Supervisor:
         self.worker_command = worker_command
         self.card = CardLock(locations, machine.lock_name)
         self.hold = LogHold(folder)
+        self.standing = Standing(folder)
         self.writer: PatientWriter | None = None
         self.attempt = 1
-        self.plain = False
+        self.plain, self.kills = False, MemoryKills()
         self.restarts = Restarts(folder.newest_step(), len(self._record().corrections))
 
     def run(self) -> None:
@@ -93,12 +95,20 @@ class Supervisor:
                     worker = self._start()
                     go_on = worker is not None and self._watch(worker)
             except (OSError, StudioError) as error:
+                if self.standing.gone():
+                    self._leave_nothing()
+                    return
                 self._fail("supervisor.failed", str(error), "See worker.log in the run's folder, then resume.")
                 raise
             finally:
                 self.card.release()
                 self._give_log()
                 JobQueue(self.locations).remove(self.folder.name)
+
+    def _leave_nothing(self) -> None:
+        """The folder was taken away: its processes go too, and what they made under its name since."""
+        end_tree(self.folder, None, 0.0)
+        throw_away_debris(self.folder.path)
 
     # ── before the worker ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -157,7 +167,8 @@ class Supervisor:
 
     def _called_off(self, mailbox: Mailbox, worker: Worker | None = None) -> bool:
         """Obeys what was asked while no worker listens: True when the job stops or pauses here. A worker that does not
-        listen yet is ended before that is promised: if we die in between, none goes on."""
+        listen yet is ended before that is promised: if we die in between, none goes on. Raises FolderGoneError."""
+        self.standing.check()
         for command in mailbox.poll():
             if worker:
                 end_tree(self.folder, worker.identity, 0.0)
@@ -180,12 +191,13 @@ class Supervisor:
         with locked(self.folder.commands):
             if self._called_off(self._open_mailbox()):
                 return None
-            self.attempt = max(self.attempt, self._begun() + 1)
+            self.attempt = max(self.attempt, begun_attempt(self.folder.events) + 1)
             self._open_writer()
             self._say(Starting(resumed_step=self.folder.newest_step(), step=self.folder.newest_step()))
         if not self._try_kernels():
             return None
         told, door = worker_environment(os.environ, self.folder, self.machine, self.attempt, self.plain), Door()
+        self.kills = MemoryKills(self.folder.log)
         try:
             inherited = [self.hold.fileno(), self.card.fileno(), door.descriptor]
             worker = start_worker(self.folder, self.worker_command, told | door.environment, inherited)
@@ -224,8 +236,9 @@ class Supervisor:
         """Waits for the worker's end and settles it; True when a fresh worker is to be started."""
         record = self._record()
         self.attempt = max(self.attempt, record.attempt)
-        ending = Watch(self.folder, worker, self.attempt, record).wait()
+        ending = Watch(self.folder, worker, self.attempt, record, self.standing).wait()
         end_tree(self.folder, worker.identity, GRACE_SECONDS if ending.stop or ending.late else 0.0)
+        self.standing.check()
         while not self._take_log(1.0):
             end_tree(self.folder, worker.identity, 0.0)
         return self._settle(worker.exit_code, ending)
@@ -253,7 +266,7 @@ class Supervisor:
             return False
         if ending.late:
             return self._left_late(ending.late)
-        fault = self._card_fault(exit_code)
+        fault = card_fault(exit_code, self.folder.log) if self.machine.gpu else ""
         afresh = ending.stall or self._wished(exit_code) or ending.slept_seconds or fault
         if record.pending in ("stop", "pause") and afresh:  # another worker would not know of what was promised
             return self._keep_promise(record.pending)
@@ -270,20 +283,13 @@ class Supervisor:
         if fault:
             self._say(Note(code="card.fault", text=f"The card faulted: {fault}"))
             return self._again(record, "worker.restarts", "The card faulted again and again")
-        message, hint = exit_words(exit_code, step)
-        return self._fail("worker.died", message, hint)
+        return self._fail("worker.died", *exit_words(exit_code, step, self.kills))
 
     def _wished(self, exit_code: int | None) -> bool:
         """Whether the worker asked for a fresh process: by its exit code, or where that is nobody's child's, by its
         last word."""
         last = last_event(self.folder.events)
         return exit_code == RESTART_EXIT_CODE or (isinstance(last, Note) and last.code == RESTART_NOTE)
-
-    def _card_fault(self, exit_code: int | None) -> str:
-        """The last words of a worker whose card faulted; '' for any other."""
-        if not self.machine.gpu or exit_code == -signal.SIGKILL:
-            return ""
-        return card_fault_line(log_tail(self.folder.log, LAST_WORDS_BYTES))
 
     def _left_late(self, verb: str) -> bool:
         text = f"The worker was asked to {verb}, did not leave in time, and was ended."
@@ -361,25 +367,23 @@ class Supervisor:
         self.writer.write(event)
         while self.writer.behind:
             time.sleep(ROOM_SECONDS)
+            self.standing.check()
             with suppress(MachineError):
                 self.writer.catch_up()
 
     def _record(self) -> RunRecord:
         return fold(EventTail(self.folder.events).read())
 
-    def _begun(self) -> int:
-        """The last attempt for which a worker was started."""
-        begun = [event.attempt for event in EventTail(self.folder.events).read() if isinstance(event, Starting)]
-        return max(begun, default=0)
-
 
 def supervise(path: Path, worker_command: Sequence[str] = WORKER_COMMAND, machine: Machine | None = None) -> int:
     """Owns the job in this folder until its end; at once 0 where it has a supervisor already."""
     folder, locations = JobFolder(path.resolve()), Locations.find().make()
-    lock = inherited_lock(folder)
-    if lock is None:
+    if flaw_of(folder.path):
+        return os.EX_DATAERR
+    if inherited_lock(folder) is None:
         return 0
     Supervisor(folder, locations, machine or read_machine(locations.home), worker_command).run()
+    sweep_exports(folder.run_folder, ended=folder.name)
     return 0
 
 

@@ -3,6 +3,7 @@
 ::
 
     its process is gone                               ─► settle
+    its folder is gone                                ─► end it
     "stop now"                                        ─► end it
     its last word was said a while ago                ─► end it
     it was asked to stop or pause and does not leave  ─► end it
@@ -29,6 +30,7 @@ from core.runs.log import LAST_KINDS, EventTail
 from core.runs.mailbox import Mailbox
 from core.runs.record import RunRecord
 from core.runs.stall import Heartbeat, Stall
+from core.runs.standing import Standing
 from core.runs.work import halted, wake, work_of
 from core.runs.worker_log import cap_log
 from core.runs.worker_process import Worker
@@ -65,7 +67,10 @@ class Ending:
 class Watch:
     """One worker, from when it was started or met."""
 
-    def __init__(self, folder: JobFolder, worker: Worker, attempt: int, record: RunRecord) -> None:
+    def __init__(
+        self, folder: JobFolder, worker: Worker, attempt: int, record: RunRecord, standing: Standing | None = None
+    ) -> None:
+        self._standing = standing or Standing(folder)
         self._folder, self._worker, self._attempt = folder, worker, attempt
         seen = set(record.acknowledged)
         self._stops = Mailbox(folder, attempt, seen, {"stop_now"})
@@ -95,6 +100,8 @@ class Watch:
         return self._ending()
 
     def _look(self, now: float) -> Ending | None:
+        if self._standing.gone():
+            return self._ending()
         worker = self._worker.identity
         self._halted = worker is not None and halted(worker)
         for event in self._tail.read():

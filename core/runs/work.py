@@ -1,4 +1,6 @@
-"""What a worker's processes do while they say nothing, as the system counts it: light beats for ``core.runs.stall``."""
+"""What a worker's processes do while they say nothing, as the system counts it: light beats for ``core.runs.stall``;
+and whether the kernel ended any for want of memory.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,11 @@ import psutil
 
 from core.runs.processes import Identity
 from core.runs.stall import Work
+from core.runs.worker_log import log_tail
 
-__all__ = ["halted", "wake", "work_of"]
+__all__ = ["MemoryKills", "halted", "wake", "work_of"]
+
+_LAST_WORDS_BYTES = 500
 
 
 def work_of(worker: Identity) -> Work:
@@ -42,11 +47,52 @@ def halted(worker: Identity) -> bool:
         return False
 
 
+class MemoryKills:
+    """Whether the kernel ended a process for want of memory since this was made: what killed one that got signal 9.
+
+    Linux counts such ends of the whole machine, those within a container's limit too (``oom_kill`` in /proc/vmstat). A
+    process that is refused memory may also end itself, with a word of C++'s in its ``log``.
+    """
+
+    def __init__(self, log: Path | None = None) -> None:
+        self._before, self._log = _memory_kills(), log
+
+    @property
+    def refused(self) -> bool:
+        """Whether the last thing that was printed is that no memory was to be had."""
+        return self._log is not None and b"std::bad_alloc" in log_tail(self._log, _LAST_WORDS_BYTES)
+
+    @property
+    def more(self) -> bool | None:
+        """None where nothing is counted."""
+        now = _memory_kills()
+        return None if now is None or self._before is None else now > self._before
+
+    @property
+    def words(self) -> str:
+        """By whom, or why, behind "was killed (signal 9)"."""
+        if self.more is None:
+            return "by somebody, or because memory ran out"
+        return (
+            "because memory ran out"
+            if self.more
+            else "by somebody or another program; the kernel counted no lack of memory"
+        )
+
+
 def wake(who: Identity | None) -> None:
     """Lets a process go on that may have been halted; one that runs does not notice, and nobody is no fault."""
     if who and who.alive():
         with suppress(OSError):
             os.kill(who.pid, signal.SIGCONT)
+
+
+def _memory_kills() -> int | None:
+    with suppress(OSError, ValueError):
+        for line in Path("/proc/vmstat").read_text(encoding="ascii").splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return None
 
 
 def _waits_for_a_disk(pid: int) -> bool:

@@ -15,6 +15,8 @@ import os
 import time
 from pathlib import Path
 
+from core.disk import open_plain
+
 __all__ = ["cap_log", "log_tail", "older_log"]
 
 CAP_BYTES = 10_000_000
@@ -31,9 +33,9 @@ def older_log(log: Path) -> Path:
 def cap_log(log: Path, cap_bytes: int = CAP_BYTES) -> bool:
     """Cuts the log where it is longer than the cap; True where that was so. A disk that takes no copy gets none."""
     try:
-        if log.stat().st_size <= cap_bytes:
+        if log.lstat().st_size <= cap_bytes:
             return False
-        with log.open("r+b") as file:
+        with os.fdopen(open_plain(log, os.O_RDWR), "r+b") as file:
             _keep(log, file.fileno())  # cuts it, too
     except OSError:
         return False
@@ -49,7 +51,7 @@ def log_tail(log: Path, most_bytes: int = 64_000) -> bytes:
 def _keep(log: Path, descriptor: int) -> None:
     fresh = log.with_name(f".{log.name}.{os.getpid()}")
     try:
-        with fresh.open("wb") as copy:
+        with os.fdopen(open_plain(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as copy:
             size = os.fstat(descriptor).st_size
             at = max(0, size - TAIL_BYTES)
             if head := os.pread(descriptor, min(HEAD_BYTES, at), 0):
@@ -74,7 +76,7 @@ def _keep(log: Path, descriptor: int) -> None:
 
 def _end_of(path: Path, most_bytes: int) -> bytes:
     try:
-        with path.open("rb") as file:
+        with os.fdopen(open_plain(path), "rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - most_bytes))
             return file.read(most_bytes)
     except OSError:

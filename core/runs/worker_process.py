@@ -12,13 +12,17 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 
+from core.disk import APPENDING, open_plain
 from core.hardware import Machine
 from core.imports import without_card
 from core.locations import REPOSITORY
 from core.runs.folder import JobFolder
 from core.runs.log import ATTEMPT_VARIABLE
 from core.runs.processes import MARK, Identity, identify
+from core.runs.work import MemoryKills
+from core.runs.worker_log import log_tail
 
 __all__ = [
     "CARD_VARIABLE",
@@ -26,6 +30,7 @@ __all__ = [
     "RESTART_NOTE",
     "Worker",
     "card_environment",
+    "card_fault",
     "card_fault_line",
     "exit_words",
     "start_worker",
@@ -45,6 +50,7 @@ ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH
 """Where torch reads its allocator's settings, since 2.9 from the first name, and from its older ones."""
 
 _HEADING = "── attempt "
+_LAST_WORDS_BYTES = 4000
 _CARD_FAULT = re.compile(
     r"CUDA error|Triton Error \[CUDA\]|illegal memory access|device-side assert|unspecified launch failure"
     r"|Error .* at line \d+ in file .*\.cu"
@@ -78,7 +84,7 @@ def start_worker(
     Raises:
         OSError: the process cannot be made.
     """
-    with folder.log.open("ab", buffering=0) as log:
+    with os.fdopen(open_plain(folder.log, APPENDING), "ab", buffering=0) as log:
         with suppress(OSError):  # a full disk
             log.write(f"{_HEADING}{environment.get(ATTEMPT_VARIABLE, '')}\n".encode())
         child = subprocess.Popen(
@@ -123,16 +129,29 @@ def card_environment(base: Mapping[str, str], machine: Machine, plain: bool) -> 
     return told
 
 
-def exit_words(code: int | None, step: int) -> tuple[str, str]:
-    """What a worker's death means and what to do about it, a line each; ``step`` is that of its last checkpoint."""
+def exit_words(code: int | None, step: int, kills: MemoryKills) -> tuple[str, str]:
+    """What a worker's death means and what to do about it, a line each.
+
+    Args:
+        step: that of its last checkpoint.
+        kills: made before the worker was.
+    """
     again = f"Resume goes on from step {step}." if step else "Start it again; no checkpoint stands yet."
     if code == -signal.SIGKILL:
-        message = "The worker was killed (signal 9), most likely because memory ran out."
-        return message, f"Close other programs or choose fewer tokens a pass. {again}"
+        full = "Close other programs or choose fewer tokens a pass. " if kills.more is not False else ""
+        return f"The worker was killed (signal 9) {kills.words}.", full + again
+    if code == -signal.SIGABRT and kills.refused:
+        message = "The worker ended (signal 6) because memory ran out."
+        return message, f"Close other programs or choose a smaller model. {again}"
     if code is not None and code < 0:
         return f"The worker was ended by signal {-code} ({_signal_name(-code)}).", f"{again} worker.log has its words."
     found = "without an exit code that we could see" if code is None else f"with exit code {code}"
     return f"The worker ended {found} before it had finished.", f"See worker.log in the run's folder. {again}"
+
+
+def card_fault(exit_code: int | None, log: Path) -> str:
+    """The last words of a worker whose card faulted; '' for any other, and for one that somebody killed."""
+    return "" if exit_code == -signal.SIGKILL else card_fault_line(log_tail(log, _LAST_WORDS_BYTES))
 
 
 def card_fault_line(printed: bytes) -> str:

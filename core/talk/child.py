@@ -56,7 +56,7 @@ def main() -> int:
         ear.start()
         locations = Locations.find(setup.home)
         card = take_card(locations, setup.lock_name, "Try")
-        leave_when_wanted(locations, mouth, "the model")
+        leave_when_wanted(locations, setup.lock_name, mouth, "the model")
         with importing():
             from core.talk.speaker import load_speaker
         speaker = load_speaker(setup)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import queue
 import subprocess
 import threading
 import uuid
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -27,12 +28,17 @@ from core.hardware import read_machine
 from core.imports import without_card
 from core.locations import Locations
 from core.runs.folder import JobFolder
-from core.runs.guest import ending_of, spawn_guest
-from core.runs.log import EventTail
-from core.runs.record import fold
+from core.runs.guest import Patience, ending_of, left_the_card, spawn_guest
+from core.runs.outcome import by_merit, standing
 from core.talk.words import Ask, Piece, Setup, Side
 
 __all__ = ["Answer", "Talk", "adapter_folder"]
+
+LOADING_SECONDS = 900.0
+"""A large model comes slowly from a slow disk; what takes longer hangs."""
+ANSWER_SECONDS = 600.0
+"""From one piece of an answer to the next."""
+LOOK_SECONDS, ENDING_SECONDS = 0.25, 5.0
 
 
 @dataclass(frozen=True)
@@ -96,7 +102,7 @@ class Talk:
     def _living_child(self) -> _Child:
         if self._child is None or not self._child.alive():
             self.close()
-            self._child = _Child(self._setup())
+            self._child = _Child(self._setup(), self._locations)
         return self._child
 
     def _setup(self) -> Setup:
@@ -122,21 +128,13 @@ def adapter_folder(run: JobFolder, checkpoint: str) -> Path:
     Raises:
         RunError: no such checkpoint stands.
     """
-    standing = {path.parent.name: path.parent for path in run.checkpoints.glob("step-*/MANIFEST.json")}
-    wanted = checkpoint
-    if checkpoint in ("best", "last"):
-        newest = run.newest_checkpoint()
-        wanted = newest.name if newest else ""
-    if checkpoint == "best":
-        best = [
-            said.name for said in fold(EventTail(run.events).read()).checkpoints if said.best and said.name in standing
-        ]
-        wanted = best[-1] if best else wanted
-    if wanted not in standing:
+    found = by_merit(run) if checkpoint == "best" else list(standing(run))[::-1]
+    chosen = [path for path in found if checkpoint in ("best", "last", path.name)]
+    if not chosen:
         raise RunError(
             "run.no_checkpoint", f"Expected a checkpoint ({checkpoint}) in {run.name}, found none.", "Save first."
         )
-    return standing[wanted]
+    return chosen[0]
 
 
 def _question(**values: Any) -> Ask:
@@ -165,17 +163,21 @@ def _answers(child: _Child, question: str, sides: int) -> Iterator[Answer]:
 class _Child:
     """The child process and its pipes. What it prints on stderr is kept for the one line when it dies."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, locations: Locations) -> None:
         self._process = spawn_guest("core.talk.child", _environment())
+        self._locations, self._card = locations, setup.lock_name
         self._last_words: deque[str] = deque(maxlen=20)
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
+        self._said: queue.Queue[str] = queue.Queue()
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self._listener = _listen(self._process.stderr, self._last_words.append)
+        self._hearer = _listen(self._process.stdout, self._said.put, end=lambda: self._said.put(""))
         try:
             self.send(setup.model_dump(mode="json"))
-            ready = self.receive()
+            ready = self.receive(LOADING_SECONDS)
             if "code" in ready:
                 raise StudioError(ready["code"], ready["message"], ready.get("hint", ""))
-        except StudioError:
+        except BaseException:
             self.close()
             raise
 
@@ -190,29 +192,35 @@ class _Child:
         except (OSError, ValueError) as error:
             raise self._died() from error
 
-    def receive(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        try:
-            line = self._process.stdout.readline()
-        except ValueError as error:  # closed under us by close()
-            raise self._died() from error
-        if not line:
-            raise self._died()
-        word: dict[str, Any] = json.loads(line)
-        return word
+    def receive(self, seconds: float = ANSWER_SECONDS) -> dict[str, Any]:
+        """Its next word. A child that says nothing for so long, or stays on a card that a run waits for, is killed."""
+        patience = Patience(self._locations, self._card, seconds)
+        while True:
+            try:
+                line = self._said.get(timeout=LOOK_SECONDS)
+            except queue.Empty:
+                if why := patience.is_over():
+                    self._process.kill()
+                    raise left_the_card("the model") if why == "card" else _too_slow(seconds) from None
+                continue
+            if not line:
+                self._said.put("")  # whoever asks once more hears the same
+                raise self._died()
+            word: dict[str, Any] = json.loads(line)
+            return word
 
     def close(self) -> None:
-        """Closing its stdin ends the child; only then is its stdout closed, since another thread may be reading it."""
+        """Closing its stdin ends the child; one that does not hear that is killed."""
         self._shut(self._process.stdin)
         try:
-            self._process.wait(timeout=5)
+            self._process.wait(timeout=ENDING_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._listener.join(timeout=1)
-        self._shut(self._process.stdout)
-        if not self._listener.is_alive():
-            self._shut(self._process.stderr)
+        for thread, pipe in ((self._hearer, self._process.stdout), (self._listener, self._process.stderr)):
+            thread.join(timeout=1)
+            if not thread.is_alive():
+                self._shut(pipe)
 
     @staticmethod
     def _shut(pipe: IO[str] | None) -> None:
@@ -232,11 +240,24 @@ class _Child:
             "talk.died", f"The model that answers ended ({why}). {last}".strip()[:300], "Ask again: it is started anew."
         )
 
-    def _listen(self) -> None:
-        assert self._process.stderr is not None
+
+def _listen(pipe: IO[str], take: Callable[[str], None], end: Callable[[], None] = lambda: None) -> threading.Thread:
+    """Hands a pipe's lines on, each as it comes, and then says that it ended."""
+
+    def listen() -> None:
         with contextlib.suppress(ValueError):  # closed by close()
-            for line in self._process.stderr:
-                self._last_words.append(line)
+            for line in pipe:
+                take(line)
+        end()
+
+    thread = threading.Thread(target=listen, daemon=True)
+    thread.start()
+    return thread
+
+
+def _too_slow(seconds: float) -> StudioError:
+    message = f"Expected a word from the model within {seconds / 60:.0f} minutes, found none: it was ended."
+    return RunError("talk.slow", message, "Ask again: it is started anew.")
 
 
 def _environment() -> dict[str, str]:

@@ -20,6 +20,8 @@ from core.contract.errors import MachineError, StudioError, first_line
 from core.data.question import question_ids
 from core.data.render import stop_token_ids
 from core.model.adapters import load_adapter
+from core.model.context import context_of
+from core.model.endings import ends_of
 from core.model.loading import load_base
 from core.model_folder import check_folder
 from core.talk.words import Ask, Setup, Side
@@ -51,7 +53,7 @@ class Speaker:
         self._model, self._tokenizer = model, tokenizer
         self._adapted = bool(setup.adapter)
         self._data = setup.data
-        self._stops = stop_token_ids(tokenizer, setup.data)
+        self._stops = list(dict.fromkeys((*stop_token_ids(tokenizer, setup.data), *ends_of(model))))
         self.sides: tuple[Side, ...] = ("base", "tuned") if self._adapted else ("base",)
 
     def stream(self, ask: Ask, side: Side, is_cancelled: Callable[[], bool]) -> Iterator[str]:
@@ -83,7 +85,8 @@ class Speaker:
 
     def _prompt(self, ask: Ask) -> torch.Tensor:
         """``[1, T]``: the conversation as rows were trained, ending where the answer begins."""
-        return torch.tensor([question_ids(self._tokenizer, ask.messages, self._data)], dtype=torch.long)
+        most = context_of(self._model)
+        return torch.tensor([question_ids(self._tokenizer, ask.messages, self._data, most)], dtype=torch.long)
 
     def _generate(
         self, ids: torch.Tensor, ask: Ask, side: Side, streamer: Any, is_cancelled: Callable[[], bool]
@@ -95,10 +98,10 @@ class Speaker:
             self._model.generate(
                 input_ids=ids,
                 attention_mask=torch.ones_like(ids),
-                max_new_tokens=ask.max_new_tokens,
+                max_new_tokens=min(ask.max_new_tokens, context_of(self._model) - ids.shape[1]),
                 do_sample=ask.temperature > 0,
                 pad_token_id=self._tokenizer.pad_token_id,
-                eos_token_id=list(self._stops) or None,
+                eos_token_id=self._stops or None,
                 streamer=streamer,
                 stopping_criteria=StoppingCriteriaList([_stop_when(is_cancelled)]),
                 use_cache=True,

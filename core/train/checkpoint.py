@@ -23,6 +23,7 @@ from typing import Any
 from core.contract.errors import MachineError, RunError
 from core.disk import file_sha256, is_full, make_durable
 from core.runs.folder import JobFolder, checkpoint_step
+from core.runs.outcome import by_merit
 
 __all__ = [
     "Saved", "add_facts", "best", "is_disk_full", "latest_good", "prune", "read_manifest", "remove",
@@ -116,13 +117,8 @@ def latest_good(folder: JobFolder | Path, on_bad: Callable[[Path, str], None] | 
 
 
 def best(folder: JobFolder | Path) -> Path | None:
-    """The good checkpoint with the lowest held-out loss; where nothing was measured, the newest good one."""
-    root = _root(folder)
-    measured = [(loss, path) for path in _all(root) if (loss := _eval_loss(path)) is not None]
-    for _, path in sorted(measured, key=lambda entry: (entry[0], -(checkpoint_step(entry[1].name) or 0))):
-        if not verify(path):
-            return path
-    return latest_good(root)
+    """The first good checkpoint by merit: the lowest held-out loss; where nothing was measured, the newest."""
+    return next((path for path in by_merit(folder) if not verify(path)), None)
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -203,14 +199,6 @@ def _all(root: Path) -> list[Path]:
     """Every checkpoint under its final name, oldest first."""
     found = [(step, path) for path in root.glob("step-*") if (step := checkpoint_step(path.name)) is not None]
     return [path for _, path in sorted(found)]
-
-
-def _eval_loss(path: Path) -> float | None:
-    try:
-        loss = read_manifest(path).get("eval_loss")
-    except (OSError, ValueError, AttributeError):
-        return None
-    return float(loss) if isinstance(loss, (int, float)) else None
 
 
 def _make_root(root: Path) -> None:

@@ -1,6 +1,7 @@
 """What a run's result depends on beside its own state, noted in every checkpoint and compared when it goes on.
 
-    {"config": sha256 of run.yaml, "base": commit or fingerprint, "data": sha256, "versions": {"torch": "2.9.0", …}}
+    {"config": sha256 of run.yaml, "base": commit or fingerprint, "data": sha256, "versions": {"torch": "2.9.0", …},
+     "start": sha256 of the adapter that it goes on from, where it does}
 
 Another of these makes the rest of the run another training than its beginning. So it is refused by name in one line,
 unless a person has said to go on anyway. Light: nothing of torch is imported here.
@@ -13,21 +14,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from core.contract.config import RunConfig
-from core.contract.errors import RunError
+from core.contract.config import DataChoice, RunConfig
+from core.contract.errors import DataError, RunError
 from core.disk import file_sha256
 from core.imports import version_of
 from core.runs.folder import JobFolder
 from core.train import checkpoint
 from core.train.tell import Teller
 
-__all__ = ["DIFFERS", "depends_on", "differences", "refuse_others"]
+__all__ = ["DIFFERS", "depends_on", "differences", "refuse_other_data", "refuse_others"]
 
 DIFFERS = "run.differs"
 """Code of the refusal; the window offers to go on anyway where a run failed with it."""
 _DECISIVE = ("torch", "transformers", "peft", "bitsandbytes")
 _NOTED = (*_DECISIVE, "trl", "accelerate", "safetensors", "tokenizers", "triton")
-_WORDS = {"config": "run.yaml", "base": "base model", "data": "data file"}
+_WORDS = {"config": "run.yaml", "base": "base model", "data": "data file", "start": "adapter to go on from"}
 _SHORT = 12
 
 
@@ -58,8 +59,8 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return others
 
 
-def refuse_others(start: Path | None, now: Mapping[str, Any], anyway: bool, tell: Teller) -> None:
-    """Compares with what the checkpoint ``start`` was trained with.
+def refuse_others(start: Path | None, now: Mapping[str, Any], anyway: bool, tell: Teller, changes: str = "") -> None:
+    """Compares with what the checkpoint ``start`` was trained with; ``changes`` of run.yaml, where they are known.
 
     Raises:
         RunError: something is another, and nobody said to go on anyway.
@@ -67,12 +68,35 @@ def refuse_others(start: Path | None, now: Mapping[str, Any], anyway: bool, tell
     then = checkpoint.read_manifest(start).get("depends", {}) if start else {}
     if start is None or not (others := differences(then, now)):
         return
-    text = f"Expected what {start.name} was trained with, found {', '.join(others)}."
+    named = f": {changes}" if changes and then.get("config") != now.get("config", then.get("config")) else ""
+    text = f"Expected what {start.name} was trained with, found {', '.join(others)}{named}."
     if anyway:
         tell.note(DIFFERS, text, "The run goes on anyway, as it was asked to: the rest is another training.")
         return
     run = start.parents[1].name
     raise RunError(DIFFERS, text, f"Put back what was there, or go on all the same: resume {run} --anyway.")
+
+
+def refuse_other_data(run: str, data: DataChoice, found_sha256: str, anyway: bool, tell: Teller) -> None:
+    """Compares what lies at ``data.path`` with the content that run.yaml names: the first attempt has no checkpoint to
+    compare with, and a damaged copy must not be trained on.
+
+    Raises:
+        DataError: it is another, and nobody said to go on anyway.
+    """
+    if data.sha256 in ("", found_sha256):
+        return
+    text = (
+        f"Expected the data that run.yaml names (SHA-256 {data.sha256[:_SHORT]}), found other content "
+        f"({found_sha256[:_SHORT]}) in {data.path}."
+    )
+    if anyway:
+        tell.note(DIFFERS, text, "The run goes on anyway, as it was asked to: it learns from what lies there now.")
+        return
+    hint = (
+        f"Choose your own file once more: that makes a damaged copy anew. Or go on all the same: resume {run} --anyway."
+    )
+    raise DataError("data.damaged", text, hint)
 
 
 def _release(found: str) -> str:

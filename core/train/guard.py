@@ -70,10 +70,8 @@ class Guard:
             scale: of float16's gradients; None without a scaler.
 
         Raises:
-            RunError: a loss of exactly 0, or the third bad step in a row.
+            RunError: the third bad step in a row.
         """
-        if loss == 0:
-            self._nothing_left(step)
         fault = _fault(loss, grad_norm, scale)
         if not fault:
             if math.isfinite(grad_norm):
@@ -94,13 +92,6 @@ class Guard:
         if math.log10(self.overflows).is_integer():
             said = f"Step {step}: a gradient beyond float16's range at scale {scale:,.0f} ({self.overflows} so far)."
             self.tell.note("step.overflow", said, "No fault: the step is left out and the scale is halved.")
-
-    def _nothing_left(self, step: int) -> None:
-        raise RunError(
-            "train.loss_zero",
-            f"Expected something to learn, found a loss of exactly 0 in step {step}{_of(self.name_rows())}.",
-            "Look at these rows as the preview shows them: nothing in them is left to predict.",
-        )
 
 
 def _fault(loss: float, grad_norm: float, scale: float | None) -> str:

@@ -32,11 +32,14 @@ class HeldOut:
         self._trainer, self._rows, self._tell, self._seam = trainer, rows, tell, seam
         self._most = 0
         """Tokens a pass since memory ran out here; 0: as in training."""
+        self.measured: dict[str, float] = {}
+        """What was measured beside the loss the last time, as means over the same."""
 
     def loss(self) -> float:
         """Mean over what is trained; NaN where it is not finite or a row alone does not fit."""
         model, count, done = self._trainer.model_wrapped, len(self._rows), 0
         total, weight = 0.0, 0
+        self._trainer.measure_anew()
         model.eval()
         try:
             with torch.no_grad():
@@ -50,6 +53,8 @@ class HeldOut:
         finally:
             model.train()
         self._tell.stage("evaluating", "Held-out rows", done, done, "rows")
+        found = zip(self._trainer.measures, self._trainer.sums, strict=True)
+        self.measured = {name: float(value) / weight for name, value in found}
         return total / weight
 
     def _cut(self, group: Sequence[int]) -> list[list[int]]:

@@ -1,6 +1,6 @@
 """Which rows are held out, and that the order is as it was: drawn once, kept with the run, and never drawn otherwise.
 
-    rows.json   rows, sha256 of their tokens, the held-out ones, sha256 of the order in which the others are dealt
+It lies in rows.json (``core.runs.draw``), where the window reads it, too.
 
 A later version of this program may cut, split or shuffle otherwise. A run that goes on must not: what it held out would
 be trained on. So the split is taken from here, and other tokens or another order are refused by name.
@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from core.contract.config import RunConfig
 from core.contract.errors import MachineError, RunError
 from core.data.packing import windows
-from core.disk import write_whole
+from core.disk import cure
+from core.runs.draw import Draw, read_draw, write_draw
 from core.train.depends import DIFFERS
 from core.train.room import Room
+from core.train.rows import PairRows, TextRows
 from core.train.tell import Teller
 
 __all__ = ["KeptRows", "Split"]
@@ -39,40 +41,45 @@ class KeptRows:
     room: Room
     anyway: bool = False
 
-    def agree(self, tokens_sha256: str, drawn: Split) -> Split:
+    def agree(self, rows: TextRows | PairRows, numbers: Sequence[int], drawn: Split) -> Split:
         """The split as it was drawn at first; at the first attempt the one that was drawn now, which is then kept.
+
+        Args:
+            numbers: of each row, its number in the data file.
 
         Raises:
             RunError: tokens or order are others, and nobody said to go on anyway.
             Leave: pause or stop, while the disk was full.
         """
         train, held_out = drawn
-        now: dict[str, Any] = {
-            "rows": len(train) + len(held_out),
-            "tokens_sha256": tokens_sha256,
-            "held_out": held_out,
-            "order_sha256": self._order(len(train)),
-        }
+        now = Draw(
+            rows=len(rows),
+            tokens_sha256=rows.sha256(),
+            held_out=held_out,
+            order_sha256=self._order(len(train)),
+            numbers=[numbers[row] for row in held_out],
+            held_out_sha256=rows.take(held_out).sha256() if held_out else "",
+        )
         then = self._read()
         if then is None or not self._same(then, now):
             self.room.until(lambda: self._write(now))
             return drawn
-        kept = set(then["held_out"])
-        return [row for row in range(now["rows"]) if row not in kept], sorted(kept)
+        kept = set(then.held_out)
+        return [row for row in range(now.rows) if row not in kept], sorted(kept)
 
-    def _same(self, then: dict[str, Any], now: dict[str, Any]) -> bool:
+    def _same(self, then: Draw, now: Draw) -> bool:
         """Whether this is the same data in the same order.
 
         Raises:
             RunError: it is not, and nobody said to go on anyway.
         """
         others = []
-        if (then["rows"], then["tokens_sha256"]) != (now["rows"], now["tokens_sha256"]):
-            others.append(f"other tokens in its rows ({now['rows']:,} rows, {then['rows']:,} before)")
+        if (then.rows, then.tokens_sha256) != (now.rows, now.tokens_sha256):
+            others.append(f"other tokens in its rows ({now.rows:,} rows, {then.rows:,} before)")
         else:
-            alike = len(then["held_out"]) == len(now["held_out"])  # a million rows are dealt in a second
-            order = now["order_sha256"] if alike else self._order(then["rows"] - len(then["held_out"]))
-            if then["order_sha256"] != order:
+            alike = len(then.held_out) == len(now.held_out)  # a million rows are dealt in a second
+            order = now.order_sha256 if alike else self._order(then.rows - len(then.held_out))
+            if then.order_sha256 != order:
                 others.append("another order of its rows")
         if not others:
             return True
@@ -91,27 +98,20 @@ class KeptRows:
             digest.update(json.dumps(dealt).encode())
         return digest.hexdigest()
 
-    def _read(self) -> dict[str, Any] | None:
+    def _read(self) -> Draw | None:
         """What was kept; None where there is nothing, or nothing that can be read: it is then drawn again."""
         try:
-            found: dict[str, Any] = json.loads(self.path.read_text(encoding="utf-8"))
-            own = found.pop("sha256")
+            return read_draw(self.path)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, AttributeError):
-            own, found = "", {}
-        if own == _sha256(found):
-            return found
+        except (OSError, ValueError):
+            pass
         self.tell.note("rows.unreadable", f"{self.path.name} is damaged.", "The rows are drawn again from the seed.")
         return None
 
-    def _write(self, found: dict[str, Any]) -> None:
+    def _write(self, found: Draw) -> None:
         try:
-            write_whole(self.path, json.dumps({**found, "sha256": _sha256(found)}), durable=True)
+            write_draw(self.path, found)
         except OSError as error:
             message = f"Could not write {self.path.name} ({error.strerror})."
-            raise MachineError("disk.write", message, "Make room on this disk.") from error
-
-
-def _sha256(found: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+            raise MachineError("disk.write", message, cure(error)) from error

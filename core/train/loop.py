@@ -27,7 +27,7 @@ from core.train.meter import CardWatch, Clock, peak_bytes
 from core.train.mixin import Rows
 from core.train.orders import Orders
 from core.train.room import FULL, Room
-from core.train.sample import answer
+from core.train.sample import Laid, answer
 from core.train.saver import Saver
 from core.train.tell import Teller
 from core.train.timeline import Timeline
@@ -104,8 +104,8 @@ class Loop:
                 if command.verb == "save":
                     self.save(asked=True)
                 elif command.verb == "sample":
-                    saver, data = self.saver, self.config.data
-                    answer(saver.peft_model, saver.tokenizer, command, self.tell, self.orders, data)
+                    saver, laid = self.saver, Laid(self.config.data, self.config.train.max_length)
+                    answer(saver.peft_model, saver.tokenizer, command, self.tell, self.orders, laid)
 
     def next_window(self) -> list[int] | None:
         """The rows of the step after the one that is being computed; None where it is the last."""
@@ -116,7 +116,9 @@ class Loop:
         rate = self.trainer.lr_scheduler.get_last_lr()[0]
         tokens = sum(self.rows.tokens(row) for row in window)
         good = not self.guard.bad
+        measured = _finite(self.trainer.measured) if good else {}
         self._window = {"loss": loss if good else None, "tokens": tokens, "learning_rate": rate, "good": good}
+        self._window["measured"] = measured
 
     def step_done(self, grad_norm: float) -> None:
         """After the optimiser's step: its event, then what is due."""
@@ -150,7 +152,8 @@ class Loop:
         rows = range(len(self.held_out))
         tokens = sum(self.held_out.trained(row) for row in rows)
         finite = loss if math.isfinite(loss) else None
-        self.tell.say(Evaluation(step=self.step, loss=finite, rows=len(rows), tokens=tokens, seconds=seconds))
+        more = _finite(self._measure.measured)
+        self.tell.say(Evaluation(step=self.step, loss=finite, rows=len(rows), tokens=tokens, seconds=seconds, **more))
         self.timeline.ask(self.step, last=self.step >= self.total_steps)
         if finite is None:
             return False
@@ -221,5 +224,10 @@ class Loop:
                 gpu_load=card.load,
                 power_watts=card.power_watts,
                 temperature_celsius=card.temperature_celsius,
+                **window["measured"],
             )
         )
+
+
+def _finite(measured: dict[str, float]) -> dict[str, float | None]:
+    return {name: value if math.isfinite(value) else None for name, value in measured.items()}

@@ -80,6 +80,12 @@ class WindowTrainer:
     flat: FlatParameters | None = None
     grad_norm = 0.0
     """Of the last window, before clipping."""
+    measures: tuple[str, ...] = ()
+    """What the passes measure beside the loss, as ``core.contract.methods`` has it."""
+    sums: Sequence[Any] = ()
+    """Of these, over the rows since ``measure_anew``: numbers, or scalars that the card may still be computing."""
+    measured: dict[str, float]
+    """Their means over the last window."""
     relief: Relief | None = None
     """What is done when memory runs out; without it the error goes on its way."""
     in_pass: Sequence[int] = ()
@@ -90,6 +96,15 @@ class WindowTrainer:
     def pass_loss(self, model: Any, rows: Any, chosen: Sequence[int]) -> torch.Tensor:
         """Sum of the losses of the chosen rows, a float32 scalar; the denominator is not ours to know here."""
         raise NotImplementedError
+
+    def measure_anew(self) -> None:
+        """What was measured so far is left out of what follows."""
+        self.sums, self.measured = [0.0] * len(self.measures), {}
+
+    def measure(self, more: Sequence[Any]) -> None:
+        """Adds a pass's sums of ``measures``."""
+        before = self.sums or [0.0] * len(self.measures)
+        self.sums = [value + one for value, one in zip(before, more, strict=True)]
 
     def look_ahead(self, rows: Any, chosen: Sequence[int]) -> None:
         """Called while the card works: ``chosen`` will be the next window's first pass."""
@@ -137,14 +152,17 @@ class WindowTrainer:
     def _window(self: Any, model: Any, dealt: list[int]) -> tuple[torch.Tensor, Found]:
         """The window's mean loss and its gradients, joined. What it does it can do again: see ``core.train.relief``."""
         self.loop.step_begins(self.state.global_step + 1)
+        self.measure_anew()
         window = self._own(dealt)
         weight = self.sum_over_ranks(float(sum(self.loop.rows.weight(row) for row in window)))
         self.loop.guard.require_weight(self.state.global_step + 1, weight)
         # A rank without a row in a last, partial window goes along with one that counts nothing: others wait for it.
         total = self.gradients(model, self._passes(self.loop.rows, window or dealt[:1]), weight, bool(window))
+        own = [total, *(_scalar(value, total) * bool(window) for value in self.sums)]
         if self.accelerator.num_processes > 1:
-            total = self.accelerator.reduce(total, reduction="sum")
-        return total / weight, self.joined()
+            own = [self.accelerator.reduce(value, reduction="sum") for value in own]
+        mean, *self.sums = (value / weight for value in own)
+        return mean, self.joined()
 
     def gradients(self: Any, model: Any, passes: list[list[int]], weight: float, counts: bool = True) -> torch.Tensor:
         """Backward of the passes' losses over ``weight``; returns their sum, a float64 scalar."""
@@ -198,7 +216,8 @@ class WindowTrainer:
         scale = self.accelerator.scaler.get_scale() if self.accelerator.scaler else None
         if scale:
             norm = norm / scale  # the scaler divides only at its own step
-        loss, self.grad_norm = torch.stack([mean, norm.to(mean.dtype)]).tolist()
+        loss, self.grad_norm, *means = torch.stack([mean, norm.to(mean.dtype), *self.sums]).tolist()
+        self.measured = dict(zip(self.measures, means, strict=True))
         good = self.loop.guard.judge(self.state.global_step + 1, loss, self.grad_norm, scale)
         if not good and scale is None:
             self._drop()
@@ -247,6 +266,10 @@ class WindowTrainer:
 
     def log(self: Any, logs: dict[str, float], *_started: Any) -> None:
         """The Trainer has nothing to say: its words on a step would wait for the card once more."""
+
+
+def _scalar(value: Any, like: torch.Tensor) -> torch.Tensor:
+    return torch.as_tensor(value, dtype=like.dtype, device=like.device)
 
 
 class StepEnd(TrainerCallback):

@@ -14,7 +14,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from typing import Literal, Protocol
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from typing import Literal, Protocol, TypeVar
 
 from core.contract.commands import Command
 from core.contract.errors import MachineError
@@ -25,6 +27,8 @@ __all__ = ["Afresh", "Commands", "Leave", "Orders"]
 
 POLL_SECONDS = 0.2
 LOOK_SECONDS = 0.1
+
+T = TypeVar("T")
 
 
 class Commands(Protocol):
@@ -92,6 +96,27 @@ class Orders:
         while time.monotonic() < until:
             self.check()
             time.sleep(LOOK_SECONDS)
+
+    def meanwhile(self, work: Callable[[], T]) -> T:
+        """Does ``work`` on a thread of its own, which cannot be called off, and looks up meanwhile; who leaves does not
+        wait for it, and it ends with the process.
+
+        Raises:
+            Leave: pause or stop was asked meanwhile.
+            BaseException: what ``work`` raised.
+        """
+        done: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(work())
+            except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+                done.set_exception(error)
+
+        threading.Thread(target=run, name="meanwhile", daemon=True).start()
+        while not wait([done], LOOK_SECONDS).done:
+            self.check()
+        return done.result()
 
     def take(self) -> Command | None:
         """The oldest save or sample that waits."""

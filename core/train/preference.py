@@ -7,6 +7,7 @@ that one. Only a run of DPO imports this.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from trl.trainer.dpo_trainer import DataCollatorForPreference
 from trl.trainer.utils import use_adapter
 
 from core.contract.config import RunConfig
+from core.contract.methods import METHODS
 from core.model.adapters import trainable
 from core.train.mixin import WindowTrainer
 from core.train.passes import IGNORED
@@ -26,11 +28,15 @@ from core.train.trainers import OURS, settled
 
 __all__ = ["PreferenceTrainer", "preference_trainer"]
 
+_TOLD = {"margin": "rewards/margins", "accuracy": "rewards/accuracies"}
+"""What TRL calls these; it keeps the mean over a pass."""
+
 
 class PreferenceTrainer(WindowTrainer, DPOTrainer):
     """DPO. TRL's loss is a mean over the pairs of a pass; times their number it is the sum that the mixin wants."""
 
     packed = False
+    measures = METHODS["dpo"].measures
     textbook = False
     """TRL's own log-probabilities are Triton kernels on a card; without a compiler there the formula stands in."""
 
@@ -46,8 +52,10 @@ class PreferenceTrainer(WindowTrainer, DPOTrainer):
         ]
         batch = {name: value.to(self.args.device) for name, value in self.data_collator(pairs).items()}
         loss: torch.Tensor = self.compute_loss(model, batch) * len(pairs)
-        for metrics in self._metrics.values():
-            metrics.clear()  # TRL keeps every pass's numbers until somebody logs them
+        means = {key: values[-1] for told in self._metrics.values() for key, values in told.items() if values}
+        for told in self._metrics.values():
+            told.clear()  # TRL keeps every pass's numbers until somebody logs them
+        self.measure([means.get(_TOLD[name], math.nan) * len(pairs) for name in self.measures])
         return loss
 
     def compute_loss(self, model: Any, inputs: dict[str, torch.Tensor], *rest: Any, **options: Any) -> Any:
@@ -59,7 +67,11 @@ class PreferenceTrainer(WindowTrainer, DPOTrainer):
         with torch.no_grad(), use_adapter(frozen, "ref" if "ref" in frozen.peft_config else None):
             reference = _answer_log_probabilities(self.model, inputs)
         chosen, rejected = (policy - reference).chunk(2)
-        return -functional.logsigmoid(self.beta * (chosen - rejected)).mean()
+        margins = self.beta * (chosen - rejected)
+        told = self._metrics["train"]
+        told[_TOLD["margin"]].append(margins.detach().mean())
+        told[_TOLD["accuracy"]].append((margins.detach() > 0).float().mean())
+        return -functional.logsigmoid(margins).mean()
 
     def _prepare_dataset(self, dataset: Any, *_arguments: Any, **_options: Any) -> Any:
         """Rows come tokenised, and not through a dataset."""

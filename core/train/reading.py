@@ -1,5 +1,6 @@
 """The run's data file, tokenised by the code that the preview shows rows with: what is seen there is trained here.
 
+The file itself is read by the reader, behind its memory wall (``core.data.checked``), as before the run was started.
 Done before a model is loaded: data that trains nothing must not cost a download or a minute of loading. What was
 tokenised before (by the studio, or by an earlier run) is taken from the token cache; what is tokenised here is left
 there.
@@ -9,32 +10,33 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from core.contract.config import DataChoice, RunConfig
-from core.contract.data import DataFacts, Example, RowProblem, TokenRow
-from core.data.doctor.kinship import kinship_of_file
-from core.data.examples import Reading, Tally, open_reading
+from core.contract.data import DataFacts, DataReport, Example, RowProblem, TokenRow
+from core.contract.errors import DataError, MachineError
+from core.data.checked import checked
+from core.data.doctor.client import Doctor
+from core.data.example_file import examples_in
 from core.data.render import cut_pair, cut_rows, tokenise
 from core.data.renderer import renderer
-from core.data.split import places_of, split_rows
+from core.data.split import held_out_rows, places_of, split_rows
 from core.data.token_cache import Entry, Source, entry_of, settled, slices
 from core.data.token_table import TokenTable
-from core.disk import file_sha256
 from core.locations import Locations
 from core.train.guard import require_targets
 from core.train.kept_rows import KeptRows
 from core.train.orders import Orders
+from core.train.room import Room
 from core.train.rows import PairRows, TextRows
 from core.train.tell import Teller
 
 __all__ = ["RunData", "read_data"]
 
 _SHOWN = 3
-_TOLD = 2_048
 AnyRows = TextRows | PairRows
 
 
@@ -60,14 +62,17 @@ class RunData:
 
 
 def read_data(config: RunConfig, tokenizer: Any, tell: Teller, orders: Orders, kept: KeptRows | None = None) -> RunData:
-    """Reads, tokenises and splits the run's file; split as it was at first, where that is ``kept``.
+    """Reads, tokenises and splits the run's file; split as it was at first, where that is ``kept``. A full disk is
+    waited out.
 
     Raises:
         DataError: the file cannot be read, or nothing in it can be trained on.
         RunError: its rows are not those that the run began with.
         Leave: somebody asked to pause or stop.
     """
-    tables = _Tables(config, tokenizer, tell, orders)
+    room = kept.room if kept else Room(tell, orders)
+    found = room.until(lambda: _found(config, tell, orders))
+    tables = _Tables(found, config, tokenizer, tell, orders)
     rows: AnyRows = PairRows() if config.method == "dpo" else TextRows()
     numbers = array("q")
     refused: list[RowProblem] = []
@@ -82,39 +87,65 @@ def read_data(config: RunConfig, tokenizer: Any, tell: Teller, orders: Orders, k
         tell.note("data.refused", f"{len(refused)} rows are left out ({shown}{' …' if len(refused) > _SHOWN else ''}).")
     trained = sum(rows.trained(row) for row in range(len(rows)))
     require_targets(trained, len(rows) + len(refused), config.train.max_length)
-    kin = places_of(numbers, _kin(config, tell, orders))
+    kin = places_of(numbers, room.until(lambda: _kin(found, config, tell, orders)))
     drawn = split_rows(len(rows), config.data, config.train.seed, kin)
-    train, held_out = kept.agree(rows.sha256(), drawn) if kept else drawn
+    train, held_out = kept.agree(rows, numbers, drawn) if kept else drawn
     facts = _facts(rows, config.train.max_length, kin)
     return RunData(rows.take(train), rows.take(held_out), facts, array("q", (numbers[row] for row in train)))
 
 
-def _kin(config: RunConfig, tell: Teller, orders: Orders) -> tuple[tuple[int, ...], ...]:
+def _found(config: RunConfig, tell: Teller, orders: Orders) -> tuple[DataReport, str]:
+    """What the reader says of the file, and where it left its Examples."""
+    tell.stage("preparing", "Reading the data")
+
+    def told(done: int, total: int, _rows: int) -> None:
+        tell.stage("preparing", "Reading the data", done, total, "bytes")
+
+    with _heard(orders):
+        return checked(Path(config.data.path), config.data, Locations.find(), told, lambda: orders.leaving)
+
+
+@contextmanager
+def _heard(orders: Orders) -> Iterator[None]:
+    """A child that was ended since somebody asked to leave is no fault; one that found the disk full tells of the
+    machine, not of the data."""
+    try:
+        yield
+    except DataError as error:
+        if error.code == "data.stopped":
+            orders.check()
+        if error.code == "disk.full":
+            raise MachineError(error.code, error.message, "Make room on this disk.") from error
+        raise
+
+
+def _kin(found: tuple[DataReport, str], config: RunConfig, tell: Teller, orders: Orders) -> tuple[tuple[int, ...], ...]:
     """Rows of the file that belong on one side of the split, as the window found them, else found now."""
+    if not held_out_rows(found[0].usable, config.data):
+        return ()
+    doctor = Doctor(Locations.find())
 
-    told = 0
+    def told(rows: int) -> None:
+        tell.stage("preparing", "Looking for repeated rows", rows)
 
-    def seam(rows: int) -> None:
-        nonlocal told
-        orders.check()
-        if rows >= told + _TOLD:
-            told = rows
-            tell.stage("preparing", "Looking for repeated rows", rows)
-
-    return kinship_of_file(Path(config.data.path), config.data, Locations.find(), seam).rows
+    try:
+        with _heard(orders):
+            return doctor.kinship(found, config.data, told, lambda: orders.leaving).rows
+    finally:
+        doctor.close()
 
 
 class _Tables:
     """The file's rows as token tables, from the cache or made here; what is made here is kept there."""
 
-    def __init__(self, config: RunConfig, tokenizer: Any, tell: Teller, orders: Orders) -> None:
-        tell.stage("preparing", "Reading the data")
+    def __init__(
+        self, found: tuple[DataReport, str], config: RunConfig, tokenizer: Any, tell: Teller, orders: Orders
+    ) -> None:
+        self._report, self._place = found
         self._pairs = config.method == "dpo"
-        self._reading = open_reading(Path(config.data.path), config.data)
-        found = self._reading.found
-        self._choice = settled(config.data, found.layout, found.mapping)
-        self._source, self._entry = _kept(self._reading, self._choice, tokenizer, self._pairs)
-        self._using = renderer(tokenizer, self._choice)
+        choice = settled(config.data, self._report.layout, self._report.mapping)
+        self._source, self._entry = _kept(self._report, choice, tokenizer, self._pairs)
+        self._using = renderer(tokenizer, choice)
         self._tell, self._orders = tell, orders
 
     def __iter__(self) -> Iterator[TokenTable]:
@@ -127,11 +158,10 @@ class _Tables:
         yield from kept
 
     def _made(self) -> Iterator[TokenTable]:
-        tally = Tally(self._reading)
         starts: list[int] = []
         counts = {"rows": 0, "tokens": 0, "refused": 0}
         start = 0
-        for part in slices(self._examples(tally)):
+        for part in slices(self._examples()):
             table = tokenise(self._using, part, self._pairs)
             self._keep(start, table)
             starts.append(start)
@@ -139,24 +169,18 @@ class _Tables:
             for name, more in (("rows", len(table)), ("tokens", len(table.ids)), ("refused", len(table.refused))):
                 counts[name] += more
             yield table
-        if not tally.usable:
-            tally.report("")  # says in one line why there is nothing
         self._tell.stage("preparing", "Tokenising rows", start, start, "rows")
         if self._entry and self._source:
             with suppress(OSError):
                 self._entry.finish(starts, {**self._source.about(), **counts})
 
-    def _examples(self, tally: Tally) -> Iterator[Example]:
-        """The usable rows, looking up now and then; progress in the file's bytes, whose number is known."""
-        size = self._reading.source.path.stat().st_size
-        for row in self._reading.rows():
-            tally.add(row)
-            if tally.rows % 64 == 0:
+    def _examples(self) -> Iterator[Example]:
+        """The usable rows, looking up now and then."""
+        for number, example in enumerate(examples_in(Path(self._place))):
+            if number % 64 == 0:
                 self._orders.check()
-                read = min(self._reading.source.place.bytes, size)
-                self._tell.stage("preparing", "Tokenising rows", read, size, "bytes")
-            if isinstance(row, Example):
-                yield row
+                self._tell.stage("preparing", "Tokenising rows", number, self._report.usable, "rows")
+            yield example
 
     def _keep(self, start: int, table: TokenTable) -> None:
         """A cache that cannot be written (a full disk) costs the next run time, and this one nothing."""
@@ -165,14 +189,13 @@ class _Tables:
                 table.save(self._entry.open().part(start))
 
 
-def _kept(reading: Reading, choice: DataChoice, tokenizer: Any, pairs: bool) -> tuple[Source | None, Entry | None]:
+def _kept(report: DataReport, choice: DataChoice, tokenizer: Any, pairs: bool) -> tuple[Source | None, Entry | None]:
     """The source of these rows and its entry; none for a tokenizer that was not read from a folder."""
     named = str(getattr(tokenizer, "name_or_path", "") or "")
     folder = Path(named)
     if not named or not folder.is_dir():
         return None, None
-    path = reading.source.path
-    source = Source(file_sha256(path), path.name, choice, folder.resolve(), pairs)
+    source = Source(report.sha256, Path(report.path).name, choice, folder.resolve(), pairs)
     return source, entry_of(Locations.find(), source)
 
 
@@ -207,5 +230,6 @@ def _facts(rows: AnyRows, max_length: int, kin: list[list[int]]) -> DataFacts:
         max_length=max_length,
         longest=max(lengths),
         mean=sum(lengths) / len(lengths),
+        others=tuple(rows.tokens(row) - lengths[row] for row in numbers) if pair == 2 else (),
         kin=tuple(map(tuple, kin)),
     )

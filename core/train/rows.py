@@ -16,6 +16,8 @@ import torch
 
 __all__ = ["PairRows", "Ragged", "TextRows"]
 
+_IGNORED = -100
+
 
 class Ragged:
     """Many integer sequences in one buffer; ``self[i]`` is an int64 tensor."""
@@ -70,7 +72,7 @@ class TextRows:
         self.ids.append(ids)
         self.labels.append(labels)
         targets = labels[1:]
-        self._trained.append(len(targets) - targets.count(-100))
+        self._trained.append(len(targets) - targets.count(_IGNORED))
 
     def take(self, chosen: Sequence[int]) -> TextRows:
         """The chosen rows as new ones."""
@@ -101,6 +103,13 @@ class TextRows:
     def weight(self, row: int) -> int:
         """Its share in the mean loss: the mean is over trained tokens."""
         return self._trained[row]
+
+    def question(self, row: int) -> tuple[list[int], list[int]]:
+        """The tokens before the first trained one, and those of the first trained span."""
+        ids, labels = self.ids[row].tolist(), self.labels[row].tolist()
+        begin = next((at for at, label in enumerate(labels) if label != _IGNORED), 0)
+        end = next((at for at in range(begin, len(labels)) if labels[at] == _IGNORED), len(labels))
+        return ids[:begin], ids[begin:end]
 
 
 class PairRows:
@@ -146,6 +155,10 @@ class PairRows:
     def weight(self, _row: int) -> int:
         """Its share in the mean loss: the mean is over pairs."""
         return 1
+
+    def question(self, row: int) -> tuple[list[int], list[int]]:
+        """The prompt and the chosen answer."""
+        return self.prompts[row].tolist(), self.chosen[row].tolist()
 
 
 def _sha256_of(*parts: Ragged) -> str:

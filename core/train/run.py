@@ -21,12 +21,14 @@ from core.contract.config import RunConfig
 from core.contract.errors import MachineError
 from core.contract.events import Finished, Paused, Starting, Stopped
 from core.hardware import read_machine
+from core.runs.began import changed_since, note_began
+from core.runs.draw import draw_path
 from core.runs.folder import JobFolder
 from core.runs.log import EventTail, EventWriter
 from core.runs.record import RunRecord, effective_config, fold
 from core.train import checkpoint
 from core.train.course import Course, rows_at_fault
-from core.train.depends import depends_on, refuse_others
+from core.train.depends import depends_on, refuse_other_data, refuse_others
 from core.train.kept_rows import KeptRows
 from core.train.loop import Loop
 from core.train.meter import CardWatch
@@ -35,6 +37,7 @@ from core.train.relief import Relief, tries_the_largest
 from core.train.room import Room
 from core.train.saver import Saver, read_position
 from core.train.setup import Ready, prepare
+from core.train.start_adapter import keep_start
 from core.train.tell import Teller
 
 __all__ = ["train"]
@@ -66,13 +69,12 @@ def _attempt(folder: JobFolder, config: RunConfig, record: RunRecord, talk: tupl
     start = _starting_point(folder, tell)
     position = read_position(start) if start else {}
     tell.step = int(position.get("step", 0))
-    depends = depends_on(folder, config)
-    refuse_others(start, depends, record.anyway, tell)
-    kept = KeptRows(folder.path / "rows.json", config, tell, room, record.anyway)
     # A correction is newer than any checkpoint that was cut otherwise.
     corrected = any(correction.key == "train.tokens_per_pass" for correction in record.corrections)
     tokens_per_pass = 0 if corrected else int(position.get("tokens_per_pass", 0))
     try:
+        depends = _depends(folder, config, start, record, (tell, room))
+        kept = KeptRows(draw_path(folder.path), config, tell, room, record.anyway)
         ready = prepare(config, folder, device, talk, tokens_per_pass, kept)
     except Leave as leave:
         _say_left(tell, leave, kept=start is not None)
@@ -92,6 +94,25 @@ def _attempt(folder: JobFolder, config: RunConfig, record: RunRecord, talk: tupl
     ready.trainer.add_callback(_Beginning(loop, saver, start))
     tell.say(ready.plan)
     _run(ready, loop, tell, saver.seconds)
+
+
+def _depends(
+    folder: JobFolder, config: RunConfig, start: Path | None, record: RunRecord, talk: tuple[Teller, Room]
+) -> dict[str, Any]:
+    """What the run depends on, held to what the checkpoint ``start`` and run.yaml say of it."""
+    tell, room = talk
+    depends = depends_on(folder, config)
+    changes = changed_since(folder, folder.config())
+    if changes and start is None:
+        hint = "It is obeyed: no checkpoint stands that was trained otherwise."
+        tell.note("run.changed", f"run.yaml was changed since this run was made: {changes}.", hint)
+    if began_from := keep_start(folder, config, room):
+        depends["start"] = began_from
+    refuse_others(start, depends, record.anyway, tell, changes)
+    note_began(folder, folder.config())
+    if start is None and "data" in depends:
+        refuse_other_data(folder.path.name, config.data, depends["data"], record.anyway, tell)
+    return depends
 
 
 def _guard(ready: Ready, loop: Loop, course: Course, position: dict[str, Any]) -> None:

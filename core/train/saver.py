@@ -24,6 +24,7 @@ from core.disk import folder_bytes
 from core.model.adapters import save_adapter, trainable
 from core.runs.folder import JobFolder
 from core.runs.log import EventTail
+from core.runs.outcome import Measure, best, measured_loss, measures, standing
 from core.runs.record import fold
 from core.train import checkpoint
 from core.train.memory import once_more
@@ -48,11 +49,13 @@ class Saver:
         self.learning_rate: float | None = None
         """The rate as it is now; a checkpoint of before it was corrected holds the old one."""
         self.seconds: Callable[[], float] = lambda: 0.0
-        self.best_loss = _best_loss(folder)
+        self._best_kept = _best_kept(folder)
+        self._best = best(measures(fold(EventTail(folder.events).read())))
 
     def is_best(self, eval_loss: float) -> bool:
-        """Whether a checkpoint with this held-out loss would be the best one standing."""
-        return self.best_loss is None or eval_loss < self.best_loss
+        """Whether a checkpoint with this held-out loss would be the best one standing. It is worth keeping though the
+        model before training was better: of what was trained it is what Try and export take."""
+        return self._best_kept is None or eval_loss < self._best_kept
 
     def save(self, step: int, eval_loss: float | None, asked: bool = False, prune: bool = True) -> None:
         """Writes and verifies ``step-NNNNNN``, says so, and lets older ones go; one that stands is left as it is.
@@ -67,7 +70,6 @@ class Saver:
             if prune:
                 checkpoint.prune(self.folder, newest=step)  # its own turn may have been cut off
             return
-        is_best = eval_loss is not None and self.is_best(eval_loss)
         facts = {"eval_loss": eval_loss, **self.facts}
         saved = checkpoint.save(
             self.folder,
@@ -76,32 +78,41 @@ class Saver:
             facts,
             self._expected_bytes(),
         )
-        if is_best:
-            self.best_loss = eval_loss
-        self.tell.say(Checkpoint(step=step, name=name, bytes=saved.bytes, best=is_best, eval_loss=eval_loss))
+        self._keep(eval_loss)
+        mark = self._is_marked(step, eval_loss)
+        self.tell.say(Checkpoint(step=step, name=name, bytes=saved.bytes, best=mark, eval_loss=eval_loss))
         if prune:
             checkpoint.prune(self.folder, newest=step)
 
     def measured(self, step: int, eval_loss: float) -> None:
-        """Gives a checkpoint that stands since before its evaluation had ended that loss, and the mark if it is best.
+        """Notes a held-out loss (of step 0, too); a checkpoint that stands since before its evaluation had ended is
+        given it, and the mark if it is best.
 
         Raises:
             MachineError: the disk is full.
         """
+        self._best = best((Measure(eval_loss, step), *([self._best] if self._best else [])))
         path = self.folder.checkpoints / checkpoint.step_name(step)
         if not path.is_dir() or checkpoint.verify(path) or checkpoint.read_manifest(path).get("eval_loss") is not None:
             return
         checkpoint.add_facts(path, {"eval_loss": eval_loss})
-        if self.is_best(eval_loss):
-            self.best_loss = eval_loss
+        self._keep(eval_loss)
         self._say_standing(step)
+
+    def _keep(self, eval_loss: float | None) -> None:
+        if eval_loss is not None and self.is_best(eval_loss):
+            self._best_kept = eval_loss
+
+    def _is_marked(self, step: int, eval_loss: float | None) -> bool:
+        """Whether a checkpoint is that of the best measure of the run so far, the one before training included."""
+        return eval_loss is not None and self._best is not None and self._best.step == step
 
     def _say_standing(self, step: int) -> None:
         path = self.folder.checkpoints / checkpoint.step_name(step)
         size = folder_bytes(path)
-        loss = checkpoint.read_manifest(path).get("eval_loss")
-        best = loss is not None and loss == self.best_loss
-        self.tell.say(Checkpoint(step=step, name=path.name, bytes=size, best=best, eval_loss=loss))
+        loss = measured_loss(path)
+        mark = self._is_marked(step, loss)
+        self.tell.say(Checkpoint(step=step, name=path.name, bytes=size, best=mark, eval_loss=loss))
 
     def restore(self, path: Path) -> int:
         """Adapter, optimiser, scheduler and scaler as they were; returns the step. ``path`` was verified.
@@ -176,11 +187,5 @@ def read_position(path: Path) -> dict[str, Any]:
     return position
 
 
-def _best_loss(folder: JobFolder) -> float | None:
-    losses = []
-    for path in folder.checkpoints.glob("step-*"):
-        try:
-            losses.append(checkpoint.read_manifest(path).get("eval_loss"))
-        except (OSError, ValueError):
-            continue
-    return min((float(loss) for loss in losses if loss is not None), default=None)
+def _best_kept(folder: JobFolder) -> float | None:
+    return min((loss for loss in standing(folder).values() if loss is not None), default=None)

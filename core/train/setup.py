@@ -17,7 +17,6 @@ import torch
 from core.catalog import check_folder, find_model
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
-from core.contract.errors import RunError
 from core.contract.estimate import Resolved
 from core.contract.events import Plan
 from core.data.render import apply_template_to, load_tokenizer
@@ -34,12 +33,12 @@ from core.model.checkpointing import set_checkpointing
 from core.model.loading import LoadedModel, ensure_padding, load_base
 from core.model.loss import LossModel
 from core.runs.folder import JobFolder
-from core.train import checkpoint
 from core.train.fetching import fetch_base
 from core.train.kept_rows import KeptRows
 from core.train.memory import cap_allocator, may_allocate
 from core.train.orders import Orders
 from core.train.reading import RunData, read_data
+from core.train.start_adapter import start_folder
 from core.train.tell import Teller
 from core.train.trainers import arguments, passes_line, state_bytes, text_trainer
 
@@ -87,7 +86,8 @@ def prepare(
     """
     tell, orders = talk
     spec = find_model(config.model.source, config.model.name, config.model.revision)
-    tokenizer = _tokenizer(spec, config)
+    tokenizer = orders.meanwhile(lambda: _tokenizer(spec))
+    apply_template_to(tokenizer, config.data)  # tried out here, where a signal can interrupt it
     data = read_data(config, tokenizer, tell, orders, kept)
     config, resolved = _definite(config, spec, data)
     if tokens_per_pass:
@@ -98,16 +98,14 @@ def prepare(
     peft_model = _adapter(loaded.model, config, folder)
     trainer, lines, fast = make_trainer(config, folder, peft_model, (loaded, tokenizer), data)
     plan = _plan(config, spec, data, trainer, (loaded, fast))
-    came = (_where(config, loaded, device), loaded.line)
+    came = (_where(config, loaded, device, trainer.packed), loaded.line)
     words = (*came, *lines, *(f"{r.key} = {r.value}: {r.reason}" for r in resolved))
     return Ready(config, trainer, peft_model, tokenizer, data, plan.model_copy(update={"lines": words}))
 
 
-def _tokenizer(spec: ModelSpec, config: RunConfig) -> Any:
+def _tokenizer(spec: ModelSpec) -> Any:
     place = Path(spec.folder) if spec.folder else fetch_tokenizer(spec.name, spec.revision)
-    tokenizer = ensure_padding(load_tokenizer(place))
-    apply_template_to(tokenizer, config.data)
-    return tokenizer
+    return ensure_padding(load_tokenizer(place))
 
 
 def _definite(config: RunConfig, spec: ModelSpec, data: RunData) -> tuple[RunConfig, list[Resolved]]:
@@ -132,17 +130,10 @@ def _load(config: RunConfig, spec: ModelSpec, device: torch.device, talk: tuple[
 
 
 def _adapter(model: Any, config: RunConfig, folder: JobFolder) -> Any:
-    """A fresh adapter, or that of the run from which this one goes on; its optimiser is fresh either way."""
+    """A fresh adapter, or the one that the run goes on from (``keep_start``); its optimiser is fresh either way."""
     if not config.resume_from:
         return add_adapter(model, config.lora, config.train.seed)
-    earlier = JobFolder(folder.path.parent / Path(config.resume_from).name)
-    if not (start := checkpoint.best(earlier)):
-        raise RunError(
-            "run.resume_from",
-            f"Expected a checkpoint of run {config.resume_from} to start from, found none.",
-            "Choose a run that has one, or leave resume_from empty.",
-        )
-    return load_adapter(model, start / "adapter", trainable=True)
+    return load_adapter(model, start_folder(folder), trainable=True)
 
 
 def make_trainer(
@@ -167,7 +158,7 @@ def make_trainer(
         trainer.packed = config.train.packing and peft_model.config._attn_implementation == PACKED_ATTENTION
         lines.append(loss_model.line)
     trainer.tokens_per_pass = config.train.tokens_per_pass
-    swaps = surgery.plan(peft_model, config.train.kernels)
+    swaps = surgery.plan(peft_model, config.train.kernels, packed=trainer.packed)
     surgery.apply(peft_model, swaps)
     lines[:0] = swaps.lines()
     lines += _checkpointing(config, peft_model, device)
@@ -203,7 +194,8 @@ def _plan(config: RunConfig, spec: ModelSpec, data: RunData, trainer: Any, parts
     )
 
 
-def _where(config: RunConfig, loaded: LoadedModel, device: torch.device) -> str:
+def _where(config: RunConfig, loaded: LoadedModel, device: torch.device, packed: bool) -> str:
     weights = "4-bit NF4" if config.model.quantization == "nf4" else "full weights"
     word: Callable[[Any], str] = lambda dtype: str(dtype).removeprefix("torch.")  # noqa: E731
-    return f"{weights}, {word(loaded.dtype)} on {device}; " + attention_line(device, loaded.dtype, loaded.model.config)
+    attention = attention_line(device, loaded.dtype, loaded.model.config, packed)
+    return f"{weights}, {word(loaded.dtype)} on {device}; {attention}"

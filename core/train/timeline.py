@@ -18,7 +18,7 @@ from core.contract.config import RunConfig
 from core.contract.events import Sample
 from core.model.faults import is_card_fault
 from core.train.orders import Orders
-from core.train.sample import continued, fault_line
+from core.train.sample import continued, fault_line, readable
 from core.train.tell import Teller
 
 __all__ = ["NEW_TOKENS", "Question", "Timeline", "questions"]
@@ -28,7 +28,6 @@ LOOK_ROWS = 50
 """So many rows are looked at for one that begins with a question; raw text has none."""
 SHARE = 0.05
 """Of an attempt's time, at most so much goes to answers between its first and its last measurement."""
-IGNORED = -100
 
 
 @dataclass(frozen=True)
@@ -40,18 +39,14 @@ class Question:
 
 
 def questions(rows: Any, wanted: int) -> Iterator[Question]:
-    """The first rows that have a prompt and an answer; none of rows that are no text (preference pairs)."""
-    if not hasattr(rows, "labels"):
-        return
+    """The first rows that have a prompt and an answer; of a pair that is the chosen one."""
     for row in range(min(len(rows), LOOK_ROWS)):
         if wanted <= 0:
             return
-        ids, labels = rows.ids[row].tolist(), rows.labels[row].tolist()
-        begin = next((at for at, label in enumerate(labels) if label != IGNORED), 0)
-        end = next((at for at in range(begin, len(labels)) if labels[at] == IGNORED), len(labels))
-        if begin > 1:  # a lone first token is no question
+        prompt, answer = rows.question(row)
+        if len(prompt) > 1:  # a lone first token is no question
             wanted -= 1
-            yield Question(ids[:begin], ids[begin:end])
+            yield Question(prompt, answer)
 
 
 class Timeline:
@@ -104,7 +99,6 @@ class Timeline:
         if self._orders.leaving:
             return  # cut short: no answer of the model's
         seconds = time.perf_counter() - begun
-        prompt, right = (tokenizer.decode(part, skip_special_tokens=True) for part in
-                         (question.prompt, question.right))  # fmt: skip
-        named = {"command_id": f"way-{number}", "side": side, "prompt": prompt.strip(), "right": right.strip()}
+        prompt, right = (readable(tokenizer, part) for part in (question.prompt, question.right))
+        named = {"command_id": f"way-{number}", "side": side, "prompt": prompt, "right": right}
         self._tell.say(Sample(**named, text=text, seconds=seconds))

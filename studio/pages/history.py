@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from studio.history_rows import SPANS
 from studio.house import Studio
-from studio.markup import Markup, tag, wording
+from studio.markup import Markup, join, tag, wording
 from studio.notice import notice
-from studio.slots import answer_settings, button, dialog, live, none_yet, slot
+from studio.slots import answer_settings, button, dialog, live, none_yet, slot, way_back
 from studio.text import STATES, say
 
 __all__ = ["page"]
@@ -33,9 +33,10 @@ def page(_: Studio) -> Markup:
     head = tag("header", title, back, slot("tell", "div", notice()), class_="page-head")
     fault = slot("fault", "p", role="alert", class_="fault-line", hidden=True)
     said = slot("said", "p", role="status", class_="sr-only")
+    full = slot("disk", "p", role="status", class_="fault-line", hidden=True)
     some = slot("some", "div", _queue(), _runs(), hidden=True)
     whole = slot("history", "div", none_yet(), some, _picked(), class_="history")
-    return live("history", words, sheet, head, fault, said, whole, _compare(), _delete_dialog())
+    return live("history", words, sheet, head, fault, full, said, whole, _compare(), _delete_dialog())
 
 
 # ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -88,11 +89,12 @@ def _picked() -> Markup:
 
 def _compare() -> Markup:
     runs = slot("compared", "ul", class_="compared")
-    charts = slot("compare-charts", "div", class_="charts")
+    apart = slot("apart", "p", class_="apart", hidden=True)
+    charts = join(tag("h2", say("watch.charts"), class_="sr-only"), slot("compare-charts", "div", class_="charts"))
     figures = _table("compare.figures", "finals", "compare.figure")
     settings = _table("compare.settings", "differing", "compare.setting")
     same = slot("same", "p", class_="hint")
-    return slot("compare", "div", runs, charts, figures, settings, same, _ask(), class_="compare", hidden=True)
+    return slot("compare", "div", runs, apart, charts, figures, settings, same, _ask(), class_="compare", hidden=True)
 
 
 def _table(title: str, name: str, first: str) -> Markup:
@@ -128,5 +130,5 @@ def _delete_dialog() -> Markup:
     name = tag("p", slot("delete-name", "strong"), " ", slot("delete-size"))
     what = tag("p", say("history.delete.what"))
     delete = tag("button", say("history.delete"), value="delete", class_="push danger")
-    back = tag("button", say("history.delete.back"), value="", class_="push")
-    return dialog("delete-dialog", say("history.delete.title"), name, what, tag("div", delete, back, class_="actions"))
+    answers = tag("div", delete, way_back(say("history.delete.back")), class_="actions")
+    return dialog("delete-dialog", say("history.delete.title"), name, what, answers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from studio.explained import leads_to
 from studio.house import Studio
 from studio.markup import Markup, tag
-from studio.slots import button, live, none_yet, run_choice, slot
+from studio.slots import button, live, none_yet, run_choice, slot, verdict
 from studio.text import say
 
 __all__ = ["page"]
@@ -38,7 +38,7 @@ def _form() -> Markup:
     copying = button(say("run.copy"), "quiet", data_copy="command")
     same = tag("p", slot("command", "code", class_="path"), copying, class_="job-path")
     command = tag("details", tag("summary", say("home.command")), same, class_="folded")
-    return slot("form", "form", run_choice(named), forms, actions, command, class_="card")
+    return slot("form", "form", run_choice(named), verdict(), forms, actions, command, class_="card")
 
 
 def _choice(key: str, checked: bool = False) -> Markup:

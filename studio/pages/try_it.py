@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from studio.house import Studio
 from studio.markup import Markup, tag
-from studio.slots import answer_settings, button, live, none_yet, run_choice, slot
+from studio.slots import answer_settings, button, live, none_yet, run_choice, slot, verdict
 from studio.text import say
 
 __all__ = ["page"]
@@ -43,7 +43,8 @@ def _form() -> Markup:
     keys = tag("span", say("try.send.keys"), class_="hint")
     cancel = button(say("try.cancel"), data_f="cancel", hidden=True)
     actions = tag("div", send, cancel, keys, class_="actions")
-    return slot("form", "form", run_choice(), busy, prompt, chosen, _rows(), answer_settings(), actions, class_="card")
+    question = (prompt, chosen, _rows(), answer_settings())
+    return slot("form", "form", run_choice(), verdict(), busy, *question, actions, class_="card")
 
 
 def _rows() -> Markup:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from core.contract.methods import MEASURES
 from studio.explained import leads_to
 from studio.house import Studio
 from studio.markup import Markup, tag, wording
 from studio.notice import notice
-from studio.slots import button, dialog, live, none_yet, slot
+from studio.slots import button, dialog, live, none_yet, slot, verdict, way_back
 from studio.text import say
 
 __all__ = ["charts", "page"]
@@ -16,13 +17,17 @@ __all__ = ["charts", "page"]
 LEVELS = ("0", "0.6", "0.9", "0.98")
 FACTS = ("step", "epoch", "loss", "held_out", "speed", "memory", "took", "device")
 
+FORMS = {"margin": "number", "accuracy": "share"}
+"""How readings of what some methods measure beside the loss are written."""
+
 # ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def page(_: Studio) -> Markup:
     """The skeleton, without a run in it yet."""
     words = {"chart": wording("chart"), "charts": charts(), "way": wording("way")}
-    some = slot("some", "div", _head(), _failure(), _facts(), _charts(), _way(), _folded(), hidden=True)
+    again = button("", "primary", data_f="verdict-again", hidden=True)
+    some = slot("some", "div", _head(), verdict(again), _failure(), _facts(), _charts(), _way(), _folded(), hidden=True)
     return live("watch", words, _fault(), none_yet(), some, _stop_dialog())
 
 
@@ -34,6 +39,7 @@ def charts() -> list[dict[str, Any]]:
     return [
         _chart("loss", "loss", ("loss", "loss.train", "a"), ("evaluation", "loss.held_out", "b"), log=True, best=True),
         _chart("learning_rate", "rate", ("learning_rate", "learning_rate.now", "a"), base=0),
+        *(_measured(name) for name in MEASURES),
         _chart("grad_norm", "number", ("grad_norm", "grad_norm.now", "a"), log=True, base=0),
         _chart("speed", "speed", ("tokens_per_second", "speed.now", "a"), base=0),
         _chart(
@@ -50,13 +56,19 @@ def charts() -> list[dict[str, Any]]:
     ]
 
 
+def _measured(name: str) -> dict[str, Any]:
+    """What some methods measure beside the loss; a chart without readings takes no place."""
+    ends = {"base": 0, "top": 1} if FORMS[name] == "share" else {}
+    return _chart(name, FORMS[name], (name, "loss.train", "a"), (f"held_out_{name}", "loss.held_out", "b"), **ends)
+
+
 def _chart(key: str, form: str, *series: tuple[str, str, str], **more: Any) -> dict[str, Any]:
     drawn = [
         {
             "key": name,
             "label": say(f"chart.{label}"),
             "tone": tone,
-            "points": name == "evaluation",
+            "points": name == "evaluation" or name.startswith("held_out_"),
         }
         for name, label, tone in series
     ]
@@ -99,7 +111,11 @@ def _failure() -> Markup:
 
 def _facts() -> Markup:
     pairs = (tag("div", tag("dt", say(f"watch.{name}")), slot(name, "dd")) for name in FACTS)
-    return tag("dl", *pairs, class_="facts")
+    more = (
+        tag("div", tag("dt", say(f"chart.{name}")), slot(name, "dd"), data_measure=name, hidden=True)
+        for name in MEASURES
+    )
+    return tag("dl", *pairs, *more, class_="facts")
 
 
 def _charts() -> Markup:
@@ -138,5 +154,4 @@ def _stop_dialog() -> Markup:
         )
         for value, key, kind in choices
     ]
-    back = tag("button", say("watch.stop.back"), value="", class_="push")
-    return dialog("stop-dialog", say("watch.stop.title"), *rows, back)
+    return dialog("stop-dialog", say("watch.stop.title"), *rows, way_back(say("watch.stop.back")))

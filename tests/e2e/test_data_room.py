@@ -157,7 +157,10 @@ def test_two_files_become_one_by_weight(page: Any, rows: Path, tmp_path: Path) -
     chosen(page, rows, "45 of 45")
     page.get_by_text("Mix files, or use").click()
     page.locator("#mix-file").set_input_files(written(tmp_path / "more.jsonl", [row(n) for n in range(100, 110)]))
+    page.get_by_label("Weight of more.jsonl").wait_for()
+    assert page.locator(".mix-parts .share").all_inner_texts() == ["82 %", "18 %"], "45 and 10 rows"
     page.get_by_label("Weight of more.jsonl").fill("2")
+    assert page.locator(".mix-parts .share").all_inner_texts() == ["69 %", "31 %"], "of 65 rows"
     page.get_by_role("button", name="Make the mixed data set").click()
     shows(page, "#data-report", "65 of 65 rows can be used")
     shows(page, "#data-report", "more.jsonl × 2")

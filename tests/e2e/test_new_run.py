@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from driving import RunningStudio
 from visiting import WINDOW, enter, listening
 from waiting import until
 
+from core.catalog import STARTER
 from core.locations import Locations
 from core.runs.store import RunStore
 
@@ -129,6 +131,8 @@ def test_an_empty_upload_and_a_foreign_ending_are_refused_in_the_zone(page: Any,
     assert answer.value.status == 409
     page.wait_for_function("() => document.querySelector('.drop-line').textContent.includes('empty file')")
     page.locator("#data-report").get_by_text("300 of 300 rows").wait_for()
+    page.get_by_role("radio", name="Conversations").check()
+    page.wait_for_function("() => !document.querySelector('.drop-line').textContent")  # it was of another file
 
 
 def test_an_edit_is_answered_at_once_and_survives_a_refresh(page: Any, studio: RunningStudio) -> None:
@@ -179,6 +183,9 @@ def test_a_model_folder_that_is_none_is_said_under_the_model(page: Any, tmp_path
     model.press("Enter")
     page.locator("#model-about .fault").wait_for(timeout=PATIENCE)
     assert page.locator("#start").inner_text() == "Choose another model"
+    shutil.copytree(STARTER, tmp_path, dirs_exist_ok=True)
+    model.press("Enter")
+    page.locator("#model-about .fault").wait_for(state="detached", timeout=PATIENCE)
 
 
 def test_a_browser_without_the_key_stays_outside(browser: Any, studio: RunningStudio) -> None:
@@ -245,3 +252,9 @@ def test_a_setting_is_found_by_search_and_given_back(page: Any, studio: RunningS
     page.get_by_text("No setting is called that.").wait_for()
     page.get_by_label("Find a setting").fill("")
     page.locator("#train-seed").wait_for()
+    page.locator("#currency input").focus()
+    header = page.locator("header.top").bounding_box()
+    for _ in range(25):  # on the way back no field hides behind the header
+        page.keyboard.press("Shift+Tab")
+        top = page.evaluate("() => document.activeElement.getBoundingClientRect().top")
+        assert top >= header["height"], page.evaluate("() => document.activeElement.outerHTML")

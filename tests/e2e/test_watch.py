@@ -143,6 +143,9 @@ def test_hovering_reads_every_chart_at_that_step(house: House) -> None:
     assert page.locator(".chart-speed .chart-at").inner_text() == page.locator(".chart-loss .chart-at").inner_text()
     page.mouse.move(5, 5)
     page.wait_for_function("() => document.querySelector('.chart-loss .chart-at').textContent === ''")
+    page.locator(".chart-loss svg.chart-svg").focus()
+    page.keyboard.press("ArrowLeft")
+    assert page.locator(".chart-loss [role=status]").inner_text().startswith("Step "), "it is announced too"
     page.close()
 
 
@@ -310,7 +313,8 @@ def test_a_run_is_deleted_only_after_a_question(house: House) -> None:
     page = house.page("/history")
     button = page.get_by_role("button", name="Delete: Paused one")
     button.click()
-    page.get_by_role("button", name="Keep it").click()
+    page.keyboard.press("Enter")  # once too often
+    page.locator("dialog[open]").wait_for(state="hidden")
     assert (house.living.path.parent / PAUSED).is_dir()
     button.click()
     page.locator("dialog[open]").get_by_role("button", name="Delete").click()
@@ -325,7 +329,8 @@ def test_take_home_offers_checkpoints_and_the_command(house: House) -> None:
     page.wait_for_function("() => document.querySelector('[data-f=checkpoint]').options.length === 1")
     page.get_by_text("The same from the command line").click()
     page.get_by_text("The whole model, merged").click()
-    command = f"python3 launcher.py export {LONG} --form merged --checkpoint best --name merged"
+    home = house.living.path.parents[1]
+    command = f"python3 launcher.py export {LONG} --home {home} --form merged --checkpoint best --name merged"
     page.get_by_text(command).wait_for()
     assert page.faults == []
     page.close()

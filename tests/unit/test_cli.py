@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
@@ -15,12 +16,17 @@ from core.cli import COMMANDS, main
 from core.contract import events
 from core.contract.config import DataChoice, RunConfig
 from core.contract.errors import ConfigError, RunError
+from core.contract.estimate import Probe
 from core.data.service import DataService
+from core.estimate import train_rows
 from core.follow import follow, say
 from core.hardware import read_machine
 from core.locations import ASSETS, Locations
 from core.prepare import Prepared, prepare
+from core.runs.draw import Draw, draw_path, write_draw
+from core.runs.folder import JobFolder
 from core.runs.log import EventWriter
+from core.runs.repeat import read_wish
 from core.runs.run_yaml import read_config
 from core.runs.store import RunStore
 
@@ -60,10 +66,80 @@ def test_the_studio_says_a_taken_port_in_one_line(tmp_path: Path, capfd: pytest.
     assert "\n" not in said
 
 
-def test_runs_of_an_empty_home(tmp_path: Path) -> None:
-    code, out, _ = run("runs", "--home", str(tmp_path / "fresh"))
-    assert code == 0
+def test_runs_of_an_empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, out, _ = run("runs", "--home", str(tmp_path))
+    assert (code, list(tmp_path.iterdir())) == (0, [])
     assert "No runs yet" in out
+    monkeypatch.setenv("HOME", str(tmp_path))  # nobody has named this one, and it need not stand
+    monkeypatch.delenv("LUTHIER_HOME")
+    assert run("runs")[0] == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words", [("runs",), *((verb, "a") for verb in ("stop", "resume", "export")), ("doctor", "--revoke")]
+)
+@pytest.mark.parametrize("named", ["option", "variable"])
+def test_a_mistyped_home_is_said_and_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], named: str
+) -> None:
+    wrong = tmp_path / "ruuns"
+    monkeypatch.setenv("LUTHIER_HOME", str(wrong if named == "variable" else tmp_path))
+    code, out, err = run(*words, *(("--home", str(wrong)) if named == "option" else ()))
+    assert (code, out) == (1, "")
+    assert f"Expected a folder with runs at {wrong}, found no such folder." in err
+    assert ("Check --home" if named == "option" else "Check LUTHIER_HOME=") in err
+    assert not wrong.exists()
+
+
+@pytest.mark.parametrize("words", [("doctor",), ("doctor", "--json"), ("explain",), ("explain", "rank")])
+@pytest.mark.parametrize("named", ["option", "variable"])
+def test_what_tells_nothing_of_a_home_needs_none_and_makes_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], named: str
+) -> None:
+    """As before the first start, with a home chosen in advance."""
+    coming = tmp_path / "disk" / "coming"
+    monkeypatch.setenv("LUTHIER_HOME", str(coming if named == "variable" else tmp_path))
+    code, out, err = run(*words, *(("--home", str(coming)) if named == "option" else ()))
+    assert code == 0 or words[0] == "doctor"  # 1 where it finds a fault of this machine
+    assert out
+    assert "no such folder" not in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_command_that_begins_something_says_that_its_home_is_new(tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    file = tmp_path / "run.yaml"
+    assert run("estimate", str(file), "--home", str(new))[2].startswith("Expected a run file")
+    assert not new.exists()
+    file.write_text("data: {path: none.jsonl}")
+    assert run("estimate", str(file), "--home", str(new))[2].startswith(f"The folder {new} is new")
+    assert run("estimate", str(file), "--home", str(new))[2].startswith("Expected a data file")
+
+
+class Closed(io.StringIO):
+    """A pipe whose reader has left."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+    def flush(self) -> None:
+        raise BrokenPipeError
+
+
+def test_output_that_nobody_reads_on_ends_the_command_quietly(tmp_path: Path) -> None:
+    err = io.StringIO()
+    with redirect_stdout(Closed()), redirect_stderr(err):
+        assert main(["runs", "--home", str(tmp_path)]) == 141
+    assert err.getvalue() == ""
+
+
+def test_bytes_that_are_no_text_are_refused_in_one_line(tmp_path: Path) -> None:
+    """They come as lone surrogates, which no file of ours can hold."""
+    code, _, err = run("train", "a.yaml", "--set", "name=\udcff", "--home", str(tmp_path))
+    assert code == 1
+    assert "Expected words in UTF-8" in err
+    assert len(err.splitlines()) == 1
 
 
 def test_the_doctor_answers(tmp_path: Path) -> None:
@@ -200,7 +276,7 @@ def test_a_lost_run_says_how_to_go_on(locations: Locations, monkeypatch: pytest.
     monkeypatch.setattr("core.follow.follow", lambda *_, **__: None)
     code, out, _ = run("resume", folder.name, "--home", str(locations.home))
     assert code == 1
-    assert f"launcher.py resume {folder.name}" in out
+    assert f"launcher.py resume {folder.name} --home {locations.home}" in out
     assert "worker.log" in out
 
 
@@ -209,14 +285,25 @@ def test_leaving_the_demo_says_that_the_run_goes_on(locations: Locations, monkey
         raise KeyboardInterrupt
 
     spec = SimpleNamespace(title="M", shape=SimpleNamespace(parameters=1))
-    sentences = {"report": SimpleNamespace(usable=1, reason=""), "estimate": SimpleNamespace(sentence="")}
+    sentences = {"data_lines": tuple, "estimate": SimpleNamespace(sentence="")}
     monkeypatch.setattr("core.demo.prepare", lambda *_: SimpleNamespace(config=None, spec=spec, **sentences))
     monkeypatch.setattr(RunStore, "start", lambda *_: "the-run")
     monkeypatch.setattr(RunStore, "living", lambda *_: ["the-run"])
     monkeypatch.setattr("core.demo._to_the_end", leave)
     code, out, _ = run("demo", "--home", str(locations.home))
     assert code == 130
-    assert "launcher.py stop the-run" in out
+    assert f"launcher.py stop the-run --home {locations.home}" in out
+
+
+def test_the_demo_asks_the_rows_of_its_runs_own_draw_and_leaves_nothing_at_another_home(tmp_path: Path) -> None:
+    from core.demo import _held_out, demo_config
+
+    folder = JobFolder(tmp_path)
+    assert not _held_out(folder, demo_config())
+    draw = Draw(rows=40, tokens_sha256="a", held_out=[1, 4], order_sha256="b", numbers=[2, 5])
+    write_draw(draw_path(folder.path), draw)
+    assert [example.row for example in _held_out(folder, demo_config())] == [2, 5]
+    assert not list(Locations.find().home.iterdir())
 
 
 def prepared(file: Path, locations: Locations, text: str) -> Prepared:
@@ -228,12 +315,51 @@ def prepared(file: Path, locations: Locations, text: str) -> Prepared:
         service.close()
 
 
+def test_modules_that_the_model_lacks_are_named_before_anything_is_read(
+    locations: Locations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run.yaml").write_text("data: {path: none.jsonl}\n")
+    for given in ("[foo]", "[q_proj, foo]", "[self_attn, norm]"):
+        code, _, err = run("estimate", str(tmp_path / "run.yaml"), "--set", f"lora.target_modules={given}")
+        assert code == 1
+        assert "Expected lora.target_modules that " in err
+        assert "It has " in err
+        assert "q_proj" in err.partition("It has ")[2]
+        assert len(err.splitlines()) == 1
+    code, _, err = run("estimate", str(tmp_path / "run.yaml"), "--set", "lora.target_modules=[q_proj, lm_head]")
+    assert "none.jsonl" in err  # these it has, so that the file is looked for
+
+
+def test_less_than_a_step_of_epochs_is_a_fault_of_the_config(locations: Locations, tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text("data: {path: a.jsonl}\ntrain: {num_train_epochs: 1.0e-12}\n")
+    code, _, err = run("estimate", str(tmp_path / "run.yaml"))
+    assert (code, "train.num_train_epochs: " in err, "Traceback" in err) == (1, True, False)
+
+
 def test_pairs_are_trained_as_pairs_and_it_is_said(locations: Locations, tmp_path: Path) -> None:
     pairs = tmp_path / "preference.jsonl"
     pairs.write_bytes((ASSETS / "samples" / "preference.jsonl").read_bytes())
     made = prepared(pairs, locations, "")
     assert made.config.method == "dpo"
+    assert made.asked.method == "auto"
     assert "method = dpo: preference data" in made.resolved_lines()
+    lengths, others = made.facts.lengths, made.facts.others
+    assert all(0 < other <= length for other, length in zip(others, lengths, strict=True))
+    share = train_rows(made.config, made.facts) / len(lengths)  # as the run's plan counts them: both sides
+    assert made.estimate.tokens_per_epoch == pytest.approx((sum(lengths) + sum(others)) * share, abs=1)
+
+
+def test_a_method_that_was_chosen_is_kept(locations: Locations, tmp_path: Path) -> None:
+    pairs = tmp_path / "preference.jsonl"
+    pairs.write_bytes((ASSETS / "samples" / "preference.jsonl").read_bytes())
+    chosen, paired = (prepared(pairs, locations, f"method: {name}\n") for name in ("sft", "dpo"))
+    assert (chosen.config.method, paired.config.method) == ("sft", "dpo")
+    assert sum(chosen.facts.trained) < sum(paired.facts.trained)
+    assert chosen.data_lines()[-1].startswith("Method sft: the chosen answer of each pair is trained")
+    assert not any(line.startswith("method =") for line in chosen.resolved_lines())
+    with pytest.raises(ConfigError, match="fault") as caught:  # told before anything is loaded, once the rows are known
+        prepared(pairs, locations, "lora: {bias: lora_only}\n")
+    assert "method dpo compares with the base" in str(caught.value.problems)
 
 
 def test_dpo_without_pairs_is_one_line(locations: Locations, tmp_path: Path) -> None:
@@ -257,10 +383,28 @@ def test_a_run_to_start_from_is_looked_for_before_anything_is_fetched(
             prepared(tmp_path / "rows.jsonl", locations, f"resume_from: {name}\n")
 
 
-def test_a_length_of_time_is_said_in_its_own_unit() -> None:
-    from core.cli import _money, _span
+def test_a_run_that_goes_on_from_another_has_its_adapters_shape(locations: Locations, tmp_path: Path) -> None:
+    rows = tmp_path / "instruction.jsonl"
+    rows.write_bytes((ASSETS / "samples" / "instruction.jsonl").read_bytes())
+    earlier = RunStore(locations).create(RunConfig(name="earlier", data=DataChoice(path="/a.jsonl")))
+    adapter = earlier.checkpoints / "step-000010" / "adapter"
+    adapter.mkdir(parents=True)
+    (adapter.parent / "MANIFEST.json").write_text("{}")
+    (adapter / "adapter_config.json").write_text(json.dumps({"r": 4, "lora_alpha": 32, "target_modules": ["qkv_proj"]}))
+    asked = f"resume_from: {earlier.name}\n"
+    made = prepared(rows, locations, asked)
+    assert (made.config.lora.r, made.config.lora.lora_alpha) == (4, 32)
+    assert f"lora.r = 4: as in {earlier.name}, which this run goes on from" in made.resolved_lines()
+    assert prepared(rows, locations, f"{asked}lora: {{r: 4}}\n").config.lora == made.config.lora
+    with pytest.raises(RunError, match=r"as it is \(lora.r 4\), found lora.r 8") as caught:
+        prepared(rows, locations, f"{asked}lora: {{r: 8}}\n")
+    assert "\n" not in str(caught.value)
 
-    said = [_span(*pair) for pair in ((0.4, 0.9), (40, 100), (100, 280), (4000, 9000), (9e4, 3e5), (2e6, 4e6))]
+
+def test_a_length_of_time_is_said_in_its_own_unit() -> None:
+    from core.forecast import _money, length_of_time
+
+    said = [length_of_time(*pair) for pair in ((0.4, 0.9), (40, 100), (100, 280), (4000, 9000), (9e4, 3e5), (2e6, 4e6))]
     assert said == [
         "0.4 to 0.9 seconds", "40 to 100 seconds", "1.7 to 4.7 minutes", "1.1 to 2.5 hours", "1.0 to 3.5 days",
         "23 to 46 days",
@@ -268,14 +412,76 @@ def test_a_length_of_time_is_said_in_its_own_unit() -> None:
     assert (_money(0.001, 0.004), _money(0.2, 1.5)) == ("less than 0.01", "0.20 to 1.50")
 
 
-def test_the_parts_of_an_estimate_add_up_to_its_peak(locations: Locations, capsys: pytest.CaptureFixture[str]) -> None:
-    file = locations.make().home / "run.yaml"
-    file.write_text(f"data:\n  path: {ASSETS / 'samples' / 'chat.jsonl'}\n", encoding="utf-8")
-    assert main(["estimate", str(file), "--home", str(locations.home)]) == 0
-    parts = dict(re.findall(r"^(\w+) +([\d,]+\.\d) MiB", capsys.readouterr().out, re.MULTILINE))
+@pytest.fixture(scope="module")
+def halved(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    """Of these rows every other one is marked false, and one column means nothing to us."""
+    folder = tmp_path_factory.mktemp("halved")
+    rows = [{"prompt": f"q{n}", "completion": f"a{n}", "label": n % 2 == 0, "topic": "x"} for n in range(40)]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (folder / "run.yaml").write_text("data: {path: rows.jsonl}\n", encoding="utf-8")
+    locations = Locations.find(folder / "home").make()
+    service = DataService(locations)
+    try:
+        return prepare(read_wish(folder / "run.yaml"), locations, service)
+    finally:
+        service.close()
+
+
+@pytest.fixture
+def ready(halved: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("core.cli._prepared", lambda *_: halved)
+    monkeypatch.setattr(RunStore, "start", lambda store, config: store.create(config).name)
+
+
+@pytest.mark.usefixtures("ready")
+@pytest.mark.parametrize("command", ["estimate", "train"])
+def test_it_is_said_how_the_data_was_read(command: str) -> None:
+    code, out, err = run(command, "run.yaml", *(["--detach"] if command == "train" else []))
+    assert (code, err) == (0, "")
+    for said in ("Read as ", "20 of 40 rows can be trained on.", "20 rows are left out: ", "topic"):
+        assert said in out
+    assert command == "estimate" or out.index("20 of 40 rows") < out.index("run  ")
+
+
+@pytest.mark.usefixtures("ready")
+def test_the_parts_of_an_estimate_add_up_to_its_peak() -> None:
+    parts = dict(re.findall(r"^(\w+) +([\d,]+\.\d) MiB", run("estimate", "run.yaml")[1], re.MULTILINE))
     sizes = {key: float(size.replace(",", "")) for key, size in parts.items() if key != "disk"}
     peak = sizes.pop("peak")
     assert sum(sizes.values()) == pytest.approx(peak, abs=0.5)
+
+
+@pytest.mark.usefixtures("ready")
+def test_a_run_an_estimate_and_the_doctors_findings_as_json(locations: Locations) -> None:
+    code, out, err = run("train", "run.yaml", "--detach", "--json")
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    assert RunStore(locations).open(told["run_id"]).path == Path(told["folder"])
+    assert told["config"]["data"]["layout"] == told["data"]["layout"] == "kto"
+    found = json.loads(run("estimate", "run.yaml", "--json")[1])
+    assert sum(term["at_peak"] for term in found["estimate"]["terms"]) == found["estimate"]["peak_bytes"]
+    assert (found["data"]["usable"], set(found)) == (20, {"config", "resolved", "data", "estimate", "would_fit"})
+    assert set(json.loads(run("doctor", "--json")[1])[0]) == {"level", "code", "text", "action"}
+
+
+def test_a_followed_run_is_told_as_json_lines(
+    locations: Locations, monkeypatch: pytest.MonkeyPatch, halved: Prepared
+) -> None:
+    def start(store: RunStore, config: RunConfig) -> str:
+        folder = store.create(config)
+        writer = EventWriter(folder.events, 1)
+        for event in (events.Step(step=1, loss=2.5), events.Step(step=2), events.Finished(step=2)):
+            writer.write(event)
+        return folder.name
+
+    monkeypatch.setattr("core.cli._prepared", lambda *_: halved)
+    monkeypatch.setattr(RunStore, "start", start)
+    code, out, err = run("train", "run.yaml", "--json")
+    assert (code, [json.loads(line).get("kind") for line in out.splitlines()]) == (
+        0,
+        [None, "step", "step", "finished"],
+    )
+    assert err.startswith("folder  ")
 
 
 def test_an_estimate_of_what_does_not_fit_says_what_would(
@@ -292,3 +498,15 @@ def test_an_estimate_of_what_does_not_fit_says_what_would(
     ways = [line for line in said.splitlines() if line.startswith("would fit")]
     assert ways
     assert all("train." in line or "model." in line for line in ways)
+
+
+@pytest.mark.usefixtures("ready")
+def test_a_probe_on_the_cpu_compares_whole_processes(halved: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Probe(peak_bytes=900 << 20, reserved_bytes=900 << 20, seconds_per_step=0.5, tokens_per_second=9.0,
+                  spilled=False, steps=3)  # fmt: skip
+    monkeypatch.setattr("core.probe.client.probe", lambda *_: found)
+    monkeypatch.setattr("core.cli._prepared", lambda *_: replace(halved, machine=replace(halved.machine, gpus=())))
+    out = run("probe", "run.yaml")[1]
+    planned = f"{halved.estimate.peak_bytes / 2**20:,.1f} MiB"
+    assert re.search(r"900\.0 MiB   of the whole process; planned +" + re.escape(planned), out)
+    assert "by tensors" not in out

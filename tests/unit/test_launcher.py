@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -138,6 +139,39 @@ def test_help_needs_no_setup_and_names_every_command(tmp_path: Path) -> None:
     assert "--home" in done.stdout
 
 
+@pytest.mark.parametrize(
+    "words", [["lock", "-h"], ["audit", "--help"], ["test", "-h"], ["train", "-h"], ["--no-browser", "-h"]]
+)
+def test_help_of_a_command_installs_nothing(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It is answered by the Python that stands, without any package (-S)."""
+
+    def fail(*_: object) -> None:
+        raise AssertionError("something was installed")
+
+    def run(program: str, target: list[str], environment: dict[str, str]) -> None:
+        assert program == sys.executable
+        done = subprocess.run([program, "-S", *target[1:]], env=environment, check=False)
+        raise SystemExit(done.returncode)
+
+    for name in ("set_up", "install"):
+        monkeypatch.setattr(launcher, name, fail)
+    monkeypatch.setattr(launcher, "VENV", tmp_path / "none")
+    monkeypatch.setattr(launcher.os, "execve", run)
+    monkeypatch.setattr(launcher.os, "chdir", lambda _: None)
+    with pytest.raises(SystemExit) as leaving:
+        launcher.main(words)
+    assert leaving.value.code == 0
+    assert "launcher.py" in capfd.readouterr().out
+
+
+def test_the_version_is_that_of_the_project(capsys: pytest.CaptureFixture[str]) -> None:
+    assert launcher.main(["--version"]) == 0
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert capsys.readouterr().out == f"Luthier {project['version']}\n"
+
+
 def test_a_second_start_hands_over_without_network_within_two_seconds(tmp_path: Path) -> None:
     """A ready environment is only read: the fake interpreter below stands for it and tells what it was given."""
     for name in ("launcher.py", "pyproject.toml"):
@@ -237,6 +271,7 @@ def test_a_folder_with_a_json_of_its_own_shadows_nothing(monkeypatch: pytest.Mon
         [sys.executable, "-m", "core.cli", "runs"], cwd=tmp_path, env=given, capture_output=True, text=True, check=False
     )
     assert "No runs yet" in done.stdout, done.stderr
+    assert given["PYTHONUTF8"] == "1"  # text is UTF-8 also where LC_ALL says C
 
 
 def test_pip_takes_nothing_from_the_persons_folder_path_or_pip_conf(

@@ -18,7 +18,7 @@ from tiny_run import make_in
 
 from core.contract.config import RunConfig
 from core.contract.errors import ConfigError, DataError
-from core.contract.events import Event
+from core.contract.events import Event, Note
 from core.hardware import Machine
 from core.locations import REPOSITORY
 from core.runs.folder import JobFolder
@@ -132,10 +132,18 @@ def test_a_fault_becomes_a_line_with_what_to_do() -> None:
     assert "b: wrong" in faults.hint
     full = failure_of(OSError(errno.ENOSPC, "No space left on device"))
     assert full.code == "disk.full"
-    assert "checkpoint stands" in full.hint
+    assert full.hint == "Make room on this disk, then resume; the last good checkpoint stands."
+    assert failure_of(OSError(errno.ENOSPC, "No space left on device"), "export").hint == (
+        "Make room on this disk, then export again."
+    )
+    assert "export again" in failure_of(MemoryError(), "export").hint
     card = failure_of(type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory. Tried to allocate"))
     assert card.code == "memory.gpu"
-    for full in (MemoryError(), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")):
+    for full in (
+        MemoryError(),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
+        ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+    ):
         host = failure_of(full)
         assert host.code == "memory.host"
         assert "GB are free now" in host.message
@@ -149,12 +157,23 @@ def test_a_fault_becomes_a_line_with_what_to_do() -> None:
 
 
 def test_a_wrong_run_yaml_is_a_failed_job_not_a_traceback(tmp_path: Path) -> None:
-    (tmp_path / "run.yaml").write_text("train:\n  learning_rat: 1\n")
+    (tmp_path / "run.yaml").write_text("train:\n  learning_rate: high\n")
     assert main([str(tmp_path)]) == 0
     last = events(JobFolder(tmp_path))[-1]
     assert last.kind == "failed"
     assert last.code == "config.faults"
-    assert "learning_rat" in last.hint
+    assert "learning_rate" in last.hint
+
+
+def test_a_field_of_another_version_is_left_out_and_said(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text("train:\n  sparkle: 1\n")
+    assert main([str(tmp_path)]) == 0
+    said = events(JobFolder(tmp_path))
+    assert [note.text for note in said if isinstance(note, Note)] == [
+        "run.yaml was written by another version; fields that this one does not know are left out: train.sparkle."
+    ]
+    assert said[-1].kind == "failed"
+    assert "data.path" in said[-1].hint
 
 
 def test_without_a_folder_it_says_how_it_is_called(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,6 +20,7 @@ from core.data.doctor.examine import Examination, Setting
 from core.data.doctor.kinship import MOST_ROWS, find_kinship
 from core.data.doctor.lengths import RowLength
 from core.data.doctor.mend import Mending
+from core.data.example_file import examples_in
 from core.data.facts import Measures
 from core.data.made import write_made
 from core.data.serve import Tell, give_back_memory, serve
@@ -46,7 +47,7 @@ def examine(request: dict[str, Any], tell: Tell) -> dict[str, Any]:
         examination = Examination(setting, Path(request["kinship"]).parent)
         usable = min(request["usable"], MOST_ROWS)
         word = _Word(tell, usable)
-        for number, example in enumerate(islice(_examples(request), MOST_ROWS), start=1):
+        for number, example in enumerate(islice(examples_in(Path(request["examples"])), MOST_ROWS), start=1):
             examination.add(example)
             word.say(_READING * number / usable)
         for share in examination.steps():
@@ -63,7 +64,9 @@ def groups(request: dict[str, Any], tell: Tell) -> None:
     target = Path(request["kinship"])
     try:
         word = _Word(tell, MOST_ROWS)
-        find_kinship(_examples(request), target.parent, lambda rows: word.say(rows / MOST_ROWS)).save(target)
+        find_kinship(
+            examples_in(Path(request["examples"])), target.parent, lambda rows: word.say(rows / MOST_ROWS)
+        ).save(target)
     finally:
         give_back_memory()
 
@@ -74,7 +77,7 @@ def mend(request: dict[str, Any], tell: Tell) -> dict[str, Any]:
     origin: dict[str, Any] = {}
 
     def rows() -> Iterator[Example]:
-        for example in mending.rows(_examples(request)):
+        for example in mending.rows(examples_in(Path(request["examples"]))):
             yield example
             if mending.read % 1000 == 0:
                 tell([mending.read, mending.read])
@@ -102,12 +105,6 @@ class _Word:
         if now - self._last > _TELL_SECONDS:
             self._last = now
             self._tell([int(share * self._rows), self._rows])
-
-
-def _examples(request: dict[str, Any]) -> Iterator[Example]:
-    with Path(request["examples"]).open("rb") as lines:
-        for line in lines:
-            yield Example.model_validate_json(line)
 
 
 if __name__ == "__main__":

@@ -71,14 +71,21 @@ class Doctor:
         about = Path(report.path).name
         return Checkup.model_validate(self.child.ask(request, about, cancelled, lambda told: on_progress(*told)))
 
-    def kinship(self, found: tuple[DataReport, str], choice: DataChoice) -> Kinship:
-        """Which rows of a file that was read belong together; found now where it was not examined before."""
+    def kinship(
+        self,
+        found: tuple[DataReport, str],
+        choice: DataChoice,
+        told: Callable[[int], None] = lambda _rows: None,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> Kinship:
+        """Which rows of a file that was read belong together; found now where it was not examined before, with the rows
+        ``told`` that were looked at so far. Raises DataError ``data.stopped`` when cancelled."""
         report, examples = found
         place = self._kinship_file(report, choice)
         known = kept_kinship(place)
         if known is None:
             asked = {"do": "groups", "examples": examples, "kinship": str(place)}
-            self.child.ask(asked, Path(report.path).name)
+            self.child.ask(asked, Path(report.path).name, cancelled, lambda said: told(said[0]))
             known = kept_kinship(place)
         if known is None:
             raise DataError("data.cache", "Expected the groups of rows just found, found none.", "Try once more.")

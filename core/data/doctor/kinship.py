@@ -1,29 +1,24 @@
 """Which rows belong together, so that a split keeps them on one side: found once for a file's content, kept in the
-cache, and read there by preview, run and window.
+cache, and read there by preview, run and window (``core.data.doctor.client``).
 
 Light: what compares rows is loaded only where there is something to compare.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from core.contract.config import DataChoice
 from core.contract.data import Example
-from core.data.examples import open_reading
-from core.data.split import held_out_rows
-from core.data.token_cache import settled
-from core.disk import file_sha256, name_of, write_whole
+from core.disk import name_of, read_sealed, write_sealed
 from core.locations import Locations
 
-__all__ = ["Kinship", "find_kinship", "kept_kinship", "kinship_file", "kinship_of_file"]
+__all__ = ["Kinship", "find_kinship", "kept_kinship", "kinship_file"]
 
-_VERSION = 1
+_VERSION = 3
 """Counts up when other rows would be found: what older code left is then not used."""
 MOST_ROWS = 1_000_000
 """Rows compared with each other; those behind them are alone."""
@@ -47,7 +42,7 @@ class Kinship:
     def save(self, target: Path) -> None:
         """Writes them, whole or not at all. Raises OSError where nothing can be written."""
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_whole(target, json.dumps({"places": self.places, "rows": self.rows}).encode())
+        write_sealed(target, {"places": self.places, "rows": self.rows})
 
 
 def kinship_file(locations: Locations, sha256: str, name: str, choice: DataChoice) -> Path:
@@ -57,9 +52,9 @@ def kinship_file(locations: Locations, sha256: str, name: str, choice: DataChoic
 
 
 def kept_kinship(place: Path) -> Kinship | None:
-    """What was kept there; None where nothing was, or something torn."""
+    """What was kept there; None where nothing was, or something that is not as it was written."""
     try:
-        found = json.loads(place.read_bytes())
+        found = read_sealed(place)
         made = Kinship(*(tuple(tuple(map(int, group)) for group in found[name]) for name in ("places", "rows")))
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -82,24 +77,3 @@ def find_kinship(
     for _ in kin.steps():
         seam(len(kin.rows))
     return Kinship.of(kin.groups(), kin.rows)
-
-
-def kinship_of_file(
-    path: Path, choice: DataChoice, locations: Locations, seam: Callable[[int], None] = lambda _rows: None
-) -> Kinship:
-    """The groups of a file: from the cache, else found now and kept there. Empty where nothing is to be held out.
-
-    Raises:
-        DataError: the file cannot be read; and whatever ``seam`` raises.
-    """
-    if not held_out_rows(MOST_ROWS, choice):
-        return Kinship()
-    reading = open_reading(path, choice)
-    chosen = settled(choice, reading.found.layout, reading.found.mapping)
-    place = kinship_file(locations, file_sha256(path), path.name, chosen)
-    known = kept_kinship(place)
-    if known is None:
-        known = find_kinship((row for row in reading.rows() if isinstance(row, Example)), None, seam)
-        with suppress(OSError):  # a full disk costs the next one time, and this one nothing
-            known.save(place)
-    return known

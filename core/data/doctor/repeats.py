@@ -128,7 +128,7 @@ def conflict_finding(groups: Sequence[Sequence[int]], brief: int) -> Finding | N
 
 def _digest_of(example: Example, contents: list[str]) -> int:
     turns = zip(example.messages, contents, strict=True)
-    parts = [part for turn, content in turns for part in (turn.role, content, turn.tool_calls)]
+    parts = [part for turn, content in turns for part in (turn.role, content, turn.reasoning, turn.tool_calls)]
     return _digest(*parts, example.tools, *map(normal, (example.text, example.chosen, example.rejected)))
 
 
@@ -141,7 +141,10 @@ def _question(example: Example, contents: list[str]) -> int:
         turns = turns[:-1]
     if not any(turn.role == "user" and content for turn, content in turns):
         return 0
-    return _digest(*(part for turn, content in turns for part in (turn.role, content, turn.tool_calls)), example.tools)
+    return _digest(
+        *(part for turn, content in turns for part in (turn.role, content, turn.reasoning, turn.tool_calls)),
+        example.tools,
+    )
 
 
 def _opening(example: Example, contents: list[str]) -> int:

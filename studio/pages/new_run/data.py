@@ -13,7 +13,8 @@ import gradio as gr
 from core.contract.config import DataChoice
 from core.contract.data import DataReport
 from core.contract.doctor import Checkup
-from core.contract.errors import ModelError, StudioError
+from core.contract.errors import ConfigError, ModelError, StudioError
+from core.data.account import refused_lines, skipped_line
 from core.data.formats import LAYOUT_NAMES, ROLES
 from core.data.made import origin_of
 from studio.figures import bytes_words
@@ -37,6 +38,7 @@ __all__ = ["DataBlock", "layout", "mapping", "origin_view", "report_view", "tabs
 PANELS = ("rows", "lengths", "doctor", "reading")
 
 _PROBLEMS_SHOWN = 40
+_REASONS_SHOWN = 3
 
 # ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -80,13 +82,13 @@ def layout(form: Form, session: Session) -> DataBlock:
         report = board(elem_id="data-report")
         tabs = board(tabs_view(), elem_id="data-tabs")
         panels = preview.layout(), lengths.layout(), checkup.layout()
-        shown_roles, roles = _reading(form, data)
+        shown_roles, roles = _reading(form, data, session.config.method)
     form.add("data.path", gr.Textbox(data.path, visible="hidden", elem_id="data-path"))
     upload = gr.Textbox(visible="hidden", elem_id="data-upload", interactive=True)
     return DataBlock(sample, upload, typed, report, more, tabs, *panels, shown_roles, roles)
 
 
-def _reading(form: Form, data: DataChoice) -> tuple[gr.Textbox, tuple[gr.Dropdown, ...]]:
+def _reading(form: Form, data: DataChoice, method: str) -> tuple[gr.Textbox, tuple[gr.Dropdown, ...]]:
     with gr.Column(elem_id="panel-reading", elem_classes="panel"):
         with gr.Row(elem_classes="fields"):
             for key in ("data.layout", "data.train_on", "data.template"):
@@ -99,6 +101,7 @@ def _reading(form: Form, data: DataChoice) -> tuple[gr.Textbox, tuple[gr.Dropdow
         with gr.Row(elem_classes="fields"):
             for key in ("data.eval_fraction", "data.eval_rows_max"):
                 form.add(key, field_of(key, getattr(data, key.removeprefix("data."))))
+            form.add("method", field_of("method", method))
         form.add("data.system_prompt", field_of("data.system_prompt", data.system_prompt))
     return shown, roles
 
@@ -151,13 +154,26 @@ def report_view(view: View, progress: tuple[int, ...] | None = None, back: str =
     name = tag("strong", report.path.rsplit("/", 1)[-1])
     counts = say("data.counts" if report.complete else "data.counts.first", rows=f"{report.rows:,}",
                  usable=f"{report.usable:,}")  # fmt: skip
-    head = tag("p", icon("file"), name, tag("span", counts), tag("span", _learned(view)), class_="report-line")
+    # Where there is nothing to choose the field of the method is left out (studio.css).
+    only = "method" if report.method != "dpo" and view.config.method == "auto" else None
+    words = (tag("span", counts), tag("span", _learned(view)))
+    head = tag("p", icon("file"), name, *words, class_="report-line", data_leaves_out=only)
     kind = say("data.recognised", layout=LAYOUT_NAMES.get(report.layout, report.layout))
     why = tag("p", tag("span", kind, class_="chip"), tag("span", report.reason.rstrip(".") + "."), class_="report-why")
     # What the model's tokenizer is at fault for stands where the rows would be.
     own = view.data_fault is not None and not isinstance(view.data_fault, ModelError)
     below = fault(view.data_fault) if own and view.data_fault else None
-    return join(head, why, _checking(report, progress), origin_view(report.path, back), _problems(report), below)
+    if view.lacks_pairs:
+        below = fault(ConfigError("config.method", say("data.lacks_pairs"), say("data.lacks_pairs.hint")))
+    return join(
+        head,
+        why,
+        _checking(report, progress),
+        origin_view(report.path, back),
+        _left_out(view),
+        _problems(report),
+        below,
+    )
 
 
 def _checking(report: DataReport, progress: tuple[int, ...] | None) -> Markup | None:
@@ -215,9 +231,17 @@ def _back(path: str) -> Markup | None:
 
 def _learned(view: View) -> str:
     if view.report is not None and view.report.method == "dpo":
-        return say("data.learned.dpo")
+        return say("data.learned.dpo" if view.method == "dpo" else "data.learned.chosen")
     raw = view.report is not None and view.report.layout == "text"
     return say("data.learned.everything" if raw else f"data.learned.{view.config.data.train_on}")
+
+
+def _left_out(view: View) -> Markup | None:
+    """Each frequent reason for which rows are left out, with their number: rows never go without a word."""
+    words = [skipped_line(found) for found in view.report.skipped[:_REASONS_SHOWN]] if view.report else []
+    words += refused_lines(view.facts) if view.facts else ()
+    lines = [tag("p", icon("warning"), tag("span", line), class_="left-out") for line in words]
+    return join(*lines) if lines else None
 
 
 def _problems(report: DataReport) -> Markup | None:
@@ -225,7 +249,12 @@ def _problems(report: DataReport) -> Markup | None:
     if not report.problems:
         return None
     lines = (
-        tag("li", tag("b", say("data.row", row=f"{found.row:,}")), found.text)
+        tag(
+            "li",
+            tag("b", say("data.row", row=f"{found.row:,}")),
+            found.text,
+            tag("code", found.raw) if found.raw else None,
+        )
         for found in report.problems[:_PROBLEMS_SHOWN]
     )
     rest = count - _PROBLEMS_SHOWN
@@ -240,7 +269,7 @@ def mapping(view: View, columns: Sequence[str]) -> tuple[str, list[Any]]:
     if report is not None:
         names, used = report.roles, dict(report.mapping)
     else:
-        names, used = ROLES.get(data.layout, ()), dict(data.columns)
+        names, used = ROLES.get(data.layout) or tuple(data.columns), dict(data.columns)
     shown = list(names)[:ROLE_FIELDS]
     choices = [("–", ""), *((column, column) for column in columns)]
     updates = [

@@ -8,15 +8,14 @@ remembered lengths by arithmetic alone.
 from __future__ import annotations
 
 import contextlib
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
+import traceback
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from core.catalog import find_model
 from core.contract.catalogue import ModelSpec
-from core.contract.config import DataChoice, RunConfig
+from core.contract.config import DataChoice, Method, RunConfig
 from core.contract.data import DataFacts, DataReport, Preview
 from core.contract.doctor import Checkup
 from core.contract.errors import StudioError
@@ -27,7 +26,9 @@ from core.runs.learned import learned_file, speeds
 from core.settings import load as load_settings
 from studio.house import Studio
 from studio.pages.new_run import by_fit
+from studio.pages.new_run.long_work import unforeseen
 from studio.pages.new_run.preview import ROWS_A_PAGE, Asked
+from studio.pages.new_run.remembered import Remembered
 from studio.pages.new_run.view import (
     View,
     checkup_key,
@@ -42,21 +43,24 @@ from studio.pages.new_run.view import (
 
 __all__ = ["Desk", "View"]
 
-_KEPT = 40
-LARGE_BYTES = 4 << 20
-"""A larger file shows its first rows before it is read whole."""
+LARGE_BYTES, SMALL_SECONDS = 4 << 20, 2.0
+"""A larger file, or one that takes longer, shows its first rows before it is read whole."""
 Found = TypeVar("Found")
 Progress = Callable[[int, int, int], None]
 Cancelled = Callable[[], bool]
 
 
 class Desk:
-    """Looks things up for the page and remembers them. Thread-safe."""
+    """Looks things up for the page and remembers them. Thread-safe.
 
-    def __init__(self, studio: Studio) -> None:
+    Args:
+        shown: the choices that windows show now: what is known of them is not forgotten.
+    """
+
+    def __init__(self, studio: Studio, shown: Callable[[], Iterable[RunConfig]] = tuple) -> None:
         self.studio = studio
-        self._lock = threading.Lock()
-        self._known: OrderedDict[Hashable, Any] = OrderedDict()
+        self._shown = shown
+        self._known = Remembered(self._in_use)
 
     def glance(self, config: RunConfig) -> View:
         """What can be said at once, from what is remembered."""
@@ -65,15 +69,19 @@ class Desk:
         view = self._with(view, "report", "data_fault", report_key(config.data))
         if (spec := view.spec) is not None:
             found = {"probe": probe_key(config), "checkup": checkup_key(config, spec)}
-            view = replace(view, **{name: self._recall(key) for name, key in found.items()})
+            view = replace(view, **{name: self._known.get(key) for name, key in found.items()})
             if view.measurable:
                 view = self._with(view, "facts", "data_fault", facts_key(config, spec))
                 if view.facts is None and view.data_fault is None:
                     # Lengths under another limit are nearly right, for a moment.
                     near = self._with(view, "facts", "data_fault", near_key(config, spec))
                     return replace(self._planned(near), waiting=True)
-        known = view.spec or view.model_fault, view.report or view.data_fault
-        return replace(self._planned(view), waiting=not all(known))
+        return replace(self._planned(view), waiting=not view.looked_at)
+
+    def ready(self, config: RunConfig) -> View:
+        """The same, with model and file looked up where they are not known, or not any more."""
+        view = self.glance(config)
+        return view if view.looked_at else self.read(config)
 
     def read(self, config: RunConfig) -> View:
         """Finds the model, and looks at the file: at all of it where that is quick, else at its first rows."""
@@ -90,19 +98,19 @@ class Desk:
         """
         key, data = report_key(config.data), config.data
         try:
-            self._remember(key, self.studio.data.check(path_of(data), data, on_progress, cancelled))
+            self._known.put(key, self.studio.data.check(path_of(data), data, on_progress, cancelled))
         except StudioError as error:
             if cancelled():
                 raise
-            self._remember(key, error)
+            self._known.put(key, error)
 
     def measure(self, config: RunConfig) -> View:
         """Finds the rows' lengths under the model's tokenizer."""
-        view = self.glance(config)
+        view = self.ready(config)
         if view.measurable and view.spec is not None:
             spec = view.spec
-            self._find(facts_key(config, spec), lambda: self._facts(config, spec))
-            self._remember(near_key(config, spec), self._recall(facts_key(config, spec)))
+            self._find(facts_key(config, spec), lambda: self._facts(config, spec, view.method))
+            self._known.put(near_key(config, spec), self._known.get(facts_key(config, spec)))
         return self.glance(config)
 
     def count(self, config: RunConfig, on_progress: Callable[[int, int], None], cancelled: Cancelled) -> None:
@@ -111,12 +119,12 @@ class Desk:
         Raises:
             StudioError: it cannot be done; the sample's lengths stay.
         """
-        view = self.glance(config)
+        view = self.ready(config)
         if not view.measurable or view.spec is None:
             return
         data, folder = config.data, tokenizer_folder(view.spec)
-        if self.studio.data.tokenise(path_of(data), data, folder, on_progress, cancelled):
-            self._forget_samples()
+        if self.studio.data.tokenise(path_of(data), data, folder, on_progress, cancelled, method=view.method):
+            self._known.forget(lambda known: isinstance(known, DataFacts) and known.sampled)
 
     def look(self, config: RunConfig) -> View:
         """Finds out what is missing, then says all of it. Takes as long as it takes; runs beside the page."""
@@ -125,7 +133,7 @@ class Desk:
 
     def examine(self, config: RunConfig, on_progress: Callable[[int, int], None], cancelled: Cancelled) -> None:
         """Has the data doctor look at the rows. A fault is remembered, unless it was cancelled."""
-        view = self.glance(config)
+        view = self.ready(config)
         if not view.measurable or view.spec is None:
             return
         key, data, held = checkup_key(config, view.spec), config.data, held_out_of(config)
@@ -136,13 +144,13 @@ class Desk:
             )
         except StudioError as error:
             if not cancelled():
-                self._remember(key, error)
+                self._known.put(key, error)
             return
-        self._remember(key, found)
+        self._known.put(key, found)
 
     def probe(self, config: RunConfig, on_stage: Callable[[str], None], cancelled: Cancelled) -> None:
         """Runs ten seconds of the real thing and remembers what it took, or why it could not."""
-        view = self.glance(config)
+        view = self.look(config)
         if view.spec is None or view.facts is None:
             return
         from core.probe.client import probe
@@ -154,7 +162,7 @@ class Desk:
             if cancelled():
                 return
             found = error
-        self._remember(probe_key(config), found)
+        self._known.put(probe_key(config), found)
 
     def preview(self, view: View, asked: Asked) -> Preview | StudioError | None:
         """A page of rows as the model will see them; None where there is nothing to show."""
@@ -165,6 +173,7 @@ class Desk:
             return self.studio.data.preview(
                 path_of(view.config.data), view.config.data, tokenizer_folder(view.spec), view.config.train.max_length,
                 offset=asked.offset, limit=ROWS_A_PAGE, search=asked.search, rows=finding.rows if finding else (),
+                method=view.method,
             )  # fmt: skip
         except StudioError as error:
             return error
@@ -186,12 +195,12 @@ class Desk:
         path, large = path_of(data), False
         with contextlib.suppress(OSError, ValueError):  # what is wrong with the path is said by the reading
             large = path.stat().st_size > LARGE_BYTES
-        service = self.studio.data
-        return service.first_look(path, data) if large else service.report(path, data)
+        # A file that is small on the disk may hold gigabytes: what is not read soon is read with progress and a stop.
+        return self.studio.data.first_look(path, data, 0.0 if large else SMALL_SECONDS)
 
-    def _facts(self, config: RunConfig, spec: ModelSpec) -> DataFacts:
-        folder = tokenizer_folder(spec)
-        return self.studio.data.facts(path_of(config.data), config.data, folder, config.train.max_length)
+    def _facts(self, config: RunConfig, spec: ModelSpec, method: Method) -> DataFacts:
+        data, folder = config.data, tokenizer_folder(spec)
+        return self.studio.data.facts(path_of(data), data, folder, config.train.max_length, method=method)
 
     def _planned(self, view: View) -> View:
         """The estimate, what would make it fit or use the room, and advice: arithmetic alone."""
@@ -216,40 +225,40 @@ class Desk:
         path = learned_file(self.studio.locations)
         key = ("learned", path.stat().st_mtime_ns if path.is_file() else 0)
         self._find(key, lambda: speeds(self.studio.locations))
-        found = self._recall(key)
+        found = self._known.get(key)
         return found if isinstance(found, Learned) else Learned(())
 
     def _with(self, view: View, name: str, fault: str, key: Hashable) -> View:
-        found = self._recall(key)
+        found = self._known.get(key)
         if found is None:
             return view
         return replace(view, **{fault if isinstance(found, StudioError) else name: found})
 
     def _find(self, key: Hashable, work: Callable[[], Found]) -> None:
-        """Remembers the answer; an error is remembered for this state of the page only, and tried again next time."""
-        known = self._recall(key)
+        """Remembers the answer; an error is remembered for this state of the page only, and tried again next time.
+
+        One that nobody foresaw is an answer too: nobody waits for ever.
+        """
+        known = self._known.get(key)
         if known is not None and not isinstance(known, StudioError) and not _came_here(known):
             return
         try:
-            self._remember(key, work())
+            self._known.put(key, work())
         except StudioError as error:
-            self._remember(key, error)
+            self._known.put(key, error)
+        except Exception:  # noqa: BLE001 - its whole story goes to the terminal
+            traceback.print_exc()
+            self._known.put(key, unforeseen())
 
-    def _forget_samples(self) -> None:
-        with self._lock:
-            for key in [key for key, known in self._known.items() if isinstance(known, DataFacts) and known.sampled]:
-                del self._known[key]
-
-    def _recall(self, key: Hashable) -> Any:
-        with self._lock:
-            return self._known.get(key)
-
-    def _remember(self, key: Hashable, value: object) -> None:
-        with self._lock:
-            self._known[key] = value
-            self._known.move_to_end(key)
-            while len(self._known) > _KEPT:
-                self._known.popitem(last=False)
+    def _in_use(self) -> set[Hashable]:
+        """The names of all that is known of what windows show."""
+        names: set[Hashable] = set()
+        for config in self._shown():
+            names |= {model_key(config), report_key(config.data)}
+            spec = self._known.get(model_key(config))
+            if isinstance(spec, ModelSpec):
+                names |= {probe_key(config), *(key(config, spec) for key in (near_key, facts_key, checkup_key))}
+        return names
 
 
 def _came_here(known: object) -> bool:

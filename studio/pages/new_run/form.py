@@ -95,7 +95,7 @@ class Form:
             given["preset"] = given["preset"] or ""
         roles = [str(given.pop(f"role.{index}") or "") for index in range(ROLES)]
         names = str(given.pop("roles") or "").split(",")
-        columns = {name: column for name, column in zip(names, roles, strict=False) if name and column}
+        columns = {name: column for name, column in zip(names, roles, strict=False) if name}  # "": left out by hand
         name = home_written_out(str(given.pop("model.name") or ""))
         given |= {"model.name": name, "model.source": source_of(name), "data.columns": columns}
         if name != base.config.model.name:

@@ -27,6 +27,7 @@ class Asks:
     """What buttons within boards say, each through a hidden field of its own (``parts.channel``)."""
 
     change: gr.Textbox
+    draft: gr.Textbox
     source: gr.Textbox
     mix: gr.Textbox
     check: gr.Textbox
@@ -45,6 +46,7 @@ class Parts:
     model: ModelBlock
     train: TrainBlock
     machine: gr.HTML
+    draft: gr.HTML
     summary: gr.HTML
     bar: gr.HTML
     start: gr.Button
@@ -59,6 +61,7 @@ class Parts:
 def lay_out(form: Form, session: Session, studio: Studio) -> Parts:
     """Draws the page for a session; nothing is looked up that could take time."""
     strip = board(head_view(studio.machine()), elem_id="machine")
+    draft = board(elem_id="draft-line")
     with gr.Column(elem_classes="desk"):
         with gr.Column(elem_classes="desk-blocks"):
             data_block = data.layout(form, session)
@@ -77,5 +80,5 @@ def lay_out(form: Form, session: Session, studio: Studio) -> Parts:
             auto, price = train.advanced(form, session, load_settings(studio.locations))
     form.add("draft_id", gr.Textbox("", visible=False))
     asked = Asks(**{field.name: channel(field.name) for field in fields(Asks)})
-    start_parts = strip, summary, bar, start, outcome
+    start_parts = strip, draft, summary, bar, start, outcome
     return Parts(data_block, model_block, train_block, *start_parts, more, probe, auto, price, asked)

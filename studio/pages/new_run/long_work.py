@@ -16,7 +16,7 @@ from typing import Any
 from core.contract.errors import StudioError
 from studio.text import say
 
-__all__ = ["LongWork", "Work"]
+__all__ = ["LongWork", "Work", "unforeseen"]
 
 TICK_SECONDS = 0.25
 """How often a page is told how far the work is."""
@@ -64,9 +64,14 @@ class Work:
             self.fault = error
         except Exception:  # noqa: BLE001 - the page must hear of any end
             traceback.print_exc()
-            self.fault = StudioError("work.fault", say("work.fault"), say("work.fault.do"))
+            self.fault = unforeseen()
         finally:
             self._ended.set()
+
+
+def unforeseen() -> StudioError:
+    """What a page says of a fault that nobody foresaw."""
+    return StudioError("work.fault", say("work.fault"), say("work.fault.do"))
 
 
 class LongWork:
@@ -102,5 +107,6 @@ class LongWork:
                 work.stop()
 
     def _forget_old(self) -> None:
-        for key in [key for key, work in self._known.items() if not work.living][: len(self._known) - _KEPT]:
+        ended = [key for key, work in self._known.items() if not work.living]
+        for key in ended[: max(0, len(self._known) - _KEPT)]:
             del self._known[key]

@@ -6,6 +6,7 @@ by the studio whenever that happens.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 import gradio as gr
@@ -65,7 +66,9 @@ def model_view(view: View, proposal: Proposal | None = None) -> Markup:
 
 def _chosen(view: View) -> Markup:
     if view.model_fault is not None:
-        return fault(view.model_fault)
+        asked = {"data-do": "change", "data-value": json.dumps({"model.name": view.config.model.name})}
+        again = tag("button", say("model.again"), type="button", class_="quiet-push", **asked)
+        return join(fault(view.model_fault), again if view.config.model.name else None)
     if view.spec is None:
         return tag("p", say("model.looking"), class_="quiet") if view.config.model.name else Markup()
     spec = view.spec

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from core.hardware import Machine
 from studio.markup import Markup, icon, join, tag
+from studio.session import Before
 from studio.text import say
 
-__all__ = ["block_head", "head_view", "machine_view", "outline"]
+__all__ = ["block_head", "draft_view", "head_view", "machine_view", "outline"]
 
 BLOCKS = ("data", "model", "train")
 
@@ -28,6 +29,15 @@ def head_view(machine: Machine, anchor: str | None = "page") -> Markup:
     """The page's title and the machine as it is now: free memory and disk move while the page is open."""
     title = tag("h1", say("new.title"), id=anchor, tabindex="-1")
     return tag("div", title, machine_view(machine), class_="page-head")
+
+
+def draft_view(before: Before | None) -> Markup:
+    """That other choices stood here, why they do not, and the way back to them."""
+    if before is None:
+        return Markup()
+    button = tag("button", say(f"draft.{before.why}.take"), type="button", class_="quiet-push",
+                 **{"data-do": "draft", "data-value": "{}"})  # fmt: skip
+    return tag("p", icon("info"), tag("span", say(f"draft.{before.why}")), button, class_="origin")
 
 
 def block_head(name: str) -> Markup:

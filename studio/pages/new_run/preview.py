@@ -16,7 +16,7 @@ from studio.text import say
 __all__ = ["ROWS_A_PAGE", "Asked", "PreviewPanel", "layout", "only_view", "preview_view"]
 
 ROWS_A_PAGE = 20
-KINDS = ("trained", "read", "special", "cut")
+KINDS = ("trained", "avoided", "read", "special", "cut")
 _LONGEST_SEARCH = 200
 
 
@@ -120,7 +120,8 @@ def _send(offset: int, only: str) -> dict[str, object]:
 
 
 def _row(row: PreviewRow) -> Markup:
-    counts = say("preview.counts", tokens=f"{row.tokens:,}", trained=f"{row.trained_tokens:,}")
+    counted = "preview.counts.rejected" if row.side == "rejected" else "preview.counts"
+    counts = say(counted, tokens=f"{row.tokens:,}", trained=f"{row.trained_tokens:,}")
     cut = tag("span", say("preview.cut_tokens", count=f"{row.cut_tokens:,}"), class_="cut-count")
     side = tag("b", say(f"preview.side.{row.side}")) if row.side else None
     head = tag("div", tag("b", say("data.row", row=f"{row.row:,}")), side, tag("span", counts),

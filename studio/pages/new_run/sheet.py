@@ -6,41 +6,58 @@ components to values, so that a handler says only what it changes.
 
 from __future__ import annotations
 
+import functools
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
+from core.catalog import presets
 from core.contract.catalogue import ModelSpec
 from core.contract.config import DataChoice, RunConfig
 from core.contract.data import Preview
 from core.contract.errors import ConfigError
 from core.data.made import origin_of
 from studio.house import Studio
-from studio.markup import tag
+from studio.markup import Markup, tag
 from studio.pages.new_run import checkup, data, lengths, model, preview, summary, train
 from studio.pages.new_run.by_fit import ByFit
 from studio.pages.new_run.desk import Desk
 from studio.pages.new_run.form import Form
 from studio.pages.new_run.layout import Parts
 from studio.pages.new_run.long_work import LongWork
-from studio.pages.new_run.outline import head_view
+from studio.pages.new_run.outline import draft_view, head_view
 from studio.pages.new_run.planning import probe_view
 from studio.pages.new_run.preview import Asked
 from studio.pages.new_run.view import View, near_key, report_key
 from studio.queueing import card_taken
-from studio.session import Drafts
+from studio.session import for_own_file
 
-__all__ = ["CHOICE", "EVENT", "Answer", "Sheet", "count_key", "window_of"]
+__all__ = ["CHOICE", "EVENT", "Answer", "Sheet", "answering", "count_key", "window_of"]
 
 EVENT: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": 4}
 CHOICE = {**EVENT, "trigger_mode": "always_last"}
 Answer = dict[Any, Any]
-_WINDOWS_KEPT = 64
+_WINDOWS_KEPT, _WINDOWS_SHOWN = 64, 8
+
+
+def answering(handler: Callable[..., Iterator[Answer]]) -> Callable[..., Iterator[Answer]]:
+    """A handler that has something to say at least once: Gradio empties all outputs of one that ends without a word."""
+
+    @functools.wraps(handler)
+    def saying(self: Any, *given: Any) -> Iterator[Answer]:
+        silent = True
+        for answer in handler(self, *given):
+            silent = False
+            yield answer
+        if silent:
+            yield {self.sheet.parts.summary: gr.skip()}
+
+    return saying
 
 
 class Newest:
@@ -84,6 +101,11 @@ class Newest:
             known, asked = self._wishes.get(window, (None, Asked()))
         return asked if known == data and asked.search == Asked.read("", search).search else Asked.read("", search)
 
+    def shown(self) -> list[RunConfig]:
+        """The choices of the windows that were used last."""
+        with self._lock:
+            return list(self._known.values())[-_WINDOWS_SHOWN:]
+
     def of(self, window: str, otherwise: RunConfig) -> RunConfig:
         """The window's newest choices."""
         with self._lock:
@@ -98,23 +120,23 @@ class Sheet:
     def __init__(self, studio: Studio) -> None:
         self.studio = studio
         self.form = Form()
-        self.drafts = Drafts(studio.locations)
-        self.desk = Desk(studio)
+        self.drafts = studio.drafts
+        self.windows = Newest()
+        self.desk = Desk(studio, self.windows.shown)
         self.by_fit = ByFit()
         self.long = LongWork()
         self.came_from: dict[str, str] = {}
-        self.windows = Newest()
 
     # ── state ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def view(self, values: Any, window: str = "") -> View:
         """The fields as they were sent, with what is known of them at once; they become the draft."""
-        base = self.drafts.load()
+        base = self.drafts.of(window)
         try:
             session = self.form.session(values, base)
         except ConfigError as error:
             return View(base.config, self.studio.machine(), form_fault=error)
-        self.drafts.edit(session)
+        self.drafts.edit(session, window)
         if window:
             self.windows.note(window, session.config)
         return self.desk.glance(session.config)
@@ -122,6 +144,10 @@ class Sheet:
     def newest(self, window: str, config: RunConfig) -> RunConfig:
         """What the window has chosen since, else ``config``."""
         return self.windows.of(window, config)
+
+    def current(self, window: str, config: RunConfig) -> View:
+        """What is known of the window's newest choices."""
+        return self.desk.glance(self.newest(window, config))
 
     def overtaken(self, window: str, config: RunConfig) -> bool:
         """Whether the window has chosen other rows, another model or another length since."""
@@ -133,8 +159,9 @@ class Sheet:
         """Everything that ``said`` may answer."""
         parts = self.parts
         return [
-            parts.summary, parts.bar, parts.start, parts.auto, parts.more, parts.probe, parts.machine,
-            parts.model.about, parts.train.goal, parts.data.lengths.picture, parts.data.lengths.figures,
+            parts.draft, parts.summary, parts.bar, parts.start, parts.auto, parts.more, parts.probe, parts.machine,
+            parts.model.about, parts.train.goal, parts.train.ends,
+            parts.data.lengths.picture, parts.data.lengths.figures,
         ]  # fmt: skip
 
     def said(self, view: View) -> Answer:
@@ -143,6 +170,7 @@ class Sheet:
         words, ready = summary.start_words(view, card_taken(self.studio.locations, view.machine))
         line = view.figures.sentence if view.figures else ""
         return {
+            parts.draft: draft_view(self.drafts.load().before),
             parts.summary: summary.summary_view(view),
             parts.bar: tag("p", line, class_="bar-line"),
             parts.start: gr.update(value=words, interactive=ready),
@@ -152,6 +180,7 @@ class Sheet:
             parts.machine: head_view(view.machine),
             parts.model.about: model.model_view(view, self.by_fit.proposed(self.desk.asked(view))),
             parts.train.goal: train.goal_view(view.config.preset),
+            parts.train.ends: train.ends_view(view),
             **self.lengths(view),
         }
 
@@ -189,6 +218,27 @@ class Sheet:
             block.shown_roles: shown,
             **dict(zip(block.roles, roles, strict=True)),
         }
+
+    def another_file_outputs(self) -> list[Any]:
+        """Everything that ``another_file`` may answer."""
+        block, fields = self.parts.data, self.form.fields
+        of_samples = sorted({key for recipe in presets() for key in recipe.for_samples})
+        return [
+            *(fields[key] for key in ("data.path", "data.layout", "roles", "preset", *of_samples)),
+            block.sample, block.typed, block.preview.search, block.sources.outcome, self.parts.outcome,
+        ]  # fmt: skip
+
+    def another_file(self, path: str, values: Any, sample: str | None = None, typed: str = "") -> Answer:
+        """The fields under another file: it is read from scratch, and what was said of the one before it goes."""
+        block, fields = self.parts.data, self.form.fields
+        shown = dict(zip(fields, values, strict=True))
+        changes = {} if sample else for_own_file(shown.get("preset") or "", shown)
+        return {
+            **{fields[key]: value for key, value in changes.items()},
+            fields["data.path"]: path, fields["data.layout"]: "auto", fields["roles"]: "",
+            block.sample: sample, block.typed: typed, block.preview.search: "",
+            block.sources.outcome: Markup(), self.parts.outcome: Markup(),
+        }  # fmt: skip
 
     def report(self, view: View, progress: tuple[int, ...] | None = None) -> Any:
         """The file's lines. A check that goes on is shown as going on."""

@@ -30,12 +30,16 @@ MOST_ROWS = 10_000_000
 
 @dataclass(frozen=True)
 class Part:
-    """One file of a mixture: its path, how it is read (``columns`` as JSON), and its weight against the others."""
+    """One file of a mixture: its path, how it is read (``columns`` as JSON), and how often its rows are seen.
+
+    ``rows``: how many of them can be used; 0 where that is not known yet.
+    """
 
     path: str
     layout: str = "auto"
     weight: float = 1.0
     columns: str = "{}"
+    rows: int = 0
 
     @property
     def choice(self) -> DataChoice:
@@ -118,7 +122,8 @@ def working_view(words: str, done: int, total: int, kind: str) -> Markup:
 
 
 def _part(part: Part, index: int, parts: Sequence[Part]) -> Markup:
-    whole = sum(other.weight for other in parts) or 1.0
+    whole = sum(other.weight * other.rows for other in parts)
+    known = whole and all(other.rows for other in parts)
     name = Path(part.path).name
     options = (
         tag("option", say(f"choice.data.layout.{key}"), value=key, selected=key == part.layout)
@@ -131,10 +136,11 @@ def _part(part: Part, index: int, parts: Sequence[Part]) -> Markup:
     layout = tag("select", *options, name_=f"layout.{index}", aria_label=say("mix.layout", name=name))
     weight = tag("input", type="number", name_=f"weight.{index}", value=f"{part.weight:g}", min="0", step="any",
                  aria_label=say("mix.weight", name=name))  # fmt: skip
-    share = tag("span", f"{100 * part.weight / whole:.0f} %", class_="share")
+    share = tag("span", f"{100 * part.weight * part.rows / whole:.0f} %" if known else "", class_="share")
     named = say("mix.remove.name", name=name)
     remove = _button("mix.remove", "mix", {"mix": "remove", "index": index}, aria_label=named)
-    return tag("li", kept, tag("b", name), layout, tag("span", "×", aria_hidden="true"), weight, share, remove)
+    return tag("li", kept, tag("b", name), layout, tag("span", "×", aria_hidden="true"), weight, share, remove,
+               data_rows=part.rows)  # fmt: skip
 
 
 def _field(name: str, kind: str, value: str, **options: object) -> Markup:

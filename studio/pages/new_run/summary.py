@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.contract.errors import ModelError, StudioError
 from core.contract.estimate import Estimate
-from studio.figures import bytes_words, duration
+from studio.figures import bytes_words, duration, passes_words
 from studio.markup import Markup, fault, icon, join, tag
 from studio.pages.new_run.budget import budget_view, gb_or_mb, parts_view
 from studio.pages.new_run.planning import advice_view, fit_view, room_view
@@ -108,8 +108,7 @@ def _passes(view: View) -> str:
     figures = view.figures
     if figures is None or not figures.steps_per_epoch or not view.config.train.max_steps:
         return f"{view.config.train.num_train_epochs:g}"
-    passes = figures.total_steps / figures.steps_per_epoch
-    return f"{passes:,.1f}" if passes >= 0.05 else "<0.1"
+    return passes_words(figures.total_steps / figures.steps_per_epoch)
 
 
 def time_words(figures: Estimate) -> str:
@@ -129,6 +128,8 @@ def problems(view: View) -> list[str]:
         found.append(_data_missing(view.data_fault))
     elif view.report is not None and not view.report.usable:
         found.append(say("missing.rows"))
+    elif view.lacks_pairs:
+        found.append(say("missing.pairs"))
     elif view.report is not None and not view.report.complete:
         found.append(say("missing.checked"))
     elif view.facts is not None and not sum(view.facts.trained):

@@ -14,16 +14,17 @@ from core.estimate.fit import chosen
 from core.runs.repeat import flat
 from core.settings import Settings
 from studio.explained import of_knobs
-from studio.markup import Markup, tag
+from studio.figures import passes_words
+from studio.markup import Markup, icon, tag
 from studio.pages.new_run.form import KNOBS, Form, field_of, label_of
 from studio.pages.new_run.outline import block_head
 from studio.pages.new_run.view import View
 from studio.parts import board
 from studio.proposals import value_words
-from studio.session import AUTOMATIC, Session
+from studio.session import AUTOMATIC, Session, sample_of
 from studio.text import say
 
-__all__ = ["PriceFields", "TrainBlock", "advanced", "auto_view", "layout"]
+__all__ = ["PriceFields", "TrainBlock", "advanced", "auto_view", "ends_view", "goal_view", "layout"]
 
 GROUPS = ("memory", "learning", "lora", "saving")
 
@@ -36,6 +37,7 @@ class TrainBlock:
 
     preset: gr.Radio
     goal: gr.HTML
+    ends: gr.HTML
 
 
 def layout(form: Form, session: Session) -> TrainBlock:
@@ -56,7 +58,8 @@ def layout(form: Form, session: Session) -> TrainBlock:
             for key, knob in KNOBS.items():
                 if knob.simple:
                     form.add(key, field_of(key, chosen(config, key)))
-    return TrainBlock(preset, goal)
+        ends = board(elem_id="train-ends")
+    return TrainBlock(preset, goal, ends)
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,28 @@ def goal_view(key: str) -> Markup:
     """What the chosen preset is for; the model that it names for this card stands in the Model block."""
     recipe = next((recipe for recipe in presets() if recipe.key == key), None)
     return tag("p", recipe.goal if recipe else say("train.own"), class_="hint")
+
+
+def ends_view(view: View) -> Markup:
+    """That fewer steps will run than the passes in the field above would need, with the way to all of them. Of a goal
+    that is meant for samples its own words say it."""
+    train, figures = view.config.train, view.figures
+    if not train.max_steps or figures is None or not figures.steps_per_epoch or _is_demo(view.config):
+        return Markup()
+    passes = figures.total_steps / figures.steps_per_epoch
+    if passes > train.num_train_epochs - 0.05:
+        return Markup()
+    limit = KNOBS["train.max_steps"].label
+    words = say("train.ends", steps=f"{figures.total_steps:,}", passes=passes_words(passes), limit=limit,
+                asked=f"{train.num_train_epochs:g}")  # fmt: skip
+    asked = {"data-do": "change", "data-value": json.dumps({"train.max_steps": 0})}
+    button = tag("button", say("train.ends.not"), type="button", class_="quiet-push", **asked)
+    return tag("p", icon("info"), tag("span", words), button, class_="origin")
+
+
+def _is_demo(config: RunConfig) -> bool:
+    shown = any(recipe.for_samples for recipe in presets() if recipe.key == config.preset)
+    return shown and bool(sample_of(config.data.path))
 
 
 def auto_view(view: View) -> Markup:

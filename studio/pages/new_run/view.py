@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.contract.catalogue import ModelSpec
-from core.contract.config import DataChoice, RunConfig
+from core.contract.config import DataChoice, Method, RunConfig
 from core.contract.data import DataFacts, DataReport
 from core.contract.doctor import Checkup, Finding
 from core.contract.errors import StudioError
@@ -44,6 +44,12 @@ class View:
     advice: tuple[Advice, ...] = ()
 
     @property
+    def looked_at(self) -> bool:
+        """Whether model and file are known, or what is wrong with them."""
+        file = self.report or self.data_fault or not self.config.data.path
+        return bool(file and (self.spec or self.model_fault))
+
+    @property
     def readable(self) -> bool:
         """Whether there are rows to be shown under a model."""
         return self.spec is not None and self.report is not None and self.report.usable > 0
@@ -55,8 +61,18 @@ class View:
 
     @property
     def trained(self) -> RunConfig:
-        """The config as it would be trained: the data decides the method."""
-        return self.config.model_copy(update={"method": self.report.method}) if self.report else self.config
+        """The config as it would be trained: where no method was chosen, the data decides."""
+        return self.config.with_method(self.report.method if self.report else "sft")
+
+    @property
+    def method(self) -> Method:
+        """How the rows are trained."""
+        return self.trained.trained_method
+
+    @property
+    def lacks_pairs(self) -> bool:
+        """Whether preferences are to be learned from rows that hold none."""
+        return self.report is not None and self.method == "dpo" and self.report.method != "dpo"
 
     def finding(self, code: str) -> Finding | None:
         """The doctor's finding of this code."""
@@ -69,20 +85,25 @@ def path_of(data: DataChoice) -> Path:
     return Path(home_written_out(data.path))
 
 
+def _moment(path: Path) -> tuple[int, int]:
+    """When a file was written last, and its size; zeros where there is none."""
+    try:
+        stamp = path.stat()
+    except (OSError, ValueError):
+        return 0, 0
+    return stamp.st_mtime_ns, stamp.st_size
+
+
 def model_key(config: RunConfig) -> Hashable:
-    """What the model depends on."""
-    return ("model", config.model.source, config.model.name)
+    """What the model depends on. A folder that was mended, or written anew, is another one."""
+    chosen = config.model
+    moment = _moment(Path(chosen.name) / "config.json") if chosen.source == "folder" else None
+    return ("model", chosen.source, chosen.name, moment)
 
 
 def report_key(data: DataChoice) -> Hashable:
     """What a file's report depends on."""
-    path = path_of(data)
-    try:
-        stamp = path.stat()
-        moment = (stamp.st_mtime_ns, stamp.st_size)
-    except (OSError, ValueError):
-        moment = (0, 0)
-    return ("report", data.path, moment, data.layout, tuple(sorted(data.columns.items())))
+    return ("report", data.path, _moment(path_of(data)), data.layout, tuple(sorted(data.columns.items())))
 
 
 def facts_key(config: RunConfig, spec: ModelSpec) -> Hashable:
@@ -109,5 +130,5 @@ def held_out_of(config: RunConfig) -> tuple[float, int, int]:
 def near_key(config: RunConfig, spec: ModelSpec) -> Hashable:
     """Facts of these rows under this tokenizer, whatever the length limit."""
     data = config.data
-    chosen = (data.train_on, data.template, data.system_prompt)
+    chosen = (config.method, data.train_on, data.template, data.system_prompt)
     return ("facts", report_key(data), spec.name, spec.revision, chosen)

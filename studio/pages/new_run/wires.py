@@ -17,7 +17,6 @@ from gradio.context import Context
 from core.catalog import apply_preset, preset
 from core.contract.config import RunConfig
 from core.contract.errors import ConfigError, StudioError
-from core.data.keep import keep_file
 from core.prepare import prepare
 from core.runs.asked import note_asked
 from core.runs.folder import JobFolder
@@ -26,17 +25,16 @@ from studio.markup import Markup, fault, tag
 from studio.pages.new_run.form import KNOBS
 from studio.pages.new_run.layout import Parts
 from studio.pages.new_run.preview import Asked
-from studio.pages.new_run.sheet import CHOICE, EVENT, Answer, Sheet, window_of
+from studio.pages.new_run.sheet import CHOICE, EVENT, Answer, Sheet, answering, window_of
 from studio.pages.new_run.wires_data import DataWires
 from studio.pages.new_run.wires_plan import PlanWires
 from studio.session import Session, home_written_out, sample_of, sample_path
 from studio.text import say
-from studio.upload import uploaded
+from studio.upload import taken
 
 __all__ = ["Wires"]
 
-_LOOKS = ("data.", "train.max_length", "role.")
-_READING = ("data.layout", "roles")
+_LOOKS = ("data.", "method", "train.max_length", "role.")
 _LOOKS_AGAIN = 8
 
 
@@ -61,7 +59,8 @@ class Wires:
         chosen = parts.train.preset.input(self.preset_chosen, [parts.train.preset, *fields], fields, **CHOICE)
         self._look(self._glance(chosen.then))
         self.data.connect(self._look)
-        self.plan.connect(lambda event: self._look(self._glance(event)), self._glance)
+        self.plan.connect(lambda event: self._edit(event, looks=True))
+        self._look(self._glance(self.plan.connect_price(), self.restated), self.looked_again)
         parts.start.click(
             self.begin, [parts.data.typed, *fields], [parts.start, parts.outcome], **EVENT, trigger_mode="once"
         )
@@ -69,6 +68,8 @@ class Wires:
         if page is not None:
             restored = page.load(self.restored, None, [*fields, parts.data.sample], **EVENT)
             self._look(self._glance(restored.then))
+            back = parts.asked.draft.change(self.taken_back, None, [*fields, parts.data.sample], **EVENT)
+            self._look(self._glance(back.then))
             self.plan.list_models(restored.then)
 
     def _connect_fields(self, parts: Parts) -> None:
@@ -81,48 +82,52 @@ class Wires:
             self._look(self._glance(taken.then))
 
     def _connect_files(self, parts: Parts) -> None:
-        block, file = parts.data, self.form.fields["data.path"]
-        reading = self.reading()
-        sampled = block.sample.input(self.sampled, block.sample, reading, **CHOICE)
+        block, fields = parts.data, self.form.components
+        outputs = [*self.sheet.another_file_outputs(), block.report]
+        sampled = block.sample.input(self.sampled, [block.sample, *fields], outputs, **CHOICE)
         self._look(self._glance(sampled.then))
         for written in (block.typed.submit, block.typed.blur):
-            said = written(self.typed, [block.typed, file], [*reading, block.report], **CHOICE)
-            self._look(said.success)
-        self._look(block.upload.change(self.dropped, block.upload, [*reading, block.report], **CHOICE).success)
-
-    def reading(self) -> list[Any]:
-        """The fields that another file sets: its path, where it was chosen, and a reading from scratch."""
-        block, fields = self.sheet.parts.data, self.form.fields
-        return [
-            fields["data.path"], block.sample, block.typed, *(fields[key] for key in _READING), block.preview.search,
-        ]  # fmt: skip
+            self._look(written(self.typed, [block.typed, *fields], outputs, **CHOICE).success)
+        self._look(block.upload.change(self.dropped, [block.upload, *fields], outputs, **CHOICE).success)
 
     def _edit(self, event: Any, looks: bool) -> None:
-        after = self._glance(event)
-        if looks:
-            self._look(after)
+        """Answers an edit at once, and looks up what it asks for; ``looks``: it asks for another look by itself."""
+        self._look(self._glance(event), self.looked if looks else self.looked_again)
 
-    def _glance(self, event: Any) -> Any:
+    def _glance(self, event: Any, handler: Any = None) -> Any:
         # One after the other, in the order in which they were made: an older edit never answers over a newer one.
         in_order = {**CHOICE, "concurrency_id": "edits", "concurrency_limit": 1}
-        return event(self.edited, self.form.components, self.sheet.outputs(), **in_order).then
+        outputs = [*self.sheet.outputs(), self.sheet.parts.outcome]
+        return event(handler or self.edited, self.form.components, outputs, **in_order).then
 
-    def _look(self, event: Any) -> None:
+    def _look(self, event: Any, handler: Any = None) -> None:
         search = self.sheet.parts.data.preview.search
         outputs = [*self.sheet.outputs(), *self.sheet.file_outputs()]
-        event(self.looked, [search, *self.form.components], outputs, **CHOICE)
+        event(handler or self.looked, [search, *self.form.components], outputs, **CHOICE)
 
     # ── handlers ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def restored(self) -> list[Any]:
+    def restored(self, request: gr.Request) -> list[Any]:
         """The draft, as the fields show it."""
-        session = self.drafts.load()
+        return self._put(self.drafts.load(), request)
+
+    def taken_back(self, request: gr.Request) -> list[Any]:
+        """What gave way to other choices, as the fields show it."""
+        return self._put(self.drafts.take_back(), request)
+
+    def _put(self, session: Session, request: gr.Request) -> list[Any]:
+        self.drafts.show(window_of(request), session)
         return [*self.form.values(session), sample_of(session.config.data.path) or None]
 
     def edited(self, request: gr.Request, *values: Any) -> Answer:
-        """An edit, answered at once from what is remembered."""
+        """An edit, answered at once from what is remembered. A fault under Start was that of other choices."""
+        return {**self.restated(request, *values), self.sheet.parts.outcome: Markup()}
+
+    def restated(self, request: gr.Request, *values: Any) -> Answer:
+        """The same choices under other settings of the machine."""
         return self.sheet.said(self.sheet.view(values, window_of(request)))
 
+    @answering
     def looked(self, request: gr.Request, search: str, *values: Any) -> Iterator[Answer]:
         """The same, after looking up what was missing; the preview stays at the rows that the window turned to.
 
@@ -137,8 +142,17 @@ class Wires:
         for _ in range(_LOOKS_AGAIN):
             config = sheet.newest(window, view.config)
             yield from self._found(window, config, search)
-            if not sheet.overtaken(window, config) or not sheet.windows.is_last(window, look):
+            answered = not sheet.overtaken(window, config) and not sheet.current(window, config).waiting
+            if answered or not sheet.windows.is_last(window, look):
                 return  # a later look says the rest
+
+    @answering
+    def looked_again(self, request: gr.Request, search: str, *values: Any) -> Iterator[Answer]:
+        """After an edit that asks for no look by itself: what was forgotten since, or never asked of a studio that was
+        started again beneath an open page, is looked up, so that nothing waits for what nobody looks for."""
+        view = self.sheet.view(values, window_of(request))
+        if view.waiting and view.form_fault is None:
+            yield from self.looked(request, search, *values)
 
     def _found(self, window: str, config: RunConfig, search: str) -> Iterator[Answer]:
         """One look, said bit by bit; it ends early where the window has chosen anew."""
@@ -150,27 +164,26 @@ class Wires:
         yield from self.data.checked(window, config, search)
         yield from self.data.measured(window, config)
         yield from self.data.examined(window, config)
-        yield from self.data.found_again(window, config, search)
+        yield from self.data.turned_to(window, config, search)
 
-    def sampled(self, key: str | None) -> list[Any]:
-        """A sample was chosen: its path, and a reading from scratch."""
-        return [str(sample_path(key)) if key else "", key, "", "auto", "", ""]
+    def sampled(self, key: str | None, *values: Any) -> Answer:
+        """A sample was chosen."""
+        return self.sheet.another_file(str(sample_path(key)) if key else "", values, key)
 
-    def typed(self, path: str, held: str) -> list[Any]:
+    def typed(self, path: str, *values: Any) -> Answer:
         """A path was typed, or the field was left; whether it can be read is said by the report."""
         chosen = home_written_out(path)
-        if not chosen or chosen == held:
-            return [gr.skip() for _ in range(7)]
-        return [chosen, None, path, "auto", "", "", gr.update()]
+        if not chosen or chosen == dict(zip(self.form.fields, values, strict=True))["data.path"]:
+            return {self.sheet.parts.data.report: gr.skip()}
+        return self.sheet.another_file(chosen, values, sample_of(chosen) or None, path)
 
-    def dropped(self, key: str) -> list[Any]:
+    def dropped(self, key: str, *values: Any) -> Answer:
         """A file was uploaded: it is kept under its content's hash."""
         try:
-            sent = uploaded(self.studio.locations, key)
-            kept = keep_file(sent.path, self.studio.locations, sent.name)
+            kept = taken(self.studio, key)
         except StudioError as error:
-            return [gr.update() for _ in range(6)] + [fault(error)]
-        return [str(kept.path), None, "", "auto", "", "", gr.update()]
+            return {self.sheet.parts.data.report: fault(error)}
+        return self.sheet.another_file(str(kept.path), values)
 
     def preset_chosen(self, key: str, *values: Any) -> list[Any]:
         """A preset's values in all fields; data, model and name stay."""
@@ -180,11 +193,11 @@ class Wires:
         config = apply_preset(base.config, preset(key))
         return self.form.values(Session(config, base.draft_id))
 
-    def begin(self, typed: str, *values: Any) -> Iterator[list[Any]]:
+    def begin(self, request: gr.Request, typed: str, *values: Any) -> Iterator[list[Any]]:
         """Start: resolves everything, starts the run, and leads to its page."""
         yield [gr.update(value=say("start.preparing"), interactive=False), Markup()]
         try:
-            session = self.form.session(values, self.drafts.load())
+            session = self.form.session(values, self.drafts.of(window_of(request)))
             if home_written_out(typed) not in ("", session.config.data.path):  # typed, and not read yet
                 raise ConfigError("start.unread", say("start.unread"), say("start.unread.do"))
             ready = prepare(session.to_run_config(), self.studio.locations, self.studio.data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,17 @@ import gradio as gr
 from core.contract.config import RunConfig
 from core.contract.doctor import Checkup
 from core.contract.errors import DataError, StudioError
-from core.data.keep import KeptFile, keep_file
+from core.data.keep import KeptFile
 from studio.markup import Markup, fault
 from studio.pages.new_run import sources
 from studio.pages.new_run.long_work import Work
 from studio.pages.new_run.preview import Asked
-from studio.pages.new_run.sheet import CHOICE, EVENT, Answer, Sheet, count_key, window_of
+from studio.pages.new_run.sheet import CHOICE, EVENT, Answer, Sheet, answering, count_key, window_of
 from studio.pages.new_run.sources import Part
 from studio.pages.new_run.view import View, checkup_key, facts_key, path_of, report_key
-from studio.session import home_written_out
+from studio.session import home_written_out, sample_of
 from studio.text import say
-from studio.upload import uploaded
+from studio.upload import taken
 
 __all__ = ["DataWires", "sent"]
 
@@ -63,22 +64,14 @@ class DataWires:
         asked.count.change(self.count_all, fields, whole, **CHOICE)
         asked.stop.change(self.stop, asked.stop, None, **EVENT)
         asked.mix.change(self.mixed, [asked.mix, *fields], [block.sources.mix, block.sources.outcome], **CHOICE)
-        made = asked.source.change(self.made, [asked.source, *fields], self.made_outputs(), **CHOICE)
+        made = asked.source.change(self.made, [asked.source, *fields], sheet.another_file_outputs(), **CHOICE)
         look(made.then)
-
-    def made_outputs(self) -> list[Any]:
-        """What another source of rows sets."""
-        block, fields = self.sheet.parts.data, self.sheet.form.fields
-        return [
-            fields["data.path"], fields["data.layout"], fields["roles"], block.sample, block.typed,
-            block.preview.search, block.sources.outcome,
-        ]  # fmt: skip
 
     # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def checked(self, window: str, config: RunConfig, search: str = "", again: bool = False) -> Iterator[Answer]:
         """Reads the whole of a large file, with progress; one that was stopped only where it is asked for again."""
-        sheet, view = self.sheet, self.sheet.desk.glance(config)
+        sheet, view = self.sheet, self.sheet.desk.ready(config)
         key = ("check", report_key(config.data))
         before = sheet.long.of(key)
         if view.report is None or view.report.complete or (before and before.stopped() and not again):
@@ -88,23 +81,23 @@ class DataWires:
             if sheet.overtaken(window, config):
                 return
             yield {sheet.parts.data.report: sheet.report(view, progress)}
-        view = sheet.desk.glance(sheet.newest(window, config))
+        view = sheet.current(window, config)
         yield {**sheet.said(view), **sheet.file(view, sheet.windows.asked(window, config.data, search))}
 
     def measured(self, window: str, config: RunConfig) -> Iterator[Answer]:
         """Counts the tokens of all rows."""
-        sheet, view = self.sheet, self.sheet.desk.glance(config)
+        sheet, view = self.sheet, self.sheet.desk.ready(config)
         if not view.measurable or view.spec is None:
             return
         work = sheet.long.start(facts_key(config, view.spec), lambda _: sheet.desk.measure(config))
         for _ in work.ticks():
             if sheet.overtaken(window, config):
                 return
-        yield sheet.said(sheet.desk.glance(sheet.newest(window, config)))
+        yield sheet.said(sheet.current(window, config))
 
     def examined(self, window: str, config: RunConfig, wanted: bool = False) -> Iterator[Answer]:
         """Has small files examined unasked, and large ones where it is ``wanted``."""
-        sheet, view = self.sheet, self.sheet.desk.glance(config)
+        sheet, view = self.sheet, self.sheet.desk.ready(config)
         if not view.measurable or view.spec is None or not (wanted or _is_small(view)):
             return
         if isinstance(view.checkup, Checkup):
@@ -116,19 +109,19 @@ class DataWires:
             if sheet.overtaken(window, config):
                 return
             yield sheet.examined(view, progress)
-        view = sheet.desk.glance(sheet.newest(window, config))
+        view = sheet.current(window, config)
         yield {**sheet.said(view), **sheet.examined(view)}
 
-    def found_again(self, window: str, config: RunConfig, search: str) -> Iterator[Answer]:
+    def turned_to(self, window: str, config: RunConfig, search: str) -> Iterator[Answer]:
         """A finding's rows, where the window was turned to them before they were found anew."""
         sheet = self.sheet
         asked = sheet.windows.asked(window, config.data, search)
         if asked.only and not sheet.overtaken(window, config):
-            yield sheet.rows(sheet.desk.glance(sheet.newest(window, config)), asked)
+            yield sheet.rows(sheet.current(window, config), asked)
 
     def counted(self, window: str, config: RunConfig) -> Iterator[Answer]:
         """Counts every row, where the lengths are those of a sample."""
-        sheet, view = self.sheet, self.sheet.desk.glance(config)
+        sheet, view = self.sheet, self.sheet.desk.ready(config)
         if view.spec is None or view.facts is None or not view.facts.sampled:
             return
         key = count_key(config, view.spec)
@@ -145,6 +138,7 @@ class DataWires:
 
     # ── handlers ─────────────────────────────────────────────────────────────────────────────────────────────────
 
+    @answering
     def turned(self, request: gr.Request, asked: str, search: str, *values: Any) -> Iterator[Answer]:
         """Another page, other words to search for, or a finding's rows. Other words begin at the first row.
 
@@ -159,8 +153,9 @@ class DataWires:
             return
         yield from self.measured(window, view.config)
         yield from self.examined(window, view.config, wanted=True)
-        yield from self.found_again(window, view.config, search)
+        yield from self.turned_to(window, view.config, search)
 
+    @answering
     def check_again(self, request: gr.Request, search: str, *values: Any) -> Iterator[Answer]:
         """Takes up a check that was stopped."""
         window = window_of(request)
@@ -168,15 +163,21 @@ class DataWires:
         yield from self.checked(window, config, search, again=True)
         yield from self.measured(window, config)
 
+    @answering
     def examine_now(self, request: gr.Request, *values: Any) -> Iterator[Answer]:
         """Has the doctor look at a large file."""
         window = window_of(request)
-        yield from self.examined(window, self.sheet.view(values, window).config, wanted=True)
+        config = self.sheet.view(values, window).config
+        yield from self._known_again(window, config)
+        yield from self.examined(window, config, wanted=True)
 
+    @answering
     def count_all(self, request: gr.Request, *values: Any) -> Iterator[Answer]:
         """Counts every row of a large file."""
         window = window_of(request)
-        yield from self.counted(window, self.sheet.view(values, window).config)
+        config = self.sheet.view(values, window).config
+        yield from self._known_again(window, config)
+        yield from self.counted(window, config)
 
     def stop(self, asked: str) -> None:
         """Ends what goes on, of one kind."""
@@ -190,7 +191,10 @@ class DataWires:
             parts = self._changed(wish, sources.parts_of(form), self.sheet.view(values).config)
         except StudioError as error:
             return {block.sources.outcome: fault(error)}
-        return {block.sources.mix: sources.mix_view(parts), block.sources.outcome: Markup()}
+        return {
+            block.sources.mix: sources.mix_view([self._counted(part) for part in parts]),
+            block.sources.outcome: Markup(),
+        }
 
     def made(self, request: gr.Request, asked: str, *values: Any) -> Iterator[Answer]:
         """Another source of rows: a fix, a mixture, a hub data set, or the way back. What takes long says how far."""
@@ -199,7 +203,7 @@ class DataWires:
         wish, form = sent(asked)
         try:
             if back := wish.get("back"):
-                yield self._switched(str(back))
+                yield self.sheet.another_file(str(back), values, sample_of(str(back)) or None)
                 return
             work = self.sheet.long.start(("make", asked), self._making(wish, form, view))
             for progress in work.ticks():
@@ -214,14 +218,26 @@ class DataWires:
         except StudioError as error:
             yield {outcome: fault(error)}
             return
-        yield self._switched(str(work.found.path))
+        yield self.sheet.another_file(str(work.found.path), values)
+
+    def _known_again(self, window: str, config: RunConfig) -> Iterator[Answer]:
+        """File and lengths, where they are not known any more."""
+        yield from self.checked(window, config)
+        if self.sheet.desk.glance(config).waiting:
+            yield from self.measured(window, config)
+
+    def _counted(self, part: Part) -> Part:
+        """The part with its usable rows, where these are quickly read: what its weight comes to depends on them."""
+        try:
+            found = self.sheet.studio.data.first_look(path_of(part.choice), part.choice)
+        except StudioError:
+            return part  # what is wrong with the file is said when the mixture is made
+        return replace(part, rows=found.usable if found.complete else 0)
 
     def _changed(self, wish: dict[str, Any], parts: Sequence[Part], config: RunConfig) -> Sequence[Part]:
         if wish.get("mix") == "remove":
             return [part for index, part in enumerate(parts) if index != wish.get("index")]
-        locations = self.sheet.studio.locations
-        upload = uploaded(locations, str(wish.get("upload", "")))
-        kept = keep_file(upload.path, locations, upload.name)
+        kept = taken(self.sheet.studio, str(wish.get("upload", "")))
         if not parts and config.data.path:
             columns = json.dumps(config.data.columns)
             parts = [Part(home_written_out(config.data.path), config.data.layout, columns=columns)]
@@ -245,10 +261,6 @@ class DataWires:
         if finding is None:
             raise DataError("doctor.stale", say("doctor.stale"), say("doctor.stale.do"))
         return lambda _: service.mend(path_of(config.data), config.data, [(finding.code, ())])
-
-    def _switched(self, path: str) -> Answer:
-        """The fields that show another file, read from scratch."""
-        return dict(zip(self.made_outputs(), [path, "auto", "", None, "", "", Markup()], strict=True))
 
 
 def _is_small(view: View) -> bool:

@@ -30,16 +30,19 @@ class PlanWires:
 
     # ── wires ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def connect(self, look: Callable[[Any], Any], glance: Callable[[Any], Any]) -> None:
-        """Connects the lists; ``look`` and ``glance`` follow a change."""
+    def connect(self, edit: Callable[[Any], Any]) -> None:
+        """Connects the lists; ``edit`` follows a change."""
         sheet, fields = self.sheet, self.sheet.form.components
         parts = sheet.parts
-        look(parts.asked.change.change(self.changed, [parts.asked.change, *fields], fields, **CHOICE).then)
+        edit(parts.asked.change.change(self.changed, [parts.asked.change, *fields], fields, **CHOICE).then)
         self.list_models(parts.asked.models.change)
         parts.asked.probe.change(self.probed, fields, [*sheet.outputs()], **CHOICE)
+
+    def connect_price(self) -> Any:
+        """Connects the fields of the price; what follows a change of it."""
+        parts = self.sheet.parts
         price = [parts.price.price, parts.price.currency]
-        for field in price:
-            glance(field.input(self.priced, price, parts.outcome, **EVENT).success)
+        return gr.on([field.input for field in price], self.priced, price, parts.outcome, **EVENT).success
 
     def list_models(self, event: Callable[..., Any]) -> None:
         """Fills the list of models after an event: the page has come, or the list is opened."""
@@ -61,7 +64,7 @@ class PlanWires:
     def models(self, request: gr.Request) -> Any:
         """Every model by fit, under the window's newest choices; what is half typed into the field is none of them."""
         sheet = self.sheet
-        view = sheet.desk.glance(sheet.newest(window_of(request), sheet.drafts.load().config))
+        view = sheet.current(window_of(request), sheet.drafts.load().config)
         asked = sheet.desk.asked(view)
         return list_view(sheet.by_fit.placed(asked), view.config.model.name, sheet.by_fit.proposed(asked), view.machine)
 
@@ -75,7 +78,7 @@ class PlanWires:
         yield {sheet.parts.probe: sheet.probed(view, "")}
         for stage in work.ticks():
             yield {sheet.parts.probe: sheet.probed(view, str(stage[0]) if stage else "")}
-        view = sheet.desk.glance(sheet.newest(window_of(request), config))
+        view = sheet.current(window_of(request), config)
         yield sheet.said(view)
 
     def priced(self, price: str, currency: str) -> Any:

@@ -29,7 +29,7 @@ def main(root: Path, ways: list[str]) -> None:
             if event == "pickle.find_class" or outside in said or (event == "exec" and str(root) in said):
                 HEARD.append(said)
 
-    asked = {"light": light, "heavy": heavy, "adapters": adapters, "control": control}
+    asked = {"light": light, "heavy": heavy, "swelling": swelling, "adapters": adapters, "control": control}
     questions = {way: asked[way]() for way in ways}  # before anything is listened to: imports are no folder's doing
     sys.addaudithook(hear)
     for way, ask in questions.items():
@@ -89,6 +89,13 @@ def heavy() -> dict[str, Callable[[Path], object]]:
         "probe": lambda folder: rehearse._load(config, named(folder), device),
         "try": lambda folder: load_speaker(Setup(folder=str(folder), **setup)),  # type: ignore[arg-type]
     }
+
+
+def swelling() -> dict[str, Callable[[Path], object]]:
+    """The same, and what preview and export do with a tokenizer alone."""
+    from core.data.render import load_tokenizer
+
+    return {"tokenizer": load_tokenizer, **heavy()}
 
 
 def adapters() -> dict[str, Callable[[Path], object]]:

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import pickle
+import resource
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -14,9 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile_models import ADAPTERS, MODELS, make_adapter, make_hostile, make_outside, untouched
+from hostile_models import (
+    ADAPTERS,
+    MODELS,
+    SWELLING,
+    make_adapter,
+    make_hostile,
+    make_outside,
+    make_swelling,
+    untouched,
+)  # fmt: skip
 from hub_stand_in import COMMIT, HubStandIn, tiny_model
 from huggingface_hub import constants
+from tiny_run import make_model
 
 from core import hub, hub_cache
 from core.adapter_files import check_adapter
@@ -24,7 +35,9 @@ from core.catalog import cached_models, check_folder
 from core.contract.errors import HubError, ModelError, StudioError
 from core.data.render import load_tokenizer
 from core.locations import REPOSITORY
-from core.model_claims import check_claims
+from core.model_claims import check_claims, plain_generation
+from core.tokenizer_claims import check_growth
+from core.walls import reading_model
 
 Ask = Callable[..., dict[str, Any]]
 CHILD = Path(__file__).with_name("hostile_child.py")
@@ -91,6 +104,56 @@ def test_the_heavy_floor_refuses_every_hostile_model_and_adapter(tmp_path: Path)
     assert {code.partition(".")[0] for code in found.values()} == {"model"}
     check_refusals(said, found | {name: code for name, (_, code) in MODELS.items()}, names)
     assert untouched(outside)
+
+
+def test_what_loads_a_tokenizer_refuses_one_that_swells(tmp_path: Path) -> None:
+    """Preview, worker, probe, Try and export; each beside memory that one of these would go far beyond."""
+    names = {f"{number:03}": name for number, name in enumerate(SWELLING)}
+    for number, name in names.items():
+        make_swelling(name, tmp_path / "swelling" / number)
+    said = ask_child(tmp_path, "swelling")
+    assert len(said) == 4 * len(SWELLING)
+    check_refusals(said, dict.fromkeys(SWELLING, "model.absurd"), names)
+
+
+def test_of_a_foreign_generation_config_only_ids_and_plain_numbers_are_obeyed() -> None:
+    """Beams are so many copies of a conversation in memory; an assistant is another model."""
+    honest = {"bos_token_id": 1, "eos_token_id": [2, 32_000], "pad_token_id": 0, "do_sample": True,
+              "temperature": 0.6, "top_p": 0.95, "top_k": 20, "repetition_penalty": 1.05}  # fmt: skip
+    foreign = {"num_beams": 4096, "num_return_sequences": 4096, "penalty_alpha": 0.6, "max_length": 10**9,
+               "assistant_lookbehind": 10**9, "prompt_lookup_num_tokens": 10**9, "watermarking_config": {"a": 1},
+               "cache_implementation": "static", "custom_generate": "evil/repo", "forced_eos_token_id": 1}  # fmt: skip
+    assert plain_generation(honest | foreign) == honest
+    assert plain_generation({"eos_token_id": "a", "pad_token_id": None, "top_k": 10**300, "bos_token_id": []}) == {}
+
+
+def test_what_models_claim_of_their_answers_is_not_obeyed_by_any_loader(tmp_path: Path) -> None:
+    import torch
+
+    from core.contract.config import ModelChoice
+    from core.model.loading import load_base
+
+    folder = make_model(tmp_path / "model")
+    check_growth(folder)
+    (folder / "generation_config.json").write_text(json.dumps({"num_beams": 4096, "eos_token_id": 7, "top_k": 5}))
+    loaded = load_base(folder, ModelChoice(source="folder", quantization="none"), torch.device("cpu"))
+    said = loaded.model.generation_config
+    assert (said.num_beams in (None, 1), said.eos_token_id, said.top_k) == (True, 7, 5)
+
+
+def test_real_tokenizers_are_far_below_the_limits(shared_data: Path) -> None:
+    found = list((shared_data / "tokenizers").glob("*/tokenizer.json"))
+    assert found
+    for path in found:
+        check_growth(path.parent)
+
+
+def test_what_no_check_foresees_meets_a_wall_while_it_is_read() -> None:
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    with pytest.raises(ModelError, match="read within 2,048 MB") as caught, reading_model("a model"):
+        bytearray(3 << 30)
+    assert caught.value.code == "model.absurd"
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
 
 
 def test_what_must_be_heard_is_heard(tmp_path: Path) -> None:
@@ -212,6 +275,7 @@ def test_the_command_line_refuses_in_one_line(name: str, tmp_path: Path) -> None
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"prompt": "a", "completion": "b"}\n' * 20)
     run.write_text(f"model: {{source: folder, name: {folder}}}\ndata: {{path: {rows}}}\n")
+    (tmp_path / "home").mkdir()
     before = os.times()
     done = subprocess.run(
         [sys.executable, "-m", "core.cli", "train", str(run), "--home", str(tmp_path / "home")],

@@ -35,6 +35,7 @@ HOSTILE = {
     "doubling": "{% set ns = namespace(s='x') %}{% for a in range(99) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
     "well-behaved until a row is long": "{% if messages[0].content | length > 100 %}" + LOOP + "{% endif %}" + TURNS,
     "long format": "{{ '%01000000000d' | format(1) }}",
+    "long date": "{{ strftime_now('%c' * 10**7) }}",
     "a file": "{% include '/etc/passwd' %}",
 }
 WORST = (
@@ -44,6 +45,7 @@ WORST = (
     "attribute climbing",
     "deep recursion",
     "output bomb",
+    "long date",
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+from collections import namedtuple
 from pathlib import Path
 from typing import Any
 
@@ -60,18 +61,26 @@ def test_the_suffix_stays_whatever_the_stem_is(tmp_path: Path, name: str, kept_a
 def test_a_file_that_may_not_be_read_is_no_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "rows.csv"
     source.write_bytes(b"a,b\n")
-    opened = Path.open
 
-    def refuse(path: Path, *arguments: Any, **options: Any) -> Any:
-        if path == source:
-            raise PermissionError(errno.EACCES, "Permission denied")
-        return opened(path, *arguments, **options)
+    def refuse(*_: Any) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr("core.data.admission.open_plain", refuse)
     with pytest.raises(DataError, match="Permission denied") as caught:
         keep_file(source, Locations(tmp_path / "home"))
     assert caught.value.code == "data.unreadable"
-    assert list((tmp_path / "home" / "data").iterdir()) == []
+    assert not (tmp_path / "home").exists()
+
+
+def test_what_the_disk_has_no_room_for_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "rows.csv"
+    source.write_bytes(b"a,b\n")
+    (tmp_path / "home").mkdir()
+    usage = namedtuple("usage", "total used free")(0, 0, 200 << 20)
+    monkeypatch.setattr("core.data.keep.shutil.disk_usage", lambda _: usage)
+    with pytest.raises(DataError, match="room for a copy of rows"):
+        keep_file(source, Locations(tmp_path / "home"))
+    assert list((tmp_path / "home").iterdir()) == []
 
 
 @pytest.mark.parametrize("place", ["pathlib.Path.mkdir", "tempfile.mkstemp"])
@@ -99,3 +108,35 @@ def test_what_an_ended_process_left_on_its_way_in_is_removed(tmp_path: Path) -> 
         path.write_bytes(b"half")
     keep_file(source, locations)
     assert (left.exists(), living.exists()) == (False, True)
+
+
+def test_a_damaged_copy_is_replaced_by_what_is_chosen(tmp_path: Path) -> None:
+    source = tmp_path / "rows.jsonl"
+    source.write_bytes(b'{"text": "one"}\n')
+    locations = Locations(tmp_path / "home")
+    kept = keep_file(source, locations)
+    elsewhere = tmp_path / "elsewhere.jsonl"
+    elsewhere.write_bytes(source.read_bytes())
+    for harm in (b'{"text": "two"}\n', b"", b'{"text": "one"}\nmore', None):
+        kept.path.unlink()
+        if harm is None:
+            kept.path.symlink_to(elsewhere)  # what it leads to may change with every day
+        else:
+            kept.path.write_bytes(harm)
+        assert keep_file(source, locations) == kept
+        assert (kept.path.read_bytes(), kept.path.is_symlink()) == (source.read_bytes(), False)
+
+
+def test_a_damaged_copy_is_no_source(tmp_path: Path) -> None:
+    """A draft names the copy itself: kept under its new hash it would be trained on without a word."""
+    source = tmp_path / "rows.jsonl"
+    source.write_bytes(b'{"text": "one"}\n')
+    locations = Locations(tmp_path / "home")
+    kept = keep_file(source, locations)
+    assert keep_file(kept.path, locations) == kept
+    kept.path.write_bytes(b'{"text": "two"}\n')
+    with pytest.raises(DataError, match="as it was kept") as caught:
+        keep_file(kept.path, locations)
+    assert caught.value.code == "data.damaged"
+    assert "once more" in caught.value.hint
+    assert [entry.name for entry in locations.data.iterdir()] == [kept.sha256], "no copy of the damaged one is left"

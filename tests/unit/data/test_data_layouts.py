@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from whole_rows import read_report
+from whole_rows import read, read_report
 
 from core.contract.config import DataChoice
-from core.contract.data import DataReport, Example
+from core.contract.data import Example
 from core.contract.errors import DataError
-from core.data.examples import read_columns, read_examples
+from core.data.account import account_lines, refused_lines
+from core.data.examples import read_columns
+from core.data.facts import Measures, facts_of
 
 CHAT = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]
 TURNS = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
 CALL = {"name": "weather", "arguments": {"city": "Oslo"}}
-
-
-def read(tmp_path: Path, rows: list[Any], choice: DataChoice | None = None) -> tuple[DataReport, list[Example]]:
-    path = tmp_path / "rows.jsonl"
-    path.write_text("\n".join(json.dumps(row) for row in rows))
-    choice = choice or DataChoice()
-    return read_report(path, choice), list(read_examples(path, choice))
 
 
 def said(example: Example) -> list[tuple[str, str]]:
@@ -161,6 +158,61 @@ def test_columns_mapped_by_hand(tmp_path: Path, choice: DataChoice, expected: li
     assert "you" in report.reason
 
 
+def test_a_role_left_out_by_hand_stays_without_a_column(tmp_path: Path) -> None:
+    row = {"conversations": TURNS, "prompt": "Which?", "chosen": "a", "rejected": "b", "system": "Be brief."}
+    assert said(read(tmp_path, [{**row, "conversations": TURNS[:1]}])[1][0]) == [
+        ("system", "Be brief."),
+        ("user", "Hi"),
+    ]
+    given = {"prompt": "prompt", "conversations": "", "chosen": "chosen", "rejected": "rejected", "system": ""}
+    for layout in ("auto", "preference"):
+        report, (example,) = read(tmp_path, [row], DataChoice(layout=layout, columns=given))  # type: ignore[arg-type]
+        assert report.mapping == {"prompt": "prompt", "chosen": "chosen", "rejected": "rejected"}
+        assert said(example) == [("user", "Which?")]
+
+
+@pytest.mark.parametrize("layout", ["auto", "prompt_completion"])
+def test_one_column_is_no_two_roles(tmp_path: Path, layout: Any) -> None:
+    columns = {"prompt": "a", "completion": "a"}
+    with pytest.raises(DataError, match="a column of its own for each of prompt and completion") as caught:
+        read(tmp_path, [{"a": "x", "b": "y"}], DataChoice(layout=layout, columns=columns))
+    assert caught.value.code == "data.column_twice"
+
+
+QUESTION, CHOSEN, REJECTED = TURNS[0], TURNS[1], {"role": "assistant", "content": "Go away"}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"messages": [QUESTION, CHOSEN], "chosen": [QUESTION, CHOSEN], "rejected": [QUESTION, REJECTED]},
+        {"messages": [QUESTION, CHOSEN], "chosen": [CHOSEN], "rejected": [REJECTED]},
+        {"messages": [QUESTION, CHOSEN], "chosen": "Hello", "rejected": "Go away"},
+        {"messages": [QUESTION, REJECTED], "chosen": "Hello", "rejected": "Go away"},
+        {"messages": [QUESTION], "chosen": [QUESTION, CHOSEN], "rejected": [QUESTION, REJECTED]},
+        {"prompt": "Hi", "chosen": [QUESTION, CHOSEN], "rejected": [QUESTION, REJECTED]},
+        {"chosen_messages": [QUESTION, CHOSEN], "rejected_messages": [QUESTION, REJECTED]},
+    ],
+)
+def test_the_answer_is_no_part_of_the_prompt(tmp_path: Path, row: dict[str, Any]) -> None:
+    _, (example,) = read(tmp_path, [row])
+    assert said(example) == [("user", "Hi")]
+    assert (example.chosen, example.rejected) == ("Hello", "Go away")
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ({"messages": [QUESTION, {**CHOSEN, "content": "Hm"}], "chosen": "a", "rejected": "b"}, "ends with another"),
+        ({"prompt": "Other", "chosen": [QUESTION, CHOSEN], "rejected": [QUESTION, REJECTED]}, "different conversa"),
+    ],
+)
+def test_a_prompt_that_does_not_fit_its_answers_is_no_pair(tmp_path: Path, row: dict[str, Any], why: str) -> None:
+    report, _ = read(tmp_path, [{**row, "prompt": "Hi", "messages": [QUESTION], "chosen": "a", "rejected": "b"}, row])
+    assert [(problem.row, problem.code) for problem in report.problems] == [(2, "row.pair")]
+    assert why in report.problems[0].text
+
+
 @pytest.mark.parametrize(
     ("choice", "why"),
     [
@@ -232,9 +284,9 @@ def test_a_chosen_layout_takes_columns_without_names_in_order(tmp_path: Path) ->
 
 
 def test_what_is_not_read_is_said(tmp_path: Path) -> None:
-    turns = [TURNS[0], {**TURNS[1], "reasoning_content": "so", "weight": 1}]
+    turns = [TURNS[0], {**TURNS[1], "name": "Bo", "tool_call_id": "x", "weight": 1}]
     report, _ = read(tmp_path, [{"messages": turns, "id": 5, "source": "x"}])
-    assert report.reason.endswith("Not read: columns id, source; keys of turns reasoning_content, weight.")
+    assert report.reason.endswith("Not read: columns id, source; keys of turns name, tool_call_id.")
     report, _ = read(tmp_path, [{"messages": TURNS}])
     assert "Not read" not in report.reason
 
@@ -258,3 +310,31 @@ def test_an_answer_that_calls_is_no_side_of_a_pair(tmp_path: Path) -> None:
     good = {"prompt": "q", "chosen": "a", "rejected": "b"}
     report, _ = read(tmp_path, [good, {**good, "chosen": called}])
     assert [(problem.row, problem.code) for problem in report.problems] == [(2, "row.pair")]
+
+
+def test_the_account_counts_every_row_left_out_by_its_reason(tmp_path: Path) -> None:
+    good, bad = {"messages": TURNS, "label": True, "source": "x"}, {"messages": TURNS, "label": False}
+    report, _ = read(tmp_path, [good, *[bad] * 250, {"messages": None, "label": True}, bad])
+    assert [(skipped.code, skipped.rows, skipped.first_row) for skipped in report.skipped] == [
+        ("row.kto_false", 251, 2),
+        ("row.type", 1, 252),
+    ]
+    assert len(report.problems) == 200
+    assert report.unread == ("source",)
+    how, counts, false, broken = account_lines(report)
+    assert how.startswith("Read as KTO labels: columns messages and label")
+    assert "Not read: columns source" in how
+    assert counts == "1 of 253 rows can be trained on."
+    assert false.startswith("251 rows are left out: label is false")
+    assert false.endswith("(first row 2).")
+    assert broken == "1 row is left out: messages is null or missing, expected a list of turns (row 252)."
+
+
+def test_rows_that_the_template_refuses_are_told_too() -> None:
+    three = np.array([3, 4, 5])
+    spans, none = np.array([[1, 3]] * 3), np.zeros(3, bool)
+    measures = Measures(three, spans, np.arange(3), none, none.astype(int), refused=2, why="row 7: it refuses.")
+    said = "The chat template refuses 2 rows{} and they are left out: row 7: it refuses."
+    assert refused_lines(facts_of(measures, 64, 5)) == (said.format(""),)
+    assert refused_lines(facts_of(measures, 64, 50)) == (said.format(", of the 5 looked at,"),)
+    assert refused_lines(facts_of(replace(measures, refused=0), 64, 3)) == ()

@@ -368,6 +368,7 @@ def test_the_preview_of_a_pair_shows_both_sides(tokenizer: Any) -> None:
         assert side.trained_tokens == len(answer)
         assert side.tokens == len(parts[0]) + len(answer)
         assert side.spans[-1].text == tokenizer.decode(answer)
+    assert [side.spans[-1].kind for side in sides] == ["trained", "avoided"]
 
 
 def test_layout_keeps_what_a_row_brings(tokenizer: Any) -> None:

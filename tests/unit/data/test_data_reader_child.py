@@ -110,6 +110,24 @@ def test_what_was_kept_and_is_torn_is_read_again(tmp_path: Path, torn: str) -> N
         assert kept.read_bytes() == content
 
 
+def test_what_was_kept_and_has_other_letters_is_read_again(tmp_path: Path) -> None:
+    path = texts(tmp_path / "rows.jsonl", "first", 30)
+    whole = checked(path)
+    for place in (tmp_path / "cache").iterdir():
+        content = place.read_bytes()
+        place.write_bytes(content.replace(b"first", b"worst").replace(b'"usable": 30', b'"usable": 29'))
+        assert place.read_bytes() != content
+        assert checked(path) == whole
+        assert place.read_bytes() == content
+
+
+def test_a_first_look_with_other_letters_is_taken_again(tmp_path: Path) -> None:
+    path = texts(tmp_path / "rows.jsonl", "first")
+    kept = Path(reader_child.look(asked(path))["examples"])
+    kept.write_bytes(kept.read_bytes().replace(b"first", b"worst"))
+    assert b"worst" not in Path(reader_child.look(asked(path))["examples"]).read_bytes()
+
+
 def test_a_first_look_that_is_torn_is_taken_again(tmp_path: Path) -> None:
     path = texts(tmp_path / "rows.jsonl", "first")
     head = reader_child.look(asked(path))

@@ -21,6 +21,7 @@ from core.contract.config import DataChoice
 from core.contract.errors import DataError
 from core.data import facts
 from core.data.examples import read_examples
+from core.data.keep import keep_file
 from core.data.pipe import Child, Limits
 from core.data.render import load_tokenizer
 from core.data.serve import _handled
@@ -108,6 +109,18 @@ def test_a_file_of_ones_own_is_told_what_is_wrong_with_it(service: DataService, 
     with pytest.raises(DataError) as said:
         service.report(tmp_path / "empty.csv", DataChoice())
     assert said.value.code == "data.empty"
+
+
+def test_a_damaged_copy_is_not_shown_as_if_it_were_the_file(service: DataService, rows: Path) -> None:
+    kept = keep_file(rows, service._locations)
+    assert service.report(kept.path, DataChoice()).sha256 == kept.sha256
+    kept.path.write_bytes(kept.path.read_bytes().replace(b"answer", b"anwser"))
+    for ask in (service.report, service.first_look):
+        with pytest.raises(DataError, match="as it was kept") as caught:
+            ask(kept.path, DataChoice())
+        assert caught.value.code == "data.damaged"
+    keep_file(rows, service._locations)
+    assert service.report(kept.path, DataChoice()).usable == 30
 
 
 def test_errors_come_back_as_one_line(service: DataService, rows: Path, tokenizer_folder: Path, tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ from whole_rows import read_report
 from core.contract.config import DataChoice, RunConfig
 from core.contract.doctor import Checkup
 from core.contract.errors import DataError
-from core.data.doctor.kinship import Kinship, kept_kinship, kinship_of_file
+from core.data.checked import checked
+from core.data.doctor.client import Doctor
+from core.data.doctor.kinship import Kinship, kept_kinship
 from core.data.doctor.mend import Mending
 from core.data.examples import read_examples
 from core.data.made import origin_of, write_made
@@ -192,9 +194,12 @@ def test_a_row_that_only_nobody_sees_goes(tmp_path: Path, good: dict[str, str], 
 
 
 def test_window_and_run_find_the_same_kin(service: DataService, rows: Path, tmp_path: Path) -> None:
-    """The window through its child, a run by itself in another folder: the same groups, hence the same split."""
+    """The window and a run, each in a folder of its own: the same groups, hence the same split."""
     choice = DataChoice(path=str(rows), eval_fraction=0.2)
-    alone = kinship_of_file(rows, choice, Locations(tmp_path / "elsewhere"))
+    elsewhere = Locations(tmp_path / "elsewhere").make()
+    doctor = Doctor(elsewhere)
+    alone = doctor.kinship(checked(rows, choice, elsewhere), choice)
+    doctor.close()
     assert alone.rows == ((2, 12, 25),)
     assert service.kin(rows, choice) == alone.places == ((1, 11, 24),)
     held_out = HeldOut(service)._split(RunConfig(data=choice))[1]
@@ -234,3 +239,5 @@ def test_torn_groups_are_found_again(tmp_path: Path, content: str) -> None:
     assert kept_kinship(place) is None
     Kinship(((0, 1),), ((1, 2),)).save(place)
     assert kept_kinship(place) == Kinship(((0, 1),), ((1, 2),))
+    place.write_text(place.read_text().replace("[[1, 2]]", "[[1, 3]]"))
+    assert kept_kinship(place) is None

@@ -3,13 +3,14 @@ room's children, for tests of what comes out."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from core.contract.config import DataChoice
 from core.contract.data import DataReport, Example, PreviewRow, RowProblem, TokenRow
-from core.data.examples import Tally, open_reading
+from core.data.examples import Tally, open_reading, read_examples
 from core.data.preview import encoded_sides, shown_rows
 from core.data.render import Choice, cut_pair, cut_rows, tokenise
 from core.data.renderer import Renderer, renderer, with_answer
@@ -23,6 +24,14 @@ def read_report(path: Path, choice: DataChoice) -> DataReport:
     for row in tally.reading.rows():
         tally.add(row)
     return tally.report(file_sha256(path))
+
+
+def read(tmp_path: Path, rows: list[Any], choice: DataChoice | None = None) -> tuple[DataReport, list[Example]]:
+    """These rows as a JSONL file: what is said of them, and what is left to train on."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    choice = choice or DataChoice()
+    return read_report(path, choice), list(read_examples(path, choice))
 
 
 def text_of(using: Renderer, example: Example) -> str:

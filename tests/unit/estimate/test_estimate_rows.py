@@ -16,7 +16,7 @@ from core.contract.data import DataFacts
 from core.data.packing import windows
 from core.data.split import split_rows
 from core.estimate import estimate
-from core.estimate.lengths import Lengths
+from core.estimate.lengths import KEPT, Lengths, lengths_of
 from core.estimate.rows import rows_of, total_steps
 from core.hardware import Machine
 
@@ -163,3 +163,32 @@ def test_twenty_thousand_rows_follow_a_slider(
         estimate(RunConfig(train=TrainChoice(max_length=limit)), spec, facts, machine)
         took.append(time.process_time() - begun)
     assert sorted(took)[len(took) // 4] < 0.005, "processor time; other work on this machine slows single answers"
+
+
+def test_lengths_in_use_stay_remembered_while_others_come() -> None:
+    used = (3, 1, 2)
+    first = lengths_of(used)
+    others = [(number, number) for number in range(3 * KEPT)]
+    for other in others:
+        lengths_of(other)
+        assert lengths_of(used) is first
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 3000), st.integers(1, 3000)), min_size=1, max_size=60), st.integers(32, 3000))
+def test_both_sides_of_a_preference_are_counted(pairs: list[tuple[int, int]], limit: int) -> None:
+    facts = DataFacts(
+        rows=len(pairs),
+        lengths=tuple(map(max, pairs)),
+        others=tuple(map(min, pairs)),
+        trained=(2,) * len(pairs),
+        max_length=limit,
+        longest=max(map(max, pairs)),
+        mean=1.0,
+    )
+    config = RunConfig(method="dpo", data=DataChoice(eval_fraction=0.0), train=TrainChoice(max_length=limit))
+    found = rows_of(config, facts)
+    assert found.tokens_per_epoch == sum(min(side, limit) for pair in pairs for side in pair)
+    assert found.mean == pytest.approx(sum(min(max(pair), limit) for pair in pairs) / len(pairs))
+    unmeasured = rows_of(config, facts.model_copy(update={"others": ()}))
+    assert unmeasured.tokens_per_epoch == 2 * sum(min(max(pair), limit) for pair in pairs)

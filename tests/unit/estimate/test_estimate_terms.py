@@ -35,10 +35,16 @@ TINY = ModelShape(
 SPEC = ModelSpec(key="tiny", title="Tiny", source="folder", name="/tiny", model_type="llama", shape=TINY)
 
 
+_BIASES = ("attention_bias", "mlp_bias")
+MAPS = ("qmap1", "qmap2")
+"""bitsandbytes' code books: one for all parameters."""
+
+
 def work(tokens: int = 64, dtype: str = "bfloat16", gpu: bool = False, kind: str = "llama", **train: Any) -> Work:
-    config = RunConfig(train=TrainChoice(checkpointing="none").model_copy(update=train))
+    lora, shape = train.pop("lora", LoraChoice()), train.pop("shape", TINY)
+    config = RunConfig(lora=lora, train=TrainChoice(checkpointing="none").model_copy(update=train))
     config = config.model_copy(update={"model": config.model.model_copy(update={"dtype": dtype})})
-    return work_of(config, SPEC.model_copy(update={"model_type": kind}), tokens, gpu=gpu)
+    return work_of(config, SPEC.model_copy(update={"model_type": kind, "shape": shape}), tokens, gpu=gpu)
 
 
 @pytest.mark.parametrize("sizes", [(64, 64), (128, 320), (192, 1000)])
@@ -113,14 +119,14 @@ def _saved_bytes(kind: str, layers: int, dtype: str, fast: bool) -> int:
     return sum(storage.nbytes() for storage in kept.values())
 
 
-def _model(kind: str, layers: int, dtype: str, lora: LoraChoice) -> Any:
+def _model(kind: str, layers: int, dtype: str, lora: LoraChoice, **more: bool) -> Any:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     from core.model import attention
     from core.model.adapters import add_adapter
 
-    shape = TINY.model_dump(exclude={"sliding_window", "num_hidden_layers"})
+    shape = TINY.model_dump(exclude={"sliding_window", "num_hidden_layers", *_BIASES}) | more
     attention.register()
     name = attention.NAME if kind == "gemma2" else "sdpa"
     config = AutoConfig.for_model(kind, **shape, num_hidden_layers=layers, attn_implementation=name, pad_token_id=0)
@@ -146,6 +152,45 @@ def test_adapters_count_as_peft_counts_them() -> None:
         lora = RunConfig().lora
         tuned = get_peft_model(base, LoraConfig(r=lora.r, target_modules=list(lora.target_modules)))
     assert terms.adapter_parameters(work()) == tuned.get_nb_trainable_parameters()[0]
+
+
+ADAPTERS = (
+    {"use_dora": True},
+    {"bias": "lora_only"},
+    {"target_modules": ("q_proj", "down_proj")},
+    {"target_modules": ("o_proj", "lm_head", "embed_tokens")},
+    {"target_modules": ("lm_head",), "r": 3},
+)
+
+
+@pytest.mark.parametrize("lora", ADAPTERS, ids=str)
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "phi3"])
+def test_trained_numbers_and_moments_are_those_of_the_library(kind: str, lora: dict[str, Any]) -> None:
+    """Peft's trainable parameters one by one, and what bitsandbytes' and torch's AdamW keep of them after a step."""
+    torch = pytest.importorskip("torch")
+    bitsandbytes = pytest.importorskip("bitsandbytes")
+    choice = LoraChoice(**lora)
+    tuned = _model(kind, TINY.num_hidden_layers, "bfloat16", choice)
+    trained = [one for one in tuned.parameters() if one.requires_grad]
+    counted = work(kind=kind, lora=choice)
+    assert terms.adapter_parameters(counted) == sum(one.numel() for one in trained)
+    assert terms.gradients_bytes(counted) == sum(one.nbytes for one in trained)
+    for name, optimiser in (("adamw_torch", torch.optim.AdamW), ("adamw_8bit", bitsandbytes.optim.AdamW8bit)):
+        made = optimiser(trained)
+        for one in trained:
+            one.grad = torch.zeros_like(one)
+        made.step()
+        states = [value for state in made.state.values() for key, value in state.items() if key not in ("step", *MAPS)]
+        held = sum(value.nbytes for value in states if hasattr(value, "nbytes"))
+        assert terms.optimiser_bytes(work(kind=kind, lora=choice, optim=name)) == held
+
+
+def test_biases_that_a_config_names_are_counted() -> None:
+    choice = LoraChoice(bias="lora_only")
+    tuned = _model("llama", TINY.num_hidden_layers, "bfloat16", choice, attention_bias=True, mlp_bias=True)
+    trained = [one for one in tuned.parameters() if one.requires_grad]
+    counted = work(lora=choice, shape=TINY.model_copy(update={"attention_bias": True, "mlp_bias": True}))
+    assert terms.adapter_parameters(counted) == sum(one.numel() for one in trained)
 
 
 def test_eight_bit_moments_are_a_quarter() -> None:
@@ -250,6 +295,14 @@ def test_the_loss_stops_growing_where_it_is_made_in_pieces(model: Callable[[str]
     assert large - small == 100 * spec.shape.hidden_size * 3 * 2, "hidden states, no logits"
     unknown = spec.model_copy(update={"model_type": "other"})
     assert terms.loss_bytes(work_of(config, unknown, 2048, gpu=True)) > 4 * 2048 * spec.shape.vocab_size
+
+
+def test_dpo_without_kernels_holds_the_logits_of_both_sides_whole(model: Callable[[str], ModelSpec]) -> None:
+    spec = model("qwen3-8b")
+    kernels, plain = (RunConfig(method="dpo", train=TrainChoice(kernels=word)) for word in ("auto", "plain"))
+    whole = terms.loss_bytes(work_of(plain, spec, 2048, gpu=True))
+    assert whole > 2048 * spec.shape.vocab_size * (2 + 4), "logits as they come, and once in float32"
+    assert whole > 2 * terms.loss_bytes(work_of(kernels, spec, 2048, gpu=True))
 
 
 def test_constants_are_those_of_the_rooms_they_speak_for() -> None:

@@ -15,7 +15,7 @@ from core.contract.estimate import LearnedRun, Probe
 from core.estimate import Learned, estimate, predict, probed
 from core.estimate.cards import published
 from core.estimate.cost import CHECKPOINTS
-from core.estimate.time import operations_per_token, seconds_per_token
+from core.estimate.time import operations_per_token, seconds_per_token, start_seconds
 from core.estimate.work import GIB, work_of
 from core.hardware import Machine
 from core.settings import Settings
@@ -217,3 +217,10 @@ def test_disk_counts_as_many_checkpoints_as_stand() -> None:
     from core.train.checkpoint import KEPT
 
     assert CHECKPOINTS == KEPT + 2, "the best, and one on its way"
+
+
+def test_starting_counts_as_earlier_runs_took_else_by_what_is_loaded() -> None:
+    low, high = start_seconds(2_000_000, None)
+    assert 3 < low < high < 20
+    assert start_seconds(14_000_000_000, None)[1] > high + 40
+    assert start_seconds(14_000_000_000, 10.0) == (5.0, 15.0)

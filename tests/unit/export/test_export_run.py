@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,9 +17,11 @@ from core.contract.commands import Command
 from core.contract.errors import MachineError, ModelError, RunError
 from core.contract.events import Event
 from core.export import run as export_room
+from core.export.card import Made, write_card
 from core.export.run import export
 from core.locations import ASSETS
 from core.runs.folder import JobFolder
+from core.runs.record import fold
 from core.train.orders import Orders
 from core.train.tell import Teller
 
@@ -57,6 +60,7 @@ def test_an_adapter_is_pefts_own_and_reloads(run: JobFolder, ask_for: Ask, train
     out, said = done(ask_for("mine", "adapter"))
     names = {path.name for path in out.iterdir()}
     assert {"adapter_model.safetensors", "adapter_config.json", "tokenizer.json", "chat_template.jinja"} <= names
+    assert "generation_config.json" in names
     assert "README.md" in names
     original = trained_adapter / "adapter_model.safetensors"
     assert (out / "adapter_model.safetensors").read_bytes() == original.read_bytes()
@@ -105,6 +109,34 @@ def test_the_card_says_what_it_is(ask_for: Ask, monkeypatch: pytest.MonkeyPatch)
     assert "<b>" not in card.split("## Recipe")[0]
     # A correction during the run stands in the recipe: it is the effective config.
     assert "learning_rate: 0.0001" in card
+
+
+@pytest.mark.parametrize("form", ["adapter", "merged"])
+def test_an_answer_ends_where_chatml_ends_it_on_a_base_without_a_template(
+    run: JobFolder, tmp_path: Path, form: str
+) -> None:
+    from transformers import AutoTokenizer, GenerationConfig
+
+    base, draft = tmp_path / "base", tmp_path / "draft"
+    draft.mkdir()
+    tokenizer = AutoTokenizer.from_pretrained(ASSETS / "starter")
+    tokenizer.chat_template = None
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
+    tokenizer.save_pretrained(base)
+    (base / "config.json").write_text(json.dumps({"model_type": "llama", "eos_token_id": [7, 8]}))
+    (base / "generation_config.json").write_text(json.dumps({"eos_token_id": 7, "top_p": 0.9}))
+    job: Any = SimpleNamespace(base=base, draft=draft, config=run.config())
+    ending = export_room._write_tokenizer(job)
+    carried = GenerationConfig.from_pretrained(draft)
+    im_end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    assert carried.eos_token_id == [7, 8, im_end, tokenizer.eos_token_id]
+    assert carried.top_p == 0.9
+    assert "<|im_start|>" in AutoTokenizer.from_pretrained(draft).chat_template
+    write_card(draft, run.config(), fold([]), Made(form, "step-000012", "", ending))
+    card = (draft / "README.md").read_text("utf-8")
+    assert "ChatML, since the base model brings no chat template" in card
+    assert "`<|im_end|>` ends an answer." in card
+    assert ("base.generation_config = GenerationConfig.from_pretrained" in card) is (form == "adapter")
 
 
 def test_a_stop_leaves_nothing(run: JobFolder, ask_for: Ask) -> None:

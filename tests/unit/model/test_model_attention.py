@@ -231,3 +231,4 @@ def test_what_runs_is_said() -> None:
     assert attention.attention_line(cpu, FP32, llama) == "attention: row by row through torch"
     assert attention.attention_line(cpu, FP32, gemma) == "attention: row by row through torch"
     assert attention.attention_line(cpu, FP32, object()) == "attention: the model's own, rows kept apart by a mask"
+    assert attention.attention_line(cpu, FP32, llama, packed=False) == "attention: padded, torch's own under a mask"

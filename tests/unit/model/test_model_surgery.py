@@ -40,6 +40,14 @@ def swap(model: Any) -> surgery.Applied:
     return surgery.apply(model, surgery.plan(model, force=True))
 
 
+def test_padded_batches_have_no_fast_layer_and_it_is_said() -> None:
+    model = adapt(build("llama"))
+    plan = surgery.plan(model, force=True, packed=False)
+    assert plan.lines() == ("0 of 2 layers fast", "2 layers plain: batches are padded")
+    assert not plan.fast
+    assert not surgery.apply(model, plan).swapped
+
+
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "single"])
 @pytest.mark.parametrize("family", FAST)
 def test_gradients_equal_plain_peft(family: str, packed: bool, count: dict[str, int]) -> None:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from core.contract.config import RunConfig
 from core.contract.estimate import LearnedRun
-from core.contract.events import Finished, Plan, Step
+from core.contract.events import Evaluation, Finished, Plan, Step
 from core.locations import Locations
-from core.runs.learned import append, learn, learned_file, line_of, speeds
+from core.runs.learned import _start_seconds, append, learn, learned_file, line_of, speeds
 from core.runs.record import RunRecord, fold
 from core.runs.store import RunStore
 
@@ -127,3 +127,13 @@ def test_a_line_without_end_counts_as_none(locations: Locations) -> None:
             file.write(SAID.model_dump_json().replace('"watts":0.0', f'"watts":{number}') + "\n")
     append(locations, SAID)
     assert speeds(locations).runs == (SAID,)
+
+
+def test_starting_is_learned_apart_from_training_and_measuring() -> None:
+    def record(**facts: object) -> RunRecord:
+        steps = (Step(step=1, attempt=1, at=120.0, seconds=2.0),)
+        return RunRecord(**{"started_at": 100.0, "steps": steps, **facts})  # type: ignore[arg-type]
+
+    assert _start_seconds(record()) == 18.0
+    assert _start_seconds(record(evaluations=(Evaluation(step=0, seconds=5.0),))) == 13.0
+    assert _start_seconds(record(steps=(Step(step=9, attempt=2, at=120.0, seconds=2.0),))) == 0.0

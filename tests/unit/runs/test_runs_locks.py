@@ -8,13 +8,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
 from core.disk import write_whole
-from core.hardware import Machine
+from core.hardware import Gpu, Machine
 from core.locations import Locations
 from core.runs.folder import JobFolder
 from core.runs.launch import inherited_lock
@@ -130,18 +131,18 @@ def test_the_queue_keeps_its_order(locations: Locations, runs: list[FileLock]) -
     queue.remove(name("a"))
     queue.remove(name("a"))
     assert queue.waiting() == [name("c"), name("b")]
-    assert card_wanted(locations)
+    assert card_wanted(locations, "cpu")
 
 
 def test_the_dead_are_passed_over_and_dropped(locations: Locations, runs: list[FileLock]) -> None:
     queue = JobQueue(locations)
     runs[0].release()
-    assert queue.first_living() == name("b")
+    assert queue.first_living("cpu") == name("b")
     assert queue.waiting() == [name("b"), name("c")]
     runs[1].release()
     runs[2].release()
-    assert queue.first_living() is None
-    assert not card_wanted(locations)
+    assert queue.first_living("cpu") is None
+    assert not card_wanted(locations, "cpu")
 
 
 def test_a_waiting_run_is_moved_among_the_living(locations: Locations, runs: list[FileLock]) -> None:
@@ -202,6 +203,24 @@ def test_a_turn_comes_when_first_and_free(locations: Locations, runs: list[FileL
     assert first.take(card)
     assert second.reason() == f"run {name('a')} holds the CPU"
     assert JobQueue(locations).waiting() == [name("b"), name("c")]
+    card.release()
+
+
+def test_a_run_waits_behind_those_of_its_own_card_only(locations: Locations, runs: list[FileLock]) -> None:
+    cards = {letter: f"gpu-{1 if letter == 'b' else 0}" for letter in "abc"}
+    queue = JobQueue(locations)
+    assert queue.first_living("gpu-1") == name("a"), "whose card is not known yet waits for any"
+    for letter, card in cards.items():
+        queue.waits_for(name(letter), card)
+    assert queue.first_living("gpu-0") == name("a")
+    assert queue.first_living("gpu-1") == name("b")
+    assert not card_wanted(locations, "cpu")
+    on_second = replace(MACHINE, gpus=(Gpu(1, "1", "x", 1, 1, (8, 6)),))
+    turn, card = Turn(locations, on_second, name("b")), CardLock(locations, "gpu-1")
+    assert turn.take(card), "it does not wait behind the first card's runs"
+    assert queue.cards() == {name("a"): "gpu-0", name("c"): "gpu-0"}
+    queue.add(name("c"), head=True)
+    assert queue.cards() == {name("c"): "gpu-0", name("a"): "gpu-0"}
     card.release()
 
 

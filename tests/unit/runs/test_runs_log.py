@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from core.contract.errors import MachineError, RunError
 from core.contract.events import Finished, Note, Step, parse_event
 from core.runs.folder import JobFolder
+from core.runs.lines import sealed
 from core.runs.locks import is_held
 from core.runs.log import ATTEMPT_VARIABLE, EventTail, EventWriter, LogHold, last_event, open_writer
 from core.runs.mailbox import Mailbox, acknowledged_ids, open_mailbox, send
@@ -147,3 +150,81 @@ def test_what_the_log_acknowledges_is_not_read_again(tmp_path: Path) -> None:
     assert parse_event(line) is not None
     assert acknowledged_ids(folder.events) == {command.id}
     assert open_mailbox(folder, 0).poll() == []
+
+
+def numbered(path: Path, count: int = 6) -> list[bytes]:
+    """A log of so many lines, as bytes."""
+    writer = EventWriter(path, 1)
+    for step in range(1, count + 1):
+        writer.write(Step(step=step, loss=1 / step))
+    writer.close()
+    return path.read_bytes().splitlines(keepends=True)
+
+
+def look(path: Path) -> tuple[list[int], int]:
+    tail = EventTail(path)
+    return [event.step for event in tail.read()], tail.damaged
+
+
+@pytest.mark.parametrize(
+    ("harm", "steps", "damaged"),
+    [
+        (lambda lines: [*lines[:2], lines[2].replace(b'"loss":0.3', b'"loss":0.4'), *lines[3:]], [1, 2, 4, 5, 6], 1),
+        (lambda lines: [*lines[:2], *lines[4:]], [1, 2, 5, 6], 2),
+        (lambda lines: lines[2:], [3, 4, 5, 6], 2),
+        (lambda lines: [*lines[:3], lines[3][:20] + b"\n", *lines[4:]], [1, 2, 3, 5, 6], 1),
+        (lambda lines: [*lines[:3], lines[3][:20], *lines[4:]], [1, 2, 3, 6], 2),
+        (lambda lines: [*lines[:1], bytes(len(lines[1]) + len(lines[2])) + b"\n", *lines[3:]], [1, 4, 5, 6], 2),
+        (lambda lines: [*lines[:5], lines[5].replace(b"6", b"7")], [1, 2, 3, 4, 5], 1),
+        (lambda lines: lines, [1, 2, 3, 4, 5, 6], 0),
+    ],
+    ids=["a digit", "a hole", "no beginning", "half a line", "half a line and its end", "zeros", "the last", "whole"],
+)
+def test_damage_is_left_out_and_counted(
+    tmp_path: Path, harm: Callable[[list[bytes]], list[bytes]], steps: list[int], damaged: int
+) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b"".join(harm(numbered(path))))
+    assert look(path) == (steps, damaged)
+    writer = EventWriter(path, 2)  # whoever goes on adds nothing to it and hides nothing of it
+    writer.write(Step(step=9))
+    assert look(path) == ([*steps, 9], damaged)
+
+
+def test_a_log_of_an_older_version_is_read_and_gone_on_with(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text("".join(Step(step=n).model_dump_json() + "\n" for n in (1, 2)))
+    for step in (3, 4):
+        EventWriter(path, 2).write(Step(step=step))
+    with path.open("a") as log:
+        log.write(Step(step=5).model_dump_json() + "\n")
+    EventWriter(path, 3).write(Step(step=6))
+    assert look(path) == ([1, 2, 3, 4, 5, 6], 0)
+
+
+def test_two_writers_in_turn_count_on(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    first, second = EventWriter(path, 1), EventWriter(path, 2)
+    for step in range(1, 7):
+        (first if step % 2 else second).write(Step(step=step))
+    assert look(path) == ([1, 2, 3, 4, 5, 6], 0)
+    assert last_event(path) == EventTail(path).read()[-1]
+
+
+def test_a_damaged_last_word_is_not_believed(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    lines = numbered(path)
+    path.write_bytes(b"".join([*lines[:5], lines[5].replace(b'"step":6', b'"step":8')]))
+    last = last_event(path)
+    assert last is not None
+    assert last.step == 5
+
+
+def test_checking_twenty_thousand_lines_takes_no_time(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    steps = (Step(step=n, loss=1 / n, tokens=900, seconds=1.0).model_dump_json().encode() for n in range(1, 20_001))
+    path.write_bytes(b"".join(sealed(step, n) + b"\n" for n, step in enumerate(steps, 1)))
+    began = time.process_time()
+    tail = EventTail(path)
+    assert (len(tail.read_lines()), tail.damaged) == (20_000, 0)
+    assert time.process_time() - began < 0.25

@@ -161,3 +161,9 @@ def test_folds_read_only_what_was_added(tmp_path: Path) -> None:
     folds.forget(folders[19])
     folders[19].events.unlink()
     assert folds.record(folders[19]) == RunRecord()
+
+
+def test_a_run_that_left_the_queue_has_not_begun() -> None:
+    assert not fold([Queued(at=5.0), Stopped(at=70.0)]).begun
+    begun = fold([Queued(at=5.0), Starting(at=60.0, attempt=1), Stopped(at=70.0)])
+    assert (begun.begun, begun.started_at) == (True, 60.0)

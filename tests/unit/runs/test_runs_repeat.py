@@ -13,11 +13,12 @@ from core.contract.config import RunConfig
 from core.contract.errors import ConfigError, RunError
 from core.contract.events import Correction, Failed
 from core.follow import say
+from core.locations import Locations
 from core.runs.log import EventWriter
 from core.runs.names import rename
 from core.runs.record import effective_config
-from core.runs.repeat import command_line, flat, with_settings
-from core.runs.run_yaml import dump_config, read_config
+from core.runs.repeat import command_line, flat, read_wish
+from core.runs.run_yaml import dump_config
 from core.runs.store import RunStore
 from core.runs.summary import summarise
 from core.runs.words import STATE_WORDS
@@ -33,17 +34,34 @@ def test_the_printed_command_line_repeats_the_run(tmp_path: Path, config: Config
     asked = config("quoted 'name'")
     file.write_text(dump_config(asked), encoding="utf-8")
     effective = effective_config(asked, (HALVED, SMALLER))
-    line = command_line(file, asked, effective, home=tmp_path / "home of runs")
+    line = command_line(Locations(tmp_path / "home of runs"), file, asked, effective)
     words = shlex.split(line)
     assert words[:2] == ["python3", "launcher.py"]
     chosen = cli._parser().parse_args(words[2:])
-    assert with_settings(read_config(Path(chosen.file)), chosen.set) == effective != asked
+    assert read_wish(Path(chosen.file), chosen.set) == effective != asked
     assert chosen.home == str(tmp_path / "home of runs")
 
 
-def test_a_run_that_nothing_corrected_needs_its_file_only(tmp_path: Path, config: Config) -> None:
-    line = command_line(tmp_path / "run.yaml", config("a"), config("a"))
+def test_a_run_that_nothing_corrected_needs_its_file_only(
+    tmp_path: Path, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("LUTHIER_HOME")
+    line = command_line(Locations.find(), tmp_path / "run.yaml", config("a"), config("a"))
     assert line == f"python3 launcher.py train {tmp_path}/run.yaml"
+
+
+def test_a_printed_command_names_the_root_unless_it_is_found_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    elsewhere = f"python3 launcher.py stop a --home '{tmp_path}/of mine'"
+    for variable in ("", str(tmp_path / "of mine"), str(tmp_path / "another")):
+        monkeypatch.setenv("LUTHIER_HOME", variable)
+        assert Locations.find(tmp_path / "of mine").command("stop", "a") == elsewhere
+    assert "--home" in Locations.find(tmp_path / "luthier-studio").command("runs")  # the variable says another
+    monkeypatch.setenv("LUTHIER_HOME", "")
+    assert Locations.find().command() == "python3 launcher.py"
 
 
 def test_every_setting_has_its_key(config: Config) -> None:
@@ -53,18 +71,44 @@ def test_every_setting_has_its_key(config: Config) -> None:
     assert found["lora.target_modules"] == config("a").lora.target_modules
 
 
-def test_settings_are_read_as_run_yaml_reads_them(config: Config) -> None:
-    changed = with_settings(config("a"), ["train.packing=false", "lora.r=8", "name=b c", "train.learning_rate=0.001"])
+@pytest.fixture
+def file(tmp_path: Path, config: Config) -> Path:
+    (tmp_path / "run.yaml").write_text(dump_config(config("a")), encoding="utf-8")
+    return tmp_path / "run.yaml"
+
+
+def test_settings_are_read_as_run_yaml_reads_them(file: Path) -> None:
+    changed = read_wish(file, ["train.packing=false", "lora.r=8", "name=b c", "train.learning_rate=0.001"])
     assert (changed.train.packing, changed.lora.r, changed.name) == (False, 8, "b c")
     assert changed.train.learning_rate == 0.001
 
 
 @pytest.mark.parametrize("setting", ["train.learning_rate", "train.nothing=1", "train=1", "lora.r=0", "=1", "a.b.c=1"])
-def test_a_setting_that_means_nothing_is_named(config: Config, setting: str) -> None:
+def test_a_setting_that_means_nothing_is_named(file: Path, setting: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        with_settings(config("a"), ["lora.r=0", setting])
+        read_wish(file, ["lora.r=0", setting])
     assert any("lora.r" in fault for fault in caught.value.problems)
     assert len(caught.value.problems) == (1 if setting == "lora.r=0" else 2)
+
+
+def test_a_setting_mends_its_file_before_that_is_checked(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text("lora: {r: -1}\ntrain:\n")
+    settings = ["lora.r=8", "data.path=/a.jsonl", "train.max_steps=3", "data.columns.prompt=question"]
+    found = read_wish(tmp_path / "run.yaml", settings)
+    assert (found.lora.r, found.data.path, found.train.max_steps) == (8, "/a.jsonl", 3)
+    assert found.data.columns == {"prompt": "question"}
+
+
+@pytest.mark.parametrize(
+    ("given", "read"), [("a.jsonl", "{}/a.jsonl"), ("../b", "{}/../b"), ("/c", "/c"), ("~/d", "~/d")]
+)
+def test_a_data_path_counts_from_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, read: str
+) -> None:
+    (tmp_path / "run.yaml").write_text(f"data: {{path: {given}}}")
+    monkeypatch.chdir(tmp_path.parent)
+    assert read_wish(Path(tmp_path.name, "run.yaml")).data.path == read.format(tmp_path)
+    assert read_wish(Path(tmp_path.name, "run.yaml"), ["data.path=x"]).data.path == "x"  # typed here, so from here
 
 
 def test_a_run_is_renamed_and_named_by_itself_again(store: RunStore, config: Config) -> None:

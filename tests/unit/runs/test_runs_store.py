@@ -15,6 +15,7 @@ from core.contract.errors import ConfigError, MachineError, RunError
 from core.contract.events import Checkpoint, Evaluation, Finished, Plan, Queued, Starting, Step, Stopped
 from core.locations import Locations
 from core.runs import create
+from core.runs.began import changed_since
 from core.runs.folder import ExportRequest, JobFolder
 from core.runs.locks import FileLock
 from core.runs.log import EventTail, EventWriter
@@ -60,6 +61,16 @@ def test_a_run_is_made_whole_and_complete(store: RunStore, config: Config) -> No
     assert store.open(folder.name) == folder
     again = store.create(config("x"), "draft")
     assert store.create(config("y"), "draft") == again
+
+
+def test_what_a_run_was_made_with_is_remembered_beside_its_run_yaml(store: RunStore, config: Config) -> None:
+    made = config("one")
+    folder = store.create(made)
+    assert changed_since(folder, folder.config()) == ""
+    other = made.model_copy(update={"train": made.train.model_copy(update={"seed": 5, "max_steps": 9})})
+    assert changed_since(folder, other) == "train.max_steps 9 in place of 0, train.seed 5 in place of 3407"
+    (folder.path / "began.json").write_text((folder.path / "began.json").read_text().replace("3407", "3408"))
+    assert changed_since(folder, other) == "", "a damaged note is none"
 
 
 def test_a_config_with_faults_makes_nothing(store: RunStore) -> None:
@@ -195,6 +206,29 @@ def test_an_export_name_that_is_taken_gets_a_number(store: RunStore, config: Con
     fourth, lock = create.make_export(run, wish)
     assert fourth.name == "adapter-2"
     lock.release()
+
+
+def test_what_a_killed_export_left_is_counted_while_it_stands_and_swept_when_nobody_lives(
+    store: RunStore, config: Config
+) -> None:
+    folder = ended(store, config, "a")
+    job, lock = create.make_export(folder, ExportRequest(name="merged"))
+    before = store.list()[0].bytes_on_disk or 0
+    draft = folder.export_draft(job.name)
+    draft.mkdir(parents=True)
+    for part in (1, 2):
+        (draft / f"model-{part}.safetensors").write_bytes(bytes(5_000_000))
+        assert (store.list()[0].bytes_on_disk or 0) - before >= part * 5_000_000
+    store.adopt()
+    assert store.export_record(folder.name, "merged").state == "queued"
+    assert draft.exists(), "somebody works on it"
+    lock.release()
+    assert store.export_record(folder.name, "merged").state == "lost"
+    assert not draft.exists()
+    draft.mkdir()
+    store.adopt()  # as a studio does that opens
+    assert not draft.exists()
+    assert (store.list()[0].bytes_on_disk or 0) - before < 1_000_000
 
 
 def test_a_stopped_draft_is_not_started_again(store: RunStore, config: Config) -> None:

@@ -26,6 +26,7 @@ from core.runs.kernel_check import check_kernels, check_kernels_once, forget_ker
 from core.runs.locks import is_held
 from core.runs.run_yaml import dump_config, read_config
 from core.runs.supervisor import main
+from core.runs.work import MemoryKills
 from core.runs.worker_process import card_fault_line, exit_words, worker_environment
 from core.runs.wsl import hold_session, session_command
 
@@ -66,12 +67,38 @@ def test_the_trial_is_a_process_with_a_limit() -> None:
 
 
 def test_a_death_is_said_with_what_to_do() -> None:
-    assert "memory" in exit_words(-9, 0)[0]
-    assert "Resume goes on from step 200." in exit_words(-9, 200)[1]
-    assert "SIGSEGV" in exit_words(-11, 0)[0]
-    assert "unknown" in exit_words(-250, 0)[0]
-    assert "exit code 1" in exit_words(1, 0)[0]
-    assert "could see" in exit_words(None, 0)[0]
+    kills = MemoryKills()
+    assert "Resume goes on from step 200." in exit_words(-9, 200, kills)[1]
+    assert "SIGSEGV" in exit_words(-11, 0, kills)[0]
+    assert "unknown" in exit_words(-250, 0, kills)[0]
+    assert "exit code 1" in exit_words(1, 0, kills)[0]
+    assert "could see" in exit_words(None, 0, kills)[0]
+
+
+@pytest.mark.parametrize(
+    ("counted", "said", "cured"),
+    [
+        ((3, 3), "by somebody or another program", False),
+        ((3, 4), "because memory ran out", True),
+        ((None, None), "by somebody, or because memory ran out", True),
+    ],
+)
+def test_memory_is_blamed_only_where_the_kernel_counted_it(
+    monkeypatch: pytest.MonkeyPatch, counted: tuple[int | None, int | None], said: str, cured: bool
+) -> None:
+    monkeypatch.setattr("core.runs.work._memory_kills", lambda: counted[0])
+    kills = MemoryKills()
+    monkeypatch.setattr("core.runs.work._memory_kills", lambda: counted[1])
+    message, hint = exit_words(-9, 0, kills)
+    assert f"killed (signal 9) {said}" in message
+    assert ("Close other programs" in hint) == cured
+
+
+def test_a_worker_that_was_refused_memory_is_no_crash(tmp_path: Path) -> None:
+    log = tmp_path / "worker.log"
+    log.write_text("terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc\n")
+    assert "memory ran out" in exit_words(-6, 0, MemoryKills(log))[0]
+    assert "SIGABRT" in exit_words(-6, 0, MemoryKills())[0]
 
 
 def test_a_fault_of_the_card_is_read_from_what_the_last_attempt_printed() -> None:

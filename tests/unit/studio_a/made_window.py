@@ -51,14 +51,16 @@ class FakeData:
             raise self.error
         return report_of(path, usable=self.usable)
 
-    def facts(self, path: Path, choice: DataChoice, folder: Path, max_length: int) -> DataFacts:
+    def facts(self, path: Path, choice: DataChoice, folder: Path, max_length: int, *, method: str) -> DataFacts:
         self.asked.append(f"facts {max_length}")
         return DataFacts(
             rows=400, lengths=(20,) * 400, trained=(9,) * 400, max_length=max_length, longest=20, mean=20.0,
             sampled=self.sampled,
         )  # fmt: skip
 
-    def tokenise(self, path: Path, choice: DataChoice, folder: Path, on_progress: Any, cancelled: Any) -> bool:
+    def tokenise(
+        self, path: Path, choice: DataChoice, folder: Path, on_progress: Any, cancelled: Any, *, method: str
+    ) -> bool:
         self.asked.append("tokenise")
         on_progress(100, 400)
         if self.error:
@@ -68,7 +70,9 @@ class FakeData:
         self.sampled = cancelled()
         return not cancelled()
 
-    def first_look(self, path: Path, choice: DataChoice) -> DataReport:
+    def first_look(self, path: Path, choice: DataChoice, seconds: float = 0.0) -> DataReport:
+        if seconds:  # a small file: read whole
+            return self.report(path, choice)
         self.asked.append("first_look")
         return report_of(path, rows=50, complete=False)
 
@@ -136,7 +140,8 @@ def made_wires(studio: Studio) -> Wires:
     """The page's handlers over fields that hold a first visit's draft."""
     made = Wires(studio)
     made.sheet.parts = Part("")  # type: ignore[assignment]
-    for key in ("data.path", "model.name", "draft_id", "roles", *(f"role.{index}" for index in range(ROLES)), *KNOBS):
+    roles = (f"role.{index}" for index in range(ROLES))
+    for key in ("data.path", "model.name", "preset", "draft_id", "roles", *roles, *KNOBS):
         made.form.add(key, Part(f"field.{key}"))
     made.drafts.save(first())
     return made

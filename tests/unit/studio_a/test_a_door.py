@@ -83,7 +83,7 @@ def living(locations: Locations) -> Iterator[Door]:
     door = Door(locations.sessions)
     listener = bind(0)
     port = listener.getsockname()[1]
-    guard = Guard(PlainTextResponse("inside"), door, Front(port), "the secret")
+    guard = Guard(PlainTextResponse("inside"), door, Front(port), lambda: "the secret")
     server = uvicorn.Server(uvicorn.Config(guard, log_level="error", lifespan="off"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
@@ -184,6 +184,52 @@ def test_a_disk_that_refuses_an_upload_is_one_line_and_leaves_nothing(
         answer = put(client, "rows.jsonl", b"12345")
     assert answer["code"] == "disk.write"
     assert "No space left on device" in answer["message"]
+    assert list(locations.uploads.iterdir()) == []
+
+
+@pytest.mark.parametrize(("code", "stays"), [("data.format", False), ("data.layout", True)])
+def test_of_an_upload_that_is_no_data_nothing_stays(
+    client: TestClient, studio: Studio, monkeypatch: pytest.MonkeyPatch, code: str, stays: bool
+) -> None:
+    def refuse(path: Path, *_: object) -> None:
+        raise DataError(code, f"Expected rows, found a binary file: {path.name}.", "Save it again.")
+
+    monkeypatch.setattr(studio.data, "first_look", refuse)
+    key = put(client, "mine.jsonl", b"\x7fELF")["id"]
+    if stays:
+        assert upload_module.taken(studio, key).path.is_file()
+    else:
+        with pytest.raises(DataError, match=r"found a binary file: mine\.jsonl"):
+            upload_module.taken(studio, key)
+    assert any(studio.locations.data.iterdir()) is stays
+    assert not any(studio.locations.uploads.iterdir())
+
+
+def test_a_person_at_this_machine_may_send_one_file_after_another(
+    client: TestClient, studio: Studio, locations: Locations
+) -> None:
+    """Who comes from elsewhere is held to so many within ten minutes; what is chosen waits no longer."""
+    here = TestClient(client.app, client=("127.0.0.1", 5000))
+    for number in range(upload_module._MOST_WAITING):
+        (locations.uploads / f"waiting-{number}").mkdir()
+    assert put(client, "rows.jsonl", b"{}")["code"] == "upload.count"
+    kept = upload_module.taken(studio, put(here, "rows.jsonl", b"{}")["id"])
+    assert kept.path.read_bytes() == b"{}"
+    assert len(list(locations.uploads.iterdir())) == upload_module._MOST_WAITING
+
+
+def test_so_many_files_may_be_on_their_way_at_once(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upload_module.asyncio.Semaphore, "locked", lambda _: True)
+    assert put(client, "rows.jsonl", b"{}")["code"] == "upload.busy"
+
+
+def test_a_disk_that_fills_up_meanwhile_ends_an_upload(
+    client: TestClient, locations: Locations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = iter([1 << 40, 1 << 20])
+    monkeypatch.setattr(upload_module, "_LOOK_BYTES", 4)
+    monkeypatch.setattr(upload_module.shutil, "disk_usage", lambda _: type("Usage", (), {"free": next(free)}))
+    assert put(client, "rows.jsonl", b"12345")["code"] == "disk.full"
     assert list(locations.uploads.iterdir()) == []
 
 

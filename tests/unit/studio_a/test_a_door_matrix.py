@@ -146,7 +146,7 @@ class Knocking:
 def knocking(locations: Locations) -> Knocking:
     door = Door(locations.sessions)
     probe = Probe()
-    guard = Guard(probe, door, Front(PORT), "the secret")
+    guard = Guard(probe, door, Front(PORT), lambda: "the secret")
     return Knocking(Sealed(guard), probe, f"luthier_{PORT}={door.enter(door.token())}")
 
 

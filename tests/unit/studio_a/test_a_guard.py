@@ -34,7 +34,9 @@ def door(locations: Locations) -> Door:
 @pytest.fixture
 def outside(door: Door) -> TestClient:
     """A browser that was not let in."""
-    guard = Guard(PlainTextResponse("inside"), door, Front(8765), "the secret")
+    guard = Guard(
+        PlainTextResponse("inside"), door, Front(8765), lambda: "the secret", command="launcher.py --home '/a <b>'"
+    )
     return TestClient(guard, base_url=ROOT, follow_redirects=False)
 
 
@@ -48,7 +50,7 @@ def inside(outside: TestClient, door: Door) -> TestClient:
 def test_without_a_cookie_there_is_a_page_that_says_how_to_get_in(outside: TestClient) -> None:
     answer = outside.get("/", headers={"accept": "text/html"})
     assert answer.status_code == 403
-    assert "python3 launcher.py" in answer.text
+    assert "launcher.py --home &#x27;/a &lt;b&gt;&#x27;" in answer.text
     assert outside.get("/studio/points").json()["code"] == "door.closed"
 
 
@@ -60,7 +62,7 @@ def test_a_start_token_opens_once(outside: TestClient, door: Door) -> None:
     assert "HttpOnly" in cookie
     assert "samesite=strict" in cookie.lower()
     assert outside.get("/").text == "inside"
-    other = TestClient(Guard(PlainTextResponse("inside"), door, Front(8765), "s"), base_url=ROOT)
+    other = TestClient(Guard(PlainTextResponse("inside"), door, Front(8765), lambda: "s"), base_url=ROOT)
     assert other.get("/enter", params={"token": token}).status_code == 403
 
 
@@ -172,7 +174,7 @@ def test_what_a_proxy_might_say_is_not_handed_on(door: Door) -> None:
         seen.append([name.decode() for name, _ in scope["headers"]])
         await PlainTextResponse("inside")(scope, receive, send)
 
-    client = TestClient(Guard(behind, door, Front(8765), "s"), base_url=ROOT)
+    client = TestClient(Guard(behind, door, Front(8765), lambda: "s"), base_url=ROOT)
     client.get("/enter", params={"token": door.token()})
     client.get("/", headers={"x-forwarded-host": "evil.example", "X-Forwarded-Proto": "https", "forwarded": "host=e"})
     assert "host" in seen[0]
@@ -215,9 +217,9 @@ def test_revoke_cuts_an_answer_that_goes_on(door: Door, locations: Locations, mo
     async def counting() -> AsyncIterator[str]:
         for number in range(100):
             if number == 3:
-                revoke(locations.sessions)
+                revoke(locations)
             yield f"{number} "
 
-    client = TestClient(Guard(StreamingResponse(counting()), door, Front(8765), "s"), base_url=ROOT)
+    client = TestClient(Guard(StreamingResponse(counting()), door, Front(8765), lambda: "s"), base_url=ROOT)
     client.get("/enter", params={"token": door.token()})
     assert client.get("/gradio_api/queue/data").text == "0 1 2 "

@@ -179,7 +179,7 @@ def test_guesses_are_bounded_by_address_and_in_all(locations: Locations, monkeyp
 def visitor(locations: Locations, kept: Password) -> TestClient:
     """Another machine's browser, at a studio that listens under TLS."""
     front = Front(8765, ("desk.lan",), certificate=Path("cert.pem"), key=Path("key.pem"), password=kept)
-    guard = Guard(PlainTextResponse("inside"), Door(locations.sessions), front, "s")
+    guard = Guard(PlainTextResponse("inside"), Door(locations.sessions), front, lambda: "s")
     return TestClient(Sealed(guard), base_url="https://desk.lan:8765", follow_redirects=False)
 
 
@@ -222,7 +222,7 @@ def test_too_many_guesses_are_told_to_wait_and_too_much_is_not_read(
 
 
 def test_without_listen_no_password_opens(locations: Locations, kept: Password) -> None:
-    guard = Guard(PlainTextResponse("inside"), Door(locations.sessions), Front(8765), "s")
+    guard = Guard(PlainTextResponse("inside"), Door(locations.sessions), Front(8765), lambda: "s")
     client = TestClient(guard, base_url="http://127.0.0.1:8765")
     answer = client.post("/enter", data={"password": WORDS}, headers={"origin": "http://127.0.0.1:8765"})
     assert answer.status_code == 403
@@ -255,7 +255,7 @@ def served(locations: Locations, kept: Password, tmp_path: Path) -> Iterator[tup
     listener = bind(0)
     front = Front(listener.getsockname()[1], ("desk.lan",), cert, key, kept)
     door = Door(locations.sessions)
-    app: Any = Sealed(Guard(PlainTextResponse("inside"), door, front, "the secret"))
+    app: Any = Sealed(Guard(PlainTextResponse("inside"), door, front, lambda: "the secret"))
     config = uvicorn.Config(app, log_level="error", lifespan="off", ssl_certfile=cert, ssl_keyfile=key)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

@@ -8,7 +8,7 @@ import pytest
 from made_window import MACHINE, FakeData
 
 from core.contract.config import DataChoice, ModelChoice, RunConfig
-from core.contract.data import DataReport, Preview, RowProblem
+from core.contract.data import DataReport, Preview, RowProblem, SkippedRows
 from core.contract.errors import ConfigError, DataError, ModelError
 from core.hardware import Gpu, Machine
 from studio.house import Studio
@@ -111,12 +111,19 @@ def test_the_summary_shows_memory_by_part_steps_and_what_is_learned(desk: Desk, 
 def test_problem_rows_are_listed(config: RunConfig) -> None:
     report = DataReport(
         path="/x/<i>.jsonl", sha256="", bytes=1, rows=1234, usable=1233, layout="messages", reason="r", columns=(),
-        mapping={}, roles=(), method="sft", problems=(RowProblem(row=7, code="c", text="no <answer>"),),
+        mapping={}, roles=(), method="sft", problems=(RowProblem(row=7, code="c", text="no <answer>", raw="a: <x>"),),
+        skipped=tuple(
+            SkippedRows(code=f"c{number}", rows=120 - number, first_row=7, text="label is false: a bad answer")
+            for number in range(5)
+        ),
     )  # fmt: skip
     drawn = data.report_view(View(config, MACHINE, report=report))
     assert "1,233 of 1,234 rows can be used" in drawn
     assert "&lt;i&gt;.jsonl" in drawn
-    assert "<b>Row 7</b>no &lt;answer&gt;" in drawn
+    assert "<b>Row 7</b>no &lt;answer&gt;<code>a: &lt;x&gt;</code>" in drawn
+    outside = drawn.split("<details")[0]
+    assert "120 rows are left out: label is false: a bad answer (first row 7)." in outside
+    assert outside.count("left out") == 3, "of many reasons the frequent ones; the rows stand below"
 
 
 def card(total: int, free: int, capability: tuple[int, int]) -> Machine:
@@ -166,7 +173,34 @@ def test_columns_mapped_by_hand_reach_the_config() -> None:
     form, shown = made_form()
     shown |= {"roles": "prompt,completion,system", "role.0": "frage", "role.1": "antwort", "role.2": ""}
     config = form.session(list(shown.values()), first()).config
-    assert config.data.columns == {"prompt": "frage", "completion": "antwort"}
+    assert config.data.columns == {"prompt": "frage", "completion": "antwort", "system": ""}
+
+
+def test_a_role_can_be_left_without_a_column_and_stays_on_the_page() -> None:
+    columns = {"prompt": "question", "conversations": "", "chosen": ""}
+    refused = View(RunConfig(data=DataChoice(path="/x", columns=columns)), MACHINE)
+    names, updates = data.mapping(refused, ("question", "conversations"))
+    assert names == "prompt,conversations,chosen"
+    assert [update["value"] for update in updates[:3]] == ["question", "", ""]
+
+
+def test_a_chosen_method_is_shown_and_dpo_without_pairs_is_a_fault(config: RunConfig) -> None:
+    about: dict[str, Any] = {"path": "/x.jsonl", "sha256": "", "bytes": 1, "rows": 9, "usable": 9, "reason": "r"}
+    about |= {"columns": (), "mapping": {}, "roles": ()}
+    pairs, rows = (
+        DataReport(layout=layout, method=method, **about)  # type: ignore[arg-type]
+        for layout, method in (("preference", "dpo"), ("messages", "sft"))
+    )
+    for method, report, trained, words in (
+        ("auto", pairs, "dpo", "(DPO)"),
+        ("sft", pairs, "sft", "The chosen answer of each pair is learned"),
+        ("auto", rows, "sft", "The answers are learned"),
+        ("dpo", rows, "dpo", "found none"),
+    ):
+        view = View(config.model_copy(update={"method": method}), MACHINE, report=report)
+        assert view.trained.method == trained
+        assert words in data.report_view(view)
+        assert ("Choose a method for these rows" in summary.problems(view)) is (words == "found none")
 
 
 def test_the_mapping_form_shows_the_roles_of_the_layout(desk: Desk, config: RunConfig) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -275,6 +276,9 @@ def test_files_are_mixed_by_weight_each_with_its_layout(
     drawn = answer["data.sources.mix"]
     assert "instruction.jsonl" in drawn, "the chosen file is the first part"
     assert "second.jsonl" in drawn
+    assert "%" not in drawn, "what a weight comes to is not known before all rows are"
+    parts = [sources.Part("/a", rows=30, weight=2), sources.Part("/b", rows=60, weight=0.5)]
+    assert re.findall(r"(\d+) %", sources.mix_view(parts)) == ["67", "33"]
     form = {"path.0": "/a.jsonl", "layout.0": "alpaca", "weight.0": "2", "path.1": "/b.csv", "weight.1": "0,5"}
     made = list(wires.data.made(Window(), told({"mix": "make"}, **form), *shown(wires)))[-1]
     assert fake_data.asked[-1] == "mix [('a.jsonl', 'alpaca', 2.0), ('b.csv', 'auto', 0.5)]"
@@ -351,3 +355,11 @@ def test_a_fetch_that_is_cancelled_leaves_the_file_as_it_was(wires: Wires, monke
     assert "1,200 rows so far" in next(answers)["data.sources.outcome"]
     wires.data.stop(told({"kind": "make"}))
     assert list(answers)[-1] == {"data.sources.outcome": ""}
+
+
+def test_the_last_twelve_pieces_of_work_that_ended_are_remembered() -> None:
+    """A check that somebody stopped would else look as if it had just begun."""
+    long = LongWork()
+    for number in range(20):
+        list(long.start(number, lambda work: None).ticks())
+    assert [number for number in range(20) if long.of(number)] == list(range(8, 20))

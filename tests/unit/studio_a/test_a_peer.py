@@ -45,7 +45,9 @@ def test_who_we_are_ourselves_is_no_other() -> None:
 
 def test_another_user_does_not_even_spend_the_token(locations: Locations, monkeypatch: pytest.MonkeyPatch) -> None:
     door = Door(locations.sessions)
-    browser = TestClient(Guard(PlainTextResponse("inside"), door, Front(8765), "s"), base_url="http://127.0.0.1:8765")
+    browser = TestClient(
+        Guard(PlainTextResponse("inside"), door, Front(8765), lambda: "s"), base_url="http://127.0.0.1:8765"
+    )
     token = door.token()
     with monkeypatch.context() as other:
         other.setattr(guard_module, "is_anothers", lambda *_: True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import stat
+import threading
 import time
 
 import pytest
@@ -12,7 +14,7 @@ from core.contract.config import RunConfig
 from core.contract.errors import ConfigError
 from core.locations import Locations
 from studio.pages.new_run.form import ROLES, Form
-from studio.session import SAMPLES, Drafts, Session, first, load, redraft, reopened, sample_of, sample_path
+from studio.session import SAMPLES, Before, Drafts, Session, first, load, reopened, sample_of, sample_path
 
 
 def test_a_first_visit_can_start_at_once() -> None:
@@ -43,7 +45,7 @@ def test_all_faults_are_named_by_their_labels() -> None:
         first().with_values({"train.max_length": 3, "train.learning_rate": None, "data.train_on": "nothing"})
     assert set(caught.value.problems) == {
         "Longest example: expected 32 to 1,048,576 tokens, found 3.",
-        "How strongly to learn (learning rate): expected 0 to 1, found nothing.",
+        "How strongly to learn (learning rate): expected more than 0, at most 1, found nothing.",
         "What is learned: expected answers, last_answer, everything, tool_calls, found nothing.",
     }
 
@@ -86,9 +88,19 @@ def test_a_draft_that_cannot_be_read_is_a_first_visit(locations: Locations) -> N
         assert load(locations).config == first().config
 
 
+def test_a_draft_of_an_older_studio_leaves_the_method_to_the_data(locations: Locations) -> None:
+    session = first().with_values({"method": "sft"})
+    Drafts(locations).redraft(session.config)
+    assert load(locations).config.method == "sft"
+    raw = json.loads(locations.draft.read_text())
+    del raw["version"]
+    locations.draft.write_text(json.dumps(raw))
+    assert load(locations).config.method == "auto"
+
+
 def test_a_run_that_is_run_again_becomes_a_fresh_draft(locations: Locations) -> None:
     old = Session(RunConfig(name="old", preset="chat-style"))
-    redraft(locations, old.config)
+    Drafts(locations).redraft(old.config)
     draft = load(locations)
     assert draft.config.preset == "chat-style"
     assert draft.config.name == ""
@@ -98,7 +110,7 @@ def test_a_run_that_is_run_again_becomes_a_fresh_draft(locations: Locations) -> 
 def test_what_was_chosen_automatically_is_chosen_anew_when_run_again(locations: Locations) -> None:
     solved = {"model.dtype": "bfloat16", "train.optim": "adamw_8bit", "train.checkpointing": "recompute"}
     solved |= {"train.tokens_per_pass": 4096, "train.memory_gib": 6.5, "train.eval_steps": 7, "train.save_steps": 9}
-    redraft(locations, reopened(first().with_values(solved | {"train.learning_rate": 0.5}).config, None))
+    Drafts(locations).redraft(reopened(first().with_values(solved | {"train.learning_rate": 0.5}).config, None))
     again = load(locations).config
     fresh = RunConfig()
     assert again.model.dtype == fresh.model.dtype == "auto"
@@ -110,7 +122,7 @@ def test_what_was_chosen_automatically_is_chosen_anew_when_run_again(locations: 
 def test_a_draft_with_no_preset_or_one_that_nobody_knows_leaves_the_page_usable(locations: Locations) -> None:
     """Gradio refuses every event that brings a choice it does not have; nothing on the page would answer any more."""
     for known in ("", "of-another-version", "<img src=x>"):
-        redraft(locations, first().config.model_copy(update={"preset": known}))
+        Drafts(locations).redraft(first().config.model_copy(update={"preset": known}))
         session = load(locations)
         assert session.config.preset == ""
         form = Form()
@@ -119,3 +131,52 @@ def test_a_draft_with_no_preset_or_one_that_nobody_knows_leaves_the_page_usable(
         values = form.values(session)
         assert values[0] is None
         assert form.session(values, session).config.preset == ""
+
+
+def test_what_one_window_chooses_at_once_is_not_said_to_be_another_windows(
+    locations: Locations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drafts = Drafts(locations)
+    drafts.show("mine", drafts.load())
+    saved, save = threading.Event(), drafts.save
+
+    def slowly(session: Session) -> None:
+        save(session)
+        saved.set()
+        time.sleep(0.1)
+
+    monkeypatch.setattr(drafts, "save", slowly)
+    one = threading.Thread(target=drafts.edit, args=(first().with_values({"train.seed": 5}), "mine"))
+    one.start()
+    assert saved.wait(5)
+    drafts.edit(first().with_values({"train.seed": 6}), "mine")
+    one.join()
+    assert drafts.load().before is None
+    assert drafts.load().config.train.seed == 6
+
+
+def test_run_again_keeps_what_stood_there_until_the_next_start(locations: Locations) -> None:
+    drafts, mine = Drafts(locations), first().with_values({"name": "mine", "train.seed": 5})
+    drafts.redraft(first().config)
+    assert load(locations).before is None, "nobody had chosen anything"
+    drafts.save(mine)
+    drafts.redraft(RunConfig(preset="chat-style"))
+    assert load(locations).before == Before(mine.config, "run")
+    assert drafts.take_back().config == load(locations).config == mine.config
+    assert drafts.take_back().config.preset == "chat-style", "and back again"
+    drafts.renew(drafts.load())
+    assert load(locations).before is None
+    assert Drafts(locations).take_back() == load(locations)
+
+
+def test_a_draft_of_an_older_version_is_read(locations: Locations) -> None:
+    old = {"version": 2, "draft_id": "x", "config": RunConfig(preset="chat-style").model_dump(mode="json")}
+    for more in (
+        {},
+        {"before": None},
+        {"before": {"config": {"nonsense": 1}}},
+        {"before": 3},
+        {"before": {"config": {}, "why": "x"}},
+    ):
+        locations.draft.write_text(json.dumps({**old, **more}))
+        assert load(locations) == Session(RunConfig(preset="chat-style"), "x")

@@ -50,7 +50,7 @@ def test_what_is_no_event_is_refused(client: TestClient, body: bytes) -> None:
 
 
 def test_an_event_has_a_size(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(values_module, "_MOST_BYTES", 200)
+    monkeypatch.setattr(values_module, "MOST_BYTES", 200)
     assert client.post(JOIN, json=event("a")).status_code == 200
     assert client.post(JOIN, json=event("a" * 200)).status_code == 403
 

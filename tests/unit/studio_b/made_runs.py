@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 from core.contract.config import DataChoice, RunConfig
@@ -32,6 +33,16 @@ def past(steps: int, total: int = 0, finished: bool = False) -> list[Event]:
     if finished:
         events.append(Finished(at=BEGAN + steps + 5, attempt=1, step=steps, seconds=steps + 4))
     return events
+
+
+def worse(steps: int = 300) -> list[Event]:
+    """A finished run that learned too strongly: every held-out loss after the first is higher than that."""
+    found = []
+    for event in past(steps, finished=True):
+        loss = 2.5 + event.step / 500
+        more = {"evaluation": {"loss": loss}, "checkpoint": {"eval_loss": loss, "best": False}}
+        found.append(event.model_copy(update=more.get(event.kind, {})))
+    return found
 
 
 def step(number: int, at: float = 0.0, attempt: int = 1) -> Step:
@@ -66,9 +77,11 @@ def write_run(
     config = RunConfig(name=name, preset="try-it", data=DataChoice(path=str(locations.data / "rows.jsonl")))
     folder.run_yaml.write_text(dump_config(config), encoding="utf-8")
     append(folder, events)
+    losses = {event.step: event.eval_loss for event in events if isinstance(event, Checkpoint)}
     for number in checkpoints:
         adapter = folder.checkpoints / f"step-{number:06d}" / "adapter"
         adapter.mkdir(parents=True)
         (adapter / "adapter_model.safetensors").write_bytes(bytes(1000))
-        (adapter.parent / "MANIFEST.json").write_text("{}", encoding="utf-8")
+        manifest = {"step": number, "eval_loss": losses.get(number)}
+        (adapter.parent / "MANIFEST.json").write_text(json.dumps(manifest), encoding="utf-8")
     return folder

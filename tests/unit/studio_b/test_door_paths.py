@@ -28,7 +28,7 @@ from core.contract.data import Message
 from core.contract.errors import DataError, ModelError, RunError, StudioError
 from core.data.service import DataService
 from core.locations import Locations
-from core.prepare import _check_resume
+from core.prepare import _gone_on_from
 from core.runs.folder import ExportRequest, JobFolder
 from core.runs.store import RunStore
 from studio import allowed
@@ -160,7 +160,7 @@ def test_no_text_at_all_opens_what_is_no_run(text: str) -> None:
 def test_where_a_run_starts_from_is_a_run_of_ours(jail: Locations) -> None:
     for name in NAMES:
         if name and Path(name).name != RUN:
-            assert refused(lambda name=name: _check_resume(RunConfig(resume_from=name), jail)) == "run.resume_from", (
+            assert refused(lambda name=name: _gone_on_from(RunConfig(resume_from=name), jail)) == "run.resume_from", (
                 name
             )
 
@@ -187,7 +187,7 @@ class Browser:
         studio = Studio(locations, RunStore(locations), DataService(locations, guarded=True), 8765)
         door = Door(locations.sessions)
         app = application(studio, failed=pytest.fail)
-        self.app: Any = Guard(app, door, Front(8765), "s") if guarded else app
+        self.app: Any = Guard(app, door, Front(8765), lambda: "s") if guarded else app
         self.headers = [
             (b"host", b"127.0.0.1:8765"), (b"origin", b"http://127.0.0.1:8765"), (b"content-type", b"application/json"),
             (b"cookie", f"luthier_8765={door.enter(door.token())}".encode()),

@@ -6,14 +6,18 @@ import time
 from collections.abc import Callable
 
 import pytest
-from made_runs import BEGAN, past
+from made_runs import BEGAN, past, worse
 
+from core.contract import events
 from core.contract.config import DataChoice, ModelChoice, RunConfig
-from core.contract.events import Acknowledged, Evaluation, Failed, Note, Paused, Stage, Stopped
+from core.contract.events import Acknowledged, Evaluation, Failed, Note, Paused, Stage, Step, Stopped
+from core.contract.methods import MEASURES
 from core.runs.folder import JobFolder
 from core.runs.record import fold
 from studio import figures
 from studio.log_lines import log_lines, said
+from studio.pages.watch import charts
+from studio.points import RunPoints, Window
 from studio.text import STATES
 
 CONFIG = RunConfig(data=DataChoice(path="/home/me/good.jsonl"), model=ModelChoice(source="hub", name="Qwen/Qwen3-4B"))
@@ -68,6 +72,7 @@ def test_every_state_has_a_sentence_and_its_buttons(state: str) -> None:
         "starting": {"pause", "stop"},
         "training": {"pause", "save", "stop"},
         "finished": set(),
+        "unreadable": set(),
     }
     assert on == expected.get(state, {"resume"})
 
@@ -94,8 +99,22 @@ def test_a_paused_run_stops_its_clock() -> None:
     assert shown["facts"]["finish"] == "–"
 
 
-def test_a_finished_run_tells_what_it_learned() -> None:
-    assert "from 2.500 to 1.202" in status(past(500, finished=True))["sentence"]
+def test_a_finished_run_tells_what_became_of_it_in_words_and_colour() -> None:
+    good, bad = status(past(500, finished=True)), status(worse())
+    assert good["verdict"]["text"] == "Better than before training: held-out loss 2.500 → 1.202"
+    assert bad["verdict"]["text"] == "Worse than before training: held-out loss 2.500 → 2.700 (step 100)"
+    assert "lower learning rate" in bad["verdict"]["do"]
+    assert (good["tone"], bad["tone"]) == ("good", "bad")
+    assert status(past(500))["verdict"] is None, "it is not over"
+    unmeasured = [event for event in past(50, finished=True) if event.kind != "evaluation"]
+    assert (status(unmeasured)["tone"], status(unmeasured)["verdict"]["tone"]) == ("quiet", "quiet")
+
+
+def test_tile_and_chart_name_the_same_best_also_where_it_is_the_model_before_training() -> None:
+    record = fold(worse())
+    assert status(worse())["facts"]["held_out"] == "3.100, best 2.500 before training"
+    assert RunPoints().answer(record, Window())["best"] == [0, 2.5]
+    assert RunPoints().answer(fold(past(200)), Window())["best"] == [200, 1.205]
 
 
 def test_stopped_with_nothing_kept_says_so() -> None:
@@ -145,6 +164,26 @@ def test_progress_within_a_stage_is_one_line(stage_of: Callable[..., Stage]) -> 
     assert len(said(downloads)) == 1
 
 
+def test_what_a_method_measures_beside_the_loss_has_tiles_and_charts_and_others_have_none() -> None:
+    pairs = [
+        event.model_copy(update={"margin": -0.2 + event.step / 100, "accuracy": 0.6})
+        if event.kind in ("step", "evaluation")
+        else event
+        for event in past(100)
+    ]
+    facts = status(pairs)["facts"]
+    assert (facts["margin"], facts["accuracy"]) == ("0.800, held-out 0.800", "60\u00a0%, held-out 60\u00a0%")
+    points = RunPoints().answer(fold(pairs), Window())
+    assert points["measured"] == {"margin": [[0, -0.2], [100, 0.8]], "accuracy": [[0, 0.6], [100, 0.6]]}
+    assert {"margin", "accuracy"} <= points["raw"].keys()
+    plain = RunPoints().answer(fold(past(100)), Window())
+    assert not {"margin", "accuracy"} & (
+        status(past(100))["facts"].keys() | plain["raw"].keys() | plain["measured"].keys()
+    )
+    assert {"margin", "accuracy"} <= {chart["key"] for chart in charts()}
+    assert set(MEASURES) <= Step.model_fields.keys() & Evaluation.model_fields.keys()
+
+
 def test_the_best_held_out_loss_is_named_where_it_was_earlier() -> None:
     later = Evaluation(at=BEGAN + 600, attempt=1, step=300, loss=1.9, rows=50)
     assert status([*past(200), later])["facts"]["held_out"] == "1.900, best 1.205"
@@ -165,3 +204,20 @@ def test_a_run_refused_for_what_differs_goes_on_only_anyway() -> None:
     assert not buttons("run.differs")["resume"]
     assert buttons("disk.full")["resume"]
     assert not buttons("disk.full")["anyway"]
+
+
+def test_what_each_attempt_says_anew_is_worth_knowing_once() -> None:
+    notes = [Note(at=BEGAN + at, code="x", text=text, hint="Do this.") for at, text in enumerate("abababc")]
+    assert status([*past(10), *notes])["notes"] == [["a", "Do this."], ["b", "Do this."], ["c", "Do this."]]
+
+
+def test_the_log_and_the_page_tell_one_time() -> None:
+    """The worker's own count leaves out its start; a run that was paused had several."""
+    told = [events.Starting(at=1000.0, attempt=1), events.Finished(at=1600.0, step=3, seconds=480.0)]
+    assert "10 min" in said(told)[-1]
+    assert fold(told).started_at == 1000.0
+
+
+def test_a_run_that_left_the_queue_took_no_time() -> None:
+    record = fold([events.Queued(at=0.0), events.Stopped(at=66.0)])
+    assert figures._took(record, 100.0) == figures.UNKNOWN

@@ -12,22 +12,23 @@ from shutil import copytree
 import pytest
 import yaml
 from desks import Desk, made_desk
-from made_runs import append, past, write_run
+from made_runs import append, past, worse, write_run
 
 from core import cli
 from core.contract.config import DataChoice, LoraChoice, ModelChoice, RunConfig, TrainChoice
 from core.contract.events import Correction, Failed, Finished, Paused
 from core.follow import of_state
 from core.locations import ASSETS, Locations
-from core.runs.asked import note_asked
+from core.runs.asked import note_asked, read_asked
 from core.runs.folder import JobFolder
-from core.runs.repeat import flat, with_settings
+from core.runs.repeat import flat, read_wish
 from core.runs.run_yaml import dump_config, read_config
 from core.runs.words import STATE_WORDS
-from studio import figures
+from core.talk.client import adapter_folder
+from studio import figures, listing
 from studio.history_rows import Sieve
 from studio.proposals import change_for, change_words, next_action
-from studio.session import load, redraft, reopened
+from studio.session import Drafts, load, reopened
 from studio.text import STATES
 
 MakeRun = Callable[..., JobFolder]
@@ -148,6 +149,35 @@ def test_a_failed_run_keeps_cause_cure_and_the_button_that_does_it(three: Desk) 
     assert three.get("points", run=RUN)["status"]["next"] == {"verb": "", "words": ""}
 
 
+def test_a_run_that_came_out_worse_is_no_green_one_anywhere(
+    desk: Desk, make_run: MakeRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = RunConfig(data=DataChoice(path="/data/good.jsonl"), train=TrainChoice(learning_rate=1.0))
+    folder = with_config(make_run(worse(), RUN, checkpoints=(100, 200, 300)), config)
+    make_run(past(300, finished=True), "2026-11-19_1000_other_k3f9")
+    bad, good = desk.get("history")["runs"]
+    assert (bad["word"], bad["tone"], bad["next"], bad["verdict"]) == ("Finished", "bad", "mend", "")
+    assert bad["cause"] == "Worse than before training: held-out loss 2.500 → 2.700 (step 100)"
+    assert (good["tone"], good["cause"], good["next"]) == ("good", "", "")
+    assert good["verdict"] == "Better than before training: held-out loss 2.500 → 1.203"
+    status = desk.get("points", run=RUN)["status"]
+    assert status["next"]["words"] == "Run again with How strongly to learn (learning rate): 0.0002"
+    assert status["verdict"]["used"].startswith("Try and Take home use step 100:")
+    desk.client.post(f"/studio/run/{RUN}/mend")
+    assert desk.drafts[0].train.learning_rate == 2e-4
+    kept = listing.keep(folder, desk.live.store.record(RUN), None, [])
+    assert kept["verdict"] == status["verdict"]
+    assert kept["checkpoints"][0]["words"] == (
+        "Best of the saved, step 100 (held-out loss 2.700, 2.500 before training)"
+    )
+    assert adapter_folder(folder, "best").name == "step-000100"
+    assert cli.main(["runs", "--home", str(desk.live.locations.home)]) == 0
+    folder.run_yaml.write_text("lora: {r: none}")
+    assert desk.get("points", run=RUN)["status"]["next"]["verb"] == "", "what cannot be read is not run again"
+    listed = capsys.readouterr().out.splitlines()
+    assert [line.split()[-2] for line in listed] == ["worse", "better"]
+
+
 def test_the_button_does_the_change_that_it_names(desk: Desk, make_run: MakeRun) -> None:
     """What was automatic is automatic again when it is reopened; the change is one of what ran all the same."""
     asked = RunConfig(data=DataChoice(path="/data/rows.jsonl"), train=TrainChoice(checkpointing="auto"))
@@ -230,7 +260,7 @@ def cli_words(line: str) -> list[str]:
 
 
 def again(chosen: object) -> RunConfig:
-    return with_settings(read_config(Path(chosen.file)), chosen.set)  # type: ignore[attr-defined]
+    return read_wish(Path(chosen.file), chosen.set)  # type: ignore[attr-defined]
 
 
 def test_run_again_keeps_what_a_person_chose_and_opens_what_we_chose(desk: Desk, make_run: MakeRun) -> None:
@@ -254,9 +284,29 @@ def test_run_again_keeps_what_a_person_chose_and_opens_what_we_chose(desk: Desk,
     assert desk.drafts[1].train.tokens_per_pass == 2048, "what was corrected is not chosen again"
 
 
+@pytest.mark.parametrize("older", [True, False])
+def test_run_again_leaves_the_method_open_that_an_older_version_wrote_by_itself(
+    desk: Desk, make_run: MakeRun, older: bool
+) -> None:
+    """It wrote "sft" where nobody had chosen a method; now that is written where somebody did."""
+    asked = RunConfig(method="sft", data=DataChoice(path="/data/rows.jsonl"))
+    folder = with_config(make_run(past(5, finished=True), RUN), asked)
+    note_asked(folder, asked, (10.0, 20.0))
+    if older:
+        file = folder.path / "asked.json"
+        noted = json.loads(file.read_text())
+        del noted["version"]
+        file.write_text(json.dumps(noted))
+    desk.client.post(f"/studio/run/{RUN}/rerun")
+    assert desk.drafts[0].method == ("auto" if older else "sft")
+    kept = read_asked(folder)
+    assert kept is not None
+    assert kept.seconds == (10.0, 20.0)
+
+
 def test_the_draft_of_a_repeated_run_has_everything_but_its_name(locations: Locations) -> None:
     config = RunConfig(name="Mine", preset="try-it", data=DataChoice(path="/a.jsonl"), train=TrainChoice(save_steps=9))
-    redraft(locations, reopened(config, config))
+    Drafts(locations).redraft(reopened(config, config))
     assert load(locations).config == config.model_copy(update={"name": ""})
 
 

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,9 @@ from core.contract.config import RunConfig
 from core.contract.data import DataReport, Example, Message
 from core.contract.errors import ModelError
 from core.contract.events import Exported, Failed, Finished, Paused, Queued, Sample, Stage, Starting
+from core.disk import write_sealed
 from core.locations import Locations
+from core.runs.draw import Draw, draw_path, kept_draw, write_draw
 from core.runs.folder import JobFolder
 from core.runs.store import RunStore
 from studio.asking import Talks
@@ -71,6 +74,10 @@ class Reader:
     def examples(self, path: object, choice: object, indices: list[int]) -> list[Example]:
         turns = (Message(role="user", content="q"), Message(role="assistant", content="a"))
         return [Example(row=index + 1, messages=turns) for index in indices]
+
+    def numbered(self, path: object, choice: object, numbers: list[int]) -> list[Example]:
+        turns = (Message(role="user", content="of the draw"), Message(role="assistant", content="b"))
+        return [Example(row=number, messages=turns) for number in numbers]
 
 
 @dataclass
@@ -168,7 +175,7 @@ def test_the_history_is_sent_once_until_it_changes(desk: Desk, make_run: MakeRun
     assert (row["title"], row["word"], row["can"]) == (
         "<i>x</i>",
         "Paused",
-        {"resume": True, "rerun": True, "delete": True},
+        {"resume": True, "rerun": True, "rename": True, "delete": True, "watch": True},
     )
     assert desk.client.get(f"/studio/runs?tag={first['tag']}").json() == {"same": True, "tag": first["tag"]}
     append(folder, [Failed(at=1e9, attempt=1, code="x", message="Broken.", hint="")])
@@ -322,6 +329,38 @@ def test_no_row_is_called_held_out_where_the_run_counted_others(desk: Desk, make
     assert desk.client.get(f"/studio/run/{RUN}/keep").json()["held_out"] == 0
 
 
+@pytest.mark.parametrize("numbers", [[3, 7], []], ids=["of this version", "of an earlier one"])
+def test_held_out_rows_are_those_of_the_runs_own_draw(desk: Desk, make_run: MakeRun, numbers: list[int]) -> None:
+    """As many usable rows as the run counted or not: its draw says which were held out, by their numbers in the file;
+    an earlier version's says it by place, which is only sure where nothing was left out."""
+    folder = make_run(past(5, finished=True))
+    draw = Draw(rows=10, tokens_sha256="a", held_out=[2, 6], order_sha256="b", numbers=numbers)
+    write_draw(draw_path(folder.path), draw)
+    assert desk.client.get(f"/studio/run/{RUN}/keep").json()["held_out"] == 2
+    asked = [desk.client.get(f"/studio/run/{RUN}/held-out?at={at}").json() for at in (0, 1, 2)]
+    assert [row["words"].split("row ")[-1].split(" ")[0] for row in asked] == ["3", "7", "3"]
+    assert asked[0]["prompt"] == ("of the draw" if numbers else "q")
+    write_draw(draw_path(folder.path), draw.model_copy(update={"rows": 9}))
+    assert desk.client.get(f"/studio/run/{RUN}/keep").json()["held_out"] == (2 if numbers else 0)
+
+
+def test_a_draw_that_was_not_written_by_us_is_none(tmp_path: Path) -> None:
+    path = draw_path(tmp_path)
+    good = {"rows": 10, "tokens_sha256": "a", "held_out": [2], "order_sha256": "b"}
+    for bad in ({**good, "held_out": [-1]}, {**good, "held_out": "2"}, {**good, "rows": None}, {"rows": 10}):
+        write_sealed(path, bad)
+        assert kept_draw(tmp_path) is None
+    write_sealed(path, good)
+    assert kept_draw(tmp_path) == Draw(**good)
+    path.write_text(path.read_text().replace("10", "11"))
+    assert kept_draw(tmp_path) is None
+    path.write_text("[" * 100_000)
+    assert kept_draw(tmp_path) is None
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    assert kept_draw(tmp_path) is None
+
+
 def test_questions_of_all_kinds_of_rows() -> None:
     roles = ("user", "assistant", "user", "assistant")
     chat = Example(row=1, messages=tuple(Message(role=role, content=role) for role in roles))
@@ -358,7 +397,7 @@ def test_a_newer_best_checkpoint_is_the_one_that_answers(desk: Desk, make_run: M
     append(folder, past(200)[len(past(100)) :])
     newer = folder.checkpoints / "step-000200"
     newer.mkdir()
-    (newer / "MANIFEST.json").write_text("{}")
+    (newer / "MANIFEST.json").write_text(json.dumps({"eval_loss": 1.2 + 1 / 200}))
     desk.client.post("/studio/ask", json=question())
     assert len(desk.talks) == 2
     assert desk.talks[0].closed
@@ -389,3 +428,79 @@ def test_no_run_and_no_checkpoint_are_two_things(desk: Desk, make_run: MakeRun) 
     make_run(past(5))
     answer = desk.client.get("/studio/runs?kept=1").json()
     assert (answer["runs"], answer["all"]) == ([], 1)
+
+
+BAD = "2026-11-20_2250_bad_k3f9"
+
+
+@pytest.mark.parametrize("file", ["events.jsonl", "summary.json", "run.yaml", "name", "checkpoints", "jobs"])
+def test_one_bad_run_is_shown_with_its_reason_and_the_house_stays_open(
+    desk: Desk, make_run: MakeRun, file: str
+) -> None:
+    make_run(past(10, finished=True))
+    bad = make_run(past(10, finished=True), run_id=BAD)
+    (bad.path / file).unlink(missing_ok=True)
+    (bad.path / file).symlink_to("/dev/zero")
+    get, post = desk.client.get, desk.client.post
+    rows = {row["id"]: row for row in get("/studio/history").json()["runs"]}
+    assert rows[BAD]["word"] == "Unreadable"
+    assert rows[BAD]["cause"] == f"This run cannot be read: {file} is a link."
+    assert rows[BAD]["can"] == {"resume": False, "rerun": False, "rename": False, "delete": True, "watch": False}
+    assert rows[RUN]["word"] == "Finished"
+    assert get("/studio/points").json()["run"] == RUN
+    for path in ("runs", "runs?kept=1", "ended", "queue"):
+        assert get(f"/studio/{path}").status_code == 200
+    asked = [
+        get(f"/studio/points?run={BAD}"),
+        *(get(f"/studio/run/{BAD}/{what}") for what in ("keep", "config", "yaml")),
+    ]
+    asked += [get(f"/studio/compare?runs={RUN},{BAD}"), post(f"/studio/run/{BAD}/resume")]
+    assert {answer.status_code for answer in asked} == {409}
+    assert all(f"{file} is a link" in answer.json()["message"] for answer in asked)
+    assert post(f"/studio/run/{BAD}/delete").json() == {"ok": True}
+    assert [row["id"] for row in get("/studio/history").json()["runs"]] == [RUN]
+
+
+def test_a_bad_export_job_is_left_out_and_the_others_are_shown(desk: Desk, make_run: MakeRun) -> None:
+    folder = make_run(past(10, finished=True))
+    for name in ("good", "bad"):
+        (folder.jobs / name).mkdir(parents=True)
+        (folder.jobs / name / "export.yaml").write_text("name: x\n")
+    (folder.jobs / "bad" / "events.jsonl").mkdir()
+    (folder.jobs / "away").symlink_to(folder.jobs / "good")
+    kept = desk.client.get(f"/studio/run/{RUN}/keep").json()
+    assert [job["name"] for job in kept["jobs"]] == ["good"]
+    assert desk.client.post(f"/studio/run/{RUN}/export/away/stop").status_code == 409
+
+
+def test_damage_of_a_log_and_fields_of_another_version_are_told(desk: Desk, make_run: MakeRun) -> None:
+    folder = make_run(past(10, finished=True))
+    folder.events.write_bytes(folder.events.read_bytes() + b'{"kind":"note","te\n')
+    with folder.run_yaml.open("a") as file:
+        file.write("later: 1\n")
+    notes = desk.client.get(f"/studio/points?run={RUN}").json()["status"]["notes"]
+    assert [words for words, _ in notes] == [
+        "1 line of this run's log is damaged or missing: what stood there is not shown.",
+        "run.yaml was written by another version; fields that this one does not know are left out: later.",
+    ]
+    row = desk.client.get("/studio/history").json()["runs"][0]
+    assert row["cause"].startswith("1 line of this run's log is damaged")
+    assert desk.client.get(f"/studio/run/{RUN}/config").status_code == 200
+
+
+def test_a_page_is_told_what_is_wrong_with_a_config(desk: Desk, make_run: MakeRun) -> None:
+    folder = make_run(past(10, finished=True))
+    folder.run_yaml.write_text("lora: {r: none}\n")
+    told = desk.client.get(f"/studio/run/{RUN}/config").json()
+    assert "lora.r" in told["problems"][0]
+
+
+@pytest.mark.parametrize(
+    "numbers", ['"at":1e11,"seconds":1e11,"loss":1e300', '"at":1e300', '"step":99999999999999999999']
+)
+def test_no_number_of_a_log_stops_a_page(desk: Desk, make_run: MakeRun, numbers: str) -> None:
+    folder = make_run(past(10, total=20))
+    with folder.events.open("a") as log:
+        log.write(f'{{"kind":"step","attempt":1,{numbers}}}\n')
+    for path in (f"points?run={RUN}&log=1", "history", "runs"):
+        assert desk.client.get(f"/studio/{path}").status_code == 200

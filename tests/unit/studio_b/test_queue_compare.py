@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from desks import MACHINE, Desk, made_desk
-from made_runs import append, past, step
+from made_runs import append, past, step, worse
 
 from core.contract.config import DataChoice, ModelChoice, RunConfig, TrainChoice
 from core.contract.events import Correction, Evaluation, Failed, Queued
 from core.locations import Locations
 from core.runs.asked import note_asked
+from core.runs.draw import Draw, draw_path, write_draw
 from core.runs.folder import JobFolder
 from core.runs.locks import CardLock
 from core.runs.queue import JobQueue
@@ -62,6 +63,16 @@ def test_the_queue_says_who_has_the_card_who_waits_and_when(queued: Desk) -> Non
     assert third["starts"] == second["ends"] != "–"
     assert third["ends"] == "–", "what is not known is not made up"
     assert queued.get("history")["queue"] == view
+
+
+def test_a_run_that_waits_for_another_card_waits_for_that_card(queued: Desk) -> None:
+    """The second of three is for a card that nobody holds: it begins at once, and nobody waits for it here."""
+    JobQueue(queued.live.locations).waits_for(WAITING[1], "gpu-other")
+    now = time.time()
+    view = queued.get("queue")
+    first, second, third = view["waiting"]
+    assert second["starts"] in {clock(now, now), clock(now + 60, now)}
+    assert third["starts"] == first["ends"]
 
 
 def test_the_queue_is_reordered_and_a_run_is_taken_out(queued: Desk) -> None:
@@ -122,11 +133,63 @@ def test_the_figures_at_the_end_and_the_lowest_among_them(compared: tuple[Desk, 
     desk, names = compared
     rows = {row["key"]: row for row in desk.get("compare", runs=",".join(names))["finals"]}
     assert rows["state"]["values"] == ["Finished", "Finished", "Failed"]
-    assert rows["best"]["values"] == ["1.203", "0.500", "2.500"]
+    assert rows["best"]["values"] == ["1.203", "0.500", "2.500, before training"]
     assert rows["best"]["best"] == [False, True, False]
     assert rows["steps"]["values"] == ["300 of 300", "150 of 150", "20 of 20"]
     assert rows["took"]["values"] == ["5 min", "2 min", "20 s"]
     assert not any(rows["steps"]["best"])
+
+
+def test_what_is_not_comparable_is_drawn_apart_and_not_ranked(desk: Desk, make_run: MakeRun) -> None:
+    """A DPO loss begins at 0.693 whatever was learned: beside SFT it was called the lowest."""
+    names = [f"2026-11-1{number}_2243_run_k3f9" for number in range(4)]
+    folders = [put(make_run(past(300, finished=True), name)) for name in names]
+    lower = [Evaluation(at=3.0, attempt=1, step=step, loss=0.6, margin=0.2, accuracy=0.75) for step in (400,)]
+    append(folders[1], lower)
+    answer = desk.get("compare", runs=",".join(names[:2]))
+    assert (answer["groups"], answer["apart"]) == ([[0, 1]], "")
+    assert {row["key"]: row["best"] for row in answer["finals"]}["best"] == [False, True]
+
+    def again(folder: JobFolder, **values: object) -> None:
+        config = RunConfig(data=DataChoice(path="/a/good.jsonl")).model_copy(update=values)
+        folder.run_yaml.write_text(dump_config(config), encoding="utf-8")
+
+    names.append("2026-11-20_2243_worse_k3f9")
+    put(make_run(worse(), names[-1]))
+    ranked = desk.get("compare", runs=f"{names[0]},{names[-1]}")["finals"]
+    best = next(row for row in ranked if row["key"] == "best")
+    assert (best["values"][1], best["best"]) == ("2.500, before training", [True, False])
+    names.pop()
+
+    again(folders[1], method="dpo")
+    answer = desk.get("compare", runs=",".join(names))
+    rows = {row["key"]: row for row in answer["finals"]}
+    assert answer["groups"] == [[0, 2, 3], [1]]
+    assert "in different ways" in answer["apart"]
+    assert rows["best"]["best"] == [True, False, True, True], "of those that can be ranked"
+    assert (rows["accuracy"]["values"][1], rows["margin"]["values"][1]) == ("75\u00a0%", "0.200")
+    again(folders[0], method="dpo", train=TrainChoice(beta=0.5))
+    answer = desk.get("compare", runs=",".join(names[:2]))
+    assert (answer["groups"], "beta" in answer["apart"]) == ([[0], [1]], True)
+
+
+def test_held_out_rows_are_the_same_where_their_tokens_are(desk: Desk, make_run: MakeRun) -> None:
+    """By the runs' own draws, whatever the settings say: the same rows at another length, others of the same file."""
+    names = [f"2026-11-1{number}_2243_run_k3f9" for number in range(2)]
+    first, second = put(make_run(past(100), names[0])), put(make_run(past(100), names[1]), max_length=512)
+    runs = ",".join(names)
+    assert desk.get("compare", runs=runs)["groups"] == [[0], [1]], "nothing says that no row was cut"
+    draw = Draw(rows=10, tokens_sha256="a", held_out=[2], order_sha256="b", numbers=[3], held_out_sha256="c")
+    write_draw(draw_path(first.path), draw)
+    write_draw(draw_path(second.path), draw.model_copy(update={"tokens_sha256": "other"}))
+    assert desk.get("compare", runs=runs)["groups"] == [[0, 1]]
+    write_draw(draw_path(second.path), draw.model_copy(update={"held_out_sha256": "other"}))
+    answer = desk.get("compare", runs=runs)
+    assert answer["groups"] == [[0], [1]]
+    assert answer["apart"].endswith("they were measured on different held-out rows.")
+    old = draw.model_copy(update={"numbers": [], "held_out_sha256": ""})
+    write_draw(draw_path(second.path), old)
+    assert desk.get("compare", runs=runs)["groups"] == [[0, 1]], "an earlier version's draw of the same tokens"
 
 
 def test_curves_stand_at_common_steps_and_end_where_their_run_ended(compared: tuple[Desk, list[str]]) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, cast
 
 import pytest
+import torch
 
 from core.contract.config import DataChoice, ModelChoice
+from core.contract.data import Message
 from core.contract.errors import StudioError
 from core.locations import ASSETS
 from core.talk.words import Ask, Setup
@@ -57,3 +60,47 @@ def test_a_template_that_refuses_the_question_says_so() -> None:
     )
     with pytest.raises(StudioError, match="two turns at most"):
         prompt(strict, DataChoice(), ("user", "a"), ("assistant", "b"), ("user", "c"))
+
+
+def test_an_answer_ends_at_every_end_token_of_the_model(tokenizer: Any) -> None:
+    """As ``generate()`` does: of its generation config, of its config, and at the template's end of turn."""
+    from transformers import GenerationConfig, LlamaConfig
+
+    from core.talk.speaker import Speaker
+    from core.train.orders import Orders
+    from core.train.sample import continued
+
+    told: list[Any] = []
+
+    class Model:
+        generation_config = GenerationConfig(eos_token_id=[4, 5])
+        config = LlamaConfig(eos_token_id=6)
+
+        def parameters(self) -> Iterator[torch.Tensor]:
+            yield torch.zeros(1)
+
+        def generate(self, **options: Any) -> torch.Tensor:
+            told.append(options["eos_token_id"])
+            return torch.zeros(1, 3, dtype=torch.long)
+
+    setup = Setup(folder="", model=ModelChoice(), data=DataChoice(), home="", lock_name="cpu")
+    ask = Ask.model_validate({"id": "a", "messages": [{"role": "user", "content": "Hello."}]})
+    speaker = Speaker(Model(), tokenizer, setup)
+    speaker._generate(torch.zeros(1, 1, dtype=torch.long), ask, "base", None, lambda: False)
+    continued(Model(), tokenizer, ([1], 8), cast(Orders, None), DataChoice(), "tuned")
+    end = tokenizer.convert_tokens_to_ids("<|end|>")
+    assert told[0] == told[1]
+    assert set(told[0]) == {end, tokenizer.eos_token_id, 4, 5, 6}
+
+
+def test_a_question_is_no_longer_than_the_model_can_look_back(tokenizer: Any) -> None:
+    from core.data.question import question_ids
+
+    def ask(text: str, most: int) -> int:
+        return len(question_ids(tokenizer, (Message(role="user", content=text),), DataChoice(), most))
+
+    assert ask("Hello. " * 20, 512) < 512
+    for text in ("x" * (1 << 20), "Hello. " * 600):
+        with pytest.raises(StudioError) as caught:
+            ask(text, 512)
+        assert caught.value.code == "question.long"

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from children_here import ChildHere
 from dying_log import Letters
 from tiny_run import make_model, raw_config, sentence, write_instructions
 
 from core.contract.config import RunConfig
 from core.contract.events import Event
+from core.data.pipe import Child
 from core.runs.folder import JobFolder
 from core.runs.run_yaml import dump_config
 
@@ -39,6 +41,25 @@ def preferences(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
+
+
+_CHILDREN = ("core.data.checked.Child", "core.data.doctor.client.Child")
+
+
+@pytest.fixture(autouse=True)
+def children_here(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A run has its file read by children; here they answer in this process, and are noted with what was asked."""
+    for place in _CHILDREN:
+        monkeypatch.setattr(place, ChildHere)
+    ChildHere.asked.clear()
+    return ChildHere.asked
+
+
+@pytest.fixture
+def real_children(children_here: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes of their own, as a run has them."""
+    for place in _CHILDREN:
+        monkeypatch.setattr(place, Child)
 
 
 @pytest.fixture

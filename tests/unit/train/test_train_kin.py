@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 from core.contract.config import RunConfig
-from core.data.doctor.kinship import kinship_of_file
 from core.data.render import load_tokenizer
+from core.data.service import DataService
 from core.locations import Locations
 from core.model.loading import ensure_padding
-from core.train import reading
+from core.runs.draw import draw_path, kept_draw
+from core.train.kept_rows import KeptRows
 from core.train.orders import Leave, Orders
 from core.train.reading import RunData, read_data
+from core.train.room import Room
 from core.train.rows import PairRows, TextRows
 from core.train.tell import Teller
 
@@ -67,24 +69,50 @@ def test_no_row_is_held_out_whose_like_is_trained_on(
     assert list((Locations.find().cache / "data").glob("groups-*.json"))
 
 
-def test_looking_for_kin_can_be_stopped(
-    run_config: Any, tmp_path: Path, letters: Any, said: Any, monkeypatch: pytest.MonkeyPatch
+def test_the_draw_that_is_kept_names_the_held_out_rows_as_the_file_numbers_them(
+    run_config: Any, said: Any, letters: Any, tmp_path: Path, own_home: Path
+) -> None:
+    """Two rows are left out, one that cannot be read and one that is cut away whole: places are not numbers."""
+    path = tmp_path / "rows.jsonl"
+    made = twice(lambda number: {"prompt": f"ask {number}", "completion": words(number)})
+    path.write_text("\n".join(map(json.dumps, made)))
+    config = run_config(data__path=str(path), data__eval_fraction=0.3, data__layout="auto", train__max_length=300)
+    tell = Teller(said)
+    orders = Orders(letters, tell)
+    kept = KeptRows(draw_path(tmp_path), config, tell, Room(tell, orders))
+    tokenizer = ensure_padding(load_tokenizer(Path(config.model.name)))
+    found = read_data(config, tokenizer, tell, orders, kept)
+    draw = kept_draw(tmp_path)
+    assert draw
+    assert (draw.rows, len(draw.numbers)) == (58, len(found.held_out))
+    assert draw.held_out_sha256 == found.held_out.sha256()
+    assert isinstance(found.held_out, TextRows)
+    said_there = [tokenizer.decode(found.held_out.ids[row]) for row in range(len(found.held_out))]
+    examples = DataService(Locations(own_home)).numbered(path, config.data, draw.numbers)
+    assert [example.row for example in examples] == draw.numbers
+    assert all(example.messages[0].content in text for example, text in zip(examples, said_there, strict=True))
+    assert any(place + 1 != number for place, number in zip(draw.held_out, draw.numbers, strict=True))
+
+
+@pytest.mark.usefixtures("real_children")
+@pytest.mark.parametrize("at", ["Reading the data", "Looking for repeated rows"])
+def test_who_asks_to_stop_is_heard_while_children_read_and_compare(
+    run_config: Any, tmp_path: Path, letters: Any, said: Any, at: str
 ) -> None:
     path = tmp_path / "rows.jsonl"
-    path.write_text("\n".join(json.dumps({"prompt": f"ask {n}", "completion": words(n)}) for n in range(200)))
+    path.write_text("\n".join(json.dumps({"prompt": f"ask {n}", "completion": words(n)}) for n in range(6_000)))
     config = run_config(data__path=str(path), data__eval_fraction=0.1, data__layout="auto")
-    orders = Orders(letters, Teller(said))
+    tell = Teller(said)
+    orders, stage = Orders(letters, tell), tell.stage
 
-    def looked(*arguments: Any) -> Any:
-        def leave() -> None:
-            raise Leave("stop")
+    def asks(kind: Any, text: str = "", done: int = 0, *rest: Any) -> None:
+        if text == at and done:
+            orders._leaving = "stop"
+        stage(kind, text, done, *rest)
 
-        monkeypatch.setattr(orders, "check", leave)
-        return kinship_of_file(*arguments)
-
-    monkeypatch.setattr(reading, "kinship_of_file", looked)
+    tell.stage = asks  # type: ignore[method-assign]
     with pytest.raises(Leave):
-        read_data(config, ensure_padding(load_tokenizer(Path(config.model.name))), Teller(said), orders)
+        read_data(config, ensure_padding(load_tokenizer(Path(config.model.name))), tell, orders)
     assert not list((Locations.find().cache / "data").glob("groups-*.json"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from itertools import pairwise
 from types import SimpleNamespace
@@ -44,6 +45,20 @@ def test_one_checkpoint_answers_all_who_asked_for_one_meanwhile(said: Any, lette
     orders.close()
     taken = [orders.take(), orders.take(), orders.take()]
     assert [command and command.id for command in taken] == ["a", "d", None]
+
+
+def test_who_asks_to_leave_does_not_wait_for_what_cannot_be_called_off(said: Any, letters: Any) -> None:
+    """A model's files as they are read by a library: no seam is in there."""
+    orders, held = Orders(letters, Teller(said)), threading.Event()
+    assert orders.meanwhile(lambda: 5) == 5
+    with pytest.raises(RunError, match="of its own"):
+        orders.meanwhile(lambda: (_ for _ in ()).throw(RunError("a", "A fault of its own.")))
+    orders._leaving = "stop"
+    begun = time.monotonic()
+    with pytest.raises(Leave):
+        orders.meanwhile(held.wait)
+    held.set()
+    assert time.monotonic() - begun < 2
 
 
 def test_what_went_on_before_goes_on_after_a_save_or_a_wait(said: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,16 +10,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from children_here import ChildHere
 
 from core.contract.config import RunConfig
 from core.contract.data import Preview
 from core.contract.errors import DataError
+from core.data import serve
 from core.data.render import load_tokenizer
 from core.data.service import DataService
 from core.data.token_cache import clear_cached, list_cached
 from core.locations import Locations
 from core.model.loading import ensure_padding
-from core.train import reading
+from core.train import reading, room
 from core.train.orders import Leave, Orders
 from core.train.passes import pad
 from core.train.reading import AnyRows, RunData, read_data
@@ -157,6 +160,44 @@ def test_pairs_go_through_the_cache_too(
     assert facts.lengths == again.facts.lengths
 
 
+FORGETS = (
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content.split('</think>')[-1] }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+@pytest.mark.parametrize("side", ["chosen", "rejected"])
+def test_a_pair_with_nothing_but_thoughts_is_left_out_alone(
+    service: DataService, run_config: Any, read: Any, said: Any, tiny_model: Path, tmp_path: Path, side: str
+) -> None:
+    """A template that drops thoughts writes nothing of such an answer; the file's other rows stay as they are."""
+    tokenizer = load_tokenizer(tiny_model)
+    tokenizer.chat_template = FORGETS
+    tokenizer.save_pretrained(tmp_path / "model")
+    pairs = [{"prompt": f"Why {number}?", "chosen": f"So {number}", "rejected": "No"} for number in range(6)]
+    values = {"model__name": str(tmp_path / "model"), "method": "dpo", **HELD}
+    found = []
+    for name, rows in (("all", [*pairs[:3], {**pairs[0], side: "<think>hm</think>"}, *pairs[3:]]), ("good", pairs)):
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        config = run_config(data__path=str(path), **values)
+        facts = service.facts(path, config.data, tmp_path / "model", 64)
+        page = service.preview(path, config.data, tmp_path / "model", 64)
+        found.append((facts, page, sides(read(config).train)))
+    (facts, page, trained), (good_facts, good_page, good_trained) = found
+    assert (facts.refused, facts.lengths, facts.trained) == (1, good_facts.lengths, good_facts.trained)
+    assert [row.spans for row in page.rows] == [row.spans for row in good_page.rows]
+    assert trained == good_trained
+    left_out = f"writes the {side} answer, found one that leaves all of it out"
+    for words in (
+        facts.why,
+        page.notes[-1],
+        next(note.text for note in said.of("note") if note.code == "data.refused"),
+    ):
+        assert "row 4: " in words.lower()
+        assert left_out in words
+
+
 def test_pairs_under_sft_are_shown_and_trained_as_the_chosen_conversation(
     service: DataService, run_config: Any, read: Any, preferences: Path
 ) -> None:
@@ -219,6 +260,26 @@ def test_somebody_who_asks_to_stop_is_heard_between_parts(
     assert [one.whole for one in list_cached(locations)] == [False]
 
 
+@pytest.mark.usefixtures("real_children")
+def test_a_run_reads_the_file_behind_the_wall_and_not_twice(
+    run_config: Any, read: Any, rows: Path, monkeypatch: Any, locations: Locations
+) -> None:
+    """In the worker's own process nothing but its bytes is looked at, for their hash."""
+
+    def opened(*_: object) -> None:
+        raise AssertionError("it was read in this process")
+
+    monkeypatch.setattr("core.data.examples.open_source", opened)
+    config = run_config(data__path=str(rows), **{**HELD, "data__eval_fraction": 0.2})
+    first = read(config)
+    assert (len(first.train), len(first.held_out)) == (32, 8)
+    assert len(list((locations.cache / "data").glob("groups-*.json"))) == 1
+    for place in ("core.data.checked.Child", "core.data.doctor.client.Child.ask"):
+        monkeypatch.setattr(place, opened)
+    clear_cached(locations)
+    assert sides(read(config).train) == sides(first.train)
+
+
 def test_data_without_a_trained_token_says_why(run_config: Any, read: Any, rows: Path) -> None:
     with pytest.raises(DataError):
         read(run_config(data__path=str(rows), data__train_on="tool_calls", **HELD))
@@ -241,3 +302,59 @@ def test_padding_is_never_trained_even_where_it_is_the_end_token(run_config: Any
         assert set(labels[row, length:].tolist()) <= {-100}
         assert set(ids[row, length:].tolist()) <= {end}
         assert labels[row, :length].tolist() == found.labels[row].tolist()
+
+
+def test_a_run_reads_no_file_of_the_root_folder(run_config: Any, read: Any, locations: Locations) -> None:
+    locations.studio.write_text('{"secret": "s"}\n')
+    with pytest.raises(DataError, match="outside of Luthier's folder"):
+        read(run_config(data__path=str(locations.studio), data__columns={"text": "secret"}, data__layout="text"))
+
+
+def nearly_full(monkeypatch: pytest.MonkeyPatch, times: int) -> list[str]:
+    """The disk has no room so often for what each child writes; what they were asked to do until then."""
+    asked: list[str] = []
+    real = ChildHere.ask
+
+    def refuse(_request: dict[str, Any]) -> None:
+        raise OSError(errno.ENOSPC, "No space left but what runs need")
+
+    def ask(self: ChildHere, request: dict[str, Any], *more: Any) -> Any:
+        asked.append(request["do"])
+        if asked.count(request["do"]) <= times:
+            raise DataError(**serve._handled(refuse, request)["error"])  # as it comes through the pipe
+        return real(self, request, *more)
+
+    monkeypatch.setattr(ChildHere, "ask", ask)
+    monkeypatch.setattr(room, "POLL_SECONDS", 0.01)
+    return asked
+
+
+def test_reading_waits_for_room_on_the_disk(
+    run_config: Any, read: Any, said: Any, rows: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = nearly_full(monkeypatch, 2)
+    found = read(run_config(data__path=str(rows), data__layout="auto", data__eval_fraction=0.2))
+    assert asked == ["check"] * 3 + ["groups"] * 3
+    assert (len(found.train), len(found.held_out)) == (32, 8)
+    waits = [event.text for event in said.of("stage") if event.stage == "waiting"]
+    assert waits
+    assert "Room on the disk" in waits[0]
+    assert "No space left but what runs need" in waits[0]
+
+
+def test_whoever_waits_for_room_to_read_obeys(
+    run_config: Any, said: Any, letters: Any, rows: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = run_config(data__path=str(rows), **HELD)
+    asked = nearly_full(monkeypatch, 10**9)
+    orders = Orders(letters, Teller(said))
+
+    def wait(_seconds: float) -> None:
+        if len(asked) == 3:
+            orders._leaving = "stop"
+        orders.check()
+
+    monkeypatch.setattr(orders, "wait", wait)
+    with pytest.raises(Leave):
+        read_data(config, load_tokenizer(Path(config.model.name)), Teller(said), orders)
+    assert asked == ["check"] * 3

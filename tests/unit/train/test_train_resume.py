@@ -15,8 +15,11 @@ import pytest
 from dying_log import Killed, Log
 from tiny_run import equal, make_model, sentence, weights
 
-from core.contract.errors import RunError
+from core.contract.errors import DataError, RunError
 from core.contract.events import Event, Resumed
+from core.data.keep import keep_file
+from core.locations import Locations
+from core.runs.began import note_began
 from core.runs.folder import JobFolder
 from core.train import checkpoint, depends, kept_rows
 from core.train.depends import DIFFERS, differences
@@ -204,6 +207,65 @@ def test_what_is_another_is_refused_by_name_or_goes_on_anyway(
     again = Log(halfway, 4)  # what stands now was trained with what is there now
     train(halfway, again, letters)
     assert not [note for note in again.of("note") if note.code == DIFFERS]
+
+
+def test_a_changed_run_yaml_is_said_before_the_first_checkpoint_and_refused_by_name_after_it(
+    run_config: Any, make_folder: Any, letters: Any
+) -> None:
+    def change(old: str, new: str) -> None:
+        folder.run_yaml.write_text(folder.run_yaml.read_text().replace(old, new))
+
+    config = run_config(train__max_steps=4, train__save_steps=2, train__eval_steps=100)
+    folder: JobFolder = make_folder(config)
+    note_began(folder, config)  # as it is made
+    change("seed: 3407", "seed: 5")
+    first = Log(folder, 1, at_step(1))
+    with pytest.raises(Killed):
+        train(folder, first, letters)
+    (note,) = first.of("note")
+    assert (note.code, "train.seed 5 in place of 3407" in note.text) == ("run.changed", True)
+    change("seed: 5", "seed: 5  # mine")
+    second = Log(folder, 2, lambda event: event.kind == "checkpoint")
+    with pytest.raises(Killed):
+        train(folder, second, letters)
+    assert second.of("note") == [], "what was said is said once, and a comment changes nothing"
+    change("max_steps: 4", "max_steps: 3")
+    with pytest.raises(RunError, match=r"another run\.yaml .*: train\.max_steps 3 in place of 4") as caught:
+        train(folder, Log(folder, 3), letters)
+    assert caught.value.code == DIFFERS
+    log = Log(folder, 4)
+    log.write(Resumed(anyway=True))
+    train(folder, log, letters)
+    assert [note.code for note in log.of("note")] == [DIFFERS]
+    assert list(log.losses()) == [3]
+
+
+def test_a_damaged_copy_of_the_data_is_not_trained_on_from_the_first_step_on(
+    run_config: Any, make_folder: Any, letters: Any, instructions: Path, tmp_path: Path
+) -> None:
+    """Neither is what else lies there than run.yaml says; a person may say to go on all the same."""
+    locations = Locations(tmp_path / "home")
+    kept = keep_file(instructions, locations)
+    config = run_config(train__max_steps=1, data__path=str(kept.path), data__sha256=kept.sha256)
+    folder: JobFolder = make_folder(config)
+    kept.path.write_text(kept.path.read_text().replace("house", "river"), encoding="utf-8")
+    refused = Log(folder, 1)
+    with pytest.raises(DataError, match="data that run") as caught:
+        train(folder, refused, letters)
+    assert (caught.value.code, refused.of("step")) == ("data.damaged", [])
+    assert f"resume {folder.name} --anyway" in caught.value.hint
+    keep_file(instructions, locations)  # chosen once more
+    mended = Log(folder, 2)
+    train(folder, mended, letters)
+    assert list(mended.losses()) == [1]
+    assert mended.of("note") == []
+    other: JobFolder = make_folder(config, "other")
+    kept.path.write_text(kept.path.read_text().replace("house", "river"), encoding="utf-8")
+    log = Log(other, 1)
+    log.write(Resumed(anyway=True))
+    train(other, log, letters)
+    assert [note.code for note in log.of("note")] == [DIFFERS]
+    assert log.losses()[1] != mended.losses()[1]
 
 
 def test_which_rows_are_held_out_is_kept_whatever_draws_them_later(

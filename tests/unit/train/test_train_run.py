@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ from core.contract.events import Event
 from core.hardware import Gpu, Machine
 from core.runs.folder import JobFolder
 from core.runs.log import EventTail
+from core.runs.record import fold
 from core.train import checkpoint
 from core.train import run as run_module
 from core.train.run import train
+from core.train.start_adapter import start_folder
 
 pytestmark = pytest.mark.usefixtures("quiet_torch")
 
@@ -174,21 +177,98 @@ def test_dpo_after_another_run_keeps_that_adapter_as_reference(
     assert not (folder.checkpoints / "step-000002" / "adapter" / "ref").exists()
 
 
+def test_what_a_run_goes_on_from_is_kept_with_it(
+    done: tuple[JobFolder, Log], run_config: Any, make_folder: Any, letters: Any, preferences: Path
+) -> None:
+    """The other run trains on, or is deleted: adapter and reference stay what they were, bit for bit."""
+    earlier = make_folder(run_config(), "earlier")
+    shutil.copytree(done[0].checkpoints, earlier.checkpoints)
+    values = {**VARIANTS["dpo"], "data__path": str(preferences), "resume_from": "earlier", "train__max_steps": 3}
+    whole, broken = make_folder(run_config(**values), "whole"), make_folder(run_config(**values), "broken")
+    train(whole, Log(whole), letters)
+    with pytest.raises(Killed):
+        train(broken, Log(broken, 1, lambda event: event.kind == "checkpoint"), letters)
+    kept = checkpoint.read_manifest(broken.checkpoints / "step-000002")["depends"]["start"]
+    for number, path in enumerate(sorted(earlier.checkpoints.iterdir())):
+        checkpoint.add_facts(path, {"eval_loss": float(number)})  # another is the best now
+    resumed = Log(broken, 2)
+    train(broken, resumed, letters)
+    assert equal(weights(broken), weights(whole))
+    assert checkpoint.read_manifest(broken.checkpoints / "step-000003")["depends"]["start"] == kept
+    shutil.rmtree(earlier.path)
+    checkpoint.remove_after(broken, 2)
+    train(broken, Log(broken, 3), letters)
+    assert equal(weights(broken), weights(whole))
+    (start_folder(broken) / "adapter_model.safetensors").write_bytes(b"damaged")
+    with pytest.raises(RunError, match="earlier to start from, found none"):
+        train(broken, Log(broken, 4), letters)
+
+
+def test_a_run_of_before_goes_on_from_the_other_runs_best(
+    done: tuple[JobFolder, Log], run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was kept with it, and its checkpoints name nothing that it goes on from."""
+    further = make_folder(run_config(resume_from=done[0].name, train__max_steps=3), "further")
+    with pytest.raises(Killed):
+        train(further, Log(further, 1, lambda event: event.kind == "checkpoint"), letters)
+    (newest,) = further.checkpoints.iterdir()
+    depends = checkpoint.read_manifest(newest)["depends"]
+    del depends["start"]
+    checkpoint.add_facts(newest, {"depends": depends})
+    shutil.rmtree(start_folder(further).parent)
+    log = Log(further, 2)
+    train(further, log, letters)
+    assert list(log.losses()) == [3]
+    assert log.of("note") == []
+
+
 def test_dpo_without_kernels_is_the_same_training(
     run_config: Any, make_folder: Any, letters: Any, preferences: Path
 ) -> None:
-    losses = []
+    losses, logs = [], []
     for kernels in ("auto", "plain"):
         values = {**VARIANTS["dpo"], "data__path": str(preferences), "train__kernels": kernels}
         folder = make_folder(run_config(**values), kernels)
         said = Log(folder)
         train(folder, said, letters)
         losses.append(said.losses())
+        logs.append([(event.margin, event.accuracy) for event in (*said.of("step"), *said.of("evaluation"))])
         assert ("the formula" in " ".join(said.of("plan")[0].lines)) == (kernels == "plain")
     assert losses[0].keys() == losses[1].keys()
     for step, loss in losses[0].items():
         assert losses[1][step] == pytest.approx(loss, rel=1e-4), step
     assert losses[0][6] != pytest.approx(math.log(2), rel=1e-3), "something was learned, so this says something"
+    for one, other in zip(*logs, strict=True):
+        assert one == pytest.approx(other, rel=1e-4, abs=1e-6)
+
+
+def test_dpo_tells_margin_and_accuracy_of_its_pairs_and_answers_on_the_way(
+    run_config: Any, make_folder: Any, letters: Any, preferences: Path
+) -> None:
+    """With one pair a step the loss is the margin's own: -log σ(margin). Passes of one pair each, so that a window of
+    several is the mean of what they say."""
+    one = {"train__per_device_train_batch_size": 1, "train__gradient_accumulation_steps": 1}
+    values = {**VARIANTS["dpo"], **one, "data__path": str(preferences), "train__sample_rows": 1}
+    folder = make_folder(run_config(**{**values, "train__tokens_per_pass": 8}))
+    said = Log(folder)
+    train(folder, said, letters)
+    steps, held_out = said.of("step"), said.of("evaluation")
+    for event in steps:
+        assert event.loss == pytest.approx(math.log1p(math.exp(-event.margin)), rel=1e-4)
+        assert event.accuracy == (1.0 if event.margin > 0 else 0.0)
+    assert (held_out[0].margin, held_out[0].accuracy) == (0.0, 0.0), (
+        "before training nothing differs from the reference"
+    )
+    assert held_out[0].loss == pytest.approx(math.log(2))
+    assert held_out[-1].margin not in (None, 0.0)
+    assert 0.0 <= held_out[-1].accuracy <= 1.0
+    first = said.of("sample")[0]
+    assert (first.step, first.side) == (0, "base")
+    assert {event.right for event in said.of("sample")} != {""}
+    plain = make_folder(run_config(), "sft")
+    log = Log(plain)
+    train(plain, log, letters)
+    assert {(event.margin, event.accuracy) for event in log.of("step")} == {(None, None)}
 
 
 def test_data_that_trains_nothing_fails_before_a_model_loads(
@@ -272,7 +352,8 @@ def test_a_checkpoint_saved_during_an_evaluation_gets_its_loss_and_the_mark(
         train(folder, log, letters)
     (measured,) = [event for event in log.of("evaluation") if event.step == 3]
     told = [event for event in log.of("checkpoint") if event.step == 3]
-    assert (told[-1].eval_loss, told[-1].best) == (measured.loss, True)
+    before = fold(EventTail(folder.events).read()).evaluations[0].loss
+    assert (told[-1].eval_loss, told[-1].best) == (measured.loss, measured.loss < before)
     path = folder.checkpoints / "step-000003"
     assert checkpoint.read_manifest(path)["eval_loss"] == measured.loss
     assert checkpoint.verify(path) == ""

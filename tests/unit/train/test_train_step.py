@@ -17,8 +17,11 @@ from tiny_run import weights
 from torch import nn
 from transformers import Trainer
 
+from core.catalog import find_model
 from core.contract.errors import RunError
 from core.contract.events import Event
+from core.estimate.work import work_of
+from core.model import layers, surgery
 from core.train import checkpoint, trainers
 from core.train.feed import Feed
 from core.train.flat import FlatParameters
@@ -316,3 +319,30 @@ def test_two_processes_train_as_one(tiny_model: Path, tmp_path: Path) -> None:
     assert len(one["losses"]) == 4
     for name, tensor in one.items():
         assert (two[name] - tensor).norm() <= 1e-4 * tensor.norm(), name
+
+
+@pytest.mark.parametrize(("method", "packing"), [("sft", True), ("sft", False), ("dpo", True), ("dpo", False)])
+def test_what_plan_and_estimate_say_of_fast_layers_is_what_runs(
+    method: str, packing: bool, run_config: Any, make_folder: Any, letters: Any, preferences: Path, monkeypatch: Any
+) -> None:
+    """As on a card that runs our kernels: here their textbook twins stand in for them."""
+    ran = {"fast": 0}
+    inner = layers.lora_mlp
+
+    def counted(*arguments: Any) -> torch.Tensor:
+        ran["fast"] += 1
+        return inner(*arguments)
+
+    monkeypatch.setattr(layers, "lora_mlp", counted)
+    monkeypatch.setattr(surgery, "_refusal", lambda *_: "")
+    values = {"data__path": str(preferences), "data__layout": "preference"} if method == "dpo" else {}
+    config = run_config(method=method, train__packing=packing, train__max_steps=1, **RARELY, **values)
+    folder = make_folder(config)
+    log = Log(folder)
+    train(folder, log, letters)
+    (plan,) = log.of("plan")
+    spec = find_model(config.model.source, config.model.name, config.model.revision)
+    said = work_of(config, spec, 64, gpu=True).fast
+    assert (plan.fast, ran["fast"] > 0) == (said, said)
+    assert f"{2 if said else 0} of 2 layers fast" in plan.lines
+    assert ("2 layers plain: batches are padded" in plan.lines) == (not said)

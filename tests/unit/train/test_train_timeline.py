@@ -10,11 +10,15 @@ import pytest
 import torch
 from tiny_run import weights
 
-from core.contract.config import RunConfig
+from core.contract.config import DataChoice, RunConfig
+from core.contract.data import Message
+from core.locations import ASSETS
 from core.runs.folder import JobFolder
 from core.train import timeline
+from core.train.passes import IGNORED
 from core.train.rows import PairRows, TextRows
 from core.train.run import train
+from core.train.sample import readable
 from core.train.tell import Teller
 from core.train.timeline import Timeline, questions
 
@@ -27,13 +31,16 @@ def rows_of(*labels: list[int]) -> TextRows:
 
 
 def test_a_question_is_the_prompt_up_to_the_first_trained_token_and_the_answer_the_first_trained_span() -> None:
-    no = timeline.IGNORED
+    no = IGNORED
     rows = rows_of([5, 6, 7], [no, 5], [no, no, 5, 6, no, no, 7], [no, no, no])
     found = list(questions(rows, 4))
     assert [(one.prompt, one.right) for one in found] == [([10, 11], [12, 13])], (
         "raw text and prompts alone ask nothing"
     )
     assert list(questions(rows, 0)) == list(questions(PairRows(), 3)) == []
+    pairs = PairRows()
+    pairs.append([1, 2, 3], [4, 5], [6])
+    assert [(one.prompt, one.right) for one in questions(pairs, 3)] == [([1, 2, 3], [4, 5])]
 
 
 def test_the_base_answers_first_then_the_tuned_one_and_the_run_stays_the_same_bit_for_bit(
@@ -71,7 +78,7 @@ def test_a_fault_is_said_once_and_asks_no_more(said: Any, monkeypatch: pytest.Mo
     model = torch.nn.Linear(1, 1).train()
     saver, orders = SimpleNamespace(peft_model=model, tokenizer=None), SimpleNamespace(leaving=False)
     config = RunConfig()
-    rows = rows_of([timeline.IGNORED, timeline.IGNORED, 5])
+    rows = rows_of([IGNORED, IGNORED, 5])
     asked: Any = Timeline(config, rows, saver, (Teller(said), orders))  # type: ignore[arg-type]
     asked.ask(3, last=True)
     asked.ask(4, last=True)
@@ -88,7 +95,7 @@ def test_who_is_to_leave_is_not_held_up(said: Any, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(timeline, "continued", leaves)
     saver = SimpleNamespace(peft_model=torch.nn.Linear(1, 1), tokenizer=None)
-    rows = rows_of(*[[timeline.IGNORED, timeline.IGNORED, 5]] * 2)
+    rows = rows_of(*[[IGNORED, IGNORED, 5]] * 2)
     Timeline(RunConfig(), rows, saver, (Teller(said), orders)).ask(1, last=True)
     assert said.of("sample") == [], "an answer that was cut short is none"
 
@@ -105,11 +112,11 @@ def test_answers_take_a_twentieth_of_the_time_beside_the_first_and_the_last(
 
     monkeypatch.setattr(timeline, "continued", takes_a_second)
     monkeypatch.setattr(timeline, "time", SimpleNamespace(perf_counter=lambda: now[0]))
-    tokenizer = SimpleNamespace(decode=lambda *_, **__: "words")
+    tokenizer = SimpleNamespace(decode=lambda *_: "words", all_special_ids=[], added_tokens_decoder={})
     saver: Any = SimpleNamespace(peft_model=torch.nn.Linear(1, 1), tokenizer=tokenizer)
     orders: Any = SimpleNamespace(leaving=False)
     tell = Teller(said)
-    line = Timeline(RunConfig(), rows_of([timeline.IGNORED, timeline.IGNORED, 5]), saver, (tell, orders))
+    line = Timeline(RunConfig(), rows_of([IGNORED, IGNORED, 5]), saver, (tell, orders))
     asked = []
     for step in range(0, 101, 10):
         before = now[0]
@@ -118,3 +125,18 @@ def test_answers_take_a_twentieth_of_the_time_beside_the_first_and_the_last(
             asked.append(step)
         now[0] += 10.0
     assert asked == [0, 40, 60, 80, 100]
+
+
+@pytest.mark.parametrize("template", ["auto", "chatml"])
+def test_a_standing_instruction_and_its_question_are_apart(template: Any) -> None:
+    """Special tokens are not shown, and what they part is parted still."""
+    from core.data.question import question_ids
+    from core.data.render import load_tokenizer
+
+    tokenizer = load_tokenizer(ASSETS / "starter")
+    if template == "chatml":
+        tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
+    turns = (Message(role="system", content="Be short."), Message(role="user", content="Answer\n\nme"))
+    shown = readable(tokenizer, question_ids(tokenizer, turns, DataChoice(template=template), 512))
+    header = {"auto": ("", ""), "chatml": ("system\n", "user\n")}[template]
+    assert shown == f"{header[0]}Be short.\n\n{header[1]}Answer\n\nme"

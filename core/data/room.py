@@ -1,0 +1,71 @@
+"""How much of the disk reading may take: of what is compressed nobody knows how large it is before it is read.
+
+A Parquet file of a kilobyte may hold gigabytes, since a value that repeats is kept once. So what is written counts, not
+what is read: a file may swell so far and no further, a disk is never filled to the brim (runs save their work there),
+and what was left by files of long ago goes when all of it is too much.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from core.contract.errors import DataError
+
+__all__ = ["Room", "forget_oldest", "most_for"]
+
+LEAST_BYTES, TIMES = 1 << 30, 20
+SPARE_BYTES = 512 << 20
+CACHE_BYTES = 16 << 30
+IN_USE_SECONDS = 3600.0
+_STEP = 16 << 20
+
+
+class Room:
+    """Counts what is written into a folder; ``most`` bytes of it may come, 0 where only the disk bounds it."""
+
+    def __init__(self, folder: Path, most: int = 0) -> None:
+        self._folder, self._most = folder, most
+        self._taken = self._looked = 0
+
+    def take(self, count: int) -> None:
+        """Says that so many bytes are about to be written.
+
+        Raises:
+            DataError: more than the file may swell to (``data.swells``).
+            OSError: ENOSPC, since the disk is nearly full.
+        """
+        self._taken += count
+        if self._most and self._taken > self._most:
+            message = (
+                f"Expected rows of at most {self._most / 2**30:,.1f} GiB, found more: the file swells as it is read."
+            )
+            raise DataError("data.swells", message, "Save fewer rows, or take repeated texts out of them.")
+        if self._taken >= self._looked + _STEP:
+            self._looked = self._taken
+            if shutil.disk_usage(self._folder).free < SPARE_BYTES:
+                raise OSError(errno.ENOSPC, "No space left but what runs need", str(self._folder))
+
+
+def most_for(size: int) -> int:
+    """Bytes that the rows of a file of this size may take."""
+    return LEAST_BYTES + TIMES * size
+
+
+def forget_oldest(kept: Iterable[tuple[Path, Path]]) -> None:
+    """Removes what was used longest ago until the rest is little enough: pairs of a small file, whose time says when
+    it was used, and a large one. What was used within the hour stays."""
+    found = []
+    for said, large in kept:
+        with suppress(OSError):
+            found.append((said.stat().st_mtime, large.stat().st_size, said, large))
+    room, idle = CACHE_BYTES, time.time() - IN_USE_SECONDS
+    for used, size, said, large in sorted(found, reverse=True):
+        room -= size
+        if room < 0 and used < idle:
+            said.unlink(missing_ok=True)
+            large.unlink(missing_ok=True)

@@ -1,0 +1,68 @@
+"""YAML that others may have written, read within bounds: its size, its depth and its number of values, and no aliases.
+
+A few hundred bytes of aliases stand for gigabytes, and a long row of brackets ends the process that builds them. So the
+text's events, which cost next to nothing, are looked through before anything is built of it.
+"""
+
+from __future__ import annotations
+
+import re
+import reprlib
+from typing import Any
+
+import yaml
+
+__all__ = ["MOST_YAML_BYTES", "NOT_YAML", "load_yaml", "shown"]
+
+MOST_YAML_BYTES = 256 << 10
+MOST_DEPTH = 20
+MOST_VALUES = 20_000
+_LONG_NUMBER = re.compile(r"[-+0-9_:.]{100,}")
+"""Base sixty (``1:30:00``) takes a minute of its own where it is long enough."""
+NOT_YAML = (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError)
+"""A tagged scalar (a date such as 2026-13-45, ``!!bool perhaps``) has PyYAML's constructors raise what Python does."""
+
+_OPENS = (yaml.SequenceStartEvent, yaml.MappingStartEvent)
+_CLOSES = (yaml.SequenceEndEvent, yaml.MappingEndEvent)
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster where libyaml is there
+
+
+def load_yaml(text: str) -> Any:
+    """As ``yaml.safe_load``, for a text of at most ``MOST_YAML_BYTES`` characters.
+
+    Raises:
+        ValueError: it is longer, deeper or wider than that, or has aliases; or any other of ``NOT_YAML``.
+    """
+    if len(text) > MOST_YAML_BYTES:
+        raise ValueError(f"longer than {MOST_YAML_BYTES:,} characters")
+    _look_through(text)
+    loader = _LOADER(text)
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
+
+
+def shown(value: object) -> str:
+    """A value as an error may repeat it: its beginning, whatever it is and however long."""
+    short = reprlib.Repr()
+    short.maxlevel, short.maxstring, short.maxother = 2, 80, 80
+    try:
+        return short.repr(value)
+    except ValueError:  # a number of more digits than Python writes
+        return f"a very long {type(value).__name__}"
+
+
+def _look_through(text: str) -> None:
+    depth = 0
+    for count, event in enumerate(yaml.parse(text, Loader=_LOADER)):
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError(f"aliases (*{str(event.anchor)[:40]}) are not read")
+        if isinstance(event, yaml.ScalarEvent) and _LONG_NUMBER.fullmatch(event.value):
+            raise ValueError(f"a number of {len(event.value):,} digits")
+        depth += isinstance(event, _OPENS)
+        depth -= isinstance(event, _CLOSES)
+        if depth > MOST_DEPTH:
+            raise ValueError(f"more than {MOST_DEPTH} values within each other")
+        if count > MOST_VALUES:
+            raise ValueError(f"more than {MOST_VALUES:,} values")

@@ -1,0 +1,298 @@
+"""Run folders that others made, or that are half gone: each is shown as it is, and none stops the others."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from core.cli import main
+from core.contract.config import RunConfig
+from core.contract.errors import ConfigError, RunError
+from core.contract.events import Finished, Note, Plan, Queued, Sample, Starting, Step
+from core.disk import open_plain
+from core.runs.asked import read_asked
+from core.runs.began import changed_since
+from core.runs.flaws import MOST_BYTES, flaw_of
+from core.runs.folder import ExportRequest, JobFolder
+from core.runs.locks import FileLock
+from core.runs.log import EventWriter
+from core.runs.mailbox import send
+from core.runs.names import given_name
+from core.runs.processes import Owners, read_owners
+from core.runs.run_yaml import dump_config, read_config
+from core.runs.store import RunStore
+from core.runs.summary import summarise
+
+Config = Callable[[str], RunConfig]
+QUICK_SECONDS = 2.0
+
+
+@pytest.fixture
+def bad(store: RunStore, config: Config) -> JobFolder:
+    """A finished run, still sound, beside another one that stays so."""
+    for name in ("good", "bad"):
+        folder = store.create(config(name))
+        writer = EventWriter(folder.events, 1)
+        for event in (Queued(), Starting(), Plan(total_steps=1), Step(step=1, loss=1.0), Finished(step=1)):
+            writer.write(event)
+        writer.close()
+    return folder
+
+
+def as_link(path: Path, target: str) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to(target)
+
+
+def as_folder(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.mkdir()
+
+
+def as_pipe(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+def as_socket(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(os.path.relpath(path))
+
+
+def as_sparse(path: Path) -> None:
+    with path.open("ab") as file:
+        file.truncate(8 << 30)
+
+
+HARM: dict[str, Callable[[Path], None]] = {
+    "zero": lambda path: as_link(path, "/dev/zero"),
+    "away": lambda path: as_link(path, "../../elsewhere"),
+    "folder": as_folder,
+    "pipe": as_pipe,
+    "socket": as_socket,
+    "sparse": as_sparse,
+}
+NEEDED = ("run.yaml", "events.jsonl", "commands.jsonl", "supervisor.lock")
+SPARE = ("name", "summary.json", "supervisor.json", "asked.json", "began.json")
+HARMED = [(file, harm) for file in (*NEEDED, *SPARE) for harm in HARM if file in NEEDED or harm != "sparse"]
+
+
+@pytest.mark.parametrize(("file", "harm"), HARMED)
+def test_a_bad_file_makes_one_run_unreadable_and_the_others_none(
+    store: RunStore, bad: JobFolder, file: str, harm: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    HARM[harm](bad.path / file)
+    began = time.monotonic()
+    shown = {run.run_id: run for run in store.list()}
+    assert shown[bad.name].state == "unreadable"
+    assert file in shown[bad.name].failure
+    assert sorted(run.state for run in shown.values()) == ["finished", "unreadable"]
+    assert main(["runs", "--home", str(store.locations.home)]) == 0
+    assert file in capsys.readouterr().out
+    for ask in (store.record, store.stop, store.resume, lambda run: store.export(run, ExportRequest(name="x"))):
+        with pytest.raises(RunError, match=file):
+            ask(bad.name)
+    assert store.adopt() == []
+    store.delete(bad.name)
+    assert [run.state for run in store.list()] == ["finished"]
+    assert time.monotonic() - began < QUICK_SECONDS
+
+
+@pytest.mark.parametrize("file", SPARE)
+def test_a_file_that_a_run_can_do_without_may_be_too_large(store: RunStore, bad: JobFolder, file: str) -> None:
+    """A summary of an older version was as large as its texts."""
+    as_sparse(bad.path / file)
+    began = time.monotonic()
+    assert [run.state for run in store.list()] == ["finished", "finished"]
+    record = store.record(bad.name)
+    assert (record.state, record.last_step) == ("finished", 1)
+    assert (given_name(bad), read_asked(bad), read_owners(bad)) == (None, None, Owners())
+    assert changed_since(bad, bad.config()) == ""
+    if file == "summary.json":
+        assert bad.summary_json.stat().st_size < MOST_BYTES[file], "it is written anew"
+    assert store.adopt() == []
+    store.delete(bad.name)
+    assert time.monotonic() - began < QUICK_SECONDS
+
+
+def test_a_run_that_lives_is_told_by_its_locks_not_by_a_file_that_is_too_large(bad: JobFolder) -> None:
+    bad.summary_json.unlink(missing_ok=True)
+    bad.events.write_text("".join(bad.events.read_text().splitlines(keepends=True)[:-1]))
+    as_sparse(bad.supervisor_json)
+    lock = FileLock(bad.supervisor_lock)
+    assert lock.acquire()
+    assert summarise(bad).state == "training"
+    lock.release()
+    assert summarise(bad).state == "lost"
+
+
+def test_a_log_that_may_not_be_read_is_said_and_can_be_deleted(
+    store: RunStore, bad: JobFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one of root's: its folder looks sound, and opening it is refused."""
+    bad.summary_json.unlink(missing_ok=True)
+
+    def refused(path: Path, *more: int) -> int:
+        if path == bad.events:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return open_plain(path, *more)
+
+    for module in ("core.runs.log", "core.runs.locks"):
+        monkeypatch.setattr(f"{module}.open_plain", refused)
+    shown = {run.run_id: run for run in store.list()}
+    assert shown[bad.name].failure == "This run cannot be read: events.jsonl cannot be read (Permission denied)."
+    with pytest.raises(RunError, match="Permission denied"):
+        store.record(bad.name)
+    store.delete(bad.name)
+    assert [run.state for run in store.list()] == ["finished"]
+
+
+@pytest.mark.parametrize("part", ["checkpoints", "exports", "jobs", ""])
+def test_no_link_of_a_run_is_followed(store: RunStore, bad: JobFolder, tmp_path: Path, part: str) -> None:
+    outside = tmp_path / "outside"
+    (outside / "step-000001").mkdir(parents=True)
+    (outside / "step-000001" / "MANIFEST.json").write_text("{}")
+    if part:
+        (bad.path / part).symlink_to(outside)
+    else:
+        bad.path.rename(tmp_path / "moved")
+        bad.path.symlink_to(tmp_path / "moved")
+    assert "a link" in flaw_of(bad.path)
+    assert bad.newest_checkpoint() is None
+    with pytest.raises(RunError, match="a link"):
+        store.export(bad.name, ExportRequest(name="x"))
+    store.delete(bad.name)
+    assert not os.path.lexists(bad.path)
+    assert (outside / "step-000001" / "MANIFEST.json").exists()
+    assert [path for path in store.locations.runs.iterdir() if path.name.startswith(".trash")] == []
+
+
+def test_what_is_left_of_a_deleted_run_is_shown_as_such(store: RunStore, bad: JobFolder) -> None:
+    for path in bad.path.iterdir():
+        path.unlink()
+    (bad.checkpoints / "step-000001").mkdir(parents=True)
+    with pytest.raises(RunError, match="nor a log is there"):
+        store.stop(bad.name)
+    store.delete(bad.name)
+    assert [run.state for run in store.list()] == ["finished"]
+
+
+def test_log_and_mailbox_are_not_written_through_a_link(store: RunStore, bad: JobFolder, tmp_path: Path) -> None:
+    target = tmp_path / "mine"
+    target.write_text("mine\n")
+    for path in (bad.events, bad.commands):
+        as_link(path, str(target))
+    with pytest.raises(OSError, match="symbolic link"):
+        EventWriter(bad.events, 1)
+    with pytest.raises(Exception, match="symbolic link"):
+        send(bad, "stop", attempt=1)
+    assert target.read_text() == "mine\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"summary":' + "[" * 30_000,
+        '{"key": 1, "summary": {"run_id": 5}}',
+        "[]",
+        "null",
+        '{"key": [], "summary": {"state": "nonsense"}}',
+    ],
+)
+def test_a_summary_of_other_shapes_is_made_anew(bad: JobFolder, text: str) -> None:
+    bad.summary_json.write_text(text)
+    assert summarise(bad).state == "finished"
+
+
+def test_a_summary_speaks_for_its_own_folder_only(store: RunStore, bad: JobFolder) -> None:
+    store.list()
+    other = next(run for run in store.list() if run.run_id != bad.name).run_id
+    bad.summary_json.write_text(bad.summary_json.read_text().replace(bad.name, other))
+    assert {run.run_id for run in store.list()} == {bad.name, other}
+
+
+@pytest.mark.parametrize("field", ['"at":1e300', '"at":-1e300', '"at":1e999', '"at":NaN', '"step":1' + "0" * 400])
+def test_a_line_with_an_impossible_number_is_no_event(store: RunStore, bad: JobFolder, field: str) -> None:
+    with bad.events.open("a") as log:
+        log.write(f'{{"kind":"step","attempt":1,"loss":1.0,{field}}}\n')
+    assert store.record(bad.name).last_step == 1
+    assert store.list()[0].state == "finished"
+
+
+def test_a_note_of_a_hundred_megabytes_is_left_out(store: RunStore, bad: JobFolder) -> None:
+    with bad.events.open("a") as log:
+        log.write('{"kind":"note","text":"' + "x" * 100_000_000 + '"}\n{"kind":"note","text":"after"}\n')
+    began = time.monotonic()
+    record = store.record(bad.name)
+    assert ([note.text for note in record.notes], record.damaged) == (["after"], 1)
+    assert [run.damaged for run in store.list() if run.run_id == bad.name] == [1]
+    assert time.monotonic() - began < QUICK_SECONDS
+
+
+def test_texts_are_shown_at_a_length_that_a_page_can_take(store: RunStore, bad: JobFolder) -> None:
+    writer = EventWriter(bad.events, 1)
+    for number in range(250):
+        writer.write(Note(text=f"{number} " + "x" * 5000))
+    writer.write(Sample(text="y" * 200_000))
+    record = store.record(bad.name)
+    assert len(record.notes) == 200
+    assert max(len(note.text) for note in record.notes) < 4_100
+    assert len(record.samples[0].text) < 100_100
+
+
+BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{chr(98 + n)}: &{chr(98 + n)} [{','.join(['*' + chr(97 + n)] * 9)}]\n" for n in range(8)
+)
+
+
+@pytest.mark.parametrize(
+    "text", [BOMB, "[" * 100_000, "- " * 50_000, "{" * 100_000, "a: " + "1:" * 100_000, "[" + "a," * 100_000 + "]"]
+)
+def test_a_run_file_that_swells_is_refused_at_once(store: RunStore, bad: JobFolder, text: str) -> None:
+    bad.run_yaml.write_text(text)
+    began = time.monotonic()
+    for read in (bad.config, lambda: read_config(bad.run_yaml)):
+        with pytest.raises(ConfigError) as raised:
+            read()
+        assert len(str(raised.value)) < 1000
+    assert {run.state for run in store.list()} == {"finished"}
+    assert time.monotonic() - began < QUICK_SECONDS
+
+
+def test_what_an_error_repeats_of_a_value_is_bounded(bad: JobFolder) -> None:
+    bad.run_yaml.write_text(
+        "train: {learning_rate: [" + ", ".join(["x" * 90] * 2000) + "]}\nlora: {r: '" + "y" * 9000 + "'}"
+    )
+    with pytest.raises(ConfigError) as raised:
+        bad.config()
+    assert len(str(raised.value)) < 2000
+
+
+def test_a_name_is_read_to_a_bound(bad: JobFolder) -> None:
+    bad.given_name.write_text("n" * 4000)
+    assert given_name(bad) == "n" * 120
+
+
+def test_fields_of_another_version_are_left_out_and_told(store: RunStore, bad: JobFolder) -> None:
+    text = dump_config(bad.config()).replace("lora:\n", "lora:\n  sparkle: 3\n") + "later: {a: 1}\n"
+    bad.run_yaml.write_text(text)
+    assert bad.config().name == "bad"
+    assert bad.unknown_fields() == ["lora.sparkle", "later"]
+    with pytest.raises(ConfigError, match="2 faults"):
+        read_config(bad.run_yaml)  # a person's own file is read strictly
+
+
+def test_an_error_carries_its_problems_to_a_page(bad: JobFolder) -> None:
+    bad.run_yaml.write_text("lora: {r: none}\n")
+    with pytest.raises(ConfigError) as raised:
+        bad.config()
+    told = raised.value.told()
+    assert told["problems"] == list(raised.value.problems)
+    assert "lora.r" in raised.value.problems[0]
