@@ -22,20 +22,20 @@ from pathlib import Path
 
 from core.contract.errors import StudioError, first_line
 from core.contract.events import Failed, Hello, Paused, Stopped
-from core.hardware import Machine, read_machine
-from core.imports import importing, version_of, without_card
+from core.machine.hardware import Machine, read_machine
+from core.machine.imports import importing, version_of, without_card
 from core.model.faults import is_card_fault, is_host_full, is_out_of_memory
-from core.runs.folder import JobFolder
-from core.runs.log import EventWriter, open_writer
-from core.runs.mailbox import open_mailbox
-from core.runs.run_yaml import expect_sound
-from core.runs.standing import ending_with_the_folder
-from core.runs.words import unknown_fields_words
-from core.runs.worker_process import CARD_VARIABLE, RESTART_NOTE
-from core.train.checkpoint import is_disk_full
-from core.train.orders import Afresh, Leave, Orders
-from core.train.output import print_or_drop
-from core.train.tell import Teller
+from core.runs.control.mailbox import open_mailbox
+from core.runs.folder.job_folder import JobFolder
+from core.runs.folder.run_yaml import expect_sound
+from core.runs.folder.standing import ending_with_the_folder
+from core.runs.log.events_log import EventWriter, open_writer
+from core.runs.record.words import unknown_fields_words
+from core.runs.supervise.worker_process import CARD_VARIABLE, RESTART_NOTE
+from core.train.channel.command_queue import Afresh, Leave, Orders
+from core.train.channel.output import print_or_drop
+from core.train.channel.reporter import Teller
+from core.train.keep.checkpoint import is_disk_full
 
 __all__ = ["RESTART", "failure_of", "main"]
 

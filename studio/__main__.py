@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from core.terminal import exit_code
+from core.machine.terminal import exit_code
 
 __all__ = ["main"]
 
@@ -29,8 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--name, --tls-cert, --tls-key and --listen-without-tls belong to --listen")
     if bool(chosen.tls_cert) != bool(chosen.tls_key) or (chosen.tls_cert and chosen.listen_without_tls):
         parser.error("--tls-cert and --tls-key belong together, and exclude --listen-without-tls")
-    from studio.app import main as open_studio
-    from studio.listening import Wish
+    from studio.server.access.listening import Wish
+    from studio.server.app import main as open_studio
 
     wish = Wish(chosen.listen, tuple(chosen.name), chosen.tls_cert, chosen.tls_key, chosen.listen_without_tls)
     return exit_code(lambda: open_studio(chosen.port, chosen.home, not chosen.no_browser, wish), interrupted=0)

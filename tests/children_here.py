@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from core.data import reader_child
-from core.data.doctor import child as doctor_child
-from core.data.pipe import Limits
+from core.data.service import doctor_child, reader_child
+from core.machine.children.pipe import Limits
 
 
 class ChildHere:
-    """Stands in for ``core.data.pipe.Child``; who is asked what is counted in ``asked``."""
+    """Stands in for ``core.machine.children.pipe.Child``; who is asked what is counted in ``asked``."""
 
     asked: list[str] = []  # noqa: RUF012 - one for all, as the fixture that puts it in place is
 
@@ -27,9 +26,9 @@ class ChildHere:
     ) -> Any:
         """Answers as the child does; errors are raised as they are."""
         self.asked.append(f"{self._module} {request['do']}")
-        if self._module == "core.data.reader_child":
+        if self._module == "core.data.service.reader_child":
             return {"check": reader_child.check, "drop": reader_child.drop}[request["do"]](request)
-        assert self._module == "core.data.doctor.child"
+        assert self._module == "core.data.service.doctor_child"
 
         def tell(said: Any) -> None:
             if cancelled and cancelled():

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from core.locations import REPOSITORY, Locations
+from core.machine.locations import REPOSITORY, Locations
 
 SHARED_DATA = REPOSITORY.parent / "shared" / "data"
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from core.contract.commands import Command
 from core.contract.events import Event
-from core.runs.folder import JobFolder
-from core.runs.log import EventWriter
+from core.runs.folder.job_folder import JobFolder
+from core.runs.log.events_log import EventWriter
 
 
 class Killed(BaseException):

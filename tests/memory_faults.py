@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from core.model.checkpointing import checkpointing_layers
+from core.model.layers.checkpointing import checkpointing_layers
 from core.train import run as run_module
 
 CLOSE = 1e-6

@@ -26,9 +26,11 @@ FORBIDDEN_MODULES = {"pickle", "_pickle", "cPickle", "marshal", "shelve", "dill"
                      "code", "codeop", "runpy", "imp"}  # fmt: skip
 FORBIDDEN_WORDS = {"shell", "trust_remote_code", "allow_pickle", "weights_only"}
 """Keywords that may be said only to say no; ``weights_only`` not at all, since torch.load is not called."""
-LIGHT = ["studio.app", "core.cli", "core.runs.supervisor", "core.runs.store", "core.prepare", "core.data.service",
-         "core.estimate", "core.catalog", "core.hub", "core.doctor", "core.talk.client",
-         "core.probe.client"]  # fmt: skip
+LIGHT = [
+    "studio.server.app", "core.cli.commands", "core.runs.supervise.supervisor", "core.runs.control.store",
+    "core.runs.control.prepare", "core.data.service.data_service", "core.estimate", "core.models.catalog",
+    "core.models.hub.client", "core.machine.doctor.examine", "core.chat.client", "core.probe.client",
+]  # fmt: skip
 HEAVY = {"torch", "transformers", "peft", "trl", "bitsandbytes", "datasets", "accelerate"}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.contract.config import RunConfig
-from core.runs.folder import JobFolder
+from core.runs.folder.job_folder import JobFolder
 
 if TYPE_CHECKING:
     import torch
@@ -87,7 +87,7 @@ def weights(folder: JobFolder, name: str = "") -> dict[str, torch.Tensor]:
     """The adapter of the checkpoint of this name, or of the newest good one."""
     from safetensors.torch import load_file
 
-    from core.train import checkpoint
+    from core.train.keep import checkpoint
 
     place = folder.checkpoints / name if name else checkpoint.latest_good(folder)
     assert place is not None

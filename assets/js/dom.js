@@ -56,7 +56,7 @@ export function fields(root, words) {
   for (const [name, text] of Object.entries(words)) say(field(root, name), text);
 }
 
-/** What became of a run, in the box that `studio/slots.py` made for it; nothing where it cannot be told yet. */
+/** What became of a run, in the box that `studio/shell/slots.py` made for it; nothing where it cannot be told yet. */
 export function verdict(root, found) {
   const box = field(root, "verdict");
   show(box, found);

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from core.bench.setting import Setting, flags_of
-from core.hardware import read_machine
-from core.imports import without_card
-from core.locations import REPOSITORY
-from core.tied import start_tied
+from core.machine.children.tied import start_tied
+from core.machine.hardware import read_machine
+from core.machine.imports import without_card
+from core.machine.locations import REPOSITORY
 
 __all__ = ["Outcome", "Runner", "measure_all", "own_process"]
 

@@ -19,9 +19,10 @@ from typing import Any
 import torch
 
 from core.bench.report import machine_facts, markdown
-from core.kernels import cross_entropy, linear_cross_entropy, nf4, reference, rms_norm, rope, swiglu
+from core.kernels import cross_entropy, linear_cross_entropy, reference, rms_norm, rope, swiglu
 from core.kernels.dispatch import use_triton
 from core.kernels.lora import Projection, lora_linears
+from core.kernels.weights import nf4
 
 __all__ = ["CASES", "Case", "prove", "table"]
 

@@ -19,11 +19,11 @@ from torch.utils.data import DataLoader
 from transformers import PrinterCallback, Trainer, TrainingArguments
 
 from core.bench.setting import Setting
-from core.model.attention import NAME, bounds_mask
-from core.model.loss import shift_labels
-from core.model.peft_bnb import base_causal_model
-from core.train.passes import IGNORED, pack, pad
-from core.train.rows import TextRows
+from core.model.attention.packed import NAME, bounds_mask
+from core.model.layers.loss import shift_labels
+from core.model.layers.peft_bnb import base_causal_model
+from core.train.step.micro_batches import IGNORED, pack, pad
+from core.train.step.rows import TextRows
 
 __all__ = ["PlainLoss", "PlainTrainer", "collate", "make_plain", "plain_lines", "plain_trainer"]
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from core.bench.rows import BenchRows
 from core.bench.setting import Setting
-from core.catalog import find_model
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.estimate import resolve
-from core.hardware import Machine
-from core.model.random_weights import find_shape
+from core.machine.hardware import Machine
+from core.model.loading.random_weights import find_shape
+from core.models.catalog import find_model
 
 __all__ = ["planned_tokens"]
 

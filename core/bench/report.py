@@ -15,10 +15,10 @@ import torch
 
 from core.bench.setting import Setting, flags_of
 from core.bench.watch import GIB, Watch
-from core.disk import write_whole
-from core.hardware import read_machine
-from core.imports import version_of
-from core.train.meter import context_bytes
+from core.machine.disk import write_whole
+from core.machine.hardware import read_machine
+from core.machine.imports import version_of
+from core.train.channel.meter import context_bytes
 
 __all__ = [
     "MACHINE",

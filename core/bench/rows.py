@@ -1,8 +1,8 @@
 """The rows that are trained on: random ones of one length, or a file's under the Alpaca template.
 
 Every token is trained, as the systems do that one compares with, but for the first, which nothing predicts (its label
-says so, so that every trainer counts the same targets). Both sides see the same windows: ``core.data.packing.windows``
-deals them by the seed, and only whole windows are dealt.
+says so, so that every trainer counts the same targets). Both sides see the same windows:
+``core.data.deal.packing.windows`` deals them by the seed, and only whole windows are dealt.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import torch
 
 from core.bench.setting import Setting
 from core.contract.errors import DataError
-from core.data.packing import windows
-from core.train.rows import TextRows
+from core.data.deal.packing import windows
+from core.train.step.rows import TextRows
 
 __all__ = ["BenchRows", "dealt", "read_rows", "render"]
 

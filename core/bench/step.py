@@ -28,23 +28,23 @@ from core.contract.config import LoraChoice, ModelChoice, RunConfig
 from core.contract.errors import MachineError, first_line
 from core.contract.events import Evaluation
 from core.contract.events import Step as StepEvent
-from core.hardware import read_machine
 from core.kernels.dispatch import twins_only
-from core.model import surgery
+from core.machine.hardware import read_machine
 from core.model.adapters import add_adapter, trainable
-from core.model.attention import NAME as PACKED_ATTENTION
-from core.model.attention import attention_line
-from core.model.checkpointing import set_checkpointing
-from core.model.loading import LoadedModel, load_base
-from core.model.loss import LossModel
-from core.model.random_weights import random_model
-from core.runs.folder import JobFolder
-from core.runs.log import EventTail, EventWriter
+from core.model.attention.packed import NAME as PACKED_ATTENTION
+from core.model.attention.packed import attention_line
+from core.model.layers import surgery
+from core.model.layers.checkpointing import set_checkpointing
+from core.model.layers.loss import LossModel
+from core.model.loading.load import LoadedModel, load_base
+from core.model.loading.random_weights import random_model
+from core.runs.folder.job_folder import JobFolder
+from core.runs.log.events_log import EventTail, EventWriter
+from core.train.channel.command_queue import Orders
+from core.train.channel.meter import CardWatch
+from core.train.channel.reporter import Teller
 from core.train.loop import Loop
-from core.train.meter import CardWatch
-from core.train.orders import Orders
-from core.train.tell import Teller
-from core.train.trainers import arguments, passes_line, state_bytes, text_trainer
+from core.train.methods.sft import arguments, passes_line, state_bytes, text_trainer
 from core.train.unsteered import NoMailbox, NoSaver
 
 __all__ = ["measure"]

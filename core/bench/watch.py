@@ -15,7 +15,7 @@ import torch
 from transformers import TrainerCallback
 
 from core.contract.errors import ConfigError, MachineError
-from core.train.meter import context_bytes
+from core.train.channel.meter import context_bytes
 
 __all__ = ["GIB", "Watch", "allowed_bytes", "cap"]
 

@@ -15,7 +15,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
 
-from core.contract.glossary import GLOSSARY
+from core.contract.glossary.words import GLOSSARY
 
 __all__ = ["Knob", "knob", "knobs"]
 

@@ -19,9 +19,9 @@ Each imports only what stands above it.
 from core.estimate.advise import advise
 from core.estimate.estimate import estimate
 from core.estimate.fit import resolve
+from core.estimate.inputs.rows import total_steps, train_rows
 from core.estimate.learned import Learned
 from core.estimate.predict import predict, probed
-from core.estimate.rows import total_steps, train_rows
 from core.estimate.suggest import make_it_fit, use_the_room
 
 __all__ = [

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from core.contract.catalogue import ModelSpec
 from core.contract.config import TARGETS, RunConfig
 from core.contract.data import DataFacts, DataReport
-from core.contract.doctor import Checkup
 from core.contract.estimate import Advice
-from core.estimate.lengths import lengths_of
-from core.estimate.rows import Rows, rows_of, total_steps
+from core.contract.findings import Checkup
+from core.estimate.inputs.lengths import lengths_of
+from core.estimate.inputs.rows import Rows, rows_of, total_steps
 
 __all__ = ["advise", "rank_for"]
 

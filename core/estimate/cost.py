@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 from core.contract.catalogue import ModelSpec
 from core.estimate import terms
-from core.estimate.cards import published
+from core.estimate.inputs.cards import published
+from core.estimate.inputs.work import Work
 from core.estimate.learned import Learned
-from core.estimate.work import Work
-from core.hardware import Machine
-from core.settings import Settings
+from core.machine.hardware import Machine
+from core.machine.settings import Settings
 
 __all__ = ["Cost", "Disk", "cost_of", "disk_of"]
 
 CHECKPOINTS = 4
-"""The newest two, the best, and one on its way (``core.train.checkpoint``; a test holds the number to it)."""
+"""The newest two, the best, and one on its way (``core.train.keep.checkpoint``; a test holds the number to it)."""
 JOULES_A_KWH = 3.6e6
 
 

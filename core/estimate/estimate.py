@@ -16,15 +16,15 @@ from core.contract.data import DataFacts
 from core.contract.estimate import Estimate, Term
 from core.estimate import terms
 from core.estimate.cost import cost_of, disk_of
+from core.estimate.duration import operations_per_token, predicted_rate, run_seconds, start_seconds
 from core.estimate.fit import usual_tokens
+from core.estimate.inputs.rows import Rows, learned_rows, rows_of, steps_per_epoch, total_steps
+from core.estimate.inputs.work import Work
 from core.estimate.judge import Judged, gigabytes, judge, sentence_of
 from core.estimate.learned import Learned, Likeness, Memory, Speed
 from core.estimate.peak import memory_terms
-from core.estimate.rows import Rows, learned_rows, rows_of, steps_per_epoch, total_steps
-from core.estimate.time import operations_per_token, predicted_rate, run_seconds, start_seconds
-from core.estimate.work import Work
-from core.hardware import Machine
-from core.settings import Settings
+from core.machine.hardware import Machine
+from core.machine.settings import Settings
 
 __all__ = ["estimate"]
 
@@ -45,7 +45,7 @@ def estimate(
 
     Args:
         facts: lengths of the data's rows; None before it is read, when every row is taken as full.
-        learned: finished runs of this machine, predicted and measured (``core.runs.learned.speeds``).
+        learned: finished runs of this machine, predicted and measured (``core.runs.record.learned.speeds``).
         settings: what electricity costs here.
     """
     rows = rows_of(config, facts)

@@ -2,12 +2,11 @@
 
 The order matters: arithmetic, optimiser and memory follow from the card, then checkpointing and tokens a pass are
 chosen together, as each decides what is left for the other. Of what fits, the least time a token is taken, as
-``core.estimate.time`` counts it: a pass costs its tokens' own work, the work of recomputing, and what it costs whatever
-its size (making 4-bit weights whole; being launched). It is counted at the tokens that a pass of this data has, which a
-limit above a whole step's tokens does not raise. So shorter passes of which everything is kept mostly win over longer
-ones that recompute.
-"none" keeps everything in every pass that may come; "budget" asks at each, and is only limited by its longest; it wants
-our own layers and a card. Elsewhere what does not fit is recomputed.
+``core.estimate.duration`` counts it: a pass costs its tokens' own work, the work of recomputing, and what it costs
+whatever its size (making 4-bit weights whole; being launched). It is counted at the tokens that a pass of this data
+has, which a limit above a whole step's tokens does not raise. So shorter passes of which everything is kept mostly win
+over longer ones that recompute. "none" keeps everything in every pass that may come; "budget" asks at each, and is only
+limited by its longest; it wants our own layers and a card. Elsewhere what does not fit is recomputed.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.estimate import Resolved
-from core.estimate.cards import BALANCED, published
+from core.estimate.duration import seconds_per_token
+from core.estimate.inputs.cards import BALANCED, published
+from core.estimate.inputs.rows import Rows, rows_of, total_steps
+from core.estimate.inputs.work import GIB, Policy, Work, policy_of, work_of
 from core.estimate.learned import Learned, likeness
 from core.estimate.peak import peak_bytes
-from core.estimate.rows import Rows, rows_of, total_steps
 from core.estimate.terms import context_of, pinned_bytes
-from core.estimate.time import seconds_per_token
-from core.estimate.work import GIB, Policy, Work, policy_of, work_of
-from core.hardware import Machine
+from core.machine.hardware import Machine
 
 __all__ = [
     "SPARE",

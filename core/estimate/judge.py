@@ -8,12 +8,12 @@ from typing import Literal
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.estimate.fit import SPARE, free_bytes, limit_bytes, pass_tokens, pass_work, plan
+from core.estimate.inputs.rows import Rows
+from core.estimate.inputs.work import Work
 from core.estimate.learned import Learned, Likeness, Memory, likeness
 from core.estimate.peak import Height, height
-from core.estimate.rows import Rows
 from core.estimate.terms import GIB
-from core.estimate.work import Work
-from core.hardware import Machine
+from core.machine.hardware import Machine
 
 __all__ = ["Judged", "Verdict", "gigabytes", "judge", "sentence_of"]
 

@@ -1,7 +1,7 @@
 """What earlier runs on this machine taught: speed and memory, predicted and measured, and what follows for the next.
 
-Pure: the lines come from ``core.runs.learned``. A run counts only where card, kernels, method and quantisation are the
-same. Of those the nearest count, and only they:
+Pure: the lines come from ``core.runs.record.learned``. A run counts only where card, kernels, method and quantisation
+are the same. Of those the nearest count, and only they:
 
     nearest   the same model, way of keeping activations, and rows about as long      ± 10 %
     near      the same model                                                          ± 15 %
@@ -22,9 +22,9 @@ from typing import Literal
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.estimate import LearnedRun
-from core.estimate.rows import Rows
-from core.estimate.work import Work
-from core.hardware import Machine
+from core.estimate.inputs.rows import Rows
+from core.estimate.inputs.work import Work
+from core.machine.hardware import Machine
 
 __all__ = ["Learned", "Likeness", "Memory", "Speed", "likeness"]
 

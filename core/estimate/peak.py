@@ -23,8 +23,8 @@ from typing import Literal, get_args
 
 from core.contract.estimate import Term
 from core.estimate import terms
-from core.estimate.layer import longest_kept
-from core.estimate.work import Work
+from core.estimate.inputs.layer import longest_kept
+from core.estimate.inputs.work import Work
 
 __all__ = ["Height", "height", "memory_terms", "peak_bytes", "whole_tokens"]
 

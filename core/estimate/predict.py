@@ -8,11 +8,11 @@ from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.estimate import LearnedRun, Probe
+from core.estimate.duration import operations_per_token, predicted_rate
 from core.estimate.fit import usual_tokens
+from core.estimate.inputs.rows import rows_of
 from core.estimate.judge import judge
-from core.estimate.rows import rows_of
-from core.estimate.time import operations_per_token, predicted_rate
-from core.hardware import Machine
+from core.machine.hardware import Machine
 
 __all__ = ["as_empty", "predict", "probed"]
 

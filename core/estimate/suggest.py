@@ -24,13 +24,13 @@ from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.estimate import Suggestion
-from core.estimate.cards import BALANCED, published
+from core.estimate.duration import seconds_per_token
 from core.estimate.fit import chosen, put, usual_tokens
+from core.estimate.inputs.cards import BALANCED, published
+from core.estimate.inputs.rows import rows_of
 from core.estimate.judge import Judged, gigabytes, judge
 from core.estimate.learned import Learned
-from core.estimate.rows import rows_of
-from core.estimate.time import seconds_per_token
-from core.hardware import Machine
+from core.machine.hardware import Machine
 
 __all__ = ["Kind", "Trial", "make_it_fit", "use_the_room"]
 
@@ -286,7 +286,7 @@ def _alpha(config: RunConfig, rank: int) -> int:
 def _known(others: Sequence[ModelSpec] | None) -> Sequence[ModelSpec]:
     if others is not None:
         return others
-    from core.catalog import catalogue
+    from core.models.catalog import catalogue
 
     return catalogue()
 

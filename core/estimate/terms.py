@@ -9,9 +9,9 @@ float32, so at b = 2 every adapted projection keeps a copy of its own::
     b = 2:  2 (2Q + 2K + 3F) + 4 (5D + Q + F) + 8D + 4 · 7R        (tests count the same in a real model)
     b = 4:  4 (4D + 2Q + 2K + 4F) + 4 · 7R
 
-Our own layers, and what is on top of them in the backward pass: ``core.estimate.layer``. Of a recomputed layer only
-its input is kept; where that goes to host memory, two are on their way on the card. A budget keeps as many layers as
-it has room for in this pass.
+Our own layers, and what is on top of them in the backward pass: ``core.estimate.inputs.layer``. Of a recomputed layer
+only its input is kept; where that goes to host memory, two are on their way on the card. A budget keeps as many layers
+as it has room for in this pass.
 
 In plain layers, norms per head keep Q + K once more, norms behind attention and MLP D each, in float32. Where
 attention's logits are capped, every pair of tokens in a row keeps its tanh and its weight, the latter twice
@@ -27,9 +27,9 @@ import math
 from collections.abc import Callable, Iterator
 from functools import wraps
 
-from core.estimate.cards import published
-from core.estimate.layer import LEAVING, LOGITS_AT_ONCE, kept_layers, recomputed_bytes
-from core.estimate.work import GIB, Work, matrices
+from core.estimate.inputs.cards import published
+from core.estimate.inputs.layer import LEAVING, LOGITS_AT_ONCE, kept_layers, recomputed_bytes
+from core.estimate.inputs.work import GIB, Work, matrices
 
 __all__ = [
     "GIB",
@@ -232,7 +232,7 @@ def last_activations_bytes(work: Work) -> int:
 def recomputing_bytes(work: Work) -> tuple[int, int]:
     """Under a budget, activations and matrices while a recomputed layer goes backward, the kept ones gone.
 
-    Its matrices wait for its backward pass where there is room for all of them (``core.model.checkpointing``).
+    Its matrices wait for its backward pass where there is room for all of them (``core.model.layers.checkpointing``).
     """
     if work.policy != "budget":
         return 0, 0

@@ -24,7 +24,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from core.contract.errors import ModelError
-from core.weight_files import read_header, weight_files
+from core.models.checks.weights import read_header, weight_files
 
 __all__ = ["Change", "merge_weights", "merged_bytes", "read_changes"]
 

@@ -19,31 +19,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core.adapter_files import check_adapter
-from core.catalog import check_folder, find_model
+from core.chat.client import adapter_folder
 from core.contract.config import RunConfig
 from core.contract.errors import DataError, MachineError, ModelError, RunError
 from core.contract.events import Exported, Finished, Stopped
-from core.data.checked import checked
-from core.data.example_file import examples_in
-from core.data.render import apply_template_to, load_tokenizer, resolve_template, stop_token_ids
-from core.disk import folder_bytes, make_durable
-from core.export.card import Ending, Made, base_name, write_card
+from core.data.files.example_file import examples_in
+from core.data.render.rendering import apply_template_to, load_tokenizer, resolve_template, stop_token_ids
+from core.data.service.checked import checked
 from core.export.merge import merge_weights, merged_bytes
-from core.folder_files import read_json
-from core.imports import without_card
-from core.locations import REPOSITORY, Locations
-from core.model.endings import ends_in
-from core.model_claims import plain_generation
-from core.runs.folder import ExportRequest, JobFolder
-from core.runs.log import EventTail, EventWriter
-from core.runs.record import RunRecord, fold
-from core.runs.work import MemoryKills
-from core.talk.client import adapter_folder
-from core.tied import start_tied
-from core.train.checkpoint import verify as verify_checkpoint
-from core.train.orders import Leave, Orders
-from core.train.tell import Teller
+from core.export.model_card import Ending, Made, base_name, write_card
+from core.machine.children.tied import start_tied
+from core.machine.disk import folder_bytes, make_durable
+from core.machine.imports import without_card
+from core.machine.locations import REPOSITORY, Locations
+from core.model.end_tokens import ends_in
+from core.models.catalog import check_folder, find_model
+from core.models.checks.adapter import check_adapter
+from core.models.checks.claims import plain_generation
+from core.models.checks.files import read_json
+from core.runs.folder.job_folder import ExportRequest, JobFolder
+from core.runs.log.events_log import EventTail, EventWriter
+from core.runs.process.activity import MemoryKills
+from core.runs.record.job_record import RunRecord, fold
+from core.train.channel.command_queue import Leave, Orders
+from core.train.channel.reporter import Teller
+from core.train.keep.checkpoint import verify as verify_checkpoint
 
 __all__ = ["export"]
 

@@ -26,8 +26,8 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from core.kernels.nf4 import Nf4, Place, border
-from core.kernels.nf4_stack import Table, border_all
+from core.kernels.weights.nf4 import Nf4, Place, border
+from core.kernels.weights.nf4_stack import Table, border_all
 
 __all__ = ["Normed", "Projection", "Stack", "lora_linears", "uncast"]
 

@@ -13,9 +13,9 @@ again, n is not (``core.kernels.lora.Normed``).
 Backward, f's gradient is written over ``[g | u]`` and t over dt, so that the pass needs no third row of that width:
 a kept row is used up by it, and going backward a second time is refused on a card (on the CPU it works on a copy).
 
-Where the layer is computed a second time only for its backward pass (``core.model.recompute``), z is read by nobody:
-with ``wanted=False`` neither t nor the last product is computed, y is a tensor without memory, and ``t A'`` is left to
-the backward pass.
+Where the layer is computed a second time only for its backward pass (``core.model.layers.recompute``), z is read by
+nobody: with ``wanted=False`` neither t nor the last product is computed, y is a tensor without memory, and ``t A'`` is
+left to the backward pass.
 """
 
 from __future__ import annotations

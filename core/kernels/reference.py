@@ -14,7 +14,7 @@ import torch
 from torch.nn import functional as F
 
 if TYPE_CHECKING:
-    from core.kernels.nf4 import Nf4, Place
+    from core.kernels.weights.nf4 import Nf4, Place
 
 __all__ = [
     "IGNORED",

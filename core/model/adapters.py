@@ -15,9 +15,9 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch import nn
 
-from core.adapter_files import check_adapter
 from core.contract.config import TARGETS, LoraChoice
 from core.contract.errors import ModelError, first_line
+from core.models.checks.adapter import check_adapter
 
 __all__ = ["Targets", "adapter_targets", "add_adapter", "load_adapter", "save_adapter", "trainable"]
 

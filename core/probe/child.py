@@ -12,11 +12,11 @@ from typing import Any
 
 from core.contract.errors import MachineError, StudioError
 from core.contract.estimate import Probe
-from core.hardware import read_machine
-from core.imports import importing
-from core.locations import Locations
-from core.probe.words import Said, Setup, Stage
-from core.runs.guest import Mouth, end_with_the_pipe, fault_words, leave_when_wanted, take_card
+from core.machine.hardware import read_machine
+from core.machine.imports import importing
+from core.machine.locations import Locations
+from core.probe.messages import Said, Setup, Stage
+from core.runs.control.gpu_lease import Mouth, end_with_the_pipe, fault_words, leave_when_wanted, take_card
 
 __all__ = ["main"]
 

@@ -23,14 +23,14 @@ from core.contract.data import DataFacts
 from core.contract.errors import MachineError, RunError, StudioError
 from core.contract.estimate import Probe
 from core.estimate import resolve
-from core.hardware import Machine, read_machine
-from core.locations import Locations
+from core.machine.hardware import Machine, read_machine
+from core.machine.locations import Locations
+from core.probe.messages import Setup
 from core.probe.window import lesson, longest_window
-from core.probe.words import Setup
-from core.runs.guest import Patience, ending_of, left_the_card, spawn_guest
-from core.runs.kernel_check import check_kernels_once, forget_kernels
-from core.runs.learned import append
-from core.runs.worker_process import card_environment
+from core.runs.control.gpu_lease import Patience, ending_of, left_the_card, spawn_guest
+from core.runs.record.learned import append
+from core.runs.supervise.kernel_check import check_kernels_once, forget_kernels
+from core.runs.supervise.worker_process import card_environment
 
 __all__ = ["probe"]
 

@@ -21,26 +21,26 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
-from core.catalog import STARTER
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.errors import MachineError, ModelError, first_line
 from core.contract.events import Event
-from core.data.render import load_tokenizer
-from core.locations import Locations
+from core.data.render.rendering import load_tokenizer
+from core.machine.locations import Locations
 from core.model.adapters import add_adapter
-from core.model.loading import LoadedModel, ensure_padding, load_base
-from core.model.random_weights import random_model
-from core.model_folder import check_folder
-from core.probe.turns import InTurn, made_rows
-from core.runs.folder import JobFolder
+from core.model.loading.load import LoadedModel, ensure_padding, load_base
+from core.model.loading.random_weights import random_model
+from core.models.catalog import STARTER
+from core.models.checks.folder import check_folder
+from core.probe.batches import InTurn, made_rows
+from core.runs.folder.job_folder import JobFolder
+from core.train.channel.command_queue import Orders
+from core.train.channel.meter import context_bytes, peak_bytes
+from core.train.channel.reporter import Teller
 from core.train.loop import Loop
-from core.train.meter import context_bytes, peak_bytes
-from core.train.orders import Orders
 from core.train.reading import RunData
 from core.train.setup import make_trainer
-from core.train.tell import Teller
 from core.train.unsteered import NoMailbox, NoSaver
 
 __all__ = ["Lap", "Rehearsal", "rehearse"]

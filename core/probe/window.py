@@ -8,11 +8,11 @@ from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.estimate import LearnedRun, Probe
-from core.data.packing import cut
-from core.estimate.lengths import learned_lengths
+from core.data.deal.packing import cut
+from core.estimate.inputs.lengths import learned_lengths
+from core.estimate.inputs.rows import dealt_steps
 from core.estimate.predict import probed
-from core.estimate.rows import dealt_steps
-from core.hardware import Machine
+from core.machine.hardware import Machine
 
 __all__ = ["lesson", "longest_window"]
 

@@ -17,14 +17,14 @@ from pathlib import Path
 
 from core.contract.errors import StudioError
 from core.contract.events import Failed, Finished, Hello, Stage
-from core.hardware import Machine, read_machine
-from core.locations import REPOSITORY, Locations
+from core.machine.children.tied import start_tied
+from core.machine.hardware import Machine, read_machine
+from core.machine.locations import REPOSITORY, Locations
+from core.machine.locks import CardLock, held_by
 from core.proof.store import read_flags
-from core.runs.folder import JobFolder
-from core.runs.locks import CardLock, held_by
-from core.runs.log import EventWriter, open_writer
-from core.runs.queue import card_wanted
-from core.tied import start_tied
+from core.runs.control.queue import card_wanted
+from core.runs.folder.job_folder import JobFolder
+from core.runs.log.events_log import EventWriter, open_writer
 
 __all__ = ["main", "progress_of"]
 

@@ -24,18 +24,18 @@ from typing import Any, Literal, get_args
 import yaml
 
 from core.contract.errors import RunError
-from core.disk import read_plain
-from core.hardware import Machine
-from core.locations import Locations
-from core.runs.create import make_job, throw_away
-from core.runs.folder import JobFolder, drawn_tail
-from core.runs.launch import SUPERVISOR_COMMAND, start_supervisor
-from core.runs.log import EventTail
-from core.runs.mailbox import send
-from core.runs.record import RUNNING, RunRecord, fold
-from core.runs.summary import nobody_lives
-from core.runs.takeover import take_over
-from core.yaml_text import MOST_YAML_BYTES, NOT_YAML, load_yaml
+from core.machine.disk import read_plain
+from core.machine.hardware import Machine
+from core.machine.locations import Locations
+from core.machine.yaml_text import MOST_YAML_BYTES, NOT_YAML, load_yaml
+from core.runs.control.create import make_job, throw_away
+from core.runs.control.mailbox import send
+from core.runs.control.takeover import take_over
+from core.runs.folder.job_folder import JobFolder, drawn_tail
+from core.runs.log.events_log import EventTail
+from core.runs.process.launch import SUPERVISOR_COMMAND, start_supervisor
+from core.runs.record.job_record import RUNNING, RunRecord, fold
+from core.runs.record.summary import nobody_lives
 
 __all__ = ["KINDS", "Kind", "Proof", "Proofs", "flags_for", "read_flags"]
 

@@ -1,7 +1,7 @@
 """Downloading the base model, however often the network goes away in the middle of it.
 
     downloading ─► the hub no longer answers ─► Stage "waiting" ─► ten seconds later: goes on where it stood
-         └──────► no room on the disk ─► core.train.room
+         └──────► no room on the disk ─► core.train.channel.disk_full
 
 A hub that does not answer at the first word is a fault at once: nothing has been spent yet, and a person can cure it.
 Light: nothing of torch is imported here.
@@ -13,10 +13,10 @@ from pathlib import Path
 
 from core.contract.catalogue import ModelSpec
 from core.contract.errors import HubError
-from core.hub import FetchStopped, fetch
-from core.train.orders import Orders
-from core.train.room import Room
-from core.train.tell import Teller
+from core.models.hub.client import FetchStopped, fetch
+from core.train.channel.command_queue import Orders
+from core.train.channel.disk_full import Room
+from core.train.channel.reporter import Teller
 
 __all__ = ["fetch_base"]
 
@@ -28,7 +28,7 @@ def fetch_base(spec: ModelSpec, tell: Teller, orders: Orders) -> Path:
 
     Raises:
         Leave: somebody asked to pause or stop; what was fetched is kept.
-        StudioError: as ``core.hub.fetch``, but for a network and a disk that may come back.
+        StudioError: as ``core.models.hub.client.fetch``, but for a network and a disk that may come back.
     """
     answered = False
 

@@ -20,17 +20,17 @@ import torch
 from core.contract.config import RunConfig
 from core.contract.errors import MachineError
 from core.contract.events import Evaluation, Step
-from core.train.feed import Feed
-from core.train.guard import Guard
-from core.train.heldout import HeldOut
-from core.train.meter import CardWatch, Clock, peak_bytes
-from core.train.mixin import Rows
-from core.train.orders import Orders
-from core.train.room import FULL, Room
-from core.train.sample import Laid, answer
-from core.train.saver import Saver
-from core.train.tell import Teller
-from core.train.timeline import Timeline
+from core.train.channel.command_queue import Orders
+from core.train.channel.disk_full import FULL, Room
+from core.train.channel.meter import CardWatch, Clock, peak_bytes
+from core.train.channel.reporter import Teller
+from core.train.evaluate.held_out import HeldOut
+from core.train.evaluate.sample import Laid, answer
+from core.train.evaluate.timeline import Timeline
+from core.train.keep.saver import Saver
+from core.train.safety.guard import Guard
+from core.train.step.batch_sampler import Feed
+from core.train.step.mixin import Rows
 
 __all__ = ["Loop"]
 

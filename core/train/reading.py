@@ -1,8 +1,8 @@
 """The run's data file, tokenised by the code that the preview shows rows with: what is seen there is trained here.
 
-The file itself is read by the reader, behind its memory wall (``core.data.checked``), as before the run was started.
-Done before a model is loaded: data that trains nothing must not cost a download or a minute of loading. What was
-tokenised before (by the studio, or by an earlier run) is taken from the token cache; what is tokenised here is left
+The file itself is read by the reader, behind its memory wall (``core.data.service.checked``), as before the run was
+started. Done before a model is loaded: data that trains nothing must not cost a download or a minute of loading. What
+was tokenised before (by the studio, or by an earlier run) is taken from the token cache; what is tokenised here is left
 there.
 """
 
@@ -18,21 +18,21 @@ from typing import Any
 from core.contract.config import DataChoice, RunConfig
 from core.contract.data import DataFacts, DataReport, Example, RowProblem, TokenRow
 from core.contract.errors import DataError, MachineError
-from core.data.checked import checked
-from core.data.doctor.client import Doctor
-from core.data.example_file import examples_in
-from core.data.render import cut_pair, cut_rows, tokenise
-from core.data.renderer import renderer
-from core.data.split import held_out_rows, places_of, split_rows
-from core.data.token_cache import Entry, Source, entry_of, settled, slices
-from core.data.token_table import TokenTable
-from core.locations import Locations
-from core.train.guard import require_targets
-from core.train.kept_rows import KeptRows
-from core.train.orders import Orders
-from core.train.room import Room
-from core.train.rows import PairRows, TextRows
-from core.train.tell import Teller
+from core.data.deal.split import held_out_rows, places_of, split_rows
+from core.data.files.example_file import examples_in
+from core.data.render.renderer import renderer
+from core.data.render.rendering import cut_pair, cut_rows, tokenise
+from core.data.service.checked import checked
+from core.data.service.doctor import Doctor
+from core.data.tokens.cache import Entry, Source, entry_of, settled, slices
+from core.data.tokens.table import TokenTable
+from core.machine.locations import Locations
+from core.train.channel.command_queue import Orders
+from core.train.channel.disk_full import Room
+from core.train.channel.reporter import Teller
+from core.train.keep.kept_rows import KeptRows
+from core.train.safety.guard import require_targets
+from core.train.step.rows import PairRows, TextRows
 
 __all__ = ["RunData", "read_data"]
 

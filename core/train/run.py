@@ -16,29 +16,29 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
-from core.catalog import find_model
 from core.contract.config import RunConfig
 from core.contract.errors import MachineError
 from core.contract.events import Finished, Paused, Starting, Stopped
-from core.hardware import read_machine
-from core.runs.began import changed_since, note_began
-from core.runs.draw import draw_path
-from core.runs.folder import JobFolder
-from core.runs.log import EventTail, EventWriter
-from core.runs.record import RunRecord, effective_config, fold
-from core.train import checkpoint
-from core.train.course import Course, rows_at_fault
-from core.train.depends import depends_on, refuse_other_data, refuse_others
-from core.train.kept_rows import KeptRows
+from core.machine.hardware import read_machine
+from core.models.catalog import find_model
+from core.runs.folder.began import changed_since, note_began
+from core.runs.folder.held_out_rows import draw_path
+from core.runs.folder.job_folder import JobFolder
+from core.runs.log.events_log import EventTail, EventWriter
+from core.runs.record.job_record import RunRecord, effective_config, fold
+from core.train.channel.command_queue import Commands, Leave, Orders
+from core.train.channel.disk_full import Room
+from core.train.channel.meter import CardWatch
+from core.train.channel.reporter import Teller
+from core.train.keep import checkpoint
+from core.train.keep.depends import depends_on, refuse_other_data, refuse_others
+from core.train.keep.kept_rows import KeptRows
+from core.train.keep.saver import Saver, read_position
+from core.train.keep.start_adapter import keep_start
 from core.train.loop import Loop
-from core.train.meter import CardWatch
-from core.train.orders import Commands, Leave, Orders
-from core.train.relief import Relief, tries_the_largest
-from core.train.room import Room
-from core.train.saver import Saver, read_position
+from core.train.safety.oom_recovery import Relief, tries_the_largest
+from core.train.safety.rollback import Course, rows_at_fault
 from core.train.setup import Ready, prepare
-from core.train.start_adapter import keep_start
-from core.train.tell import Teller
 
 __all__ = ["train"]
 

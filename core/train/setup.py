@@ -14,33 +14,33 @@ from typing import Any
 
 import torch
 
-from core.catalog import check_folder, find_model
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.estimate import Resolved
 from core.contract.events import Plan
-from core.data.render import apply_template_to, load_tokenizer
+from core.data.render.rendering import apply_template_to, load_tokenizer
 from core.estimate import estimate, predict, resolve, total_steps
 from core.estimate.predict import as_empty
-from core.hardware import read_machine
-from core.hub import fetch_tokenizer
-from core.locations import Locations
-from core.model import surgery
+from core.machine.hardware import read_machine
+from core.machine.locations import Locations
 from core.model.adapters import add_adapter, load_adapter, trainable
-from core.model.attention import NAME as PACKED_ATTENTION
-from core.model.attention import attention_line
-from core.model.checkpointing import set_checkpointing
-from core.model.loading import LoadedModel, ensure_padding, load_base
-from core.model.loss import LossModel
-from core.runs.folder import JobFolder
+from core.model.attention.packed import NAME as PACKED_ATTENTION
+from core.model.attention.packed import attention_line
+from core.model.layers import surgery
+from core.model.layers.checkpointing import set_checkpointing
+from core.model.layers.loss import LossModel
+from core.model.loading.load import LoadedModel, ensure_padding, load_base
+from core.models.catalog import check_folder, find_model
+from core.models.hub.client import fetch_tokenizer
+from core.runs.folder.job_folder import JobFolder
+from core.train.channel.command_queue import Orders
+from core.train.channel.reporter import Teller
 from core.train.fetching import fetch_base
-from core.train.kept_rows import KeptRows
-from core.train.memory import cap_allocator, may_allocate
-from core.train.orders import Orders
+from core.train.keep.kept_rows import KeptRows
+from core.train.keep.start_adapter import start_folder
+from core.train.methods.sft import arguments, passes_line, state_bytes, text_trainer
 from core.train.reading import RunData, read_data
-from core.train.start_adapter import start_folder
-from core.train.tell import Teller
-from core.train.trainers import arguments, passes_line, state_bytes, text_trainer
+from core.train.safety.memory import cap_allocator, may_allocate
 
 __all__ = ["Ready", "make_trainer", "prepare"]
 
@@ -145,7 +145,7 @@ def make_trainer(
     settings = arguments(config, folder.checkpoints, steps, device, str(loaded.dtype).removeprefix("torch."))
     lines: list[str] = []
     if config.method == "dpo":
-        from core.train.preference import preference_trainer  # brings TRL along
+        from core.train.methods.dpo import preference_trainer  # brings TRL along
 
         trainer: Any = preference_trainer(peft_model, settings, config, tokenizer, bool(config.resume_from))
         how = "the formula" if trainer.textbook else "TRL's"

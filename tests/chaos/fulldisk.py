@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.contract.errors import MachineError
-from core.runs import log
-from core.runs.folder import JobFolder
-from core.runs.mailbox import present_attempt, send
+from core.runs.control.mailbox import present_attempt, send
+from core.runs.folder.job_folder import JobFolder
+from core.runs.log import events_log
 
 from .judge import Reader, must
 from .kills import forked, make_life
@@ -92,7 +92,7 @@ def _send_without_room(folder: JobFolder, ledger: Ledger, kind: Kind) -> None:
 
 
 def _tried(work: Callable[[], object], ledger: Ledger) -> None:
-    log.PATIENCE_SECONDS = 0.0  # of this forked process: nobody makes room for it while it leaves
+    events_log.PATIENCE_SECONDS = 0.0  # of this forked process: nobody makes room for it while it leaves
     try:
         work()
     except (MachineError, OSError) as error:

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from core.train import checkpoint
+from core.train.keep import checkpoint
 
 from .judge import must
 

@@ -18,14 +18,14 @@ from pathlib import Path
 import psutil
 
 from core.contract.errors import RunError
-from core.hardware import Machine
-from core.locations import Locations
-from core.runs.folder import RUN_ID, JobFolder
-from core.runs.locks import held_by
-from core.runs.queue import JobQueue
-from core.runs.record import RUNNING, RunRecord
-from core.runs.store import RunStore
-from core.runs.summary import nobody_lives
+from core.machine.hardware import Machine
+from core.machine.locations import Locations
+from core.machine.locks import held_by
+from core.runs.control.queue import JobQueue
+from core.runs.control.store import RunStore
+from core.runs.folder.job_folder import RUN_ID, JobFolder
+from core.runs.record.job_record import RUNNING, RunRecord
+from core.runs.record.summary import nobody_lives
 
 from .judge import Reader, must
 from .kills import Figures, draw_strike, forked

@@ -13,11 +13,11 @@ from collections import Counter
 from pathlib import Path
 
 from core.contract.events import parse_event
-from core.runs.folder import JobFolder, checkpoint_step
-from core.runs.log import EventTail
-from core.runs.record import RunFold, fold
-from core.runs.summary import summarise
-from core.train import checkpoint
+from core.runs.folder.job_folder import JobFolder, checkpoint_step
+from core.runs.log.events_log import EventTail
+from core.runs.record.job_record import RunFold, fold
+from core.runs.record.summary import summarise
+from core.train.keep import checkpoint
 
 from .seam import Ledger
 from .small import eval_loss, files_of, loss_of

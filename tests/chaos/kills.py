@@ -16,9 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from core.runs.folder import JobFolder
-from core.runs.mailbox import present_attempt, send
-from core.runs.run_yaml import dump_config
+from core.runs.control.mailbox import present_attempt, send
+from core.runs.folder.job_folder import JobFolder
+from core.runs.folder.run_yaml import dump_config
 
 from .judge import Reader, must
 from .seam import Ledger, Seam, Strike

@@ -32,11 +32,11 @@ from core.contract.events import (
     Starting,
     Step,
 )
-from core.runs.folder import JobFolder
-from core.runs.log import ATTEMPT_VARIABLE, EventTail, open_writer
-from core.runs.mailbox import open_mailbox
-from core.runs.record import RunRecord, fold
-from core.train import checkpoint
+from core.runs.control.mailbox import open_mailbox
+from core.runs.folder.job_folder import JobFolder
+from core.runs.log.events_log import ATTEMPT_VARIABLE, EventTail, open_writer
+from core.runs.record.job_record import RunRecord, fold
+from core.train.keep import checkpoint
 
 from .seam import Ledger, Seam, Strike
 

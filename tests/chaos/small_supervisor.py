@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from core.runs.supervisor import supervise
+from core.runs.supervise.supervisor import supervise
 
 from .jobs import MACHINE
 from .seam import Ledger, Seam, Strike

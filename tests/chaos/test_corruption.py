@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from core.train import checkpoint
+from core.train.keep import checkpoint
 
 from .harm import HARMS, harmed
 from .kills import make_life

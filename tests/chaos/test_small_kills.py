@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from core.locations import REPOSITORY
+from core.machine.locations import REPOSITORY
 
 
 def chaos(part: str, kills: int = 0, seconds: float = 3600) -> str:

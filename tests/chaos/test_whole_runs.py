@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from core.contract.config import RunConfig
-from core.runs.folder import JobFolder
+from core.runs.folder.job_folder import JobFolder
 
 from .harm import HARMS, harmed
 from .whole import kill_whole, starter_config, uninterrupted

@@ -18,18 +18,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from core.cli.demo import demo_config
 from core.contract.config import RunConfig
-from core.data.service import DataService
-from core.demo import demo_config
-from core.locations import Locations
-from core.prepare import prepare
-from core.runs.folder import JobFolder, checkpoint_step
-from core.runs.log import EventTail
-from core.runs.processes import Identity, Owners, read_owners
-from core.runs.record import RUNNING, RunRecord, fold
-from core.runs.store import RunStore
-from core.runs.summary import nobody_lives
-from core.train import checkpoint
+from core.data.service.data_service import DataService
+from core.machine.locations import Locations
+from core.runs.control.prepare import prepare
+from core.runs.control.store import RunStore
+from core.runs.folder.job_folder import JobFolder, checkpoint_step
+from core.runs.log.events_log import EventTail
+from core.runs.process.processes import Identity, Owners, read_owners
+from core.runs.record.job_record import RUNNING, RunRecord, fold
+from core.runs.record.summary import nobody_lives
+from core.train.keep import checkpoint
 from tests.e2e.driving import running_studio
 
 from .judge import must

@@ -15,7 +15,7 @@ sys.path.append(str(Path(__file__).parents[1] / "unit" / "studio_b"))  # runs ar
 
 from screens import furnished
 
-from core.locations import Locations
+from core.machine.locations import Locations
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core.locations import REPOSITORY, Locations
-from studio.living import living_studio
+from core.machine.locations import REPOSITORY, Locations
+from studio.server.living import living_studio
 
 NAMES = (
     "chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge",

@@ -29,11 +29,11 @@ from core.contract.events import (
     Starting,
     Stopped,
 )
-from core.locations import Locations
-from core.runs.folder import JobFolder
-from core.runs.locks import FileLock
-from core.runs.log import EventWriter
-from core.runs.queue import JobQueue
+from core.machine.locations import Locations
+from core.machine.locks import FileLock
+from core.runs.control.queue import JobQueue
+from core.runs.folder.job_folder import JobFolder
+from core.runs.log.events_log import EventWriter
 
 __all__ = ["SCREENS", "SIZES", "THEMES", "Screen", "furnished"]
 

@@ -22,7 +22,7 @@ sys.path.append(str(Path(__file__).parents[1] / "unit" / "studio_b"))
 from screens import SCREENS, SIZES, THEMES, Screen, furnished
 from visiting import enter
 
-from core.locations import Locations
+from core.machine.locations import Locations
 
 
 def main() -> None:

@@ -25,9 +25,9 @@ from driving import RunningStudio, running_studio
 from hub_stand_in import TOKEN, HubStandIn
 from tiny_run import make_model, raw_config, write_instructions
 
-from core.locations import REPOSITORY, Locations
-from core.runs.store import RunStore
-from studio import allowed
+from core.machine.locations import REPOSITORY, Locations
+from core.runs.control.store import RunStore
+from studio.server.access import routes
 
 pytestmark = pytest.mark.slow
 CANARY = TOKEN
@@ -80,7 +80,7 @@ def answers(studio: RunningStudio, runs: list[str]) -> Iterator[tuple[str, str]]
         return connection.getresponse()
 
     entered = ask(f"{parts.path}?{parts.query}", "").getheader("set-cookie", "").split(";")[0]
-    own = [path for path in allowed.READ if "{path}" not in path and not path.startswith("/gradio_api")]
+    own = [path for path in routes.READ if "{path}" not in path and not path.startswith("/gradio_api")]
     waiting = "/studio/ended"
     for path in [*own, "/studio/points?log=1"]:
         for run in runs if "{id}" in path or "points" in path else [""]:

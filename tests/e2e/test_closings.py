@@ -18,10 +18,10 @@ from driving import RunningStudio, running_studio
 from visiting import let_in
 from waiting import until
 
-from core.locations import Locations
-from core.runs.folder import JobFolder
-from core.runs.log import EventTail
-from core.runs.store import RunStore
+from core.machine.locations import Locations
+from core.runs.control.store import RunStore
+from core.runs.folder.job_folder import JobFolder
+from core.runs.log.events_log import EventTail
 from tests.chaos.whole import starter_config
 
 pytestmark = [pytest.mark.browser, pytest.mark.alone]

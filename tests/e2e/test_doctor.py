@@ -13,7 +13,7 @@ import pytest
 from driving import RunningStudio, running_studio
 from visiting import enter
 
-from core.locations import REPOSITORY
+from core.machine.locations import REPOSITORY
 
 pytestmark = pytest.mark.browser
 

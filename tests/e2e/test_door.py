@@ -21,11 +21,11 @@ from driving import ARGUMENTS, RunningStudio, find_browser, running_studio
 from made_runs import past, write_run
 from visiting import enter
 
-from core.cli import main as command_line
+from core.cli.commands import main as command_line
 from core.contract.config import DataChoice, ModelChoice, RunConfig, TrainChoice
 from core.contract.events import Correction, Failed, Hello, Note, Plan, Sample, Stage
-from core.locations import Locations
-from core.runs.run_yaml import dump_config
+from core.machine.locations import Locations
+from core.runs.folder.run_yaml import dump_config
 
 pytestmark = pytest.mark.browser
 

@@ -17,12 +17,12 @@ from visiting import Visit, let_in
 
 from core.contract.config import DataChoice, ModelChoice, RunConfig, TrainChoice
 from core.contract.events import Failed, Finished, Queued
-from core.hardware import read_machine
-from core.locations import Locations
-from core.runs.folder import JobFolder
-from core.runs.locks import CardLock, FileLock
-from core.runs.queue import JobQueue
-from core.runs.run_yaml import dump_config
+from core.machine.hardware import read_machine
+from core.machine.locations import Locations
+from core.machine.locks import CardLock, FileLock
+from core.runs.control.queue import JobQueue
+from core.runs.folder.job_folder import JobFolder
+from core.runs.folder.run_yaml import dump_config
 
 pytestmark = pytest.mark.browser
 

@@ -17,9 +17,9 @@ from driving import free_port, running_studio
 from made_runs import append, past, step, write_run
 from visiting import let_in, shows
 
-from core.locations import Locations
-from core.runs.folder import JobFolder
-from core.runs.locks import FileLock
+from core.machine.locations import Locations
+from core.machine.locks import FileLock
+from core.runs.folder.job_folder import JobFolder
 
 pytestmark = [pytest.mark.browser, pytest.mark.alone]
 

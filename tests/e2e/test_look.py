@@ -15,7 +15,7 @@ from driving import RunningStudio
 from screens import RUNNING
 from visiting import let_in
 
-from core.locations import ASSETS, REPOSITORY
+from core.machine.locations import ASSETS, REPOSITORY
 
 pytestmark = pytest.mark.browser
 

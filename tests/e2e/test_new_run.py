@@ -14,9 +14,9 @@ from driving import RunningStudio
 from visiting import WINDOW, enter, listening
 from waiting import until
 
-from core.catalog import STARTER
-from core.locations import Locations
-from core.runs.store import RunStore
+from core.machine.locations import Locations
+from core.models.catalog import STARTER
+from core.runs.control.store import RunStore
 
 pytestmark = pytest.mark.browser
 PATIENCE = 60_000

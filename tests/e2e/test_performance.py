@@ -21,10 +21,10 @@ from visiting import WINDOW, enter, let_in
 from waiting import until, wait_for_calm
 
 from core.contract.events import Evaluation
-from core.locations import Locations
-from core.runs.folder import JobFolder
-from core.runs.locks import FileLock
-from core.runs.log import last_event
+from core.machine.locations import Locations
+from core.machine.locks import FileLock
+from core.runs.folder.job_folder import JobFolder
+from core.runs.log.events_log import last_event
 
 pytestmark = pytest.mark.browser
 

@@ -12,8 +12,8 @@ from driving import RunningStudio, running_studio
 from visiting import WINDOW, enter, listening, shows
 from waiting import until
 
-from core.locations import ASSETS, REPOSITORY, Locations
-from core.runs.store import RunStore
+from core.machine.locations import ASSETS, REPOSITORY, Locations
+from core.runs.control.store import RunStore
 
 pytestmark = pytest.mark.browser
 PATIENCE = 120_000

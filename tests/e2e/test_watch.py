@@ -24,9 +24,9 @@ from core.contract.events import (
     Starting,
     Stopped,
 )
-from core.locations import Locations
-from core.runs.folder import JobFolder
-from core.runs.locks import FileLock
+from core.machine.locations import Locations
+from core.machine.locks import FileLock
+from core.runs.folder.job_folder import JobFolder
 
 pytestmark = pytest.mark.browser
 

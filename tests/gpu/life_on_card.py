@@ -30,11 +30,11 @@ import run_mistral_7b
 
 from core.contract.commands import parse_command
 from core.contract.config import RunConfig
-from core.hardware import read_machine
-from core.locations import Locations
-from core.runs.folder import JobFolder
-from core.runs.log import EventTail
-from core.runs.store import RunStore
+from core.machine.hardware import read_machine
+from core.machine.locations import Locations
+from core.runs.control.store import RunStore
+from core.runs.folder.job_folder import JobFolder
+from core.runs.log.events_log import EventTail
 
 FREE_AGAIN = 256 * 2**20
 """Another process's context may come or go meanwhile."""

@@ -11,7 +11,7 @@ process. ``--dry`` trains the tiny shape on the CPU: the same code, no figures o
 The file is one JSON object::
 
     device, driver, versions    names, as ``core.bench.report.machine_facts``
-    machine                     ``core.hardware.Machine`` as a dict, read before CUDA was there
+    machine                     ``core.machine.hardware.Machine`` as a dict, read before CUDA was there
     context_bytes               on the card beside torch's allocator when nothing was loaded (fresh process)
     command, seconds
     rows: [{
@@ -57,8 +57,8 @@ from memory_cases import CASES, DRY
 from core.contract.data import DataFacts
 from core.contract.errors import StudioError
 from core.estimate import estimate, resolve
-from core.estimate.work import GIB
-from core.hardware import Machine, read_machine
+from core.estimate.inputs.work import GIB
+from core.machine.hardware import Machine, read_machine
 
 SHORT, LONG, SECONDS = 1, 3, 5.0
 """Steps of a case: a short one, three long ones, and none of those begins after five seconds."""
@@ -152,7 +152,7 @@ def cap(device: Any, gib: float) -> None:
     """Lets the allocator have no more than a card of ``gib`` would leave it; 0 lifts the cap."""
     import torch
 
-    from core.train.meter import context_bytes
+    from core.train.channel.meter import context_bytes
 
     if device.type == "cuda":
         total = torch.cuda.mem_get_info(device)[1]
@@ -222,7 +222,7 @@ def begin(machine: Machine, device: Any, command: str) -> dict[str, Any]:
     import torch
 
     from core.bench.report import machine_facts
-    from core.train.meter import context_bytes
+    from core.train.channel.meter import context_bytes
 
     if device.type == "cuda":
         torch.zeros(1, device=device) @ torch.zeros(1, device=device)

@@ -13,7 +13,7 @@ from typing import Any
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.estimate.fit import SPARE
-from core.model.random_weights import find_shape
+from core.model.loading.random_weights import find_shape
 
 __all__ = ["CASES", "DESKTOP_GIB", "DRY", "Case"]
 

@@ -7,7 +7,7 @@ The first measures on a large card: each proposal of ``presets/recipes`` is reso
 desktop holds ``DESKTOP_GIB``, and trained for a few steps of full rows with random weights, torch's allocator held to
 what such a card has beside the CUDA context. The second, without a card, writes what was measured to
 ``presets/evidence.yaml``, from which the presets tell it. The file is like ``measure_memory.py``'s, and its rows are
-named by ``core.catalog.evidence_key``: a preset that is changed afterwards has no evidence any more.
+named by ``core.models.catalog.evidence_key``: a preset that is changed afterwards has no evidence any more.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ import measure_memory as memory
 import yaml
 from memory_cases import DESKTOP_GIB
 
-from core.catalog import EVIDENCE, apply_preset, catalogue, evidence_key, presets
 from core.contract.catalogue import ModelSpec, Preset, PresetCard
 from core.contract.config import RunConfig
-from core.estimate.work import GIB
-from core.hardware import Machine
-from core.locations import REPOSITORY
-from core.model.random_weights import TINY
+from core.estimate.inputs.work import GIB
+from core.machine.hardware import Machine
+from core.machine.locations import REPOSITORY
+from core.model.loading.random_weights import TINY
+from core.models.catalog import EVIDENCE, apply_preset, catalogue, evidence_key, presets
 
 STEPS = 4
 SPOKEN_WITH_AN = "AEFHILMNORSX8"

@@ -32,8 +32,8 @@ def main(root: Path, deterministic: bool) -> None:
     from tiny_run import make_in, weights
 
     from core.contract.config import RunConfig
-    from core.runs.folder import JobFolder
-    from core.runs.run_yaml import dump_config
+    from core.runs.folder.job_folder import JobFolder
+    from core.runs.folder.run_yaml import dump_config
     from core.train.run import train
     from core.train.unsteered import NoMailbox
 

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from core.contract.config import RunConfig
-from core.locations import REPOSITORY
-from core.runs.folder import JobFolder
-from core.runs.log import EventTail
-from core.runs.run_yaml import dump_config
+from core.machine.locations import REPOSITORY
+from core.runs.folder.job_folder import JobFolder
+from core.runs.folder.run_yaml import dump_config
+from core.runs.log.events_log import EventTail
 
 SHAPE = {
     "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,

@@ -19,9 +19,10 @@ sys.path[:0] = [str(Path(__file__).parents[1] / "unit" / "model")]
 
 from attention_cases import BY_NAME, CASES, Case, assert_rows_apart, assert_rule, both  # noqa: E402
 
-from core.model import attention_backends, attention_flex  # noqa: E402
-from core.model.attention_backends import BACKENDS, attend, situation  # noqa: E402
-from core.model.attention_choice import choose  # noqa: E402
+from core.model.attention import backends  # noqa: E402
+from core.model.attention import flex as attention_flex  # noqa: E402
+from core.model.attention.backends import BACKENDS, attend, situation  # noqa: E402
+from core.model.attention.choice import choose  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA card")]
 CUDA = torch.device("cuda", 0)
@@ -50,14 +51,14 @@ PAIRS = [(name, case) for name in NAMES for case in [*CASES, CALM] if takes(name
 def force(name: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Makes every call take this backend; the list says which ran."""
     ran: list[str] = []
-    inner = attention_backends.BACKENDS[name]  # type: ignore[index]
+    inner = backends.BACKENDS[name]  # type: ignore[index]
 
     def counted(*arguments: object) -> torch.Tensor:
         ran.append(name)
         return inner(*arguments)
 
-    monkeypatch.setattr(attention_backends, "choose", lambda _: name)
-    monkeypatch.setitem(attention_backends.BACKENDS, name, counted)
+    monkeypatch.setattr(backends, "choose", lambda _: name)
+    monkeypatch.setitem(backends.BACKENDS, name, counted)
     return ran
 
 

@@ -27,11 +27,13 @@ from row_cases import card_sizes, check_rows  # noqa: E402
 from core.contract.config import ModelChoice  # noqa: E402
 from core.kernels import cross_entropy, reference, rms_norm, rope, swiglu  # noqa: E402
 from core.kernels.dispatch import use_triton  # noqa: E402
-from core.kernels.probe import probe  # noqa: E402
-from core.model import attention, attention_backends, layers, surgery  # noqa: E402
-from core.model.checkpointing import set_checkpointing  # noqa: E402
-from core.model.loading import load_base, resolve_dtype  # noqa: E402
-from core.model.loss import LossModel  # noqa: E402
+from core.kernels.trial import probe  # noqa: E402
+from core.model.attention import backends  # noqa: E402
+from core.model.attention import packed as attention  # noqa: E402
+from core.model.layers import decoder_layer, surgery  # noqa: E402
+from core.model.layers.checkpointing import set_checkpointing  # noqa: E402
+from core.model.layers.loss import LossModel  # noqa: E402
+from core.model.loading.load import load_base, resolve_dtype  # noqa: E402
 
 pytestmark = [
     pytest.mark.gpu,
@@ -64,9 +66,9 @@ def count(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
         return run
 
-    monkeypatch.setattr(layers, "lora_mlp", counted("fast", layers.lora_mlp))
-    flash = attention_backends.BACKENDS["flash"]
-    monkeypatch.setitem(attention_backends.BACKENDS, "flash", counted("varlen", flash))
+    monkeypatch.setattr(decoder_layer, "lora_mlp", counted("fast", decoder_layer.lora_mlp))
+    flash = backends.BACKENDS["flash"]
+    monkeypatch.setitem(backends.BACKENDS, "flash", counted("varlen", flash))
     return seen
 
 
@@ -190,7 +192,7 @@ def test_packed_attention_is_as_exact_as_row_by_row(
     inputs = [torch.randn(shape, generator=generator).to(half()).float() for shape in shapes]
     fast = attend(inputs, half(), CUDA, window)
     assert count["varlen"] == (1 if flash_runs() else 0)
-    monkeypatch.setattr(attention_backends, "choose", lambda _: "rows")
+    monkeypatch.setattr(backends, "choose", lambda _: "rows")
     plain = attend(inputs, half(), CUDA, window)
     truth = attend(inputs, torch.float64, torch.device("cpu"), window)
     for index, (ours, theirs, wanted) in enumerate(zip(fast, plain, truth, strict=True)):

@@ -15,8 +15,8 @@ from memory_faults import apart, with_trainer
 from tiny_run import WORDS, make_model, raw_config, weights
 
 from core.contract.config import RunConfig
-from core.runs.folder import JobFolder
-from core.runs.run_yaml import dump_config
+from core.runs.folder.job_folder import JobFolder
+from core.runs.folder.run_yaml import dump_config
 from core.train import run as run_module
 from core.train.run import train
 from core.train.unsteered import NoMailbox

@@ -28,10 +28,11 @@ from nf4_cases import (  # noqa: E402
     same_bits,
 )
 
-from core.kernels import nf4, reference  # noqa: E402
+from core.kernels import reference  # noqa: E402
 from core.kernels.dispatch import use_triton  # noqa: E402
-from core.kernels.nf4 import Nf4, border, dequantize  # noqa: E402
-from core.kernels.nf4_stack import Table, border_all  # noqa: E402
+from core.kernels.weights import nf4  # noqa: E402
+from core.kernels.weights.nf4 import Nf4, border, dequantize  # noqa: E402
+from core.kernels.weights.nf4_stack import Table, border_all  # noqa: E402
 
 pytestmark = [
     pytest.mark.gpu,

@@ -8,12 +8,12 @@ from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.errors import StudioError
 from core.estimate import estimate, resolve
-from core.hardware import read_machine
-from core.locations import Locations
-from core.model.random_weights import find_shape
+from core.machine.hardware import read_machine
+from core.machine.locations import Locations
+from core.machine.locks import held_by
+from core.model.loading.random_weights import find_shape
 from core.probe.client import probe
-from core.runs.learned import speeds
-from core.runs.locks import held_by
+from core.runs.record.learned import speeds
 
 pytestmark = pytest.mark.gpu
 LENGTHS = tuple(range(200, 1000, 8))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from core.model.recompute import HostShelf, Shelf, recomputed
+from core.model.layers.recompute import HostShelf, Shelf, recomputed
 
 pytestmark = pytest.mark.gpu
 

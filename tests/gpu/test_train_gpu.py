@@ -14,9 +14,9 @@ from dying_log import Killed, Log
 from tiny_run import make_in
 
 from core.contract.config import RunConfig
-from core.runs.folder import JobFolder
-from core.runs.run_yaml import dump_config
-from core.train import checkpoint
+from core.runs.folder.job_folder import JobFolder
+from core.runs.folder.run_yaml import dump_config
+from core.train.keep import checkpoint
 from core.train.run import train
 from core.train.unsteered import NoMailbox
 
@@ -115,7 +115,7 @@ def test_a_step_waits_for_the_card_once(parts: dict[str, Any], tmp_path: Path, c
             torch.cuda.set_sync_debug_mode("default")
     waits = [f"{w.filename}:{w.lineno}" for w in caught if "called a synchronizing CUDA operation" in str(w.message)]
     assert len(waits) == 1, waits
-    assert waits[0].rpartition(":")[0].endswith("core/train/mixin.py"), waits
+    assert waits[0].rpartition(":")[0].endswith("core/train/step/mixin.py"), waits
     newest = checkpoint.latest_good(folder)
     assert newest
     tensors = (newest / "optimizer.json").read_text().count('"state1"')

@@ -16,8 +16,8 @@ from collections.abc import Callable
 
 import torch
 
-from core.model import attention_backends
-from core.model.attention_choice import AttentionKind, Bounds
+from core.model.attention import backends as attention_backends
+from core.model.attention.choice import AttentionKind, Bounds
 
 ALPACA = [188, 120, 300, 502, 96, 250, 210, 333, 150, 180, 220, 240, 90, 410, 260, 151]
 HEADS, GROUPS, HEAD_DIM = 32, 8, 128

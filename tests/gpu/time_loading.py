@@ -63,7 +63,7 @@ def warm(folder: Path) -> None:
 
 def run(way: str, folder: Path, layers: int) -> dict[str, Any]:
     """One way, measured."""
-    from core.model.random_weights import random_model
+    from core.model.loading.random_weights import random_model
 
     device = torch.device("cuda", 0)
     random_model("tiny", device, dtype="bfloat16")  # CUDA's context, bitsandbytes' kernels, transformers' modules
@@ -106,8 +106,8 @@ def timed(load: Callable[[], tuple[Any, str]], word: str) -> dict[str, Any]:
 
 def read(folder: Path, device: torch.device) -> tuple[None, str]:
     """The stream alone: every tensor onto the card and thrown away."""
-    from core.model.tensor_stream import TensorStream
-    from core.weight_files import weight_files
+    from core.model.loading.tensor_stream import TensorStream
+    from core.models.checks.weights import weight_files
 
     with TensorStream(weight_files(folder), device) as stream:
         for entry in stream.entries.values():
@@ -118,7 +118,7 @@ def read(folder: Path, device: torch.device) -> tuple[None, str]:
 def ours(folder: Path, device: torch.device, cache: Path | None) -> tuple[Any, str]:
     """As a run loads it."""
     from core.contract.config import ModelChoice
-    from core.model.loading import load_base
+    from core.model.loading.load import load_base
 
     loaded = load_base(folder, ModelChoice(quantization="nf4", dtype="bfloat16"), device, cache=cache)
     return loaded.model, loaded.line

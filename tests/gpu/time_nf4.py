@@ -24,8 +24,8 @@ from bitsandbytes.functional import dequantize_4bit, quantize_4bit  # noqa: E402
 from nf4_cases import nf4_of  # noqa: E402
 from triton.testing import do_bench  # noqa: E402
 
-from core.kernels import nf4  # noqa: E402
-from core.kernels.nf4 import Place, border, dequantize  # noqa: E402
+from core.kernels.weights import nf4  # noqa: E402
+from core.kernels.weights.nf4 import Place, border, dequantize  # noqa: E402
 
 SHAPES = [(14336, 4096), (4096, 14336), (4096, 4096), (1024, 4096)]
 LOOKUPS = ["gather", "load", "select"]

@@ -16,7 +16,7 @@ import pip
 import pytest
 
 import launcher
-from core.cli import COMMANDS
+from core.cli.commands import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = "| NVIDIA-SMI 580.65.06    Driver Version: 580.65.06    CUDA Version: {cuda}     |"
@@ -268,7 +268,12 @@ def test_a_folder_with_a_json_of_its_own_shadows_nothing(monkeypatch: pytest.Mon
     launcher.hand_over(["runs"])
     (tmp_path / "json.py").write_text("raise SystemExit('shadowed')")
     done = subprocess.run(
-        [sys.executable, "-m", "core.cli", "runs"], cwd=tmp_path, env=given, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "core.cli", "runs"],
+        cwd=tmp_path,
+        env=given,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert "No runs yet" in done.stdout, done.stderr
     assert given["PYTHONUTF8"] == "1"  # text is UTF-8 also where LC_ALL says C

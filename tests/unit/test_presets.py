@@ -7,7 +7,6 @@ import json
 import pytest
 import yaml
 
-from core.catalog import EVIDENCE, apply_preset, catalogue, evidence_key, preset, presets
 from core.contract.catalogue import Preset, PresetCard
 from core.contract.config import DataChoice, LoraChoice, ModelChoice, RunConfig, TrainChoice
 from core.contract.data import DataFacts
@@ -15,8 +14,9 @@ from core.contract.errors import ConfigError
 from core.contract.knobs import knobs
 from core.estimate import advise, estimate
 from core.estimate.fit import chosen
-from core.hardware import Gpu, Machine
-from core.locations import PRESETS, REPOSITORY
+from core.machine.hardware import Gpu, Machine
+from core.machine.locations import PRESETS, REPOSITORY
+from core.models.catalog import EVIDENCE, apply_preset, catalogue, evidence_key, preset, presets
 
 KNOBS = knobs(RunConfig)
 

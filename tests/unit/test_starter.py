@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from core.locations import ASSETS
+from core.machine.locations import ASSETS
 
 STARTER, SAMPLES = ASSETS / "starter", ASSETS / "samples"
 FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja",

@@ -15,12 +15,13 @@ from pathlib import Path
 
 from core.contract.config import DataChoice
 from core.contract.data import Example
-from core.contract.doctor import Checkup, Finding
-from core.data.doctor import answers, letters, marks, near, repeats, tongues
-from core.data.doctor.kin import Kin
-from core.data.doctor.kinship import Kinship
-from core.data.doctor.lengths import RowLength, length_findings
-from core.data.doctor.words import said_in, words_of
+from core.contract.findings import Checkup, Finding
+from core.data.doctor.findings import answers, letters, marks, near, repeats
+from core.data.doctor.findings import languages as tongues
+from core.data.doctor.findings.lengths import RowLength, length_findings
+from core.data.doctor.findings.words import said_in, words_of
+from core.data.doctor.kept_groups import Kinship
+from core.data.doctor.split_groups import Kin
 
 __all__ = ["Examination", "Setting", "examine"]
 

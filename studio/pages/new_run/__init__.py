@@ -6,7 +6,7 @@ what is remembered, and then, where it touches rows or model, with what had to b
 
 from __future__ import annotations
 
-from studio.house import Studio
+from studio.services.services import Studio
 
 __all__ = ["build"]
 
@@ -14,7 +14,7 @@ __all__ = ["build"]
 def build(studio: Studio) -> None:
     """Puts the page into the open Blocks and connects it. Only here is Gradio imported: the outline needs none."""
     from studio.pages.new_run import layout
-    from studio.pages.new_run.wires import Wires
+    from studio.pages.new_run.handlers import Wires
 
     wires = Wires(studio)
     parts = layout.lay_out(wires.form, wires.drafts.load(), studio)

@@ -13,8 +13,8 @@ import gradio as gr
 
 from core.contract.config import RunConfig
 from core.contract.knobs import Knob, knobs
-from studio.session import Session, home_written_out
-from studio.text import say
+from studio.services.session import Session, home_written_out
+from studio.words.text import say
 
 __all__ = ["KNOBS", "Form", "field_of", "label_of", "source_of"]
 

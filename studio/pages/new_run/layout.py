@@ -6,18 +6,20 @@ from dataclasses import dataclass, fields
 
 import gradio as gr
 
-from core.settings import load as load_settings
-from studio.house import Studio
-from studio.markup import tag
-from studio.pages.new_run import data, model, train
-from studio.pages.new_run.data import DataBlock
+from core.machine.settings import load as load_settings
+from studio.pages.new_run.data import block as data
+from studio.pages.new_run.data.block import DataBlock
 from studio.pages.new_run.form import Form
-from studio.pages.new_run.model import ModelBlock
+from studio.pages.new_run.model import block as model
+from studio.pages.new_run.model.block import ModelBlock
 from studio.pages.new_run.outline import head_view
-from studio.pages.new_run.train import PriceFields, TrainBlock
-from studio.parts import board, channel
-from studio.session import Session
-from studio.text import say
+from studio.pages.new_run.train import block as train
+from studio.pages.new_run.train.block import PriceFields, TrainBlock
+from studio.services.services import Studio
+from studio.services.session import Session
+from studio.shell.markup import tag
+from studio.shell.parts import board, channel
+from studio.words.text import say
 
 __all__ = ["Parts", "lay_out"]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.contract.errors import StudioError
-from studio.text import say
+from studio.words.text import say
 
 __all__ = ["LongWork", "Work", "unforeseen"]
 

@@ -5,10 +5,10 @@ The page takes its headings from here, so that nothing moves when the fields com
 
 from __future__ import annotations
 
-from core.hardware import Machine
-from studio.markup import Markup, icon, join, tag
-from studio.session import Before
-from studio.text import say
+from core.machine.hardware import Machine
+from studio.services.session import Before
+from studio.shell.markup import Markup, icon, join, tag
+from studio.words.text import say
 
 __all__ = ["block_head", "draft_view", "head_view", "machine_view", "outline"]
 

@@ -16,26 +16,30 @@ from typing import Any
 
 import gradio as gr
 
-from core.catalog import presets
 from core.contract.catalogue import ModelSpec
 from core.contract.config import DataChoice, RunConfig
 from core.contract.data import Preview
 from core.contract.errors import ConfigError
-from core.data.made import origin_of
-from studio.house import Studio
-from studio.markup import Markup, tag
-from studio.pages.new_run import checkup, data, lengths, model, preview, summary, train
-from studio.pages.new_run.by_fit import ByFit
-from studio.pages.new_run.desk import Desk
+from core.data.files.made import origin_of
+from core.models.catalog import presets
+from studio.figures.queueing import card_taken
+from studio.pages.new_run.cache import Desk
+from studio.pages.new_run.data import block as data
+from studio.pages.new_run.data import checkup, lengths, preview
+from studio.pages.new_run.data.preview import Asked
 from studio.pages.new_run.form import Form
 from studio.pages.new_run.layout import Parts
 from studio.pages.new_run.long_work import LongWork
+from studio.pages.new_run.model import block as model
+from studio.pages.new_run.model.by_fit import ByFit
 from studio.pages.new_run.outline import draft_view, head_view
-from studio.pages.new_run.planning import probe_view
-from studio.pages.new_run.preview import Asked
+from studio.pages.new_run.plan import summary
+from studio.pages.new_run.plan.proposals import probe_view
+from studio.pages.new_run.train import block as train
 from studio.pages.new_run.view import View, near_key, report_key
-from studio.queueing import card_taken
-from studio.session import for_own_file
+from studio.services.services import Studio
+from studio.services.session import for_own_file
+from studio.shell.markup import Markup, tag
 
 __all__ = ["CHOICE", "EVENT", "Answer", "Sheet", "answering", "count_key", "window_of"]
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from core.contract.catalogue import ModelSpec
 from core.contract.config import DataChoice, Method, RunConfig
 from core.contract.data import DataFacts, DataReport
-from core.contract.doctor import Checkup, Finding
 from core.contract.errors import StudioError
 from core.contract.estimate import Advice, Estimate, Probe, Resolved, Suggestion
-from core.hardware import Machine
-from studio.session import home_written_out
+from core.contract.findings import Checkup, Finding
+from core.machine.hardware import Machine
+from studio.services.session import home_written_out
 
 __all__ = [
     "View", "checkup_key", "facts_key", "held_out_of", "model_key", "near_key", "path_of", "probe_key", "report_key",

@@ -10,8 +10,8 @@ from core.bench.planned import planned_tokens
 from core.bench.rows import BenchRows
 from core.bench.setting import Setting
 from core.contract.config import RunConfig
-from core.hardware import Gpu, Machine
-from core.train.rows import TextRows
+from core.machine.hardware import Gpu, Machine
+from core.train.step.rows import TextRows
 
 GIB = 2**30
 CARD = Gpu(0, "GPU-1", "NVIDIA H200", 141 * GIB, 139 * GIB, (9, 0))

@@ -11,7 +11,7 @@ import pytest
 from core.bench.rows import dealt, read_rows, render
 from core.bench.setting import Setting
 from core.contract.errors import DataError
-from core.train.rows import TextRows
+from core.train.step.rows import TextRows
 
 ALPACA = "### Instruction:\nAdd.\n\n### Input:\n1 1\n\n### Response:\n2"
 

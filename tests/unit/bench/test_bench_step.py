@@ -15,7 +15,7 @@ from core.bench.children import own_process
 from core.bench.setting import Setting, flags_of
 from core.bench.step import measure
 from core.contract.errors import ConfigError, DataError
-from core.model import layers
+from core.model.layers import decoder_layer
 
 SIDES: dict[str, dict[str, Any]] = {
     "plain": {"plain": True},
@@ -176,7 +176,7 @@ def test_a_drawn_b_gives_a_a_gradient(setting: Setting) -> None:
 def test_fast_layers_run_under_the_plain_loss(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     """A T×T mask would send every layer home, and a rung of the ladder would measure the plain ones."""
     seen: list[int] = []
-    inner = layers.lora_mlp
-    monkeypatch.setattr(layers, "lora_mlp", lambda *a: seen.append(1) or inner(*a))
+    inner = decoder_layer.lora_mlp
+    monkeypatch.setattr(decoder_layer, "lora_mlp", lambda *a: seen.append(1) or inner(*a))
     measure(replace(setting, loss="plain", kernels="twins"))
     assert seen

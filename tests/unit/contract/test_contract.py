@@ -17,7 +17,7 @@ from core.contract.config import DataChoice, LoraChoice, ModelChoice, RunConfig
 from core.contract.errors import ConfigError, DataError, StudioError
 from core.contract.events import Event, Note, Step, parse_event
 from core.contract.knobs import knobs
-from core.runs.run_yaml import dump_config, read_config
+from core.runs.folder.run_yaml import dump_config, read_config
 
 
 def test_every_knob_has_words_and_a_default_within_its_range() -> None:

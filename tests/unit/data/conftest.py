@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from core.data.service import DataService
-from core.locations import Locations
+from core.data.service.data_service import DataService
+from core.machine.locations import Locations
 
 MARKS = ["<|im_start|>", "<|im_end|>", "<eos>", "<bos>", "<pad>"]
 

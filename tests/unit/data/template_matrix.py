@@ -13,8 +13,8 @@ from template_rows import WORD
 
 from core.contract.data import Example
 from core.contract.errors import StudioError
-from core.data.renderer import Renderer
-from core.data.template import layout_turns, tools_of
+from core.data.render.renderer import Renderer
+from core.data.render.template import layout_turns, tools_of
 
 __all__ = ["judged"]
 

@@ -22,9 +22,9 @@ from malformed import SUFFIXES, corpus, mutated
 from core.contract.config import DataChoice, Layout
 from core.contract.data import DataReport, Example
 from core.contract.errors import DataError
-from core.data.formats import KNOWN_COLUMNS
-from core.data.service import DataService
-from core.locations import Locations
+from core.data.read.layouts import KNOWN_COLUMNS
+from core.data.service.data_service import DataService
+from core.machine.locations import Locations
 
 SECONDS = 5.0
 MEMORY_BYTES = 500 << 20

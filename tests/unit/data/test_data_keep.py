@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from core.contract.errors import DataError
-from core.data.keep import keep_file
-from core.locations import Locations
+from core.data.files.keep import keep_file
+from core.machine.locations import Locations
 
 
 def test_the_same_content_is_kept_once(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_file_that_may_not_be_read_is_no_full_disk(tmp_path: Path, monkeypatch
     def refuse(*_: Any) -> int:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr("core.data.admission.open_plain", refuse)
+    monkeypatch.setattr("core.data.files.admission.open_plain", refuse)
     with pytest.raises(DataError, match="Permission denied") as caught:
         keep_file(source, Locations(tmp_path / "home"))
     assert caught.value.code == "data.unreadable"
@@ -77,7 +77,7 @@ def test_what_the_disk_has_no_room_for_is_not_begun(tmp_path: Path, monkeypatch:
     source.write_bytes(b"a,b\n")
     (tmp_path / "home").mkdir()
     usage = namedtuple("usage", "total used free")(0, 0, 200 << 20)
-    monkeypatch.setattr("core.data.keep.shutil.disk_usage", lambda _: usage)
+    monkeypatch.setattr("core.data.files.keep.shutil.disk_usage", lambda _: usage)
     with pytest.raises(DataError, match="room for a copy of rows"):
         keep_file(source, Locations(tmp_path / "home"))
     assert list((tmp_path / "home").iterdir()) == []

@@ -18,10 +18,10 @@ from whole_rows import read_report
 from core.contract.config import DataChoice
 from core.contract.data import DataReport
 from core.contract.errors import DataError
-from core.data.pipe import Child, Limits, _InOrder
-from core.data.reader import LOOK_SECONDS, SLICE_SECONDS
-from core.data.service import DataService
-from core.locations import Locations
+from core.data.service.data_service import DataService
+from core.data.service.reader import LOOK_SECONDS, SLICE_SECONDS
+from core.machine.children.pipe import Child, Limits, _InOrder
+from core.machine.locations import Locations
 
 MEMORY_BYTES = 500 << 20
 
@@ -271,7 +271,7 @@ def asked(service: DataService, path: Path) -> DataReport | DataError:
 
 
 GREEDY = """
-from core.data.serve import serve
+from core.machine.children.serve import serve
 def grow(request):
     held = []
     while True: held.append(bytearray(200 << 20))

@@ -14,9 +14,9 @@ from whole_rows import read, read_report
 from core.contract.config import DataChoice
 from core.contract.data import Example
 from core.contract.errors import DataError
-from core.data.account import account_lines, refused_lines
-from core.data.examples import read_columns
-from core.data.facts import Measures, facts_of
+from core.data.read.account import account_lines, refused_lines
+from core.data.read.examples import read_columns
+from core.data.tokens.facts import Measures, facts_of
 
 CHAT = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]
 TURNS = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]

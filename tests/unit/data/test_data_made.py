@@ -14,9 +14,9 @@ from whole_rows import read_report
 from core.contract.config import DataChoice
 from core.contract.data import Example, Message
 from core.contract.errors import DataError
-from core.data.examples import read_examples
-from core.data.made import ORIGIN, as_row, origin_of, write_made
-from core.locations import Locations
+from core.data.files.made import ORIGIN, as_row, origin_of, write_made
+from core.data.read.examples import read_examples
+from core.machine.locations import Locations
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=20).filter(str.strip)
 HARD = TEXT | st.sampled_from(

@@ -14,15 +14,15 @@ from whole_rows import encode_pair, encode_rows, preview_rows, text_of
 from core.contract.config import DataChoice
 from core.contract.data import Example, Message
 from core.contract.errors import DataError
-from core.data.render import (
+from core.data.render.renderer import renderer
+from core.data.render.rendering import (
     apply_template_to,
     encode,
     load_tokenizer,
     resolve_template,
     stop_token_ids,
 )
-from core.data.renderer import renderer
-from core.data.template import layout_turns, tools_of
+from core.data.render.template import layout_turns, tools_of
 
 Made = Callable[..., Any]
 CHATML = (

@@ -14,10 +14,10 @@ from whole_rows import read_report
 from core.contract.config import DataChoice
 from core.contract.data import Example
 from core.contract.errors import DataError
-from core.data.examples import read_examples
-from core.data.made import origin_of
-from core.data.mix import Part, deal, mixed_rows, parts_of
-from core.data.service import DataService
+from core.data.files.made import origin_of
+from core.data.files.mix import Part, deal, mixed_rows, parts_of
+from core.data.read.examples import read_examples
+from core.data.service.data_service import DataService
 
 
 @pytest.fixture

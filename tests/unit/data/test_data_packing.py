@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.contract.config import DataChoice
-from core.data.packing import cut, text_pieces, windows
-from core.data.split import split_rows
+from core.data.deal.packing import cut, text_pieces, windows
+from core.data.deal.split import split_rows
 
 
 @given(st.lists(st.integers(1, 5000), max_size=60), st.integers(1, 8192))

@@ -21,9 +21,9 @@ from parity_vocabularies import VOCABULARIES, sentencepiece_tokenizer
 from core.contract.config import DataChoice
 from core.contract.data import Example
 from core.contract.errors import DataError
-from core.data.render import encode
-from core.data.renderer import renderer
-from core.data.template import layout_turns, tools_of
+from core.data.render.renderer import renderer
+from core.data.render.rendering import encode
+from core.data.render.template import layout_turns, tools_of
 
 Spans = list[tuple[int, int]]
 _OTHER = "\ue000"

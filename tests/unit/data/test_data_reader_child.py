@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from core.contract.errors import DataError
-from core.data import reader_child
-from core.data.checking import HEAD_ROWS
+from core.data.files.checking import HEAD_ROWS
+from core.data.service import reader_child
 
 ROWS = 1_500
 

@@ -15,10 +15,10 @@ from whole_rows import encode_pair, encode_rows, read_report, text_of
 
 from core.contract.config import DataChoice
 from core.contract.data import Example
-from core.data.examples import read_examples
-from core.data.render import encode, load_tokenizer, resolve_template
-from core.data.renderer import renderer
-from core.data.template import layout_turns, tools_of
+from core.data.read.examples import read_examples
+from core.data.render.renderer import renderer
+from core.data.render.rendering import encode, load_tokenizer, resolve_template
+from core.data.render.template import layout_turns, tools_of
 
 FILES = {
     "alpaca_en_999.json": (999, 999, "alpaca", "sft"),

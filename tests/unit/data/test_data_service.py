@@ -19,16 +19,16 @@ from whole_rows import encode_rows
 
 from core.contract.config import DataChoice
 from core.contract.errors import DataError
-from core.data import facts
-from core.data.examples import read_examples
-from core.data.keep import keep_file
-from core.data.pipe import Child, Limits
-from core.data.render import load_tokenizer
-from core.data.serve import _handled
-from core.data.service import DataService
-from core.data.token_table import TableMaker
-from core.data.tokens import Encoded
-from core.locations import REPOSITORY
+from core.data.files.keep import keep_file
+from core.data.read.examples import read_examples
+from core.data.render.rendering import load_tokenizer
+from core.data.service.data_service import DataService
+from core.data.tokens import facts
+from core.data.tokens.row import Encoded
+from core.data.tokens.table import TableMaker
+from core.machine.children.pipe import Child, Limits
+from core.machine.children.serve import _handled
+from core.machine.locations import REPOSITORY
 
 
 @pytest.fixture
@@ -46,7 +46,8 @@ def rows(tmp_path: Path) -> Path:
 
 def test_nothing_heavy_is_imported_for_the_window() -> None:
     asked = (
-        "import sys, core.data.service; print([m for m in ('torch', 'transformers', 'pyarrow') if m in sys.modules])"
+        "import sys, core.data.service.data_service\n"
+        "print([m for m in ('torch', 'transformers', 'pyarrow') if m in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", asked], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
@@ -91,8 +92,8 @@ def test_facts_of_raw_text_are_those_of_its_rows(service: DataService, tmp_path:
 def test_large_files_are_sampled(
     service: DataService, rows: Path, tokenizer_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("core.data.tokenising.ALL_ROWS", 20)
-    monkeypatch.setattr("core.data.tokenising.SAMPLE_ROWS", 10)
+    monkeypatch.setattr("core.data.service.tokenising.ALL_ROWS", 20)
+    monkeypatch.setattr("core.data.service.tokenising.SAMPLE_ROWS", 10)
     known = service.facts(rows, DataChoice(train_on="last_answer"), tokenizer_folder, 1000)
     assert (known.rows, len(known.lengths), known.sampled) == (30, 10, True)
 
@@ -160,7 +161,7 @@ def test_a_killed_child_is_replaced(service: DataService, rows: Path) -> None:
 
 CHILD = """
 import time
-from core.data.serve import serve
+from core.machine.children.serve import serve
 held = []
 def sleep(request): time.sleep(60)
 def grow(request):

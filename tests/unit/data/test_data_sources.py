@@ -16,11 +16,11 @@ from whole_rows import read_report
 
 from core.contract.config import DataChoice
 from core.contract.errors import DataError
-from core.data import jsonstream
-from core.data.delimited import recognise
-from core.data.examples import read_columns, read_examples
-from core.data.formats import KNOWN_COLUMNS
-from core.data.sources import open_source
+from core.data.read import jsonstream
+from core.data.read.delimited import recognise
+from core.data.read.examples import read_columns, read_examples
+from core.data.read.layouts import KNOWN_COLUMNS
+from core.data.read.sources import open_source
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
 VALUES = st.recursive(
@@ -144,7 +144,7 @@ def test_bad_files_get_one_line(tmp_path: Path, name: str, content: bytes, said:
 
 
 def test_deep_and_long_lines_are_problems_of_their_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.data.sources.ROW_LIMIT", 2_000_000)
+    monkeypatch.setattr("core.data.read.sources.ROW_LIMIT", 2_000_000)
     path = tmp_path / "rows.jsonl"
     bad = ['{"text": ' + "[" * 100_000, '{"text": ' + "1" * 5000 + "}", '"' + "x" * 3_000_000 + '"']
     path.write_text("\n".join(['{"text": "good"}', *bad, '{"text": "good too"}']))

@@ -13,9 +13,9 @@ import psutil
 import pytest
 
 from core.contract.config import DataChoice
-from core.data.service import DataService
-from core.data.token_cache import list_cached
-from core.locations import REPOSITORY, Locations
+from core.data.service.data_service import DataService
+from core.data.tokens.cache import list_cached
+from core.machine.locations import REPOSITORY, Locations
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 ROWS = 50_000

@@ -12,8 +12,8 @@ from whole_rows import encode_rows, read
 from core.contract.config import DataChoice
 from core.contract.data import Example
 from core.contract.errors import DataError
-from core.data.made import as_row
-from core.data.render import load_tokenizer, resolve_template
+from core.data.files.made import as_row
+from core.data.render.rendering import load_tokenizer, resolve_template
 
 ASKED, ANSWERED = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}
 TALK = [ASKED, ANSWERED]

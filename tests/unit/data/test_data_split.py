@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.contract.config import DataChoice
-from core.data.split import held_out_rows, places_of, split_rows
+from core.data.deal.split import held_out_rows, places_of, split_rows
 
 
 def groups_of(n_rows: int, sizes: list[int], seed: int) -> list[list[int]]:

@@ -18,11 +18,12 @@ import pytest
 from core.contract.config import DataChoice
 from core.contract.data import DataReport
 from core.contract.errors import DataError
-from core.data import reader_child, room
-from core.data.keep import keep_blocks
-from core.data.room import Room, forget_oldest
-from core.data.service import DataService
-from core.locations import Locations
+from core.data.files import disk_room
+from core.data.files.disk_room import Room, forget_oldest
+from core.data.files.keep import keep_blocks
+from core.data.service import reader_child
+from core.data.service.data_service import DataService
+from core.machine.locations import Locations
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +96,7 @@ def test_nothing_begins_and_nothing_goes_on_after_the_end(service: DataService, 
 
 
 def test_it_ends_at_a_bound_and_leaves_nothing(bomb: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "LEAST_BYTES", 30 << 20)
+    monkeypatch.setattr(disk_room, "LEAST_BYTES", 30 << 20)
     request: dict[str, Any] = {"path": str(bomb), "cache": str(tmp_path / "cache"), "choice": {}, "seconds": 0.2}
     with pytest.raises(DataError, match="swells as it is read") as caught:
         all(not reader_child.check({**request, "begun": begun})["done"] for begun in (number > 0 for number in count()))
@@ -104,7 +105,7 @@ def test_it_ends_at_a_bound_and_leaves_nothing(bomb: Path, tmp_path: Path, monke
 
 
 def test_a_disk_that_is_nearly_full_is_left_to_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "SPARE_BYTES", 1 << 60)
+    monkeypatch.setattr(disk_room, "SPARE_BYTES", 1 << 60)
     with pytest.raises(OSError, match="what runs need"):
         Room(tmp_path).take(64 << 20)
     Room(tmp_path).take(1 << 20)  # little things always go
@@ -115,8 +116,8 @@ def test_a_disk_that_is_nearly_full_is_left_to_the_runs(tmp_path: Path, monkeypa
 
 
 def test_what_was_used_longest_ago_makes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "CACHE_BYTES", 25)
-    monkeypatch.setattr(room.time, "time", lambda: 10_000.0)
+    monkeypatch.setattr(disk_room, "CACHE_BYTES", 25)
+    monkeypatch.setattr(disk_room.time, "time", lambda: 10_000.0)
     pairs = []
     for number, used in enumerate((1.0, 3.0, 2.0, 9_990.0)):
         said, large = tmp_path / f"report-{number}.json", tmp_path / f"examples-{number}.jsonl"

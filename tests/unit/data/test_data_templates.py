@@ -1,4 +1,4 @@
-"""What is trained under templates of every trait, told twice: by ``core.data.spans`` and by ``template_judge``."""
+"""What is trained under templates of every trait, told twice: by ``core.data.render.spans`` and ``template_judge``."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from template_rows import rows
 from core.contract.config import DataChoice
 from core.contract.data import Example, Message
 from core.contract.errors import DataError
-from core.data.choosing import decide
-from core.data.question import question_ids
-from core.data.render import encode, resolve_template, stop_token_ids
-from core.data.renderer import Renderer, renderer
-from core.data.template import drops_text, layout_turns, tools_of
+from core.data.render.choosing import decide
+from core.data.render.question import question_ids
+from core.data.render.renderer import Renderer, renderer
+from core.data.render.rendering import encode, resolve_template, stop_token_ids
+from core.data.render.template import drops_text, layout_turns, tools_of
 
 Made = Callable[..., Any]
 ROWS = rows()

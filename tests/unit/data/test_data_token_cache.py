@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from core.contract.config import DataChoice
 from core.contract.data import Example, RowProblem
 from core.contract.errors import DataError
-from core.data import token_cache
-from core.data.example_file import ExampleFile
-from core.data.service import DataService
-from core.data.token_cache import Entry, Source, clear_cached, entry_of, list_cached, slices
-from core.data.token_table import TableMaker, TokenTable
-from core.data.tokens import Encoded
-from core.locations import Locations
+from core.data.files.example_file import ExampleFile
+from core.data.service.data_service import DataService
+from core.data.tokens import cache as token_cache
+from core.data.tokens.cache import Entry, Source, clear_cached, entry_of, list_cached, slices
+from core.data.tokens.row import Encoded
+from core.data.tokens.table import TableMaker, TokenTable
+from core.machine.locations import Locations
 
 
 @st.composite
@@ -56,7 +56,7 @@ def test_a_full_disk_leaves_no_half_of_a_table(tmp_path: Path, monkeypatch: pyte
         stream.write(b"PK half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("core.data.token_table.np.savez", full)
+    monkeypatch.setattr("core.data.tokens.table.np.savez", full)
     with pytest.raises(OSError, match="No space"):
         TableMaker().table().save(tmp_path / "part.npz")
     assert list(tmp_path.iterdir()) == []
@@ -192,7 +192,7 @@ def test_a_full_disk_at_the_end_is_one_line(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("core.data.token_cache.write_whole", full)
+    monkeypatch.setattr("core.data.tokens.cache.write_whole", full)
     with pytest.raises(DataError, match="No space left") as caught:
         service.tokenise(rows, DataChoice(), tokenizer_folder, lambda *_: None, lambda: False)
     assert "Free some disk space" in caught.value.hint
@@ -208,7 +208,7 @@ def test_rows_are_read_where_nothing_may_be_written(locations: Locations, monkey
     def forbidden(_: Path) -> None:
         raise PermissionError(30, "Read-only file system")
 
-    monkeypatch.setattr("core.data.token_cache.os.utime", forbidden)
+    monkeypatch.setattr("core.data.tokens.cache.os.utime", forbidden)
     assert [len(table) for table in entry.tables() or ()] == [1]
 
 

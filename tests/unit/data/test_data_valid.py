@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from core.data.delimited import apart
-from core.data.formats import KNOWN_COLUMNS
-from core.data.sources import open_source
+from core.data.read.delimited import apart
+from core.data.read.layouts import KNOWN_COLUMNS
+from core.data.read.sources import open_source
 
 ENCODINGS = ("utf-8", "utf-8", "utf-8-sig", "utf-16")
 LETTERS = "ab xyz019.-_'\\/<>&%$äöß漢字🦜\u2028\u2029\x85\x0b\x0c\x1f\x7f\ufeff\u200d"

@@ -6,8 +6,8 @@ import pytest
 
 from core.contract.data import Example
 from core.data.doctor.examine import examine
-from core.data.doctor.tongues import UNSURE, language_of
-from core.data.doctor.words import words_of
+from core.data.doctor.findings.languages import UNSURE, language_of
+from core.data.doctor.findings.words import words_of
 
 SAID = {
     "English": "The ship has left the harbour and will not be back before the end of the week, which is "

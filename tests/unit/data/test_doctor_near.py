@@ -15,10 +15,10 @@ import pytest
 
 from core.contract.data import Example, Message
 from core.data.doctor.examine import examine
-from core.data.doctor.kinship import find_kinship
-from core.data.doctor.sketches import ALIKE, SKETCH, Sketches
-from core.data.doctor.unions import Unions
-from core.data.doctor.words import WordNumbers, words_of
+from core.data.doctor.findings.words import WordNumbers, words_of
+from core.data.doctor.kept_groups import find_kinship
+from core.data.doctor.minhash import ALIKE, SKETCH, Sketches
+from core.data.doctor.union_find import Unions
 
 
 def texts_with_copies(rows: int, seed: int, longest: int = 120) -> tuple[list[list[str]], list[tuple[int, int]]]:
@@ -45,23 +45,23 @@ def jaccard(one: Sequence[str], other: Sequence[str]) -> float:
 
 
 def sketched(texts: Sequence[Sequence[str]]) -> Sketches:
-    sketches, numbers = Sketches(), WordNumbers()
+    minhash, numbers = Sketches(), WordNumbers()
     for text in texts:
-        sketches.add([numbers[word] for word in text])
-    assert len(list(sketches.steps())) > 0
-    return sketches
+        minhash.add([numbers[word] for word in text])
+    assert len(list(minhash.steps())) > 0
+    return minhash
 
 
 def check_planted(rows: int, seed: int, longest: int = 120) -> None:
     texts, pairs = texts_with_copies(rows, seed, longest)
-    sketches = sketched(texts)
-    group_of = {row: number for number, group in enumerate(sketches.groups()) for row in group}
+    minhash = sketched(texts)
+    group_of = {row: number for number, group in enumerate(minhash.groups()) for row in group}
     similar = {pair: jaccard(texts[pair[0]], texts[pair[1]]) for pair in pairs}
     alike = [pair for pair, found in similar.items() if found >= ALIKE]
     hit = [pair for pair in alike if group_of.get(pair[0], -1) == group_of.get(pair[1], -2)]
     assert len(alike) > rows // 20, "the draw plants too few"
     assert len(hit) >= 0.99 * len(alike)
-    for group in sketches.groups():  # what is joined is alike somebody in its group, by the textbook's count
+    for group in minhash.groups():  # what is joined is alike somebody in its group, by the textbook's count
         for row in group:
             assert max(jaccard(texts[row], texts[other]) for other in group if other != row) >= ALIKE
 
@@ -83,10 +83,10 @@ def test_the_sample_of_a_long_row_estimates_its_likeness() -> None:
     for copy, share in ((close, 0.02), (far, 0.15)):
         for place in dice.sample(range(len(long)), int(share * len(long))):
             copy[place] = "changed"
-    sketches = sketched([long, close, far])
-    assert sketches.alike(0, 1) == pytest.approx(jaccard(long, close), abs=0.05)
-    assert sketches.alike(0, 2) == pytest.approx(jaccard(long, far), abs=0.05)
-    assert sketches.groups() == [[0, 1]]
+    minhash = sketched([long, close, far])
+    assert minhash.alike(0, 1) == pytest.approx(jaccard(long, close), abs=0.05)
+    assert minhash.alike(0, 2) == pytest.approx(jaccard(long, far), abs=0.05)
+    assert minhash.groups() == [[0, 1]]
 
 
 def test_shared_instructions_make_no_copies() -> None:
@@ -122,13 +122,13 @@ def test_short_rows_are_alike_only_word_for_word(one: str, other: str, together:
 @pytest.mark.slow
 def test_rows_that_are_nearly_alike_are_not_compared_for_ever() -> None:
     """Fifty thousand rows of 250 templates, each a little less alike than counts: the worst for a banded search."""
-    dice, numbers, sketches = Random(5), WordNumbers(), Sketches()
+    dice, numbers, minhash = Random(5), WordNumbers(), Sketches()
     for row in range(50_000):
         shared = [f"t{row // 200}w{place}" for place in range(60)]
-        sketches.add([numbers[word] for word in [*shared, *(f"o{dice.randrange(10**7)}" for _ in range(10))]])
+        minhash.add([numbers[word] for word in [*shared, *(f"o{dice.randrange(10**7)}" for _ in range(10))]])
     begun = time.process_time()
-    assert list(sketches.steps())
-    assert sketches.groups() == []
+    assert list(minhash.steps())
+    assert minhash.groups() == []
     assert time.process_time() - begun < 30
 
 
@@ -197,7 +197,7 @@ def test_kinship_is_the_same_in_another_process() -> None:
     script = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "from test_doctor_near import rows_with_kin\n"
-        "from core.data.doctor.kinship import find_kinship\n"
+        "from core.data.doctor.kept_groups import find_kinship\n"
         "print(find_kinship(rows_with_kin()).rows)\n"
     )
     root = Path(__file__).parents[3]
@@ -227,7 +227,7 @@ def test_a_conversation_and_its_continuation_are_kin() -> None:
 
 
 def test_words_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.data.doctor.words._MOST_WORDS", 100)
+    monkeypatch.setattr("core.data.doctor.findings.words._MOST_WORDS", 100)
     numbers = WordNumbers()
     given = [numbers[f"w{number}"] for number in range(1000)]
     assert len(numbers) <= 100
@@ -246,17 +246,17 @@ def test_unions_join_through_others() -> None:
 
 def test_minima_agree_as_often_as_broder_says() -> None:
     """P(min A = min B) = |A ∩ B| / |A ∪ B|, over the orders that are drawn here."""
-    from core.data.doctor import sketches
+    from core.data.doctor import minhash
 
     dice = np.random.default_rng(5)
-    depth, sketches_depth = 1, sketches.DEPTH
+    depth, sketches_depth = 1, minhash.DEPTH
     shared = dice.integers(0, 1 << 32, 600, dtype=np.uint64)
     one, other = (np.concatenate((shared, dice.integers(0, 1 << 32, 200, dtype=np.uint64))) for _ in range(2))
     both = np.concatenate((one, other))
-    sketches_bands = sketches.BANDS
+    sketches_bands = minhash.BANDS
     try:
-        sketches.BANDS, sketches.DEPTH = 2000, depth
-        found = sketches._minima(both, np.array([0, 800]))
+        minhash.BANDS, minhash.DEPTH = 2000, depth
+        found = minhash._minima(both, np.array([0, 800]))
     finally:
-        sketches.BANDS, sketches.DEPTH = sketches_bands, sketches_depth
+        minhash.BANDS, minhash.DEPTH = sketches_bands, sketches_depth
     assert float((found[0] == found[1]).mean()) == pytest.approx(0.6, abs=0.04)

@@ -9,8 +9,8 @@ import pytest
 
 from core.contract.config import DataChoice
 from core.data.doctor.examine import Setting, examine
-from core.data.examples import read_examples
-from core.locations import ASSETS
+from core.data.read.examples import read_examples
+from core.machine.locations import ASSETS
 
 SAID = {
     "alpaca_en_999.json": {"exact_duplicates": 14, "stock_phrases": 26, "short_answers": 5},

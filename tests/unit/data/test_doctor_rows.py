@@ -10,14 +10,14 @@ import pytest
 
 from core.contract.config import DataChoice
 from core.contract.data import Example, Message
-from core.contract.doctor import Checkup, Finding
-from core.data.doctor.answers import has_empty_answer, is_one_word, system_of
+from core.contract.findings import Checkup, Finding
 from core.data.doctor.examine import Setting, examine
-from core.data.doctor.lengths import RowLength, length_findings
-from core.data.doctor.letters import clean, has_damage, has_unseen
-from core.data.doctor.marks import marks_in
-from core.data.doctor.repeats import digest_of
-from core.data.doctor.wording import share
+from core.data.doctor.findings.answers import has_empty_answer, is_one_word, system_of
+from core.data.doctor.findings.lengths import RowLength, length_findings
+from core.data.doctor.findings.letters import clean, has_damage, has_unseen
+from core.data.doctor.findings.marks import marks_in
+from core.data.doctor.findings.repeats import digest_of
+from core.data.doctor.findings.wording import share
 
 LONG = "It depends on the weather, on the season and on what the harbour master says about the tide that morning. "
 

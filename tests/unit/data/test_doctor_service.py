@@ -10,18 +10,18 @@ import pytest
 from whole_rows import read_report
 
 from core.contract.config import DataChoice, RunConfig
-from core.contract.doctor import Checkup
 from core.contract.errors import DataError
-from core.data.checked import checked
-from core.data.doctor.client import Doctor
-from core.data.doctor.kinship import Kinship, kept_kinship
-from core.data.doctor.mend import Mending
-from core.data.examples import read_examples
-from core.data.made import origin_of, write_made
-from core.data.service import DataService
-from core.data.split import places_of, split_rows
-from core.locations import Locations
-from studio.held_out import HeldOut
+from core.contract.findings import Checkup
+from core.data.deal.split import places_of, split_rows
+from core.data.doctor.fixes import Mending
+from core.data.doctor.kept_groups import Kinship, kept_kinship
+from core.data.files.made import origin_of, write_made
+from core.data.read.examples import read_examples
+from core.data.service.checked import checked
+from core.data.service.data_service import DataService
+from core.data.service.doctor import Doctor
+from core.machine.locations import Locations
+from studio.figures.held_out import HeldOut
 
 LONG = "the answer is here and there and everywhere that anybody cared to look for it in those days number"
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from core.contract.config import DataChoice
 from core.contract.data import DataReport, Example, PreviewRow, RowProblem, TokenRow
-from core.data.examples import Tally, open_reading, read_examples
-from core.data.preview import encoded_sides, shown_rows
-from core.data.render import Choice, cut_pair, cut_rows, tokenise
-from core.data.renderer import Renderer, renderer, with_answer
-from core.data.template import layout_turns, tools_of
-from core.disk import file_sha256
+from core.data.read.examples import Tally, open_reading, read_examples
+from core.data.render.preview import encoded_sides, shown_rows
+from core.data.render.renderer import Renderer, renderer, with_answer
+from core.data.render.rendering import Choice, cut_pair, cut_rows, tokenise
+from core.data.render.template import layout_turns, tools_of
+from core.machine.disk import file_sha256
 
 
 def read_report(path: Path, choice: DataChoice) -> DataReport:

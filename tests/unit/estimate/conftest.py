@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from core.catalog import catalogue
 from core.contract.catalogue import ModelSpec
 from core.contract.data import DataFacts
-from core.hardware import Gpu, Machine
+from core.machine.hardware import Gpu, Machine
+from core.models.catalog import catalogue
 
 GIB = 1024**3
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from core.catalog import apply_preset, catalogue, presets, starter
 from core.contract.config import DataChoice, LoraChoice, RunConfig, TrainChoice
 from core.contract.data import DataFacts, DataReport
-from core.contract.doctor import Checkup, Finding
 from core.contract.estimate import Advice
+from core.contract.findings import Checkup, Finding
 from core.estimate import advise
 from core.estimate.advise import rank_for
+from core.models.catalog import apply_preset, catalogue, presets, starter
 
 SPECS = {spec.key: spec for spec in catalogue()}
 CHAT, BASE = SPECS["mistral-7b"], SPECS["mistral-7b"].model_copy(update={"instruct": False, "title": "A base"})

@@ -9,7 +9,7 @@ import pytest
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig, TrainChoice
 from core.estimate import Learned, estimate, make_it_fit, predict, resolve
-from core.hardware import Machine
+from core.machine.hardware import Machine
 
 Card = Callable[..., Machine]
 Model = Callable[[str], ModelSpec]

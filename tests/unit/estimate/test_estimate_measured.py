@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from core.catalog import catalogue
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.estimate import Estimate
 from core.estimate import estimate
-from core.hardware import Gpu, Machine
+from core.machine.hardware import Gpu, Machine
+from core.models.catalog import catalogue
 
 RESULTS = Path(__file__).resolve().parents[2] / "gpu" / "results"
 LEAST_ROWS = 30

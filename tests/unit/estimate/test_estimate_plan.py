@@ -14,10 +14,10 @@ from core.contract.config import DataChoice, RunConfig, TrainChoice
 from core.contract.data import DataFacts
 from core.estimate import estimate, resolve, train_rows
 from core.estimate.fit import usual_tokens
-from core.estimate.rows import rows_of
+from core.estimate.inputs.rows import rows_of
+from core.estimate.inputs.work import work_of
 from core.estimate.terms import kept_of
-from core.estimate.work import work_of
-from core.hardware import Machine
+from core.machine.hardware import Machine
 
 Card = Callable[..., Machine]
 Rows = Callable[..., DataFacts]

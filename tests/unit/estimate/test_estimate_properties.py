@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from core.contract.catalogue import ModelShape, ModelSpec
 from core.contract.config import DataChoice, LoraChoice, ModelChoice, RunConfig, TrainChoice
-from core.data.split import held_out_rows, split_rows
+from core.data.deal.split import held_out_rows, split_rows
 from core.estimate import estimate, resolve, total_steps
+from core.estimate.inputs.work import work_of
 from core.estimate.peak import memory_terms, peak_bytes
 from core.estimate.terms import gradients_bytes
-from core.estimate.work import work_of
-from core.hardware import Gpu, Machine
+from core.machine.hardware import Gpu, Machine
 
 GIB = 1024**3
 CARD = Machine(

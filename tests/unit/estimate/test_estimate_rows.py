@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from core.contract.catalogue import ModelSpec
 from core.contract.config import DataChoice, RunConfig, TrainChoice
 from core.contract.data import DataFacts
-from core.data.packing import windows
-from core.data.split import split_rows
+from core.data.deal.packing import windows
+from core.data.deal.split import split_rows
 from core.estimate import estimate
-from core.estimate.lengths import KEPT, Lengths, lengths_of
-from core.estimate.rows import rows_of, total_steps
-from core.hardware import Machine
+from core.estimate.inputs.lengths import KEPT, Lengths, lengths_of
+from core.estimate.inputs.rows import rows_of, total_steps
+from core.machine.hardware import Machine
 
 LENGTHS = st.lists(st.integers(1, 5000), min_size=1, max_size=200)
 

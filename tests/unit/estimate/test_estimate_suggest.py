@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.catalog import catalogue
 from core.contract.catalogue import ModelSpec
 from core.contract.config import LoraChoice, ModelChoice, RunConfig, TrainChoice
 from core.contract.data import DataFacts
 from core.contract.estimate import LearnedRun, Suggestion
 from core.estimate import Learned, estimate, make_it_fit, predict, use_the_room
-from core.hardware import Machine
+from core.machine.hardware import Machine
+from core.models.catalog import catalogue
 from tests.unit.estimate.conftest import facts_of, machine_of
 
 Card = Callable[..., Machine]

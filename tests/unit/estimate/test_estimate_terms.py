@@ -10,9 +10,9 @@ import pytest
 
 from core.contract.catalogue import ModelShape, ModelSpec
 from core.contract.config import LoraChoice, RunConfig, TrainChoice
-from core.estimate import layer, terms
-from core.estimate.peak import height, peak_bytes, whole_tokens
-from core.estimate.work import (
+from core.estimate import terms
+from core.estimate.inputs import layer
+from core.estimate.inputs.work import (
     FAST_TYPES,
     FOUR_NORM_TYPES,
     FUSED_TYPES,
@@ -22,6 +22,7 @@ from core.estimate.work import (
     Work,
     work_of,
 )
+from core.estimate.peak import height, peak_bytes, whole_tokens
 
 TINY = ModelShape(
     hidden_size=128,
@@ -123,8 +124,8 @@ def _model(kind: str, layers: int, dtype: str, lora: LoraChoice, **more: bool) -
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    from core.model import attention
     from core.model.adapters import add_adapter
+    from core.model.attention import packed as attention
 
     shape = TINY.model_dump(exclude={"sliding_window", "num_hidden_layers", *_BIASES}) | more
     attention.register()
@@ -135,7 +136,7 @@ def _model(kind: str, layers: int, dtype: str, lora: LoraChoice, **more: bool) -
 
 
 def _fast_model(kind: str, layers: int, dtype: str, lora: LoraChoice) -> Any:
-    from core.model import surgery
+    from core.model.layers import surgery
 
     tuned = _model(kind, layers, dtype, lora)
     assert surgery.apply(tuned, surgery.plan(tuned, force=True)).swapped
@@ -277,7 +278,7 @@ def test_a_budget_keeps_everything_up_to_one_length_and_fewer_layers_beyond(mode
 @pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3"])
 def test_sizes_of_a_real_layer_are_those_of_the_plan(kind: str) -> None:
     pytest.importorskip("torch")
-    from core.model.checkpointing import checkpointing_layers, fast_layer_sizes
+    from core.model.layers.checkpointing import checkpointing_layers, fast_layer_sizes
 
     shape = SPEC.model_copy(update={"model_type": kind})
     for targets in (RunConfig().lora.target_modules, ("q_proj", "v_proj"), ("up_proj", "o_proj", "down_proj")):
@@ -308,7 +309,7 @@ def test_dpo_without_kernels_holds_the_logits_of_both_sides_whole(model: Callabl
 def test_constants_are_those_of_the_rooms_they_speak_for() -> None:
     pytest.importorskip("torch")
     from core.kernels.linear_cross_entropy import LOGITS_AT_ONCE
-    from core.model.families import FAMILIES
+    from core.models.families import FAMILIES
 
     assert layer.LOGITS_AT_ONCE == LOGITS_AT_ONCE
     assert {name for name, family in FAMILIES.items() if len(family.norms) == 4} == FOUR_NORM_TYPES

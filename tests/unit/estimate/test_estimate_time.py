@@ -13,12 +13,12 @@ from core.contract.config import LoraChoice, ModelChoice, RunConfig, TrainChoice
 from core.contract.data import DataFacts
 from core.contract.estimate import LearnedRun, Probe
 from core.estimate import Learned, estimate, predict, probed
-from core.estimate.cards import published
 from core.estimate.cost import CHECKPOINTS
-from core.estimate.time import operations_per_token, seconds_per_token, start_seconds
-from core.estimate.work import GIB, work_of
-from core.hardware import Machine
-from core.settings import Settings
+from core.estimate.duration import operations_per_token, seconds_per_token, start_seconds
+from core.estimate.inputs.cards import published
+from core.estimate.inputs.work import GIB, work_of
+from core.machine.hardware import Machine
+from core.machine.settings import Settings
 
 Card = Callable[..., Machine]
 Rows = Callable[..., DataFacts]
@@ -214,7 +214,7 @@ def test_energy_and_money_follow_from_time_and_watts(card: Card, model: Model, r
 
 def test_disk_counts_as_many_checkpoints_as_stand() -> None:
     pytest.importorskip("torch")
-    from core.train.checkpoint import KEPT
+    from core.train.keep.checkpoint import KEPT
 
     assert CHECKPOINTS == KEPT + 2, "the best, and one on its way"
 

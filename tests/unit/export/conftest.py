@@ -9,10 +9,10 @@ import pytest
 
 from core.contract.config import RunConfig
 from core.contract.events import Checkpoint, Correction, Evaluation, Finished, Hello, Plan
-from core.locations import ASSETS
-from core.runs.folder import ExportRequest, JobFolder
-from core.runs.log import EventWriter
-from core.runs.run_yaml import dump_config
+from core.machine.locations import ASSETS
+from core.runs.folder.job_folder import ExportRequest, JobFolder
+from core.runs.folder.run_yaml import dump_config
+from core.runs.log.events_log import EventWriter
 
 SECRET = "somebodys-private-folder"
 
@@ -38,7 +38,7 @@ def run(tmp_path: Path, trained_adapter: Path) -> JobFolder:
     """The run, its log as a worker wrote it, its checkpoint sealed by the checkpoint room."""
     import shutil
 
-    from core.train.checkpoint import save
+    from core.train.keep.checkpoint import save
 
     folder = JobFolder(tmp_path / SECRET / "runs" / "2026-11-20_2243_take-home_k3f9")
     folder.path.mkdir(parents=True)

@@ -17,13 +17,13 @@ from core.contract.commands import Command
 from core.contract.errors import MachineError, ModelError, RunError
 from core.contract.events import Event
 from core.export import run as export_room
-from core.export.card import Made, write_card
+from core.export.model_card import Made, write_card
 from core.export.run import export
-from core.locations import ASSETS
-from core.runs.folder import JobFolder
-from core.runs.record import fold
-from core.train.orders import Orders
-from core.train.tell import Teller
+from core.machine.locations import ASSETS
+from core.runs.folder.job_folder import JobFolder
+from core.runs.record.job_record import fold
+from core.train.channel.command_queue import Orders
+from core.train.channel.reporter import Teller
 
 Ask = Callable[..., JobFolder]
 SECRET = "somebodys-private-folder"

@@ -16,7 +16,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from core.kernels import cross_entropy, nf4, nf4_stack, rms_norm, rope, swiglu
+from core.kernels import cross_entropy, rms_norm, rope, swiglu
+from core.kernels.weights import nf4, nf4_stack
 
 SHARED_BYTES = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 120: 99}
 FLOATS = ("eps", "offset", "scale", "softcap")

@@ -11,7 +11,7 @@ from row_cases import FAMILIES, check_rows, tiny_sizes
 
 from core.kernels import cross_entropy, reference
 from core.kernels.dispatch import use_triton
-from core.kernels.probe_kernel import adds_one
+from core.kernels.trial_kernel import adds_one
 
 
 def test_the_interpreter_is_what_runs() -> None:

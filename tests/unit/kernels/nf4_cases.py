@@ -1,4 +1,4 @@
-"""Drawn NF4 weights and bordered matrices, for the CPU's and the card's tests of ``core.kernels.nf4``."""
+"""Drawn NF4 weights and bordered matrices, for the CPU's and the card's tests of ``core.kernels.weights.nf4``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from bitsandbytes.functional import dequantize_4bit, quantize_4bit
 
-from core.kernels.nf4 import Nf4, Place
-from core.kernels.nf4_stack import Part
+from core.kernels.weights.nf4 import Nf4, Place
+from core.kernels.weights.nf4_stack import Part
 
 BLOCKSIZES = (64, 128, 256, 512, 1024, 2048, 4096)
 

@@ -7,8 +7,8 @@ import random
 import pytest
 import torch
 
-from core.estimate import layer
-from core.estimate.layer import rounded_rank
+from core.estimate.inputs import layer
+from core.estimate.inputs.layer import rounded_rank
 from core.kernels import lora, reference
 from core.kernels.lora import Projection, Stack, lora_linears
 from core.kernels.lora_mlp import Mlp, lora_mlp

@@ -21,12 +21,13 @@ from nf4_cases import BLOCKSIZES, assembled, bordered, draw, draw_stack, empty_b
 from peft import LoraConfig, get_peft_model
 from torch import nn
 
-from core.kernels import nf4, reference
+from core.kernels import reference
 from core.kernels.dispatch import use_triton
 from core.kernels.lora import Projection, Stack
-from core.kernels.nf4 import Nf4, Place, border, dequantize
-from core.kernels.nf4_stack import Table, border_all
-from core.model import peft_bnb
+from core.kernels.weights import nf4
+from core.kernels.weights.nf4 import Nf4, Place, border, dequantize
+from core.kernels.weights.nf4_stack import Table, border_all
+from core.model.layers import peft_bnb
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 HAS_TRITON = importlib.util.find_spec("triton") is not None

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from core.kernels import probe
+from core.kernels import trial
 
 ROOT = Path(__file__).parents[3]
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[3]
 def ask(*arguments: str, **environment: str) -> dict[str, Any]:
     """The probe in a process of its own, as the supervisor runs it; its environment is only what is given."""
     done = subprocess.run(
-        [sys.executable, "-m", "core.kernels.probe", *arguments],
+        [sys.executable, "-m", "core.kernels.trial", *arguments],
         env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment},
         cwd=ROOT,
         capture_output=True,
@@ -50,13 +50,13 @@ def test_a_compiler_that_cc_names_must_be_there() -> None:
 
 def test_missing_headers_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", sys.executable)
-    monkeypatch.setattr(probe.sysconfig, "get_path", lambda _kind: str(tmp_path))
-    verdict = probe.probe_compiler()
+    monkeypatch.setattr(trial.sysconfig, "get_path", lambda _kind: str(tmp_path))
+    verdict = trial.probe_compiler()
     assert not verdict.ok
     assert "Python.h" in verdict.reason
     assert verdict.cure.startswith("sudo apt install gcc python3-dev")
     (tmp_path / "Python.h").touch()
-    assert probe.probe_compiler().ok
+    assert trial.probe_compiler().ok
 
 
 def test_without_a_card_it_says_so(tmp_path: Path) -> None:
@@ -69,11 +69,11 @@ def test_without_a_card_it_says_so(tmp_path: Path) -> None:
 
 
 def test_any_fault_becomes_a_verdict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def broken() -> probe.Verdict:
+    def broken() -> trial.Verdict:
         print("noise that is no verdict")
         raise OSError("libcuda is gone\nand more")
 
-    monkeypatch.setattr(probe, "probe", broken)
-    assert probe.main([]) == 0
+    monkeypatch.setattr(trial, "probe", broken)
+    assert trial.main([]) == 0
     printed = capsys.readouterr().out
     assert json.loads(printed) == {"ok": False, "reason": "OSError: libcuda is gone", "cure": ""}

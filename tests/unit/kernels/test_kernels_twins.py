@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from core.kernels import reference
 from core.kernels.dispatch import block_of, switched_off, triton, twins_only, use_triton, warps_for
 from core.kernels.linear_cross_entropy import LOGITS_AT_ONCE, chunk_tokens, linear_cross_entropy
-from core.locations import REPOSITORY
+from core.machine.locations import REPOSITORY
 
 
 @pytest.mark.parametrize("side", ["fast", "twin"])

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from core.model.attention_backends import attend
-from core.model.attention_choice import AttentionKind, Bounds
+from core.model.attention.backends import attend
+from core.model.attention.choice import AttentionKind, Bounds
 
 LENGTHS = (37, 1, 300, 5, 129, 1, 64, 90)
 

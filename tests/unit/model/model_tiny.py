@@ -11,8 +11,8 @@ from peft import LoraConfig, get_peft_model
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from core.model import attention
 from core.model.adapters import trainable
+from core.model.attention import packed as attention
 
 SIZES = {
     "vocab_size": 97,

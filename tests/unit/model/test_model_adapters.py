@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 from core.contract.config import LoraChoice, ModelChoice
 from core.contract.errors import ModelError
 from core.model.adapters import adapter_targets, add_adapter, load_adapter, save_adapter, trainable
-from core.model.loading import load_base
+from core.model.loading.load import load_base
 
 IDS = torch.tensor([[3, 14, 15, 9, 26, 5]])
 

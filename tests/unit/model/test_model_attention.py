@@ -11,9 +11,11 @@ import torch
 from attention_cases import BY_NAME, CASES, Case, assert_rows_apart, assert_rule, both, parts, textbook
 from transformers import AutoConfig
 
-from core.model import attention, attention_backends, attention_flex
-from core.model.attention_backends import attend
-from core.model.attention_choice import AttentionKind, Bounds, Situation, backend_line, choose
+from core.model.attention import backends
+from core.model.attention import flex as attention_flex
+from core.model.attention import packed as attention
+from core.model.attention.backends import attend
+from core.model.attention.choice import AttentionKind, Bounds, Situation, backend_line, choose
 
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 T4, A100, RTX3090, RTX4090, H200, RTX5090 = (7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (12, 0)
@@ -160,7 +162,7 @@ def test_views_that_kernels_can_load_are_not_copied() -> None:
     for name, copied in (("rows", False), ("bordered buffer", False), ("buffer of odd width", True)):
         case = BY_NAME[name]
         for part in case.views(case.draw(BF16)):
-            ready = attention_backends._aligned(part)
+            ready = backends._aligned(part)
             assert (ready.data_ptr() != part.data_ptr()) == copied, name
             assert torch.equal(ready, part)
 
@@ -213,7 +215,7 @@ def test_a_compilation_that_fails_is_said_once_and_rows_go_one_by_one(
 
     monkeypatch.setattr(attention_flex, "_compiled", broken)
     monkeypatch.setattr(attention_flex, "_state", {"failed": False})
-    monkeypatch.setattr(attention_backends, "choose", lambda _: "flex")
+    monkeypatch.setattr(backends, "choose", lambda _: "flex")
     attention_flex._works.cache_clear()
     try:
         assert_rule(BY_NAME["cap and window"], FP32, "cpu")

@@ -8,12 +8,12 @@ import pytest
 import torch
 from model_tiny import adapt, assert_close, build, gradients, packed_batch
 
-from core.estimate.layer import FastLayer, ModelEnd, longest_kept, recomputed_bytes
+from core.estimate.inputs.layer import FastLayer, ModelEnd, longest_kept, recomputed_bytes
 from core.kernels import lora
-from core.model import surgery
-from core.model.checkpointing import Budget, Chooser, checkpointing_layers, set_checkpointing
-from core.model.loss import LossModel
-from core.model.recompute import Shelf
+from core.model.layers import surgery
+from core.model.layers.checkpointing import Budget, Chooser, checkpointing_layers, set_checkpointing
+from core.model.layers.loss import LossModel
+from core.model.layers.recompute import Shelf
 
 
 def test_recomputed_gradients_are_the_same_and_layers_run_twice() -> None:

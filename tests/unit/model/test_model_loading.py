@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from core.contract.config import ModelChoice
 from core.contract.errors import ModelError
-from core.model.loading import load_base, resolve_dtype
+from core.model.loading.load import load_base, resolve_dtype
 
 CPU = torch.device("cpu")
 PLAIN = ModelChoice(quantization="none", dtype="float32")
@@ -89,7 +89,7 @@ def test_a_fault_of_the_card_is_not_called_a_bad_model(folder: Path, monkeypatch
     def fault(*_: object, **__: object) -> object:
         raise RuntimeError(said)
 
-    monkeypatch.setattr("core.model.weights.assemble", fault)
+    monkeypatch.setattr("core.model.loading.weights.assemble", fault)
     said = "CUDA error: unspecified launch failure"
     with pytest.raises(RuntimeError, match="CUDA error"):
         load_base(folder, PLAIN, CPU)

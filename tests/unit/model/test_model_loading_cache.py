@@ -15,9 +15,9 @@ from model_tiny import save_tiny
 from test_model_loading_streamed import FAMILIES, assert_same_tensors, marks, split
 
 from core.contract.config import LoraChoice, ModelChoice
-from core.model import weight_cache
 from core.model.adapters import add_adapter
-from core.model.loading import load_base
+from core.model.loading import weight_cache
+from core.model.loading.load import load_base
 
 CPU = torch.device("cpu")
 NF4 = ModelChoice(quantization="nf4", dtype="bfloat16")

@@ -15,11 +15,12 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from core.contract.config import LoraChoice, ModelChoice
 from core.contract.errors import ModelError
-from core.model import attention, tensor_stream
 from core.model.adapters import add_adapter
-from core.model.assemble import Target
-from core.model.loading import freeze, load_base
-from core.model.tensor_stream import TensorStream
+from core.model.attention import packed
+from core.model.loading import tensor_stream
+from core.model.loading.assemble import Target
+from core.model.loading.load import freeze, load_base
+from core.model.loading.tensor_stream import TensorStream
 
 CPU = torch.device("cpu")
 NF4 = ModelChoice(quantization="nf4", dtype="float32")
@@ -32,9 +33,9 @@ FAMILIES: dict[str, dict[str, Any]] = {
 
 
 def by_transformers(folder: Path, dtype: torch.dtype, quantization: str) -> Any:
-    attention.register()
+    packed.register()
     config = AutoConfig.from_pretrained(str(folder))
-    options = Target(CPU, dtype, quantization, attention.choose_attention(CPU, dtype, config)).options()
+    options = Target(CPU, dtype, quantization, packed.choose_attention(CPU, dtype, config)).options()
     model, _report = AutoModelForCausalLM.from_pretrained(str(folder), config=config, **options)
     freeze(model)
     return model

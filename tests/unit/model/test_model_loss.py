@@ -6,8 +6,8 @@ import pytest
 import torch
 from model_tiny import adapt, assert_close, build, gradients, packed_batch, rows_of
 
-from core.model.families import FAMILIES
-from core.model.loss import LossModel, shift_labels
+from core.model.layers.loss import LossModel, shift_labels
+from core.models.families import FAMILIES
 
 LENGTHS = [7, 1, 12, 3]
 

@@ -14,10 +14,10 @@ import torch
 from model_tiny import adapt, assert_close, build, gradients, packed_batch, save_tiny
 
 from core.contract.config import ModelChoice
-from core.model import surgery
 from core.model.adapters import trainable
-from core.model.loading import load_base
-from core.model.loss import LossModel
+from core.model.layers import surgery
+from core.model.layers.loss import LossModel
+from core.model.loading.load import load_base
 
 BATCH = packed_batch([7, 12])
 
@@ -97,7 +97,7 @@ def test_the_last_norm_goes_with_the_last_layer(monkeypatch: pytest.MonkeyPatch)
     base = model.get_base_model().model
     ours = []
     monkeypatch.setattr(
-        "core.model.layers.rms_norm", lambda x, *rest: ours.append(1) or torch.rms_norm(x, x.shape[-1:])
+        "core.model.layers.decoder_layer.rms_norm", lambda x, *rest: ours.append(1) or torch.rms_norm(x, x.shape[-1:])
     )
     LossModel(model)(**BATCH)
     assert ours, "the last norm is ours"

@@ -6,11 +6,11 @@ import pytest
 import torch
 from bitsandbytes.nn import Linear4bit
 
-from core.catalog import catalogue
 from core.contract.config import LoraChoice
 from core.contract.errors import ModelError
 from core.model.adapters import add_adapter, trainable
-from core.model.random_weights import find_shape, known_names, random_config, random_model
+from core.model.loading.random_weights import find_shape, known_names, random_config, random_model
+from core.models.catalog import catalogue
 
 CPU = torch.device("cpu")
 
@@ -68,7 +68,7 @@ def test_other_families_small(family: str, monkeypatch: pytest.MonkeyPatch) -> N
              "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 128}  # fmt: skip
     spec = find_shape(family)
     spec = spec.model_copy(update={"shape": spec.shape.model_copy(update=small)})
-    monkeypatch.setattr("core.model.random_weights.find_shape", lambda _name: spec)
+    monkeypatch.setattr("core.model.loading.random_weights.find_shape", lambda _name: spec)
     model = random_model(family, CPU).model.eval()
     with torch.no_grad():
         assert torch.isfinite(model(torch.arange(5)[None]).logits).all()

@@ -11,12 +11,12 @@ from model_tiny import adapt, assert_close, build, gradients, packed_batch, save
 
 from core.contract.config import LoraChoice, ModelChoice
 from core.kernels.dispatch import twins_only
-from core.model import layers, projections, surgery
 from core.model.adapters import add_adapter, trainable
-from core.model.checkpointing import set_checkpointing
-from core.model.families import FAMILIES
-from core.model.loading import load_base
-from core.model.loss import LossModel
+from core.model.layers import decoder_layer, projections, surgery
+from core.model.layers.checkpointing import set_checkpointing
+from core.model.layers.loss import LossModel
+from core.model.loading.load import load_base
+from core.models.families import FAMILIES
 
 FAST = sorted(name for name, family in FAMILIES.items() if family.fast)
 IDS = torch.tensor([[3, 14, 15, 9, 26, 5]])
@@ -26,13 +26,13 @@ IDS = torch.tensor([[3, 14, 15, 9, 26, 5]])
 def count(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How often the fast path ran: a test that compares the plain path with itself proves nothing."""
     seen = {"fast": 0}
-    inner = layers.lora_mlp
+    inner = decoder_layer.lora_mlp
 
     def counted(*arguments: Any) -> torch.Tensor:
         seen["fast"] += 1
         return inner(*arguments)
 
-    monkeypatch.setattr(layers, "lora_mlp", counted)
+    monkeypatch.setattr(decoder_layer, "lora_mlp", counted)
     return seen
 
 

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from core.locations import REPOSITORY
+from core.machine.locations import REPOSITORY
 
 
 @pytest.fixture(scope="session")

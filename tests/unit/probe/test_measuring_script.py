@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from core.contract.config import RunConfig
-from core.hardware import Gpu, Machine
+from core.machine.hardware import Gpu, Machine
 from core.probe.window import longest_window
 
 GIB = 2**30

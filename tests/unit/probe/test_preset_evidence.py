@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from core.catalog import evidence_key, presets
-from core.estimate.work import GIB
-from core.hardware import Gpu, Machine
+from core.estimate.inputs.work import GIB
+from core.machine.hardware import Gpu, Machine
+from core.models.catalog import evidence_key, presets
 
 
 def row_of(proposal: Any, reserved_gib: float, status: str = "measured") -> dict[str, Any]:

@@ -16,21 +16,21 @@ from pathlib import Path
 import psutil
 import pytest
 
-from core.catalog import starter
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.errors import StudioError
 from core.contract.estimate import Probe
 from core.estimate.learned import LEAST_STEPS
-from core.hardware import read_machine
-from core.locations import ASSETS, REPOSITORY, Locations
+from core.machine.hardware import read_machine
+from core.machine.locations import ASSETS, REPOSITORY, Locations
+from core.machine.locks import CardLock, FileLock, held_by
+from core.models.catalog import starter
 from core.probe import client
-from core.probe.words import Setup
-from core.runs.folder import JobFolder
-from core.runs.learned import learned_file, speeds
-from core.runs.locks import CardLock, FileLock, held_by
-from core.runs.queue import JobQueue
+from core.probe.messages import Setup
+from core.runs.control.queue import JobQueue
+from core.runs.folder.job_folder import JobFolder
+from core.runs.record.learned import learned_file, speeds
 
 RUN = "2026-11-20_2243_probe_k3f9"
 LENGTHS = tuple(range(16, 56))
@@ -206,8 +206,8 @@ def test_a_model_that_is_not_here_is_probed_with_random_weights(
 def test_the_command_says_what_was_planned_beside_what_was_seen(
     config: RunConfig, locations: Locations, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from core.cli import main
-    from core.runs.run_yaml import dump_config
+    from core.cli.commands import main
+    from core.runs.folder.run_yaml import dump_config
 
     monkeypatch.setattr(client, "SECONDS", 0.5)
     data = config.data.model_copy(update={"path": str(ASSETS / "samples" / "instruction.jsonl")})

@@ -6,19 +6,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from core.catalog import find_model
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.estimate import Probe
-from core.data.packing import cut, windows
-from core.data.split import split_rows
+from core.data.deal.packing import cut, windows
+from core.data.deal.split import split_rows
 from core.estimate import estimate, resolve
 from core.estimate.learned import Learned
-from core.hardware import Gpu, Machine
+from core.machine.hardware import Gpu, Machine
+from core.models.catalog import find_model
+from core.probe.batches import InTurn, made_rows
 from core.probe.rehearse import Lap, Rehearsal
-from core.probe.turns import InTurn, made_rows
 from core.probe.window import lesson, longest_window
-from core.train.rows import PairRows, TextRows
+from core.train.step.rows import PairRows, TextRows
 
 GIB = 2**30
 

@@ -13,12 +13,12 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from core.contract.events import Event, Finished, Hello, Queued, Stage, Starting
-from core.locations import Locations
+from core.machine.locations import Locations
 from core.proof.store import KINDS
-from core.runs.folder import JobFolder
-from core.runs.log import EventWriter
-from studio.house import Studio
-from studio.proofs import proofs
+from core.runs.folder.job_folder import JobFolder
+from core.runs.log.events_log import EventWriter
+from studio.pages.proof.proofs import proofs
+from studio.services.services import Studio
 
 BEGUN = (Queued(), Starting(), Hello(), Stage(stage="verifying"))
 

@@ -17,15 +17,15 @@ from core.bench.report import MACHINE
 from core.bench.setting import Setting
 from core.contract.errors import RunError
 from core.contract.events import Failed, Finished, Hello, Queued, Stage, Starting
-from core.hardware import Gpu, Machine, read_machine
-from core.locations import Locations
+from core.machine.hardware import Gpu, Machine, read_machine
+from core.machine.locations import Locations
+from core.machine.locks import CardLock
 from core.proof.__main__ import progress_of
 from core.proof.store import KINDS, Kind, Proof, Proofs, flags_for
-from core.runs.folder import JobFolder
-from core.runs.locks import CardLock
-from core.runs.log import EventWriter
-from core.runs.record import fold
-from studio.proofs import shown
+from core.runs.folder.job_folder import JobFolder
+from core.runs.log.events_log import EventWriter
+from core.runs.record.job_record import fold
+from studio.pages.proof.proofs import shown
 
 
 def machine_with(gib: int) -> Machine:

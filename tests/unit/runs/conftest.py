@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 from core.contract.config import DataChoice, RunConfig
-from core.locations import REPOSITORY, Locations
-from core.runs.record import RunRecord
-from core.runs.store import RunStore
+from core.machine.locations import REPOSITORY, Locations
+from core.runs.control.store import RunStore
+from core.runs.record.job_record import RunRecord
 
 SUPERVISOR = (sys.executable, str(Path(__file__).with_name("fake_supervisor.py")))
 

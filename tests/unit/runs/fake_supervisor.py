@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from core.hardware import Machine
-from core.runs.supervisor import supervise
+from core.machine.hardware import Machine
+from core.runs.supervise.supervisor import supervise
 
 MACHINE = Machine((), 2, 0, 0, None, "Linux", False)
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from core.contract import events
 from core.contract.estimate import LearnedRun
-from core.locations import Locations
-from core.runs.folder import JobFolder
-from core.runs.locks import held_by
-from core.runs.log import EventWriter, open_writer
-from core.runs.mailbox import open_mailbox
+from core.machine.locations import Locations
+from core.machine.locks import held_by
+from core.runs.control.mailbox import open_mailbox
+from core.runs.folder.job_folder import JobFolder
+from core.runs.log.events_log import EventWriter, open_writer
 
 SECONDS = 0.01
 """What a step is said to take."""

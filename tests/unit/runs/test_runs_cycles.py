@@ -19,11 +19,11 @@ import pytest
 from test_runs_supervisor import gone, marked
 
 from core.contract.config import RunConfig
-from core.runs.locks import held_by, is_held
-from core.runs.processes import read_owners
-from core.runs.queue import JobQueue
-from core.runs.record import RunRecord
-from core.runs.store import RunStore
+from core.machine.locks import held_by, is_held
+from core.runs.control.queue import JobQueue
+from core.runs.control.store import RunStore
+from core.runs.process.processes import read_owners
+from core.runs.record.job_record import RunRecord
 
 Config = Callable[[str], RunConfig]
 Until = Callable[..., RunRecord]

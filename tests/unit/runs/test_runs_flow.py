@@ -15,16 +15,16 @@ import pytest
 from core.contract.config import RunConfig
 from core.contract.errors import MachineError
 from core.contract.events import Note, Paused, Queued, Starting, Step
-from core.hardware import Gpu, Machine
-from core.locations import Locations
-from core.runs import supervisor, watch
-from core.runs.folder import JobFolder
-from core.runs.locks import CardLock, FileLock, held_by, is_held
-from core.runs.log import EventTail, EventWriter
-from core.runs.mailbox import send
-from core.runs.record import RunRecord, fold
-from core.runs.store import RunStore
-from core.runs.supervisor import Supervisor
+from core.machine.hardware import Gpu, Machine
+from core.machine.locations import Locations
+from core.machine.locks import CardLock, FileLock, held_by, is_held
+from core.runs.control.mailbox import send
+from core.runs.control.store import RunStore
+from core.runs.folder.job_folder import JobFolder
+from core.runs.log.events_log import EventTail, EventWriter
+from core.runs.record.job_record import RunRecord, fold
+from core.runs.supervise import supervisor, watch
+from core.runs.supervise.supervisor import Supervisor
 
 Config = Callable[[str], RunConfig]
 WORKER = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))

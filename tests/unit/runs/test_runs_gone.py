@@ -16,11 +16,11 @@ import pytest
 
 from core.contract.config import RunConfig
 from core.contract.errors import RunError
-from core.locations import REPOSITORY
-from core.runs.folder import JobFolder
-from core.runs.locks import held_by
-from core.runs.record import RunRecord
-from core.runs.store import RunStore
+from core.machine.locations import REPOSITORY
+from core.machine.locks import held_by
+from core.runs.control.store import RunStore
+from core.runs.folder.job_folder import JobFolder
+from core.runs.record.job_record import RunRecord
 
 Config = Callable[[str], RunConfig]
 Until = Callable[..., RunRecord]
@@ -93,8 +93,8 @@ def test_a_worker_whose_supervisor_is_dead_ends_with_its_folder(tmp_path: Path) 
     folder = tmp_path / "run"
     folder.mkdir()
     works = (
-        "import sys, time; from pathlib import Path; from core.runs.folder import JobFolder;"
-        "from core.runs.standing import ending_with_the_folder\n"
+        "import sys, time; from pathlib import Path; from core.runs.folder.job_folder import JobFolder;"
+        "from core.runs.folder.standing import ending_with_the_folder\n"
         "with ending_with_the_folder(JobFolder(Path(sys.argv[1]))):\n print('works', flush=True); time.sleep(60)"
     )
     command = [sys.executable, "-c", works, str(folder)]

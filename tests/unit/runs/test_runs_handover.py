@@ -12,13 +12,13 @@ import pytest
 
 from core.contract.commands import parse_command
 from core.contract.config import RunConfig
-from core.runs.folder import JobFolder
-from core.runs.handover import Door, knock
-from core.runs.locks import held_by
-from core.runs.log import EventTail
-from core.runs.processes import find_worker, read_owners
-from core.runs.record import RunRecord
-from core.runs.store import RunStore
+from core.machine.locks import held_by
+from core.runs.control.store import RunStore
+from core.runs.folder.job_folder import JobFolder
+from core.runs.log.events_log import EventTail
+from core.runs.log.handover import Door, knock
+from core.runs.process.processes import find_worker, read_owners
+from core.runs.record.job_record import RunRecord
 
 Config = Callable[[str], RunConfig]
 Until = Callable[..., RunRecord]

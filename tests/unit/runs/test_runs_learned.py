@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from core.contract.config import RunConfig
 from core.contract.estimate import LearnedRun
 from core.contract.events import Evaluation, Finished, Plan, Step
-from core.locations import Locations
-from core.runs.learned import _start_seconds, append, learn, learned_file, line_of, speeds
-from core.runs.record import RunRecord, fold
-from core.runs.store import RunStore
+from core.machine.locations import Locations
+from core.runs.control.store import RunStore
+from core.runs.record.job_record import RunRecord, fold
+from core.runs.record.learned import _start_seconds, append, learn, learned_file, line_of, speeds
 
 SAID = LearnedRun(card="H200", model="a/b", shape="x", predicted_bytes=900, predicted_tokens_per_second=150.0)
 
@@ -67,7 +67,7 @@ def test_a_disk_that_does_not_take_it_is_no_fault_of_the_run(
         raise OSError(28, "No space left on device")
 
     folder = store.create(config("train 1"))
-    monkeypatch.setattr("core.runs.learned.append", full)
+    monkeypatch.setattr("core.runs.record.learned.append", full)
     learn(folder, ended(), store.locations)
     assert speeds(store.locations).runs == ()
 
@@ -99,7 +99,7 @@ def test_many_at_once_lose_none(locations: Locations) -> None:
 
 def test_only_the_newest_lines_are_read(locations: Locations, monkeypatch: pytest.MonkeyPatch) -> None:
     locations.make()
-    monkeypatch.setattr("core.runs.learned.NEWEST", 3)
+    monkeypatch.setattr("core.runs.record.learned.NEWEST", 3)
     for number in range(5):
         append(locations, SAID.model_copy(update={"run_id": str(number)}))
     assert [run.run_id for run in speeds(locations).runs] == ["2", "3", "4"]

@@ -14,13 +14,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from core.disk import write_whole
-from core.hardware import Gpu, Machine
-from core.locations import Locations
-from core.runs.folder import JobFolder
-from core.runs.launch import inherited_lock
-from core.runs.locks import CardLock, FileLock, held_by, is_held, locked
-from core.runs.processes import (
+from core.machine.disk import write_whole
+from core.machine.hardware import Gpu, Machine
+from core.machine.locations import Locations
+from core.machine.locks import CardLock, FileLock, held_by, is_held, locked
+from core.runs.control.queue import JobQueue, Turn, card_wanted
+from core.runs.folder.job_folder import JobFolder
+from core.runs.process.launch import inherited_lock
+from core.runs.process.processes import (
     MARK,
     Identity,
     Owners,
@@ -30,7 +31,6 @@ from core.runs.processes import (
     read_owners,
     write_owners,
 )
-from core.runs.queue import JobQueue, Turn, card_wanted
 
 MACHINE = Machine((), 2, 0, 0, None, "Linux", False)
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from core.contract.errors import MachineError, RunError
 from core.contract.events import Finished, Note, Step, parse_event
-from core.runs.folder import JobFolder
-from core.runs.lines import sealed
-from core.runs.locks import is_held
-from core.runs.log import ATTEMPT_VARIABLE, EventTail, EventWriter, LogHold, last_event, open_writer
-from core.runs.mailbox import Mailbox, acknowledged_ids, open_mailbox, send
+from core.machine.locks import is_held
+from core.runs.control.mailbox import Mailbox, acknowledged_ids, open_mailbox, send
+from core.runs.folder.job_folder import JobFolder
+from core.runs.log.events_log import ATTEMPT_VARIABLE, EventTail, EventWriter, LogHold, last_event, open_writer
+from core.runs.log.lines import sealed
 
 
 @given(

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from core.cli.follow import of_result
 from core.contract.events import Evaluation, Event, Finished, Starting, Step, Stopped
-from core.follow import of_result
-from core.runs.folder import JobFolder
-from core.runs.outcome import Measure, best, by_merit, measures, outcome, standing
-from core.runs.record import fold
-from core.runs.summary import summarise
-from core.runs.words import outcome_line
+from core.runs.folder.job_folder import JobFolder
+from core.runs.record.job_record import fold
+from core.runs.record.outcome import Measure, best, by_merit, measures, outcome, standing
+from core.runs.record.summary import summarise
+from core.runs.record.words import outcome_line
 
 
 def measured(*losses: float | None, end: Event | None = None) -> list[Event]:

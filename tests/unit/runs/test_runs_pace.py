@@ -14,9 +14,9 @@ import pytest
 
 from core.contract.config import DataChoice, RunConfig, TrainChoice
 from core.contract.events import Evaluation, Event, Finished, Plan, Starting, Step
-from core.data.packing import windows
-from core.runs.pace import time_left
-from core.runs.record import RunRecord, fold
+from core.data.deal.packing import windows
+from core.runs.record.job_record import RunRecord, fold
+from core.runs.record.pace import time_left
 
 RECORDED = json.loads(Path(__file__).with_name("recorded_steps.json").read_text(encoding="utf-8"))
 ROWS = 16

@@ -26,10 +26,10 @@ from core.contract.events import (
     Step,
     Stopped,
 )
-from core.runs.folder import JobFolder
-from core.runs.folds import Folds
-from core.runs.log import EventTail, EventWriter
-from core.runs.record import RunFold, RunRecord, fold
+from core.runs.folder.job_folder import JobFolder
+from core.runs.log.events_log import EventTail, EventWriter
+from core.runs.record.folds import Folds
+from core.runs.record.job_record import RunFold, RunRecord, fold
 
 STORY: list[tuple[Event, str]] = [
     (Queued(at=1, attempt=1), "queued"),

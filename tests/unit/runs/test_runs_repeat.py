@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from core import cli
+from core.cli import commands as cli
+from core.cli.follow import say
 from core.contract.config import RunConfig
 from core.contract.errors import ConfigError, RunError
 from core.contract.events import Correction, Failed
-from core.follow import say
-from core.locations import Locations
-from core.runs.log import EventWriter
-from core.runs.names import rename
-from core.runs.record import effective_config
-from core.runs.repeat import command_line, flat, read_wish
-from core.runs.run_yaml import dump_config
-from core.runs.store import RunStore
-from core.runs.summary import summarise
-from core.runs.words import STATE_WORDS
+from core.machine.locations import Locations
+from core.runs.control.store import RunStore
+from core.runs.folder.names import rename
+from core.runs.folder.repeat import command_line, flat, read_wish
+from core.runs.folder.run_yaml import dump_config
+from core.runs.log.events_log import EventWriter
+from core.runs.record.job_record import effective_config
+from core.runs.record.summary import summarise
+from core.runs.record.words import STATE_WORDS
 
 Config = Callable[[str], RunConfig]
 HALVED = Correction(key="train.learning_rate", old="0.0002", new="0.0001", reason="bad numbers")

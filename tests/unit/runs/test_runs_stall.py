@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from core.contract.events import Acknowledged, Checkpoint, Hello, Stage, Starting, Step
-from core.runs.clock import AwakeClock
-from core.runs.stall import Heartbeat, Work, limit_of, step_limit
+from core.runs.process.clock import AwakeClock
+from core.runs.record.stall import Heartbeat, Work, limit_of, step_limit
 
 IDLE, BUSY = 0.005, 0.5
 """CPU seconds a second: of a process that only listens, and of one that computes."""

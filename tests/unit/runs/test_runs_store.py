@@ -13,15 +13,15 @@ import pytest
 from core.contract.config import RunConfig
 from core.contract.errors import ConfigError, MachineError, RunError
 from core.contract.events import Checkpoint, Evaluation, Finished, Plan, Queued, Starting, Step, Stopped
-from core.locations import Locations
-from core.runs import create
-from core.runs.began import changed_since
-from core.runs.folder import ExportRequest, JobFolder
-from core.runs.locks import FileLock
-from core.runs.log import EventTail, EventWriter
-from core.runs.run_yaml import dump_config
-from core.runs.store import RunStore
-from core.runs.summary import summarise
+from core.machine.locations import Locations
+from core.machine.locks import FileLock
+from core.runs.control import create
+from core.runs.control.store import RunStore
+from core.runs.folder.began import changed_since
+from core.runs.folder.job_folder import ExportRequest, JobFolder
+from core.runs.folder.run_yaml import dump_config
+from core.runs.log.events_log import EventTail, EventWriter
+from core.runs.record.summary import summarise
 
 Config = Callable[[str], RunConfig]
 HOSTILE = [
@@ -165,7 +165,7 @@ def test_a_run_with_a_broken_config_is_still_listed(store: RunStore, config: Con
 def test_deleting_keeps_out_of_the_way_of_the_living(
     store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("core.runs.store.LEAVING_SECONDS", 0.2)
+    monkeypatch.setattr("core.runs.control.store.LEAVING_SECONDS", 0.2)
     folder = ended(store, config, "a")
     lock = FileLock(folder.supervisor_lock)
     lock.acquire()
@@ -286,7 +286,7 @@ def test_a_first_word_that_finds_no_room_leaves_nothing_behind(
     def full(*_: object) -> None:
         raise MachineError("disk.write", "Could not write events.jsonl (No space left on device).", "")
 
-    monkeypatch.setattr("core.runs.log.EventWriter.write", full)
+    monkeypatch.setattr("core.runs.log.events_log.EventWriter.write", full)
     with pytest.raises(MachineError, match="No space left"):
         store.start(config("x"), "draft")
     assert [path.name for path in store.locations.runs.iterdir() if path.name != ".drafts"] == []
@@ -301,7 +301,7 @@ def test_a_starter_killed_half_way_leaves_one_run_of_its_draft(
     def kill(*_: object) -> None:
         raise Killed
 
-    for place in ("core.runs.create._write_durably", "core.runs.queue.JobQueue.add"):
+    for place in ("core.runs.control.create._write_durably", "core.runs.control.queue.JobQueue.add"):
         with monkeypatch.context() as patch:
             patch.setattr(place, kill)
             with pytest.raises(Killed):
@@ -330,7 +330,7 @@ def test_a_run_that_cannot_be_queued_leaves_nothing_behind(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("core.runs.queue.JobQueue.add", full)
+    monkeypatch.setattr("core.runs.control.queue.JobQueue.add", full)
     with pytest.raises(MachineError, match="No space left") as caught:
         store.start(config("x"), "draft")
     assert caught.value.code == "disk.write"

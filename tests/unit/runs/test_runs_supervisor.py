@@ -15,13 +15,13 @@ from core.contract.commands import parse_command
 from core.contract.config import RunConfig
 from core.contract.errors import RunError
 from core.contract.events import Starting, Step
-from core.runs.folder import ExportRequest, JobFolder
-from core.runs.locks import held_by, is_held
-from core.runs.log import EventTail
-from core.runs.processes import MARK, Identity, read_owners
-from core.runs.queue import JobQueue
-from core.runs.record import RunRecord
-from core.runs.store import RunStore
+from core.machine.locks import held_by, is_held
+from core.runs.control.queue import JobQueue
+from core.runs.control.store import RunStore
+from core.runs.folder.job_folder import ExportRequest, JobFolder
+from core.runs.log.events_log import EventTail
+from core.runs.process.processes import MARK, Identity, read_owners
+from core.runs.record.job_record import RunRecord
 
 Config = Callable[[str], RunConfig]
 Until = Callable[..., RunRecord]

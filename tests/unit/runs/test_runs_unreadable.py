@@ -11,23 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from core.cli import main
+from core.cli.commands import main
 from core.contract.config import RunConfig
 from core.contract.errors import ConfigError, RunError
 from core.contract.events import Finished, Note, Plan, Queued, Sample, Starting, Step
-from core.disk import open_plain
-from core.runs.asked import read_asked
-from core.runs.began import changed_since
-from core.runs.flaws import MOST_BYTES, flaw_of
-from core.runs.folder import ExportRequest, JobFolder
-from core.runs.locks import FileLock
-from core.runs.log import EventWriter
-from core.runs.mailbox import send
-from core.runs.names import given_name
-from core.runs.processes import Owners, read_owners
-from core.runs.run_yaml import dump_config, read_config
-from core.runs.store import RunStore
-from core.runs.summary import summarise
+from core.machine.disk import open_plain
+from core.machine.locks import FileLock
+from core.runs.control.mailbox import send
+from core.runs.control.store import RunStore
+from core.runs.folder.asked import read_asked
+from core.runs.folder.began import changed_since
+from core.runs.folder.flaws import MOST_BYTES, flaw_of
+from core.runs.folder.job_folder import ExportRequest, JobFolder
+from core.runs.folder.names import given_name
+from core.runs.folder.run_yaml import dump_config, read_config
+from core.runs.log.events_log import EventWriter
+from core.runs.process.processes import Owners, read_owners
+from core.runs.record.summary import summarise
 
 Config = Callable[[str], RunConfig]
 QUICK_SECONDS = 2.0
@@ -144,7 +144,7 @@ def test_a_log_that_may_not_be_read_is_said_and_can_be_deleted(
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
         return open_plain(path, *more)
 
-    for module in ("core.runs.log", "core.runs.locks"):
+    for module in ("core.runs.log.events_log", "core.machine.locks"):
         monkeypatch.setattr(f"{module}.open_plain", refused)
     shown = {run.run_id: run for run in store.list()}
     assert shown[bad.name].failure == "This run cannot be read: events.jsonl cannot be read (Permission denied)."

@@ -15,16 +15,17 @@ from test_runs_supervisor import bereaved, gone
 from core.contract.commands import Verb
 from core.contract.config import RunConfig
 from core.contract.events import Stage, Starting
-from core.hardware import Machine
-from core.runs import stall, supervisor, watch
-from core.runs.folder import JobFolder
-from core.runs.locks import held_by
-from core.runs.log import EventTail
-from core.runs.mailbox import send
-from core.runs.processes import find_worker, read_owners
-from core.runs.record import RunRecord
-from core.runs.restarts import CardLook, Restarts
-from core.runs.store import RunStore
+from core.machine.hardware import Machine
+from core.machine.locks import held_by
+from core.runs.control.mailbox import send
+from core.runs.control.store import RunStore
+from core.runs.folder.job_folder import JobFolder
+from core.runs.log.events_log import EventTail
+from core.runs.process.processes import find_worker, read_owners
+from core.runs.record import stall
+from core.runs.record.job_record import RunRecord
+from core.runs.supervise import supervisor, watch
+from core.runs.supervise.restarts import CardLook, Restarts
 
 Config = Callable[[str], RunConfig]
 Until = Callable[..., RunRecord]

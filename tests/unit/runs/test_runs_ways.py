@@ -17,18 +17,18 @@ from hypothesis import strategies as st
 from core.contract.config import DataChoice, LoraChoice, RunConfig, TrainChoice
 from core.contract.errors import ConfigError, RunError
 from core.contract.events import Note
-from core.hardware import Gpu, Machine
-from core.locations import Locations
-from core.runs import kernel_check
-from core.runs.folder import RUN_ID as PATTERN
-from core.runs.folder import ExportRequest, JobFolder, new_run_id, slug
-from core.runs.kernel_check import check_kernels, check_kernels_once, forget_kernels, read_answer
-from core.runs.locks import is_held
-from core.runs.run_yaml import dump_config, read_config
-from core.runs.supervisor import main
-from core.runs.work import MemoryKills
-from core.runs.worker_process import card_fault_line, exit_words, worker_environment
-from core.runs.wsl import hold_session, session_command
+from core.machine.hardware import Gpu, Machine
+from core.machine.locations import Locations
+from core.machine.locks import is_held
+from core.runs.folder.job_folder import RUN_ID as PATTERN
+from core.runs.folder.job_folder import ExportRequest, JobFolder, new_run_id, slug
+from core.runs.folder.run_yaml import dump_config, read_config
+from core.runs.process.activity import MemoryKills
+from core.runs.process.wsl import hold_session, session_command
+from core.runs.supervise import kernel_check
+from core.runs.supervise.kernel_check import check_kernels, check_kernels_once, forget_kernels, read_answer
+from core.runs.supervise.supervisor import main
+from core.runs.supervise.worker_process import card_fault_line, exit_words, worker_environment
 
 GPU = Gpu(0, "GPU-1234", "Card", None, None, None)
 
@@ -86,9 +86,9 @@ def test_a_death_is_said_with_what_to_do() -> None:
 def test_memory_is_blamed_only_where_the_kernel_counted_it(
     monkeypatch: pytest.MonkeyPatch, counted: tuple[int | None, int | None], said: str, cured: bool
 ) -> None:
-    monkeypatch.setattr("core.runs.work._memory_kills", lambda: counted[0])
+    monkeypatch.setattr("core.runs.process.activity._memory_kills", lambda: counted[0])
     kills = MemoryKills()
-    monkeypatch.setattr("core.runs.work._memory_kills", lambda: counted[1])
+    monkeypatch.setattr("core.runs.process.activity._memory_kills", lambda: counted[1])
     message, hint = exit_words(-9, 0, kills)
     assert f"killed (signal 9) {said}" in message
     assert ("Close other programs" in hint) == cured
@@ -210,7 +210,7 @@ def test_a_session_that_does_not_leave_holds_nobody_up(
     interop: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = interop('trap "" TERM\nwhile true; do sleep 0.1; done')
-    monkeypatch.setattr("core.runs.wsl._LEAVE_SECONDS", 0.3)
+    monkeypatch.setattr("core.runs.process.wsl._LEAVE_SECONDS", 0.3)
     with hold_session(wsl=True) as note:
         assert note is None
         held = [child for child in psutil.Process().children() if str(program) in child.cmdline()]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from made_window import MACHINE, FakeData
 
-from core.locations import Locations
-from studio.house import Studio
+from core.machine.locations import Locations
+from studio.services.services import Studio
 
 
 @pytest.fixture

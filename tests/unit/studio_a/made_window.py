@@ -9,14 +9,14 @@ from typing import Any
 
 from core.contract.config import DataChoice
 from core.contract.data import DataFacts, DataReport, Preview, PreviewRow, Span
-from core.contract.doctor import Checkup, Finding
 from core.contract.errors import DataError, HubError
-from core.data.keep import KeptFile
-from core.hardware import Machine
-from studio.house import Studio
+from core.contract.findings import Checkup, Finding
+from core.data.files.keep import KeptFile
+from core.machine.hardware import Machine
 from studio.pages.new_run.form import KNOBS, ROLES
-from studio.pages.new_run.wires import Wires
-from studio.session import first
+from studio.pages.new_run.handlers import Wires
+from studio.services.services import Studio
+from studio.services.session import first
 
 FINDING = Finding(
     code="exact_duplicates", level="warning", count=3, text="3 rows repeat an <earlier> one.", rows=(4, 9, 11),

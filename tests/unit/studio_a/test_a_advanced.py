@@ -8,11 +8,11 @@ import re
 
 from core.contract.config import ModelChoice, RunConfig, TrainChoice
 from core.contract.estimate import Resolved
-from core.hardware import Machine
+from core.machine.hardware import Machine
 from studio.pages.new_run.form import KNOBS
-from studio.pages.new_run.train import auto_view
+from studio.pages.new_run.train.block import auto_view
 from studio.pages.new_run.view import View
-from studio.session import AUTOMATIC, first
+from studio.services.session import AUTOMATIC, first
 
 MACHINE = Machine((), 2, 2**34, 2**33, 2**35, "Linux", False)
 CHOSEN = (Resolved(key="train.tokens_per_pass", value="4,096", reason="the fastest that fits"),)

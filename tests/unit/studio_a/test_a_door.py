@@ -22,16 +22,16 @@ from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 
 from core.contract.errors import DataError, MachineError, StudioError
-from core.locations import REPOSITORY, Locations
-from studio import app as app_module
-from studio import upload as upload_module
-from studio.app import bind, main
-from studio.door import Door
-from studio.front import Front
-from studio.guard import Guard
-from studio.house import Studio
-from studio.living import living_studio, remember
-from studio.upload import uploaded, uploads
+from core.machine.locations import REPOSITORY, Locations
+from studio.pages.new_run.data import upload as upload_module
+from studio.pages.new_run.data.upload import uploaded, uploads
+from studio.server import app as app_module
+from studio.server.access.address import Front
+from studio.server.access.guard import Guard
+from studio.server.access.sessions import Door
+from studio.server.app import bind, main
+from studio.server.living import living_studio, remember
+from studio.services.services import Studio
 
 
 @pytest.fixture
@@ -249,13 +249,13 @@ def left(program: str) -> str:
 
 def test_importing_the_studio_takes_neither_torch_nor_gradio() -> None:
     names = "{'torch', 'transformers', 'pyarrow', 'gradio', 'pandas'}"
-    assert left(f"import sys, studio.app; print(sorted({names} & set(sys.modules)))") == "[]"
+    assert left(f"import sys, studio.server.app; print(sorted({names} & set(sys.modules)))") == "[]"
 
 
 def test_the_live_pages_and_the_outline_are_there_without_gradio(tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from core.locations import Locations\n"
-        "from studio.house import opened; from studio.app import application\n"
+        "import sys; from pathlib import Path; from core.machine.locations import Locations\n"
+        "from studio.services.services import opened; from studio.server.app import application\n"
         "from starlette.testclient import TestClient\n"
         f"with opened(Locations(Path({str(tmp_path)!r})).make(), 8765) as studio:\n"
         "    client = TestClient(application(studio, failed=print))\n"  # not entered: New run is never built
@@ -268,8 +268,9 @@ def test_the_live_pages_and_the_outline_are_there_without_gradio(tmp_path: Path)
 
 def test_the_whole_window_is_built_without_the_heavy_floor(tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from core.locations import Locations\n"
-        "from studio.house import opened; from studio.app import application; from studio.window import new_run_app\n"
+        "import sys; from pathlib import Path; from core.machine.locations import Locations\n"
+        "from studio.services.services import opened\n"
+        "from studio.server.app import application; from studio.server.window import new_run_app\n"
         f"with opened(Locations(Path({str(tmp_path)!r})).make(), 8765) as studio:\n"
         "    application(studio, failed=print); new_run_app(studio)\n"
         "heavy = {'torch', 'transformers', 'peft', 'trl', 'bitsandbytes', 'datasets', 'accelerate'}\n"

@@ -19,19 +19,20 @@ from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
 from core.contract.errors import MachineError
-from core.locations import Locations
-from core.sessions import remember_browser, revoke
-from studio import bodies, connections, unheard
-from studio import door as door_module
-from studio.app import bind
-from studio.bodies import Bounded
-from studio.connections import Connection
-from studio.door import Door, _digest
-from studio.front import Front
-from studio.guard import Guard
-from studio.listening import Wish, front_of
-from studio.living import living_studio, remember, secret_of
-from studio.password import Password
+from core.machine.locations import Locations
+from core.machine.sessions import remember_browser, revoke
+from studio.server import connections, unheard
+from studio.server.access import bodies
+from studio.server.access import sessions as door_module
+from studio.server.access.address import Front
+from studio.server.access.bodies import Bounded
+from studio.server.access.guard import Guard
+from studio.server.access.listening import Wish, front_of
+from studio.server.access.password import Password
+from studio.server.access.sessions import Door, _digest
+from studio.server.app import bind
+from studio.server.connections import Connection
+from studio.server.living import living_studio, remember, secret_of
 
 # ── connections ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -232,7 +233,7 @@ def test_a_root_folder_that_everybody_may_write_to_is_refused(
     with pytest.raises(MachineError, match="that only you may write to"):
         locations.make()
     assert list(locations.home.iterdir()) == []
-    monkeypatch.setattr("core.locations._keeps_permissions", lambda _: False)  # Windows' disk, seen from WSL
+    monkeypatch.setattr("core.machine.locations._keeps_permissions", lambda _: False)  # Windows' disk, seen from WSL
     assert locations.make().runs.is_dir()
 
 

@@ -1,8 +1,8 @@
 """Every door, tried from every side: host × origin × route of the living application × cookie, some 6,000 requests.
 
 The routes are asked of the application as it is built, Gradio's among them. A route that stands neither in the guard's
-list (``studio/allowed.py``) nor among ``NOBODYS`` fails the first test: whoever adds one says whether a browser may use
-it. Behind the guard stands a probe, so "runs nothing" is counted and not hoped for.
+list (``studio/server/access/routes.py``) nor among ``NOBODYS`` fails the first test: whoever adds one says whether a
+browser may use it. Behind the guard stands a probe, so "runs nothing" is counted and not hoped for.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from core.locations import Locations
-from studio import allowed
-from studio.app import application
-from studio.door import Door
-from studio.front import Front
-from studio.guard import Guard
-from studio.house import Studio
-from studio.shell import Sealed
-from studio.window import new_run_app
+from core.machine.locations import Locations
+from studio.server.access import routes as allowed
+from studio.server.access.address import Front
+from studio.server.access.guard import Guard
+from studio.server.access.sessions import Door
+from studio.server.app import application
+from studio.server.window import new_run_app
+from studio.services.services import Studio
+from studio.shell.responses import Sealed
 
 PORT = 8765
 HOSTS = {
@@ -90,7 +90,9 @@ def live_routes(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
 
 
 def test_every_route_is_classified(live_routes: set[str]) -> None:
-    assert sorted(live_routes - SESSION - NOBODYS) == [], "may a browser use these? then studio/allowed.py names them"
+    assert sorted(live_routes - SESSION - NOBODYS) == [], (
+        "may a browser use these? then studio/server/access/routes.py names them"
+    )
     assert sorted((SESSION | NOBODYS) - live_routes) == [], "these do not exist any more"
     assert not SESSION & NOBODYS
 

@@ -15,15 +15,15 @@ from starlette.middleware import Middleware
 from starlette.testclient import TestClient
 
 from core.contract.errors import ConfigError, DataError
-from core.locations import ASSETS
-from studio.browser import commands
-from studio.files import OurFiles
-from studio.frame import document
-from studio.markup import Markup, fault, join, tag
-from studio.shell import Dressed, Sealed, Shell, dress, gradio_policy, plain_policy
-from studio.text import STATES, say
-from studio.words_runs import RUNS
-from studio.words_start import START
+from core.machine.locations import ASSETS
+from studio.server.browser import commands
+from studio.server.files import OurFiles
+from studio.shell.frame import document
+from studio.shell.markup import Markup, fault, join, tag
+from studio.shell.responses import Dressed, Sealed, Shell, dress, gradio_policy, plain_policy
+from studio.words.runs import RUNS
+from studio.words.start import START
+from studio.words.text import STATES, say
 
 PAGE = (
     '<html><head><meta property="og:image" content="https://raw.githubusercontent.com/x.png" />'

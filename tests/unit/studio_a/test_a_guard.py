@@ -14,14 +14,14 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
-from core.cli import main as command_line
-from core.locations import Locations
-from core.sessions import revoke
-from studio import door as door_module
-from studio import guard as guard_module
-from studio.door import COOKIE_SECONDS, Door
-from studio.front import Front
-from studio.guard import Guard
+from core.cli.commands import main as command_line
+from core.machine.locations import Locations
+from core.machine.sessions import revoke
+from studio.server.access import guard as guard_module
+from studio.server.access import sessions as door_module
+from studio.server.access.address import Front
+from studio.server.access.guard import Guard
+from studio.server.access.sessions import COOKIE_SECONDS, Door
 
 ROOT = "http://127.0.0.1:8765"
 
@@ -127,7 +127,7 @@ def test_our_own_pages_are_served(inside: TestClient) -> None:
         "/docs",
         "/openapi.json",
         "/monitoring",
-        "/assets/../core/cli.py",
+        "/assets/../core/cli/commands.py",
         "/studio/assets/%2e%2e/starter/model.safetensors",
         "/login",
     ],

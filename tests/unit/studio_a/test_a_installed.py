@@ -8,10 +8,10 @@ import struct
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from core.locations import ASSETS
-from studio.allowed import PAGES, is_allowed
-from studio.frame import head
-from studio.installed import MANIFEST, THEME_COLOURS, manifest, manifest_route
+from core.machine.locations import ASSETS
+from studio.server.access.routes import PAGES, is_allowed
+from studio.shell.frame import head
+from studio.shell.installed import MANIFEST, THEME_COLOURS, manifest, manifest_route
 
 
 def test_the_manifest_is_ours_and_can_be_installed() -> None:

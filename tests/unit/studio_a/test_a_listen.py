@@ -19,18 +19,18 @@ from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 
 from core.contract.errors import MachineError
-from core.locations import REPOSITORY, Locations
-from studio import listening
-from studio import password as password_module
+from core.machine.locations import REPOSITORY, Locations
 from studio.__main__ import main as start
-from studio.app import bind
-from studio.door import Door
-from studio.front import Front
-from studio.guard import Guard
-from studio.listening import Wish, front_of, means, names_of
-from studio.living import living_studio, remember
-from studio.password import Password
-from studio.shell import Sealed
+from studio.server.access import listening
+from studio.server.access import password as password_module
+from studio.server.access.address import Front
+from studio.server.access.guard import Guard
+from studio.server.access.listening import Wish, front_of, means, names_of
+from studio.server.access.password import Password
+from studio.server.access.sessions import Door
+from studio.server.app import bind
+from studio.server.living import living_studio, remember
+from studio.shell.responses import Sealed
 
 WORDS = "four words of mine"
 OPEN = Wish(address="10.0.0.5", names=("desk.lan",), without_tls=True)

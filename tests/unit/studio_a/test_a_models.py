@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 from made_window import Window, made_wires, shown
 
-from core.catalog import apply_preset, catalogue, preset, presets, starter
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.estimate import estimate
 from core.estimate.fit import put
-from core.hardware import Gpu, Machine
-from studio.house import Studio
-from studio.pages.new_run import by_fit
-from studio.pages.new_run.by_fit import Asked, ByFit, Placed, known_models, placed, proposed
-from studio.pages.new_run.model_list import list_view, proposal_view
-from studio.pages.new_run.wires import Wires
-from studio.session import first
+from core.machine.hardware import Gpu, Machine
+from core.models.catalog import apply_preset, catalogue, preset, presets, starter
+from studio.pages.new_run.handlers import Wires
+from studio.pages.new_run.model import by_fit
+from studio.pages.new_run.model.by_fit import Asked, ByFit, Placed, known_models, placed, proposed
+from studio.pages.new_run.model.model_list import list_view, proposal_view
+from studio.services.services import Studio
+from studio.services.session import first
 
 GIB = 1 << 30
 CARDS = (6, 8, 12, 24)

@@ -10,13 +10,18 @@ from made_window import MACHINE, FakeData
 from core.contract.config import DataChoice, ModelChoice, RunConfig
 from core.contract.data import DataReport, Preview, RowProblem, SkippedRows
 from core.contract.errors import ConfigError, DataError, ModelError
-from core.hardware import Gpu, Machine
-from studio.house import Studio
-from studio.pages.new_run import data, model, outline, preview, summary, train
-from studio.pages.new_run.desk import Desk, View
+from core.machine.hardware import Gpu, Machine
+from studio.pages.new_run import outline
+from studio.pages.new_run.cache import Desk, View
+from studio.pages.new_run.data import block as data
+from studio.pages.new_run.data import preview
+from studio.pages.new_run.data.preview import Asked
 from studio.pages.new_run.form import KNOBS, Form, label_of, source_of
-from studio.pages.new_run.preview import Asked
-from studio.session import first, sample_path
+from studio.pages.new_run.model import block as model
+from studio.pages.new_run.plan import summary
+from studio.pages.new_run.train import block as train
+from studio.services.services import Studio
+from studio.services.session import first, sample_path
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from studio import opening as opening_module
-from studio.opening import Opening
+from studio.server import opening as opening_module
+from studio.server.opening import Opening
 
 
 @pytest.fixture(autouse=True)

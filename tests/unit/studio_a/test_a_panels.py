@@ -16,17 +16,20 @@ from hypothesis import strategies as st
 from made_window import FINDING, MACHINE, FakeData, Window, made_wires, shown
 
 from core.contract.data import DataFacts, Preview
-from core.contract.doctor import Checkup, Finding
 from core.contract.errors import DataError, HubError, StudioError
-from core.data.made import write_made
-from studio.house import Studio
-from studio.pages.new_run import checkup, data, desk, lengths, preview, sources, summary
+from core.contract.findings import Checkup, Finding
+from core.data.files.made import write_made
+from studio.pages.new_run import cache as desk
+from studio.pages.new_run.data import block as data
+from studio.pages.new_run.data import checkup, lengths, preview, sources
+from studio.pages.new_run.data.handlers import sent
+from studio.pages.new_run.data.preview import Asked
+from studio.pages.new_run.handlers import Wires
 from studio.pages.new_run.long_work import LongWork, Work
-from studio.pages.new_run.preview import Asked
+from studio.pages.new_run.plan import summary
 from studio.pages.new_run.view import View
-from studio.pages.new_run.wires import Wires
-from studio.pages.new_run.wires_data import sent
-from studio.session import first, sample_path
+from studio.services.services import Studio
+from studio.services.session import first, sample_path
 
 
 @pytest.fixture

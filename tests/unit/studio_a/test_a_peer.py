@@ -10,12 +10,12 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 
-from core.locations import Locations
-from studio import guard as guard_module
-from studio.door import Door
-from studio.front import Front
-from studio.guard import Guard
-from studio.peer import is_anothers, owners
+from core.machine.locations import Locations
+from studio.server.access import guard as guard_module
+from studio.server.access.address import Front
+from studio.server.access.guard import Guard
+from studio.server.access.peer import is_anothers, owners
+from studio.server.access.sessions import Door
 
 TABLE = """\
    0: 0100007F:223D 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 11 1

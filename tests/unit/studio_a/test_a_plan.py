@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from made_window import Window, made_wires, shown
 
-from core import settings
 from core.contract.estimate import Advice, Estimate, Probe, Suggestion, Term
-from core.data.token_cache import Cached
-from core.hardware import Gpu, Machine
-from studio.house import Studio
-from studio.pages import doctor
-from studio.pages.new_run import budget, planning, summary
+from core.data.tokens.cache import Cached
+from core.machine import settings
+from core.machine.hardware import Gpu, Machine
+from studio.pages.doctor import page as doctor
+from studio.pages.new_run.handlers import Wires
+from studio.pages.new_run.plan import budget, proposals, summary
 from studio.pages.new_run.view import View
-from studio.pages.new_run.wires import Wires
-from studio.session import first
+from studio.services.services import Studio
+from studio.services.session import first
 
 GIB = 1 << 30
 CARD = Machine((Gpu(0, "GPU-1", "RTX", 8 * GIB, 7 * GIB, (8, 6)),), 8, 32 * GIB, 20 * GIB, 9 << 30, "Linux", False)
@@ -94,12 +94,12 @@ def test_ways_to_make_it_fit_name_their_price_and_one_click_applies_them(wires: 
     found = [
         Suggestion(changes=changes, text=f"Way {number} <b>", peak_bytes=5 * GIB, verdict="fits") for number in range(5)
     ]
-    drawn = str(planning.fit_view(found))
+    drawn = str(proposals.fit_view(found))
     assert drawn.index("Way 2") < drawn.index("2 more ways") < drawn.index("Way 3")
     assert "needs 5.0 GB" in drawn
     assert "&lt;b&gt;" in drawn
     assert 'aria-label="Apply: Longest example (tokens): 512, Size of the adapter (rank): 8"' in drawn
-    assert planning.fit_view(()) is None
+    assert proposals.fit_view(()) is None
     sent = json.dumps({"value": changes})
     values = dict(zip(wires.form.fields, wires.plan.changed(sent, *shown(wires)), strict=True))
     assert (values["train.max_length"], values["lora.r"]) == (512, 8)
@@ -113,11 +113,11 @@ def test_advice_shows_the_first_warning_and_folds_the_rest() -> None:
         Advice(code="a", level="note", text="a note"),
         Advice(code="b", level="warning", text="a warning", changes={"train.num_train_epochs": "3"}),
     ]
-    drawn = str(planning.advice_view(found))
+    drawn = str(proposals.advice_view(found))
     assert drawn.index("a warning") < drawn.index("More advice (1)") < drawn.index("a note")
-    all_folded = str(planning.advice_view(found, folded=True))
+    all_folded = str(proposals.advice_view(found, folded=True))
     assert all_folded.index("Advice (2)") < all_folded.index("a warning")
-    assert planning.advice_view(()) is None
+    assert proposals.advice_view(()) is None
 
 
 def test_the_probe_says_its_stage_and_what_it_measured_against_the_plan() -> None:
@@ -125,11 +125,11 @@ def test_the_probe_says_its_stage_and_what_it_measured_against_the_plan() -> Non
         peak_bytes=7 * GIB, reserved_bytes=8 * GIB, seconds_per_step=1.25, tokens_per_second=3210.4, spilled=True,
         steps=8,
     )  # fmt: skip
-    drawn = str(planning.probe_view(probe, figures_of(6, 7)))
+    drawn = str(proposals.probe_view(probe, figures_of(6, 7)))
     for words in ("7.0 GB at the peak", "(planned 6.0 GB)", "1.25 s a step, 3,210 tokens a second", "spilled"):
         assert words in drawn
-    assert "Loading the model" in str(planning.probe_view(None, None, "loading"))
-    assert planning.probe_view(None, None, possible=False) is None
+    assert "Loading the model" in str(proposals.probe_view(None, None, "loading"))
+    assert proposals.probe_view(None, None, possible=False) is None
 
 
 def test_the_price_is_kept_for_this_machine_and_taken_away_again(wires: Wires, studio: Studio) -> None:

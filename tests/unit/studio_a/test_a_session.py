@@ -9,12 +9,12 @@ import time
 
 import pytest
 
-from core.catalog import preset
 from core.contract.config import RunConfig
 from core.contract.errors import ConfigError
-from core.locations import Locations
+from core.machine.locations import Locations
+from core.models.catalog import preset
 from studio.pages.new_run.form import ROLES, Form
-from studio.session import SAMPLES, Before, Drafts, Session, first, load, reopened, sample_of, sample_path
+from studio.services.session import SAMPLES, Before, Drafts, Session, first, load, reopened, sample_of, sample_path
 
 
 def test_a_first_visit_can_start_at_once() -> None:

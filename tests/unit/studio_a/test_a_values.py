@@ -11,8 +11,8 @@ from starlette.responses import JSONResponse
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
-from studio import values as values_module
-from studio.values import PlainValues
+from studio.server import values as values_module
+from studio.server.values import PlainValues
 
 JOIN = "/gradio_api/queue/join"
 FILE = {"path": "/etc/passwd", "url": "http://evil.example/x", "meta": {"_type": "gradio.FileData"}}

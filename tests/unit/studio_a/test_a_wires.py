@@ -12,22 +12,22 @@ import gradio as gr
 import pytest
 from made_window import FakeData, Window, made_wires, shown
 
-from core.catalog import STARTER, find_model
 from core.contract.config import RunConfig
 from core.contract.errors import DataError, MachineError
-from core.data.keep import KeptFile
-from core.runs.asked import read_asked
-from core.runs.folder import JobFolder
-from core.runs.locks import CardLock
-from studio.house import Studio
-from studio.pages.new_run import desk as desk_module
+from core.data.files.keep import KeptFile
+from core.machine.locks import CardLock
+from core.models.catalog import STARTER, find_model
+from core.runs.folder.asked import read_asked
+from core.runs.folder.job_folder import JobFolder
+from studio.pages.new_run import cache as desk_module
+from studio.pages.new_run import handlers as wires_module
 from studio.pages.new_run import sheet as sheet_module
-from studio.pages.new_run import wires as wires_module
-from studio.pages.new_run.desk import Desk, View
+from studio.pages.new_run.cache import Desk, View
+from studio.pages.new_run.handlers import Wires
 from studio.pages.new_run.remembered import Remembered
-from studio.pages.new_run.wires import Wires
-from studio.session import first, sample_path
-from studio.text import say
+from studio.services.services import Studio
+from studio.services.session import first, sample_path
+from studio.words.text import say
 
 
 @pytest.fixture

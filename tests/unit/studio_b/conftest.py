@@ -10,9 +10,9 @@ import pytest
 from made_runs import BEGAN, write_run
 
 from core.contract.events import Event, Stage
-from core.locations import Locations
-from core.runs.folder import JobFolder
-from core.runs.locks import FileLock
+from core.machine.locations import Locations
+from core.machine.locks import FileLock
+from core.runs.folder.job_folder import JobFolder
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from core.contract.config import RunConfig
-from core.hardware import Machine
-from core.locations import Locations
-from core.runs.folder import JobFolder
-from core.runs.store import RunStore
-from studio.asking import Talks
-from studio.held_out import HeldOut
-from studio.live import Live, routes
+from core.machine.hardware import Machine
+from core.machine.locations import Locations
+from core.runs.control.store import RunStore
+from core.runs.folder.job_folder import JobFolder
+from studio.figures.held_out import HeldOut
+from studio.pages.try_it.asking import Talks
+from studio.server.live import Live, routes
 
 MACHINE = Machine(
     gpus=(), cpu_count=2, ram_total_bytes=2**34, ram_free_bytes=2**33, disk_free_bytes=2**35, system="Linux", wsl=False

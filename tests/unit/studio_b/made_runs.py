@@ -7,9 +7,9 @@ import math
 
 from core.contract.config import DataChoice, RunConfig
 from core.contract.events import Checkpoint, Evaluation, Event, Finished, Hello, Plan, Queued, Starting, Step
-from core.locations import Locations
-from core.runs.folder import JobFolder
-from core.runs.run_yaml import dump_config
+from core.machine.locations import Locations
+from core.runs.folder.job_folder import JobFolder
+from core.runs.folder.run_yaml import dump_config
 
 BEGAN = 1_780_000_000.0
 

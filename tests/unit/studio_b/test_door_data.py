@@ -15,12 +15,12 @@ import pytest
 
 from core.contract.config import DataChoice, RunConfig
 from core.contract.errors import DataError, StudioError
-from core.data.admission import admitted
-from core.data.checked import checked
-from core.data.keep import keep_file
-from core.data.service import DataService
-from core.locations import Locations
-from core.prepare import prepare
+from core.data.files.admission import admitted
+from core.data.files.keep import keep_file
+from core.data.service.checked import checked
+from core.data.service.data_service import DataService
+from core.machine.locations import Locations
+from core.runs.control.prepare import prepare
 
 SECRET = "s3cret-of-the-studio"
 RUN = "2026-11-20_2243_test_k3f9"

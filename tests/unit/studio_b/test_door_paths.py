@@ -22,23 +22,23 @@ from hypothesis import strategies as st
 from made_runs import past
 from pydantic import ValidationError
 
-from core.catalog import find_model
 from core.contract.config import DataChoice, RunConfig
 from core.contract.data import Message
 from core.contract.errors import DataError, ModelError, RunError, StudioError
-from core.data.service import DataService
-from core.locations import Locations
-from core.prepare import _gone_on_from
-from core.runs.folder import ExportRequest, JobFolder
-from core.runs.store import RunStore
-from studio import allowed
-from studio.app import application
-from studio.asking import Question
-from studio.door import Door
-from studio.front import Front
-from studio.guard import Guard
-from studio.house import Studio
-from studio.upload import _name, uploaded
+from core.data.service.data_service import DataService
+from core.machine.locations import Locations
+from core.models.catalog import find_model
+from core.runs.control.prepare import _gone_on_from
+from core.runs.control.store import RunStore
+from core.runs.folder.job_folder import ExportRequest, JobFolder
+from studio.pages.new_run.data.upload import _name, uploaded
+from studio.pages.try_it.asking import Question
+from studio.server.access import routes as allowed
+from studio.server.access.address import Front
+from studio.server.access.guard import Guard
+from studio.server.access.sessions import Door
+from studio.server.app import application
+from studio.services.services import Studio
 
 CANARY = "canary-5f1c"
 RUN = "2026-11-20_2243_test_k3f9"

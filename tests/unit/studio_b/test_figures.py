@@ -12,19 +12,19 @@ from core.contract import events
 from core.contract.config import DataChoice, ModelChoice, RunConfig
 from core.contract.events import Acknowledged, Evaluation, Failed, Note, Paused, Stage, Step, Stopped
 from core.contract.methods import MEASURES
-from core.runs.folder import JobFolder
-from core.runs.record import fold
-from studio import figures
-from studio.log_lines import log_lines, said
-from studio.pages.watch import charts
-from studio.points import RunPoints, Window
-from studio.text import STATES
+from core.runs.folder.job_folder import JobFolder
+from core.runs.record.job_record import fold
+from studio.figures import run_figures
+from studio.figures.points import RunPoints, Window
+from studio.pages.watch.log_lines import log_lines, said
+from studio.pages.watch.page import charts
+from studio.words.text import STATES
 
 CONFIG = RunConfig(data=DataChoice(path="/home/me/good.jsonl"), model=ModelChoice(source="hub", name="Qwen/Qwen3-4B"))
 
 
 def status(events: list, config: RunConfig | None = CONFIG, now: float = BEGAN + 500) -> dict:
-    return figures.status(fold(events), config, "2026-11-20_2243_test_k3f9", now)
+    return run_figures.status(fold(events), config, "2026-11-20_2243_test_k3f9", now)
 
 
 def test_a_training_run_says_when_it_ends() -> None:
@@ -32,7 +32,7 @@ def test_a_training_run_says_when_it_ends() -> None:
     assert shown["state"] == "training"
     assert shown["share"] == 0.25
     assert shown["facts"]["left"] == "5 min"  # 300 steps at one a second
-    assert shown["facts"]["finish"] == figures.clock(BEGAN + 404, BEGAN + 104)
+    assert shown["facts"]["finish"] == run_figures.clock(BEGAN + 404, BEGAN + 104)
     assert shown["facts"]["step"] == "100 of 400"
     assert shown["facts"]["epoch"] == "1.00 of 3"
     assert shown["facts"]["held_out"] == "1.210"
@@ -63,7 +63,7 @@ def test_a_step_after_a_stage_means_training(stage_of: Callable[..., Stage]) -> 
 @pytest.mark.parametrize("state", STATES)
 def test_every_state_has_a_sentence_and_its_buttons(state: str) -> None:
     record = fold(past(120))
-    shown = figures.status(type(record)(**{**vars(record), "state": state}), CONFIG, "x", BEGAN + 500)
+    shown = run_figures.status(type(record)(**{**vars(record), "state": state}), CONFIG, "x", BEGAN + 500)
     assert shown["sentence"]
     assert (shown["word"], shown["tone"]) == STATES[state]
     on = {name for name, is_on in shown["buttons"].items() if is_on}
@@ -130,21 +130,21 @@ def test_an_unreadable_config_still_has_a_name() -> None:
     [(0, "0 s"), (45.4, "45 s"), (59.7, "1 min"), (3_599, "1 h 00 min"), (3_900, "1 h 05 min"), (180_000, "2 d 2 h")],
 )
 def test_durations(seconds: float, words: str) -> None:
-    assert figures.duration(seconds) == words
+    assert run_figures.duration(seconds) == words
 
 
 @pytest.mark.parametrize(
     ("count", "words"), [(0, "0 B"), (999, "999 B"), (41_000, "41 KB"), (3_400_000, "3.4 MB"), (4.1e9, "4.1 GB")]
 )
 def test_bytes(count: float, words: str) -> None:
-    assert figures.bytes_words(count) == words
+    assert run_figures.bytes_words(count) == words
 
 
 def test_clocks_name_the_day_when_it_is_another() -> None:
     noon = time.mktime((2026, 11, 20, 12, 0, 0, 0, 0, -1))
-    assert figures.clock(noon, noon) == "12:00"
-    assert figures.clock(noon + 86_400, noon) == "Sat 12:00"
-    assert figures.clock(noon + 10 * 86_400, noon) == "30 Nov 12:00"
+    assert run_figures.clock(noon, noon) == "12:00"
+    assert run_figures.clock(noon + 86_400, noon) == "Sat 12:00"
+    assert run_figures.clock(noon + 10 * 86_400, noon) == "30 Nov 12:00"
 
 
 def test_the_log_is_lines_for_people(make_run: Callable[..., JobFolder]) -> None:
@@ -220,4 +220,4 @@ def test_the_log_and_the_page_tell_one_time() -> None:
 
 def test_a_run_that_left_the_queue_took_no_time() -> None:
     record = fold([events.Queued(at=0.0), events.Stopped(at=66.0)])
-    assert figures._took(record, 100.0) == figures.UNKNOWN
+    assert run_figures._took(record, 100.0) == run_figures.UNKNOWN

@@ -9,23 +9,23 @@ import pytest
 from desks import made_desk
 from made_runs import past
 
-from core.locations import Locations
-from core.runs.folder import JobFolder
-from core.runs.queue import JobQueue
-from studio import full_disk as full_disk_module
-from studio.door import Door
-from studio.front import Front
-from studio.full_disk import full_disk
-from studio.living import living_studio, only_studio, remember
+from core.machine.locations import Locations
+from core.runs.control.queue import JobQueue
+from core.runs.folder.job_folder import JobFolder
+from studio.figures import full_disk as full_disk_module
+from studio.figures.full_disk import full_disk
+from studio.server.access.address import Front
+from studio.server.access.sessions import Door
+from studio.server.living import living_studio, only_studio, remember
 
 RUN = "2026-11-20_2243_test_k3f9"
 WRITERS = (
-    "studio.living",
-    "core.sessions",
-    "core.runs.queue",
-    "core.runs.summary",
-    "core.runs.names",
-    "core.runs.create",
+    "studio.server.living",
+    "core.machine.sessions",
+    "core.runs.control.queue",
+    "core.runs.record.summary",
+    "core.runs.folder.names",
+    "core.runs.control.create",
 )
 
 
@@ -99,10 +99,10 @@ def test_of_two_studios_in_one_instant_the_second_waits_for_the_first(
     answers = iter([None, None, None, None, "http://127.0.0.1:1/"])
     with only_studio(locations) as first:
         assert first is None
-        monkeypatch.setattr("studio.living.living_studio", lambda _: next(answers))
+        monkeypatch.setattr("studio.server.living.living_studio", lambda _: next(answers))
         with only_studio(locations) as second:
             assert second == "http://127.0.0.1:1/"
-    monkeypatch.setattr("studio.living.living_studio", lambda _: None)
+    monkeypatch.setattr("studio.server.living.living_studio", lambda _: None)
     with only_studio(locations) as third:
         assert third is None
 

@@ -14,22 +14,23 @@ import yaml
 from desks import Desk, made_desk
 from made_runs import append, past, worse, write_run
 
-from core import cli
+from core.chat.client import adapter_folder
+from core.cli import commands as cli
+from core.cli.follow import of_state
 from core.contract.config import DataChoice, LoraChoice, ModelChoice, RunConfig, TrainChoice
 from core.contract.events import Correction, Failed, Finished, Paused
-from core.follow import of_state
-from core.locations import ASSETS, Locations
-from core.runs.asked import note_asked, read_asked
-from core.runs.folder import JobFolder
-from core.runs.repeat import flat, read_wish
-from core.runs.run_yaml import dump_config, read_config
-from core.runs.words import STATE_WORDS
-from core.talk.client import adapter_folder
-from studio import figures, listing
-from studio.history_rows import Sieve
-from studio.proposals import change_for, change_words, next_action
-from studio.session import Drafts, load, reopened
-from studio.text import STATES
+from core.machine.locations import ASSETS, REPOSITORY, Locations
+from core.runs.folder.asked import note_asked, read_asked
+from core.runs.folder.job_folder import JobFolder
+from core.runs.folder.repeat import flat, read_wish
+from core.runs.folder.run_yaml import dump_config, read_config
+from core.runs.record.words import STATE_WORDS
+from studio.figures import run_figures
+from studio.figures.history_rows import Sieve
+from studio.figures.proposals import change_for, change_words, next_action
+from studio.pages.take_home import listing
+from studio.services.session import Drafts, load, reopened
+from studio.words.text import STATES
 
 MakeRun = Callable[..., JobFolder]
 RUN = "2026-11-20_2325_good_k3f9"
@@ -77,9 +78,9 @@ def test_runs_are_found_by_words_state_model_and_method(three: Desk) -> None:
 
 
 def test_runs_are_found_by_when_they_were_made() -> None:
-    now = figures.made_at("2026-11-21_1200_x_aaaa")
+    now = run_figures.made_at("2026-11-21_1200_x_aaaa")
     assert now is not None
-    row = {"made": figures.made_at(RUN), "words": "", "group": "", "model": "", "method": ""}
+    row = {"made": run_figures.made_at(RUN), "words": "", "group": "", "model": "", "method": ""}
     assert Sieve(when="day").fits(row, now)
     assert not Sieve(when="day").fits(row, now + 2 * 86_400)
     assert Sieve(when="week").fits(row, now + 2 * 86_400)
@@ -200,12 +201,12 @@ def test_every_cause_has_an_action_that_helps() -> None:
 def test_a_run_that_would_be_another_goes_on_when_a_person_says_so(
     desk: Desk, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from core.train.depends import DIFFERS
+    from core.train.keep.depends import DIFFERS
 
     fault = Failed(at=1e9, attempt=1, code=DIFFERS, message="Expected the same data.", hint="Put it back.")
     folder = make_run([*past(20), fault], RUN)
     assert desk.get("history")["runs"][0]["next"] == "anyway"
-    monkeypatch.setattr("core.runs.store.start_supervisor", lambda *_: None)
+    monkeypatch.setattr("core.runs.control.store.start_supervisor", lambda *_: None)
     assert desk.client.post(f"/studio/run/{RUN}/anyway").json() == {"ok": True}
     assert '"kind":"resumed"' in folder.events.read_text().replace(" ", "")
     assert desk.live.store.record(RUN).anyway
@@ -334,9 +335,9 @@ def test_tab_page_history_and_command_line_say_the_same_word(
     make_run(past(5), RUN)
     run = desk.live.store.list()[0]
     shown = type(run)(**{**vars(run), "state": state})
-    monkeypatch.setattr("core.runs.store.RunStore.list", lambda _: [shown])
+    monkeypatch.setattr("core.runs.control.store.RunStore.list", lambda _: [shown])
     record = type(desk.live.store.record(RUN))(state=state)  # type: ignore[arg-type]
-    status = figures.status(record, None, RUN, 1.0)
+    status = run_figures.status(record, None, RUN, 1.0)
     assert status["word"] == word  # the page
     assert status["tab"].startswith(word)  # the tab's title
     assert desk.get("history")["runs"][0]["word"] == word
@@ -346,11 +347,11 @@ def test_tab_page_history_and_command_line_say_the_same_word(
 
 
 def test_every_word_of_the_history_is_used_by_its_page_or_its_scripts() -> None:
-    from studio.words_history import HISTORY
+    from studio.words.history import HISTORY
 
     sources = "".join(path.read_text() for path in (ASSETS / "js").glob("*.js"))
     sources += "".join(
-        path.read_text() for path in Path(figures.__file__).parent.rglob("*.py") if "words_" not in path.name
+        path.read_text() for path in (REPOSITORY / "studio").rglob("*.py") if path.parent.name != "words"
     )
     sources += " ".join(f"compare.key.{key}" for key in flat(RunConfig()))
     tails = {key: {key, key.split(".", 1)[1], key.rsplit(".", 1)[1]} for key in HISTORY if "key." not in key}

@@ -18,15 +18,15 @@ from core.contract.config import RunConfig
 from core.contract.data import DataReport, Example, Message
 from core.contract.errors import ModelError
 from core.contract.events import Exported, Failed, Finished, Paused, Queued, Sample, Stage, Starting
-from core.disk import write_sealed
-from core.locations import Locations
-from core.runs.draw import Draw, draw_path, kept_draw, write_draw
-from core.runs.folder import JobFolder
-from core.runs.store import RunStore
-from studio.asking import Talks
-from studio.held_out import HeldOut, question_and_answer
-from studio.live import Live, routes
-from studio.points import EXACT
+from core.machine.disk import write_sealed
+from core.machine.locations import Locations
+from core.runs.control.store import RunStore
+from core.runs.folder.held_out_rows import Draw, draw_path, kept_draw, write_draw
+from core.runs.folder.job_folder import JobFolder
+from studio.figures.held_out import HeldOut, question_and_answer
+from studio.figures.points import EXACT
+from studio.pages.try_it.asking import Talks
+from studio.server.live import Live, routes
 
 MakeRun = Callable[..., JobFolder]
 RUN = "2026-11-20_2243_test_k3f9"
@@ -232,7 +232,9 @@ def test_a_form_without_room_says_how_much_is_short(
     desk: Desk, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_run(past(100, finished=True), checkpoints=(100,))
-    monkeypatch.setattr("studio.listing.shutil.disk_usage", lambda _: type("Usage", (), {"free": 1_000_000})())
+    monkeypatch.setattr(
+        "studio.pages.take_home.listing.shutil.disk_usage", lambda _: type("Usage", (), {"free": 1_000_000})()
+    )
     forms = {form["key"]: form for form in desk.client.get(f"/studio/run/{RUN}/keep").json()["forms"]}
     assert forms["adapter"]["room"]
     assert not forms["merged"]["room"]
@@ -306,7 +308,7 @@ def test_a_training_run_answers_itself(
 
 
 def test_a_question_is_put_behind_the_system_prompt_that_was_trained() -> None:
-    from studio.asking import Question
+    from studio.pages.try_it.asking import Question
 
     asked = Question.model_validate(question())
     assert [message.role for message in asked.after("Be brief.").messages] == ["system", "user"]
@@ -373,7 +375,7 @@ def test_questions_of_all_kinds_of_rows() -> None:
 
 def test_a_hub_models_merged_size_is_known_before_it_is_made() -> None:
     from core.contract.config import ModelChoice
-    from studio.listing import _merged_bytes
+    from studio.pages.take_home.listing import _merged_bytes
 
     qwen = RunConfig(model=ModelChoice(source="hub", name="Qwen/Qwen3-4B"))
     assert _merged_bytes(qwen) == pytest.approx(8.04e9, rel=0.01)

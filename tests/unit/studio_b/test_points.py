@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from made_runs import BEGAN, past, step
 
 from core.contract.events import Event, Starting, Step
-from core.runs.record import RunFold, fold
-from studio.points import BUCKETS, METRICS, Columns, PointCache, RunPoints, Window
+from core.runs.record.job_record import RunFold, fold
+from studio.figures.points import BUCKETS, METRICS, Columns, PointCache, RunPoints, Window
 
 
 def merged(have: dict, got: dict) -> dict:

@@ -12,15 +12,15 @@ from made_runs import append, past, step, worse
 
 from core.contract.config import DataChoice, ModelChoice, RunConfig, TrainChoice
 from core.contract.events import Correction, Evaluation, Failed, Queued
-from core.locations import Locations
-from core.runs.asked import note_asked
-from core.runs.draw import Draw, draw_path, write_draw
-from core.runs.folder import JobFolder
-from core.runs.locks import CardLock
-from core.runs.queue import JobQueue
-from core.runs.run_yaml import dump_config
-from studio.figures import clock
-from studio.queueing import card_taken
+from core.machine.locations import Locations
+from core.machine.locks import CardLock
+from core.runs.control.queue import JobQueue
+from core.runs.folder.asked import note_asked
+from core.runs.folder.held_out_rows import Draw, draw_path, write_draw
+from core.runs.folder.job_folder import JobFolder
+from core.runs.folder.run_yaml import dump_config
+from studio.figures.queueing import card_taken
+from studio.figures.run_figures import clock
 
 MakeRun = Callable[..., JobFolder]
 HOLDER = "2026-11-20_2243_holder_k3f9"

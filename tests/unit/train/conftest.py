@@ -14,9 +14,9 @@ from tiny_run import make_model, raw_config, sentence, write_instructions
 
 from core.contract.config import RunConfig
 from core.contract.events import Event
-from core.data.pipe import Child
-from core.runs.folder import JobFolder
-from core.runs.run_yaml import dump_config
+from core.machine.children.pipe import Child
+from core.runs.folder.job_folder import JobFolder
+from core.runs.folder.run_yaml import dump_config
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +43,7 @@ def preferences(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-_CHILDREN = ("core.data.checked.Child", "core.data.doctor.client.Child")
+_CHILDREN = ("core.data.service.checked.Child", "core.data.service.doctor.Child")
 
 
 @pytest.fixture(autouse=True)

@@ -27,10 +27,11 @@ def main(place: Path, look_first: bool, stride: int) -> None:
     from tiny_run import make_model, raw_config, weights, write_instructions
 
     from core.contract.config import RunConfig
-    from core.runs.folder import JobFolder
-    from core.runs.log import PatientWriter
-    from core.runs.run_yaml import dump_config
-    from core.train import checkpoint, room
+    from core.runs.folder.job_folder import JobFolder
+    from core.runs.folder.run_yaml import dump_config
+    from core.runs.log.events_log import PatientWriter
+    from core.train.channel import disk_full
+    from core.train.keep import checkpoint
     from core.train.run import train
     from core.train.unsteered import NoMailbox
 
@@ -47,7 +48,7 @@ def main(place: Path, look_first: bool, stride: int) -> None:
                 filler.unlink(missing_ok=True)
             return said
 
-    room.POLL_SECONDS = 0.02
+    disk_full.POLL_SECONDS = 0.02
     if not look_first:
         checkpoint._require_room = lambda *_: None
     filler, source = place / "filler", place.parent / "source"

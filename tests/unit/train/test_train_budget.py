@@ -9,14 +9,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from core.catalog import catalogue  # noqa: E402
 from core.contract.config import ModelChoice, RunConfig, TrainChoice  # noqa: E402
 from core.estimate import terms  # noqa: E402
+from core.estimate.inputs.work import work_of  # noqa: E402
 from core.estimate.terms import CONTEXT_BYTES, context_of  # noqa: E402
-from core.estimate.work import work_of  # noqa: E402
-from core.model import checkpointing  # noqa: E402
+from core.model.layers import checkpointing  # noqa: E402
+from core.models.catalog import catalogue  # noqa: E402
 from core.train import setup  # noqa: E402
-from core.train.memory import may_allocate  # noqa: E402
+from core.train.safety.memory import may_allocate  # noqa: E402
 
 GIB = 1024**3
 CARD = torch.device("cuda", 0)

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from core.contract.errors import MachineError
-from core.train import checkpoint
+from core.train.keep import checkpoint
 
 
 def write(text: str = "weights") -> Callable[[Path], None]:

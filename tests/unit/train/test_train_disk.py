@@ -21,10 +21,11 @@ from tiny_run import weights
 from core.contract.commands import Command
 from core.contract.errors import MachineError
 from core.contract.events import Acknowledged, Note, Stage
-from core.runs import log as log_module
-from core.runs.folder import JobFolder
-from core.runs.log import EventTail, EventWriter, PatientWriter
-from core.train import checkpoint, orders, room
+from core.runs.folder.job_folder import JobFolder
+from core.runs.log import events_log as log_module
+from core.runs.log.events_log import EventTail, EventWriter, PatientWriter
+from core.train.channel import command_queue, disk_full
+from core.train.keep import checkpoint
 from core.train.run import train
 
 pytestmark = pytest.mark.usefixtures("quiet_torch")
@@ -33,8 +34,8 @@ TESTS = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "POLL_SECONDS", 0.05)
-    monkeypatch.setattr(orders, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(disk_full, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(command_queue, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(log_module, "PATIENCE_SECONDS", 0.1)
 
 
@@ -385,7 +386,7 @@ def test_a_disk_full_at_every_megabyte_ends_as_one_that_never_was(look: str, tmp
 
 def test_a_full_worker_log_stops_nobody_who_prints() -> None:
     program = (
-        "from core.train.output import print_or_drop; print_or_drop()\n"
+        "from core.train.channel.output import print_or_drop; print_or_drop()\n"
         "import sys, traceback\n"
         "for _ in range(1000): print('words ' * 100)\n"
         "print('more', file=sys.stderr)\n"

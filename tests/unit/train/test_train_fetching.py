@@ -11,11 +11,11 @@ import pytest
 from core.contract.commands import Command
 from core.contract.errors import HubError, MachineError
 from core.contract.events import Stage
-from core.hub import FetchStopped
+from core.models.hub.client import FetchStopped
 from core.train import fetching
+from core.train.channel.command_queue import Leave, Orders
+from core.train.channel.reporter import Teller
 from core.train.fetching import fetch_base
-from core.train.orders import Leave, Orders
-from core.train.tell import Teller
 
 GONE = HubError("hub.unreachable", "Expected an answer, found none.", "Check the network.")
 FULL = MachineError("disk.full", "The disk filled up.", "Free some space.")

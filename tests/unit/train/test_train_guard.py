@@ -15,18 +15,19 @@ from dying_log import Killed, Log
 from tiny_run import equal, weights
 
 from core.contract.errors import RunError
-from core.runs.folder import JobFolder
-from core.runs.log import EventTail
-from core.runs.record import effective_config, fold
-from core.train import checkpoint, trainers
-from core.train.guard import Guard
-from core.train.orders import Afresh
+from core.runs.folder.job_folder import JobFolder
+from core.runs.log.events_log import EventTail
+from core.runs.record.job_record import effective_config, fold
+from core.train.channel.command_queue import Afresh
+from core.train.channel.reporter import Teller
+from core.train.keep import checkpoint
+from core.train.keep.saver import read_position
+from core.train.methods import sft
 from core.train.run import train
-from core.train.saver import read_position
-from core.train.tell import Teller
+from core.train.safety.guard import Guard
 
 pytestmark = pytest.mark.usefixtures("quiet_torch")
-HONEST = trainers.TextTrainer.pass_loss
+HONEST = sft.TextTrainer.pass_loss
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def bad_when(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             bad = self.model.training and when(self.state.global_step + 1, chosen, rate)
             return HONEST(self, model, rows, chosen) * (value if bad else 1)
 
-        monkeypatch.setattr(trainers.TextTrainer, "pass_loss", pass_loss)
+        monkeypatch.setattr(sft.TextTrainer, "pass_loss", pass_loss)
 
     return make
 
@@ -92,7 +93,7 @@ def test_a_skipped_step_leaves_adapter_and_moments_as_they_were(
                 loss.register_hook(lambda gradient: gradient * math.inf)
             return loss
 
-        monkeypatch.setattr(trainers.TextTrainer, "pass_loss", pass_loss)
+        monkeypatch.setattr(sft.TextTrainer, "pass_loss", pass_loss)
     folder = make_folder(run_config(train__max_steps=3, train__eval_steps=100))
     log = Log(folder)
     train(folder, log, letters)
@@ -258,7 +259,7 @@ def test_float16_an_overflow_is_no_fault_and_a_scale_below_one_is(said: Any) -> 
 @pytest.mark.parametrize("bad", [math.inf, math.nan])
 def test_float16_a_bad_loss_with_finite_gradients_is_skipped_by_the_real_scaler(bad: float) -> None:
     """What reaches the optimiser is the scaler's to judge; so it is shown what it skips."""
-    from core.train.mixin import WindowTrainer
+    from core.train.step.mixin import WindowTrainer
 
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     parameter = torch.nn.Parameter(torch.ones(4))

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from core.contract.config import RunConfig
-from core.data.render import load_tokenizer
-from core.data.service import DataService
-from core.locations import Locations
-from core.model.loading import ensure_padding
-from core.runs.draw import draw_path, kept_draw
-from core.train.kept_rows import KeptRows
-from core.train.orders import Leave, Orders
+from core.data.render.rendering import load_tokenizer
+from core.data.service.data_service import DataService
+from core.machine.locations import Locations
+from core.model.loading.load import ensure_padding
+from core.runs.folder.held_out_rows import draw_path, kept_draw
+from core.train.channel.command_queue import Leave, Orders
+from core.train.channel.disk_full import Room
+from core.train.channel.reporter import Teller
+from core.train.keep.kept_rows import KeptRows
 from core.train.reading import RunData, read_data
-from core.train.room import Room
-from core.train.rows import PairRows, TextRows
-from core.train.tell import Teller
+from core.train.step.rows import PairRows, TextRows
 
 
 @pytest.fixture

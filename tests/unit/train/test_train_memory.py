@@ -14,10 +14,12 @@ from memory_faults import CLOSE, Fault, Seam, after_step, apart, backward, befor
 from tiny_run import weights
 
 from core.contract.commands import Command
-from core.runs.folder import JobFolder
-from core.train import flat, saver, trainers
+from core.runs.folder.job_folder import JobFolder
+from core.train.keep import saver
 from core.train.loop import Loop
+from core.train.methods import sft
 from core.train.run import train
+from core.train.step import flat
 
 pytestmark = pytest.mark.usefixtures("quiet_torch")
 
@@ -38,7 +40,7 @@ TRAINING: dict[str, tuple[Seam, tuple[int, ...]]] = {
     "backward in mid-run": (backward(0), (8,)),
     "twice in one window": (forward(0), (1, 2)),
     "in two steps": (forward(0), (2, 9)),
-    "the loss": (before(trainers.TextTrainer, "pass_loss", lambda *_: torch.is_grad_enabled()), (3,)),
+    "the loss": (before(sft.TextTrainer, "pass_loss", lambda *_: torch.is_grad_enabled()), (3,)),
     "joining the gradients": (before(flat.Flat, "gather"), (1,)),
     "joining them later": (before(flat.Flat, "gather"), (4,)),
 }
@@ -47,12 +49,12 @@ BESIDE: dict[str, tuple[Seam, tuple[int, ...], str]] = {
     "optimiser, moments half made": (after_step, (1,), "memory.optimizer"),
     "optimiser, later": (before(torch.optim.AdamW, "step"), (4,), "memory.optimizer"),
     "optimiser, twice": (before(torch.optim.AdamW, "step"), (2, 3), "memory.optimizer"),
-    "first evaluation": (before(trainers.TextTrainer, "pass_loss", evaluating), (1,), "memory.evaluation"),
-    "last evaluation": (before(trainers.TextTrainer, "pass_loss", evaluating), (4,), "memory.evaluation"),
+    "first evaluation": (before(sft.TextTrainer, "pass_loss", evaluating), (1,), "memory.evaluation"),
+    "last evaluation": (before(sft.TextTrainer, "pass_loss", evaluating), (4,), "memory.evaluation"),
     "first checkpoint": (before(saver, "save_state"), (1,), "memory.checkpoint"),
     "last checkpoint": (before(saver, "save_state"), (6,), "memory.checkpoint"),
     "the next window's tensors": (
-        before(trainers.TextTrainer, "look_ahead"), (2,), "",
+        before(sft.TextTrainer, "look_ahead"), (2,), "",
     ),
 }  # fmt: skip
 
@@ -73,7 +75,7 @@ def rows_are_counted(patch: pytest.MonkeyPatch) -> Iterator[list[list[int]]]:
     """Yields the rows of each finished window, as passes that were computed for it."""
     done: list[list[int]] = []
     seen: list[int] = []
-    begins, ends, loss = Loop.step_begins, Loop.window_done, trainers.TextTrainer.pass_loss
+    begins, ends, loss = Loop.step_begins, Loop.window_done, sft.TextTrainer.pass_loss
 
     def step_begins(self: Any, step: int) -> None:
         seen.clear()
@@ -92,7 +94,7 @@ def rows_are_counted(patch: pytest.MonkeyPatch) -> Iterator[list[list[int]]]:
     with patch.context() as inner:
         inner.setattr(Loop, "step_begins", step_begins)
         inner.setattr(Loop, "window_done", window_done)
-        inner.setattr(trainers.TextTrainer, "pass_loss", pass_loss)
+        inner.setattr(sft.TextTrainer, "pass_loss", pass_loss)
         yield done
 
 

@@ -13,10 +13,10 @@ import pytest
 
 from core.contract.commands import Command
 from core.contract.errors import DataError, RunError
-from core.train.guard import Guard, require_targets
-from core.train.meter import Clock
-from core.train.orders import Leave, Orders
-from core.train.tell import Teller
+from core.train.channel.command_queue import Leave, Orders
+from core.train.channel.meter import Clock
+from core.train.channel.reporter import Teller
+from core.train.safety.guard import Guard, require_targets
 
 
 def wait_for(condition: Any, seconds: float = 2.0) -> None:
@@ -126,7 +126,7 @@ def test_a_stage_is_not_said_more_often_than_a_reader_wants(said: Any) -> None:
 def test_a_nights_log_is_made_of_steps_and_not_of_stages(said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight hours of each stage that reports as often as it can: a step every 0.2 s, a file every 0.1 s."""
     clock = [0.0]
-    monkeypatch.setattr("core.train.tell.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr("core.train.channel.reporter.time", SimpleNamespace(monotonic=lambda: clock[0]))
     tell = Teller(said)
     for number in range(8 * 3600 * 5):
         clock[0] = number * 0.2

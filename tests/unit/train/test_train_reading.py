@@ -15,18 +15,19 @@ from children_here import ChildHere
 from core.contract.config import RunConfig
 from core.contract.data import Preview
 from core.contract.errors import DataError
-from core.data import serve
-from core.data.render import load_tokenizer
-from core.data.service import DataService
-from core.data.token_cache import clear_cached, list_cached
-from core.locations import Locations
-from core.model.loading import ensure_padding
-from core.train import reading, room
-from core.train.orders import Leave, Orders
-from core.train.passes import pad
+from core.data.render.rendering import load_tokenizer
+from core.data.service.data_service import DataService
+from core.data.tokens.cache import clear_cached, list_cached
+from core.machine.children import serve
+from core.machine.locations import Locations
+from core.model.loading.load import ensure_padding
+from core.train import reading
+from core.train.channel import disk_full
+from core.train.channel.command_queue import Leave, Orders
+from core.train.channel.reporter import Teller
 from core.train.reading import AnyRows, RunData, read_data
-from core.train.rows import PairRows, TextRows
-from core.train.tell import Teller
+from core.train.step.micro_batches import pad
+from core.train.step.rows import PairRows, TextRows
 
 HELD = {"data__eval_fraction": 0.0, "data__layout": "auto"}
 """Nothing is held out, so that every row is seen; the layout is recognised."""
@@ -245,7 +246,7 @@ def test_a_run_that_cannot_keep_its_tokens_trains_all_the_same(
 def test_somebody_who_asks_to_stop_is_heard_between_parts(
     run_config: Any, said: Any, letters: Any, rows: Path, locations: Locations, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("core.data.token_cache.ROWS", 4)
+    monkeypatch.setattr("core.data.tokens.cache.ROWS", 4)
     config = run_config(data__path=str(rows), **HELD)
     orders = Orders(letters, Teller(said))
     made = reading.tokenise
@@ -269,12 +270,12 @@ def test_a_run_reads_the_file_behind_the_wall_and_not_twice(
     def opened(*_: object) -> None:
         raise AssertionError("it was read in this process")
 
-    monkeypatch.setattr("core.data.examples.open_source", opened)
+    monkeypatch.setattr("core.data.read.examples.open_source", opened)
     config = run_config(data__path=str(rows), **{**HELD, "data__eval_fraction": 0.2})
     first = read(config)
     assert (len(first.train), len(first.held_out)) == (32, 8)
     assert len(list((locations.cache / "data").glob("groups-*.json"))) == 1
-    for place in ("core.data.checked.Child", "core.data.doctor.client.Child.ask"):
+    for place in ("core.data.service.checked.Child", "core.data.service.doctor.Child.ask"):
         monkeypatch.setattr(place, opened)
     clear_cached(locations)
     assert sides(read(config).train) == sides(first.train)
@@ -325,7 +326,7 @@ def nearly_full(monkeypatch: pytest.MonkeyPatch, times: int) -> list[str]:
         return real(self, request, *more)
 
     monkeypatch.setattr(ChildHere, "ask", ask)
-    monkeypatch.setattr(room, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(disk_full, "POLL_SECONDS", 0.01)
     return asked
 
 

@@ -10,10 +10,10 @@ from dying_log import Killed, Log
 from memory_faults import Fault, apart, before, forward
 from tiny_run import weights
 
-from core.train import rehearsal
 from core.train import run as run_module
-from core.train.feed import Feed
 from core.train.run import train
+from core.train.safety import preflight
+from core.train.step.batch_sampler import Feed
 
 pytestmark = pytest.mark.usefixtures("quiet_torch")
 
@@ -49,7 +49,7 @@ def test_a_rehearsal_changes_nothing(
     assert apart(found[1][0], found[0][0]) == 0.0
 
 
-@pytest.mark.parametrize("seam", [forward(0), before(rehearsal, "_moments")], ids=["a pass", "the moments"])
+@pytest.mark.parametrize("seam", [forward(0), before(preflight, "_moments")], ids=["a pass", "the moments"])
 def test_what_does_not_fit_is_found_before_the_first_step(
     seam: Any, run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,10 +66,10 @@ def test_what_does_not_fit_is_found_before_the_first_step(
 
 def test_the_largest_window_is_that_of_the_largest_pass_to_come() -> None:
     feed = Feed(40, 4, 7, 25, lambda: 0)
-    every = list(rehearsal.coming(feed, 0))
+    every = list(preflight.coming(feed, 0))
     assert every == [feed.after(step) for step in range(25)]
-    assert list(rehearsal.coming(feed, 23)) == every[23:]
+    assert list(preflight.coming(feed, 23)) == every[23:]
     lengths = {row: 10 + row for row in range(40)}
-    found = rehearsal.largest_window(iter(every), lambda window: (max(lengths[row] for row in window),))
+    found = preflight.largest_window(iter(every), lambda window: (max(lengths[row] for row in window),))
     assert 39 in found
-    assert rehearsal.largest_window(iter([]), len) == []  # type: ignore[arg-type]
+    assert preflight.largest_window(iter([]), len) == []  # type: ignore[arg-type]

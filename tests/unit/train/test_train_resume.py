@@ -17,15 +17,15 @@ from tiny_run import equal, make_model, sentence, weights
 
 from core.contract.errors import DataError, RunError
 from core.contract.events import Event, Resumed
-from core.data.keep import keep_file
-from core.locations import Locations
-from core.runs.began import note_began
-from core.runs.folder import JobFolder
-from core.train import checkpoint, depends, kept_rows
-from core.train.depends import DIFFERS, differences
-from core.train.relief import Relief
+from core.data.files.keep import keep_file
+from core.machine.locations import Locations
+from core.runs.folder.began import note_began
+from core.runs.folder.job_folder import JobFolder
+from core.train.keep import checkpoint, depends, kept_rows
+from core.train.keep.depends import DIFFERS, differences
+from core.train.keep.saver import read_position
 from core.train.run import train
-from core.train.saver import read_position
+from core.train.safety.oom_recovery import Relief
 
 pytestmark = pytest.mark.usefixtures("quiet_torch")
 

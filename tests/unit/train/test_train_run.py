@@ -17,14 +17,14 @@ from core.contract.commands import Command
 from core.contract.config import RunConfig
 from core.contract.errors import DataError, MachineError, RunError
 from core.contract.events import Event
-from core.hardware import Gpu, Machine
-from core.runs.folder import JobFolder
-from core.runs.log import EventTail
-from core.runs.record import fold
-from core.train import checkpoint
+from core.machine.hardware import Gpu, Machine
+from core.runs.folder.job_folder import JobFolder
+from core.runs.log.events_log import EventTail
+from core.runs.record.job_record import fold
 from core.train import run as run_module
+from core.train.keep import checkpoint
+from core.train.keep.start_adapter import start_folder
 from core.train.run import train
-from core.train.start_adapter import start_folder
 
 pytestmark = pytest.mark.usefixtures("quiet_torch")
 

@@ -13,11 +13,11 @@ import torch
 from core.contract.commands import Command
 from core.contract.config import DataChoice, LoraChoice, ModelChoice
 from core.contract.data import Message
-from core.data.question import question_ids
+from core.data.render.question import question_ids
 from core.model.adapters import add_adapter
-from core.model.loading import load_base
-from core.train.sample import Laid, answer
-from core.train.tell import Teller
+from core.model.loading.load import load_base
+from core.train.channel.reporter import Teller
+from core.train.evaluate.sample import Laid, answer
 
 NO_SYSTEM = (
     "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from core.estimate.terms import CONTEXT_BYTES
 from core.model.faults import is_card_fault, is_host_full, is_out_of_memory
-from core.train import memory, relief
-from core.train.memory import SpillWatch, Taken, cap_allocator, halved, pass_tokens
-from core.train.mixin import split_window
 from core.train.run import train
+from core.train.safety import memory, oom_recovery
+from core.train.safety.memory import SpillWatch, Taken, cap_allocator, halved, pass_tokens
+from core.train.step.mixin import split_window
 
 GIB = 1024**3
 CARD = torch.device("cuda", 0)
@@ -132,7 +132,7 @@ def test_no_false_alarm_in_a_long_run_of_mixed_rows() -> None:
 def test_a_run_names_the_spill_and_makes_its_passes_smaller(
     run_config: Any, make_folder: Any, letters: Any, quiet_torch: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = relief.Relief.__init__
+    honest = oom_recovery.Relief.__init__
 
     def watched(self: Any, trainer: Any, config: Any, rehearses: bool, spills: bool = False) -> None:
         honest(self, trainer, config, rehearses, spills=True)
@@ -141,8 +141,8 @@ def test_a_run_names_the_spill_and_makes_its_passes_smaller(
         step = self._trainer.loop.step
         return Taken(100, 4.0 if 8 < step <= 11 else 1.0, 0)
 
-    monkeypatch.setattr(relief.Relief, "__init__", watched)
-    monkeypatch.setattr(relief.Relief, "_taken", taken)
+    monkeypatch.setattr(oom_recovery.Relief, "__init__", watched)
+    monkeypatch.setattr(oom_recovery.Relief, "_taken", taken)
     folder = make_folder(run_config(train__max_steps=14, train__save_steps=100, train__eval_steps=100))
     log = Log(folder)
     train(folder, log, letters)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from core.train.state import flatten, load_state, save_state
+from core.train.keep.state import flatten, load_state, save_state
 
 
 def same(one: Any, other: Any) -> bool:

@@ -17,21 +17,22 @@ from tiny_run import weights
 from torch import nn
 from transformers import Trainer
 
-from core.catalog import find_model
 from core.contract.errors import RunError
 from core.contract.events import Event
-from core.estimate.work import work_of
-from core.model import layers, surgery
-from core.train import checkpoint, trainers
-from core.train.feed import Feed
-from core.train.flat import FlatParameters
-from core.train.guard import Guard
+from core.estimate.inputs.work import work_of
+from core.model.layers import decoder_layer, surgery
+from core.models.catalog import find_model
+from core.train.channel.reporter import Teller
+from core.train.keep import checkpoint
 from core.train.loop import Loop
-from core.train.mixin import WindowTrainer
-from core.train.passes import pack
-from core.train.rows import TextRows
+from core.train.methods import sft as trainers
 from core.train.run import train
-from core.train.tell import Teller
+from core.train.safety.guard import Guard
+from core.train.step.batch_sampler import Feed
+from core.train.step.flat import FlatParameters
+from core.train.step.micro_batches import pack
+from core.train.step.mixin import WindowTrainer
+from core.train.step.rows import TextRows
 
 pytestmark = pytest.mark.usefixtures("quiet_torch")
 
@@ -263,13 +264,13 @@ import torch
 from safetensors.torch import save_file
 from core.contract.config import LoraChoice, ModelChoice, RunConfig
 from core.model.adapters import add_adapter, trainable
-from core.model.loading import load_base
-from core.model.loss import LossModel
-from core.train.feed import Feed
-from core.train.guard import Guard
-from core.train.rows import TextRows
-from core.train.tell import Teller
-from core.train.trainers import arguments, text_trainer
+from core.model.loading.load import load_base
+from core.model.layers.loss import LossModel
+from core.train.step.batch_sampler import Feed
+from core.train.safety.guard import Guard
+from core.train.step.rows import TextRows
+from core.train.channel.reporter import Teller
+from core.train.methods.sft import arguments, text_trainer
 
 model_path, out = Path(sys.argv[1]), Path(sys.argv[2])
 torch.set_num_threads(1)
@@ -327,13 +328,13 @@ def test_what_plan_and_estimate_say_of_fast_layers_is_what_runs(
 ) -> None:
     """As on a card that runs our kernels: here their textbook twins stand in for them."""
     ran = {"fast": 0}
-    inner = layers.lora_mlp
+    inner = decoder_layer.lora_mlp
 
     def counted(*arguments: Any) -> torch.Tensor:
         ran["fast"] += 1
         return inner(*arguments)
 
-    monkeypatch.setattr(layers, "lora_mlp", counted)
+    monkeypatch.setattr(decoder_layer, "lora_mlp", counted)
     monkeypatch.setattr(surgery, "_refusal", lambda *_: "")
     values = {"data__path": str(preferences), "data__layout": "preference"} if method == "dpo" else {}
     config = run_config(method=method, train__packing=packing, train__max_steps=1, **RARELY, **values)

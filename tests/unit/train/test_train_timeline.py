@@ -12,15 +12,15 @@ from tiny_run import weights
 
 from core.contract.config import DataChoice, RunConfig
 from core.contract.data import Message
-from core.locations import ASSETS
-from core.runs.folder import JobFolder
-from core.train import timeline
-from core.train.passes import IGNORED
-from core.train.rows import PairRows, TextRows
+from core.machine.locations import ASSETS
+from core.runs.folder.job_folder import JobFolder
+from core.train.channel.reporter import Teller
+from core.train.evaluate import timeline
+from core.train.evaluate.sample import readable
+from core.train.evaluate.timeline import Timeline, questions
 from core.train.run import train
-from core.train.sample import readable
-from core.train.tell import Teller
-from core.train.timeline import Timeline, questions
+from core.train.step.micro_batches import IGNORED
+from core.train.step.rows import PairRows, TextRows
 
 
 def rows_of(*labels: list[int]) -> TextRows:
@@ -130,8 +130,8 @@ def test_answers_take_a_twentieth_of_the_time_beside_the_first_and_the_last(
 @pytest.mark.parametrize("template", ["auto", "chatml"])
 def test_a_standing_instruction_and_its_question_are_apart(template: Any) -> None:
     """Special tokens are not shown, and what they part is parted still."""
-    from core.data.question import question_ids
-    from core.data.render import load_tokenizer
+    from core.data.render.question import question_ids
+    from core.data.render.rendering import load_tokenizer
 
     tokenizer = load_tokenizer(ASSETS / "starter")
     if template == "chatml":

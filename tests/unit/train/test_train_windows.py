@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.contract.config import LoraChoice, RunConfig
-from core.train.feed import Feed
-from core.train.guard import Guard
-from core.train.passes import cut_padded, pack, pad
-from core.train.rows import PairRows, TextRows
-from core.train.tell import Teller
-from core.train.trainers import arguments, text_trainer
+from core.train.channel.reporter import Teller
+from core.train.methods.sft import arguments, text_trainer
+from core.train.safety.guard import Guard
+from core.train.step.batch_sampler import Feed
+from core.train.step.micro_batches import cut_padded, pack, pad
+from core.train.step.rows import PairRows, TextRows
 
 CPU = torch.device("cpu")
 
@@ -84,8 +84,8 @@ def gradients(tiny_model: Path) -> Callable[..., tuple[float, dict[str, torch.Te
     """Loss and gradients of one window of eight rows under a cut, a packing and a precision."""
     from core.contract.config import ModelChoice
     from core.model.adapters import add_adapter, trainable
-    from core.model.loading import load_base
-    from core.model.loss import LossModel
+    from core.model.layers.loss import LossModel
+    from core.model.loading.load import load_base
 
     def compute(tokens_per_pass: int, packed: bool, dtype: torch.dtype, batch: int) -> Any:
         choice = ModelChoice(source="folder", name=str(tiny_model), quantization="none", dtype="float32")

@@ -1,0 +1,271 @@
+"""The light end of Try: starts the child, asks, and yields both answers as they grow.
+
+The child takes the card's lock without waiting; where a run holds it the client says so, and the page asks through
+the run instead. A child that died is said in one line and started again at the next question.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import threading
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from pydantic import ValidationError
+
+from core.chat.messages import Ask, Piece, Setup, Side
+from core.contract.config import RunConfig
+from core.contract.errors import ModelError, RunError, StudioError
+from core.machine.hardware import read_machine
+from core.machine.imports import without_card
+from core.machine.locations import Locations
+from core.models.catalog import find_model
+from core.runs.control.gpu_lease import Patience, ending_of, left_the_card, spawn_guest
+from core.runs.folder.job_folder import JobFolder
+from core.runs.record.outcome import by_merit, standing
+
+__all__ = ["Answer", "Talk", "adapter_folder"]
+
+LOADING_SECONDS = 900.0
+"""A large model comes slowly from a slow disk; what takes longer hangs."""
+ANSWER_SECONDS = 600.0
+"""From one piece of an answer to the next."""
+LOOK_SECONDS, ENDING_SECONDS = 0.25, 5.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One side's answer so far (all of it, not the newest piece)."""
+
+    side: Side
+    text: str
+    done: bool
+
+
+class Talk:
+    """Questions to one model and one adapter. Safe to share: questions queue up behind each other."""
+
+    def __init__(
+        self, locations: Locations, config: RunConfig, run_folder: Path | None, checkpoint: str = "best"
+    ) -> None:
+        self._locations, self._config = locations, config
+        self._adapter = adapter_folder(JobFolder(run_folder), checkpoint) if run_folder else None
+        self._lock = threading.Lock()
+        self._child: _Child | None = None
+
+    def ask(
+        self,
+        messages: list[dict[str, str]],
+        max_new_tokens: int = 128,
+        temperature: float = 0.0,
+        seed: int = 0,
+        top_p: float = 1.0,
+        sides: tuple[Side, ...] = ("base", "tuned"),
+    ) -> Iterator[Answer]:
+        """The answers of these sides, base first, each growing until its ``done``; without an adapter the base's.
+
+        Closing the iterator cancels the question.
+
+        Raises:
+            StudioError: ``card.busy`` where a run holds the card; else what the child said.
+        """
+        question = _question(
+            messages=messages, max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, seed=seed,
+            sides=sides if self._adapter else ("base",),
+        )  # fmt: skip
+        with self._lock:
+            child = self._living_child()
+            child.send(question.model_dump())
+            finished = False
+            try:
+                yield from _answers(child, question.id, sides=len(set(question.sides)))
+                finished = True
+            finally:
+                if not finished and child.alive():
+                    with contextlib.suppress(StudioError):  # it died just now: the next question finds out
+                        child.send({"cancel": question.id})
+
+    def close(self) -> None:
+        """Ends the child; a later question starts a new one."""
+        child, self._child = self._child, None
+        if child:
+            child.close()
+
+    def _living_child(self) -> _Child:
+        if self._child is None or not self._child.alive():
+            self.close()
+            self._child = _Child(self._setup(), self._locations)
+        return self._child
+
+    def _setup(self) -> Setup:
+        model = self._config.model
+        spec = find_model(model.source, model.name, model.revision)
+        if not spec.folder:
+            raise ModelError(
+                "model.not_here", f"Expected {spec.title} on this machine, found it gone.", "Download it again."
+            )
+        return Setup(
+            folder=spec.folder,
+            model=model,
+            data=self._config.data,
+            adapter=str(self._adapter / "adapter") if self._adapter else "",
+            home=str(self._locations.home),
+            lock_name=read_machine(self._locations.home).lock_name,
+        )
+
+
+def adapter_folder(run: JobFolder, checkpoint: str) -> Path:
+    """The checkpoint folder that ``best``, ``last`` or a step's name means.
+
+    Raises:
+        RunError: no such checkpoint stands.
+    """
+    found = by_merit(run) if checkpoint == "best" else list(standing(run))[::-1]
+    chosen = [path for path in found if checkpoint in ("best", "last", path.name)]
+    if not chosen:
+        raise RunError(
+            "run.no_checkpoint", f"Expected a checkpoint ({checkpoint}) in {run.name}, found none.", "Save first."
+        )
+    return chosen[0]
+
+
+def _question(**values: Any) -> Ask:
+    try:
+        return Ask(id=uuid.uuid4().hex, **values)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        place = ".".join(str(part) for part in fault["loc"])
+        raise RunError("talk.question", f"{place}: {fault['msg']}, found {fault['input']!r}."[:300]) from error
+
+
+def _answers(child: _Child, question: str, sides: int) -> Iterator[Answer]:
+    texts: dict[Side, str] = {"base": "", "tuned": ""}
+    while sides:
+        word = child.receive()
+        if word.get("id", question) != question:
+            continue  # the rest of a question that was cancelled
+        if "code" in word:
+            raise StudioError(word["code"], word["message"], word.get("hint", ""))
+        piece = Piece.model_validate(word)
+        texts[piece.side] += piece.text
+        sides -= piece.done
+        yield Answer(piece.side, texts[piece.side], piece.done)
+
+
+class _Child:
+    """The child process and its pipes. What it prints on stderr is kept for the one line when it dies."""
+
+    def __init__(self, setup: Setup, locations: Locations) -> None:
+        self._process = spawn_guest("core.chat.child", _environment())
+        self._locations, self._card = locations, setup.lock_name
+        self._last_words: deque[str] = deque(maxlen=20)
+        self._said: queue.Queue[str] = queue.Queue()
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self._listener = _listen(self._process.stderr, self._last_words.append)
+        self._hearer = _listen(self._process.stdout, self._said.put, end=lambda: self._said.put(""))
+        try:
+            self.send(setup.model_dump(mode="json"))
+            ready = self.receive(LOADING_SECONDS)
+            if "code" in ready:
+                raise StudioError(ready["code"], ready["message"], ready.get("hint", ""))
+        except BaseException:
+            self.close()
+            raise
+
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def send(self, word: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(word) + "\n")
+            self._process.stdin.flush()
+        except (OSError, ValueError) as error:
+            raise self._died() from error
+
+    def receive(self, seconds: float = ANSWER_SECONDS) -> dict[str, Any]:
+        """Its next word. A child that says nothing for so long, or stays on a card that a run waits for, is killed."""
+        patience = Patience(self._locations, self._card, seconds)
+        while True:
+            try:
+                line = self._said.get(timeout=LOOK_SECONDS)
+            except queue.Empty:
+                if why := patience.is_over():
+                    self._process.kill()
+                    raise left_the_card("the model") if why == "card" else _too_slow(seconds) from None
+                continue
+            if not line:
+                self._said.put("")  # whoever asks once more hears the same
+                raise self._died()
+            word: dict[str, Any] = json.loads(line)
+            return word
+
+    def close(self) -> None:
+        """Closing its stdin ends the child; one that does not hear that is killed."""
+        self._shut(self._process.stdin)
+        try:
+            self._process.wait(timeout=ENDING_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for thread, pipe in ((self._hearer, self._process.stdout), (self._listener, self._process.stderr)):
+            thread.join(timeout=1)
+            if not thread.is_alive():
+                self._shut(pipe)
+
+    @staticmethod
+    def _shut(pipe: IO[str] | None) -> None:
+        if pipe is not None:
+            with contextlib.suppress(OSError):  # it died with our words in the pipe
+                pipe.close()
+
+    def _died(self) -> StudioError:
+        try:
+            self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._listener.join(timeout=1)  # its last words may still be on their way
+        why, last = ending_of(self._process.returncode, tuple(self._last_words))
+        return RunError(
+            "talk.died", f"The model that answers ended ({why}). {last}".strip()[:300], "Ask again: it is started anew."
+        )
+
+
+def _listen(pipe: IO[str], take: Callable[[str], None], end: Callable[[], None] = lambda: None) -> threading.Thread:
+    """Hands a pipe's lines on, each as it comes, and then says that it ended."""
+
+    def listen() -> None:
+        with contextlib.suppress(ValueError):  # closed by close()
+            for line in pipe:
+                take(line)
+        end()
+
+    thread = threading.Thread(target=listen, daemon=True)
+    thread.start()
+    return thread
+
+
+def _too_slow(seconds: float) -> StudioError:
+    message = f"Expected a word from the model within {seconds / 60:.0f} minutes, found none: it was ended."
+    return RunError("talk.slow", message, "Ask again: it is started anew.")
+
+
+def _environment() -> dict[str, str]:
+    """Cards in NVML's order and the first one of them, by which the lock was chosen; no word to anyone."""
+    extra = {"HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONUTF8": "1"}
+    card = read_machine().gpu
+    if card:
+        extra |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": card.cuda_name}
+    else:
+        extra |= without_card(os.environ)
+    return {**os.environ, **extra}

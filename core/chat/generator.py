@@ -1,0 +1,131 @@
+"""A loaded model that answers, as itself or as the base model under its adapter. Heavy: torch and transformers.
+
+The base's answer comes from the same weights inside ``disable_adapter()``, so that both sides differ by what was
+learned and by nothing else. A question is laid out exactly as rows were laid out for training: by the same template,
+behind the same system prompt; after training on raw text it is raw text, which the model goes on with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import StoppingCriteriaList, TextIteratorStreamer
+
+from core.chat.messages import Ask, Setup, Side
+from core.contract.errors import MachineError, StudioError, first_line
+from core.data.render.question import question_ids
+from core.data.render.rendering import stop_token_ids
+from core.model.adapters import load_adapter
+from core.model.context import context_of
+from core.model.end_tokens import ends_of
+from core.model.loading.load import load_base
+from core.models.checks.folder import check_folder
+
+__all__ = ["Cancelled", "Speaker", "load_speaker"]
+
+
+class Cancelled(Exception):  # noqa: N818 - it is no error
+    """The question was taken back."""
+
+
+def load_speaker(setup: Setup) -> Speaker:
+    """Loads base and adapter onto the card, or onto the CPU where there is none.
+
+    Raises:
+        StudioError: the model or its adapter cannot be loaded.
+    """
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    check_folder(Path(setup.folder))
+    loaded = load_base(Path(setup.folder), setup.model, device)
+    model = load_adapter(loaded.model, Path(setup.adapter), trainable=False) if setup.adapter else loaded.model
+    return Speaker(model.eval(), loaded.tokenizer, setup)
+
+
+class Speaker:
+    """Answers questions, one at a time. ``sides`` are base and tuned, or base alone where there is no adapter."""
+
+    def __init__(self, model: Any, tokenizer: Any, setup: Setup) -> None:
+        self._model, self._tokenizer = model, tokenizer
+        self._adapted = bool(setup.adapter)
+        self._data = setup.data
+        self._stops = list(dict.fromkeys((*stop_token_ids(tokenizer, setup.data), *ends_of(model))))
+        self.sides: tuple[Side, ...] = ("base", "tuned") if self._adapted else ("base",)
+
+    def stream(self, ask: Ask, side: Side, is_cancelled: Callable[[], bool]) -> Iterator[str]:
+        """The answer in pieces of text, as they become whole characters.
+
+        Raises:
+            Cancelled: in mid-answer.
+            StudioError: the template refuses the question, or the model cannot answer it.
+        """
+        ids = self._prompt(ask).to(self._model.device)
+        streamer = TextIteratorStreamer(self._tokenizer, skip_prompt=True, skip_special_tokens=True)
+        faults: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                self._generate(ids, ask, side, streamer, is_cancelled)
+            except BaseException as error:  # noqa: BLE001 - said by the other thread, which waits for the stream's end
+                faults.append(error)
+                streamer.end()
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        yield from (text for text in streamer if text)
+        thread.join()
+        if is_cancelled():
+            raise Cancelled
+        if faults:
+            raise _explained(faults[0])
+
+    def _prompt(self, ask: Ask) -> torch.Tensor:
+        """``[1, T]``: the conversation as rows were trained, ending where the answer begins."""
+        most = context_of(self._model)
+        return torch.tensor([question_ids(self._tokenizer, ask.messages, self._data, most)], dtype=torch.long)
+
+    def _generate(
+        self, ids: torch.Tensor, ask: Ask, side: Side, streamer: Any, is_cancelled: Callable[[], bool]
+    ) -> None:
+        alone = self._adapted and side == "base"
+        sampling = {"temperature": ask.temperature, "top_p": ask.top_p} if ask.temperature > 0 else _GREEDY
+        torch.manual_seed(ask.seed)
+        with torch.inference_mode(), self._model.disable_adapter() if alone else contextlib.nullcontext():
+            self._model.generate(
+                input_ids=ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=min(ask.max_new_tokens, context_of(self._model) - ids.shape[1]),
+                do_sample=ask.temperature > 0,
+                pad_token_id=self._tokenizer.pad_token_id,
+                eos_token_id=self._stops or None,
+                streamer=streamer,
+                stopping_criteria=StoppingCriteriaList([_stop_when(is_cancelled)]),
+                use_cache=True,
+                **sampling,
+            )
+
+
+# A model's own generation config may bring values that greedy decoding would only warn about.
+_GREEDY: dict[str, Any] = {"temperature": None, "top_p": None, "top_k": None}
+
+
+def _stop_when(asked: Callable[[], bool]) -> Any:
+    def stop(input_ids: torch.Tensor, *_scores: Any, **_options: Any) -> torch.Tensor:
+        return torch.full((input_ids.shape[0],), asked(), device=input_ids.device)
+
+    return stop
+
+
+def _explained(error: BaseException) -> StudioError:
+    if isinstance(error, StudioError):
+        return error
+    if isinstance(error, torch.OutOfMemoryError):
+        return MachineError("memory.gpu", "The card's memory ran out while answering.", "Ask for a shorter answer.")
+    words = first_line(error)
+    return MachineError(
+        "talk.fault", f"The model could not answer: {words}", "Ask something else, or another checkpoint."
+    )

@@ -1,0 +1,1 @@
+"""CLI: the command line, one row a command, over the same rooms that the window uses."""

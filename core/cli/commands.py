@@ -1,0 +1,348 @@
+"""The command line: one table of commands, each a few lines over the same rooms that the window uses.
+
+``python3 launcher.py COMMAND`` becomes ``python -m core.cli COMMAND`` inside ``.venv``; without a command it
+becomes ``python -m studio``, since nothing here knows the window. Errors are one line on stderr and exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from core.contract.errors import RunError
+from core.machine.locations import Locations
+from core.machine.terminal import as_text, exit_code
+
+__all__ = ["COMMANDS", "main"]
+
+
+@dataclass(frozen=True)
+class Command:
+    """A row of the table: the words of --help, the arguments, and the function that does it.
+
+    ``begins``: it may make the root folder (``_made``); others only look, and what they look into has to be there.
+    ``looks``: it tells of what stands in the root; one that does not needs no such folder.
+    """
+
+    about: str
+    run: Callable[[argparse.Namespace, Locations], int]
+    arguments: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = field(default=())
+    begins: bool = False
+    looks: bool = True
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parses, runs one command and returns its exit code: 0, 1 after an error that was said, 130 after Ctrl+C."""
+    words = sys.argv[1:] if arguments is None else arguments
+    return exit_code(lambda: _obey(_parser().parse_args(as_text(words))))
+
+
+def _obey(chosen: argparse.Namespace) -> int:
+    command, locations = COMMANDS[chosen.command], Locations.find(chosen.home)
+    ready = command.begins or not command.looks
+    return command.run(chosen, locations if ready else locations.expected(named=bool(chosen.home)))
+
+
+def _made(locations: Locations) -> Locations:
+    if not locations.home.exists():
+        print(f"The folder {locations.home} is new: it is made for runs and data.", file=sys.stderr)
+    return locations.make()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="launcher.py", description="Finetune language models on your own GPU.")
+    home = argparse.ArgumentParser(add_help=False)
+    home.add_argument(
+        "--home", metavar="DIR", help="root folder of runs and data (default ~/luthier-studio, or LUTHIER_HOME)"
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, command in COMMANDS.items():
+        sub = commands.add_parser(name, help=command.about, description=command.about, parents=[home])
+        for names, options in command.arguments:
+            sub.add_argument(*names, **options)
+    return parser
+
+
+# ── the commands ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _demo(_: argparse.Namespace, locations: Locations) -> int:
+    from core.cli.demo import demo
+
+    return demo(_made(locations))
+
+
+def _train(chosen: argparse.Namespace, locations: Locations) -> int:
+    from core.cli.forecast import as_values
+    from core.runs.control.store import RunStore
+    from core.runs.folder.asked import note_asked
+
+    prepared = _prepared(chosen, locations)
+    if not chosen.json:
+        for line in (*prepared.data_lines(), *prepared.resolved_lines(), prepared.estimate.sentence):
+            print(f"          {line}")
+    store = RunStore(locations)
+    run_id = store.start(prepared.config)
+    note_asked(store.open(run_id), prepared.asked, prepared.estimate.seconds)
+    told = {"run_id": run_id, "folder": str(store.open(run_id).path)} | as_values(prepared, [])
+    print(json.dumps(told) if chosen.json else f"run       {run_id}", flush=True)
+    return 0 if chosen.detach else _follow(store, run_id, as_json=chosen.json)
+
+
+def _resume(chosen: argparse.Namespace, locations: Locations) -> int:
+    from core.runs.control.store import RunStore
+
+    store = RunStore(locations)
+    store.resume(chosen.run, chosen.anyway)
+    return 0 if chosen.detach else _follow(store, chosen.run, from_now=True)
+
+
+def _follow(store: Any, run_id: str, from_now: bool = False, as_json: bool = False) -> int:
+    from core.cli.follow import follow, of_result, of_state, say
+
+    folder, command = store.open(run_id), store.locations.command
+    offset = folder.events.stat().st_size if from_now else 0
+    words = (lambda event: event.model_dump_json()) if as_json else say
+    out = sys.stderr if as_json else sys.stdout
+    try:
+        last = follow(folder, print, lambda: store.record(run_id).state == "lost", offset=offset, words=words)
+    except KeyboardInterrupt:
+        print(f"\nThe run goes on. See it in the studio, or stop it:   {command('stop', run_id)}", file=out)
+        return 130
+    if last is None:
+        again = f"Go on:   {command('resume', run_id)}"
+        print(of_state("lost", f"The run's processes are gone. {again}   (log: {folder.log})"), file=out)
+        return 1
+    print(f"folder    {folder.path}", file=out)
+    for line in of_result(store.record(run_id)):
+        print(line, file=out)
+    return 0 if last.kind != "failed" else 1
+
+
+def _runs(chosen: argparse.Namespace, locations: Locations) -> int:
+    from core.runs.control.store import RunStore
+    from core.runs.record.words import STATE_WORDS, damage_words
+
+    summaries = RunStore(locations).list()
+    if chosen.json:
+        print(json.dumps([vars(summary) for summary in summaries], default=str, indent=1))
+        return 0
+    for run in summaries:
+        loss = "–" if run.eval_loss is None else f"{run.eval_loss:.4f}"
+        steps, verdict = f"{run.last_step}/{run.total_steps or '–'}", run.verdict.replace("_", " ")
+        how = f"{STATE_WORDS[run.state]:11} step {steps:12} held-out {loss:8} {verdict:10}"
+        print(f"{run.run_id:44} {how} {run.model_name}")
+        if told := run.failure if run.state == "unreadable" else damage_words(run.damaged):
+            print(f"{'':44} {told}")
+    if not summaries:
+        print(f"No runs yet in {locations.runs}.")
+    return 0
+
+
+def _stop(chosen: argparse.Namespace, locations: Locations) -> int:
+    from core.runs.control.store import RunStore
+
+    store = RunStore(locations)
+    (store.stop_now if chosen.now else store.stop)(chosen.run)
+    print(f"{chosen.run} is asked to stop{' now' if chosen.now else ', its state is saved first'}.")
+    return 0
+
+
+def _export(chosen: argparse.Namespace, locations: Locations) -> int:
+    from core.cli.follow import follow, of_state
+    from core.runs.control.store import RunStore
+
+    store = RunStore(locations)
+    job = store.export(chosen.run, _export_request(chosen))
+    folder, job_folder = store.open(chosen.run), store.export_folder(chosen.run, job)
+    last = follow(job_folder, print, lambda: store.export_record(chosen.run, job).state == "lost")
+    if last is None:
+        print(of_state("lost", f"The export's processes are gone. Start it again.   (log: {job_folder.log})"))
+    if last is None or last.kind != "finished":
+        return 1
+    print(f"folder    {folder.exports / job}")
+    return 0
+
+
+def _export_request(chosen: argparse.Namespace) -> Any:
+    from pydantic import ValidationError
+
+    from core.runs.folder.job_folder import ExportRequest
+
+    try:
+        return ExportRequest(name=chosen.name or chosen.form, form=chosen.form, checkpoint=chosen.checkpoint)
+    except ValidationError as error:
+        option = str(error.errors()[0]["loc"][0])
+        expected = {"name": "letters, digits, '.', '_' and '-', at most 64", "checkpoint": "best, last or step-000200"}
+        message = f"Expected {expected.get(option, 'another value')} for --{option}, found {vars(chosen)[option]!r}."
+        raise RunError("export.request", message) from error
+
+
+def _estimate(chosen: argparse.Namespace, locations: Locations) -> int:
+    from core.cli.forecast import as_values, forecast_lines, ways_to_fit
+
+    prepared = _prepared(chosen, locations)
+    ways = ways_to_fit(prepared, locations)
+    if chosen.json:
+        print(json.dumps(as_values(prepared, ways), indent=1))
+        return 0
+    for line in forecast_lines(prepared, ways):
+        print(line)
+    return 0
+
+
+def _probe(chosen: argparse.Namespace, locations: Locations) -> int:
+    from core.cli.forecast import mib
+    from core.probe.client import probe
+
+    prepared = _prepared(chosen, locations)
+    doing = {
+        "starting": "a process of its own",
+        "loading": prepared.spec.title,
+        "stepping": "the longest step, again and again",
+    }
+    tell = lambda stage: print(f"{stage:12} {doing[stage]}", flush=True)  # noqa: E731
+    found = probe(prepared.config, prepared.spec, prepared.facts, locations, tell)
+    if found.random_weights:
+        print(f"{'':12} with random weights: {prepared.spec.title} is not on this machine yet")
+    planned = prepared.estimate
+    if prepared.machine.gpu:
+        print(f"{'memory':12} {mib(found.peak_bytes)}   by tensors; planned {mib(planned.allocated_bytes)}")
+        print(f"{'':12} {mib(found.reserved_bytes)}   held for them; planned {mib(planned.reserved_bytes)}")
+    else:  # where there is no card the process is measured whole, with its libraries, and so it is planned
+        print(f"{'memory':12} {mib(found.peak_bytes)}   of the whole process; planned {mib(planned.peak_bytes)}")
+    print(f"{'step':12} {found.seconds_per_step:10.3f} s     {found.tokens_per_second:,.0f} tokens a second")
+    if found.spilled:
+        print(f"{'spilled':12} The card was full, and its memory reached into the machine's: choose a smaller run.")
+    return 0
+
+
+def _doctor(chosen: argparse.Namespace, locations: Locations) -> int:
+    if chosen.revoke:
+        return _revoke(locations.expected(named=bool(chosen.home)))
+    from core.machine.doctor.examine import examine
+
+    found = examine(locations.home)
+    if chosen.json:
+        print(json.dumps([asdict(finding) for finding in found], indent=1))
+        return 1 if any(finding.level == "fault" for finding in found) else 0
+    marks = {"fine": "ok     ", "advice": "advice ", "fault": "FAULT  "}
+    for finding in found:
+        print(f"{marks[finding.level]}{finding.text}" + (f"\n       → {finding.action}" if finding.action else ""))
+    return 1 if any(finding.level == "fault" for finding in found) else 0
+
+
+def _explain(chosen: argparse.Namespace, _: Locations) -> int:
+    from core.cli.explain import explain, listed, markdown
+
+    asked = " ".join(chosen.word)
+    for line in markdown() if chosen.markdown else explain(asked) if asked else listed():
+        print(line)
+    return 0
+
+
+def _revoke(locations: Locations) -> int:
+    from core.machine.sessions import revoke
+
+    ended = revoke(locations.make())
+    print(f"All sessions are ended ({ended}), and every start address. Let a browser in:   {locations.command()}")
+    return 0
+
+
+def _prepared(chosen: argparse.Namespace, locations: Locations) -> Any:
+    from core.data.service.data_service import DataService
+    from core.runs.control.prepare import prepare
+    from core.runs.folder.repeat import read_wish
+
+    wish = read_wish(Path(chosen.file), chosen.set)
+    service = DataService(_made(locations))
+    try:
+        return prepare(wish, locations, service)
+    finally:
+        service.close()
+
+
+_RUN: tuple[tuple[str, ...], dict[str, Any]] = (
+    ("run",),
+    {"metavar": "RUN", "help": "the run's id, as 'runs' lists it"},
+)
+_FILE: tuple[tuple[str, ...], dict[str, Any]] = (("file",), {"metavar": "RUN.yaml", "help": "the run's configuration"})
+_SET: tuple[tuple[str, ...], dict[str, Any]] = (
+    ("--set",),
+    {
+        "action": "append",
+        "default": [],
+        "metavar": "KEY=VALUE",
+        "help": "another value for one setting, such as train.learning_rate=0.0001; may be repeated",
+    },
+)
+_JSON: tuple[tuple[str, ...], dict[str, Any]] = (("--json",), {"action": "store_true", "help": "as JSON"})
+_ANYWAY: tuple[tuple[str, ...], dict[str, Any]] = (
+    ("--anyway",),
+    {"action": "store_true", "help": "though the data, the base model or a library is another than it began with"},
+)
+_DETACH: tuple[tuple[str, ...], dict[str, Any]] = (
+    ("--detach",),
+    {"action": "store_true", "help": "start it and return; the run needs no terminal either way"},
+)
+
+COMMANDS: dict[str, Command] = {
+    "demo": Command(
+        "the whole way without a browser: train, compare, export, on the built-in model", _demo, begins=True
+    ),
+    "train": Command(
+        "start a run from a run.yaml and follow it; Ctrl+C leaves it running",
+        _train,
+        (_FILE, _SET, _DETACH, (("--json",), {"action": "store_true", "help": "the run, then its events: JSON lines"})),
+        begins=True,
+    ),
+    "runs": Command("list the runs, newest first", _runs, (_JSON,)),
+    "stop": Command(
+        "stop a run; its state is saved first",
+        _stop,
+        (_RUN, (("--now",), {"action": "store_true", "help": "end it at once; the last checkpoint stays"})),
+    ),
+    "resume": Command("go on with a paused, stopped, failed or interrupted run", _resume, (_RUN, _ANYWAY, _DETACH)),
+    "export": Command(
+        "take a run home: reloaded by plain peft and transformers before it says done",
+        _export,
+        (
+            _RUN,
+            (("--form",), {"choices": ["adapter", "merged"], "default": "adapter", "help": "default: adapter"}),
+            (("--checkpoint",), {"default": "best", "help": "best (default), last or a step such as step-000200"}),
+            (("--name",), {"default": "", "help": "the export's folder name (default: its form)"}),
+        ),
+    ),
+    "estimate": Command(
+        "memory and time of a run.yaml, before anything is loaded", _estimate, (_FILE, _SET, _JSON), begins=True
+    ),
+    "probe": Command(
+        "ten seconds of a run.yaml's longest step on this machine, thrown away", _probe, (_FILE, _SET), begins=True
+    ),
+    "doctor": Command(
+        "look at this machine and say what would help",
+        _doctor,
+        (
+            (
+                ("--revoke",),
+                {"action": "store_true", "help": "end every browser's session instead, also of a living studio"},
+            ),
+            _JSON,
+        ),
+        looks=False,
+    ),
+    "explain": Command(
+        "what a word or a setting means, in plain words; without one, all of them",
+        _explain,
+        (
+            (("word",), {"nargs": "*", "metavar": "WORD", "help": "such as rank, held-out loss or train.warmup_steps"}),
+            (("--markdown",), {"action": "store_true", "help": "README's section of words instead"}),
+        ),
+        looks=False,
+    ),
+}

@@ -1,0 +1,107 @@
+"""The main job without a browser: train the built-in model, show answers before and after, export, say where it lies.
+
+Nothing here is special: it is the way that the window takes, on the built-in model, its sample and the preset "Try it".
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from core.chat.client import Talk
+from core.cli.follow import follow, of_result
+from core.contract.config import DataChoice, RunConfig
+from core.contract.data import Example
+from core.contract.errors import RunError
+from core.data.read.examples import read_examples
+from core.data.service.data_service import DataService
+from core.machine.locations import ASSETS, Locations
+from core.models.catalog import apply_preset, preset
+from core.runs.control.prepare import prepare
+from core.runs.control.store import RunStore
+from core.runs.folder.held_out_rows import kept_draw
+from core.runs.folder.job_folder import ExportRequest, JobFolder
+
+__all__ = ["demo", "demo_config"]
+
+QUESTIONS = 3
+
+
+def demo(locations: Locations) -> int:
+    """Runs the whole way and prints it; returns the exit code."""
+    started = time.monotonic()
+    service = DataService(locations)
+    try:
+        prepared = prepare(demo_config(), locations, service)
+    finally:
+        service.close()
+    print(f"model     {prepared.spec.title}, {prepared.spec.shape.parameters / 1e6:.1f} million parameters")
+    for line in prepared.data_lines():
+        print(f"data      {line}")
+    print(f"memory    {prepared.estimate.sentence}")
+    store = RunStore(locations)
+    run_id = store.start(prepared.config)
+    try:
+        _to_the_end(store, run_id)
+    except KeyboardInterrupt:
+        if run_id in store.living():
+            stop = locations.command("stop", run_id)
+            print(f"\nThe run goes on. See it in the studio, or stop it:   {stop}")
+        return 130
+    _report(store, run_id, time.monotonic() - started)
+    return 0
+
+
+def _to_the_end(store: RunStore, run_id: str) -> None:
+    folder = store.open(run_id)
+    _expect_finished(follow(folder, print, lambda: store.record(run_id).state == "lost"), folder)
+    _compare(store.locations, folder)
+    _take_home(store, run_id)
+
+
+def demo_config() -> RunConfig:
+    """The built-in model, the instruction sample, and the preset "Try it"."""
+    sample = DataChoice(path=str(ASSETS / "samples" / "instruction.jsonl"))
+    return apply_preset(RunConfig(name="demo", data=sample), preset("try-it"))
+
+
+def _expect_finished(last: object, folder: JobFolder) -> None:
+    if getattr(last, "kind", "") != "finished":
+        raise RunError("demo.unfinished", "The demo's run did not finish.", f"Its log: {folder.log}")
+
+
+def _compare(locations: Locations, folder: JobFolder) -> None:
+    """Asks base and finetuned model held-out questions, which neither has been trained on."""
+    config = folder.config()
+    talk = Talk(locations, config, folder.path)
+    try:
+        for example in _held_out(folder, config)[:QUESTIONS]:
+            question = next(message.content for message in example.messages if message.role == "user")
+            answers = {"base": "", "tuned": ""}
+            for answer in talk.ask([{"role": "user", "content": question}], max_new_tokens=60, temperature=0.0, seed=0):
+                answers[answer.side] = answer.text
+            print(f"\nasked     {question}\nbefore    {answers['base'].strip()}\nafter     {answers['tuned'].strip()}")
+    finally:
+        talk.close()
+    print()
+
+
+def _held_out(folder: JobFolder, config: RunConfig) -> Sequence[Example]:
+    draw = kept_draw(folder.path)
+    numbers = set(draw.numbers) if draw else set()
+    return [example for example in read_examples(Path(config.data.path), config.data) if example.row in numbers]
+
+
+def _take_home(store: RunStore, run_id: str) -> None:
+    for form in ("adapter", "merged"):
+        job = store.export(run_id, ExportRequest(name=form, form=form, checkpoint="best"))
+        folder = store.export_folder(run_id, job)
+        _expect_finished(follow(folder, print, lambda: store.export_record(run_id, job).state == "lost"), folder)  # noqa: B023
+
+
+def _report(store: RunStore, run_id: str, seconds: float) -> None:
+    record, folder = store.record(run_id), store.open(run_id)
+    print("", *of_result(record), f"took      {record.last_step} steps, {seconds:.0f} s in all", sep="\n")
+    print(f"run       {folder.path}\nadapter   {folder.exports / 'adapter'}\nmerged    {folder.exports / 'merged'}")
+    print(f"Open it in the studio:   {store.locations.command()}")

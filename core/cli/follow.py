@@ -1,0 +1,128 @@
+"""A run's events as lines for a terminal, the same words for ``train`` and ``demo``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from core.contract import events
+from core.contract.events import Event, Stage, Step
+from core.contract.methods import MEASURES
+from core.runs.folder.job_folder import JobFolder
+from core.runs.log.events_log import EventTail
+from core.runs.record.job_record import RunRecord, State
+from core.runs.record.outcome import outcome
+from core.runs.record.words import ADVICE, STATE_WORDS, outcome_line
+
+__all__ = ["follow", "of_result", "of_state", "say"]
+
+ENDINGS = (events.Finished, events.Stopped, events.Failed, events.Paused)
+
+
+def follow(
+    folder: JobFolder,
+    tell: Callable[[str], None],
+    gone: Callable[[], bool],
+    *,
+    offset: int = 0,
+    words: Callable[[Event], str] | None = None,
+) -> Event | None:
+    """Tells every event of a job as it comes, and returns the one that ended it (None where it was lost).
+
+    Args:
+        folder: the job that is followed; following never changes it.
+        tell: takes a line.
+        gone: whether no process serves the job any more, asked while nothing comes.
+        offset: byte of the log from which to tell; 0 is the beginning.
+        words: makes every event a line; by default ``say``, and not of every step.
+    """
+    tail, quiet_since = EventTail(folder.events, offset), time.monotonic()
+    steps = _Sparse()
+    while True:
+        fresh = tail.read()
+        for event in fresh:
+            if line := words(event) if words else say(event) if steps.wanted(event) else "":
+                tell(line)
+            if isinstance(event, ENDINGS):
+                return event
+        if fresh:
+            quiet_since = time.monotonic()
+        elif time.monotonic() - quiet_since > 3 and gone():
+            return None
+        time.sleep(0.1)
+
+
+class _Sparse:
+    """Not every step is worth a line: about one a second, and every one of the first three."""
+
+    def __init__(self) -> None:
+        self.last, self.stage = 0.0, ""
+
+    def wanted(self, event: Event) -> bool:
+        if isinstance(event, Stage):
+            fresh = event.stage != self.stage
+            self.stage = event.stage
+            return fresh
+        if not isinstance(event, Step) or event.step <= 3:
+            return True
+        if time.monotonic() - self.last < 1:
+            return False
+        self.last = time.monotonic()
+        return True
+
+
+def say(event: Event) -> str:
+    """One event in one line; empty where it says nothing to a person."""
+    match event:
+        case events.Queued(reason=reason):
+            return of_state("queued", reason)
+        case Stage(stage=stage, text=text):
+            return f"{stage.replace('_', ' '):9} {text}".rstrip()
+        case events.Plan(lines=lines):
+            return "\n".join(f"plan      {line}" for line in lines)
+        case Step():
+            return f"step {event.step:<5}loss {_number(event.loss)}   {_speed(event)}".rstrip()
+        case events.Evaluation():
+            more = "".join(f", {name} {_number(getattr(event, name))}" for name in _measured(event))
+            return f"held-out  loss {_number(event.loss)}{more} after step {event.step} ({event.rows} rows)"
+        case events.Checkpoint(name=name, best=best):
+            return f"saved     {name}{' (best so far)' if best else ''}"
+        case events.Correction():
+            return f"changed   {event.key}: {event.old} → {event.new} ({event.reason})"
+        case events.Note(text=text, hint=hint):
+            return f"note      {text} {hint}".rstrip()
+        case events.Acknowledged(command=command):
+            return f"heard     {command}"
+        case events.Exported(name=name, checks=checks):
+            return "\n".join([f"exported  {name}", *(f"checked   {check}" for check in checks)])
+        case events.Failed(message=message, hint=hint):
+            return of_state("failed", f"{message} {hint}")
+        case events.Paused(kind=state) | events.Stopped(kind=state) | events.Finished(kind=state):
+            return of_state(state, f"at step {event.step}")
+    return ""
+
+
+def of_state(state: State, text: str) -> str:
+    """A line about a state, in the same word as the window's."""
+    return f"{STATE_WORDS[state].lower():9} {text}".rstrip()
+
+
+def of_result(record: RunRecord) -> list[str]:
+    """What became of a run, and what to do about it, a line each; none where that cannot be told."""
+    became = outcome(record)
+    if became is None:
+        return []
+    advice = ADVICE[became.verdict]
+    return [*([f"do        {advice}"] if advice else []), f"result    {outcome_line(became)}"]
+
+
+def _measured(event: Event) -> list[str]:
+    return [name for name in MEASURES if getattr(event, name) is not None]
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
+
+
+def _speed(event: Step) -> str:
+    return "" if event.tokens_per_second is None else f"{event.tokens_per_second:,.0f} tokens/s"

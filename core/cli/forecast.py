@@ -1,0 +1,81 @@
+"""What a prepared run will need, for the command line: lines of a terminal, or values of JSON. Light."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from core.contract.estimate import Estimate, Suggestion
+from core.estimate import make_it_fit
+from core.machine.locations import Locations
+from core.runs.control.prepare import Prepared
+from core.runs.record.learned import speeds
+
+__all__ = ["as_values", "forecast_lines", "length_of_time", "mib", "ways_to_fit"]
+
+WAYS_SHOWN = 4
+
+
+def forecast_lines(prepared: Prepared, ways: list[Suggestion]) -> Iterator[str]:
+    """Memory part by part, steps, time, cost and disk; how the data was read; each automatic value with its reason."""
+    found = prepared.estimate
+    for term in found.terms:
+        alone = f"; {mib(term.bytes).strip()} at another moment" if term.bytes > term.at_peak else ""
+        yield f"{term.key:12} {mib(term.at_peak)}   {term.how}{alone}"
+    yield f"{'peak':12} {mib(found.peak_bytes)}   {found.sentence}"
+    yield f"{'steps':12} {found.total_steps:10,}       {found.tokens_per_epoch:,} tokens an epoch"
+    yield from _costs(found)
+    for number, line in enumerate(prepared.data_lines()):
+        yield f"{'' if number else 'data':12} {line}"
+    for line in (*prepared.resolved_lines(), *found.notes):
+        yield f"{'':12} {line}"
+    for way in ways:
+        changes = ", ".join(f"{key}: {value}" for key, value in way.changes.items())
+        yield f"{'would fit':12} {way.text} ({changes})"
+
+
+def as_values(prepared: Prepared, ways: list[Suggestion]) -> dict[str, Any]:
+    """The same for programs; every key is that of its class in ``core.contract``."""
+    return {
+        "config": prepared.config.model_dump(mode="json"),
+        "resolved": [value.model_dump() for value in prepared.resolved],
+        "data": prepared.report.model_dump(mode="json"),
+        "estimate": prepared.estimate.model_dump(mode="json"),
+        "would_fit": [way.model_dump(mode="json") for way in ways],
+    }
+
+
+def ways_to_fit(prepared: Prepared, locations: Locations) -> list[Suggestion]:
+    """What would make a run fit that does not, the mildest first."""
+    if prepared.estimate.verdict not in ("tight", "too_large"):
+        return []
+    asked = prepared.asked.with_method(prepared.report.method)
+    found = make_it_fit(asked, prepared.spec, prepared.facts, prepared.machine, speeds(locations))
+    return list(found[:WAYS_SHOWN])
+
+
+def length_of_time(low: float, high: float) -> str:
+    """A range of seconds in the unit in which a person would say it."""
+    units = ((86_400, "days"), (3600, "hours"), (60, "minutes"), (1, "seconds"))
+    size, unit = next(((size, unit) for size, unit in units if high >= 2 * size), units[-1])
+    digits = 0 if low >= 10 * size else 1
+    return f"{low / size:.{digits}f} to {high / size:.{digits}f} {unit}"
+
+
+def mib(size: int) -> str:
+    """Bytes in MiB, as wide as a column of them."""
+    return f"{size / 2**20:10,.1f} MiB"
+
+
+def _costs(found: Estimate) -> Iterator[str]:
+    time = length_of_time(*found.seconds) if found.seconds else "unknown"
+    yield f"{'time':12} {time} ({found.time_basis})"
+    if kwh := found.energy_kwh:
+        price = f", {_money(*found.money)} {found.currency}" if found.money else ""
+        yield f"{'energy':12} {kwh[0]:.2g} to {kwh[1]:.2g} kWh{price} ({found.energy_basis})"
+    fetched = f", and {mib(found.download_bytes).strip()} to fetch" if found.download_bytes else ""
+    yield f"{'disk':12} {mib(found.checkpoints_bytes)}   checkpoints{fetched}"
+
+
+def _money(low: float, high: float) -> str:
+    return f"{low:.2f} to {high:.2f}" if high >= 0.01 else "less than 0.01"

@@ -1,0 +1,211 @@
+"""The glossary's table, second half: learning, memory, watching and what comes after. See
+``core/contract/glossary/term.py``.
+"""
+
+from __future__ import annotations
+
+from core.contract.glossary.term import Term
+
+__all__ = ["HOME", "LEARNING", "MEMORY", "WATCHING"]
+
+LEARNING = (
+    Term(
+        "sft", "Learning from examples", "SFT",
+        "The model is shown questions with good answers and learns to write such answers.",
+        "The usual way, and the one to begin with. The letters stand for supervised finetuning.",
+        ("dpo", "loss"), ("supervised", "finetuning", "fine-tuning"),
+    ),
+    Term(
+        "dpo", "Learning from preferences", "DPO",
+        "The model learns to prefer the better of two answers to the same question.",
+        "A small beta lets it move far from the original, a large one keeps it near. The letters stand for direct "
+        "preference optimisation.",
+        ("pairs", "sft"), ("beta", "preference strength"),
+    ),
+    Term(
+        "step", "Step", "",
+        "One small correction of the adapter, after looking at some rows.",
+        "How many rows that are is batch times accumulation. A run is some hundred or thousand steps.",
+        ("batch", "epoch"), ("steps", "optimiser step"),
+    ),
+    Term(
+        "batch", "Rows at once", "batch",
+        "The rows that are looked at together.",
+        "More rows a step make each correction surer, and there are fewer of them in a pass over the data.",
+        ("accumulation", "step"), ("batch size",),
+    ),
+    Term(
+        "accumulation", "Batches a step", "accumulation",
+        "Batches joined to one step; the result is the same.",
+        "4 rows four times teach what 16 rows at once would, and here need no more memory than the longest pass.",
+        ("batch", "pass"), ("gradient accumulation",),
+    ),
+    Term(
+        "epoch", "Passes over the data", "epochs",
+        "How often every row is seen.",
+        "One to three is usual. With more the rows are learned by heart: then the held-out loss rises again.",
+        ("step", "held-out-loss"), ("epoch",),
+    ),
+    Term(
+        "learning-rate", "How strongly to learn", "learning rate",
+        "High forgets, low learns little.",
+        "The size of each correction. 0.0002 is usual for adapters, far less for preferences.",
+        ("schedule", "warm-up"), ("lr", "rate"),
+    ),
+    Term(
+        "schedule", "Rate over time", "schedule",
+        "How the learning rate changes over the run.",
+        "Usually it sinks to zero, in a straight line or along a curve (cosine), so that the last steps only polish.",
+        ("learning-rate", "warm-up"), ("scheduler", "cosine", "linear"),
+    ),
+    Term(
+        "warm-up", "Steps to the full rate", "warm-up",
+        "Steps over which the learning rate rises from zero.",
+        "The first corrections are the least sure ones, so they are made small.",
+        ("learning-rate", "schedule"), ("warmup",),
+    ),
+    Term(
+        "weight-decay", "Pull towards zero", "weight decay",
+        "Pulls the adapter's numbers back a little at every step.",
+        "What nothing in the data asks for fades. 0.01 is mild, 0 turns it off.",
+        ("adapter", "dropout"), ("regularisation",),
+    ),
+    Term(
+        "clipping", "Limit of one step", "gradient clipping",
+        "A longer gradient is shortened to this.",
+        "So that a single odd row cannot throw the model off.",
+        ("gradient-norm",), ("max grad norm", "clip"),
+    ),
+    Term(
+        "optimiser", "How steps are made", "optimiser",
+        "Turns what each row asks for into a correction, with a memory of the steps before.",
+        "AdamW keeps two numbers for every trained one; its 8-bit form keeps them in a quarter of the room.",
+        ("step", "learning-rate"), ("optimizer", "adamw", "adamw 8bit"),
+    ),
+    Term(
+        "seed", "Where chance starts", "seed",
+        "The same seed gives the same run.",
+        "It decides the order of rows, which of them are held out, and the adapter's first numbers.",
+        ("held-out",), ("random seed",),
+    ),
+)  # fmt: skip
+
+MEMORY = (
+    Term(
+        "vram", "Graphics memory", "VRAM",
+        "The card's own memory. Model, adapter and what a step needs must fit in it together.",
+        "It is not the machine's memory (RAM), which is larger and, for a card, many times slower.",
+        ("fit", "quantisation"), ("gpu memory", "video memory", "ram"),
+    ),
+    Term(
+        "fit", "Fits, tight, too large", "",
+        "Whether the card's free memory will do: with room to spare, barely, or not.",
+        "On WSL a full card goes on in the machine's memory (it spills): nothing fails, and steps take many times as "
+        "long.",
+        ("vram", "probe"), ("tight", "too large", "fits", "spill", "spilled"),
+    ),
+    Term(
+        "activations", "Results in between", "activations",
+        "What every layer computed on the way to the loss; learning needs it on the way back.",
+        "It grows with the tokens of a pass and is often the largest part of the memory.",
+        ("recompute", "pass"), ("activation",),
+    ),
+    Term(
+        "recompute", "Recompute to save memory", "checkpointing",
+        "Less memory for up to half more time.",
+        "What layers computed is thrown away and computed again when it is needed. The result is the same. (A "
+        "checkpoint on disk is something else.)",
+        ("activations", "offload", "checkpoint"), ("gradient checkpointing", "activation checkpointing", "recomputed"),
+    ),
+    Term(
+        "offload", "Inputs in the machine's memory", "offloading",
+        "Keeps each layer's input in the machine's memory and brings it back in time.",
+        "Goes one step further than recomputing: the card holds less, and the machine's memory more.",
+        ("recompute", "vram"), ("offload", "host memory", "pinned"),
+    ),
+    Term(
+        "pass", "Tokens a pass", "micro-batch",
+        "Memory against speed, never the result.",
+        "A step's rows go through the model in portions of so many tokens. Smaller portions need less memory.",
+        ("packing", "accumulation", "token"), ("tokens per pass", "microbatch"),
+    ),
+    Term(
+        "packing", "Rows side by side", "packing",
+        "Rows share a pass without padding and without seeing each other.",
+        "Else short rows would be filled up with empty tokens to the length of the longest, and those cost time.",
+        ("pass", "token"), ("padding",),
+    ),
+    Term(
+        "kernels", "Fast core", "kernels",
+        "Our own programs for the card, which do several steps of arithmetic in one go.",
+        "They compute what the textbook says; Proof measures that on your card. Where they do not fit, the plain way "
+        "is taken and said.",
+        ("precision",), ("kernel", "triton"),
+    ),
+    Term(
+        "reserved", "Held, and really used", "reserved, allocated",
+        "Allocated is what the numbers fill; reserved is what PyTorch holds of the card for them.",
+        "The gaps between, the libraries' own part and other programs come on top: the card is full by all of it.",
+        ("vram", "probe"), ("allocator", "allocator gaps", "workspace", "peak allocated"),
+    ),
+    Term(
+        "probe", "A try of ten seconds", "probe",
+        "Trains the longest step for ten seconds, measures memory and time, and throws the result away.",
+        "The estimate is arithmetic; this is the real thing, and later estimates follow it.",
+        ("fit", "reserved"), ("rehearsal",),
+    ),
+)  # fmt: skip
+
+WATCHING = (
+    Term(
+        "loss", "How wrong it still is", "loss",
+        "How much the right answer still surprises the model; lower is better.",
+        "It jumps from step to step, since some rows are harder. What counts is where it goes.",
+        ("held-out-loss", "gradient-norm"), ("training loss",),
+    ),
+    Term(
+        "held-out-loss", "Held-out loss", "evaluation loss",
+        "The loss on rows that were never trained on: what was learned, not what was learned by heart.",
+        "When it rises while the training loss still falls, the run has learned enough.",
+        ("held-out", "loss", "best"), ("validation loss", "eval loss", "overfitting"),
+    ),
+    Term(
+        "gradient-norm", "Size of the asked change", "gradient norm",
+        "How much the last rows asked the adapter to change.",
+        "Steady or falling is good; jumps far above the rest mean odd rows, or a learning rate that is too high.",
+        ("clipping", "learning-rate"), ("grad norm", "gradient", "gradients"),
+    ),
+    Term(
+        "temperature", "Liveliness", "temperature",
+        "0 always takes the likeliest word; higher values are more varied, and less sure.",
+        "Compare two models at 0: then chance has no part in what they say. (A card's temperature is in °C.)",
+        ("seed", "token"), ("sampling",),
+    ),
+)  # fmt: skip
+
+HOME = (
+    Term(
+        "checkpoint", "Saved state", "checkpoint",
+        "All that a run needs to go on from a step, on disk.",
+        "It can be resumed, tried and taken home, also when the run was cut off.",
+        ("best", "attempt", "recompute"), ("save", "saved", "ckpt"),
+    ),
+    Term(
+        "best", "Best checkpoint", "",
+        "The saved state with the lowest held-out loss.",
+        "Not always the last one: a run can learn for too long. Export takes the best unless you say otherwise.",
+        ("checkpoint", "held-out-loss"), ("best so far", "last"),
+    ),
+    Term(
+        "attempt", "Going on again", "resume, attempt",
+        "A run that was paused, stopped or cut off goes on from its last checkpoint.",
+        "Each start of its process is one attempt; charts and log go on as one run.",
+        ("checkpoint", "seed"), ("resumed", "worker"),
+    ),
+    Term(
+        "merged", "Adapter worked into the model", "merged weights",
+        "The whole model with the adapter added in: nothing else is needed beside it.",
+        "Large, but runs wherever such models run. The adapter alone is small and wants its base model.",
+        ("adapter", "weights"), ("merge", "export"),
+    ),
+)  # fmt: skip

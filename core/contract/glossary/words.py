@@ -1,0 +1,38 @@
+"""The glossary: every word of the trade that window, command line and README use, explained once.
+
+    terms_model, terms_training ─► PARTS ─► help of knobs · /glossary · launcher.py explain · README's "Words"
+
+Its parts stand in the order of the way through. A second language is as many tables, keyed alike.
+"""
+
+from __future__ import annotations
+
+from core.contract.glossary.term import Part, Term
+from core.contract.glossary.terms_model import ADAPTER, DATA, MODEL
+from core.contract.glossary.terms_training import HOME, LEARNING, MEMORY, WATCHING
+
+__all__ = ["GLOSSARY", "PARTS", "called", "plainly"]
+
+PARTS: tuple[Part, ...] = (
+    Part("data", "Data", DATA),
+    Part("model", "Model", MODEL),
+    Part("adapter", "Adapter", ADAPTER),
+    Part("learning", "Learning", LEARNING),
+    Part("memory", "Memory and speed", MEMORY),
+    Part("watching", "Watching and trying", WATCHING),
+    Part("home", "Saving and taking home", HOME),
+)
+
+GLOSSARY: dict[str, Term] = {term.key: term for part in PARTS for term in part.terms}
+"""Key to term, in the order of the parts."""
+
+
+def called(term: Term) -> set[str]:
+    """Every way to write a term's name, as ``plainly`` has them."""
+    words = (term.key, term.plain, *term.technical.split(","), *term.names)
+    return {plainly(word) for word in words if word.strip()}
+
+
+def plainly(word: str) -> str:
+    """A name as it is compared: small letters, a blank for every ``_`` and ``-``: ``max_length`` is ``max length``."""
+    return " ".join(word.lower().replace("_", " ").replace("-", " ").split())

@@ -1,0 +1,86 @@
+"""Which rows are held out: a pure function of the number of rows, the choice, the seed and the groups of rows that
+belong together.
+
+Rows that say nearly the same (``core.data.doctor.split_groups``) stay on one side, so that nothing held out was trained
+on in other words. Where no two rows belong together, the rows are dealt one by one, as if there were no groups.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+
+from core.contract.config import DataChoice
+
+__all__ = ["held_out_rows", "places_of", "split_rows"]
+
+FEW = 5
+"""Below this many rows none is spared."""
+_SHARE = 10
+"""A group larger than a tenth of what is held out would speak too loud there: it is trained on, if others are left."""
+
+Groups = Sequence[Sequence[int]]
+
+
+def held_out_rows(n_rows: int, choice: DataChoice) -> int:
+    """How many rows are kept aside: ``eval_fraction``, at most ``eval_rows_max``, at least one when any is."""
+    if n_rows < FEW or choice.eval_fraction == 0:
+        return 0
+    return min(max(1, round(n_rows * choice.eval_fraction)), choice.eval_rows_max)
+
+
+def split_rows(n_rows: int, choice: DataChoice, seed: int, groups: Groups = ()) -> tuple[list[int], list[int]]:
+    """Indices of training and held-out rows, both ascending, together every row exactly once.
+
+    ``eval_fraction`` of the rows, at most ``eval_rows_max``, at least one when anything is held out at all; fewer than
+    five rows are all trained on. ``groups`` are indices of rows that stay on one side, each index in one group at most.
+    Fewer rows are held out where only larger groups are left; where not even one group is small enough, rows are
+    dealt one by one.
+    """
+    held = held_out_rows(n_rows, choice)
+    if not held:
+        return list(range(n_rows)), []
+    dice = random.Random(f"split:{seed}")  # noqa: S311 - no secret
+    drawn = dice.sample(range(n_rows), held)
+    kept_aside = set(drawn)
+    if groups:
+        rest = [row for row in range(n_rows) if row not in kept_aside]
+        dice.shuffle(rest)
+        kept_aside = _whole_groups([*drawn, *rest], held, groups) or kept_aside
+    return [row for row in range(n_rows) if row not in kept_aside], sorted(kept_aside)
+
+
+def places_of(rows: Iterable[int], groups: Groups) -> list[list[int]]:
+    """Groups of row numbers as groups of indices into ``rows``, which may lack some and hold others several times."""
+    number_of = {row: number for number, group in enumerate(groups) for row in group}
+    places: list[list[int]] = [[] for _ in groups]
+    for index, row in enumerate(rows):
+        number = number_of.get(row)
+        if number is not None:
+            places[number].append(index)
+    return [group for group in places if len(group) > 1]
+
+
+def _whole_groups(order: Sequence[int], held: int, groups: Groups) -> set[int]:
+    """The first groups of the order that fill ``held`` rows; first without large groups, then with them."""
+    taken: set[int] = set()
+    for largest in (max(2, held // _SHARE), held):
+        for unit in _units(order, groups):
+            if len(unit) <= min(largest, held - len(taken)) and unit[0] not in taken:
+                taken.update(unit)
+                if len(taken) == held:
+                    return taken
+    return taken
+
+
+def _units(order: Sequence[int], groups: Groups) -> Iterator[Sequence[int]]:
+    """Each group once, where its first member stands in the order; a row of no group is one alone."""
+    number_of = {row: number for number, group in enumerate(groups) for row in group}
+    seen: set[int] = set()
+    for row in order:
+        number = number_of.get(row, -1)
+        if number < 0:
+            yield (row,)
+        elif number not in seen:
+            seen.add(number)
+            yield groups[number]

@@ -1,0 +1,119 @@
+"""Answers that teach nothing: empty ones, stand-ins for an answer, single words among long ones; and system prompts."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from core.contract.data import Example
+from core.contract.findings import Finding
+from core.data.doctor.findings.wording import Remedy, finding, how_many, is_often, rows_are, share
+from core.data.doctor.findings.words import words_of
+
+__all__ = [
+    "answer_of", "empty_finding", "has_empty_answer", "is_one_word", "late_system_finding", "short_finding",
+    "system_finding", "system_of",
+]  # fmt: skip
+
+_STAND_INS = frozenset(
+    {"null", "nan", "undefined", "nooutput", "no output", "noinput", "no input", "#n/a", "#ref!", "#value!", "#name?",
+     "[object object]"}
+)  # fmt: skip
+_LONG_ANSWER = 80
+"""Characters of a usual answer, from which on a single word is out of the ordinary."""
+
+
+def answer_of(example: Example) -> str | None:
+    """The last answer of a conversation, the better one of a preference; None where there is none (raw text, calls)."""
+    if example.chosen:
+        return example.chosen
+    for turn in reversed(example.messages):
+        if turn.role == "assistant":
+            return None if turn.tool_calls and not turn.content.strip() else turn.content
+    return None
+
+
+def has_empty_answer(example: Example) -> bool:
+    """Whether an answer that would be trained says nothing, or only that something is missing."""
+    answers = [turn.content for turn in example.messages if turn.role == "assistant" and not turn.tool_calls]
+    return any(map(_says_nothing, [*answers, example.chosen] if example.chosen else answers))
+
+
+def is_one_word(example: Example) -> bool:
+    """Whether the last answer is a single word (of a writing without spaces: a single character) that the question does
+    not hold: a choice among given labels is a whole answer."""
+    answer = answer_of(example)
+    if answer is None or not 0 < len(answer.strip()) <= 40 or len(words := words_of(answer)) != 1:
+        return False
+    return words[0] not in words_of(_last_question(example))
+
+
+def _last_question(example: Example) -> str:
+    return next((turn.content for turn in reversed(example.messages) if turn.role == "user"), "")
+
+
+def empty_finding(rows: list[int], whole: int) -> Finding | None:
+    """Rows with an empty answer."""
+    if not rows:
+        return None
+    text = (
+        f"{rows_are(len(rows), 'has', 'have')} an answer that is empty or only stands for one (null, NaN): the model "
+        "learns to answer nothing."
+    )
+    remedy = Remedy("drop_rows", f"Leave out {how_many(len(rows), 'row')}")
+    return finding("empty_answers", "fault" if is_often(rows, whole) else "warning", text, rows, remedy=remedy)
+
+
+def short_finding(rows: list[int], lengths: Sequence[int]) -> Finding | None:
+    """Rows answered in one word, where that is not the way of the file. ``lengths``: characters of all answers."""
+    if not rows or 2 * len(rows) > len(lengths):
+        return None
+    usual = statistics.median(lengths)
+    if usual < _LONG_ANSWER:
+        return None
+    text = (
+        f"{rows_are(len(rows))} answered in one word ({share(len(rows), len(lengths))}), where the usual answer has "
+        f"{usual:,.0f} characters. Right for a label or a name; else the model learns to be curt."
+    )
+    return finding("short_answers", "note", text, rows)
+
+
+def system_of(example: Example) -> str | None:
+    """``none``, ``first`` or ``late`` (a system prompt behind the first turn, or two); None for raw text."""
+    if not example.messages:
+        return None
+    places = [place for place, turn in enumerate(example.messages) if turn.role == "system" and turn.content.strip()]
+    if not places:
+        return "none"
+    return "first" if places == [0] else "late"
+
+
+def system_finding(without: list[int], having: list[int], default: str) -> Finding | None:
+    """Rows with and without a system prompt in one file; ``default``: what those without are given."""
+    if not without or not having or default.strip():
+        return None
+    fewer, how = (without, "without one") if len(without) <= len(having) else (having, "that bring one")
+    text = (
+        f"{how_many(len(having), 'row brings', 'rows bring')} a system prompt and {how_many(len(without), 'row')} "
+        f"({share(len(without), len(without) + len(having))}) none: the model learns two ways to answer. The rows "
+        f"{how} are listed; a system prompt given under Data fills those without."
+    )
+    return finding("system_prompts", "note", text, fewer)
+
+
+def late_system_finding(rows: list[int]) -> Finding | None:
+    """Rows whose system prompt does not stand first, or that bring two."""
+    if not rows:
+        return None
+    text = (
+        f"{how_many(len(rows), 'row has', 'rows have')} a system prompt in the midst of the conversation, or two: "
+        "many chat templates refuse that or leave it out."
+    )
+    return finding("late_system", "warning", text, rows)
+
+
+def _says_nothing(text: str) -> bool:
+    bare = text.strip()
+    if not bare:
+        return True
+    return len(bare) <= 24 and {bare.lower(), bare.lower().strip("<>()\"'")} & _STAND_INS != set()

@@ -1,0 +1,142 @@
+"""Mark-up that was left over in the texts: another model's chat marks, HTML, stock phrases of a chat service.
+
+What is wanted in one data set is debris in another, so a row is let be where it speaks of web pages or code. Chat marks
+are not: a tokenizer that knows them reads them as the real thing, and a turn ends in mid-sentence.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from core.contract.data import Example
+from core.contract.findings import Finding
+from core.data.doctor.findings.wording import finding, how_many, is_often
+
+__all__ = ["Kind", "chat_finding", "debris_finding", "marks_in", "phrase_finding"]
+
+Kind = Literal["chat", "html", "markdown", "phrase"]
+
+# Every repetition below has an end: a hostile row must not make a pattern look at its rest again and again.
+_CHAT = re.compile(
+    r"<\|(?:im_start|im_end|im_sep|endoftext|eot_id|eom_id|start_header_id|end_header_id|begin_of_text|end_of_text"
+    r"|user|assistant|system|end|endofprompt|channel|message|start|return)\|>"
+    r"|\[/?INST\]|<</?SYS>>|<(?:start|end)_of_turn>|<｜[^｜\n]{1,40}｜>|\[/?(?:AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\]"
+    r"|(?:^|\n)[ \t]{0,20}(?:###\s*(?:Instruction|Response|Human|Assistant)\s*:|(?:Human|Assistant|USER|ASSISTANT): )"
+    r"|^<s>|</s>\s{0,20}$"
+)
+_PHRASE = re.compile(
+    r"\b(?:as an? (?:ai|artificial intelligence)(?: language)?(?: model| assistant|,)"
+    r"|i(?:'m| am) (?:just |only )?an? (?:ai|artificial intelligence)(?: language)? (?:model|assistant)"
+    r"|as a (?:large )?language model,? i (?:do not|don't|can ?not|can't|am not|am unable|have no)"
+    r"|my knowledge cut-?off|regenerate response)",
+    re.IGNORECASE,
+)
+_ENTITY = re.compile(
+    r"&(?:amp|lt|gt|quot|nbsp|apos|hellip|mdash|ndash|rsquo|lsquo|ldquo|rdquo|#\d{2,5}|#x[0-9a-fA-F]{2,5});"
+)
+_TAG = re.compile(
+    r"</?(?:p|br|div|span|font|li|ul|ol|td|tr|table|strong|em|b|i|u|sup|sub|h[1-6]|img|a)"
+    r"(?:\s{1,20}[a-z-]{1,40}\s{0,20}=\s{0,20}[\"'][^>]{0,200})?\s{0,20}/?>",
+    re.IGNORECASE,
+)
+_ABOUT_CODE = re.compile(
+    r"\b(?:html5?|xhtml|css|xml|svg|jsx|javascript|react|angular|vue|php|tags?|mark-?up|web ?(?:page|site)s?|browser"
+    r"|dom|elements?|entit(?:y|ies)|escap\w+|script|code|rss|template|latex|e-?mail)\b"
+    r"|<!doctype|<html|<script|<head|<body|<\?xml",
+    re.IGNORECASE,
+)
+_IMAGE = re.compile(r"!\[[^\]\n]{0,200}\]\((?!https?:)[^)\n]{0,500}\)")
+_ESCAPED = re.compile(r"(?<![\\\w:/])\\[nt](?=[A-Z\s]|\\n|$)")
+_CODE_BLOCK = re.compile(r"```.*?(?:```|\Z)|`[^`\n]+`", re.DOTALL)
+
+
+_CHAT_HINTS = (
+    "<|",
+    "<｜",
+    "inst]",
+    "sys>",
+    "_of_turn>",
+    "###",
+    "human: ",
+    "assistant: ",
+    "user: ",
+    "s>",
+    "[available",
+    "[tool_",
+)
+_PHRASE_HINTS = ("an ai", "artificial", "language model", "knowledge cut", "regenerate")
+"""What a text must hold, in lower case, to be looked at closely: a hundred times quicker than looking."""
+
+
+def marks_in(example: Example) -> frozenset[Kind]:
+    """The kinds of left-over mark-up in a row."""
+    texts = [turn.content for turn in example.messages if turn.role in ("user", "assistant")]
+    texts += [text for text in (example.text, example.chosen, example.rejected) if text]
+    whole = "\n\x00".join(texts)
+    lower = whole.lower()
+    found: set[Kind] = set()
+    if any(hint in lower for hint in _CHAT_HINTS) and any(map(_CHAT.search, texts)):
+        found.add("chat")
+    if any(hint in lower for hint in _PHRASE_HINTS) and _has_phrase(example):
+        found.add("phrase")
+    if ("<" in whole or "&" in whole) and _has_html(whole):
+        found.add("html")
+    if ("](" in whole or "\\" in whole) and _has_markdown(whole):
+        found.add("markdown")
+    return frozenset(found)
+
+
+def chat_finding(rows: list[int], whole: int) -> Finding | None:
+    """Rows with another model's chat marks."""
+    if not rows:
+        return None
+    text = (
+        f"{how_many(len(rows), 'row holds', 'rows hold')} another model's chat marks in the text itself (such as "
+        "<|im_end|>, [INST] or ### Response:): a turn then ends where none should, or the model writes them."
+    )
+    return finding("chat_marks", "fault" if is_often(rows, whole) else "warning", text, rows)
+
+
+def phrase_finding(rows: list[int], whole: int) -> Finding | None:
+    """Answers in the words of a chat service."""
+    if not rows:
+        return None
+    text = (
+        f'{how_many(len(rows), "answer speaks", "answers speak")} as a chat service does ("As an AI language '
+        'model"): the model learns to refuse and to excuse itself in these words.'
+    )
+    return finding("stock_phrases", "warning" if is_often(rows, whole) else "note", text, rows)
+
+
+def debris_finding(html: list[int], escaped: list[int], whole: int) -> Finding | None:
+    """Rows with remains of a web page or of a conversion."""
+    rows = sorted({*html, *escaped})
+    if not rows:
+        return None
+    kinds = [f"HTML tags or codes such as &nbsp; ({len(html):,})"] if html else []
+    kinds += [f"a line break written out as \\n, or a picture that is not there ({len(escaped):,})"] if escaped else []
+    text = (
+        f"{how_many(len(rows), 'row holds', 'rows hold')} left-over mark-up in a text that is not about it: "
+        f"{'; '.join(kinds)}. The model learns to write it."
+    )
+    return finding("markup", "warning" if is_often(rows, whole) else "note", text, rows)
+
+
+def _has_phrase(example: Example) -> bool:
+    answers = [turn.content for turn in example.messages if turn.role == "assistant"]
+    return any(_PHRASE.search(text) for text in [*answers, example.chosen, example.text] if text)
+
+
+def _has_html(text: str) -> bool:
+    if not (_ENTITY.search(text) or _TAG.search(text)) or _ABOUT_CODE.search(text):
+        return False
+    bare = _CODE_BLOCK.sub(" ", text)
+    return bool(_ENTITY.search(bare) or _TAG.search(bare))
+
+
+def _has_markdown(text: str) -> bool:
+    if not (_IMAGE.search(text) or _ESCAPED.search(text)):
+        return False
+    bare = _CODE_BLOCK.sub(" ", text)
+    return bool(_IMAGE.search(bare) or (_ESCAPED.search(bare) and not _ABOUT_CODE.search(bare)))

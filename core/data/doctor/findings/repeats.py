@@ -1,0 +1,173 @@
+"""Rows that stand twice, and questions that are answered in two ways: by digests of normalised texts.
+
+Two rows are the same where they are after Unicode's NFC and with every run of white space as one space; upper and lower
+case differ. Digests have 64 bits: among a million rows two different ones are taken for the same once in 37 million.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import numpy as np
+
+from core.contract.data import Example
+from core.contract.findings import Finding
+from core.data.doctor.findings.answers import answer_of
+from core.data.doctor.findings.wording import Remedy, finding, how_many, is_often
+
+__all__ = ["Conflict", "Repeats", "conflict_finding", "digest_of", "exact_finding", "normal"]
+
+_FEW_WORDS = 3
+
+
+def normal(text: str) -> str:
+    """NFC, white space joined."""
+    joined = " ".join(text.split())
+    return joined if joined.isascii() else unicodedata.normalize("NFC", joined)
+
+
+def digest_of(example: Example) -> int:
+    """64 bits that are equal for equal rows."""
+    return _digest_of(example, [normal(turn.content) for turn in example.messages])
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Positions of the rows that ask one question and answer it in different ways; ``brief``: in a word or two."""
+
+    members: tuple[int, ...]
+    brief: bool
+
+
+class Repeats:
+    """Takes rows in their order and remembers digests only. Rows are counted from 0 in the order added."""
+
+    def __init__(self) -> None:
+        self._first: set[int] = set()
+        self._rows, self._questions, self._openings = array("Q"), array("Q"), array("Q")
+        self._answers, self._refused = array("Q"), array("Q")
+        self._brief = bytearray()
+
+    def add(self, example: Example) -> bool:
+        """Takes a row; whether it is the first of its kind."""
+        contents = [normal(turn.content) for turn in example.messages]
+        digest = _digest_of(example, contents)
+        self._rows.append(digest)
+        answer = answer_of(example) or ""
+        self._answers.append(_digest(normal(answer)))
+        self._refused.append(_digest(normal(example.rejected)) if example.rejected else 0)
+        self._questions.append(_question(example, contents) if answer else 0)
+        self._openings.append(_opening(example, contents))
+        self._brief.append(len(answer) <= 60 and len(answer.split()) <= _FEW_WORDS)
+        if digest in self._first:
+            return False
+        self._first.add(digest)
+        return True
+
+    def exact(self) -> list[list[int]]:
+        """Groups of rows that are the same."""
+        return sorted(_equal(self._rows))
+
+    def openings(self) -> list[list[int]]:
+        """Groups of conversations that begin with the same exchange: one goes on where another ends."""
+        most = self._most()
+        return [group for group in _equal(self._openings) if len(group) <= most]
+
+    def questions(self) -> list[list[int]]:
+        """Groups of rows that ask the same. A question that stands in very many rows is none, but an instruction that
+        many rows share."""
+        most = self._most()
+        return sorted(group for group in _equal(self._questions) if len(group) <= most)
+
+    def conflicts(self) -> list[Conflict]:
+        """Questions that are answered in different ways; pairs, where one's better answer is another's worse one."""
+        clashes = (self._at_odds(group) for group in self.questions())
+        return [Conflict(tuple(rows), all(self._brief[row] for row in rows)) for rows in clashes if len(rows) > 1]
+
+    def _most(self) -> int:
+        return max(20, len(self._rows) // 200)
+
+    def _at_odds(self, group: Sequence[int]) -> Sequence[int]:
+        if any(self._refused[row] for row in group):
+            chosen = {self._answers[row] for row in group}
+            clash = chosen & {self._refused[row] for row in group}
+            return [row for row in group if self._answers[row] in clash or self._refused[row] in clash]
+        return group if len({self._answers[row] for row in group}) > 1 else ()
+
+
+def exact_finding(groups: Sequence[Sequence[int]], whole: int) -> Finding | None:
+    """Repeated rows; ``groups`` hold row numbers. The rows listed are those that could go."""
+    again = sorted(row for group in groups for row in group[1:])
+    if not again:
+        return None
+    text = (
+        f"{how_many(len(again), 'row repeats', 'rows repeat')} an earlier row word for word: what stands twice is "
+        "learned twice as strongly, and by heart."
+    )
+    remedy = Remedy("keep_first", f"Leave out {how_many(len(again), 'repeated row')}")
+    return finding("exact_duplicates", "warning" if is_often(again, whole) else "note", text, again, groups, remedy)
+
+
+def conflict_finding(groups: Sequence[Sequence[int]], brief: int) -> Finding | None:
+    """Questions with different answers; ``groups`` hold row numbers, ``brief`` of them are answered in few words."""
+    if not groups:
+        return None
+    rows = sorted(row for group in groups for row in group)
+    text = (
+        f"{how_many(len(groups), 'question is', 'questions are')} asked more than once and answered differently "
+        f"({how_many(len(rows), 'row')}). Good where several answers are right; else the model learns none of them."
+    )
+    if brief:
+        text += f" In a word or two, where only one answer can be right: {brief:,} of them."
+    return finding("conflicting_answers", "warning" if brief else "note", text, rows, groups)
+
+
+def _digest_of(example: Example, contents: list[str]) -> int:
+    turns = zip(example.messages, contents, strict=True)
+    parts = [part for turn, content in turns for part in (turn.role, content, turn.reasoning, turn.tool_calls)]
+    return _digest(*parts, example.tools, *map(normal, (example.text, example.chosen, example.rejected)))
+
+
+def _question(example: Example, contents: list[str]) -> int:
+    """A digest of all that stands before the answer; 0 where nobody asks."""
+    turns = list(zip(example.messages, contents, strict=True))
+    if not example.chosen:
+        while turns and turns[-1][0].role != "assistant":
+            turns.pop()
+        turns = turns[:-1]
+    if not any(turn.role == "user" and content for turn, content in turns):
+        return 0
+    return _digest(
+        *(part for turn, content in turns for part in (turn.role, content, turn.reasoning, turn.tool_calls)),
+        example.tools,
+    )
+
+
+def _opening(example: Example, contents: list[str]) -> int:
+    """The first exchange of a conversation, where it is long enough to tell it from others; else 0."""
+    turns = zip(example.messages, contents, strict=True)
+    said = [content for turn, content in turns if turn.role in ("user", "assistant")][:2]
+    if len(said) < 2 or sum(map(len, said)) < 200:
+        return 0
+    return _digest(*said)
+
+
+def _digest(*parts: str) -> int:
+    whole = "\x00".join(parts).encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(whole, digest_size=8).digest(), "little") or 1
+
+
+def _equal(digests: array[int]) -> Iterator[list[int]]:
+    """Positions with equal digests, ascending; 0 is nobody's."""
+    values = np.array(digests, np.uint64)
+    order = np.argsort(values, kind="stable")
+    edges = np.flatnonzero(np.diff(values[order])) + 1
+    starts, stops = np.concatenate(([0], edges)), np.concatenate((edges, [len(order)]))
+    for place in np.flatnonzero(stops - starts > 1):
+        group: list[int] = order[starts[place] : stops[place]].tolist()
+        if values[group[0]]:
+            yield group

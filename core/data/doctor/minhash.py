@@ -1,0 +1,231 @@
+"""Which rows say nearly the same: MinHash over shingles of three words, banded.
+
+Broder, "On the resemblance and containment of documents" (1997): for sets A and B of shingles and a random order of all
+shingles, P(min A = min B) = |A ∩ B| / |A ∪ B| = J. ``BANDS`` × ``DEPTH`` such orders are drawn; two rows are compared
+where all minima of one band agree, which happens with probability 1 − (1 − J^DEPTH)^BANDS: 99.9 % at J = 0.8, 40 % at
+0.5, 4 % at 0.3 (the bands' own threshold, (1/BANDS)^(1/DEPTH), is 0.57). Every pair so found is then compared shingle
+by shingle, and kept where J ≥ ``ALIKE``: no pair is reported on a guess.
+
+Two things that a plain search gets wrong with training data:
+
+* *Shared wording.* Where hundreds of rows begin with one instruction, they are no copies of each other. Shingles that
+  stand in more rows than ``_common`` allows are left out; a row with too few of its own is compared by all its words.
+* *Long rows.* Of a row with more than ``SKETCH`` shingles the smallest hashes are kept (Broder's sample); two rows are
+  compared below the smaller of their last hashes, where both samples are whole.
+
+Sketches go to an unnamed temporary file, so that memory grows by about 90 bytes a row.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from array import array
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.data.doctor.union_find import Unions
+
+__all__ = ["ALIKE", "Sketches"]
+
+ALIKE = 0.8
+BANDS, DEPTH = 16, 5
+SKETCH = 512
+_WIDTH = 3
+_OWN = 4
+"""A row with fewer shingles of its own is compared by all its words."""
+_BATCH_WORDS = 1 << 17
+_COUNTERS = 1 << 22
+_MOST_REPRESENTATIVES = 8
+_MOST_COMPARED = 8
+"""Comparisons a row, on average: where thousands of rows are a little less than alike, the rest are left uncompared."""
+_HELD = 4096
+_END = np.uint64(1 << 32)
+_U64 = NDArray[np.uint64]
+
+
+class Sketches:
+    """Rows go in as word numbers, groups of alike rows come out. Rows are counted from 0 in the order added."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._file: Any = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - lives as long as this does
+        self._counts = np.zeros(_COUNTERS, np.uint32)
+        self._words = array("Q")
+        self._sizes: list[int] = []
+        self._starts = array("Q", [0])
+        self._limits = array("Q")
+        self._wholes = array("Q")
+        self._common = 0
+        self._apart: set[tuple[int, int]] = set()
+        self._held: dict[int, NDArray[np.uint32]] = {}
+
+    def __len__(self) -> int:
+        return len(self._limits) + len(self._sizes)
+
+    def add(self, numbers: Sequence[int]) -> None:
+        """One row, as the numbers of its words."""
+        self._words.extend(numbers)
+        short = max(0, _WIDTH - len(numbers))
+        self._words.extend((0,) * short)
+        self._sizes.append(len(numbers) + short)
+        if len(self._words) >= _BATCH_WORDS:
+            self._flush()
+
+    def steps(self) -> Iterator[float]:
+        """Does the comparing, a slice at a time; yields the share that is done. ``groups`` is ready at its end."""
+        self._flush()
+        self._file.flush()
+        rows = len(self)
+        if not rows:
+            return
+        self._common = max(30, rows // 200)
+        self._shingles = np.memmap(self._file, np.uint32, "r") if self._starts[-1] else np.zeros(0, np.uint32)
+        self._unions = Unions(rows)
+        bands = np.zeros((rows, BANDS), np.uint32)
+        for start in range(0, rows, 1024):
+            stop = min(rows, start + 1024)
+            bands[start:stop] = self._banded(start, stop)
+            yield 0.5 * stop / rows
+        for band in range(BANDS):
+            for _ in self._compare(bands[:, band]):
+                yield 0.5 + 0.5 * band / BANDS
+            yield 0.5 + 0.5 * (band + 1) / BANDS
+
+    def groups(self) -> list[list[int]]:
+        """Groups of rows that are alike, directly or through others: ascending, two rows at least."""
+        return self._unions.groups()
+
+    def alike(self, one: int, other: int) -> float:
+        """The Jaccard index of two rows' own shingles; for rows with too few of their own, 1 or 0."""
+        mine, whole = self._own(one), self._own(other)
+        if len(mine) < _OWN or len(whole) < _OWN:
+            return float(self._wholes[one] == self._wholes[other])
+        limit = min(self._limits[one], self._limits[other])
+        mine, whole = mine[: np.searchsorted(mine, limit)], whole[: np.searchsorted(whole, limit)]
+        shared = len(np.intersect1d(mine, whole, assume_unique=True))
+        return shared / max(1, len(mine) + len(whole) - shared)
+
+    def _flush(self) -> None:
+        """The gathered rows as sorted shingle hashes without repeats, at most SKETCH a row."""
+        if not self._sizes:
+            return
+        sizes = np.array(self._sizes, np.int64)
+        words = np.frombuffer(self._words, np.uint64)
+        starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
+        self._wholes.extend(_whole(words, starts, sizes).tolist())
+        hashes = _mixed(words[:-2] + _turned(words[1:-1], 21) + _turned(words[2:], 42)) >> np.uint64(32)
+        owner = np.repeat(np.arange(len(sizes), dtype=np.uint64), sizes)[:-2]
+        within = np.arange(len(words) - 2) - np.repeat(starts, sizes)[:-2] <= np.repeat(sizes, sizes)[:-2] - _WIDTH
+        found = (owner[within] << np.uint64(32)) | hashes[within]
+        found.sort()
+        found = found[np.concatenate(([True], found[1:] != found[:-1]))]
+        owner, hashes = (found >> np.uint64(32)).astype(np.int64), found.astype(np.uint32)
+        ends = np.searchsorted(owner, np.arange(len(sizes)), side="right")
+        begins = np.concatenate(([0], ends[:-1]))
+        kept = np.arange(len(owner)) - begins[owner] < SKETCH
+        cut = ends - begins > SKETCH
+        last = np.where(cut, hashes[np.minimum(begins + SKETCH, ends) - 1].astype(np.uint64) + np.uint64(1), _END)
+        self._limits.extend(last.tolist())
+        hashes = hashes[kept]
+        self._count(hashes)
+        self._file.write(hashes.tobytes())
+        self._starts.extend((np.cumsum(np.minimum(ends - begins, SKETCH)) + self._starts[-1]).tolist())
+        del words
+        self._words, self._sizes = array("Q"), []
+
+    def _count(self, hashes: NDArray[np.uint32]) -> None:
+        """Adds up in how many rows each shingle stands; of two that share a counter the sum is taken for both."""
+        counters = np.sort(hashes & np.uint32(_COUNTERS - 1))
+        starts = np.flatnonzero(np.concatenate(([True], counters[1:] != counters[:-1])))
+        self._counts[counters[starts]] += np.diff(np.append(starts, len(counters))).astype(np.uint32)
+
+    def _own(self, row: int) -> NDArray[np.uint32]:
+        own = self._held.get(row)
+        if own is None:
+            hashes = np.asarray(self._shingles[self._starts[row] : self._starts[row + 1]])
+            own = hashes[self._counts[hashes & np.uint32(_COUNTERS - 1)] <= self._common]
+            if len(self._held) >= _HELD:
+                self._held.clear()
+            self._held[row] = own
+        return own
+
+    def _banded(self, start: int, stop: int) -> NDArray[np.uint32]:
+        """One number a row and band, made of the band's minima."""
+        edges = np.array(self._starts[start : stop + 1], np.int64)
+        hashes = np.asarray(self._shingles[edges[0] : edges[-1]])
+        own = self._counts[hashes & np.uint32(_COUNTERS - 1)] <= self._common
+        owner = np.repeat(np.arange(stop - start), np.diff(edges))
+        many = np.bincount(owner[own], minlength=stop - start)
+        own &= (many >= _OWN)[owner]
+        wholes = np.flatnonzero(many < _OWN)
+        values = np.concatenate((hashes[own], np.array(self._wholes[start:stop], np.uint64)[wholes].astype(np.uint32)))
+        owner = np.concatenate((owner[own], wholes))
+        order = np.argsort(owner, kind="stable")
+        values, owner = values[order].astype(np.uint64), owner[order]
+        firsts = np.searchsorted(owner, np.arange(stop - start))
+        return _minima(values, firsts)
+
+    def _compare(self, column: NDArray[np.uint32]) -> Iterator[None]:
+        """Rows with one value in a band, each against the first few of theirs that are not alike yet."""
+        order = np.argsort(column, kind="stable")
+        edges = np.flatnonzero(np.diff(column[order])) + 1
+        starts, stops = np.concatenate(([0], edges)), np.concatenate((edges, [len(order)]))
+        for place in np.flatnonzero(stops - starts > 1):
+            self._join(order[starts[place] : stops[place]].tolist())
+            yield
+
+    def _join(self, rows: list[int]) -> None:
+        representatives: list[int] = []
+        for row in rows:
+            if any(self._unions.same(row, other) for other in representatives):
+                continue
+            found = next((other for other in representatives if self._are_alike(row, other)), None)
+            if found is not None:
+                self._unions.join(row, found)
+            elif len(representatives) < _MOST_REPRESENTATIVES:
+                representatives.append(row)
+
+    def _are_alike(self, row: int, other: int) -> bool:
+        pair = (row, other)
+        if pair in self._apart or len(self._apart) > max(100_000, _MOST_COMPARED * len(self)):
+            return False
+        if self.alike(row, other) >= ALIKE:
+            return True
+        self._apart.add(pair)
+        return False
+
+
+def _minima(values: _U64, firsts: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """For each row (its values begin at ``firsts``) the minima under BANDS × DEPTH orders, a number a band."""
+    bands = np.zeros((len(firsts), BANDS), np.uint32)
+    dice = np.random.Generator(np.random.PCG64(1997))
+    factors = dice.integers(1, 1 << 63, (BANDS, DEPTH), dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    addends = dice.integers(0, 1 << 63, (BANDS, DEPTH), dtype=np.uint64)
+    for band in range(BANDS):
+        joined = np.zeros(len(firsts), np.uint64)
+        for factor, addend in zip(factors[band], addends[band], strict=True):
+            orders = (values * factor + addend) >> np.uint64(32)  # multiply-shift: Dietzfelbinger et al. 1997
+            joined = _mixed(joined + np.minimum.reduceat(orders, firsts))
+        bands[:, band] = (joined >> np.uint64(32)).astype(np.uint32)
+    return bands
+
+
+def _whole(words: _U64, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> _U64:
+    """One number for all words of each row in their order."""
+    places = np.arange(len(words), dtype=np.uint64) - np.repeat(starts, sizes).astype(np.uint64)
+    summed: _U64 = np.add.reduceat(_mixed(words + _turned(places, 32)), starts)
+    return _mixed(summed)
+
+
+def _turned(values: _U64, bits: int) -> _U64:
+    return (values << np.uint64(bits)) | (values >> np.uint64(64 - bits))
+
+
+def _mixed(values: _U64) -> _U64:
+    """The finaliser of SplitMix64 (Steele, Lea and Flood 2014): every bit depends on every bit."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))

@@ -1,0 +1,152 @@
+"""Which files may be read as data: one rule for every way in (window, command line, upload, mixture, resume, queue).
+
+A path is followed to its end, links too, and is read as what it leads to. There must lie a plain file with something
+in it. Three kinds are never data: files of the root folder besides ``data`` and ``uploads``, under whatever name (a
+link, a hard link, another mount), since the studio's secret is one of them; files of the system that are made as they
+are read; and sparse files, whose copy would take room that they do not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from core.contract.errors import DataError
+from core.machine.disk import open_plain
+from core.machine.locations import ASSETS
+from core.machine.textfile import ACCEPTED, one_line
+
+__all__ = ["admitted", "named", "opened"]
+
+_OPEN = ("data", "uploads")
+_HASH = re.compile(r"[0-9a-f]{12,}")
+_MADE_AS_READ = (Path("/proc"), Path("/sys"))
+_HOLES_BYTES = 1 << 20
+"""Text has no holes, and no Parquet file as large a one."""
+_EXTENTS = 4096
+_HINT = "Choose another file."
+
+
+def admitted(path: Path, home: Path) -> Path:
+    """Where a path leads, if that may be read as data; ``home`` is the root folder.
+
+    Raises:
+        DataError: no plain file can be read there (``data.missing``), it is empty, ours, or sparse.
+    """
+    descriptor, place = opened(path, home)
+    os.close(descriptor)
+    return place
+
+
+def opened(path: Path, home: Path) -> tuple[int, Path]:
+    """The same with the file open for reading: what was looked at is what is read.
+
+    Raises:
+        DataError: as ``admitted``; ``data.unreadable`` where its owner lets nobody read it.
+    """
+    try:
+        place = path.resolve()
+        descriptor = open_plain(place)
+    except PermissionError as error:
+        message = f"Expected a file that can be read at {_shown(path)}, found: {error.strerror}."
+        raise DataError("data.unreadable", message, "Change its permissions, or choose another file.") from error
+    except (OSError, RuntimeError, ValueError) as error:  # not there, no file, a link to itself, a \0 in the name
+        message = f"Expected a data file that can be read ({ACCEPTED}; text as UTF-8) at {_shown(path)}, found none."
+        raise DataError("data.missing", message, "Check the path.") from error
+    try:
+        _check(descriptor, place, home)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor, place
+
+
+def named(path: Path, place: Path) -> Path:
+    """The path by whose name and suffix a file goes that was chosen as ``path`` and lies at ``place``.
+
+    Caches (the hub's, of data under version control) name files by a hash of their content and lead to them by links
+    that bear the name. A link to any other file goes by what it leads to: it makes no data of what is none.
+    """
+    return path.absolute() if _HASH.fullmatch(place.name) else place
+
+
+def _check(descriptor: int, place: Path, home: Path) -> None:
+    found = os.fstat(descriptor)
+    if not place.is_relative_to(ASSETS):
+        _refuse_ours(place, found, home)
+    if any(folder.is_mount() and found.st_dev == folder.stat().st_dev for folder in _MADE_AS_READ):
+        message = f"Expected a data file, found one that the system makes as it is read: {_shown(place)}."
+        raise DataError("data.system", message, _HINT)
+    if found.st_size == 0:
+        raise DataError("data.empty", f"Expected rows, found an empty file: {_shown(place)}.", _HINT)
+    if _holes(descriptor, found.st_size) > _HOLES_BYTES:
+        message = f"Expected a whole file, found one with large holes in it (a sparse file): {_shown(place)}."
+        raise DataError("data.sparse", message, "If it is a download that was cut off, fetch it again.")
+
+
+def _refuse_ours(place: Path, found: os.stat_result, home: Path) -> None:
+    """Raises DataError where a file belongs to the root folder without being anybody's data."""
+    root, opens = _mark(home), _open_folders(home)
+    above = [_mark(folder) for folder in place.parents]  # under whatever name
+    if root and root in above and opens.isdisjoint(above[: above.index(root)]):
+        folder, shown = _shown(home), _shown(place)
+        message = f"Expected a data file outside of Luthier's folder {folder} (or in its data/ or uploads/), "
+        raise DataError("data.ours", f"{message}found {shown}.", "Copy it to another folder and choose it there.")
+    # Secrets lie beside the folders. A file of a folder can only bear another name if it bears two.
+    file = (found.st_dev, found.st_ino)
+    if any(_mark(one) == file for one in (_below(home, opens) if found.st_nlink > 1 else _beside(home))):
+        message = f"Expected a data file, found one of Luthier's own: {_shown(place)}."
+        raise DataError("data.ours", message, "Choose a file outside of Luthier's folder.")
+
+
+def _open_folders(home: Path) -> set[tuple[int, int] | None]:
+    """The folders of data, wherever a link puts them: also elsewhere in the root folder."""
+    return {_mark(home / name) for name in _OPEN} - {None}
+
+
+def _beside(home: Path) -> Iterator[Path]:
+    with contextlib.suppress(OSError):
+        yield from home.iterdir()
+
+
+def _below(home: Path, opens: set[tuple[int, int] | None]) -> Iterator[Path]:
+    for top, folders, names in os.walk(home):
+        folders[:] = [folder for folder in folders if _mark(Path(top, folder)) not in opens]
+        yield from (Path(top, name) for name in names)
+
+
+def _mark(path: Path) -> tuple[int, int] | None:
+    """What a file or folder is, whatever it is called."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _holes(descriptor: int, size: int) -> int:
+    """Bytes of a file that lie nowhere on the disk; 0 where the file system does not tell."""
+    data = place = 0
+    try:
+        for _ in range(_EXTENTS):
+            start = os.lseek(descriptor, place, os.SEEK_DATA)
+            place = os.lseek(descriptor, start, os.SEEK_HOLE)
+            data += place - start
+            if place >= size:
+                break
+        else:
+            return size  # thousands of holes
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # no data behind this place
+            return 0
+    finally:
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    return size - data
+
+
+def _shown(path: Path) -> str:
+    return one_line(str(path), 300)

@@ -1,0 +1,205 @@
+"""A data set of the hub as plain rows, through ``datasets``, streamed: only what is taken is fetched.
+
+``datasets`` takes seconds to import and is imported in the maker's process only. No code of a data set is ever run:
+``datasets`` has none since its version 4, and of its own readers only those of text tables are let in, none that opens
+pickles or media. A data set whose card points at files elsewhere (on this machine, on other hosts) is refused. The
+token is huggingface_hub's own; no line repeats what a server said, so no token can stand in it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from itertools import islice
+from typing import Any
+
+from core.contract.errors import HubError, StudioError
+from core.machine.textfile import one_line
+
+__all__ = ["hub_rows"]
+
+_NAME = re.compile(r"[A-Za-z0-9][\w.\-]*/[\w.\-]+")
+_READERS = {"json", "csv", "parquet", "arrow", "text"}
+_RETRIES = 3
+
+
+def hub_rows(name: str, subset: str, split: str, rows_at_most: int) -> tuple[Iterator[dict[str, Any]], dict[str, Any]]:
+    """The rows of one split, and what ORIGIN.json is to say of them, whole after the last row.
+
+    ``subset`` and ``split`` may be empty where there is only one (of splits: or one called train). ``rows_at_most``: 0
+    takes all. A value that JSON does not know becomes its text (dates, decimals), and bytes (pictures, sound) are left
+    out; both are counted by column in the origin.
+
+    Raises:
+        HubError: missing, gated, offline, no such subset or split, or no table of text.
+    """
+    if not _NAME.fullmatch(name):
+        raise HubError(
+            "hub.bad_id", f"Expected a hub id such as owner/name, found {one_line(name, 80)!r}.", "Check it."
+        )
+    origin: dict[str, Any] = {"made": "hub", "name": name, "subset": subset, "split": split}
+    try:
+        stream, chosen = _open(name, subset, split)
+    except StudioError:
+        raise
+    except Exception as error:  # the classes of the network below change between versions
+        raise _translated(error, name) from error
+    origin |= chosen
+    return _rows(islice(stream, rows_at_most or None), name, origin), origin
+
+
+def _open(name: str, subset: str, split: str) -> tuple[Any, dict[str, Any]]:
+    # Neither how often a data set is loaded nor by whom is anybody's business.
+    os.environ["HF_UPDATE_DOWNLOAD_COUNTS"] = "false"
+    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+    import datasets
+
+    datasets.disable_progress_bars()
+    datasets.config.USE_PARQUET_EXPORT = False
+    datasets.config.STREAMING_READ_MAX_RETRIES = _RETRIES
+    try:
+        builder = datasets.load_dataset_builder(f"hf://datasets/{name}", subset or None)
+    except ValueError as error:
+        known = datasets.get_dataset_config_names(f"hf://datasets/{name}")
+        if subset in known:
+            raise
+        raise _no_such("a subset", subset, known, name) from error
+    _check_reader(builder, name)
+    splits = builder.as_streaming_dataset()
+    chosen = split or ("train" if "train" in splits else next(iter(splits)) if len(splits) == 1 else "")
+    if chosen not in splits:
+        raise _no_such("a split", split, list(splits), name)
+    told = {"subset": builder.config.name, "split": chosen, "revision": str(builder.hash or "")}
+    return splits[chosen].decode(False) if splits[chosen].features else splits[chosen], told
+
+
+def _check_reader(builder: Any, name: str) -> None:
+    reader = type(builder).__module__.rpartition(".")[2]
+    if reader not in _READERS:
+        raise HubError(
+            "hub.no_table",
+            f"Expected tables of text in {name} (JSON, CSV, Parquet, Arrow, text), found {one_line(reader, 40)}.",
+            "Choose another data set.",
+        )
+    inside = f"hf://datasets/{name.lower()}@"
+    for files in (builder.config.data_files or {}).values():
+        for file in files:
+            # A compressed file is opened through its own protocol, with the place behind "::".
+            if not str(file).lower().rpartition("::")[2].startswith(inside):
+                raise HubError(
+                    "hub.elsewhere",
+                    f"Expected the files of {name} within it, found that its card points at files elsewhere.",
+                    "Choose another data set.",
+                )
+
+
+def _rows(stream: Iterator[dict[str, Any]], name: str, origin: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    changed, left_out = Counter[str](), Counter[str]()
+    count = 0
+    try:
+        for row in stream:
+            yield {
+                column: _plain(value, column, changed)
+                for column, value in row.items()
+                if not _is_media(value, column, left_out)
+            }
+            count += 1
+    except StudioError:
+        raise
+    except Exception as error:
+        raise _translated(error, name) from error
+    origin |= {"rows": count, "written_as_text": dict(changed), "left_out": dict(left_out)}
+
+
+def _is_media(value: Any, column: str, left_out: Counter[str]) -> bool:
+    """Whether a value is bytes, alone or as ``datasets`` holds a picture or a sound."""
+    media = isinstance(value, bytes) or (isinstance(value, dict) and isinstance(value.get("bytes"), bytes))
+    if media:
+        left_out[column] += 1
+    return media
+
+
+def _plain(value: Any, column: str, changed: Counter[str]) -> Any:
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    if isinstance(value, dict):
+        return {str(key): _plain(inner, column, changed) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner, column, changed) for inner in value]
+    changed[column] += 1
+    if isinstance(value, (datetime, date, time)):
+        return value.isoformat()
+    return str(value) if isinstance(value, (Decimal, timedelta)) else repr(value)
+
+
+def _no_such(what: str, asked: str, known: list[str], name: str) -> HubError:
+    listed = ", ".join(one_line(str(one), 40) for one in known[:20])
+    found = f"{one_line(asked, 40)!r}, which is none" if asked else "several"
+    return HubError(
+        "hub.no_choice",
+        f"Expected {what} of {name}, found {found}. It has: {listed or 'none'}.",
+        "Choose one of these.",
+    )
+
+
+def _translated(error: Exception, name: str) -> StudioError:
+    """One line for whatever datasets, huggingface_hub or the network raised. Nothing of a server's words is in it."""
+    from huggingface_hub import constants, errors
+
+    chain = _chain(error)
+    if type(error).__name__ == "DatasetNotFoundError":
+        chain += _chain(_refusal(name))
+    if any(isinstance(one, errors.GatedRepoError) for one in chain):
+        return HubError(
+            "hub.gated",
+            f"{name} is given only to people who accepted its terms, and no such token was found.",
+            f"Accept the terms at {constants.ENDPOINT}/datasets/{name}, then run: hf auth login",
+        )
+    if any(isinstance(one, errors.RepositoryNotFoundError) for one in chain):
+        return HubError(
+            "hub.missing",
+            f"Expected a data set {name!r} on the hub, found none (or it is private).",
+            "Check the spelling (owner/name); for a private data set run: hf auth login",
+        )
+    if constants.HF_HUB_OFFLINE:
+        return HubError(
+            "hub.offline", f"Expected to reach the hub for {name}, but HF_HUB_OFFLINE is set.", "Unset HF_HUB_OFFLINE."
+        )
+    # huggingface_hub speaks through httpx, or through httpx2.
+    modules = {kind.__module__ for one in chain for kind in type(one).__mro__}
+    of_network = any(module.startswith(("httpx", "httpcore")) for module in modules)
+    if of_network or any(isinstance(one, (ConnectionError, TimeoutError)) for one in chain):
+        return HubError(
+            "hub.unreachable",
+            f"Expected an answer from {constants.ENDPOINT} about {name}, found none ({type(chain[-1]).__name__}).",
+            "Check the network, or choose a file of your own.",
+        )
+    return HubError(
+        "hub.no_table",
+        f"Expected rows in {name}, found files that cannot be read as a table ({type(error).__name__}).",
+        "Choose another data set, subset or split.",
+    )
+
+
+def _refusal(name: str) -> BaseException | None:
+    """Why the hub does not give a data set: datasets says "not found" of missing and of gated ones, without a cause."""
+    from huggingface_hub import HfApi
+
+    try:
+        HfApi().auth_check(name, repo_type="dataset")
+    except Exception as error:  # noqa: BLE001 - it is what we want
+        return error
+    return None
+
+
+def _chain(error: BaseException | None) -> list[BaseException]:
+    found: list[BaseException] = []
+    following = error
+    while following is not None and following not in found:
+        found.append(following)
+        following = following.__cause__ or following.__context__
+    return found

@@ -1,0 +1,109 @@
+"""Data sets that are made here: a mixture, a data set of the hub, a file that the doctor mended.
+
+All of them become one canonical JSONL, kept under its content hash as a chosen file is, with ``ORIGIN.json`` beside it:
+what it was made from, and how. A run trains from one kept file, and nothing downstream learns how that came about.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from core.contract.data import Example, Message
+from core.contract.errors import DataError
+from core.data.files.keep import KeptFile, keep_blocks
+from core.machine.disk import write_whole
+from core.machine.locations import Locations
+
+__all__ = ["ORIGIN", "as_row", "origin_of", "write_made", "write_rows"]
+
+ORIGIN = "ORIGIN.json"
+_BLOCK = 1 << 20
+
+
+def as_row(example: Example) -> dict[str, Any]:
+    """The canonical row of an Example: read again, it is an equal Example (but for ``row``, which counts lines).
+
+    ``{"text"}``, ``{"messages", "tools"?}`` or ``{"messages", "chosen", "rejected"}``. The two answers of a pair are
+    lists of one turn: a bare text that happens to be a JSON list of turns would be read as these turns.
+    """
+    if not example.messages:
+        return {"text": example.text}
+    row: dict[str, Any] = {"messages": [_turn(message) for message in example.messages]}
+    if example.chosen:
+        for side, answer in (("chosen", example.chosen), ("rejected", example.rejected)):
+            row[side] = [{"role": "assistant", "content": answer}]
+    if example.tools:
+        row["tools"] = json.loads(example.tools)
+    return row
+
+
+def write_made(examples: Iterable[Example], name: str, origin: dict[str, Any], locations: Locations) -> KeptFile:
+    """Writes Examples as a made data set and keeps it; ``name`` gets the suffix ``.jsonl``, whatever it had.
+
+    Raises:
+        DataError: there are none, or the disk is full.
+    """
+    return write_rows((as_row(example) for example in examples), name, origin, locations)
+
+
+def write_rows(rows: Iterable[dict[str, Any]], name: str, origin: dict[str, Any], locations: Locations) -> KeptFile:
+    """The same for rows of any columns. ``origin`` is read after the last row, so that it may count them.
+
+    Rows that were made before keep the origin that they have: mending what is whole says nothing new of them.
+
+    Raises:
+        DataError: there are none, or the disk is full.
+    """
+    kept = keep_blocks(_blocks(rows, name), f"{Path(name).stem}.jsonl", locations, f"the data set {name}")
+    if not origin_of(kept.path):
+        said = json.dumps(origin, ensure_ascii=False, indent=1, default=str) + "\n"
+        write_whole(kept.path.with_name(ORIGIN), said.encode())
+    return kept
+
+
+def origin_of(kept: Path) -> dict[str, Any]:
+    """What a kept file was made from; empty for a file that a person chose."""
+    try:
+        said = kept.with_name(ORIGIN)
+        if not said.is_file() or said.stat().st_size > _BLOCK:  # beside a typed path anything may lie
+            return {}
+        found = json.loads(said.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _turn(message: Message) -> dict[str, Any]:
+    turn: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        turn["tool_calls"] = [{"type": "function", "function": call} for call in json.loads(message.tool_calls)]
+    if message.reasoning:
+        turn["reasoning_content"] = message.reasoning
+    if not message.trained:
+        turn["weight"] = 0
+    return turn
+
+
+def _blocks(rows: Iterable[dict[str, Any]], name: str) -> Iterator[bytes]:
+    """The rows as lines, gathered to blocks. What is no UTF-8 text is escaped, and so reads back as it was."""
+    pending = bytearray()
+    written = False
+    for row in rows:
+        pending += _line(row)
+        written = True
+        if len(pending) >= _BLOCK:
+            yield bytes(pending)
+            pending.clear()
+    if not written:
+        raise DataError("data.nothing", f"Expected rows for {name}, found none.", "Choose another file or selection.")
+    yield bytes(pending)
+
+
+def _line(row: dict[str, Any]) -> bytes:
+    try:
+        return json.dumps(row, ensure_ascii=False).encode() + b"\n"
+    except UnicodeEncodeError:
+        return json.dumps(row).encode() + b"\n"

@@ -1,0 +1,64 @@
+"""What a cell of a row holds, in Python's types and in words: texts, JSON, and why something is neither."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from core.data.read.jsonstream import LongNumber
+from core.machine.textfile import broken
+
+__all__ = ["RowError", "as_json", "kind_of", "parsed", "text_of"]
+
+
+class RowError(Exception):
+    """Why a row cannot be used: a stable code and a line for people."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+
+
+def text_of(value: Any, where: str) -> str:
+    """The cell as a text. Raises RowError where it is none."""
+    if not isinstance(value, str):
+        raise RowError("row.type", f"{where} is {kind_of(value)}, expected text")
+    if broken(value):
+        raise RowError("row.encoding", f"{where} holds bytes that are no UTF-8 text")
+    return value
+
+
+def kind_of(value: Any) -> str:
+    """What a cell holds, in words."""
+    if value is None:
+        return "null or missing"
+    if isinstance(value, LongNumber):
+        return f"a number of {len(value.digits):,} digits"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "an infinite number"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return f"the number {str(value)[:20]}" if abs(value) < 10**15 else "a very long number"
+    names: dict[type[Any], str] = {dict: "an object", list: "a list", str: "text", bytes: "bytes"}
+    found: type[Any] = type(value)
+    return names.get(found, f"of type {found.__name__}")
+
+
+def parsed(text: str) -> Any:
+    """A text as the JSON that it is; None where it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def as_json(value: Any, where: str) -> str:
+    """The value as JSON. Raises RowError where it cannot be written so."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RowError("row.tools", f"{where} is no JSON") from error
+    return text_of(text, where)

@@ -1,0 +1,118 @@
+"""Parquet: its columns, and its rows a few at a time, however large a row group is. pyarrow is imported when needed.
+
+A column is read in pieces from a small buffer, since one row group may be larger than the memory that the reader is
+given. A value that pyarrow cannot turn into Python's (bytes that are no UTF-8, a date before the year 1) is the fault
+of its row alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from core.contract.errors import DataError
+from core.data.read.delimited import apart
+from core.data.read.jsonstream import ROW_LIMIT
+from core.data.read.record import Record
+from core.machine.textfile import Place
+
+__all__ = ["open_parquet"]
+
+_BATCH_ROWS = 256
+_BATCH_BYTES = 8 << 20
+_METADATA_LIMIT = 64 << 20
+
+
+def open_parquet(path: Path) -> tuple[tuple[str, ...], Callable[[Place], Iterator[Record]]]:
+    """The columns of a Parquet file, and what reads its rows from the start.
+
+    Raises:
+        DataError: it is broken.
+    """
+    import pyarrow as pa
+
+    try:
+        with _file(path) as file:
+            columns = apart(list(file.schema_arrow.names))
+            rows, row_bytes = file.metadata.num_rows, _row_bytes(file)
+    except MemoryError:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _broken(path, "a Parquet file", "a broken one") from error
+    batch_rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, row_bytes)))
+    size = path.stat().st_size
+
+    def reading(place: Place) -> Iterator[Record]:
+        number = place.bytes = 0
+        try:
+            with _file(path) as file:
+                for batch in file.iter_batches(batch_size=batch_rows, use_threads=False):
+                    for record in _records(batch, columns, number):
+                        number = record.row
+                        yield record
+                    place.bytes = size * number // max(1, rows)
+        except MemoryError as error:
+            raise DataError(
+                "data.memory",
+                f"Expected Parquet pages that fit the reader's memory, found larger ones behind row {number:,}: "
+                f"{path.name}.",
+                "Save it with smaller pages (a smaller write_batch_size), or as JSONL.",
+            ) from error
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise _broken(path, "Parquet rows", f"a broken file behind row {number:,}") from error
+
+    return columns, reading
+
+
+def _file(path: Path) -> Any:
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(
+        path,
+        buffer_size=1 << 20,
+        pre_buffer=False,
+        thrift_string_size_limit=_METADATA_LIMIT,
+        thrift_container_size_limit=_METADATA_LIMIT // 64,
+    )
+
+
+def _row_bytes(file: Any) -> int:
+    """Bytes of a row, taken from the row group whose rows are the largest."""
+    groups = [file.metadata.row_group(number) for number in range(min(file.metadata.num_row_groups, 1000))]
+    return max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=0)
+
+
+def _records(batch: Any, columns: tuple[str, ...], before: int) -> Iterator[Record]:
+    """The rows of a batch, numbered from ``before`` + 1."""
+    size = batch.nbytes // max(1, batch.num_rows)
+    if batch.nbytes <= 2 * _BATCH_BYTES:
+        try:
+            found = list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+        except (ValueError, OverflowError, TypeError):
+            found = []
+        if len(found) == batch.num_rows:
+            for number, values in enumerate(found, start=before + 1):
+                yield Record(number, dict(zip(columns, values, strict=True)), "", size)
+            return
+    for number in range(batch.num_rows):
+        yield _alone(batch.slice(number, 1), columns, before + number + 1)
+
+
+def _alone(row: Any, columns: tuple[str, ...], number: int) -> Record:
+    """One row by itself: too large, or with a value that cannot be told."""
+    size = int(row.nbytes)
+    if size > ROW_LIMIT:
+        return Record(number, {}, f"the row is larger than {ROW_LIMIT:,} bytes", size)
+    values = {}
+    for name, column in zip(columns, row.columns, strict=True):
+        try:
+            values[name] = column.to_pylist()[0]
+        except (ValueError, OverflowError, TypeError) as error:
+            found = "bytes that are no UTF-8 text" if isinstance(error, UnicodeError) else f"no {column.type} of ours"
+            return Record(number, {}, f"{name} holds {found}", size)
+    return Record(number, values, "", size)
+
+
+def _broken(path: Path, expected: str, found: str) -> DataError:
+    return DataError("data.parquet", f"Expected {expected}, found {found}: {path.name}.", "Save it again.")

@@ -1,0 +1,160 @@
+"""CSV and TSV: which character parts the fields, and whether the first line names the columns.
+
+Both are decided from the first 100 records and said to the person. The delimiter is the one under which most records
+have the same number of fields (two or more); the first line is a header where it names a column that is known here, or
+where all its fields look like names and the records below do not. A first line ``sep=;``, which tells Excel, decides.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import TextIO
+
+from core.data.read.jsonstream import ROW_LIMIT
+
+__all__ = ["Dialect", "apart", "recognise", "records"]
+
+DELIMITERS = ",;\t|"
+_SAMPLE = 100
+_TOLD = re.compile(rf'"?sep=([{DELIMITERS}])"?\r?\n', re.IGNORECASE)
+_NAME = re.compile(r"[^\W\d][\w .\-/]{0,39}")
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a file parts its fields; ``columns`` are the header's names, or ``column 1`` and so on. ``told``: its first
+    line says so, and is no record."""
+
+    delimiter: str
+    header: bool
+    columns: tuple[str, ...]
+    told: bool = False
+
+
+def recognise(head: str, known: frozenset[str], tabs: bool, whole: bool) -> Dialect:
+    """The dialect of a text's beginning. ``tabs``: the file's name says TSV; ``whole``: ``head`` is the whole file."""
+    candidates = sorted(DELIMITERS, key=lambda one: one != "\t") if tabs else list(DELIMITERS)
+    if told := _TOLD.match(head):
+        candidates, head = [told[1]], head[told.end() :]
+    samples = {one: _sample(head, one, whole) for one in candidates}
+    delimiter = max(candidates, key=lambda one: (_names(samples[one], known) > 1, *_agreement(samples[one])))
+    rows = samples[delimiter]
+    if not rows:
+        return Dialect(delimiter, False, ("column 1",), told is not None)
+    header = _is_header(rows, known)
+    width = Counter(map(len, rows)).most_common(1)[0][0]
+    names = rows[0] if header else [f"column {number}" for number in range(1, width + 1)]
+    return Dialect(delimiter, header, apart(names), told is not None)
+
+
+def records(stream: TextIO, dialect: Dialect) -> Iterator[list[str] | str]:
+    """The fields of each record below the header, blank lines left out; a text where the csv module finds a fault."""
+    csv.field_size_limit(ROW_LIMIT)
+    lines = _BoundedLines(stream)
+    if dialect.told:
+        next(lines, None)
+    reader = csv.reader(lines, delimiter=dialect.delimiter)
+    skip = dialect.header
+    while True:
+        lines.taken = 0
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield str(error)
+            continue
+        if not fields:
+            continue
+        if not skip:
+            yield fields
+        skip = False
+
+
+class _BoundedLines:
+    """The lines of a file for the csv module, which by itself would hold a line of any length, and a record of any
+    number of lines."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.taken = 0
+        """Characters of the present record."""
+
+    def __iter__(self) -> _BoundedLines:
+        return self
+
+    def __next__(self) -> str:
+        line = self._stream.readline(ROW_LIMIT)
+        if not line:
+            raise StopIteration
+        self.taken += len(line)
+        if self.taken <= ROW_LIMIT and (len(line) < ROW_LIMIT or line.endswith(("\n", "\r"))):
+            return line
+        while line and not line.endswith(("\n", "\r")):
+            line = self._stream.readline(ROW_LIMIT)
+        raise csv.Error(f"the record is longer than {ROW_LIMIT:,} characters")
+
+
+def _sample(head: str, delimiter: str, whole: bool) -> list[list[str]]:
+    csv.field_size_limit(ROW_LIMIT)
+    try:
+        found = [row for row in islice(csv.reader(io.StringIO(head, newline=""), delimiter=delimiter), _SAMPLE) if row]
+    except csv.Error:
+        return []
+    # The last record of a beginning may be cut in two.
+    return found if whole or len(found) < 2 or len(found) == _SAMPLE else found[:-1]
+
+
+def _names(rows: list[list[str]], known: frozenset[str]) -> int:
+    """How many fields of the first line are columns that are known here: under the right delimiter alone."""
+    return sum(field.strip().lower() in known for field in rows[0]) if rows else 0
+
+
+def _agreement(rows: list[list[str]]) -> tuple[float, int]:
+    if not rows:
+        return (0.0, 0)
+    width, count = Counter(map(len, rows)).most_common(1)[0]
+    return (count / len(rows) if width > 1 else 0.0, -width if width > 20 else 0)
+
+
+def _is_header(rows: list[list[str]], known: frozenset[str]) -> bool:
+    first, below = [field.strip() for field in rows[0]], rows[1:]
+    if any(field.lower() in known for field in first):
+        return True
+    named = all(_NAME.fullmatch(field) for field in first) and len(set(first)) == len(first)
+    if not named or not below or len(first) < 2:
+        return False
+    seen = {field.strip() for row in below for field in row}
+    if any(all(_is_number(field) for field in column) for column in zip(*below, strict=False)):
+        return True
+    longest = max(len(field) for row in below for field in row)
+    return not seen & set(first) and longest > 2 * max(map(len, first))
+
+
+def _is_number(field: str) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
+
+
+def apart(names: list[str]) -> tuple[str, ...]:
+    """Column names, none twice and none empty: a second ``text`` is ``text (2)``."""
+    found: dict[str, None] = {}
+    again: Counter[str] = Counter()
+    for number, raw in enumerate(names, start=1):
+        # Bytes that are no text could not be written into a report.
+        plain = raw.strip().encode("utf-8", "backslashreplace").decode() or f"column {number}"
+        name = plain
+        while name in found:
+            again[plain] += 1
+            name = f"{plain} ({again[plain] + 1})"
+        found[name] = None
+    return tuple(found)

@@ -1,0 +1,170 @@
+"""A conversation in any of the usual spellings, as turns.
+
+============================================  =================================================================
+``{"from", "value"}``, ``{"role", "content"}``  ShareGPT's and OpenAI's turns, keys mixed as files mix them
+``content: [{"type", "text" | "value"}]``      parts: text, reasoning and tool_call are read
+``{"human": ..., "assistant": ...}``           Firefly's turns: a question with its answer, keyed by who speaks
+``"\\n\\nHuman: ...\\n\\nAssistant: ..."``         HH-RLHF's transcript, one text
+``reasoning_content``, ``weight``              what was thought before an answer; 0: an answer that is not learned
+============================================  =================================================================
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from core.contract.data import Message
+from core.data.read.cells import RowError, as_json, kind_of, parsed, text_of
+
+__all__ = ["TURN_KEYS", "Speaker", "are_spoken", "arguments_of", "is_turns", "read_turns", "said"]
+
+Speaker = Literal["system", "user", "assistant", "tool"]
+_SPEAKERS: dict[str, Speaker] = {
+    "system": "system", "developer": "system",
+    "human": "user", "user": "user", "prompter": "user",
+    "gpt": "assistant", "assistant": "assistant", "bot": "assistant", "chatgpt": "assistant", "model": "assistant",
+    "function_call": "assistant", "tool_call": "assistant",
+    "observation": "tool", "tool": "tool", "function": "tool", "function_response": "tool", "ipython": "tool",
+}  # fmt: skip
+_CALLERS = ("function_call", "tool_call")
+_CONTENT = ("value", "content", "text")
+_REASONING = ("reasoning_content", "reasoning", "thinking")
+_WEIGHT = ("weight", "loss_weight")
+TURN_KEYS = frozenset({"from", "role", "tool_calls", "function_call", *_CONTENT, *_REASONING, *_WEIGHT})
+"""What of a turn is read."""
+_TRANSCRIPT = re.compile(r"(?:\A\s*|\n\n)(Human|Assistant):")
+_HEARD = {"Human": "user", "Assistant": "assistant"}
+
+
+def read_turns(value: Any, column: str, alone: Speaker = "user") -> list[Message]:
+    """The turns of a cell; a single turn or a bare text is one turn said by ``alone``. Raises RowError."""
+    if isinstance(value, str):
+        found = parsed(value) if value.lstrip().startswith("[") else None
+        if not is_turns(found):
+            return _transcript(value, column) or [said(alone, text_of(value, column))]
+        value = found
+    if isinstance(value, dict):
+        value = [value]
+    if not isinstance(value, list):
+        raise RowError("row.type", f"{column} is {kind_of(value)}, expected a list of turns")
+    if not value:
+        raise RowError("row.empty", f"{column} is empty")
+    return [turn for number, raw in enumerate(value, start=1) for turn in _turn(raw, f"turn {number} of {column}")]
+
+
+def is_turns(value: Any) -> bool:
+    """Whether a cell is a list of turns."""
+    return isinstance(value, list) and bool(value) and all(isinstance(turn, dict) for turn in value)
+
+
+def are_spoken(keys: set[str]) -> bool:
+    """Whether a turn with these keys is keyed by who speaks."""
+    return bool(keys) and {key.lower() for key in keys} <= _SPEAKERS.keys()
+
+
+def said(role: Speaker, content: str) -> Message:
+    """A plain turn."""
+    return Message(role=role, content=content)
+
+
+def _transcript(text: str, column: str) -> list[Message]:
+    """HH-RLHF's one text as turns; none where it is no such transcript. An open last "Assistant:" is no turn."""
+    if not text.lstrip().startswith("Human:") or "\n\nAssistant:" not in text:
+        return []
+    _, *pieces = _TRANSCRIPT.split(text_of(text, column))
+    turns = [said(_HEARD[who], words.strip()) for who, words in zip(pieces[::2], pieces[1::2], strict=True)]  # type: ignore[arg-type]
+    return turns if turns[-1].content else turns[:-1]
+
+
+def _turn(turn: Any, where: str) -> Iterator[Message]:
+    if not isinstance(turn, dict):
+        raise RowError("row.type", f"{where} is {kind_of(turn)}, expected an object")
+    said_by = turn["from"] if "from" in turn else turn.get("role")
+    if said_by is None and are_spoken({str(key) for key in turn}):
+        for who, words in turn.items():
+            yield said(_SPEAKERS[who.lower()], text_of(words, f"{who} in {where}"))
+        return
+    speaker = _SPEAKERS.get(said_by.lower()) if isinstance(said_by, str) else None
+    if speaker is None:
+        raise RowError("row.role", f"{where} is said by {said_by!r}, expected user, assistant, system or tool")
+    calls = turn.get("tool_calls") or turn.get("function_call")
+    text, thought, called = _content(_first(turn, _CONTENT), where, has_calls=bool(calls))
+    thought = thought or _reasoning(turn, where)
+    made = _calls(calls or called, where) if calls or called else ""
+    if str(said_by).lower() in _CALLERS and not made:
+        made = _call_text(text)
+        text = "" if made else text
+    if thought and speaker != "assistant":
+        raise RowError("row.reasoning", f"{where} holds reasoning, but is said by {said_by}")
+    trained = speaker != "assistant" or _is_trained(_first(turn, _WEIGHT), where)
+    yield Message(role=speaker, content=text, tool_calls=made, reasoning=thought, trained=trained)
+
+
+def _first(turn: dict[str, Any], keys: tuple[str, ...]) -> Any:
+    return next((turn[key] for key in keys if turn.get(key) is not None), None)
+
+
+def _content(content: Any, where: str, has_calls: bool) -> tuple[str, str, list[Any]]:
+    """A turn's text, reasoning and calls: its content is a text, or parts of which each says its type."""
+    if content is None and has_calls:
+        return "", "", []
+    if isinstance(content, dict):
+        content = [content]
+    if not isinstance(content, list):
+        return text_of(content, where), "", []
+    found: dict[str, list[Any]] = {"text": [], "reasoning": [], "tool_call": []}
+    for part in content:
+        if isinstance(part, str):
+            part = {"type": "text", "text": part}
+        kind = part.get("type") if isinstance(part, dict) else kind_of(part)
+        if kind not in found:
+            code = "row.media" if str(kind).startswith(("image", "video", "audio", "input_")) else "row.part"
+            raise RowError(code, f"{where} holds a part of type {kind}, expected text")
+        value = _first(part, ("text", "value", "content", "reasoning"))
+        found[kind].append(parsed(value) if kind == "tool_call" and isinstance(value, str) else value)
+    texts, thoughts = (["".join(text_of(text, where) for text in found[kind])] for kind in ("text", "reasoning"))
+    return texts[0], thoughts[0], found["tool_call"]
+
+
+def _reasoning(turn: dict[str, Any], where: str) -> str:
+    value = _first(turn, _REASONING)
+    return text_of(value, f"the reasoning of {where}") if value else ""
+
+
+def _is_trained(weight: Any, where: str) -> bool:
+    """OpenAI's ``weight``: 1, as without one, or 0 for an answer that is not learned."""
+    if weight not in (None, 0, 1):
+        found = kind_of(weight)
+        raise RowError("row.weight", f"the weight of {where} is {found}, expected 0 (not learned) or 1 (learned)")
+    return bool(weight is None or weight)
+
+
+def _call_text(text: str) -> str:
+    """A ShareGPT function_call turn as a list of calls; empty where the text is no such JSON (it then stays text)."""
+    found = parsed(text)
+    calls = found if isinstance(found, list) else [found]
+    whole = all(isinstance(call, dict) and isinstance(call.get("name"), str) and "arguments" in call for call in calls)
+    if not calls or not whole or any(set(call) != {"name", "arguments"} for call in calls):
+        return ""
+    return as_json([{**call, "arguments": arguments_of(call["arguments"])} for call in calls], "function_call")
+
+
+def _calls(calls: Any, where: str) -> str:
+    """OpenAI's tool_calls as a list of name and arguments."""
+    found = []
+    for call in calls if isinstance(calls, list) else [calls]:
+        made = call.get("function", call) if isinstance(call, dict) else None
+        if not isinstance(made, dict) or not isinstance(made.get("name"), str):
+            raise RowError("row.tools", f"{where} has a tool call without a name")
+        found.append({"name": made["name"], "arguments": arguments_of(made.get("arguments"))})
+    return as_json(found, where)
+
+
+def arguments_of(value: Any) -> Any:
+    """The arguments of a call as an object, where they are one; OpenAI writes that object as a text."""
+    if value in (None, ""):
+        return {}
+    found = parsed(value) if isinstance(value, str) else value
+    return found if isinstance(found, dict) else value

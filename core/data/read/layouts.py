@@ -1,0 +1,253 @@
+"""Which layout a file has, and which column plays which role: decided from column names and the first rows, with a
+reason.
+
+A layout is a table of roles; a role has the column names under which it is usually found, the first being its own. A
+person may name the layout, the columns, or both: what they name is taken as it is ("" is no column), the rest is
+filled in here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from core.contract.config import DataChoice, Layout
+from core.contract.errors import DataError
+from core.data.read.dialogue import are_spoken
+from core.machine.textfile import one_line
+
+__all__ = ["KNOWN_COLUMNS", "LAYOUT_NAMES", "ROLES", "Found", "listed", "recognise_layout"]
+
+
+@dataclass(frozen=True)
+class Role:
+    """One part of a layout; ``names`` are usual column names (lower case), its own first."""
+
+    names: tuple[str, ...]
+    required: bool = True
+
+    @property
+    def name(self) -> str:
+        return self.names[0]
+
+
+def _role(*names: str) -> Role:
+    return Role(names)
+
+
+def _optional(*names: str) -> Role:
+    return Role(names, required=False)
+
+
+_SYSTEM = _optional("system", "system_prompt")
+_TURNS = ("conversation", "dialogue", "dialog", "chat")
+_TABLE: dict[Layout, tuple[Role, ...]] = {
+    "preference": (
+        _optional("prompt", "instruction", "question", "query"),
+        _optional("input", "context"),
+        _optional("conversations", "messages", *_TURNS),
+        _role("chosen", "chosen_messages"),
+        _role("rejected", "rejected_messages"),
+        _SYSTEM,
+    ),
+    "kto": (
+        _optional("messages", "conversations", *_TURNS),
+        _optional("prompt", "instruction", "question"),
+        _optional("completion", "response", "output", "answer"),
+        _role("label", "kto_tag"),
+        _SYSTEM,
+    ),
+    "sharegpt": (_role("conversations", "messages", *_TURNS), _SYSTEM, _optional("tools", "functions")),
+    "messages": (_role("messages", "conversations", *_TURNS), _SYSTEM, _optional("tools", "functions")),
+    "alpaca": (
+        _role("instruction"),
+        _optional("input", "context"),
+        _role("output", "response", "answer", "completion"),
+        _SYSTEM,
+    ),
+    "prompt_completion": (
+        _role("prompt", "question", "query", "input", "user", "source"),
+        _role("completion", "answer", "response", "output", "assistant", "reply", "target"),
+        _SYSTEM,
+    ),
+    "classification": (
+        _role("text", "sentence", "review", "content", "input"),
+        _role("label", "sentiment", "class", "category"),
+    ),
+    "text": (_role("text", "content", "document", "body", "column 1"),),
+}
+LAYOUT_NAMES: dict[Layout, str] = {
+    "alpaca": "Alpaca",
+    "prompt_completion": "prompt and completion",
+    "sharegpt": "ShareGPT",
+    "messages": "OpenAI messages",
+    "preference": "preference pairs",
+    "kto": "KTO labels",
+    "classification": "classification",
+    "text": "raw text",
+}
+ROLES: dict[Layout, tuple[str, ...]] = {layout: tuple(role.name for role in roles) for layout, roles in _TABLE.items()}
+"""The roles of each layout, for the mapping form."""
+KNOWN_COLUMNS = frozenset(name for roles in _TABLE.values() for role in roles for name in role.names)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A recognised layout: why, and roles to columns."""
+
+    layout: Layout
+    reason: str
+    mapping: dict[str, str]
+
+
+def recognise_layout(
+    columns: tuple[str, ...], sample: Sequence[dict[str, Any]], choice: DataChoice, header: bool = True
+) -> Found:
+    """The layout of a file with these columns, whose first rows are ``sample``.
+
+    Raises:
+        DataError: a mapped column does not exist, a role is left without column, or nothing is recognised.
+    """
+    for role, column in choice.columns.items():
+        if column and column not in columns:
+            raise _fault(f"a column {column!r} for {role}", columns)
+    given = dict(choice.columns)
+    mapped = {role: column for role, column in given.items() if column}
+    _check_apart(mapped)
+    if choice.layout != "auto":
+        return _complete(choice.layout, f"{LAYOUT_NAMES[choice.layout]}, as you chose", given, columns, header)
+    if mapped:
+        layout = next((layout for layout in _TABLE if _covers(layout, mapped)), None)
+        if layout is None:
+            raise _fault(f"roles of one layout, not {', '.join(mapped)}", columns)
+        return _complete(layout, f"{LAYOUT_NAMES[layout]}, by the columns you mapped", given, columns, header)
+    _check_whole_rows(columns)
+    return _by_names(columns, sample) or _by_content(columns, sample, header)
+
+
+def _check_apart(mapped: dict[str, str]) -> None:
+    """One column is one role: a prompt that is its own completion would teach to repeat the question."""
+    for column in mapped.values():
+        roles = [role for role, other in mapped.items() if other == column]
+        if len(roles) > 1:
+            raise DataError(
+                "data.column_twice",
+                f"Expected a column of its own for each of {' and '.join(roles)}, found {column!r} for all of them.",
+                "Choose another column, or none, for one of them.",
+            )
+
+
+def _check_whole_rows(columns: tuple[str, ...]) -> None:
+    """A tree of messages, one a row (OpenAssistant's export), is no conversation a row, and no raw text either."""
+    if {"message_id", "parent_id", "role", "text"} <= set(columns):
+        raise DataError(
+            "data.tree",
+            "Expected a whole conversation in each row, found single messages of a tree "
+            "(columns message_id, parent_id, role, text): what a message answers stands in another row.",
+            "Take a version of the data set with whole conversations, or put each thread into one row of messages.",
+        )
+
+
+def _covers(layout: Layout, given: dict[str, str]) -> bool:
+    required = {role.name for role in _TABLE[layout] if role.required}
+    return set(given) <= set(ROLES[layout]) and required <= set(given)
+
+
+def _complete(layout: Layout, reason: str, given: dict[str, str], columns: tuple[str, ...], header: bool) -> Found:
+    """The mapping with what was not named filled in: by usual names, or in order where columns have no names."""
+    unknown = [role for role, column in given.items() if column and role not in ROLES[layout]]
+    if unknown:
+        wanted = ", ".join(ROLES[layout])
+        raise _fault(f"roles of {LAYOUT_NAMES[layout]} ({wanted}), not {', '.join(unknown)}", columns)
+    mapping = {**_usual(layout, tuple(column for column in columns if column not in given.values())), **given}
+    mapping = {role: column for role, column in mapping.items() if column}  # "" is a role that a person left out
+    missing = [role.name for role in _TABLE[layout] if role.required and role.name not in mapping]
+    left = [column for column in columns if column not in mapping.values()]
+    if (not header or len(columns) == 1) and len(left) == len(missing):
+        mapping |= dict(zip(missing, left, strict=True))
+        missing = []
+    if missing:
+        raise _fault(f"a column for {' and '.join(missing)} ({LAYOUT_NAMES[layout]})", columns)
+    return Found(layout, reason, {role: mapping[role] for role in ROLES[layout] if role in mapping})
+
+
+def _usual(layout: Layout, columns: tuple[str, ...]) -> dict[str, str]:
+    lower = {column.lower().strip(): column for column in reversed(columns)}
+    mapping: dict[str, str] = {}
+    for role in _TABLE[layout]:
+        found = next((lower[name] for name in role.names if name in lower and lower[name] not in mapping.values()), "")
+        if found:
+            mapping[role.name] = found
+    return mapping
+
+
+def _by_names(columns: tuple[str, ...], sample: Sequence[dict[str, Any]]) -> Found | None:
+    for layout, roles in _TABLE.items():
+        mapping = _usual(layout, columns)
+        if all(role.name in mapping for role in roles if role.required) and _fits(layout, mapping, columns, sample):
+            names = [one_line(mapping[role.name], 40) for role in roles if role.name in mapping]
+            shown = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+            verb = "columns" if len(names) > 1 else "column"
+            return Found(layout, f"{verb} {shown}: {LAYOUT_NAMES[layout]}", mapping)
+    return None
+
+
+def _fits(layout: Layout, mapping: dict[str, str], columns: tuple[str, ...], sample: Sequence[dict[str, Any]]) -> bool:
+    """What names alone cannot tell apart, told by the first rows."""
+    if layout in ("sharegpt", "messages"):
+        keys = _turn_keys(sample, mapping[layout if layout == "messages" else "conversations"])
+        if layout == "messages":
+            return bool(keys & {"role", "content"})
+        return bool(keys & {"from", "value"}) or are_spoken(keys)
+    if layout == "kto":
+        labels = [row.get(mapping["label"]) for row in sample]
+        turns = "messages" in mapping or {"prompt", "completion"} <= set(mapping)
+        return turns and all(str(label).lower() in ("true", "false", "1", "0", "none") for label in labels)
+    if layout == "preference":
+        return True
+    if layout == "text":
+        return mapping["text"].lower() != "column 1" or len(columns) == 1
+    cells = [row.get(column) for row in sample for column in mapping.values()]
+    return 2 * sum(isinstance(cell, dict) for cell in cells) < len(cells)
+
+
+def _turn_keys(sample: Sequence[dict[str, Any]], column: str) -> set[str]:
+    for row in sample:
+        turns = row.get(column)
+        if isinstance(turns, str) and turns.lstrip().startswith("["):
+            try:
+                turns = json.loads(turns)
+            except (ValueError, RecursionError):
+                continue
+        if isinstance(turns, list) and turns and isinstance(turns[0], dict):
+            return set(turns[0])
+    return set()
+
+
+def _by_content(columns: tuple[str, ...], sample: Sequence[dict[str, Any]], header: bool) -> Found:
+    if len(columns) == 1:
+        return Found("text", "one column: raw text", {"text": columns[0]})
+    if len(columns) == 2 and not header:
+        first, second = columns
+        labels = {str(row.get(second, "")).strip() for row in sample}
+        if labels and max(map(len, labels)) <= 20 and len(labels) <= max(2, len(sample) // 10):
+            reason = f"two columns without names, the second with {len(labels)} values: classification"
+            return Found("classification", reason, {"text": first, "label": second})
+        reason = "two columns without names: prompt and completion"
+        return Found("prompt_completion", reason, {"prompt": first, "completion": second})
+    raise _fault("columns of a known layout", columns)
+
+
+def listed(columns: tuple[str, ...]) -> str:
+    """The first columns for a message, none of them longer than a name is."""
+    return ", ".join(one_line(column, 40) for column in columns[:20]) or "none"
+
+
+def _fault(expected: str, columns: tuple[str, ...]) -> DataError:
+    return DataError(
+        "data.columns",
+        f"Expected {expected}, found the columns: {listed(columns)}.",
+        "Choose the layout, and which column is which.",
+    )

@@ -1,0 +1,220 @@
+"""A file as records: what it is, which columns it has, and its rows one after another, each with its number.
+
+Content decides before the suffix does: Parquet is known by its first bytes, an array by its bracket, one object a line
+by its brace. Rows are numbered as a person finds them: the line in JSONL and plain text, the record in CSV (below the
+header), the element in an array or a Parquet file. A row that cannot be read is a record with a ``fault``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, TextIO
+
+from core.contract.errors import DataError
+from core.data.read.columnar import open_parquet
+from core.data.read.delimited import Dialect, recognise, records
+from core.data.read.jsonstream import ROW_LIMIT, RowDecoder, array_rows, starts_like_lines
+from core.data.read.record import Record
+from core.machine.textfile import ACCEPTED, Place, first_bytes, open_text
+
+__all__ = ["Record", "Source", "open_source"]
+
+Kind = Literal["jsonl", "json", "csv", "parquet", "text"]
+_HEAD = 1 << 18
+_TEXT_SUFFIXES = (".txt", ".md", ".markdown", ".text")
+_TABLE_SUFFIXES = (".csv", ".tsv", ".tab", ".psv")
+_JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
+_BLOCK_CHARACTERS = 4000
+_TOO_LONG = f"the line is longer than {ROW_LIMIT:,} characters"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file that was opened: its kind, how it is read in words, the columns known beforehand, and its records."""
+
+    path: Path
+    kind: Kind
+    how: str
+    columns: tuple[str, ...]
+    reading: Callable[[Place], Iterator[Record]]
+    header: bool = True
+    """False where the columns have no names of their own."""
+    place: Place = field(default_factory=Place)
+    """How far the records have been read, in the file's own bytes."""
+    named: Path | None = None
+    """The path whose name and suffix the file goes by, where that is not its own."""
+
+    def records(self) -> Iterator[Record]:
+        """Every row from the start."""
+        return self.reading(self.place)
+
+
+def open_source(path: Path, known: frozenset[str] = frozenset(), named: Path | None = None) -> Source:
+    """Finds out what a file is. ``known``: column names (lower case) by which a header line is recognised; ``named``:
+    the path whose name and suffix it goes by, where that is not its own.
+
+    Raises:
+        DataError: missing, empty, or nothing that is read here.
+    """
+    named = named or path
+    return replace(_recognised(path, known, named), named=named)
+
+
+def _recognised(path: Path, known: frozenset[str], named: Path) -> Source:
+    head = first_bytes(path)
+    suffix = named.suffix.lower()
+    if head[:4] == b"PAR1" or suffix == ".parquet":
+        columns, reading = open_parquet(path)
+        return Source(path, "parquet", "a Parquet file", columns, reading)
+    with open_text(path) as stream:
+        start = stream.read(_HEAD)
+        whole = not stream.read(1)
+    if not start.strip():
+        raise DataError("data.empty", f"Expected rows, found only white space: {named.name}.", "Choose another file.")
+    if suffix in _TEXT_SUFFIXES:
+        return _plain(path, start)
+    first = start.lstrip()[:1]
+    lines = suffix in (".jsonl", ".ndjson") and starts_like_lines(start)
+    if first == "[" and suffix not in _TABLE_SUFFIXES and not lines:
+        return _array(path, "a JSON array")
+    if first == "{" and suffix not in _TABLE_SUFFIXES:
+        if not (suffix in (".jsonl", ".ndjson") or starts_like_lines(start)):
+            return _array(path, "a JSON array under data")
+        return _lines(path)
+    if suffix in _TABLE_SUFFIXES:
+        return _table(path, recognise(start, known, suffix in (".tsv", ".tab"), whole))
+    if suffix in _JSON_SUFFIXES:
+        return _array(path, "a JSON array") if suffix == ".json" else _lines(path)
+    raise DataError(
+        "data.format",
+        f"Expected {ACCEPTED}, found {named.suffix or 'no suffix'} in {named.name}.",
+        "Save it as one of these and choose it again.",
+    )
+
+
+def _array(path: Path, how: str) -> Source:
+    def rows(place: Place) -> Iterator[Record]:
+        with open_text(path, place) as stream:
+            for number, (value, fault, size) in enumerate(array_rows(stream, path.name), start=1):
+                yield Record(number, {}, fault, size) if fault else _object(number, value, size)
+
+    return Source(path, "json", how, (), rows)
+
+
+def _lines(path: Path) -> Source:
+    def rows(place: Place) -> Iterator[Record]:
+        decoder = RowDecoder()
+        with open_text(path, place) as stream:
+            for number, line in enumerate(_limited_lines(stream), start=1):
+                if line is None:
+                    yield Record(number, {}, _TOO_LONG, ROW_LIMIT)
+                elif text := line.strip(" \t\r\n"):
+                    yield _line(number, text, decoder)
+
+    return Source(path, "jsonl", "one JSON object a line", (), rows)
+
+
+def _line(number: int, line: str, decoder: RowDecoder) -> Record:
+    size = len(line)
+    try:
+        value, end, fault = decoder.at(line, 0)
+    except json.JSONDecodeError as error:
+        return Record(number, {}, f"no JSON: {error.msg} at character {error.colno}", size)
+    except RecursionError:
+        return Record(number, {}, "no JSON: nested too deeply", size)
+    if end < size:
+        return Record(number, {}, f"no JSON: more behind the object at character {end + 1}", size)
+    return Record(number, {}, fault, size) if fault else _object(number, value, size)
+
+
+def _limited_lines(stream: TextIO) -> Iterator[str | None]:
+    """Lines ended by a newline only; None for one that is too long."""
+    pending = ""
+    while block := stream.read(1 << 20):
+        # Only \n ends a line of JSON: other line ends may stand inside its texts.
+        *complete, pending = (pending + block).split("\n")
+        yield from (line if len(line) <= ROW_LIMIT else None for line in complete)
+        if len(pending) > ROW_LIMIT:
+            yield None
+            pending = ""
+            while (block := stream.read(1 << 20)) and "\n" not in block:
+                pass
+            *complete, pending = block.split("\n")
+            yield from complete[1:]
+    if pending:
+        yield pending
+
+
+def _object(number: int, value: Any, size: int) -> Record:
+    if isinstance(value, dict):
+        return Record(number, value, "", size)
+    if isinstance(value, str):
+        return Record(number, {"text": value}, "", size)
+    names = {list: "a list", bool: str(value).lower(), type(None): "null"}
+    return Record(number, {}, f"expected an object, found {names.get(type(value), 'a number')}", size)
+
+
+def _table(path: Path, dialect: Dialect) -> Source:
+    named = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}[dialect.delimiter]
+    how = f"fields parted by {named}, {'the first line names them' if dialect.header else 'no header line'}"
+
+    def rows(place: Place) -> Iterator[Record]:
+        with open_text(path, place) as stream:
+            for number, fields in enumerate(records(stream, dialect), start=1):
+                if isinstance(fields, str):
+                    yield Record(number, {}, f"no CSV: {fields}", ROW_LIMIT)
+                elif len(fields) != len(dialect.columns):
+                    yield Record(number, {}, f"expected {len(dialect.columns)} fields, found {len(fields)}")
+                else:
+                    yield Record(number, dict(zip(dialect.columns, fields, strict=True)), "", sum(map(len, fields)))
+
+    return Source(path, "csv", how, dialect.columns, rows, header=dialect.header)
+
+
+def _plain(path: Path, start: str) -> Source:
+    """Plain text: a row a line, or, where blank lines part paragraphs, paragraphs joined to rows of a useful length."""
+    blank = any(not line.strip() and number for number, line in enumerate(start.split("\n")[:-1]))
+    how = "paragraphs of plain text, joined to rows of about 4,000 characters" if blank else "plain text, a row a line"
+
+    def rows(place: Place) -> Iterator[Record]:
+        with open_text(path, place) as stream:
+            yield from (_paragraphs if blank else _text_lines)(stream)
+
+    return Source(path, "text", how, ("text",), rows)
+
+
+def _text_lines(stream: TextIO) -> Iterator[Record]:
+    for number, line in enumerate(_limited_lines(stream), start=1):
+        if line is None:
+            yield Record(number, {}, _TOO_LONG, ROW_LIMIT)
+        elif line.strip():
+            yield Record(number, {"text": line.rstrip("\r")}, "", len(line))
+
+
+def _paragraphs(stream: TextIO) -> Iterator[Record]:
+    number = 0
+    block: list[str] = []
+    size = 0
+    for line in _limited_lines(stream):
+        text = (line or "").rstrip("\r")
+        # A row ends at a blank line once it is long enough, and at the latest where it would be no row.
+        if any(block) and (line is None or size > ROW_LIMIT or (not text.strip() and size >= _BLOCK_CHARACTERS)):
+            number += 1
+            yield _joined(number, block)
+            block, size = [], 0
+        if line is None:
+            number += 1
+            yield Record(number, {}, _TOO_LONG, ROW_LIMIT)
+        elif text.strip() or block:
+            block.append(text)
+            size += len(text) + 1
+    if any(text.strip() for text in block):
+        yield _joined(number + 1, block)
+
+
+def _joined(number: int, block: list[str]) -> Record:
+    text = "\n".join(block).strip("\n")
+    return Record(number, {"text": text}, "", len(text))

@@ -1,0 +1,203 @@
+"""One record becomes one Example, or says why it cannot.
+
+Nothing is dropped or changed unseen: a number, a null or a list where a text should be makes the row unusable, and it
+is counted and listed. What is missing where a layout allows it (Alpaca's input) is simply not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from core.contract.config import Layout
+from core.contract.data import Example, Message
+from core.data.read.cells import RowError, as_json, kind_of, parsed, text_of
+from core.data.read.dialogue import is_turns, read_turns, said
+from core.data.read.media import refuse_media_columns, refuse_placeholders
+
+__all__ = ["to_example"]
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A record with its roles."""
+
+    number: int
+    values: dict[str, Any]
+    mapping: dict[str, str]
+
+    def get(self, role: str) -> Any:
+        return self.values.get(self.mapping[role]) if role in self.mapping else None
+
+    def text(self, role: str) -> str:
+        """The text of a required role."""
+        text = text_of(self.get(role), self.mapping[role])
+        if not text.strip():
+            raise RowError("row.empty", f"{self.mapping[role]} is empty")
+        return text
+
+    def optional(self, role: str) -> str:
+        value = self.get(role)
+        return "" if value is None else text_of(value, self.mapping[role])
+
+    def has(self, role: str) -> bool:
+        return self.get(role) not in (None, "")
+
+
+def to_example(layout: Layout, mapping: dict[str, str], row: int, values: dict[str, Any]) -> Example:
+    """The record as an Example. Raises RowError where it cannot be used."""
+    refuse_media_columns(values, mapping.values())
+    example = _READERS[layout](_Row(row, values, mapping))
+    refuse_placeholders((*(message.content for message in example.messages), example.text))
+    return example
+
+
+def _alpaca(row: _Row) -> Example:
+    instruction, given = row.optional("instruction"), row.optional("input")
+    question = f"{instruction}\n\n{given}" if instruction.strip() and given.strip() else instruction or given
+    if not question.strip():
+        raise RowError("row.empty", f"{row.mapping['instruction']} is empty")
+    return _conversation(row, [said("user", question), said("assistant", row.text("output"))])
+
+
+def _prompt_completion(row: _Row) -> Example:
+    if is_turns(row.get("prompt")) or is_turns(row.get("completion")):
+        turns = read_turns(row.get("prompt"), row.mapping["prompt"])
+        turns += read_turns(row.get("completion"), row.mapping["completion"], alone="assistant")
+        return _conversation(row, turns)
+    return _conversation(row, [said("user", row.text("prompt")), said("assistant", row.text("completion"))])
+
+
+def _chat(role: str) -> Callable[[_Row], Example]:
+    def read(row: _Row) -> Example:
+        return _conversation(row, read_turns(row.get(role), row.mapping[role]))
+
+    return read
+
+
+def _preference(row: _Row) -> Example:
+    before = _before(row)
+    sides = [read_turns(row.get(side), row.mapping[side], alone="assistant") for side in ("chosen", "rejected")]
+    if sides[0][:-1] != sides[1][:-1]:
+        raise RowError("row.pair", "chosen and rejected do not answer the same conversation")
+    answers = tuple(side[-1] for side in sides)
+    _check_answers(answers)
+    prompt = _with_system(row, _prompt(before, sides[0][:-1], answers))
+    if not any(message.role == "user" for message in prompt):
+        raise RowError("row.pair", "found no prompt that chosen and rejected answer")
+    chosen, rejected = (answer.content for answer in answers)
+    return Example(row=row.number, messages=prompt, chosen=chosen, rejected=rejected)
+
+
+def _before(row: _Row) -> list[Message]:
+    """What a preference row has in columns of its own before the two answers."""
+    if row.has("conversations"):
+        return read_turns(row.get("conversations"), row.mapping["conversations"])
+    if is_turns(row.get("prompt")):
+        return read_turns(row.get("prompt"), row.mapping["prompt"])
+    if not row.has("prompt"):
+        return []
+    given = row.optional("input")
+    if given.strip():
+        return [said("user", f"{row.text('prompt')}\n\n{given}")]
+    return read_turns(row.text("prompt"), row.mapping["prompt"])
+
+
+def _check_answers(answers: tuple[Message, ...]) -> None:
+    for name, answer in zip(("chosen", "rejected"), answers, strict=True):
+        if answer.role != "assistant":
+            raise RowError("row.pair", "chosen and rejected must end with an answer")
+        if answer.tool_calls:
+            raise RowError("row.pair", f"{name} calls a tool, expected an answer in words")
+        if answer.reasoning:
+            raise RowError("row.reasoning", f"{name} holds reasoning of its own, which is not trained in pairs")
+        if not answer.content.strip():
+            raise RowError("row.empty", f"{name} is empty")
+    if answers[0].content == answers[1].content:
+        raise RowError("row.pair", "chosen and rejected are the same text")
+
+
+def _prompt(before: list[Message], own: list[Message], answers: tuple[Message, ...]) -> list[Message]:
+    """What both answers answer: a column of its own (``before``) and what the sides hold before them (``own``).
+
+    Files repeat themselves: the column may hold the whole conversation with one of the answers, or its beginning.
+    """
+    if before and before[-1].role == "assistant" and before[-1] in answers:
+        before = before[:-1]
+    if own[: len(before)] == before:
+        before = []
+    elif before[-len(own) :] == own:
+        own = []
+    elif own and before[-1].role == own[0].role == "user":
+        raise RowError("row.pair", "the prompt's column and chosen hold different conversations")
+    prompt = before + own
+    if prompt and prompt[-1].role == "assistant":
+        raise RowError("row.pair", "the conversation before chosen and rejected ends with another answer")
+    return prompt
+
+
+def _kto(row: _Row) -> Example:
+    label = str(row.get("label")).strip().lower()
+    if label in ("false", "0"):
+        text = f"{row.mapping['label']} is false: a bad answer, and bad answers are not trained on"
+        raise RowError("row.kto_false", text)
+    if label not in ("true", "1"):
+        raise RowError("row.type", f"{row.mapping['label']} is {kind_of(row.get('label'))}, expected true or false")
+    if row.has("messages") or ("messages" in row.mapping and "completion" not in row.mapping):
+        return _chat("messages")(row)
+    for role in ("prompt", "completion"):
+        if role not in row.mapping:
+            raise RowError("row.missing", f"found no column for {role}")
+    return _prompt_completion(row)
+
+
+def _classification(row: _Row) -> Example:
+    label = row.get("label")
+    if isinstance(label, int) and not isinstance(label, bool):
+        label = str(label)
+    answer = text_of(label, row.mapping["label"]).strip()
+    if not answer:
+        raise RowError("row.empty", f"{row.mapping['label']} is empty")
+    return _conversation(row, [said("user", row.text("text")), said("assistant", answer)])
+
+
+def _raw_text(row: _Row) -> Example:
+    return Example(row=row.number, text=row.text("text"))
+
+
+_READERS: dict[Layout, Callable[[_Row], Example]] = {
+    "alpaca": _alpaca,
+    "prompt_completion": _prompt_completion,
+    "sharegpt": _chat("conversations"),
+    "messages": _chat("messages"),
+    "preference": _preference,
+    "kto": _kto,
+    "classification": _classification,
+    "text": _raw_text,
+}
+
+
+def _conversation(row: _Row, messages: list[Message]) -> Example:
+    if not any(message.role == "assistant" and (message.content.strip() or message.tool_calls) for message in messages):
+        raise RowError("row.no_answer", "found no answer to learn from")
+    if not any(message.trained for message in messages if message.role == "assistant"):
+        raise RowError("row.no_answer", "found no answer to learn from: each has weight 0")
+    return Example(row=row.number, messages=_with_system(row, messages), tools=_tools(row))
+
+
+def _with_system(row: _Row, messages: list[Message]) -> tuple[Message, ...]:
+    system = row.optional("system")
+    if not system.strip() or (messages and messages[0].role == "system"):
+        return tuple(messages)
+    return (said("system", system), *messages)
+
+
+def _tools(row: _Row) -> str:
+    value = row.get("tools")
+    if value in (None, "", [], "[]"):
+        return ""
+    tools = parsed(value) if isinstance(value, str) else value
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        raise RowError("row.tools", f"{row.mapping['tools']} is {kind_of(value)}, expected a JSON list of functions")
+    return as_json(tools, row.mapping["tools"]) if tools else ""

@@ -1,0 +1,1 @@
+"""Rows under a chat template: text, spans, and the mask of what is trained."""

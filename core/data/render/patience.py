@@ -1,0 +1,95 @@
+"""A limit on what a chat template may take: it is a program from outside, and one row of it must not take a minute.
+
+A signal interrupts the template wherever it is (also within the multiplication of huge numbers, which looks for
+signals itself). Signals reach the main thread only, so elsewhere nothing is limited here; the studio's renderer works
+in its main thread, and is ended from outside where even that does not help.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from contextlib import AbstractContextManager
+from types import FrameType
+
+from core.contract.errors import StudioError
+from core.machine import limits
+
+__all__ = [
+    "CHARACTERS",
+    "SECONDS",
+    "UnfitTemplateError",
+    "limited_memory",
+    "limited_time",
+    "out_of_memory",
+    "require_short",
+]
+
+SECONDS = 2.0
+"""For one rendering, which takes less than a millisecond as a rule."""
+CHARACTERS = 20_000_000
+"""So many characters more than its row holds a template may not write."""
+_MEMORY_BYTES = 256 << 20
+_AGAIN_SECONDS = 0.2
+_HINT = "Choose the template ChatML, or another model."
+
+
+class UnfitTemplateError(StudioError):
+    """The template itself is unfit, whatever the row: no further row is tried."""
+
+
+class limited_time:  # noqa: N801 - used as a function is
+    """Ends what is done inside with an UnfitTemplateError when it takes longer. Costs a microsecond.
+
+    The handler is set when it is first wanted, and stays: without a running clock it is never called.
+    """
+
+    _waits = False
+
+    def __init__(self, seconds: float = SECONDS) -> None:
+        self._seconds = seconds
+
+    def __enter__(self) -> None:
+        self._counts = threading.current_thread() is threading.main_thread()
+        if self._counts:
+            if not limited_time._waits:
+                signal.signal(signal.SIGALRM, _too_long)
+                limited_time._waits = True
+            # Again and again, since a template is first compiled, and whoever folds its constants there takes any
+            # error for no.
+            signal.setitimer(signal.ITIMER_REAL, self._seconds, _AGAIN_SECONDS)
+
+    def __exit__(self, *_: object) -> None:
+        if self._counts:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _too_long(_signal: int, _frame: FrameType | None) -> None:
+    message = f"Expected a chat template that is done with a row within {SECONDS:g} seconds, found one still at work."
+    raise UnfitTemplateError("data.template_time", message, _HINT)
+
+
+def limited_memory() -> AbstractContextManager[None]:
+    """Lets this process grow by so much that any template can be tried out: beyond, Python raises MemoryError.
+
+    Not for tokenising, which may need more, and whose library ends the process when it gets none.
+    """
+    return limits.limited_memory(_MEMORY_BYTES)
+
+
+def out_of_memory() -> UnfitTemplateError:
+    """What is said of a template that takes more memory than there is for it."""
+    message = f"Expected a chat template that needs less than {_MEMORY_BYTES >> 20} MB, found one that needs more."
+    return UnfitTemplateError("data.template_memory", message, _HINT)
+
+
+def require_short(rendered: str, given: int) -> str:
+    """``rendered`` itself, unless it is absurdly longer than the ``given`` characters of the row.
+
+    Raises:
+        UnfitTemplateError: it is.
+    """
+    if len(rendered) - 10 * given > CHARACTERS:
+        message = f"Expected a chat template that writes a row, found one that writes {len(rendered):,} characters."
+        raise UnfitTemplateError("data.template_size", message, _HINT)
+    return rendered

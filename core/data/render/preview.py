@@ -1,0 +1,114 @@
+"""Rows as the model will see them, as coloured spans: made from the very rows that are trained.
+
+The kinds follow the labels of ``Encoded.cut``, which training uses too: a token is ``trained`` (in a rejected answer
+``avoided``) where its label is not -100, ``cut`` beyond the limit, else ``special`` or ``read``. Only the text beside
+the tokens is added here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any, Literal
+
+from core.contract.data import Example, PreviewRow, Span
+from core.data.render.renderer import Renderer
+from core.data.tokens.row import UNTRAINED, Encoded
+
+__all__ = ["encoded_sides", "shown_rows"]
+
+Kind = Literal["read", "trained", "avoided", "special", "cut"]
+SHOWN_CHARACTERS = 20_000
+"""Of a longer row the window gets the beginning; its counts stay whole."""
+_PIECES_SHOWN = 4
+
+
+def encoded_sides(renderer: Renderer, example: Example, pairs: bool) -> tuple[Encoded, ...]:
+    """A row as it is trained, uncut: two sides of a preference, else one.
+
+    Raises:
+        DataError: the template refuses the row.
+    """
+    return renderer.pair(example) if pairs and example.chosen else (renderer.encoded(example),)
+
+
+def shown_rows(renderer: Renderer, sides: tuple[Encoded, ...], max_length: int) -> list[PreviewRow]:
+    """What a person is shown of an encoded row."""
+    if len(sides) == 2:
+        return [
+            _pair_side(renderer, sides[0], "chosen", max_length),
+            _pair_side(renderer, sides[1], "rejected", max_length),
+        ]
+    (encoded,) = sides
+    special = renderer.special_ids
+    shown = []
+    for row, start, stop in encoded.cut(max_length)[:_PIECES_SHOWN]:
+        behind = len(encoded.ids) if not encoded.flows else stop
+        again = len(row.input_ids) - (stop - start)
+        kinds = [_kind(token, label, special) for token, label in zip(row.input_ids, row.labels, strict=True)][again:]
+        kinds += ["cut"] * (behind - stop)
+        shown.append(
+            PreviewRow(
+                row=row.row,
+                spans=_spans(renderer.tokenizer, encoded, start, kinds),
+                tokens=behind - start + again,
+                trained_tokens=row.trained_tokens,
+                cut_tokens=behind - stop,
+            )
+        )
+    return shown
+
+
+def _pair_side(
+    renderer: Renderer, encoded: Encoded, side: Literal["chosen", "rejected"], max_length: int
+) -> PreviewRow:
+    """One answer of a pair; the tokens behind its end of turn are not part of it."""
+    special = renderer.special_ids
+    prompt, end = encoded.trained[0][0], encoded.trained[-1][1]
+    kept = min(end, max_length)
+    kinds: list[Kind] = [_kind(token, UNTRAINED, special) for token in encoded.ids[: min(prompt, kept)]]
+    kinds += ["trained" if side == "chosen" else "avoided"] * (kept - len(kinds))
+    kinds += ["cut"] * (end - kept)
+    return PreviewRow(
+        row=encoded.row,
+        side=side,
+        spans=_spans(renderer.tokenizer, encoded, 0, kinds),
+        tokens=end,
+        trained_tokens=max(0, kept - prompt),
+        cut_tokens=end - kept,
+    )
+
+
+def _kind(token: int, label: int, special: frozenset[int]) -> Kind:
+    if label != UNTRAINED:
+        return "trained"
+    return "special" if token in special else "read"
+
+
+def _spans(tokenizer: Any, encoded: Encoded, first: int, kinds: list[Kind]) -> tuple[Span, ...]:
+    return tuple(_shortened(_runs(tokenizer, encoded, first, kinds)))
+
+
+def _runs(tokenizer: Any, encoded: Encoded, first: int, kinds: list[Kind]) -> Iterator[Span]:
+    """Neighbouring tokens of one kind with the text that they stand for, in order and without a gap."""
+    starts = encoded.starts()
+    position = first
+    for kind, group in groupby(kinds):
+        stop = position + len(list(group))
+        text = encoded.text[starts[position] : starts[stop]]
+        if encoded.bos and position == 0:
+            text = tokenizer.decode(encoded.ids[:1]) + text
+        if encoded.ended and stop == len(encoded.ids):
+            text += tokenizer.decode(encoded.ids[-1:])
+        yield Span(text=text, kind=kind, tokens=stop - position)
+        position = stop
+
+
+def _shortened(spans: Iterator[Span]) -> Iterator[Span]:
+    room = SHOWN_CHARACTERS
+    for span in spans:
+        if len(span.text) <= room:
+            yield span
+        else:
+            yield span.model_copy(update={"text": span.text[:room] + "…"})
+        room = max(0, room - len(span.text))

@@ -1,0 +1,152 @@
+"""Conversations under a chat template: token ids, and the mask of what is trained. One way for preview and training.
+
+A row is rendered by the template (``template``), its answers are found in the text (``spans``), the text is tokenised,
+and the answers' characters become trained tokens (``tokens``). No second BOS is written, the end of turn behind a
+trained answer is always trained, and padding is none of this room's: labels are made row by row, before anything is
+padded.
+
+Heavy: wants a transformers tokenizer with a ``tokenizer.json`` (a fast one, which knows each token's characters).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from core.contract.data import Example, RowProblem, TokenRow
+from core.contract.errors import DataError, ModelError
+from core.data.render.choosing import turn_enders
+from core.data.render.renderer import Choice, Renderer, reason_of, renderer
+from core.data.render.template import TemplateChoice
+from core.data.tokens.row import Encoded
+from core.data.tokens.table import TableMaker, TokenTable
+from core.machine.limits import reading_model
+from core.models.checks.claims import check_tokenizer
+from core.models.checks.tokenizer import check_growth
+
+__all__ = [
+    "apply_template_to",
+    "cut_pair",
+    "cut_rows",
+    "encode",
+    "load_tokenizer",
+    "resolve_template",
+    "stop_token_ids",
+    "tokenise",
+]
+
+Tokenizer = Any
+
+
+def load_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer of a model folder, from its files alone.
+
+    Raises:
+        DataError: there is none, or it cannot tell which token holds which character.
+        ModelError: it brings code of its own, its files lead elsewhere, or they make gigabytes of a few letters.
+    """
+    if not folder.is_dir():
+        raise _no_tokenizer(folder, "no such folder")
+    check_tokenizer(folder)
+    check_growth(folder)
+    from transformers import AutoTokenizer
+
+    try:
+        with reading_model(folder.name):
+            tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    except ModelError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise  # of what is no Exception only the tokenizers library's own fault is one of these files
+        raise _no_tokenizer(folder, reason_of(error)) from error
+    if not tokenizer.is_fast:
+        raise DataError(
+            "data.tokenizer_slow",
+            f"Expected a tokenizer.json in {folder}, found a tokenizer without one.",
+            "Choose a model that brings a tokenizer.json.",
+        )
+    return tokenizer
+
+
+def _no_tokenizer(folder: Path, found: str) -> DataError:
+    return DataError("data.tokenizer", f"Expected a tokenizer in {folder}, found: {found}.", "Choose another model.")
+
+
+def resolve_template(tokenizer: Tokenizer, choice: Choice) -> TemplateChoice:
+    """The template of a choice, tried out. A TemplateChoice comes back as it is.
+
+    Raises:
+        DataError: ``model`` was asked for and the tokenizer brings none, or the template fails.
+    """
+    return choice if isinstance(choice, TemplateChoice) else renderer(tokenizer, choice).choice
+
+
+def apply_template_to(tokenizer: Tokenizer, choice: Choice) -> None:
+    """Gives the tokenizer the template that was trained on, so that what is exported carries it."""
+    resolved = resolve_template(tokenizer, choice)
+    if resolved.kind != "none":
+        tokenizer.chat_template = resolved.source
+
+
+def stop_token_ids(tokenizer: Tokenizer, choice: Choice) -> tuple[int, ...]:
+    """The tokens at which an answer ends under this template: its end of turn, and the tokenizer's end of text.
+
+    A model's own configs may name more (``core.model.end_tokens``).
+    """
+    ending = resolve_template(tokenizer, choice).ending.strip()
+    ids = tokenizer(ending, add_special_tokens=False)["input_ids"] if ending else []
+    found = ids[-1:] if len(ids) == 1 or ending.endswith(turn_enders(tokenizer)) else []
+    return tuple(dict.fromkeys([*found, *([] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id])]))
+
+
+def encode(tokenizer: Tokenizer, example: Example, choice: Choice, max_length: int) -> TokenRow:
+    """One row as ids and labels, cut at ``max_length``; a preference row is trained on its chosen answer.
+
+    Raises:
+        DataError: the template refuses the row.
+    """
+    return renderer(tokenizer, choice).encoded(example).cut(max_length)[0][0]
+
+
+def cut_pair(chosen: Encoded, rejected: Encoded, max_length: int) -> tuple[list[int], list[int], list[int]]:
+    """Both sides of an encoded pair as prompt, chosen and rejected ids within the limit."""
+    prompt = list(chosen.ids[: chosen.trained[0][0]])
+    room = max(0, max_length - len(prompt))
+    answers = [list(side.ids[side.trained[0][0] : side.trained[-1][1]])[:room] for side in (chosen, rejected)]
+    return prompt[:max_length], answers[0], answers[1]
+
+
+def tokenise(using: Renderer, examples: Iterable[Example], pairs: bool) -> TokenTable:
+    """Rows as a table, uncut: what is cached, measured and trained. ``pairs``: preference rows as their two sides."""
+    made = TableMaker()
+    if not pairs:
+        made.add(*using.encode_many(examples))
+        return made.table()
+    for example in examples:
+        try:
+            made.add(*using.pair(example))
+        except DataError as error:
+            made.add(RowProblem(row=example.row, code=error.code, text=error.message))
+    return made.table()
+
+
+def _nothing_learned(item: Encoded, max_length: int) -> RowProblem:
+    """Why a row is left out that has no trained token within the limit."""
+    if not item.trained:
+        return RowProblem(row=item.row, code="row.no_answer", text="nothing to learn: it holds no turn that is trained")
+    text = f"nothing to learn within {max_length:,} tokens: the answer is cut away whole"
+    return RowProblem(row=item.row, code="row.cut_away", text=text)
+
+
+def cut_rows(table: TokenTable, max_length: int, take: Callable[[TokenRow], object]) -> list[RowProblem]:
+    """Hands on the rows to train within the limit; returns why others have nothing to learn there."""
+    problems = []
+    for item in table.items():
+        kept = [row for row, _, _ in item.cut(max_length) if row.trained_tokens]
+        for row in kept:
+            take(row)
+        if not kept:
+            problems.append(_nothing_learned(item, max_length))
+    return problems

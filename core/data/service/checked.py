@@ -1,0 +1,50 @@
+"""A data file's rows for a worker: as the reader left them, and where nothing was left, read now in a child of its own.
+
+What reads a file of somebody's (pyarrow, a JSON stream) stands behind the reader's memory wall also when a run begins;
+in the worker's own process nothing of the file is looked at but its bytes, for their hash.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from core.contract.config import DataChoice
+from core.contract.data import DataReport
+from core.data.files.admission import admitted, named
+from core.data.files.checking import Check
+from core.data.service.reader import READER, Cancelled, Progress, Reader, never, no_progress
+from core.machine.children.pipe import Child, stopped
+from core.machine.locations import Locations
+
+__all__ = ["checked"]
+
+
+def checked(
+    path: Path,
+    choice: DataChoice,
+    locations: Locations,
+    on_progress: Progress = no_progress,
+    cancelled: Cancelled = never,
+) -> tuple[DataReport, str]:
+    """The report of a file as it lies there now, and where its Examples are; read only if it was not read before.
+
+    A kept copy is not held to its folder's name here: whoever asks says what content is expected.
+
+    Raises:
+        DataError: as reading does; ``data.stopped`` where ``cancelled()`` said yes.
+    """
+
+    def seam() -> None:
+        if cancelled():
+            raise stopped(path.name)
+
+    place = admitted(path, locations.home)
+    before = Check(place, choice, locations.cache / "data", named(path, place))
+    if before.recall(seam):
+        found = before.answer()
+        return DataReport.model_validate(found["report"]), found["examples"]
+    child = Child("core.data.service.reader_child", "reader", READER)
+    try:
+        return Reader(child, locations, promised=False).check(path, choice, on_progress, cancelled)
+    finally:
+        child.close()

@@ -1,0 +1,221 @@
+"""The data room for the window: two warm children that can be killed, and nothing heavy here.
+
+The *reader* (pyarrow) turns a person's file into Examples in the cache; the *renderer* (transformers) shows and
+measures them under a template. A hostile file or template ends its child and gives one line; the studio's own process
+is safe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from core.contract.config import DataChoice, Method
+from core.contract.data import DataFacts, DataReport, Example, Preview
+from core.contract.errors import DataError
+from core.contract.findings import Checkup
+from core.data.files.checking import sweep
+from core.data.files.example_file import ExampleFile
+from core.data.files.keep import KeptFile
+from core.data.service.doctor import Doctor
+from core.data.service.reader import READER, Cancelled, Maker, Progress, Reader, never, no_progress
+from core.data.service.tokenising import Tokenising, Work
+from core.data.tokens.cache import Source, entry_of, settled
+from core.data.tokens.facts import facts_of
+from core.machine.children.pipe import Child, Limits
+from core.machine.locations import Locations
+
+__all__ = ["DataService"]
+
+_RENDERER = Limits(seconds=60, start_seconds=60, memory_bytes=4 << 30)
+"""One row may be of four million emoji, which take 3 GB to tokenise; what a template may take is limited in there."""
+
+
+class DataService:
+    """What the window asks of a data file. Thread-safe; every method may raise DataError."""
+
+    def __init__(
+        self, locations: Locations, reader: Limits = READER, renderer: Limits = _RENDERER, guarded: bool = False
+    ) -> None:
+        """``guarded``: paths may come from a browser, and a refusal does not tell whether anything lies there."""
+        self._locations = locations
+        self.reader = Child("core.data.service.reader_child", "reader", reader)
+        self.renderer = Child("core.data.service.renderer_child", "renderer", renderer)
+        self._files = Reader(self.reader, locations, guarded)
+        self._maker = Maker(locations)
+        self._tokens = Tokenising(self.renderer, locations)
+        self._doctor = Doctor(locations)
+
+    def warm(self) -> None:
+        """Starts both children without waiting for them."""
+        self.reader.warm()
+        self.renderer.warm()
+
+    def close(self) -> None:
+        """Ends all children for good; what they left half written goes."""
+        self._maker.close()
+        self.reader.close()
+        self.renderer.close()
+        self._doctor.close()
+        sweep(self._locations.cache / "data")
+
+    def columns(self, path: Path) -> tuple[str, ...]:
+        """The columns of a file, for mapping by hand where its layout is not recognised."""
+        return self._files.columns(path)
+
+    def report(self, path: Path, choice: DataChoice) -> DataReport:
+        """What is in a file: rows, usable rows, layout and why, and the first 200 problems."""
+        return self._files.check(path, choice)[0]
+
+    def know(self, kept: KeptFile) -> None:
+        """Tells the reader what it would find out by hashing: what it knows by content it need not read again."""
+        self._files.know(kept)
+
+    def first_look(self, path: Path, choice: DataChoice, seconds: float = 0.0) -> DataReport:
+        """The same of a large file's first rows, within a second (``complete`` is False then), or of the whole where
+        it is read within ``seconds``."""
+        return self._files.look(path, choice, seconds)[0]
+
+    def check(self, path: Path, choice: DataChoice, on_progress: Progress, cancelled: Cancelled) -> DataReport:
+        """The whole file, with (bytes read, bytes in all, rows so far); DataError ``data.stopped`` when cancelled."""
+        return self._files.check(path, choice, on_progress, cancelled)[0]
+
+    def mix(
+        self,
+        parts: Sequence[tuple[Path, DataChoice, float]],
+        name: str,
+        seed: int,
+        on_progress: Progress = no_progress,
+        cancelled: Cancelled = never,
+    ) -> KeptFile:
+        """Files mixed by weight into a made data set, each read under its own choice (see ``core.data.files.mix``)."""
+        found = [(*self._files.check(path, choice, no_progress, cancelled), weight) for path, choice, weight in parts]
+        return self._maker.mix(found, name, seed, on_progress, cancelled)
+
+    def from_hub(
+        self,
+        name: str,
+        subset: str,
+        split: str,
+        rows_at_most: int,
+        on_progress: Progress = no_progress,
+        cancelled: Cancelled = never,
+    ) -> KeptFile:
+        """A data set of the hub as a made one; ``rows_at_most`` 0 takes all, progress is (rows, rows at most, rows)."""
+        asked = {"name": name, "subset": subset, "split": split, "rows_at_most": rows_at_most}
+        return self._maker.from_hub(asked, on_progress, cancelled)
+
+    def preview(
+        self,
+        path: Path,
+        choice: DataChoice,
+        tokenizer_folder: Path,
+        max_length: int,
+        *,
+        offset: int = 0,
+        limit: int = 20,
+        search: str = "",
+        rows: Sequence[int] = (),
+        method: Method | None = None,
+    ) -> Preview:
+        """A page of rows as the model will see them; ``offset`` and ``limit`` count the rows that match.
+
+        Of a large file that is not checked yet, the first rows. ``rows``: only those with these numbers in the file
+        (what the doctor found); empty means all. ``method``: how preference rows are trained, where that is not as the
+        report says.
+        """
+        work = self._work(self._files.look(path, choice), choice, tokenizer_folder, method)
+        request = work.request("preview") | {"max_length": max_length, "offset": offset, "limit": limit}
+        request |= {"search": search, "numbers": list(rows)}
+        request["entry"] = str(entry_of(self._locations, work.source).folder)
+        return Preview.model_validate(self.renderer.ask(request))
+
+    def facts(
+        self,
+        path: Path,
+        choice: DataChoice,
+        tokenizer_folder: Path,
+        max_length: int,
+        *,
+        method: Method | None = None,
+    ) -> DataFacts:
+        """Lengths of all rows (above 20,000, until they are tokenised whole: of a sample), for any length at once."""
+        work = self._work(self._files.check(path, choice), choice, tokenizer_folder, method)
+        return facts_of(self._tokens.measures(work), max_length, work.usable)
+
+    def tokenise(
+        self,
+        path: Path,
+        choice: DataChoice,
+        tokenizer_folder: Path,
+        on_progress: Callable[[int, int], None],
+        cancelled: Callable[[], bool],
+        *,
+        method: Method | None = None,
+    ) -> bool:
+        """Has every row tokenised and kept for facts and run; (rows done, rows in all); False when cancelled."""
+        work = self._work(self._files.check(path, choice), choice, tokenizer_folder, method)
+        return self._tokens.whole(work, on_progress, cancelled)
+
+    def checkup(
+        self,
+        path: Path,
+        choice: DataChoice,
+        tokenizer_folder: Path | None,
+        max_length: int,
+        held_out: tuple[float, int, int],
+        *,
+        on_progress: Callable[[int, int], None],
+        cancelled: Cancelled,
+    ) -> Checkup:
+        """What is wrong with the rows; ``held_out``: share, rows at most and seed; (rows done, rows in all).
+
+        Lengths are looked at where a tokenizer is given that takes the rows: of all rows that are tokenised by then.
+        """
+        self._doctor.warm()  # it starts while the others read and tokenise
+        found = self._files.check(path, choice, no_progress, cancelled)
+        share, most, seed = held_out
+        entry, pairs = None, False
+        if tokenizer_folder is not None:
+            with contextlib.suppress(DataError):
+                work = self._work(found, choice, tokenizer_folder, None)
+                entry, pairs = self._tokens.kept(work), work.source.pairs
+        dealt = choice.model_copy(update={"eval_fraction": share, "eval_rows_max": most})
+        return self._doctor.checkup(found, dealt, seed, (entry, max_length, pairs), on_progress, cancelled)
+
+    def mend(self, path: Path, choice: DataChoice, fixes: Sequence[tuple[str, Sequence[int]]]) -> KeptFile:
+        """A new made data set with these findings (code, rows; no rows: all that it names) mended."""
+        return self._doctor.mend(self._files.check(path, choice), fixes)
+
+    def kin(self, path: Path, choice: DataChoice) -> tuple[tuple[int, ...], ...]:
+        """Groups of usable rows (counted from 0) that ``split_rows`` keeps on one side."""
+        if not choice.eval_fraction:
+            return ()
+        return self._doctor.kinship(self._files.check(path, choice), choice).places
+
+    def examples(self, path: Path, choice: DataChoice, indices: Sequence[int]) -> list[Example]:
+        """The usable rows with these numbers (counted from 0, as ``split_rows`` counts), in the order asked."""
+        wanted, found = set(indices), {}
+        with Path(self._files.check(path, choice)[1]).open("rb") as lines:
+            for number, line in enumerate(lines):
+                if number in wanted:
+                    found[number] = Example.model_validate_json(line)
+        return [found[number] for number in indices if number in found]
+
+    def numbered(self, path: Path, choice: DataChoice, numbers: Sequence[int]) -> list[Example]:
+        """The usable rows that have these numbers in the file, ascending."""
+        kept = ExampleFile(Path(self._files.check(path, choice)[1]))
+        return list(kept.at(kept.matching("", numbers))) if numbers else []
+
+    def _work(
+        self, found: tuple[DataReport, str], choice: DataChoice, tokenizer_folder: Path, method: Method | None
+    ) -> Work:
+        report, examples = found
+        pairs = report.layout == "preference" and (method or report.method) == "dpo"
+        folder = tokenizer_folder.resolve()
+        # The first look at a large file is no whole file: its rows are never taken for those of one.
+        content = report.sha256 if report.complete else f"{report.sha256} first {report.rows}"
+        settled_choice = settled(choice, report.layout, report.mapping)
+        source = Source(content, Path(report.path).name, settled_choice, folder, pairs)
+        return Work(source, examples, report.usable)

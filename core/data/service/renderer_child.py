@@ -1,0 +1,146 @@
+"""``python -m core.data.service.renderer_child``: renders and tokenises rows (transformers lives here).
+
+It reads Examples from the cache that the reader left, never a person's file; but the chat template is a program from
+outside, which is why this too is a process that can be ended.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from core.contract.config import DataChoice
+from core.contract.data import Example, Preview, PreviewRow
+from core.contract.errors import DataError
+from core.data.files.example_file import ExampleFile
+from core.data.render.patience import limited_memory
+from core.data.render.preview import encoded_sides, shown_rows
+from core.data.render.renderer import Renderer, renderer
+from core.data.render.rendering import load_tokenizer, tokenise
+from core.data.render.template import drops_text
+from core.data.tokens.cache import Entry, slices, tokenizer_digest
+from core.data.tokens.row import Encoded
+from core.data.tokens.table import TokenTable
+from core.machine.children.serve import serve
+
+__all__ = ["preview"]
+
+_REFUSALS_SHOWN = 5
+_DROPPED = "Rows on this page whose text beside a function call the template leaves out, so it is not trained: {}."
+_PARTS_HELD = 4
+
+
+class _Kept:
+    """What was used last, so that paging and sliders do not load it again."""
+
+    files: dict[tuple[str, int], ExampleFile] = {}  # noqa: RUF012 - one process, one keeper
+    tokenizers: dict[tuple[str, str], Any] = {}  # noqa: RUF012
+    parts: dict[tuple[str, int], TokenTable] = {}  # noqa: RUF012
+
+
+def preview(request: dict[str, Any]) -> dict[str, Any]:
+    """``{examples, tokenizer, choice, pairs, max_length, offset, limit, search, numbers, entry}`` → a Preview."""
+    rows, using = _opened(request)
+    found = rows.matching(request["search"], request["numbers"])
+    page = found[request["offset"] : request["offset"] + request["limit"]]
+    kept = KeptRows(Entry(Path(request["entry"])))
+    shown: list[PreviewRow] = []
+    refused: list[str] = []
+    dropped = 0
+    for position, example in zip(page, rows.at(page), strict=True):
+        try:
+            sides = encoded_sides(using, example, request["pairs"])
+        except DataError as error:
+            refused.append(f"Row {example.row:,}: {error.message}")
+            continue
+        dropped += drops_text(example, using.choice)
+        kept.compare(position, sides)
+        shown.extend(shown_rows(using, sides, request["max_length"]))
+    said = [_DROPPED.format(dropped)] if dropped else []
+    notes = (*using.choice.notes, *said, *refused[:_REFUSALS_SHOWN])
+    made = Preview(rows=tuple(shown), total=len(found), template=using.choice.name, notes=notes)
+    return made.model_dump(mode="json")
+
+
+def tokenise_part(request: dict[str, Any]) -> dict[str, Any]:
+    """``{examples, tokenizer, choice, pairs, entry, start, stride}`` → that part of the entry, made or found.
+
+    Answers with its numbers and with the ``next`` start, which is the number of rows after the last part.
+    """
+    rows, using = _opened(request)
+    start, stride = request["start"], request["stride"]
+    examples: list[Example] = next(slices(rows.at(range(start, len(rows), stride))), [])
+    place = Entry(Path(request["entry"])).open().part(start)
+    table = TokenTable.load(place)
+    if table is None:
+        table = tokenise(using, examples, request["pairs"])
+        table.save(place)
+    found = {"rows": len(table), "tokens": len(table.ids), "refused": len(table.refused)}
+    return {"next": min(len(rows), start + stride * len(examples)), **found}
+
+
+class KeptRows:
+    """The entry that a run would train from, compared with what is shown: where they differ, it is made again."""
+
+    def __init__(self, entry: Entry) -> None:
+        self._entry = entry
+        self._starts = entry.starts()
+
+    def compare(self, position: int, sides: tuple[Encoded, ...]) -> None:
+        """Clears the entry away if the row at this position is kept otherwise than as it is shown."""
+        if not self._starts:
+            return
+        start = self._starts[bisect_right(self._starts, position) - 1]
+        table = _part(self._entry.part(start))
+        place = None if table is None else table.place_of(sides[0].row)
+        if (
+            table is None
+            or place is None
+            or not all(_same(side, table.item(place + number)) for number, side in enumerate(sides))
+        ):
+            self._entry.clear()
+            self._starts = []
+
+
+def _same(shown: Encoded, kept: Encoded) -> bool:
+    decisive = attrgetter("row", "ids", "trained", "bos", "flows", "ended")
+    return bool(decisive(shown) == decisive(kept))
+
+
+def _part(path: Path) -> TokenTable | None:
+    """A part of the entry; the last few are held, so that paging does not read them again."""
+    try:
+        key = (str(path), path.stat().st_mtime_ns)
+    except OSError:
+        return None
+    if key not in _Kept.parts:
+        table = TokenTable.load(path)
+        if table is None:
+            return None
+        _Kept.parts = dict([*_Kept.parts.items(), (key, table)][-_PARTS_HELD:])
+    return _Kept.parts[key]
+
+
+def _opened(request: dict[str, Any]) -> tuple[ExampleFile, Renderer]:
+    path, folder = request["examples"], Path(request["tokenizer"])
+    written = (path, Path(path).stat().st_mtime_ns)
+    if written not in _Kept.files:
+        _Kept.files = {written: ExampleFile(Path(path))}
+    key = (str(folder), tokenizer_digest(folder))  # as the cache tells them apart: what is kept there is of this one
+    if key not in _Kept.tokenizers:
+        _Kept.tokenizers = {key: load_tokenizer(folder)}
+    choice = DataChoice.model_validate(request["choice"])
+    with limited_memory():  # a template is tried out here, with a few words
+        return _Kept.files[written], renderer(_Kept.tokenizers[key], choice)
+
+
+if __name__ == "__main__":
+    import sys
+
+    # Tokenizers need no torch, and transformers goes without where there is none: half the start, 200 MB less.
+    sys.modules["torch"] = None  # type: ignore[assignment]
+    from transformers import AutoTokenizer  # noqa: F401 - warm before the first row comes
+
+    serve({"preview": preview, "tokenise": tokenise_part})

@@ -1,0 +1,132 @@
+"""Rows as tokens for the window: asked of the renderer part by part, kept in the token cache, measured from there.
+
+Between two parts the renderer is free for a preview. A small file is tokenised whole for its lengths; of a large one a
+sample is, until somebody has it tokenised whole (``whole``: the window in the background, or the first run).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from core.contract.errors import DataError
+from core.data.tokens.cache import Entry, Source, entry_of
+from core.data.tokens.facts import Measures
+from core.machine.children.pipe import Child
+from core.machine.locations import Locations
+
+__all__ = ["Tokenising", "Work"]
+
+ALL_ROWS = 20_000
+"""Up to so many rows every one is measured; above, a sample of SAMPLE_ROWS."""
+SAMPLE_ROWS = 2_000
+_HELD = 4
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is tokenised: its source, the Examples that the reader left, and how many they are."""
+
+    source: Source
+    examples: str
+    usable: int
+
+    def request(self, do: str) -> dict[str, Any]:
+        """The beginning of a request to the renderer."""
+        return {
+            "do": do,
+            "examples": self.examples,
+            "tokenizer": str(self.source.tokenizer_folder),
+            "choice": self.source.choice.model_dump(mode="json"),
+            "pairs": self.source.pairs,
+        }
+
+
+class Tokenising:
+    """Thread-safe; every method may raise DataError."""
+
+    def __init__(self, renderer: Child, locations: Locations) -> None:
+        self._renderer = renderer
+        self._locations = locations
+        self._measures: OrderedDict[str, Measures] = OrderedDict()
+
+    def whole(
+        self,
+        work: Work,
+        on_progress: Callable[[int, int], None] = lambda _done, _total: None,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> bool:
+        """Has every row tokenised and kept, if that was not done before; False when cancelled (what is done stays).
+
+        ``on_progress`` gets (rows done, rows in all).
+        """
+        entry = entry_of(self._locations, work.source)
+        return entry.manifest() is not None or self._make(work, entry, 1, (on_progress, cancelled))
+
+    def measures(self, work: Work) -> Measures:
+        """Lengths of all rows: of a sample where the file is large and was not tokenised whole yet."""
+        return self._measured(work, *self._entry(work))
+
+    def kept(self, work: Work) -> Entry:
+        """The entry that ``measures`` reads, made where it was not."""
+        self.measures(work)
+        return self._entry(work)[0]
+
+    def _entry(self, work: Work) -> tuple[Entry, int]:
+        """Where the rows to measure are kept, and that it is every so-many-th row."""
+        stride = 1 if work.usable <= ALL_ROWS else work.usable // SAMPLE_ROWS
+        whole = entry_of(self._locations, work.source)
+        if stride == 1 or whole.manifest() is not None:
+            return whole, 1
+        return entry_of(self._locations, work.source, sample=stride), stride
+
+    def _measured(self, work: Work, entry: Entry, stride: int) -> Measures:
+        key = entry.folder.name
+        known = self._measures.pop(key, None)  # put back as the newest
+        if known is None or not entry.manifest():  # it may have been cleared away since
+            tables = entry.tables()
+            if tables is None:
+                self._make(work, entry, stride, (lambda _done, _total: None, lambda: False))
+                tables = entry.tables()
+            if tables is None:
+                raise _not_kept()
+            known = Measures.of(tables, work.source.pairs)
+        self._measures[key] = known
+        while len(self._measures) > _HELD:
+            self._measures.popitem(last=False)
+        return known
+
+    def _make(
+        self, work: Work, entry: Entry, stride: int, watch: tuple[Callable[[int, int], None], Callable[[], bool]]
+    ) -> bool:
+        on_progress, cancelled = watch
+        starts: list[int] = []
+        counts = {"rows": 0, "tokens": 0, "refused": 0}
+        start = 0
+        while start < work.usable:
+            if cancelled():
+                return False
+            on_progress(start, work.usable)
+            request = work.request("tokenise")
+            part = self._renderer.ask({**request, "entry": str(entry.folder), "start": start, "stride": stride})
+            starts.append(start)
+            for name in counts:
+                counts[name] += part[name]
+            start = part["next"]
+        try:
+            entry.finish(starts, {**work.source.about(), **counts})
+        except OSError as error:
+            raise _not_kept(error) from error
+        on_progress(work.usable, work.usable)
+        return True
+
+
+def _not_kept(error: OSError | None = None) -> DataError:
+    cleared = error is None or isinstance(error, FileNotFoundError)
+    return DataError(
+        "data.cache",
+        f"Expected the tokens that were just made, found {'them cleared away' if cleared else error}.",
+        "Look at the data once more." if cleared else "Free some disk space, and look at the data once more.",
+    )

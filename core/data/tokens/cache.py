@@ -1,0 +1,257 @@
+"""Tokenised rows kept by content: made once, read by the preview, the facts and the run.
+
+An entry's name is a hash over all that decides its content: the file's bytes and how its columns are read, the
+tokenizer's files, the template, what is trained, and the code itself (its source, so that nobody has to count a version
+up). The length limit is no part of it: rows are kept uncut, and every length is answered from one entry.
+
+    cache/tokens/KEY/part-00000000.npz ...     the rows from that one on (``token_table``)
+                     MANIFEST.json             comes last: without it the entry is not whole
+
+Parts are cut by a rule of the rows alone (``slices``), so whoever was interrupted goes on where they stopped. What is
+torn, foreign or half cleared away is made again. Light: numpy comes when a table is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from core.contract.config import DataChoice, Layout
+from core.contract.data import Example
+from core.data.files.example_file import in_groups
+from core.machine.disk import folder_bytes, name_of, write_whole
+from core.machine.imports import version_of
+from core.machine.locations import Locations
+
+if TYPE_CHECKING:
+    from core.data.tokens.table import TokenTable
+
+__all__ = [
+    "Cached", "Entry", "Source", "clear_cached", "entry_of", "list_cached", "settled", "slices", "tokenizer_digest",
+]  # fmt: skip
+
+ROWS, CHARACTERS = 1_000, 4_000_000
+"""A part holds at most so many rows, and is closed by the row that reaches so many characters."""
+LIMIT_BYTES = 8 << 30
+"""Above this the entries used longest ago make room for a new one."""
+_MANIFEST = "MANIFEST.json"
+_TOKENIZER_FILES = (
+    "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json", "tokenizer.model",
+    "added_tokens.json", "config.json", "vocab.json", "merges.txt", "vocab.txt", "spiece.model",
+)  # fmt: skip
+_PACKAGES = ("transformers", "tokenizers", "jinja2")
+
+
+@dataclass(frozen=True)
+class Source:
+    """What rows are tokenised from: a file's content hash and name, how it is read, and under which tokenizer.
+
+    ``choice`` is settled: its layout and columns are those that were recognised. ``pairs``: preference rows as two
+    answers to one prompt, else as the conversation that ends with the chosen one.
+    """
+
+    sha256: str
+    name: str
+    choice: DataChoice
+    tokenizer_folder: Path
+    pairs: bool = False
+
+    def key(self) -> str:
+        """The entry's name."""
+        choice = self.choice
+        parts = [
+            self.sha256, Path(self.name).suffix.lower(), choice.layout, sorted(choice.columns.items()),
+            choice.template, choice.train_on, choice.system_prompt, self.pairs,
+            tokenizer_digest(self.tokenizer_folder), _code_digest(),
+        ]  # fmt: skip
+        return name_of(parts)
+
+    def about(self) -> dict[str, str]:
+        """What a person is told of it."""
+        model = self.tokenizer_folder
+        if model.parent.name == "snapshots":
+            model = model.parents[1]  # hub folders are named by commit; two above is the model's name
+        named = model.name.removeprefix("models--").replace("--", "/")
+        return {"file": self.name, "tokenizer": named, "train_on": self.choice.train_on}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One folder of the cache, whole or in the making."""
+
+    folder: Path
+
+    def part(self, start: int) -> Path:
+        """The file of the rows that begin at this usable row, counted from 0."""
+        return self.folder / f"part-{start:08d}.npz"
+
+    def open(self) -> Entry:
+        """The same, its folder made."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return self
+
+    def finish(self, starts: Iterable[int], about: dict[str, Any]) -> None:
+        """Says that the parts from these starts on are the whole; makes room among older entries.
+
+        Raises:
+            OSError: nothing can be written there.
+        """
+        parts = [self.part(start) for start in starts]
+        said = {"key": self.folder.name, "parts": {part.name: part.stat().st_size for part in parts}, **about}
+        write_whole(self.folder / _MANIFEST, json.dumps(said).encode())
+        _make_room(self.folder)
+
+    def manifest(self) -> dict[str, Any] | None:
+        """What was said when it was finished; None where it is not whole, or not ours."""
+        try:
+            found = json.loads((self.folder / _MANIFEST).read_bytes())
+            parts = found["parts"].items()
+            whole = found["key"] == self.folder.name and all(
+                (self.folder / Path(name).name).stat().st_size == size for name, size in parts
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+        return found if whole else None
+
+    def starts(self) -> list[int]:
+        """Where its parts begin, ascending; empty where it is not whole."""
+        manifest = self.manifest()
+        return sorted(int(Path(name).stem.removeprefix("part-")) for name in manifest["parts"]) if manifest else []
+
+    def tables(self) -> list[TokenTable] | None:
+        """All rows in order; None where the entry is not whole, which then is cleared away."""
+        from core.data.tokens.table import TokenTable
+
+        manifest = self.manifest()
+        if manifest is None:
+            return None
+        found = [table for name in manifest["parts"] if (table := TokenTable.load(self.folder / Path(name).name))]
+        if len(found) != len(manifest["parts"]):
+            self.clear()
+            return None
+        with suppress(OSError):  # a folder that is not ours to write, or just cleared away
+            os.utime(self.folder)  # used just now: the last to make room for others
+        return found
+
+    def clear(self) -> int:
+        """Removes it; the bytes that are free now."""
+        freed = folder_bytes(self.folder)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return freed - folder_bytes(self.folder)
+
+
+@dataclass(frozen=True)
+class Cached:
+    """An entry for the list: the file and the tokenizer that it is of, what is trained, its size, when it was used."""
+
+    key: str
+    file: str
+    tokenizer: str
+    train_on: str
+    rows: int
+    tokens: int
+    bytes: int
+    used: float
+    whole: bool
+
+
+def settled(choice: DataChoice, layout: Layout, mapping: dict[str, str]) -> DataChoice:
+    """The choice with the layout that was recognised: whether a template applies depends on it."""
+    return choice.model_copy(update={"layout": layout, "columns": mapping})
+
+
+def entry_of(locations: Locations, source: Source, sample: int = 0) -> Entry:
+    """Where the rows of a source are kept; ``sample``: of every so-many-th row, which is an entry of its own."""
+    return Entry(_root(locations) / (f"{source.key()}-{sample}" if sample else source.key()))
+
+
+def list_cached(locations: Locations) -> tuple[Cached, ...]:
+    """What is kept, the entry used last first."""
+    found = [_described(Entry(folder)) for folder in _folders(_root(locations))]
+    return tuple(sorted(found, key=lambda one: -one.used))
+
+
+def clear_cached(locations: Locations) -> int:
+    """Throws all of it away; the bytes freed. A run that reads an entry just then tokenises again."""
+    return sum(Entry(folder).clear() for folder in _folders(_root(locations)))
+
+
+def slices(examples: Iterable[Example]) -> Iterator[list[Example]]:
+    """Examples in the parts that they are kept in."""
+    return in_groups(examples, ROWS, CHARACTERS)
+
+
+def _described(entry: Entry) -> Cached:
+    said = entry.manifest() or {}
+    return Cached(
+        key=entry.folder.name,
+        file=str(said.get("file", "")),
+        tokenizer=str(said.get("tokenizer", "")),
+        train_on=str(said.get("train_on", "")),
+        rows=int(said.get("rows", 0)),
+        tokens=int(said.get("tokens", 0)),
+        bytes=folder_bytes(entry.folder),
+        used=_used(entry.folder),
+        whole=bool(said),
+    )
+
+
+def _root(locations: Locations) -> Path:
+    return locations.cache / "tokens"
+
+
+def _folders(root: Path) -> list[Path]:
+    return [folder for folder in root.glob("*") if folder.is_dir() and not folder.is_symlink()]
+
+
+def _make_room(kept: Path) -> None:
+    others = sorted((folder for folder in _folders(kept.parent) if folder != kept), key=_used, reverse=True)
+    room = LIMIT_BYTES - folder_bytes(kept)
+    for folder in others:
+        room -= folder_bytes(folder)
+        if room < 0:
+            Entry(folder).clear()
+
+
+def _used(folder: Path) -> float:
+    try:
+        return folder.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def tokenizer_digest(folder: Path) -> str:
+    """What a tokenizer's files hold, read again where one of them was written since."""
+    extra = sorted((folder / "additional_chat_templates").glob("*.jinja"))
+    files = [file for file in (*(folder / name for name in _TOKENIZER_FILES), *extra) if file.is_file()]
+    stamps = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return _files_digest(tuple(stamps))
+
+
+@cache
+def _files_digest(stamps: tuple[tuple[str, int, int], ...]) -> str:
+    digest = hashlib.sha256()
+    for name, size, _ in stamps:
+        digest.update(f"{Path(name).name}\0{size}\0".encode() + Path(name).read_bytes())
+    return digest.hexdigest()
+
+
+@cache
+def _code_digest() -> str:
+    """The source that decides what a row becomes, and the libraries that render and tokenise."""
+    digest = hashlib.sha256()
+    data = Path(__file__).parents[1]
+    rooms = [file for room in ("read", "render", "tokens", "deal") for file in sorted((data / room).glob("*.py"))]
+    for file in [*rooms, data.parent / "contract" / "data.py", data.parent / "machine" / "textfile.py"]:
+        digest.update(file.name.encode() + file.read_bytes())
+    for package in _PACKAGES:
+        digest.update(f"{package}\0{version_of(package)}\0".encode())
+    return digest.hexdigest()

@@ -1,0 +1,160 @@
+"""Lengths of all rows under a template, from measures that hold for every length limit.
+
+A row's *measure* is its uncut length and the token ranges that are trained in it: what the token tables keep of it
+besides its tokens. Facts for any ``max_length`` follow by arithmetic over whole arrays: a slider costs nothing::
+
+    trained(row) = Σ over ranges [a, b) of max(0, min(b, max_length) − max(a, 1))
+
+(the first token of a row is never a target). Raw text goes on in further rows and is counted as these; a preference row
+is two rows of the table, and is as long as the longer one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from core.contract.data import DataFacts
+from core.contract.errors import DataError
+from core.data.deal.packing import text_pieces
+from core.data.tokens.table import TokenTable
+
+__all__ = ["Measures", "facts_of"]
+
+Array = np.ndarray[Any, Any]
+_LONGEST = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class Measures:
+    """R rows with S trained ranges.
+
+    Args:
+        lengths: int64 ``[R]``, uncut tokens.
+        spans: int64 ``[S, 2]``, trained ranges within their row.
+        owners: int64 ``[S]``, the place of each range's row.
+        flows: bool ``[R]``, raw text.
+        bos: int64 ``[R]``, 1 where the tokenizer's BOS stands before the text.
+        pairs: rows come as chosen, rejected, chosen, rejected ...
+        refused: rows that the template refuses, and why for the first.
+    """
+
+    lengths: Array
+    spans: Array
+    owners: Array
+    flows: Array
+    bos: Array
+    pairs: bool = False
+    refused: int = 0
+    why: str = ""
+
+    @classmethod
+    def of(cls, tables: Iterable[TokenTable], pairs: bool = False) -> Measures:
+        """What tables say of their rows' lengths."""
+        all_tables = list(tables)
+        counts = [np.diff(table.span_ends, prepend=0) for table in all_tables]
+        flags = np.concatenate([np.zeros(0, np.uint8), *(table.flags for table in all_tables)])
+        count = np.concatenate([np.zeros(0, np.int64), *counts])
+        said = [problem for table in all_tables for problem in table.refused]
+        return cls(
+            lengths=np.concatenate([np.zeros(0, np.int64), *(np.diff(t.ends, prepend=0) for t in all_tables)]),
+            spans=np.concatenate([np.zeros((0, 2), np.int64), *(table.spans for table in all_tables)]),
+            owners=np.repeat(np.arange(len(count)), count),
+            flows=(flags & TokenTable.FLOWS) > 0,
+            bos=((flags & TokenTable.BOS) > 0).astype(np.int64),
+            pairs=pairs,
+            refused=len(said),
+            why=f"row {said[0].row:,}: {said[0].text}" if said else "",
+        )
+
+    def __len__(self) -> int:
+        return len(self.lengths) // (2 if self.pairs else 1)
+
+    def rows(self, max_length: int) -> tuple[list[int], list[int]]:
+        """(uncut length, trained tokens within the limit) of each row that these become, as two lists."""
+        if self.pairs:
+            return self._sides(max_length)
+        low, high = np.maximum(self.spans[:, 0], 1), np.minimum(self.spans[:, 1], max_length)
+        targets = np.bincount(self.owners, np.maximum(0, high - low), len(self.lengths)).astype(np.int64)
+        if not self.flows.any():
+            return self.lengths.tolist(), targets.tolist()
+        lengths: list[int] = []
+        trained: list[int] = []
+        for place in range(len(self.lengths)):
+            if self.flows[place]:
+                pieces = list(self._pieces(place, max_length))
+                lengths += [length for length, _ in pieces]
+                trained += [found for _, found in pieces]
+            else:
+                lengths.append(int(self.lengths[place]))
+                trained.append(int(targets[place]))
+        return lengths, trained
+
+    def others(self) -> list[int]:
+        """The shorter side's uncut length of each preference row; empty for others."""
+        return self.spans[:, 1].reshape(-1, 2).min(axis=1, initial=_LONGEST).tolist() if self.pairs else []
+
+    def _pieces(self, place: int, max_length: int) -> Iterable[tuple[int, int]]:
+        """A raw text as the rows in which it goes on; all of it is trained."""
+        bos = int(self.bos[place])
+        for start, stop in text_pieces(int(self.lengths[place]), max_length, bos):
+            again = bos if start else 0
+            yield stop - start + again, stop - start - (0 if again else 1)
+
+    def _sides(self, max_length: int) -> tuple[list[int], list[int]]:
+        """Preference rows: nothing is trained where an answer lies beyond the limit whole."""
+        prompts, ends = self.spans[:, 0].reshape(-1, 2), self.spans[:, 1].reshape(-1, 2)
+        answers = np.maximum(0, np.minimum(ends, max_length) - prompts)
+        both = np.where(answers.min(axis=1, initial=max_length) > 0, answers.sum(axis=1), 0)
+        return ends.max(axis=1, initial=0).tolist(), both.tolist()
+
+
+def facts_of(measures: Measures, max_length: int, usable: int) -> DataFacts:
+    """Facts of a file of ``usable`` rows, of which these were measured.
+
+    Raw text is counted as the rows that it becomes; rows with nothing trained within the limit are counted, with 0
+    trained tokens.
+
+    Raises:
+        DataError: nothing at all is trained.
+    """
+    lengths, trained = measures.rows(max_length)
+    if not any(trained):
+        raise _nothing(measures, max_length)
+    looked_at = len(measures) + measures.refused
+    taken = round(usable * len(measures) / looked_at)
+    return DataFacts(
+        rows=taken if len(measures) == len(lengths) else round(taken * len(lengths) / len(measures)),
+        lengths=tuple(lengths),
+        trained=tuple(trained),
+        max_length=max_length,
+        longest=max(lengths),
+        mean=sum(lengths) / len(lengths),
+        sampled=looked_at < usable,
+        refused=measures.refused,
+        why=measures.why,
+        others=tuple(measures.others()),
+    )
+
+
+def _nothing(measures: Measures, max_length: int) -> DataError:
+    if not len(measures):
+        return DataError(
+            "data.nothing",
+            f"Expected rows to train on, found none that the template takes: {measures.why}",
+            "Choose another template or another layout.",
+        )
+    if not len(measures.spans):
+        return DataError(
+            "data.nothing",
+            "Expected tokens to train on, found none: no row holds a turn of the kind that is to be learned.",
+            "Choose another thing to learn, or other columns.",
+        )
+    return DataError(
+        "data.nothing",
+        f"Expected tokens to train on, found none within {max_length:,} tokens of any row.",
+        "Allow longer examples, or choose other columns.",
+    )

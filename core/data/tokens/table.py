@@ -1,0 +1,172 @@
+"""Tokenised rows held as a handful of arrays: 4 bytes a token, and nothing that depends on the length limit.
+
+Rows are kept *uncut*, with the token ranges that are trained in them. So one table answers every length: ``items``
+gives the rows back as the ``Encoded`` that they were, which preview and training cut by the same function, and lengths
+follow by arithmetic over whole arrays. A preference row is two rows of the table, chosen then rejected.
+
+Written as one ``.npz`` of plain arrays (never pickled); a torn or foreign file is told from a good one when read.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+import zlib
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from core.contract.data import RowProblem
+from core.data.tokens.row import Encoded
+from core.machine.disk import drafted
+
+__all__ = ["TableMaker", "TokenTable"]
+
+_ARRAYS = {
+    "ids": "<i4",
+    "ends": "<i8",
+    "rows": "<i8",
+    "spans": "<i4",
+    "span_ends": "<i8",
+    "flags": "|u1",
+    "said": "|u1",
+}
+_TORN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError)
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class TokenTable:
+    """N tokens of R rows with S trained ranges.
+
+    Args:
+        ids: int32 ``[N]``, all rows end to end.
+        ends: int64 ``[R]``, where each row ends in ``ids``.
+        rows: int64 ``[R]``, each row's number in its file.
+        spans: int32 ``[S, 2]``, trained token ranges, counted within their row.
+        span_ends: int64 ``[R]``, where each row's ranges end in ``spans``.
+        flags: uint8 ``[R]``: ``FLOWS`` for raw text, ``ENDED`` by an end token of ours, ``BOS`` of the tokenizer.
+        refused: the rows that the template refuses.
+    """
+
+    FLOWS, ENDED, BOS = 1, 2, 4
+
+    ids: Array
+    ends: Array
+    rows: Array
+    spans: Array
+    span_ends: Array
+    flags: Array
+    refused: tuple[RowProblem, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def items(self) -> Iterator[Encoded]:
+        """Every row as it was encoded, in order; its text is not kept."""
+        for index in range(len(self)):
+            yield self.item(index)
+
+    def item(self, index: int) -> Encoded:
+        """One row by its place in the table."""
+        start, first = (int(ends[index - 1]) if index else 0 for ends in (self.ends, self.span_ends))
+        ids = self.ids[start : int(self.ends[index])].tolist()
+        spans = self.spans[first : int(self.span_ends[index])].tolist()
+        flags = int(self.flags[index])
+        return Encoded(
+            row=int(self.rows[index]),
+            text="",
+            ids=tuple(ids),
+            trained=tuple((low, high) for low, high in spans),
+            encoding=None,
+            bos=int(bool(flags & self.BOS)),
+            flows=bool(flags & self.FLOWS),
+            ended=bool(flags & self.ENDED),
+        )
+
+    def place_of(self, row: int) -> int | None:
+        """The place of the row with this number; rows of a table are ascending."""
+        place = int(np.searchsorted(self.rows, row))
+        return place if place < len(self) and int(self.rows[place]) == row else None
+
+    def save(self, path: Path) -> None:
+        """Writes the table, whole or not at all.
+
+        Raises:
+            OSError: the disk is full, or nothing may be written there.
+        """
+        said = json.dumps([[one.row, one.code, one.text] for one in self.refused]).encode()
+        arrays = {name: getattr(self, name) for name in _ARRAYS if name != "said"}
+        with drafted(path) as draft, draft.open("wb") as stream:
+            np.savez(stream, **arrays, said=np.frombuffer(said, np.uint8))
+
+    @classmethod
+    def load(cls, path: Path) -> TokenTable | None:
+        """The table of a file; None where there is none, or one that is torn or not ours."""
+        try:
+            with np.load(path, allow_pickle=False) as found:
+                arrays = {name: found[name] for name in _ARRAYS}
+            said = json.loads(arrays.pop("said").tobytes())
+            table = cls(**arrays, refused=tuple(RowProblem(row=r, code=c, text=t) for r, c, t in said))
+        except (*_TORN, TypeError):
+            return None
+        return table if table._sound() else None
+
+    def _sound(self) -> bool:
+        """Whether the arrays fit each other, so that no reading of them can go astray."""
+        rows = len(self.ends)
+        if any(getattr(self, name).dtype.str != kind for name, kind in _ARRAYS.items() if name != "said"):
+            return False
+        if self.ids.ndim != 1 or self.spans.ndim != 2 or self.spans.shape[1] != 2:
+            return False
+        for ends, size in ((self.ends, len(self.ids)), (self.span_ends, len(self.spans))):
+            if ends.ndim != 1 or len(ends) != rows or np.any(np.diff(ends, prepend=0) < 0):
+                return False
+            if (int(ends[-1]) if rows else 0) != size:
+                return False
+        lengths = np.repeat(np.diff(self.ends, prepend=0), np.diff(self.span_ends, prepend=0))
+        low, high = self.spans[:, 0], self.spans[:, 1]
+        return len(self.rows) == len(self.flags) == rows and bool(
+            np.all((low >= 0) & (low <= high) & (high <= lengths))
+        )
+
+
+class TableMaker:
+    """Collects rows and makes the table of them."""
+
+    def __init__(self) -> None:
+        self._ids, self._ends = array("i"), array("q")
+        self._spans, self._span_ends = array("i"), array("q")
+        self._rows, self._flags = array("q"), array("B")
+        self._refused: list[RowProblem] = []
+
+    def add(self, *items: Encoded | RowProblem) -> None:
+        """Adds a row, both sides of a pair, or why there is none."""
+        for item in items:
+            if isinstance(item, RowProblem):
+                self._refused.append(item)
+                continue
+            self._ids.extend(item.ids)
+            self._ends.append(len(self._ids))
+            for span in item.trained:
+                self._spans.extend(span)
+            self._span_ends.append(len(self._spans) // 2)
+            self._rows.append(item.row)
+            made = (TokenTable.FLOWS, item.flows), (TokenTable.ENDED, item.ended), (TokenTable.BOS, bool(item.bos))
+            self._flags.append(sum(flag for flag, is_set in made if is_set))
+
+    def table(self) -> TokenTable:
+        """What was added."""
+        return TokenTable(
+            ids=np.array(self._ids, "<i4"),
+            ends=np.array(self._ends, "<i8"),
+            rows=np.array(self._rows, "<i8"),
+            spans=np.array(self._spans, "<i4").reshape(-1, 2),
+            span_ends=np.array(self._span_ends, "<i8"),
+            flags=np.array(self._flags, "|u1"),
+            refused=tuple(self._refused),
+        )

@@ -1,0 +1,168 @@
+"""How long a run takes: counted work over published rates, as a range, and never a number without a basis.
+
+Per token, a frozen base with adapters costs two operations a weight forward and two for the gradient that goes on to
+the layer below (weights get none), two more where the layer is computed again (ours leave out the last product then);
+an adapter costs six a number, as it does have a gradient. Causal attention over rows of n tokens costs 2 n Q forward
+and 2.5 times that backward, a layer, and its forward part once more where it is computed again::
+
+    products   4 (+ 2) N  +  6 A
+    attention  7 (+ 2) n Q L
+
+Beside these, memory is read and written: in a pass each 4-bit weight is made whole two or three times (5 bytes each),
+and every token moves the layers' activations several times. So a pass takes::
+
+    T products / (rate · 65 %)  +  T attention / (rate · 58 %)  +  bytes / bandwidth
+
+and never less than the host needs to launch it, which is the same for one token as for two thousand. The two shares are
+those that one H200 reached (``core/bench/NOTES.md``): with them seven measured settings, rows of 232 to 32,768 tokens,
+kept, under a budget and recomputed, come out within 8 %; a test holds them. Another card may lie elsewhere, which the
+range says. What runs on this machine taught (``core.estimate.learned``) replaces the shares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core.estimate.inputs.cards import Published, published
+from core.estimate.inputs.rows import Rows
+from core.estimate.inputs.work import Work
+from core.estimate.learned import Speed
+from core.estimate.terms import adapter_parameters, kept_of, layer_bytes_per_token
+from core.machine.hardware import Machine
+
+__all__ = [
+    "TimeEstimate",
+    "operations_per_token",
+    "predicted_rate",
+    "run_seconds",
+    "seconds_per_token",
+    "start_seconds",
+]
+
+PRODUCTS_SHARE, ATTENTION_SHARE = 0.65, 0.58
+WHOLE_BYTES = 5.0
+"""Traffic of making one 4-bit weight whole: half a byte and its scale read, two bytes written and read again."""
+BORDERED_BYTES = 6.0
+"""Traffic of putting a 16-bit weight beside its adapter, as our layers do: read, written and read again."""
+TRAFFIC, PLAIN_TRAFFIC = 10.0, 32.0
+"""How often a token's activations of a layer go through memory, forward and backward; plain layers cast and copy."""
+LAUNCH_SECONDS, LAUNCHED_AGAIN = 3.3e-3, 0.4
+"""What the host needs to launch one layer, forward and backward, and the share of it for a layer that is recomputed: no
+small pass is faster. 3.0 to 4.5 ms in nine settings beside an H200."""
+FASTER_HOST, SLOWER_HOST = 0.85, 2.5
+"""So many times that on another host: two machines with the same H200, whose long passes took the same time to within
+2 %, differed by 1.6 to 2.0 in short ones."""
+MORE_NORMS = 1.4
+"""So much more is launched where norms stand behind attention and MLP as well (Gemma)."""
+MEASURED_CARD = "H200"
+SLOWER_HERE, FASTER_HERE = 0.7, 1.15
+SLOWER, FASTER = 0.55, 1.2
+"""What the card may reach of those shares: the measured one (48 settings beside two hosts, nine in ten within the range
+that is said); and how much farther from its published rates, or nearer to them, another may come."""
+
+
+START_SECONDS = (5.0, 15.0)
+"""A process of its own with all its libraries, until a model can be loaded; the second on a slow or busy machine."""
+LOADED_BYTES_A_SECOND = (2e9, 0.3e9)
+START_SPREAD = 0.5
+
+
+@dataclass(frozen=True)
+class TimeEstimate:
+    """Seconds (low, high) of a whole run and tokens a second (low, high), or None; ``basis`` says on what they rest."""
+
+    seconds: tuple[float, float] | None
+    basis: str
+    tokens_per_second: tuple[float, float] | None = None
+
+
+def run_seconds(work: Work, rows: Rows, tokens: float, machine: Machine, speed: Speed | None) -> TimeEstimate:
+    """Seconds for so many tokens of training, by passes as large as ``work``'s."""
+    rates, basis = _rates(work, rows, machine, speed)
+    if rates is None:
+        return TimeEstimate(None, basis)
+    if not tokens:
+        return TimeEstimate(None, "the data is not read yet", rates)
+    return TimeEstimate((tokens / rates[1], tokens / rates[0]), basis, rates)
+
+
+def start_seconds(weights_bytes: int, known: float | None) -> tuple[float, float]:
+    """From Start to the first step (low, high): as earlier runs took, else libraries and a model of so many bytes."""
+    if known is not None:
+        return known * (1 - START_SPREAD), known * (1 + START_SPREAD)
+    low, high = (start + weights_bytes / rate for start, rate in zip(START_SECONDS, LOADED_BYTES_A_SECOND, strict=True))
+    return low, high
+
+
+def _rates(work: Work, rows: Rows, machine: Machine, speed: Speed | None) -> tuple[tuple[float, float] | None, str]:
+    if speed is not None:
+        spread = speed.spread
+        return (speed.tokens_per_second * (1 - spread), speed.tokens_per_second * (1 + spread)), speed.basis
+    name = machine.gpu.name if machine.gpu else ""
+    card = published(name)
+    if card is None:
+        return None, f"no speed known for {name or 'the CPU of this machine'} yet; the first steps will tell"
+    if MEASURED_CARD in name:
+        low, high = SLOWER_HERE, FASTER_HERE
+    else:
+        low, high = SLOWER, FASTER
+    computed, launched = _computed(work, rows.seen, card), _launched(work)
+    if launched > computed:
+        least, most = (1000 * LAUNCH_SECONDS * host for host in (FASTER_HOST, SLOWER_HOST))
+        basis = f"passes so short wait for the processor, {least:.0f} to {most:.0f} ms a layer"
+    else:
+        shares = f"{PRODUCTS_SHARE * low:.0%} to {PRODUCTS_SHARE * high:.0%}"
+        basis = f"counted work, at {shares} of the card's published speed (an H200 reached {PRODUCTS_SHARE:.0%})"
+    return (
+        1 / max(computed / low, launched * SLOWER_HOST),
+        1 / max(computed / high, launched * FASTER_HOST),
+    ), f"estimated: {basis}"
+
+
+def predicted_rate(work: Work, rows: Rows, machine: Machine) -> float:
+    """Tokens a second by counting alone; 0 for a card of which nothing is published, and for a CPU."""
+    card = published(machine.gpu.name) if machine.gpu else None
+    return 1 / seconds_per_token(work, rows.seen, card) if card else 0.0
+
+
+def seconds_per_token(work: Work, row_tokens: float, card: Published) -> float:
+    """Counted work and traffic of one token over a card's published rates, or its share of launching a pass."""
+    return max(_computed(work, row_tokens, card), _launched(work))
+
+
+def _computed(work: Work, row_tokens: float, card: Published) -> float:
+    """Seconds that the card is at work for one token."""
+    products, attention = _operations(work, row_tokens)
+    again = _recomputed(work)
+    bytes_whole = WHOLE_BYTES if work.quantized else BORDERED_BYTES if work.fast else 0.0
+    made_whole = bytes_whole * work.shape.linear_parameters * (2 + again)
+    moved = work.shape.num_hidden_layers * layer_bytes_per_token(work) * (TRAFFIC if work.fast else PLAIN_TRAFFIC)
+    traffic = made_whole / work.tokens + moved * (1 + again / 3)
+    return (products / PRODUCTS_SHARE + attention / ATTENTION_SHARE) / card.operations + traffic / card.bytes
+
+
+def _launched(work: Work) -> float:
+    """A token's share of what the host needs to launch a pass."""
+    layers = work.shape.num_hidden_layers * (1 + LAUNCHED_AGAIN * _recomputed(work))
+    return LAUNCH_SECONDS * layers * (MORE_NORMS if work.four_norms else 1.0) / work.tokens
+
+
+def operations_per_token(work: Work, row_tokens: float) -> float:
+    """Operations for one token of a row of this length, forward and backward."""
+    return sum(_operations(work, row_tokens))
+
+
+def _operations(work: Work, row_tokens: float) -> tuple[float, float]:
+    shape = work.shape
+    head = shape.vocab_size * shape.hidden_size
+    queries = shape.num_attention_heads * shape.head_dim
+    left_out = shape.hidden_size * shape.intermediate_size * shape.num_hidden_layers if work.fast else 0
+    recomputed = _recomputed(work)
+    again = recomputed * 2 * (shape.linear_parameters - left_out)
+    products = 4 * (shape.linear_parameters + head) + again + 6 * adapter_parameters(work)
+    seen = min(row_tokens, shape.sliding_window) if shape.sliding_window else row_tokens
+    return products, (7 + 2 * recomputed) * seen * queries * shape.num_hidden_layers
+
+
+def _recomputed(work: Work) -> float:
+    return 1 - kept_of(work) / work.shape.num_hidden_layers

@@ -1,0 +1,219 @@
+"""One fast decoder layer and the model's end in bytes: what a pass keeps of them, and what their backward passes need.
+
+Symbols: T tokens, D hidden, Q and K the widths of queries and keys, I inner (MLP), b bytes of the arithmetic's dtype,
+Rq Ro Rg Rd the ranks of the four stacks (q k v; o; gate and up; down), each rounded up to a multiple of 8, and R' the
+same rounded up to whole tiles, as buffers and matrices have it. M is a stack's bordered matrix (``core.kernels.lora``),
+made whole in b bytes for as long as its product takes.
+
+Kept from the forward to the backward pass, a token::
+
+    b (x: D  +  n A': Rq  +  heads: Q + 2K  +  attention: Q  +  its A': Ro  +  h: D  +  n A': Rg  +  [gate|up]: 2I + R'g
+       +  t A': Rd)
+    + 4 (two inverse root mean squares, and attention's log-sum-exp of each head)
+
+Backward, these moments stand on top of that; the highest counts::
+
+    gate      dy: D   [dz, dz sB]: D + R'd  dt: I                      M: (D + R'd)(I + R'd)
+    gate, up  dy: D   dn: D                                            M: (2I + R'g)(D + R'g)
+    o         dy: D   dn: D   [do, do sB]: D + R'o  da: Q              M: (D + R'o)(Q + R'o)
+    attention dh: D   da: Q   dq, dk, dv: Q + 2K   its sums in float32: Q   dk, dv for every query head: 2Q
+              and h, [gate|up] are gone
+
+The model's end stands on top of everything kept: its last norm's input, the last hidden states, their gradient and a
+chunk of logits. Where that norm is transformers' own, its input is float32, and its backward pass holds five of them.
+
+Both the plan (``core.estimate``) and the choice at every pass (``core.model.layers.checkpointing``) count with this
+file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+__all__ = [
+    "LOGITS_AT_ONCE",
+    "FastLayer",
+    "ModelEnd",
+    "attention_columns",
+    "border",
+    "kept_layers",
+    "longest_kept",
+    "recomputed_bytes",
+    "rounded_rank",
+]
+
+LOGITS_AT_ONCE = 2**26
+"""Logits of one chunk; a test holds this to ``core.kernels.linear_cross_entropy``."""
+CHUNKS = 1
+"""Chunks of logits that stand at once: every one is made in the same memory, and becomes its own gradient there."""
+TILE, NARROW = 64, 1024
+"""How borders are rounded; a test holds them to ``core.kernels.lora``."""
+LEAVING = 2
+"""Layer inputs that are on their way to host memory at once; as many of them come back at once."""
+
+
+@dataclass(frozen=True)
+class FastLayer:
+    """One layer's sizes; see the module for the symbols."""
+
+    hidden: int
+    queries: int
+    keys: int
+    inner: int
+    head_dim: int
+    ranks: tuple[int, int, int, int]
+    itemsize: int
+    attention: int = 0
+    """Values a token that attention keeps beside heads and result; see ``attention_columns``."""
+    head_norms: bool = False
+    """Queries and keys are normalised per head, and stand once more before that."""
+    four_norms: bool = False
+    """Norms behind attention and MLP, whose inputs are kept as well."""
+
+    @property
+    def input(self) -> int:
+        """Bytes a token of the layer's input, all that is kept of a recomputed one."""
+        return self.itemsize * self.hidden
+
+    @cached_property
+    def kept(self) -> int:
+        """Bytes a token of a layer that is not recomputed."""
+        return self.input + self._first_half + self._second_half
+
+    @cached_property
+    def borders(self) -> tuple[int, ...]:
+        """The columns of each stack's border."""
+        widths = (self.hidden, self.queries, self.hidden, self.inner)
+        return tuple(border(ranks, width) for ranks, width in zip(self.ranks, widths, strict=True))
+
+    @property
+    def _heads(self) -> int:
+        return self.queries + 2 * self.keys
+
+    @property
+    def _first_half(self) -> int:
+        """What stays until attention's own backward pass."""
+        values = self.ranks[0] + self._heads + self.queries + self.attention
+        wide = 1 + self.queries // self.head_dim
+        if self.head_norms:
+            values += self._heads
+            wide += (self.queries + self.keys) // self.head_dim
+        return self.itemsize * values + 4 * wide
+
+    @property
+    def _second_half(self) -> int:
+        """What the MLP's backward pass lets go."""
+        norms = 2 if self.four_norms else 0
+        values = sum(self.ranks[1:]) + (1 + norms) * self.hidden + self.borders[2] + 2 * self.inner
+        return self.itemsize * values + 4 * (1 + norms)
+
+    def work(self, tokens: int) -> tuple[int, int]:
+        """``(bytes that grow with the tokens, the matrix's)`` of the backward pass's highest moment over ``kept``."""
+        growing, fixed = max(self.moments, key=lambda moment: tokens * moment[0] + moment[1])
+        return tokens * growing, fixed
+
+    @cached_property
+    def moments(self) -> tuple[tuple[int, int], ...]:
+        """``(bytes a token, bytes of a matrix)`` of each moment, in the module's order."""
+        b, (_, ro, rg, rd) = self.itemsize, self.borders
+        extra = self.hidden if self.four_norms else 0  # dz is a row of its own there
+        return (
+            (b * (2 * self.hidden + self.inner + rd + extra), b * (self.hidden + rd) * (self.inner + rd)),
+            (b * (2 * self.hidden + extra), b * (2 * self.inner + rg) * (self.hidden + rg)),
+            (b * (3 * self.hidden + self.queries + ro + extra), b * (self.hidden + ro) * (self.queries + ro)),
+            (max(0, self._attending - self._second_half), 0),
+        )
+
+    @property
+    def matrices(self) -> int:
+        """Bytes of the bordered matrices that a recomputation makes: all but the down projection's."""
+        rq, ro, rg, _ = self.borders
+        heads = (self._heads + rq) * (self.hidden + rq)
+        gates = (2 * self.inner + rg) * (self.hidden + rg)
+        return self.itemsize * (heads + (self.hidden + ro) * (self.queries + ro) + gates)
+
+    @property
+    def _attending(self) -> int:
+        wide = 2 * self.queries if self.keys < self.queries else 0
+        return self.itemsize * (self.hidden + self.queries + self._heads + wide) + 4 * self.queries
+
+
+@dataclass(frozen=True)
+class ModelEnd:
+    """Last norm, head and loss. ``itemsize`` is the hidden states'; ``fast``: the norm is ours."""
+
+    hidden: int
+    vocabulary: int
+    itemsize: int
+    fast: bool = True
+
+    def work(self, tokens: int) -> int:
+        """Bytes on top of what the layers keep; logits are made in chunks."""
+        logits = min(tokens * self.itemsize * self.vocabulary, self._chunks)
+        return max(tokens * self.rows + logits, tokens * self.norm)
+
+    @property
+    def rows(self) -> int:
+        """Bytes a token while the loss is computed, without logits."""
+        return self.hidden * ((self.itemsize if self.fast else 4) + 2 * self.itemsize)
+
+    @property
+    def norm(self) -> int:
+        """Bytes a token of the last norm's backward pass: its input and two gradients; in float32 two products more."""
+        return self.hidden * (3 * self.itemsize if self.fast else 5 * 4)
+
+    def longest(self, a_token: int, room: int) -> int:
+        """Tokens for which this, and ``a_token`` bytes of each token, fit in ``room``."""
+        whole = room // (a_token + self.rows + self.itemsize * self.vocabulary)
+        in_chunks = (room - self._chunks) // (a_token + self.rows)
+        return min(max(whole, in_chunks), room // (a_token + self.norm))
+
+    @property
+    def _chunks(self) -> int:
+        return self.itemsize * max(CHUNKS * LOGITS_AT_ONCE, self.vocabulary)
+
+
+def rounded_rank(ranks: int) -> int:
+    """The ranks of a stack's adapters together, as their low products are kept."""
+    return -(-ranks // 8) * 8
+
+
+def border(ranks: int, width: int) -> int:
+    """The columns of a border for these ranks: whole tiles, where the stack reads more than a few values a token."""
+    return rounded_rank(ranks) if width < NARROW else -(-ranks // TILE) * TILE
+
+
+def attention_columns(queries: int, keys: int, dtype: str, capped: bool) -> int:
+    """Values a token that attention keeps of its own.
+
+    FlashAttention (bfloat16) reads heads where they lie. The memory-efficient one wants keys and values for every query
+    head; capped logits (FlexAttention) keep the result in an order of their own besides.
+    """
+    if capped:
+        return queries
+    return 2 * queries if dtype != "bfloat16" and keys < queries else 0
+
+
+def kept_layers(layer: FastLayer, end: ModelEnd, tokens: int, layers: int, room: int) -> int:
+    """How many of the last layers can be kept in ``room`` bytes; the others' inputs are in host memory.
+
+    What a recomputed layer needs is free by then: the backward pass has let the kept ones go when it gets there.
+    """
+    left = room - max(sum(layer.work(tokens)), end.work(tokens))
+    if left >= layers * tokens * layer.kept:
+        return layers
+    left -= LEAVING * tokens * layer.input
+    return max(0, min(layers - 1, left // max(1, tokens * layer.kept)))
+
+
+def recomputed_bytes(layer: FastLayer, tokens: int) -> int:
+    """What stands while a recomputed layer goes backward, after those that were kept: inputs that come back, itself."""
+    return LEAVING * tokens * layer.input + tokens * layer.kept + sum(layer.work(tokens))
+
+
+def longest_kept(layer: FastLayer, end: ModelEnd, layers: int, room: int) -> int:
+    """Tokens of the longest pass of which every layer is kept."""
+    stored = layers * layer.kept
+    moments = ((room - fixed) // (stored + growing) for growing, fixed in layer.moments)
+    return max(0, min(*moments, end.longest(stored, room)))

@@ -1,0 +1,177 @@
+"""Rows, tokens and steps: what the data means for the length of a run."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from core.contract.config import DataChoice, RunConfig
+from core.contract.data import DataFacts
+from core.data.deal.packing import windows
+from core.data.deal.split import held_out_rows, split_rows
+from core.estimate.inputs.lengths import learned_lengths, learned_others, lengths_of, total_of
+
+__all__ = ["Rows", "dealt_steps", "learned_rows", "rows_of", "steps_per_epoch", "total_steps", "train_rows"]
+
+DEALT_ROWS = 5000
+"""Of no more rows than this, epochs and all, the fullest step is looked up; else it is reckoned."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The data under a length limit, an epoch of it. Without facts every row counts as full, and ``known`` is False.
+
+    ``fullest`` are the tokens of the step that has most, ``lost`` those beyond the limit, ``padding`` those that
+    batches filled up to their longest row would add.
+    """
+
+    train: int
+    longest: int
+    tokens_per_epoch: int
+    trained_per_epoch: int
+    cut: int
+    known: bool
+    fullest: int = 0
+    lost: int = 0
+    padding: int = 0
+    beside: int = 0
+    """Of ``tokens_per_epoch`` those of the shorter side of each preference."""
+    square: float = 0.0
+    """Mean of the squared lengths: attention's work goes by it."""
+
+    @property
+    def even(self) -> bool:
+        """Whether all rows are equally long; unknown ones count as full."""
+        return not self.known or self.square == self.longest**2
+
+    @property
+    def mean(self) -> float:
+        """Tokens of a training row; of a preference those of its longer side."""
+        return (self.tokens_per_epoch - self.beside) / self.train if self.train else float(self.longest)
+
+    @property
+    def seen(self) -> float:
+        """Tokens of the row that a token of the data stands in, on average: what attention's work a token goes by."""
+        return self.square / self.mean if self.known and self.square and self.mean else float(self.longest)
+
+
+def train_rows(config: RunConfig, facts: DataFacts) -> int:
+    """The rows that a run takes less those that are kept aside."""
+    learned = learned_rows(config, facts)
+    return learned - held_out_rows(learned, config.data)
+
+
+def learned_rows(config: RunConfig, facts: DataFacts) -> int:
+    """Usable rows less those with nothing trained within the limit, which a run leaves out."""
+    if not facts.lengths:
+        return facts.rows
+    return round(facts.rows * len(learned_lengths(facts, config.train.max_length)) / len(facts.lengths))
+
+
+def steps_per_epoch(config: RunConfig, train_rows: int) -> int:
+    """Optimiser steps that see every row once; the last, smaller one counts."""
+    return math.ceil(train_rows / config.rows_per_step)
+
+
+def total_steps(config: RunConfig, train_rows: int) -> int:
+    """Optimiser steps of a run: windows an epoch times epochs, rounded up. ``max_steps`` ends it earlier."""
+    steps = math.ceil(steps_per_epoch(config, train_rows) * config.train.num_train_epochs - 1e-9)
+    return min(steps, config.train.max_steps) if config.train.max_steps else steps
+
+
+def rows_of(config: RunConfig, facts: DataFacts | None) -> Rows:
+    """The data's numbers for this config."""
+    limit = config.train.max_length
+    if facts is None or not facts.lengths:
+        full = limit * config.rows_per_step
+        return Rows(train=0, longest=limit, tokens_per_epoch=0, trained_per_epoch=0, cut=0, known=False, fullest=full)
+    whole, lengths = lengths_of(facts.lengths), lengths_of(learned_lengths(facts, limit))
+    train = train_rows(config, facts)
+    scale = train / len(lengths)
+    tokens, beside = lengths.tokens(limit), _beside(config, facts)
+    steps = total_steps(config, train)
+    batch = min(config.train.per_device_train_batch_size, max(1, train))
+    return Rows(
+        train=train,
+        longest=lengths.longest(limit),
+        tokens_per_epoch=round((tokens + beside) * scale),
+        beside=round(beside * scale),
+        trained_per_epoch=round(_trained(facts, limit, tokens) * scale),
+        cut=round(whole.cut(limit) * facts.rows / len(whole)),
+        known=True,
+        fullest=_fullest(config, facts, train, steps),
+        lost=round(lengths.lost(limit) * scale),
+        padding=round(lengths.padding(batch, limit) * scale),
+        square=lengths.tokens(limit, 2) / len(lengths),
+    )
+
+
+def _beside(config: RunConfig, facts: DataFacts) -> int:
+    """Tokens of the shorter side of each preference that a run takes; 0 where rows are no pairs."""
+    if config.method != "dpo":
+        return 0
+    limit = config.train.max_length
+    return lengths_of(learned_others(facts, limit) or learned_lengths(facts, limit)).tokens(limit)
+
+
+def dealt_steps(config: RunConfig, facts: DataFacts, most_rows: int) -> tuple[tuple[int, ...], ...]:
+    """The rows of each step as the run will deal them, whose order follows from the seed; about ``most_rows`` of them.
+
+    They are places among the rows that the run takes. Where nobody has looked for rows that stay on one side of the
+    split (``facts.kin``) none do here, and the run may deal others.
+    """
+    rows, data = len(learned_lengths(facts, config.train.max_length)), config.data
+    kin = facts.kin if facts.kin and rows == len(facts.lengths) else ()
+    train = _trained_on(rows, data.eval_fraction, data.eval_rows_max, kin, config.train.seed)
+    steps = min(total_steps(config, len(train)), max(1, most_rows // config.rows_per_step))
+    return _dealt(train, config.train.seed, config.rows_per_step, steps)
+
+
+@lru_cache(maxsize=4)
+def _trained_on(
+    rows: int, eval_fraction: float, eval_rows_max: int, kin: tuple[tuple[int, ...], ...], seed: int
+) -> tuple[int, ...]:
+    choice = DataChoice(eval_fraction=eval_fraction, eval_rows_max=eval_rows_max)
+    return tuple(split_rows(rows, choice, seed, kin)[0])
+
+
+@lru_cache(maxsize=4)
+def _dealt(train: tuple[int, ...], seed: int, rows_per_step: int, steps: int) -> tuple[tuple[int, ...], ...]:
+    found: list[tuple[int, ...]] = []
+    epoch = 0
+    while train and len(found) < steps:
+        dealt = windows(len(train), rows_per_step, epoch, seed)[: steps - len(found)]
+        found += [tuple(train[place] for place in window) for window in dealt]
+        epoch += 1
+    return tuple(found)
+
+
+def _fullest(config: RunConfig, facts: DataFacts, train: int, steps: int) -> int:
+    """Tokens of the step that has most: looked up where it is certain which rows each step has, else reckoned."""
+    limit = config.train.max_length
+    lengths = learned_lengths(facts, limit)
+    if _is_certain(config, facts) and max(len(lengths), steps * config.rows_per_step) <= DEALT_ROWS:
+        dealt = dealt_steps(config, facts, 2 * DEALT_ROWS)  # a few more where groups left fewer to hold out
+        return max(sum(min(lengths[row], limit) for row in step) for step in dealt)
+    return lengths_of(lengths).fullest(min(config.rows_per_step, max(1, train)), steps, limit)
+
+
+def _is_certain(config: RunConfig, facts: DataFacts) -> bool:
+    """Whether every row's length is known, which of them are taken at this limit, and which are held out of those."""
+    whole = not facts.sampled and facts.rows == len(facts.lengths) and facts.max_length == config.train.max_length
+    if not whole:
+        return False
+    rows = len(learned_lengths(facts, facts.max_length))
+    return not held_out_rows(rows, config.data) or (facts.kin is not None and rows == len(facts.lengths))
+
+
+def _trained(facts: DataFacts, limit: int, tokens: int) -> float:
+    """Trained tokens under the limit: as counted where they were counted under it, else by the share of the tokens.
+
+    The share is nearly right, for the moment until they are counted again.
+    """
+    counted = total_of(facts.trained)
+    if limit == facts.max_length:
+        return counted
+    return counted * tokens / max(1, lengths_of(facts.lengths).tokens(facts.max_length))

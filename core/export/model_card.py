@@ -1,0 +1,162 @@
+"""The model card: base, data, recipe, what was measured, and the versions, from the run's own records.
+
+No path and no name of the person's machine stands in it: a card travels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from core.contract.config import RunConfig
+from core.runs.record.job_record import RunRecord, effective_config
+
+__all__ = ["Ending", "Made", "base_name", "write_card"]
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How an answer ends under the template that was trained on.
+
+    ``template`` is its name for people, ``added`` tells that the base model brought none; ``mark`` is what it writes
+    behind an answer, ``ids`` are all tokens at which generation ends.
+    """
+
+    template: str
+    added: bool
+    mark: str
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Made:
+    """What an export holds: ``form`` is adapter or merged; ``dtype`` that of merged weights, else empty."""
+
+    form: str
+    checkpoint: str
+    dtype: str
+    ending: Ending
+
+
+def base_name(config: RunConfig) -> str:
+    """What the base is called in a card: its hub id, or the last part of its folder."""
+    model = config.model
+    return {"hub": model.name, "starter": "luthier-starter"}.get(model.source, Path(model.name).name)
+
+
+def _recipe(config: RunConfig, record: RunRecord) -> dict[str, object]:
+    """The recipe with later corrections folded in; paths become names."""
+    values = effective_config(config, record.corrections).model_dump(mode="json")
+    values["data"]["path"] = Path(config.data.path).name
+    values["model"]["name"] = base_name(config)
+    return values
+
+
+def write_card(folder: Path, config: RunConfig, record: RunRecord, made: Made) -> None:
+    """Writes ``README.md`` into an export."""
+    values, form, checkpoint = _recipe(config, record), made.form, made.checkpoint
+    front = {
+        "base_model": base_name(config),
+        "library_name": "peft" if form == "adapter" else "transformers",
+        "pipeline_tag": "text-generation",
+        "tags": ["lora" if form == "adapter" else "merged", config.method, "luthier"],
+    }
+    parts = [
+        f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n",
+        f"# {_plain(config.name) or base_name(config) + ', finetuned'}\n",
+        _origin(config, form, checkpoint, made.dtype),
+        _measured(record, checkpoint),
+        _use(config, form),
+        _answers(config, made),
+        f"## Recipe\n\n```yaml\n{yaml.safe_dump(values, sort_keys=False, allow_unicode=True)}```\n",
+        _versions(record),
+    ]
+    (folder / "README.md").write_text("\n".join(parts), encoding="utf-8")
+
+
+def _origin(config: RunConfig, form: str, checkpoint: str, dtype: str) -> str:
+    revision = f" at revision `{config.model.revision}`" if config.model.revision else ""
+    quantised = (
+        "4-bit NF4 with double quantisation"
+        if config.model.quantization == "nf4"
+        else config.model.dtype.replace("auto", "16 bits")
+    )
+    what = "A LoRA adapter" if form == "adapter" else f"16-bit weights ({dtype}) with the adapter merged in,"
+    merged = (
+        "\nThe adapter was added to the original 16-bit weights, not to the 4-bit ones that it was trained over.\n"
+        if form == "merged" and config.model.quantization == "nf4"
+        else ""
+    )
+    return (
+        f"{what} made with Luthier from `{base_name(config)}`{revision}, held in {quantised} while training "
+        f"({config.method.upper()}), {checkpoint}.\n{merged}\n"
+        f"Data: `{_plain(Path(config.data.path).name)}`, SHA-256 `{config.data.sha256}`.\n"
+    )
+
+
+def _measured(record: RunRecord, checkpoint: str) -> str:
+    step = int(checkpoint.removeprefix("step-") or 0) if checkpoint.startswith("step-") else record.last_step
+    known = [said for said in record.evaluations if said.loss is not None]
+    before = next((said for said in known if said.step == 0), None)
+    after = next((said for said in reversed(known) if 0 < said.step <= step), None)
+    lines = ["## Measured\n"]
+    if before:
+        lines.append(f"- held-out loss of the base model: {before.loss:.4f} ({before.rows} rows)")
+    if after:
+        lines.append(f"- held-out loss after step {after.step}: {after.loss:.4f}")
+    if record.plan:
+        lines.append(
+            f"- {record.plan.train_rows} rows trained on, {record.plan.trainable_parameters:,} trained parameters"
+        )
+    return "\n".join([*lines, ""])
+
+
+def _use(config: RunConfig, form: str) -> str:
+    hub = config.model.source == "hub"
+    base = config.model.name if hub else "the folder of the base model"
+    revision = f', revision="{config.model.revision}"' if hub and config.model.revision else ""
+    lines = ["from peft import PeftModel"] if form == "adapter" else []
+    classes = "AutoModelForCausalLM, AutoTokenizer" + (", GenerationConfig" if form == "adapter" else "")
+    lines += [f"from transformers import {classes}", ""]
+    lines += ['tokenizer = AutoTokenizer.from_pretrained("this folder")']
+    if form == "adapter":
+        lines += [f'base = AutoModelForCausalLM.from_pretrained("{base}"{revision}, dtype="auto")']
+        lines += ['base.generation_config = GenerationConfig.from_pretrained("this folder")  # where an answer ends']
+        lines += ['model = PeftModel.from_pretrained(base, "this folder")']
+    else:
+        lines += ['model = AutoModelForCausalLM.from_pretrained("this folder", dtype="auto")']
+    return "## Use\n\n```python\n" + "\n".join(lines) + "\n```\n"
+
+
+def _answers(config: RunConfig, made: Made) -> str:
+    """How a chat is written and where an answer ends: a program that reads the base's files alone would write on."""
+    ending = made.ending
+    ids = ", ".join(map(str, ending.ids)) or "none"
+    if ending.template == "none":
+        return f"It was trained without a chat template. `generation_config.json` names the end tokens: {ids}.\n"
+    lines = ["The tokenizer carries the chat template that was trained on."]
+    if ending.added:
+        whose = "ChatML in place of the base model's own" if config.data.template == "chatml" else (
+            "ChatML, since the base model brings no chat template"
+        )  # fmt: skip
+        lines.append(f"It is {whose}: use this tokenizer, not the base model's.")
+    if ending.mark:
+        lines.append(f"`{ending.mark}` ends an answer.")
+    lines.append(f"`generation_config.json` names the tokens at which generation ends ({ids}).")
+    if made.form == "adapter":
+        lines.append("A program that reads the base model's files alone may write on behind it.")
+    return "\n".join(lines) + "\n"
+
+
+def _versions(record: RunRecord) -> str:
+    if record.hello is None:
+        return "## Versions\n\nNot recorded.\n"
+    named = ", ".join(f"{name} {version}" for name, version in sorted(record.hello.versions.items()))
+    return f"## Versions\n\nTrained on {_plain(record.hello.device_name)} with {named}.\n"
+
+
+def _plain(text: str) -> str:
+    """A name as text: nothing in it may start markup."""
+    return "".join(" " if character in "<>`[]|\n\r" else character for character in text).strip()

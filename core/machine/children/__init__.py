@@ -1,0 +1,1 @@
+"""Child processes: tied to who started them, asked and answering over a pipe of JSON lines."""

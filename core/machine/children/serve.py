@@ -1,0 +1,82 @@
+"""The child's end of a pipe: one JSON line in, one JSON line out, until the pipe closes.
+
+What a library prints must not get between the answers: the real stdout is moved away first, and file descriptor 1 leads
+to stderr from then on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from core.contract.errors import StudioError
+from core.machine.disk import is_full
+from core.machine.textfile import one_line
+
+__all__ = ["Handler", "Tell", "give_back_memory", "serve"]
+
+_MAKE_ROOM = "Free some disk space, or move Luthier's folder with --home."
+
+Handler = Callable[[dict[str, Any]], Any]
+Tell = Callable[[Any], None]
+
+
+def serve(handlers: Mapping[str, Handler], telling: Mapping[str, Callable[[dict[str, Any], Tell], Any]] = {}) -> None:
+    """Answers requests ``{"do": name, ...}`` with ``{"ok": value}`` or ``{"error": {code, message, hint}}``.
+
+    Those of ``telling`` may say how far they are in between: ``{"told": value}``.
+    """
+    with os.fdopen(os.dup(1), "wb") as answers:
+        os.dup2(2, 1)
+        _answer(answers, {"ready": os.getpid()})
+        known = {**handlers, **{name: _with_tell(handler, answers) for name, handler in telling.items()}}
+        for line in sys.stdin.buffer:
+            request = json.loads(line)
+            _answer(answers, _handled(known[request["do"]], request))
+
+
+def give_back_memory() -> None:
+    """What the last file needed is no part of what the next one may need."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):
+        trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
+        trim(0)
+
+
+def _with_tell(handler: Callable[[dict[str, Any], Tell], Any], answers: Any) -> Handler:
+    return lambda request: handler(request, lambda told: _answer(answers, {"told": told}))
+
+
+def _handled(handler: Handler, request: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return {"ok": handler(request)}
+    except StudioError as error:
+        return {"error": {"code": error.code, "message": one_line(error.message, 1000), "hint": error.hint}}
+    except MemoryError:
+        message = f"Expected{_of(request)} data that fits the memory it is given, found a row or a table above that."
+        return {"error": {"code": "data.memory", "message": message, "hint": "Choose a smaller file."}}
+    except Exception as error:  # noqa: BLE001 - a hostile file may raise anything; the studio gets one line
+        if is_full(error):
+            message = f"Expected room on the disk to read the data, found: {error.strerror}."
+            return {"error": {"code": "disk.full", "message": message, "hint": _MAKE_ROOM}}
+        said = one_line(str(error), 200)
+        found = f"{type(error).__name__}: {said}" if said else type(error).__name__
+        message = f"Expected{_of(request)} data that can be read, found something else ({found})."
+        return {"error": {"code": "data.unexpected", "message": message, "hint": "Choose another file or template."}}
+
+
+def _of(request: dict[str, Any]) -> str:
+    path = request.get("path")
+    return f" in {one_line(Path(path).name, 200)}" if isinstance(path, str) else ""
+
+
+def _answer(answers: Any, value: dict[str, Any]) -> None:
+    answers.write(json.dumps(value).encode() + b"\n")
+    answers.flush()

@@ -1,0 +1,187 @@
+"""What matters beside the hardware itself: the driver's words, Windows' limits on WSL, disks, tools, the clock.
+
+    nvidia-smi ─ driver, CUDA version, power, MIG, who holds memory      /proc/mounts ─ what kind of disk
+    .wslconfig, wsl.conf, /dev/dxg ─ what Windows gives to WSL          /proc/1, /.dockerenv ─ a container
+
+All of it is asked at once, and what has not answered in time is unknown: nobody waits three seconds for a doctor.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from core.machine.host import COMMAND_SECONDS, Host
+
+__all__ = ["NETWORK_DISKS", "WINDOWS_DISKS", "Driver", "Surroundings", "read_surroundings"]
+
+WINDOWS_DISKS = ("9p", "drvfs", "virtiofs")
+NETWORK_DISKS = ("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "ncpfs", "afs", "ceph", "fuse.glusterfs", "lustre")
+WSL_SMI = "/usr/lib/wsl/lib/nvidia-smi"
+QUERY = "--query-gpu=name,driver_version,compute_cap,power.limit,power.default_limit,mig.mode.current"
+APPS = "--query-compute-apps=pid,process_name,used_gpu_memory"
+CSV = "--format=csv,noheader,nounits"
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+@dataclass(frozen=True)
+class Driver:
+    """What nvidia-smi says: versions, the first card's power in watts, whether it is cut into MIG parts, programs."""
+
+    version: str = ""
+    cuda: tuple[int, int] | None = None
+    power_limit: float | None = None
+    power_default: float | None = None
+    mig: bool = False
+    programs: tuple[tuple[str, int], ...] = ()
+    """Name and MiB of each program that computes on a card; empty where the driver does not tell."""
+    problem: str = ""
+    """Its own words where it has no answer: a library of another version, no device."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Everything beside ``Machine``; what nobody could read is as on a machine in order."""
+
+    compiler: str | None
+    python_header: bool
+    home: Path
+    python: tuple[int, ...] = (3, 12, 0)
+    torch_build: str = ""
+    driver: Driver = Driver()
+    models: Path | None = None
+    home_disk: str = ""
+    models_disk: str = ""
+    writable: bool = True
+    seconds_ahead: float = 0.0
+    container: bool = False
+    devices: bool = True
+    """Whether the kernel shows a card: /dev/nvidia0, or /dev/dxg on WSL."""
+    on_battery: bool = False
+    wsl_one: bool = False
+    wsl_memory_bytes: int | None = None
+    systemd: bool = True
+
+
+def read_surroundings(home: Path, host: Host | None = None) -> Surroundings:
+    """Asks the machine, nvidia-smi's three questions beside each other; about as long as the slowest of them."""
+    host = host or Host()
+    models = _models_folder(host)
+    disks = _mounts(host)
+    return Surroundings(
+        compiler=host.compiler(),
+        python_header=host.python_header(),
+        home=home,
+        python=host.python,
+        torch_build=host.torch_build(),
+        driver=read_driver(host),
+        models=models,
+        home_disk=_disk_of(home, disks),
+        models_disk=_disk_of(models, disks),
+        writable=host.writable(home),
+        seconds_ahead=host.seconds_ahead(home),
+        container=_in_container(host),
+        devices=host.exists("/dev/dxg") or any(name.startswith("nvidia") for name in host.names("/dev")),
+        on_battery=_on_battery(host),
+        wsl_one="-Microsoft" in host.text("/proc/version"),
+        wsl_memory_bytes=_wsl_memory(host),
+        systemd=host.exists("/run/systemd/system"),
+    )
+
+
+def read_driver(host: Host) -> Driver:
+    """nvidia-smi's answers; an empty Driver where there is none."""
+    program = WSL_SMI if host.exists(WSL_SMI) else "nvidia-smi"
+    header, query, apps = _at_once(host, ([program], [program, QUERY, CSV], [program, APPS, CSV]))
+    cuda = re.search(r"CUDA (?:UMD )?Version:\s*(\d+)\.(\d+)", header)
+    version = re.search(r"Driver Version:\s*([\d.]+)", header)
+    if not cuda:
+        problem = next((line.strip() for line in header.splitlines() if line.strip()), "")
+        return Driver(problem=problem[:160])
+    fields = [word.strip() for word in (query.splitlines() or [""])[0].split(",")]
+    fields += [""] * (6 - len(fields))
+    return Driver(
+        version=version[1] if version else fields[1],
+        cuda=(int(cuda[1]), int(cuda[2])),
+        power_limit=_number(fields[3]),
+        power_default=_number(fields[4]),
+        mig=fields[5] == "Enabled",
+        programs=tuple(_programs(apps)),
+    )
+
+
+def _at_once(host: Host, commands: Sequence[Sequence[str]]) -> list[str]:
+    """What each prints; one that the kernel never lets go of is left behind, with the thread that waits for it."""
+    said = [""] * len(commands)
+
+    def ask(number: int) -> None:
+        said[number] = host.run(commands[number])
+
+    threads = [threading.Thread(target=ask, args=(number,), daemon=True) for number in range(len(commands))]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + COMMAND_SECONDS + 0.2
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+    return list(said)
+
+
+def _programs(text: str) -> list[tuple[str, int]]:
+    rows = [[word.strip() for word in line.split(",")] for line in text.splitlines()]
+    found = [(PurePosixPath(row[1].replace("\\", "/")).name, _number(row[2])) for row in rows if len(row) == 3]
+    return sorted(((name, int(size)) for name, size in found if size), key=lambda one: -one[1])
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:  # [N/A], [Not Supported], [Insufficient Permissions]
+        return None
+
+
+def _models_folder(host: Host) -> Path:
+    """Where huggingface_hub keeps its models, by its own variables."""
+    told = host.environment
+    home = Path(told.get("HOME") or os.path.expanduser("~"))  # noqa: PTH111 - the recording's home, not ours
+    hub = told.get("HF_HUB_CACHE") or f"{told.get('HF_HOME') or home / '.cache/huggingface'}/hub"
+    return Path(hub)
+
+
+def _mounts(host: Host) -> list[tuple[str, str]]:
+    """Mount point and kind of file system, the longest path first."""
+    rows = [line.split() for line in host.text("/proc/mounts").splitlines()]
+    found = [(row[1].replace("\\040", " "), row[2]) for row in rows if len(row) >= 3]
+    return sorted(found, key=lambda one: -len(one[0]))
+
+
+def _disk_of(folder: Path, mounts: list[tuple[str, str]]) -> str:
+    return next((kind for place, kind in mounts if folder.is_relative_to(place)), "")
+
+
+def _in_container(host: Host) -> bool:
+    if host.exists("/.dockerenv") or host.exists("/run/.containerenv"):
+        return True
+    return bool(re.search(r"docker|kubepods|containerd|lxc", host.text("/proc/1/cgroup")))
+
+
+def _on_battery(host: Host) -> bool:
+    """A mains adapter that is unplugged; a desktop has none."""
+    folder = "/sys/class/power_supply"
+    mains = [name for name in host.names(folder) if host.text(f"{folder}/{name}/type").strip() == "Mains"]
+    return bool(mains) and all(host.text(f"{folder}/{name}/online").strip() == "0" for name in mains)
+
+
+def _wsl_memory(host: Host) -> int | None:
+    """``memory=`` of the first .wslconfig of a Windows user; Windows gives half of its memory where none is set."""
+    for name in host.names("/mnt/c/Users"):
+        found = re.search(
+            r"^\s*memory\s*=\s*(\d+)\s*([KMGT]?)B?\s*$", host.text(f"/mnt/c/Users/{name}/.wslconfig"), re.I | re.M
+        )
+        if found:
+            return int(found[1]) * _UNITS[found[2].upper()]
+    return None

@@ -1,0 +1,188 @@
+"""The machine: GPU, memory, disk, WSL. Every reading is optional and none can crash.
+
+GPUs are read through NVML (nvidia-ml-py), which needs only the driver: no torch, no CUDA context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from core.machine.host import Host
+
+__all__ = ["Gpu", "GpuReading", "Machine", "is_wsl", "read_gpu", "read_machine"]
+
+
+_UUIDS = ("GPU-", "MIG-")
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One NVIDIA card as NVML names it; what it does not tell is None."""
+
+    index: int
+    uuid: str
+    name: str
+    total_bytes: int | None
+    free_bytes: int | None
+    compute_capability: tuple[int, int] | None
+    driver: str = ""
+    power_limit_watts: float | None = None
+    """What the card may draw, as set now."""
+
+    @property
+    def held_bytes(self) -> int | None:
+        """What programs hold of the card now: the desktop, browsers, other runs."""
+        return None if self.total_bytes is None or self.free_bytes is None else self.total_bytes - self.free_bytes
+
+    @property
+    def bf16(self) -> bool:
+        """bfloat16 arithmetic in hardware: Ampere (8.0) and later."""
+        return self.compute_capability is not None and self.compute_capability >= (8, 0)
+
+    @property
+    def cuda_name(self) -> str:
+        """What CUDA_VISIBLE_DEVICES calls this card: its UUID, or its number in the order of the PCI bus."""
+        return self.uuid if self.uuid.startswith(_UUIDS) else str(self.index)
+
+
+@dataclass(frozen=True)
+class GpuReading:
+    """What a card is doing now; unknown is None."""
+
+    used_bytes: int | None = None
+    load: float | None = None
+    temperature_celsius: float | None = None
+    power_watts: float | None = None
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What there is to train on: the cards that PyTorch may use, in the order of CUDA_VISIBLE_DEVICES."""
+
+    gpus: tuple[Gpu, ...]
+    cpu_count: int
+    ram_total_bytes: int
+    ram_free_bytes: int
+    disk_free_bytes: int | None
+    system: str
+    wsl: bool
+    gpu_problem: str = ""
+
+    @property
+    def gpu(self) -> Gpu | None:
+        """The card that is used, or None on a machine without."""
+        return self.gpus[0] if self.gpus else None
+
+    @property
+    def lock_name(self) -> str:
+        """The lock that a run on this machine takes: one run a card."""
+        return f"gpu-{self.gpu.uuid}" if self.gpu else "cpu"
+
+
+def read_machine(home: Path | None = None, host: Host | None = None) -> Machine:
+    """Reads the machine; ``home`` is the folder whose disk counts. Takes milliseconds and never raises."""
+    host = host or Host()
+    gpus, problem = _read_gpus(host)
+    total, free = host.memory()
+    return Machine(
+        gpus=gpus,
+        cpu_count=host.cpu_count(),
+        ram_total_bytes=total,
+        ram_free_bytes=free,
+        disk_free_bytes=host.free_bytes(home or Path.home()),
+        system=host.system,
+        wsl=is_wsl(host.place("/proc/version")),
+        gpu_problem=problem,
+    )
+
+
+def is_wsl(version_file: Path = Path("/proc/version")) -> bool:
+    """Whether this Linux runs inside Windows."""
+    try:
+        return "microsoft" in version_file.read_text(encoding="utf-8", errors="replace").lower()
+    except OSError:
+        return False
+
+
+def read_gpu(uuid: str) -> GpuReading:
+    """What the card with this UUID is doing; every field None where NVML does not say."""
+    with Host().nvml() as nvml:
+        if nvml is None:
+            return GpuReading()
+        handle = _ask(nvml.nvmlDeviceGetHandleByUUID, uuid)
+        if handle is None:
+            return GpuReading()
+        memory = _ask(nvml.nvmlDeviceGetMemoryInfo, handle)
+        load = _ask(nvml.nvmlDeviceGetUtilizationRates, handle)
+        power = _ask(nvml.nvmlDeviceGetPowerUsage, handle)
+        return GpuReading(
+            used_bytes=int(memory.used) if memory else None,
+            load=load.gpu / 100 if load else None,
+            temperature_celsius=_ask(nvml.nvmlDeviceGetTemperature, handle, 0),
+            power_watts=power / 1000 if power else None,
+        )
+
+
+def _read_gpus(host: Host) -> tuple[tuple[Gpu, ...], str]:
+    visible = host.environment.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None and visible.strip() in ("", "-1"):
+        return (), "CUDA_VISIBLE_DEVICES hides all cards"
+    with host.nvml() as nvml:
+        if nvml is None:
+            return (), "no NVIDIA driver answers"
+        count = _ask(nvml.nvmlDeviceGetCount) or 0
+        if count and "+cpu" in host.torch_build():
+            return (), "this PyTorch is the CPU build"
+        read = (_read_card(nvml, index, _ask(nvml.nvmlDeviceGetHandleByIndex, index)) for index in range(count))
+        cards = [card for card in read if card is not None]
+        if not count or visible is None:
+            return tuple(cards), "" if count else "the driver shows no card"
+        chosen = tuple(_chosen(nvml, cards, visible))
+        return chosen, "" if chosen else "CUDA_VISIBLE_DEVICES names no card of this machine"
+
+
+def _chosen(nvml: Any, cards: list[Gpu], visible: str) -> Iterator[Gpu]:
+    """The cards that a CUDA_VISIBLE_DEVICES names, in its order; as in CUDA, what follows an unknown name is hidden."""
+    for name in (word.strip() for word in visible.split(",")):
+        if name.startswith("MIG-"):
+            card = _read_card(nvml, 0, _ask(nvml.nvmlDeviceGetHandleByUUID, name))
+        elif name.startswith("GPU-"):  # the first letters of a UUID are enough for CUDA
+            card = next((card for card in cards if card.uuid.startswith(name)), None)
+        else:
+            card = next((card for card in cards if str(card.index) == name), None)
+        if card is None:
+            return
+        yield card
+
+
+def _read_card(nvml: Any, index: int, handle: Any) -> Gpu | None:
+    if handle is None:
+        return None
+    memory = _ask(nvml.nvmlDeviceGetMemoryInfo, handle)
+    capability = _ask(nvml.nvmlDeviceGetCudaComputeCapability, handle)
+    limit = _ask(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))  # older drivers and bindings lack it
+    return Gpu(
+        index=index,
+        uuid=_text(_ask(nvml.nvmlDeviceGetUUID, handle)) or str(index),
+        name=_text(_ask(nvml.nvmlDeviceGetName, handle)) or "NVIDIA GPU",
+        total_bytes=int(memory.total) if memory else None,
+        free_bytes=int(memory.free) if memory else None,
+        compute_capability=(int(capability[0]), int(capability[1])) if capability else None,
+        driver=_text(_ask(nvml.nvmlSystemGetDriverVersion)),
+        power_limit_watts=limit / 1000 if limit else None,
+    )
+
+
+def _ask(function: Any, *arguments: Any) -> Any:
+    """The answer, or None: drivers leave out single readings (WSL does), and the rest still counts."""
+    try:
+        return function(*arguments)
+    except Exception:  # noqa: BLE001 - NVML raises one class per missing feature
+        return None
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value or "")

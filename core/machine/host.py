@@ -1,0 +1,137 @@
+"""This machine, as it is asked: files, commands, memory, disk, the driver. Tests put a recording in its place.
+
+Everything here answers or says nothing: what is missing is an empty text, what hangs is ended after two seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from core.machine.imports import version_of
+
+__all__ = ["COMMAND_SECONDS", "Host"]
+
+COMMAND_SECONDS = 2.0
+TEXT_BYTES = 1 << 18
+
+
+class Host:
+    """The machine that this process runs on."""
+
+    def __init__(self) -> None:
+        self.root = Path("/")
+        self.system = platform.system()
+        self.python: tuple[int, ...] = tuple(sys.version_info[:3])
+        self.environment: Mapping[str, str] = os.environ
+
+    def place(self, path: str | Path) -> Path:
+        """Where a path of the machine lies."""
+        return self.root / str(path).lstrip("/")
+
+    def text(self, path: str) -> str:
+        """A file's text, at most a quarter of a megabyte; empty where it cannot be read."""
+        try:
+            with self.place(path).open("rb") as file:
+                return file.read(TEXT_BYTES).decode("utf-8", "replace")
+        except OSError:
+            return ""
+
+    def exists(self, path: str) -> bool:
+        """Whether something lies there."""
+        try:
+            return self.place(path).exists()
+        except OSError:
+            return False
+
+    def names(self, folder: str) -> list[str]:
+        """What lies in a folder."""
+        try:
+            return sorted(path.name for path in self.place(folder).iterdir())
+        except OSError:
+            return []
+
+    def run(self, command: Sequence[str]) -> str:
+        """What a program prints; empty where it is missing, fails without a word or takes longer than two seconds."""
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=COMMAND_SECONDS, check=False)
+        except (OSError, subprocess.SubprocessError):
+            return ""
+        return (done.stdout + done.stderr)[:TEXT_BYTES].decode("utf-8", "replace")
+
+    def compiler(self) -> str | None:
+        """A C compiler: $CC or one on PATH."""
+        names = (self.environment.get("CC", ""), "gcc", "clang", "cc")
+        return next((found for name in names if name and (found := shutil.which(name))), None)
+
+    def python_header(self) -> bool:
+        """Whether Python.h of this interpreter is there."""
+        return (Path(sysconfig.get_paths()["include"]) / "Python.h").exists()
+
+    def cpu_count(self) -> int:
+        """Processors that this process may use."""
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+    def memory(self) -> tuple[int, int]:
+        """Bytes of memory: in all, and free for us."""
+        found = psutil.virtual_memory()
+        return int(found.total), int(found.available)
+
+    def free_bytes(self, folder: Path) -> int | None:
+        """Room on the disk where a folder lies or will lie."""
+        try:
+            return shutil.disk_usage(_standing(folder)).free
+        except OSError:
+            return None
+
+    def writable(self, folder: Path) -> bool:
+        """Whether something can be written where a folder lies or will lie."""
+        return os.access(_standing(folder), os.W_OK | os.X_OK)
+
+    def seconds_ahead(self, folder: Path) -> float:
+        """How far the newest log below ``folder/runs`` lies in the future of the clock."""
+        newest = 0.0
+        with contextlib.suppress(OSError):
+            for place in list((folder / "runs").iterdir())[:500]:
+                with contextlib.suppress(OSError):
+                    newest = max(newest, (place / "events.jsonl").stat().st_mtime)
+        return newest - time.time()
+
+    def torch_build(self) -> str:
+        """The version of the installed PyTorch with its build, such as ``2.13.0+cpu``; empty where there is none."""
+        return version_of("torch")
+
+    @contextlib.contextmanager
+    def nvml(self) -> Iterator[Any]:
+        """NVML while it is open, or None where it cannot be opened (no driver, no card, a broken install)."""
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+        except Exception:  # noqa: BLE001 - any failure here means the same thing: no card can be read
+            yield None
+            return
+        try:
+            yield pynvml
+        finally:
+            with contextlib.suppress(Exception):
+                pynvml.nvmlShutdown()
+
+
+def _standing(folder: Path) -> Path:
+    """The folder, or the next one above it that is there."""
+    with contextlib.suppress(OSError):
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+    return folder

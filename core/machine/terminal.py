@@ -1,0 +1,109 @@
+"""The end of a command in a terminal: an exit code, a fault as one line on stderr, and text that stays text.
+
+Names of files, columns and models come from anybody, and a terminal obeys what it is shown: an escape sequence in a
+name could move the cursor over what was said, or put words into the clipboard. So whatever a command prints goes
+through ``plain``; a letter that the terminal's encoding lacks must not end a command either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import unicodedata
+from collections.abc import Callable, Sequence
+from typing import Any, TextIO, cast
+
+from core.contract.errors import ConfigError, StudioError
+from core.machine.disk import keep_private
+
+__all__ = ["as_text", "exit_code", "plain"]
+
+READER_GONE = 141
+"""128 + SIGPIPE: how a shell says that nobody reads on."""
+_UNSEEN = "\ufffd"
+
+
+def exit_code(command: Callable[[], int], interrupted: int = 130) -> int:
+    """Runs a command: its own code, 1 after a fault that was said, ``interrupted`` after Ctrl+C; where whoever read the
+    output has left (``runs | head``), a quiet 141."""
+    keep_private()
+    with contextlib.redirect_stdout(_plain_stream(sys.stdout)), contextlib.redirect_stderr(_plain_stream(sys.stderr)):
+        try:
+            code = command()
+            sys.stdout.flush()
+            return code
+        except _ReaderGoneError:
+            _to_nowhere()
+            return READER_GONE
+        except StudioError as error:
+            print(error, file=sys.stderr)
+            return 1
+        except OSError as error:
+            print(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), file=sys.stderr)
+            return 1
+        except KeyboardInterrupt:
+            return interrupted
+
+
+def as_text(words: Sequence[str]) -> Sequence[str]:
+    """The words of a command line, which are to be stored and sent as text.
+
+    Raises:
+        ConfigError: bytes that are no text under the terminal's locale.
+    """
+    for word in words:
+        if any("\ud800" <= letter <= "\udfff" for letter in word):
+            message = f"Expected words in UTF-8, found other bytes: {word}"
+            raise ConfigError("words.bytes", message, "Rename that file, or set LC_ALL=C.UTF-8.")
+    return words
+
+
+def plain(text: str, encoding: str = "utf-8") -> str:
+    """The text without what steers a terminal (escapes, marks of direction) or cannot be written in ``encoding``."""
+    shown = text if text.isascii() and text.isprintable() else "".join(map(_seen, text))
+    return shown.encode(encoding, "replace").decode(encoding)
+
+
+def _seen(letter: str) -> str:
+    """Controls, halves of a letter and what has no meaning become a mark; lines and tabs stay."""
+    steers = letter not in "\n\t" and unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Cn", "Zl", "Zp")
+    return _UNSEEN if steers else letter
+
+
+def _plain_stream(stream: TextIO) -> TextIO:
+    return cast(TextIO, _Plain(stream))
+
+
+class _ReaderGoneError(Exception):
+    """Whoever read what is printed has left."""
+
+
+def _to_nowhere() -> None:
+    """Lets Python's own flush at the end of the process find somebody; a stream in memory has no descriptor."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+class _Plain:
+    """A stream that writes ``plain`` text, and is the one behind it in everything else."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(plain(text, self._stream.encoding or "utf-8"))
+        except BrokenPipeError as error:
+            raise _ReaderGoneError from error
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except BrokenPipeError as error:
+            raise _ReaderGoneError from error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

@@ -1,0 +1,241 @@
+"""Causal attention over packed rows, ``[T, heads, head_dim]`` in and out, by the best backend that there is.
+
+    o_i = Σ_j softmax_j(cap(scale · q_i · k_j)) v_j        j of i's own row, j <= i, and j > i - W in a window W
+
+Inputs may be views of one row buffer ``[q heads | k heads | v heads]``: only the last dimension must be dense. Heads
+may be grouped (fewer of k and v). No backend but ``rows`` asks the host for anything; ``attention_choice`` says which
+runs where, and which are deterministic.
+
+FlashAttention-2 (Dao 2023) and memory-efficient attention (Rabe and Staats 2021) are called as the operators inside
+torch, each with its own backward named beside it: torch's derivative of the latter drops the window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from core.kernels import dispatch
+from core.model.attention import flex as attention_flex
+from core.model.attention.choice import AttentionKind, Backend, Bounds, Situation, choose
+
+__all__ = ["AttentionKind", "Bounds", "attend", "capped", "situation", "window_mask"]
+
+ALIGNED_BYTES = 16
+CAUSAL_FROM_TOP_LEFT = 1
+
+
+def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, kind: AttentionKind) -> torch.Tensor:
+    """Attention of every row to itself.
+
+    Args:
+        q: ``[T, heads, head_dim]``; ``k`` and ``v`` may have fewer heads. ``stride(-1) == 1``.
+        bounds: of the rows in T.
+        kind: scale, window and cap of the logits.
+
+    Returns:
+        ``[T, heads, head_dim]``, contiguous and differentiable.
+    """
+    kind = kind.within(bounds.longest)
+    name = choose(situation(q.device, q.dtype, q.shape[-1], kind, bounds))
+    if name == "rows":
+        return BACKENDS[name](q, k, v, bounds, kind)
+    width = q.shape[-1]
+    missing = -width % 8
+    if missing:  # zeros change no product, and no kernel takes such a width
+        q, k, v = (F.pad(part, (0, missing)) for part in (q, k, v))
+    q, k, v = (_aligned(part) for part in (q, k, v))
+    result = BACKENDS[name](q, k, v, bounds, kind)
+    return result[..., :width].contiguous() if missing else result
+
+
+def situation(
+    device: torch.device, dtype: torch.dtype, head_dim: int, kind: AttentionKind, bounds: Bounds | None = None
+) -> Situation:
+    """What ``choose`` looks at, read from this machine."""
+    cuda = device.type == "cuda"
+    capability, cudnn = _card(device.index or 0) if cuda else ((0, 0), 0)
+    return Situation(
+        device=device.type,
+        capability=capability,
+        dtype=dtype,
+        head_dim=head_dim,
+        window=kind.window,
+        softcap=kind.softcap,
+        equal=bounds is not None and bounds.equal,
+        longest=0 if bounds is None else bounds.longest,
+        cudnn=cudnn,
+        flex=dispatch.triton is not None and not attention_flex.failed(),
+        deterministic=torch.are_deterministic_algorithms_enabled(),
+    )
+
+
+@lru_cache(maxsize=16)
+def _card(index: int) -> tuple[tuple[int, int], int]:
+    return torch.cuda.get_device_capability(index), torch.backends.cudnn.version() or 0
+
+
+def _aligned(part: torch.Tensor) -> torch.Tensor:
+    """The tensor itself where kernels can load it 16 bytes at a time, else a copy."""
+    size = part.element_size()
+    strides = [stride * size % ALIGNED_BYTES for stride in part.stride()[:-1]]
+    if part.stride(-1) == 1 and not any(strides) and part.storage_offset() * size % ALIGNED_BYTES == 0:
+        return part
+    return part.clone(memory_format=torch.contiguous_format)
+
+
+def _grouped(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values with a head for every head of the query."""
+    groups = q.shape[1] // k.shape[1]
+    if groups == 1:
+        return k, v
+    return k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
+
+
+def _cudnn(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, kind: AttentionKind) -> torch.Tensor:
+    """Equal rows as a dense batch; torch's own FlashAttention where cuDNN refuses the shape."""
+    q4, k4, v4 = (part.unflatten(0, (bounds.rows, bounds.longest)).transpose(1, 2) for part in (q, k, v))
+    with sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION], set_priority=True):
+        grouped = q.shape[1] != k.shape[1]
+        result = F.scaled_dot_product_attention(q4, k4, v4, is_causal=True, scale=kind.scale, enable_gqa=grouped)
+    return result.transpose(1, 2).reshape(q.shape)
+
+
+class _Flash(torch.autograd.Function):
+    """FlashAttention-2 with row bounds: it counts the keys left of the query, our window the query itself too."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Any, k: Any, v: Any, bounds: Bounds, kind: AttentionKind) -> torch.Tensor:
+        left = -1 if kind.window is None else kind.window - 1
+        ctx.fixed = (bounds.cu, bounds.cu, bounds.longest, bounds.longest, 0.0, kind.window is None)
+        ctx.named = {"scale": kind.scale, "window_size_left": left, "window_size_right": 0}
+        out, sums, state, unused, _ = torch.ops.aten._flash_attention_forward(q, k, v, *ctx.fixed, False, **ctx.named)
+        ctx.save_for_backward(q, k, v, out, sums, state, unused)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        q, k, v, out, sums, state, unused = ctx.saved_tensors
+        found = torch.ops.aten._flash_attention_backward(
+            gradients[0], q, k, v, out, sums, *ctx.fixed, state, unused, **ctx.named
+        )
+        return (*found, None, None)
+
+
+def _flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, kind: AttentionKind) -> torch.Tensor:
+    result: torch.Tensor = _Flash.apply(q, k, v, bounds, kind)
+    return result
+
+
+class _Efficient(torch.autograd.Function):
+    """Memory-efficient attention with row bounds, ``[1, T, heads, head_dim]``; its window counts the query itself."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Any, k: Any, v: Any, bounds: Bounds, kind: AttentionKind) -> torch.Tensor:
+        ctx.bounds, ctx.kind = bounds, kind
+        out, sums, seed, offset, _, _ = torch.ops.aten._efficient_attention_forward(
+            q[None], k[None], v[None], None, bounds.cu, bounds.cu, bounds.longest, bounds.longest, 0.0,
+            CAUSAL_FROM_TOP_LEFT, True, scale=kind.scale, window_size=kind.window,
+        )  # fmt: skip
+        ctx.save_for_backward(q, k, v, out, sums, seed, offset)
+        result: torch.Tensor = out[0]
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        q, k, v, out, sums, seed, offset = ctx.saved_tensors
+        bounds, kind = ctx.bounds, ctx.kind
+        # Split keys add into the query's gradient in whatever order they come.
+        splits = 1 if torch.are_deterministic_algorithms_enabled() else None
+        dq, dk, dv, _ = torch.ops.aten._efficient_attention_backward(
+            gradients[0][None], q[None], k[None], v[None], None, out, bounds.cu, bounds.cu, bounds.longest,
+            bounds.longest, sums, 0.0, seed, offset, CAUSAL_FROM_TOP_LEFT, False, scale=kind.scale,
+            num_splits_key=splits, window_size=kind.window,
+        )  # fmt: skip
+        return dq[0], dk[0], dv[0], None, None
+
+
+def _efficient(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, kind: AttentionKind) -> torch.Tensor:
+    result: torch.Tensor = _Efficient.apply(q, *_grouped(q, k, v), bounds, kind)
+    return result
+
+
+def _flex(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, kind: AttentionKind) -> torch.Tensor:
+    """Compiled FlexAttention; row by row from the first compilation that fails."""
+    result = attention_flex.attend(q, k, v, bounds, kind)
+    return _rows(q, k, v, bounds, kind) if result is None else result
+
+
+def _rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, kind: AttentionKind) -> torch.Tensor:
+    """Each row by itself; reads the row bounds on the host."""
+    one_row = _plain_row if kind.softcap is None else _capped_row
+    pieces = []
+    for start, end in pairwise(bounds.cu.tolist()):
+        if end > start:
+            row_q, row_k, row_v = (part[start:end].transpose(0, 1)[None] for part in (q, k, v))
+            pieces.append(one_row(row_q, row_k, row_v, kind)[0])
+    return pieces[0].contiguous() if len(pieces) == 1 else torch.cat(pieces)
+
+
+def _plain_row(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kind: AttentionKind) -> torch.Tensor:
+    mask = window_mask(q.shape[2], kind.window, q.device)
+    grouped = q.shape[1] != k.shape[1]
+    result = F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=mask is None, scale=kind.scale, enable_gqa=grouped
+    )
+    return result.transpose(1, 2)
+
+
+def _capped_row(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kind: AttentionKind) -> torch.Tensor:
+    mask = window_mask(q.shape[2], kind.window, q.device)
+    return capped(q, k, v, mask, scale=kind.scale, cap=float(kind.softcap or 0.0))
+
+
+def window_mask(length: int, window: int | None, device: torch.device) -> torch.Tensor | None:
+    """``[1, 1, T, T]``, True where seen; None where plain causal order says it all."""
+    if window is None or length <= window:
+        return None
+    distance = torch.arange(length, device=device)[:, None] - torch.arange(length, device=device)[None, :]
+    return ((distance >= 0) & (distance < window))[None, None]
+
+
+def capped(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None,
+    *,
+    scale: float,
+    cap: float,
+    drop: float = 0.0,
+) -> torch.Tensor:
+    """Textbook attention with logits ``cap · tanh(logits / cap)``, as transformers' eager path of Gemma 2.
+
+    ``[batch, heads, T, head_dim]`` in, ``[batch, T, heads, head_dim]`` out.
+    """
+    k, v = _grouped(q, k, v)
+    logits = cap * torch.tanh((q @ k.transpose(2, 3)) * scale / cap)
+    if mask is None and q.shape[2] > 1:
+        seen = k.shape[2] - q.shape[2]
+        mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril(seen)
+    if mask is not None:
+        mask = mask[..., : k.shape[2]]
+        logits = logits.masked_fill(~mask, torch.finfo(logits.dtype).min) if mask.dtype == torch.bool else logits + mask
+    precise = torch.promote_types(q.dtype, torch.float32)
+    weights = torch.softmax(logits, dim=-1, dtype=precise).to(q.dtype)
+    return (torch.dropout(weights, drop, drop > 0) @ v).transpose(1, 2)
+
+
+BACKENDS: dict[Backend, Callable[..., torch.Tensor]] = {
+    "cudnn": _cudnn,
+    "flash": _flash,
+    "efficient": _efficient,
+    "flex": _flex,
+    "rows": _rows,
+}

@@ -1,0 +1,153 @@
+"""Packed attention: many rows in one pass, each causal, none seeing another.
+
+``luthier_packed`` is registered with transformers as an attention function **and** as a mask function (without the
+second a padded batch would silently lose its mask). Rows lie one after another on the token axis::
+
+    tokens   a a a a b b c c c        cu_seq_lens = [0, 4, 6, 9]
+
+Where the row bounds ``cu_seq_lens_q`` are given, token i of a row sees tokens j <= i of its own row (and j > i - W in a
+layer with a sliding window W): ``attention_backends.attend``, whose backend ``attention_choice`` chooses by card, type
+and shape. Without bounds it is transformers' own ``sdpa``, mask and all. Dropout on attention weights runs row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import torch
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+from core.model.attention.backends import AttentionKind, Bounds, attend, capped, situation, window_mask
+from core.model.attention.choice import backend_line
+
+__all__ = [
+    "NAME",
+    "attention_line",
+    "bounds_mask",
+    "choose_attention",
+    "packed_attention",
+    "register",
+    "says_bounds",
+]
+
+NAME = "luthier_packed"
+
+
+def register() -> None:
+    """Makes ``luthier_packed`` known to transformers in this process. Calling it again changes nothing."""
+    AttentionInterface.register(NAME, packed_attention)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+
+
+def choose_attention(device: torch.device, dtype: torch.dtype, config: Any) -> str:
+    """The attention to load a model of this config with.
+
+    ``luthier_packed`` wherever the model's class takes its attention from transformers' registry; ``eager`` elsewhere
+    (transformers then keeps packed rows apart by a mask).
+    """
+    del device, dtype  # what runs inside luthier_packed is chosen at each call, by the tensors that come
+    model_class = _model_class(config)
+    return NAME if getattr(model_class, "_supports_attention_backend", False) else "eager"
+
+
+def attention_line(device: torch.device, dtype: torch.dtype, config: Any, packed: bool = True) -> str:
+    """What will run, said to a person. ``packed``: whether rows are laid end to end, or each is padded."""
+    if choose_attention(device, dtype, config) != NAME:
+        return "attention: the model's own, rows kept apart by a mask"
+    if not packed:
+        return "attention: padded, torch's own under a mask"
+    softcap = getattr(config, "attn_logit_softcapping", None)
+    kind = AttentionKind(1.0, None, float(softcap) if softcap else None)
+    return "attention: " + backend_line(situation(device, dtype, int(_head_dim(config)), kind))
+
+
+def bounds_mask(device: torch.device) -> torch.Tensor:
+    """An ``attention_mask`` that says: row bounds keep the rows apart.
+
+    It has four dimensions and no element. transformers hands a mask of four dimensions on as it is; without one it
+    would look through the positions for packed rows, wait for the card's answer, and build a T×T mask.
+    """
+    return torch.empty(1, 1, 0, 0, dtype=torch.bool, device=device)
+
+
+def says_bounds(mask: torch.Tensor | None) -> bool:
+    """Whether this mask hides nothing: there is none, or it is ``bounds_mask``."""
+    return mask is None or (mask.dim() == 4 and mask.numel() == 0)
+
+
+def packed_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **options: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attention in transformers' convention.
+
+    Args:
+        module: the attention module that asks (its ``num_key_value_groups`` tells grouped heads).
+        query: ``[batch, heads, T, head_dim]``; ``key`` and ``value`` may have fewer heads.
+        attention_mask: read only where no row bounds are given.
+        dropout: on attention weights; above 0 rows run one by one.
+        scaling: of the logits; None means 1/sqrt(head_dim).
+        options: ``cu_seq_lens_q`` int32 ``[rows + 1]``, ``max_length_q``, ``sliding_window``, ``softcap``.
+
+    Returns:
+        ``[batch, T, heads, head_dim]`` and None (no weights are kept).
+    """
+    cu = options.get("cu_seq_lens_q")
+    softcap = options.get("softcap")
+    window = options.get("sliding_window")
+    scale = scaling if scaling is not None else query.shape[-1] ** -0.5
+    attention_mask = None if says_bounds(attention_mask) else attention_mask
+    if cu is None or query.shape[0] != 1 or query.shape[2] != key.shape[2]:
+        if softcap is None:
+            return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **options)
+        return capped(query, key, value, attention_mask, scale=scale, cap=float(softcap), drop=dropout), None
+    bounds = Bounds.of(options, query.shape[2], device=query.device)
+    kind = AttentionKind(scale, int(window) if window else None, float(softcap) if softcap is not None else None)
+    if dropout == 0.0:
+        q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
+        return attend(q, k, v, bounds, kind)[None], None
+
+    def one_row(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        mask = window_mask(q.shape[2], kind.window, q.device)
+        if kind.softcap is not None:
+            return capped(q, k, v, mask, scale=scale, cap=kind.softcap, drop=dropout)
+        return sdpa_attention_forward(module, q, k, v, mask, dropout, scale)[0]
+
+    return _row_by_row(one_row, query, key, value, bounds.cu), None
+
+
+def _row_by_row(
+    one_row: Callable[..., torch.Tensor], q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: torch.Tensor
+) -> torch.Tensor:
+    edges = bounds.tolist()
+    pieces = [
+        one_row(q[:, :, start:end], k[:, :, start:end], v[:, :, start:end])
+        for start, end in pairwise(edges)
+        if end > start
+    ]
+    return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
+
+
+def _model_class(config: Any) -> Any:
+    try:
+        found = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    except KeyError:
+        return None
+    return found[0] if isinstance(found, tuple) else found
+
+
+def _head_dim(config: Any) -> int:
+    given = getattr(config, "head_dim", None)
+    return int(given or getattr(config, "hidden_size", 0) // max(1, getattr(config, "num_attention_heads", 1)))

@@ -1,0 +1,207 @@
+"""What each layer keeps for its backward pass: everything, its input, or its input in host memory.
+
+A fast layer asks for its shelf (``core.model.layers.recompute``). Any other layer recomputes through transformers' own
+two attributes, ``gradient_checkpointing`` and ``_gradient_checkpointing_func``. Where those are read has moved (5.17:
+in ``GradientCheckpointingLayer.__call__``; 5.23: in a wrapper around each class's ``forward``), the attributes have
+not, so this file names nothing else. Checkpoints are non-reentrant: they need no input that requires a gradient, which
+frozen embeddings never give.
+
+``auto`` is a budget: the last k layers are kept, and the first ones recomputed, their inputs in host memory; k is a
+pure function of the pass's tokens (``core.estimate.inputs.layer``, the same arithmetic as the plan's)::
+
+    k · c · T  +  inputs on their way  +  the higher of one layer's work and the model's end   <=   room
+    room = budget - what is there before the first activation
+
+A short pass keeps more. What a recomputation dequantises waits for the backward pass behind it, where there is room for
+that as well. The *last* layers are kept since the backward pass reaches them first: when the first
+recomputed layer needs its room, theirs is free again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from core.estimate.inputs.layer import (
+    FastLayer,
+    ModelEnd,
+    attention_columns,
+    kept_layers,
+    longest_kept,
+    recomputed_bytes,
+    rounded_rank,
+)
+from core.estimate.terms import CUBLAS_BYTES, gaps_bytes
+from core.model.layers.decoder_layer import projections_of
+from core.model.layers.peft_bnb import base_causal_model, read_projection
+from core.model.layers.recompute import HostShelf, Shelf
+
+__all__ = [
+    "Budget",
+    "Chooser",
+    "Policy",
+    "checkpointing_layers",
+    "fast_layer_sizes",
+    "let_go_of_inputs",
+    "set_checkpointing",
+]
+
+Policy = Literal["none", "recompute", "offload", "auto"]
+GRADIENT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Budget:
+    """``bytes`` on the card for activations, for the work on one layer, and for the model's end."""
+
+    bytes: int
+    layer: FastLayer
+    end: ModelEnd
+
+    def kept(self, tokens: int, layers: int) -> int:
+        """How many layers can be kept in a pass of so many tokens."""
+        return kept_layers(self.layer, self.end, tokens, layers, self.bytes)
+
+    def keeps_matrices(self, tokens: int) -> bool:
+        """Whether a recomputed layer's matrices may wait for its backward pass.
+
+        When the backward pass comes to a recomputed layer, the kept ones have let go of their memory.
+        """
+        return recomputed_bytes(self.layer, tokens) + self.layer.matrices <= self.bytes
+
+
+class Chooser:
+    """Asked by every fast layer at every pass: where its input goes, or None where everything is kept."""
+
+    def __init__(self, shelves: Sequence[Shelf | None], budget: Budget | None = None) -> None:
+        self._shelves = shelves
+        self._budget = budget
+        self._last = (0, len(shelves))
+
+    def shelf(self, index: int, tokens: int) -> Shelf | None:
+        """For the layer ``index`` of a pass of ``tokens``."""
+        layers = len(self._shelves)
+        if self._budget is not None:
+            if self._last[0] != tokens:
+                self._last = (tokens, self._budget.kept(tokens, layers))
+            if index >= layers - self._last[1]:
+                return None
+        return self._shelves[index]
+
+    def keeps_matrices(self, tokens: int) -> bool:
+        """Whether what a recomputation dequantises may be kept for the backward pass after it."""
+        return self._budget is not None and self._budget.keeps_matrices(tokens)
+
+    def let_go(self) -> None:
+        """After a pass that was given up."""
+        for shelf in self._shelves:
+            if shelf is not None:
+                shelf.let_go()
+
+
+def checkpointing_layers(model: nn.Module) -> list[Any]:
+    """The layers that can be recomputed, first to last."""
+    return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+
+
+def set_checkpointing(model: nn.Module, policy: Policy, budget_bytes: int = 0, state_bytes: int = 2) -> tuple[str, ...]:
+    """Sets what every decoder layer keeps, and says it to a person.
+
+    It acts on a training model only (``model.train()``), as transformers' layers do.
+
+    Args:
+        policy: ``offload`` is ``recompute`` with inputs in host memory; both are the same without a card.
+        budget_bytes: for ``auto``: what this process may allocate on the card in all.
+        state_bytes: for ``auto``: what the optimiser will keep of each trained number; 2 is AdamW's in 8 bits.
+    """
+    layers = checkpointing_layers(model)
+    fast = [layer for layer in layers if hasattr(layer, "replaced")]
+    device = next(model.parameters()).device
+    budget = None
+    if policy == "auto":
+        if fast and device.type == "cuda":
+            budget = _budget(model, fast[0], budget_bytes, state_bytes)
+        policy = "offload" if budget is not None else "recompute" if device.type == "cuda" else "none"
+    for layer in layers:
+        _set_plain(layer.replaced[0] if hasattr(layer, "replaced") else layer, policy != "none")
+    shelves: list[Shelf | None] = [None] * len(fast)
+    if policy != "none":
+        host = policy == "offload" and device.type == "cuda"
+        shelves = list(HostShelf.row(len(fast), device)) if host else [Shelf() for _ in fast]
+    chooser = Chooser(shelves, budget)
+    for index, layer in enumerate(fast):
+        layer.choice = (chooser, index)
+    return _lines(policy, budget, len(fast), len(layers) - len(fast))
+
+
+def let_go_of_inputs(model: nn.Module) -> None:
+    """Inputs that a pass which was given up left on their way to host memory are released on the card."""
+    for layer in checkpointing_layers(model):
+        if choice := getattr(layer, "choice", None):
+            choice[0].let_go()
+
+
+def _set_plain(layer: Any, recompute: bool) -> None:
+    # The random state is kept, so that dropout draws the same mask in the second pass as in the first.
+    layer._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False, preserve_rng_state=True)
+    layer.gradient_checkpointing = recompute
+
+
+def fast_layer_sizes(layer: Any) -> FastLayer:
+    """A fast layer's sizes, read from its projections as they stand."""
+    family, module = layer.family, layer.self_attn
+    found = {name: read_projection(linear) for name, linear in projections_of(layer, family).items()}
+
+    def rows(*names: str) -> int:
+        return sum(part.shape[0] for name in names if (part := found[name]) is not None)
+
+    def rank(*names: str) -> int:
+        return rounded_rank(sum(part.rank for name in names if (part := found[name]) is not None))
+
+    hidden, heads = rows("o_proj"), rows(*family.qkv)
+    queries = int(module.config.num_attention_heads) * int(module.head_dim)
+    keys = (heads - queries) // 2
+    dtype = layer.input_layernorm.weight.dtype
+    capped = getattr(module, "attn_logit_softcapping", None) is not None
+    return FastLayer(
+        hidden=hidden,
+        queries=queries,
+        keys=keys,
+        inner=rows(*family.gate_up) // 2,
+        head_dim=int(module.head_dim),
+        ranks=(rank(*family.qkv), rank("o_proj"), rank(*family.gate_up), rank("down_proj")),
+        itemsize=dtype.itemsize,
+        attention=attention_columns(queries, keys, str(dtype).removeprefix("torch."), capped),
+        head_norms=family.head_norms,
+        four_norms=len(family.norms) == 4,
+    )
+
+
+def _budget(model: nn.Module, layer: Any, budget_bytes: int, state_bytes: int) -> Budget:
+    """What is left for activations, from what is allocated now and from what the first step will add for good."""
+    device = next(model.parameters()).device
+    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    there = torch.cuda.memory_allocated(device) + trained * (GRADIENT_BYTES + state_bytes) + CUBLAS_BYTES
+    sizes = fast_layer_sizes(layer)
+    end = ModelEnd(sizes.hidden, int(base_causal_model(model).config.vocab_size), sizes.itemsize)
+    return Budget(max(0, budget_bytes - there - gaps_bytes(budget_bytes, GRADIENT_BYTES * trained)), sizes, end)
+
+
+def _lines(policy: str, budget: Budget | None, fast: int, plain: int) -> tuple[str, ...]:
+    if budget is not None:
+        longest = longest_kept(budget.layer, budget.end, fast, budget.bytes)
+        also = (f"activations: recomputed in {plain} plain layers",) if plain else ()
+        long = "recomputed in part in longer ones, their inputs in host memory"
+        return (f"activations: kept in passes of up to {longest:,} tokens, {long}", *also)
+    if policy == "none":
+        return ("activations: kept",)
+    where = ", their inputs in host memory" if policy == "offload" else ""
+    lines = [f"activations: recomputed in {fast} layers{where}"] if fast else []
+    return (*lines, *([f"activations: recomputed in {plain} plain layers"] if plain else []))

@@ -1,0 +1,290 @@
+"""The fast twin of a decoder layer.
+
+A fast layer holds the old layer's own children under their own names, so that every key, hook and adapter stays where
+it was, and computes the same thing from their tensors with our ops, each with a hand-written backward pass::
+
+    q, k, v, x = lora_qkv(x)        a = attend(q, k, v)        y = lora_mlp(a, x)
+
+It asks at every call whether that is what peft would compute. With disabled, merged or several adapters, with a KV
+cache, a mask (padding), or hooks on its children it calls the layer that it replaced, which it keeps outside of its
+list of children. So inside ``disable_adapter()`` the model is the base model, bit for bit.
+
+What it keeps for its backward pass is chosen anew for every pass (``core.model.layers.checkpointing``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from operator import is_
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from core.kernels.lora import Projection, Stack
+from core.kernels.lora_mlp import Mlp, lora_mlp
+from core.kernels.lora_qkv import Heads, Norm, lora_qkv
+from core.kernels.rms_norm import rms_norm
+from core.model.attention.backends import AttentionKind, Bounds, attend
+from core.model.attention.packed import NAME as PACKED
+from core.model.attention.packed import says_bounds
+from core.model.layers.peft_bnb import read_projection
+from core.model.layers.recompute import Shelf, recomputed
+from core.models.families import Family
+
+__all__ = ["fast_layer", "fast_norm", "has_eps", "norms_of", "projections_of"]
+
+Read = dict[str, Projection]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a layer computes with. It is made anew only where a projection or a norm's weight is another one."""
+
+    read_from: tuple[Any, ...]
+    norm: Norm
+    qkv: Stack
+    heads: Heads
+    mlp: Mlp
+    kind: AttentionKind
+
+
+Angles = tuple[torch.Tensor, torch.Tensor]
+
+
+def projections_of(layer: Any, family: Family) -> dict[str, Any]:
+    """The linear layers by name; None where one is missing."""
+    attention, mlp = getattr(layer, "self_attn", None), getattr(layer, "mlp", None)
+    found = {name: getattr(attention, name, None) for name in (*family.qkv, "o_proj")}
+    found.update({name: getattr(mlp, name, None) for name in (*family.gate_up, "down_proj")})
+    return found
+
+
+def norms_of(layer: Any, family: Family) -> dict[str, Any]:
+    """The norms by name; None where one is missing."""
+    found = {name: getattr(layer, name, None) for name in family.norms}
+    if family.head_norms:
+        found |= {name: getattr(layer.self_attn, name, None) for name in ("q_norm", "k_norm")}
+    return found
+
+
+def fast_layer(old: nn.Module, family: Family) -> nn.Module:
+    """A fast layer over ``old``'s children; ``old`` itself stays as it is."""
+    old_class: Any = type(old)
+    new_class = _class_over(old_class)
+    new = new_class.__new__(new_class)
+    nn.Module.__init__(new)
+    for name, child in old.named_children():
+        new.add_module(name, child)
+    new.training = old.training
+    # In a tuple: an attribute that is a module would become a child, and every key would be there twice.
+    new.replaced = (old,)
+    new.family = family
+    new.choice = new.parts = None
+    return new
+
+
+@lru_cache(maxsize=32)
+def _class_over(layer_class: Any) -> Any:
+    """A subclass of the replaced layer's class, so that whoever looks for its kind finds it still."""
+    return type(f"Fast{layer_class.__name__}", (_FastForward, layer_class), {})
+
+
+class _FastForward:
+    """The forward pass, mixed into a layer class of transformers. Without a ``choice`` everything is kept."""
+
+    replaced: tuple[Any]
+    family: Family
+    choice: tuple[Any, int] | None
+    parts: Parts | None
+    self_attn: Any
+    mlp: Any
+
+    @property
+    def gradient_checkpointing(self) -> bool:
+        """Never here: this layer recomputes by its choice. Whoever sets it sets the replaced layer's."""
+        return False
+
+    @gradient_checkpointing.setter
+    def gradient_checkpointing(self, value: bool) -> None:
+        self.replaced[0].gradient_checkpointing = value
+
+    def train(self, mode: bool = True) -> Any:
+        """The replaced layer is no child, so the word must be passed on."""
+        self.replaced[0].training = mode
+        return super().train(mode)  # type: ignore[misc]
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        past_key_values: Any = None,
+        use_cache: bool | None = False,
+        position_embeddings: Angles | None = None,
+        **options: Any,
+    ) -> torch.Tensor:
+        """``[batch, T, D]`` to the same, in the convention of transformers' decoder layers."""
+        parts = None
+        if says_bounds(attention_mask) and past_key_values is None and position_embeddings is not None:
+            parts = _parts(self)
+        if parts is None or position_embeddings is None:
+            result: torch.Tensor = self.replaced[0](
+                hidden_states,
+                attention_mask=attention_mask,
+                position_ids=position_ids,
+                past_key_values=past_key_values,
+                use_cache=use_cache,
+                position_embeddings=position_embeddings,
+                **options,
+            )
+            return result
+        options["position_ids"] = position_ids
+        return _fast(self, parts, hidden_states, position_embeddings, options)
+
+
+def _read(layer: Any) -> Read | None:
+    """The projections as they stand now, or None where the replaced layer must be asked."""
+    found: Read = {}
+    for name, module in projections_of(layer, layer.family).items():
+        projection = None if _hooked(module) else read_projection(module)
+        if projection is None:
+            return None
+        found[name] = projection
+    if _hooked(layer.replaced[0]) or _hooked(layer.self_attn) or _hooked(layer.mlp):
+        return None
+    return found if layer.self_attn.config._attn_implementation in ALL_ATTENTION_FUNCTIONS else None
+
+
+def _hooked(module: Any) -> bool:
+    """Somebody watches this module's own call (transformers does to record attentions), so it must be called."""
+    return bool(module._forward_hooks or module._forward_pre_hooks)
+
+
+def _parts(layer: Any) -> Parts | None:
+    """What to compute with now, or None where the replaced layer must be asked."""
+    read = _read(layer)
+    if read is None:
+        return None
+    norms = norms_of(layer, layer.family)
+    if any(map(_hooked, norms.values())):
+        return None
+    read_from = (*read.values(), *(module.weight for module in norms.values()))
+    known: Parts | None = layer.parts
+    if known is None or not all(map(is_, known.read_from, read_from)):
+        known = layer.parts = _made(layer, read, norms, read_from)
+    return known
+
+
+def _made(layer: Any, read: Read, modules: dict[str, Any], read_from: tuple[Any, ...]) -> Parts:
+    family = layer.family
+    norms = {name: _norm(module, family) for name, module in modules.items()}
+    return Parts(
+        read_from, norms[family.norms[0]], _stack(read, family.qkv), _heads(layer, norms),
+        _mlp(family, read, norms), _kind(layer.self_attn),
+    )  # fmt: skip
+
+
+def _kind(attention: Any) -> AttentionKind:
+    window = getattr(attention, "sliding_window", getattr(attention.config, "sliding_window", None))
+    return AttentionKind(float(attention.scaling), window, getattr(attention, "attn_logit_softcapping", None))
+
+
+def _fast(layer: Any, parts: Parts, x: torch.Tensor, angles: Angles, options: dict[str, Any]) -> torch.Tensor:
+    shape, flat = x.shape, x.reshape(-1, x.shape[-1])
+    shelf = _shelf(layer, len(flat))
+    keeps = shelf is not None and layer.choice[0].keeps_matrices(len(flat))
+
+    def run(rows: torch.Tensor, wanted: bool = True) -> torch.Tensor:
+        qkv, mlp = parts.qkv, parts.mlp
+        if keeps and not wanted:
+            qkv, mlp = qkv.keeping(), mlp.keeping()
+        # Our ops choose their own precision, and a trainer may have switched autocast on around us.
+        with torch.autocast(rows.device.type, enabled=False):
+            q, k, v, residual = lora_qkv(rows, parts.norm, qkv, parts.heads, angles)
+            return lora_mlp(_attend(layer, parts.kind, (q, k, v), shape, options), residual, mlp, wanted)
+
+    if shelf is None:
+        return run(flat).view(shape)
+    return recomputed(run, flat, [*parts.qkv.adapters, *parts.mlp.adapters], shelf).view(shape)
+
+
+def _shelf(layer: Any, tokens: int) -> Shelf | None:
+    """Where this pass keeps the layer's input; None where it keeps everything or nothing."""
+    if layer.choice is None or not layer.training or not torch.is_grad_enabled():
+        return None
+    chooser, index = layer.choice
+    shelf: Shelf | None = chooser.shelf(index, tokens)
+    return shelf
+
+
+def _stack(read: Read, names: tuple[str, ...]) -> Stack:
+    return Stack(tuple(read[name] for name in names))
+
+
+def _norm(module: Any, family: Family) -> Norm:
+    eps = module.variance_epsilon if hasattr(module, "variance_epsilon") else module.eps
+    return Norm(module.weight, float(eps), family.norm_offset)
+
+
+def has_eps(norm: nn.Module) -> bool:
+    """Whether this is an RMSNorm of one of transformers' two spellings."""
+    return hasattr(norm, "variance_epsilon") or hasattr(norm, "eps")
+
+
+def fast_norm(old: nn.Module, family: Family, last: nn.Module) -> nn.Module:
+    """The norm after the last layer as one op; it shares its attributes with ``old``, so the swap back is exact.
+
+    ``last`` is the last fast layer: where that one hands over to the layer it replaced, this does so too.
+    """
+    old_class: Any = type(old)
+
+    def forward(self: Any, hidden_states: torch.Tensor) -> torch.Tensor:
+        if _parts(last) is None:
+            plain: torch.Tensor = old_class.forward(self, hidden_states)
+            return plain
+        norm = _norm(self, family)
+        return rms_norm(hidden_states, norm.weight, norm.eps, norm.offset)
+
+    new: nn.Module = object.__new__(type(f"Fast{old_class.__name__}", (old_class,), {"forward": forward}))
+    new.__dict__ = old.__dict__
+    return new
+
+
+def _heads(layer: Any, norms: dict[str, Norm]) -> Heads:
+    config, size = layer.self_attn.config, int(layer.self_attn.head_dim)
+    query, key = int(config.num_attention_heads), int(config.num_key_value_heads)
+    return Heads(query, key, size, norms.get("q_norm"), norms.get("k_norm"))
+
+
+def _mlp(family: Family, read: Read, norms: dict[str, Norm]) -> Mlp:
+    first, *between = family.norms[1:]
+    return Mlp(
+        o=_stack(read, ("o_proj",)),
+        gate_up=_stack(read, family.gate_up),
+        down=_stack(read, ("down_proj",)),
+        norm=norms[between[0] if between else first],
+        activation=family.activation,
+        after_attention=norms[first] if between else None,
+        after_mlp=norms[between[1]] if between else None,
+    )
+
+
+def _attend(
+    layer: Any, kind: AttentionKind, heads: tuple[torch.Tensor, ...], shape: tuple[int, ...], options: dict[str, Any]
+) -> torch.Tensor:
+    """Attention of ``q, k, v [T, heads, size]``, its heads joined again: ``[T, heads · size]``."""
+    module = layer.self_attn
+    name = module.config._attn_implementation
+    if name == PACKED:
+        q, k, v = heads
+        return attend(q, k, v, Bounds.of(options, len(q), shape[0], q.device), kind).flatten(1)
+    if kind.softcap is not None:
+        options = {**options, "softcap": kind.softcap}
+    q, k, v = (part.view(*shape[:-1], *part.shape[1:]).transpose(1, 2) for part in heads)
+    chosen = {"dropout": 0.0, "scaling": module.scaling, "sliding_window": kind.window}
+    result, _ = ALL_ATTENTION_FUNCTIONS[name](module, q, k, v, None, **chosen, **options)
+    joined: torch.Tensor = result.reshape(len(heads[0]), -1)
+    return joined

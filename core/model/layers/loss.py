@@ -1,0 +1,116 @@
+"""The loss of ours: backbone and head called by one module, which is what accelerate wraps.
+
+``LossModel(peft_model)`` returns the **sum** of the token losses over the trained tokens, in float32; whoever calls
+divides by the trained tokens of the whole optimiser window. Token t's hidden state is scored against label t + 1. No
+target is: a label of -100, a token after padding, and the first token of a row (its position is 0), so that packed
+rows never train each other's ends.
+
+The head's matrix product and the cross-entropy are one op that never holds all logits
+(``core.kernels.linear_cross_entropy``). Where the head is trained, adapted or quantised, or the model is not in
+``families``, logits are made by the model itself: right, and larger.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from core.kernels import reference
+from core.kernels.linear_cross_entropy import linear_cross_entropy
+from core.model.attention.packed import NAME, bounds_mask
+from core.model.layers.peft_bnb import base_causal_model, is_frozen_linear
+from core.models.families import Head, head_of
+
+__all__ = ["LossModel", "shift_labels"]
+
+
+class LossModel(nn.Module):
+    """Wraps a causal language model (peft's wrapper or plain); saving goes through ``.model``."""
+
+    trained: tuple[nn.Parameter, ...] = ()
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self._head, self.reason = _readable_head(base_causal_model(model))
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """As any module's; where ``trained`` names the parameters, without a walk through thousands of modules."""
+        if not self.trained or not set_to_none:
+            super().zero_grad(set_to_none)
+            return
+        for parameter in self.trained:
+            parameter.grad = None
+
+    @property
+    def line(self) -> str:
+        """What computes the loss, said to a person."""
+        if self._head is None:
+            return f"loss: plain ({self.reason})"
+        return "loss: head and cross-entropy in one, chunk by chunk"
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        labels: torch.Tensor,
+        position_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        **bounds: Any,
+    ) -> torch.Tensor:
+        """Sum of token losses, a float32 scalar.
+
+        Args:
+            input_ids: ``[batch, T]``; packed rows lie one after another in a batch of one.
+            labels: ``[batch, T]``, unshifted, -100 where nothing is trained.
+            position_ids: ``[batch, T]``, starting at 0 in every packed row.
+            attention_mask: ``[batch, T]``, 0 on padding.
+            bounds: ``cu_seq_lens_q``, ``cu_seq_lens_k`` (int32 ``[rows + 1]``), ``max_length_q``, ``max_length_k``.
+        """
+        targets = shift_labels(labels, position_ids, attention_mask)
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask, "position_ids": position_ids, **bounds}
+        inputs = {name: value for name, value in inputs.items() if value is not None}
+        base = base_causal_model(self.model)
+        if "cu_seq_lens_q" in inputs and base.config._attn_implementation == NAME:
+            inputs["attention_mask"] = bounds_mask(input_ids.device)
+        if self._head is None:
+            logits = base(**inputs, use_cache=False).logits
+            return reference.cross_entropy(logits.flatten(0, 1), targets.flatten()).sum()
+        hidden = base.base_model(**inputs, use_cache=False).last_hidden_state
+        hidden, targets = _trained_only(hidden.flatten(0, 1), targets.flatten())
+        weight = base.get_output_embeddings().weight
+        return linear_cross_entropy(hidden.to(weight.dtype), weight, targets, self._head.scale, self._head.softcap)
+
+
+def shift_labels(
+    labels: torch.Tensor, position_ids: torch.Tensor | None = None, attention_mask: torch.Tensor | None = None
+) -> torch.Tensor:
+    """``[batch, T]``: at t the token that is to be predicted there, -100 where there is none. See the module."""
+    targets = torch.full_like(labels, reference.IGNORED)
+    targets[:, :-1] = labels[:, 1:]
+    if position_ids is not None:
+        targets[:, :-1].masked_fill_((position_ids[:, 1:] == 0).expand_as(targets[:, 1:]), reference.IGNORED)
+    if attention_mask is not None:
+        targets[:, :-1].masked_fill_(attention_mask[:, :-1] == 0, reference.IGNORED)
+    return targets
+
+
+def _trained_only(hidden: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """On the CPU only the positions with a target go through the head; a card would have to wait for the count."""
+    if hidden.device.type != "cpu":
+        return hidden, targets
+    kept = targets != reference.IGNORED
+    return hidden[kept], targets[kept]
+
+
+def _readable_head(base: Any) -> tuple[Head | None, str]:
+    head = head_of(base.config)
+    if head is None:
+        return None, f"model type {getattr(base.config, 'model_type', 'unknown')} is not in the table of families"
+    module = base.get_output_embeddings()
+    if module is None or not is_frozen_linear(module):
+        return None, "lm_head is trained or adapted"
+    if module.bias is not None:
+        return None, "lm_head has a bias"
+    return head, ""

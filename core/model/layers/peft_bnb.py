@@ -1,0 +1,189 @@
+"""The one file that knows how peft and bitsandbytes name their parts.
+
+What others need of a wrapped projection is read here into plain tensors and callables (``Projection``), and peft's
+state (disabled, merged, which adapter, dropout) is asked here at every call: it may change between two forward passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import is_
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import bitsandbytes
+import torch
+from bitsandbytes.functional import dequantize_4bit
+from peft import PeftModel
+from peft.tuners.lora import LoraLayer
+from peft.tuners.tuners_utils import BaseTunerLayer
+from peft.utils import ModulesToSaveWrapper
+from torch import nn
+
+from core.kernels.dispatch import use_triton
+from core.kernels.lora import Projection
+from core.kernels.weights.nf4 import Nf4, dequantize
+
+__all__ = [
+    "base_causal_model",
+    "forbid_cpu_repacking",
+    "is_adapted",
+    "is_frozen_linear",
+    "read_projection",
+    "why_not_static",
+]
+
+
+def base_causal_model(model: nn.Module) -> Any:
+    """The transformers model under peft's wrapper (itself where there is none)."""
+    return model.get_base_model() if isinstance(model, PeftModel) else model
+
+
+def forbid_cpu_repacking(model: nn.Module) -> None:
+    """Keeps 4-bit weights as they are on CPUs with avx512_bf16.
+
+    There one pass without gradients repacks the weights in place, and every later gradient is wrong.
+    """
+    module: Any
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
+
+
+def is_adapted(module: nn.Module) -> bool:
+    """Whether peft wraps this module, as an adapter or as a trained copy."""
+    return isinstance(module, (LoraLayer, ModulesToSaveWrapper))
+
+
+def is_frozen_linear(module: nn.Module) -> bool:
+    """Whether this is a plain frozen linear layer in floating point, neither wrapped nor quantised."""
+    return type(module) is nn.Linear and not any(p.requires_grad for p in module.parameters())
+
+
+def why_not_static(module: nn.Module) -> str:
+    """Why this projection can never be computed by our op, in a few words; empty when it can.
+
+    What may change between calls (disabled, merged, active adapters) is left to ``read_projection``.
+    """
+    if isinstance(module, LoraLayer):
+        return _why_not_lora(module)
+    if is_adapted(module):
+        return "a trained copy"
+    return _why_not_base(module)
+
+
+def _why_not_lora(module: Any) -> str:
+    if getattr(module, "lora_variant", None):
+        return "DoRA or another variant"
+    if any(not isinstance(dropout, nn.Identity) for dropout in module.lora_dropout.values()):
+        return "adapter dropout"
+    if any(linear.bias is not None for linear in module.lora_B.values()):
+        return "adapter bias"
+    if len(module.lora_A) != 1:
+        return f"{len(module.lora_A)} adapters"
+    if module.lora_embedding_A:
+        return "an adapted embedding"
+    return _why_not_base(module.get_base_layer())
+
+
+def _why_not_base(base: nn.Module) -> str:
+    if type(base) is not nn.Linear and not isinstance(base, bitsandbytes.nn.Linear4bit):
+        return f"layer class {type(base).__name__}"
+    if any(p.requires_grad for p in base.parameters()):
+        return "trained base weights"
+    return ""
+
+
+def read_projection(module: Any) -> Projection | None:
+    """The projection as it stands now, or None where peft must be left to compute it.
+
+    None means: adapters disabled, merged, or anything but one active adapter. A module without an adapter (it was not
+    among the targets) reads with A and B None.
+    """
+    if not isinstance(module, LoraLayer):
+        return _projection(module, module, None, None, 0.0)
+    if module.disable_adapters or module.merged:
+        return None
+    # Straight from the modules' own dicts: every layer asks this seven times a pass, and a module's attribute that is a
+    # parameter or a module is only found by a search in Python.
+    active, children = module.active_adapters, module._modules
+    every_a, every_b, base = children["lora_A"]._modules, children["lora_B"]._modules, children["base_layer"]
+    if len(active) != 1 or active[0] not in every_a:
+        return None
+    name = active[0]
+    a, b = every_a[name]._parameters["weight"], every_b[name]._parameters["weight"]
+    base = module.get_base_layer() if isinstance(base, BaseTunerLayer) else base
+    return _projection(module, base, a, b, float(module.scaling[name]))
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A projection and what it was read from: a weight that was loaded anew or has moved has other tensors.
+
+    Nothing in it may lead back to the module that it is kept for, as a 4-bit parameter does: both would stay for ever.
+    """
+
+    read_from: tuple[Any, ...]
+    address: int
+    scale: float
+    projection: Projection
+
+
+_KNOWN: WeakKeyDictionary[nn.Module, _Known] = WeakKeyDictionary()
+
+
+def _projection(
+    module: nn.Module, base: Any, a: torch.Tensor | None, b: torch.Tensor | None, scale: float
+) -> Projection:
+    """Made once for ``module``, which is peft's around the base or the base itself, and the same object again while
+    everything that it was read from is the same."""
+    weight, bias = base._parameters["weight"], base._parameters["bias"]
+    state = weight.quant_state if isinstance(base, bitsandbytes.nn.Linear4bit) else None
+    read_from = (weight if state is None else state, state and state.absmax, _is_ours(state), bias, a, b)
+    address, known = weight.data_ptr(), _KNOWN.get(module)
+    if known is None or known.address != address or known.scale != scale or not _same(known.read_from, read_from):
+        held = _read_nf4(weight.data, state) if _is_ours(state) else None
+        values = _weight(base) if held is None else lambda: dequantize(held)
+        found = Projection(values, bias, a, b, scale, (base.out_features, base.in_features), held)
+        if state is not None and held is None:
+            return found
+        known = _KNOWN[module] = _Known(read_from, address, scale, found)
+    return known.projection
+
+
+def _is_ours(state: Any) -> bool:
+    """Whether a 4-bit weight is read as tensors for our kernels.
+
+    Where they cannot run on its card, bitsandbytes' own, which gives the same bits, is far ahead of our plain torch.
+    """
+    return state is not None and (not state.code.is_cuda or use_triton(state.code))
+
+
+def _same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    return all(map(is_, one, other))
+
+
+def _weight(base: Any) -> Callable[[], torch.Tensor]:
+    weight = base.weight
+    if isinstance(base, bitsandbytes.nn.Linear4bit):
+        return lambda: dequantize_4bit(weight.data, weight.quant_state)
+    return lambda: weight
+
+
+def _read_nf4(packed: torch.Tensor, state: Any) -> Nf4 | None:
+    if state.quant_type != "nf4" or len(state.shape) != 2:
+        return None
+    nested = state.state2
+    return Nf4(
+        packed=packed.view(torch.uint8),
+        absmax=state.absmax if nested else state.absmax.float(),
+        code=state.code.float(),
+        blocksize=state.blocksize,
+        nested_absmax=nested.absmax.float() if nested else None,
+        nested_code=nested.code.float() if nested else None,
+        nested_blocksize=nested.blocksize if nested else 1,
+        offset=state.offset.float() if nested else None,
+        shape=(state.shape[0], state.shape[1]),
+        dtype=state.dtype,
+    )

@@ -1,0 +1,195 @@
+"""Which decoder layers are swapped for fast ones, and the swap itself: a plan that can be printed, applied, undone.
+
+    plan = surgery.plan(peft_model)      # nothing is changed
+    plan.lines()                         # ("24 of 24 layers fast",)
+    applied = surgery.apply(peft_model, plan)
+    surgery.undo(applied)                # every layer is the object that it was
+
+Only instances are exchanged, after peft and before accelerate: no class is patched and no key changes. What cannot be
+swapped is left as it is and said, and the run goes on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from core.kernels import dispatch
+from core.model.layers.decoder_layer import fast_layer, fast_norm, has_eps, norms_of, projections_of
+from core.model.layers.peft_bnb import base_causal_model, is_adapted, why_not_static
+from core.model.layers.projections import adapted_projections, fast_projection
+from core.models.families import Family, family_of
+
+__all__ = ["Applied", "Skip", "Swap", "SwapPlan", "apply", "plan", "undo"]
+
+Mode = Literal["auto", "plain"]
+ACTIVATIONS = {"silu": ("silu", "swish"), "gelu_tanh": ("gelu_pytorch_tanh",)}
+"""Our kernels' activations by transformers' names."""
+
+
+@dataclass(frozen=True)
+class Swap:
+    """One layer that will be fast: its place in ``layers``."""
+
+    index: int
+    family: Family
+
+
+@dataclass(frozen=True)
+class Skip:
+    """One layer that stays as it is, and why, in a few words."""
+
+    index: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class SwapPlan:
+    """What will be swapped and what not. ``refusal`` is set where no layer is looked at.
+
+    ``last_norm`` is the norm after the last layer. ``projections`` counts the single projections that are swapped in a
+    model of an unknown family.
+    """
+
+    swaps: tuple[Swap, ...] = ()
+    skips: tuple[Skip, ...] = ()
+    refusal: str = ""
+    last_norm: Family | None = None
+    projections: int = 0
+
+    @property
+    def fast(self) -> bool:
+        """Whether any layer will be fast."""
+        return bool(self.swaps)
+
+    def lines(self) -> tuple[str, ...]:
+        """Sentences for a person."""
+        if self.refusal and self.projections:
+            return (f"plain layers: {self.refusal}", f"{self.projections} adapted projections fast")
+        if self.refusal:
+            return (f"plain layers: {self.refusal}",)
+        total = len(self.swaps) + len(self.skips)
+        reasons = Counter(skip.reason for skip in self.skips)
+        return (
+            f"{len(self.swaps)} of {total} layers fast",
+            *(f"{count} {'layer' if count == 1 else 'layers'} plain: {why}" for why, count in reasons.items()),
+        )
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What was swapped: for each place its parent, its name there, the old module and the new one."""
+
+    swapped: tuple[tuple[nn.Module, str, nn.Module, nn.Module], ...]
+
+
+def plan(peft_model: nn.Module, mode: Mode = "auto", force: bool = False, packed: bool = True) -> SwapPlan:
+    """Looks at the model and says what can be fast; changes nothing.
+
+    Args:
+        peft_model: a causal model with its adapter.
+        mode: ``plain`` swaps nothing.
+        force: swaps on the CPU too, where the ops are their textbook twins and nothing is gained but tests.
+        packed: rows come one after another with their bounds. Padded, with a mask, every layer would call the one that
+            it replaced (``core.model.layers.decoder_layer``), so none is swapped.
+    """
+    base = base_causal_model(peft_model)
+    family = family_of(base.config) or Family()
+    if refusal := _refusal(base, mode, force):
+        return SwapPlan(refusal=refusal)
+    if not family.fast or _activation(base.config) not in ACTIVATIONS[family.activation]:
+        return SwapPlan(refusal=_unknown(base.config, family), projections=len(adapted_projections(base)))
+    swaps: list[Swap] = []
+    skips: list[Skip] = []
+    for index, layer in enumerate(base.base_model.layers):
+        reason = _why_not(layer, family) or ("" if packed else "batches are padded")
+        if reason:
+            skips.append(Skip(index, reason))
+        else:
+            swaps.append(Swap(index, family))
+    last = family if swaps and _is_frozen_norm(getattr(base.base_model, "norm", None)) else None
+    return SwapPlan(tuple(swaps), tuple(skips), last_norm=last)
+
+
+def _refusal(base: Any, mode: Mode, force: bool) -> str:
+    if mode == "plain":
+        return "fast kernels are switched off"
+    if dispatch.switched_off():
+        return "no kernel could be built on this machine"
+    if not force:
+        device = next(base.parameters()).device
+        if device.type != "cuda":
+            return "no GPU"
+        if not dispatch.use_triton(torch.empty(0, device=device)):
+            return "this card or this install runs no Triton kernels (compute capability 7.5 and later)"
+    return ""
+
+
+def _unknown(config: Any, family: Family) -> str:
+    if not family.fast:
+        return f"no fast layer for model type {getattr(config, 'model_type', 'unknown')} yet"
+    return f"activation {_activation(config)}"
+
+
+def _why_not(layer: nn.Module, family: Family) -> str:
+    """Why this layer cannot be fast, whatever peft's state at a call is; empty when it can."""
+    if hasattr(layer, "replaced"):
+        return "swapped already"
+    adapted = False
+    for name, module in projections_of(layer, family).items():
+        if module is None:
+            return f"no {name}"
+        reason = why_not_static(module)
+        if reason:
+            return f"{reason} in {name}"
+        adapted = adapted or is_adapted(module)
+    if not adapted:
+        # A layer without an adapter could not be told by peft that adapters are disabled.
+        return "no adapter in it"
+    if any(dropout.p > 0 for dropout in layer.children() if isinstance(dropout, nn.Dropout)):
+        return "dropout on its residuals"
+    if getattr(layer.self_attn, "attention_dropout", 0.0):
+        return "dropout on attention weights"
+    for norm in norms_of(layer, family).values():
+        if not _is_frozen_norm(norm):
+            return "a norm that is trained or of another kind"
+    return ""
+
+
+def _is_frozen_norm(norm: Any) -> bool:
+    return norm is not None and has_eps(norm) and not norm.weight.requires_grad and not is_adapted(norm)
+
+
+def _activation(config: Any) -> str:
+    """Gemma's configs of the first generation say ``hidden_act`` and mean ``hidden_activation`` where it is set."""
+    return str(getattr(config, "hidden_activation", None) or getattr(config, "hidden_act", "silu"))
+
+
+def apply(peft_model: nn.Module, plan: SwapPlan) -> Applied:
+    """Swaps what the plan names. Recomputing is set afterwards (``core.model.layers.checkpointing``), on the new
+    layers.
+    """
+    base = base_causal_model(peft_model)
+    body: Any = base.base_model
+    swapped: list[tuple[nn.Module, str, nn.Module, nn.Module]] = []
+    for swap in plan.swaps:
+        old = body.layers[swap.index]
+        swapped.append((body.layers, str(swap.index), old, fast_layer(old, swap.family)))
+    if plan.last_norm is not None:
+        swapped.append((body, "norm", body.norm, fast_norm(body.norm, plan.last_norm, swapped[-1][3])))
+    if plan.projections:
+        swapped += [(parent, name, old, fast_projection(old)) for parent, name, old in adapted_projections(base)]
+    for parent, name, _, new in swapped:
+        parent._modules[name] = new
+    return Applied(tuple(swapped))
+
+
+def undo(applied: Applied) -> None:
+    """Puts every replaced module back where it was."""
+    for parent, name, old, new in applied.swapped:
+        old.training = new.training
+        parent._modules[name] = old

@@ -1,0 +1,134 @@
+"""A base model from a folder: 4-bit NF4 with double quantisation, or 16-bit (32-bit on the CPU).
+
+Nothing of a model's own code is run (``trust_remote_code=False``) and only safetensors are read; whoever asks has the
+folder looked at first (``core.models.checks.folder.check_folder``). The weights come
+frozen: what is trained is the adapter that ``core.model.adapters`` puts on top. Layer norms, embeddings and the head
+stay in the arithmetic's dtype; NF4 (Dettmers et al. 2023, arXiv:2305.14314) takes every other linear layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoTokenizer
+
+from core.contract.config import ModelChoice
+from core.contract.errors import MachineError, ModelError, first_line
+from core.machine.limits import reading_model
+from core.model.attention import packed
+from core.model.faults import is_card_fault
+from core.model.layers.peft_bnb import forbid_cpu_repacking
+from core.model.loading.assemble import Target
+from core.model.loading.weights import Progress, read_weights
+from core.models.checks.tokenizer import check_growth
+
+__all__ = ["LoadedModel", "ensure_padding", "freeze", "load_base", "plain_words", "resolve_dtype"]
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A frozen base model, its tokenizer (with a padding token) and the dtype of its arithmetic."""
+
+    model: Any
+    tokenizer: Any
+    dtype: torch.dtype
+    line: str = ""
+    """How the weights came, said to a person."""
+
+
+def load_base(
+    folder: Path,
+    choice: ModelChoice,
+    device: torch.device,
+    on_progress: Progress | None = None,
+    attn_implementation: str = "",
+    cache: Path | None = None,
+) -> LoadedModel:
+    """Loads config, tokenizer and weights of ``folder`` onto ``device``.
+
+    Args:
+        folder: holds config.json, tokenizer files and safetensors.
+        choice: quantisation and dtype; ``auto`` means the best that the device can do.
+        on_progress: called with (bytes read, bytes in all) after each tensor; what it raises ends the loading.
+        attn_implementation: a registered attention; empty takes ``attention.choose_attention``.
+        cache: root of the cache of quantised weights (``weight_cache``); None reads and writes none.
+
+    Raises:
+        ModelError: the folder's weights are missing, incomplete or not understood; or its config or tokenizer swell.
+        MachineError: the weights do not fit in memory.
+    """
+    dtype = resolve_dtype(choice.dtype, device)
+    config = _read_config(folder)
+    packed.register()
+    name = attn_implementation or packed.choose_attention(device, dtype, config)
+    target = Target(device, dtype, choice.quantization, name)
+    check_growth(folder)
+    with plain_words(folder), reading_model(folder.name):
+        tokenizer = ensure_padding(AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False))
+    with plain_words(folder):
+        model, line = read_weights(folder, config, target, on_progress, cache)
+    freeze(model)
+    model.name_or_path = choice.name if choice.source == "hub" else str(folder)
+    if device.type == "cuda":
+        torch.cuda.empty_cache()  # what quantising needed beside the weights
+    return LoadedModel(model=model, tokenizer=tokenizer, dtype=dtype, line=line)
+
+
+def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
+    """The dtype of a config's word; ``auto`` is bfloat16 where the card has it, else float16, float32 on the CPU."""
+    if name != "auto":
+        return {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}[name]
+    if device.type != "cuda":
+        return torch.float32
+    # is_bf16_supported() also says yes where bfloat16 is only emulated; hardware begins at compute capability 8.0.
+    return torch.bfloat16 if torch.cuda.get_device_capability(device) >= (8, 0) else torch.float16
+
+
+def ensure_padding(tokenizer: Any) -> Any:
+    """Gives the tokenizer a padding token out of those that it has, so that no embedding must be resized.
+
+    Padded positions are masked and never trained, so which token fills them changes nothing.
+    """
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token or tokenizer.convert_ids_to_tokens(0)
+    tokenizer.padding_side = "right"
+    return tokenizer
+
+
+def freeze(model: Any) -> None:
+    """What every base model gets after loading: nothing of it is trained, cached or repacked."""
+    forbid_cpu_repacking(model)  # before any forward pass: see there
+    model.requires_grad_(False)
+    model.config.use_cache = False
+
+
+def _read_config(folder: Path) -> Any:
+    with plain_words(folder), reading_model(folder.name):
+        return AutoConfig.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
+
+
+@contextmanager
+def plain_words(folder: Path | str) -> Iterator[None]:
+    """What goes wrong while weights are made, as StudioErrors; a fault of the card passes as it is."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise MachineError(
+            "model.memory",
+            f"Expected room for the weights of {getattr(folder, 'name', folder)}, found the card full.",
+            "Choose 4-bit weights or a smaller model, or close what else uses the card.",
+        ) from error
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        if is_card_fault(error):
+            raise  # the model may be in order: a fresh process tries it again
+        reason = first_line(error)
+        raise ModelError(
+            "model.load",
+            f"Expected a causal language model in safetensors in {folder}, found: {reason}",
+            "Choose another model, or fetch this one again.",
+        ) from error

@@ -1,0 +1,146 @@
+"""A model of a known shape with random weights, drawn on the device: to time and to compare, with nothing on disk.
+
+Every matrix is drawn when its turn comes (normal, standard deviation 0.02, the usual initial scale) and quantised at
+once, so a 7B never exists in 16 bits. A tensor's seed follows from its place in the model alone. Norms multiply by one,
+biases are zero. What a shape does not say (the base of the rotary angles, softcaps, the norms' epsilon) is the model
+type's default in transformers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from core.contract.catalogue import ModelShape, ModelSpec
+from core.contract.errors import ModelError
+from core.model.attention import packed
+from core.model.loading.assemble import Target, assemble
+from core.model.loading.load import LoadedModel, freeze, plain_words, resolve_dtype
+from core.model.loading.weights import quiet_bars
+from core.models.catalog import catalogue
+
+__all__ = ["find_shape", "known_names", "random_config", "random_model"]
+
+STANDARD_DEVIATION = 0.02
+TINY = ModelSpec(
+    key="tiny", title="Tiny", source="starter", name="tiny", model_type="llama",
+    shape=ModelShape(
+        hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        head_dim=16, vocab_size=256, max_position_embeddings=4096,
+    ),
+)  # fmt: skip
+"""For the CPU: 25 thousand weights a layer, every width a multiple of NF4's block of 64."""
+ALIASES = {
+    "mistralai/mistral-7b-v0.3": "mistral-7b",
+    "mistralai/mistral-nemo-base-2407": "mistral-nemo-12b",
+    "llama-3-8b": "llama-3.1-8b",
+    "meta-llama/meta-llama-3-8b": "llama-3.1-8b",
+    "meta-llama/llama-3.1-8b": "llama-3.1-8b",
+}
+"""Names of models whose shape is that of a catalogue entry."""
+
+
+def random_model(
+    name: str | ModelSpec,
+    device: torch.device,
+    *,
+    quantization: str = "nf4",
+    dtype: str = "auto",
+    layers: int = 0,
+    seed: int = 0,
+    attn_implementation: str = "",
+) -> LoadedModel:
+    """A frozen random model of this shape, as ``load_base`` gives one; it has no tokenizer.
+
+    Args:
+        name: a catalogue key or hub id, ``tiny``, or a model's own description.
+        quantization: ``nf4`` or ``none``.
+        dtype: as in ModelChoice.
+        layers: how many decoder layers; 0 takes the shape's own.
+        attn_implementation: as ``load_base`` takes it.
+
+    Raises:
+        ModelError: nobody knows this shape.
+        MachineError: it does not fit.
+    """
+    spec, word = find_shape(name) if isinstance(name, str) else name, resolve_dtype(dtype, device)
+    config = random_config(spec, layers)
+    packed.register()
+    chosen = attn_implementation or packed.choose_attention(device, word, config)
+    with plain_words(f"random:{spec.key}"), quiet_bars(lambda _done, _total: None):
+        entries = dict(_entries(config, (device, word), seed))
+        model, _report = assemble(config, entries, Target(device, word, quantization, chosen), f"random:{spec.key}")
+    freeze(model)
+    return LoadedModel(model=model, tokenizer=None, dtype=word, line=f"weights: random, {spec.title}'s shape")
+
+
+def find_shape(name: str) -> ModelSpec:
+    """The catalogue's entry of this key or hub id (upper and lower case are one), or the tiny one.
+
+    Raises:
+        ModelError: there is none; the message names those that are known.
+    """
+    wanted = ALIASES.get(name.lower(), name.lower())
+    for spec in (TINY, *catalogue()):
+        if wanted in (spec.key.lower(), spec.name.lower()):
+            return spec
+    raise ModelError(
+        "model.random",
+        f"Expected the name of a known shape after random:, found {name!r}.",
+        f"Known: {', '.join(known_names())}.",
+    )
+
+
+def known_names() -> list[str]:
+    """What may follow ``random:``, smallest first; hub ids of the catalogue are understood as well."""
+    return [TINY.key, *(spec.key for spec in catalogue()), *(alias for alias in ALIASES if "/" not in alias)]
+
+
+def random_config(spec: ModelSpec, layers: int = 0) -> Any:
+    """transformers' config of a shape; ``layers`` replaces the number of decoder layers."""
+    numbers = spec.shape.model_dump()
+    if layers:
+        numbers["num_hidden_layers"] = layers
+    # Special tokens of a type's default may lie outside a smaller vocabulary; nothing here generates text.
+    return AutoConfig.for_model(spec.model_type, **numbers, pad_token_id=None, bos_token_id=None, eos_token_id=None)
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """A parameter that is drawn when it is asked for."""
+
+    shape: torch.Size
+    place: tuple[torch.device, torch.dtype]
+    seed: int
+    fill: float | None
+    """The value of every element, where it is not drawn."""
+
+    def __getitem__(self, _index: Any) -> torch.Tensor:
+        device, dtype = self.place
+        if self.fill is not None:
+            return torch.full(self.shape, self.fill, device=device, dtype=dtype)
+        generator = torch.Generator(device).manual_seed(self.seed)
+        return torch.empty(self.shape, device=device, dtype=dtype).normal_(0.0, STANDARD_DEVIATION, generator=generator)
+
+
+def _entries(config: Any, place: tuple[torch.device, torch.dtype], seed: int) -> Iterator[tuple[str, _Drawn]]:
+    with torch.device("meta"):
+        skeleton = AutoModelForCausalLM.from_config(config)
+    # A tied weight is listed once, under its first name, as it would lie in a file.
+    for number, (name, parameter) in enumerate(skeleton.named_parameters()):
+        yield name, _Drawn(parameter.shape, place, (seed << 20) + number, _fill(skeleton, name))
+
+
+def _fill(skeleton: nn.Module, name: str) -> float | None:
+    module, _, kind = name.rpartition(".")
+    if kind == "bias":
+        return 0.0
+    if "norm" not in module.rpartition(".")[2]:
+        return None
+    # Gemma's norms multiply by one plus their weight.
+    return 0.0 if type(skeleton.get_submodule(module)).__name__.startswith("Gemma") else 1.0

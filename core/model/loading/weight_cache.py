@@ -1,0 +1,163 @@
+"""Weights that were quantised once, kept for the next load: a 7B is read as 4 GB in place of 14.5.
+
+    CACHE/nf4/KEY/weights.safetensors   as ``state_dict`` gives them, in bitsandbytes' own serialised form
+    CACHE/nf4/KEY/manifest.json         size and SHA-256 of the header of that file, and of which model it is
+
+KEY is a hash of everything that the bits follow from: config.json, name, size, time and header of every weight file,
+the dtype, where they were quantised, and the libraries' versions. So a changed model has another key, and its old entry
+goes when the new one is written. An entry is written beside its place, flushed, and renamed whole; one that is not as
+its manifest says is removed and the model is read from its own files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from core.machine.disk import folder_bytes, make_durable, name_of
+from core.model.loading.assemble import Target
+from core.model.loading.tensor_stream import DTYPES
+from core.models.checks.weights import fingerprint
+
+__all__ = ["cached_bytes", "clear", "drop", "find", "key", "store"]
+
+FORMAT = 1
+LEAST_BYTES = 10**9
+"""Smaller models load in a moment anyway."""
+SPARED_BYTES = 10 * 10**9
+"""Room on the disk that is left to runs."""
+WEIGHTS, MANIFEST = "weights.safetensors", "manifest.json"
+LIBRARIES = ("bitsandbytes", "transformers")
+WORDS = {dtype: word for word, dtype in DTYPES.items()}
+
+
+def key(folder: Path, files: list[Path], target: Target) -> str:
+    """Names the quantised form of a folder's weights on this device in this dtype."""
+    states = [path.stat() for path in files]  # of what a link leads to
+    parts = [
+        FORMAT, fingerprint(folder), [(state.st_size, state.st_mtime_ns) for state in states],
+        str(target.dtype), target.device.type, [version(library) for library in LIBRARIES],
+    ]  # fmt: skip
+    return f"{_of(folder, target)}-{name_of(parts)}"
+
+
+def find(cache: Path, key: str) -> Path | None:
+    """The weight file of an entry that is as its manifest says; a bad one is removed."""
+    place = cache / "nf4" / key
+    try:
+        said = json.loads((place / MANIFEST).read_text(encoding="utf-8"))
+        weights = place / WEIGHTS
+        if weights.stat().st_size == said["bytes"] and _header_hash(weights) == said["header_sha256"]:
+            return weights
+    except FileNotFoundError:
+        if not place.exists():
+            return None
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    drop(cache, key)
+    return None
+
+
+def drop(cache: Path, key: str) -> None:
+    """Removes one entry."""
+    shutil.rmtree(cache / "nf4" / key, ignore_errors=True)
+
+
+def cached_bytes(cache: Path) -> int:
+    """What the cache takes on the disk."""
+    return folder_bytes(cache / "nf4")
+
+
+def clear(cache: Path) -> int:
+    """Empties the cache; returns the bytes that this gave back."""
+    freed = cached_bytes(cache)
+    shutil.rmtree(cache / "nf4", ignore_errors=True)
+    return freed
+
+
+def store(cache: Path, key: str, model: Any, read_bytes: int) -> str:
+    """Writes an entry; returns what to say of it, empty where there is nothing to say.
+
+    Not kept are small models, those whose names transformers changed while loading (it would change them again), and
+    those that the disk has no room for.
+    """
+    if read_bytes < LEAST_BYTES or getattr(model, "_weight_conversions", None):
+        return ""
+    tensors = _tensors(model)
+    size = sum(tensor.nbytes for tensor in tensors.values())
+    place = cache / "nf4" / key
+    part = place.with_name(f"{key}.part-{os.getpid()}")
+    try:
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _forget_others(place)
+        if shutil.disk_usage(place.parent).free < size + SPARED_BYTES:
+            return "; not kept quantised, since the disk has too little room"
+        part.mkdir(mode=0o700)
+        _write(part, tensors)
+        part.rename(place)
+    except OSError as error:
+        shutil.rmtree(part, ignore_errors=True)
+        return f"; not kept quantised: {error.strerror or error}"
+    return f"; kept quantised for the next time ({size / 1e9:.1f} GB)"
+
+
+def _of(folder: Path, target: Target) -> str:
+    """The part of a key that stays when the model's files change."""
+    return name_of([str(folder.resolve()), str(target.dtype), target.device.type])[:16]
+
+
+def _forget_others(place: Path) -> None:
+    """Removes what an earlier state of this model left, and what a process that was killed left half written."""
+    for other in place.parent.glob(f"{place.name.partition('-')[0]}-*"):
+        if other != place:
+            shutil.rmtree(other, ignore_errors=True)
+
+
+def _tensors(model: Any) -> dict[str, torch.Tensor]:
+    """The state by name; what is tied to another name is left out, as in a checkpoint."""
+    state: dict[str, torch.Tensor] = model.state_dict()
+    tied = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    tied -= {name for name, _ in model.named_parameters()}
+    return {name: tensor for name, tensor in state.items() if name not in tied}
+
+
+def _write(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+    """Tensor by tensor: safetensors' own writer copies the whole model to the host first."""
+    header = _header(tensors)
+    with (folder / WEIGHTS).open("wb") as file:
+        file.write(header)
+        for tensor in tensors.values():
+            file.write(tensor.detach().contiguous().cpu().reshape(-1).view(torch.uint8).numpy().data)
+    make_durable(folder / WEIGHTS)
+    said = {"bytes": (folder / WEIGHTS).stat().st_size, "header_sha256": hashlib.sha256(header).hexdigest()}
+    (folder / MANIFEST).write_text(json.dumps({"format": FORMAT, **said}), encoding="utf-8")
+    make_durable(folder / MANIFEST)
+
+
+def _header(tensors: dict[str, torch.Tensor]) -> bytes:
+    text = json.dumps(dict(_places(tensors))).encode()
+    text += b" " * (-len(text) % 8)  # the format wants the tensors aligned
+    return len(text).to_bytes(8, "little") + text
+
+
+def _places(tensors: dict[str, torch.Tensor]) -> Iterator[tuple[str, Any]]:
+    yield "__metadata__", {"format": "pt"}
+    begin = 0
+    for name, tensor in tensors.items():
+        end = begin + tensor.nbytes
+        yield name, {"dtype": WORDS[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
+        begin = end
+
+
+def _header_hash(path: Path) -> str:
+    with path.open("rb") as file:
+        length = file.read(8)
+        return hashlib.sha256(length + file.read(int.from_bytes(length, "little"))).hexdigest()

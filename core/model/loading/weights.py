@@ -1,0 +1,195 @@
+"""The weights of a folder become a model: from the cache of quantised weights, streamed, or by transformers alone.
+
+Streamed means: transformers puts the model together (``assemble``) and we read each tensor when it asks for it
+(``tensor_stream``). What that cannot serve is left to transformers' own reading, and the line that comes with the model
+says why. All three ways give the same bits.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, GenerationConfig
+from transformers.utils import logging as transformers_logging
+
+from core.contract.errors import ModelError
+from core.model.faults import is_card_fault
+from core.model.loading import weight_cache
+from core.model.loading.assemble import Target, assemble, class_of
+from core.model.loading.tensor_stream import NotStreamableError, TensorStream
+from core.models.checks.claims import plain_generation
+from core.models.checks.weights import INDEX_NAME, weight_files
+
+__all__ = ["Progress", "quiet_bars", "read_weights"]
+
+Progress = Callable[[int, int], None]
+
+
+def read_weights(
+    folder: Path, config: Any, target: Target, on_progress: Progress | None, cache: Path | None
+) -> tuple[Any, str]:
+    """The model of a folder, and a line that says how its weights came.
+
+    Args:
+        on_progress: called with (bytes read, bytes in all).
+        cache: root of the cache of quantised weights; None uses none.
+
+    Raises:
+        ModelError: a weight is missing, or a file is cut short.
+    """
+    begun, tell = time.perf_counter(), on_progress or (lambda _done, _total: None)
+    try:
+        files = _streamable(folder, config)
+        key = weight_cache.key(folder, files, target) if cache and target.quantization == "nf4" else None
+        found = _from_cache((cache, key), folder, (config, target), tell) if cache and key else None
+        model, read_bytes = found or _streamed(folder, files, (config, target), tell)
+    except NotStreamableError as reason:
+        return _by_transformers(folder, config, target, tell), f"weights: read by transformers, since {reason}"
+    _read_generation(model, folder)
+    seconds = time.perf_counter() - begun
+    line = f"weights: {read_bytes / 1e9:.1f} GB {'already quantised ' if found else ''}read in {seconds:.1f} s"
+    if cache and key and not found:
+        line += weight_cache.store(cache, key, model, read_bytes)
+    return model, line
+
+
+def _streamable(folder: Path, config: Any) -> list[Path]:
+    """The files that transformers would read, which must hold nothing that only its own reading understands."""
+    if class_of(config) is None:
+        raise NotStreamableError("transformers chooses the class of this config in a way of its own")
+    if getattr(config, "quantization_config", None) is not None:
+        raise NotStreamableError("they lie there quantised")
+    named = getattr(config, "transformers_weights", None) or getattr(type(config), "extra_files", None)
+    if named or (folder / "adapter_config.json").is_file():
+        raise NotStreamableError("the folder holds more than one model's weights")
+    if (folder / "model.safetensors").is_file():
+        return [folder / "model.safetensors"]
+    if (folder / INDEX_NAME).is_file():
+        return weight_files(folder)
+    raise NotStreamableError(f"there is neither model.safetensors nor {INDEX_NAME}")
+
+
+def _streamed(folder: Path, files: list[Path], parts: tuple[Any, Target], tell: Progress) -> tuple[Any, int]:
+    model, report, read_bytes = _stream(files, parts, str(folder), tell)
+    _check_complete(folder, report)
+    return model, read_bytes
+
+
+def _from_cache(
+    entry: tuple[Path, str], folder: Path, parts: tuple[Any, Target], tell: Progress
+) -> tuple[Any, int] | None:
+    """None where nothing lies there, or nothing that can be used; that is removed."""
+    place = weight_cache.find(*entry)
+    if place is None:
+        return None
+    config, target = copy.deepcopy(parts[0]), parts[1]
+    # A config that names its quantisation says that what is read is quantised already; asking for it again warns.
+    config.quantization_config = target.quantization_config().to_dict()
+    target = replace(target, quantization="none")
+    try:
+        model, report, read_bytes = _stream([place], (config, target), str(folder), tell)
+        if not report["missing_keys"] and not report["unexpected_keys"]:
+            return model, read_bytes
+    except (ModelError, NotStreamableError, OSError, ValueError, KeyError, RuntimeError) as error:
+        if isinstance(error, torch.OutOfMemoryError) or is_card_fault(error):
+            raise
+    weight_cache.drop(*entry)
+    return None
+
+
+def _stream(files: list[Path], parts: tuple[Any, Target], name: str, tell: Progress) -> tuple[Any, dict[str, Any], int]:
+    with TensorStream(files, parts[1].device) as stream:
+        with quiet_bars(lambda _done, _total: tell(stream.done_bytes, stream.total_bytes)):
+            model, report = assemble(parts[0], stream.entries, parts[1], name)
+        tell(stream.total_bytes, stream.total_bytes)  # what the model has no use for was never read
+        return model, report, stream.total_bytes
+
+
+def _by_transformers(folder: Path, config: Any, target: Target, tell: Progress) -> Any:
+    size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    with quiet_bars(lambda done, total: tell(size * done // max(1, total), size)):
+        model, report = AutoModelForCausalLM.from_pretrained(str(folder), config=config, **target.options())
+    _check_complete(folder, report if isinstance(report, dict) else report.to_dict())
+    return model
+
+
+_HARMLESS = {"use_cache", "transformers_version", "_from_model_config"}
+"""What a generation config may say beside plain numbers and ids without being made anew."""
+
+
+def _read_generation(model: Any, folder: Path) -> None:
+    """How to generate: what transformers reads from a folder beside its weights, less what may not be obeyed."""
+    if not model.can_generate():
+        return
+    try:
+        found = GenerationConfig.from_pretrained(str(folder), local_files_only=True)
+    except OSError:  # older folders keep it in config.json
+        found = GenerationConfig.from_pretrained(
+            str(folder), config_file_name="config.json", local_files_only=True, _from_model_config=True
+        )
+    said = found.to_dict()
+    kept = plain_generation(said)
+    others = {key for key, value in said.items() if value not in (None, False) and key not in kept}
+    model.generation_config = GenerationConfig(**kept) if others - _HARMLESS else found
+
+
+def _check_complete(folder: Path, report: dict[str, Any]) -> None:
+    """Refuses weights that transformers would have filled in at random."""
+    missing = sorted(report["missing_keys"] or ())
+    if missing:
+        raise ModelError(
+            "model.incomplete",
+            f"Expected every weight of the model in {folder}, found {len(missing)} missing, first {missing[0]}.",
+            "Fetch the model again; its download is incomplete or it is another architecture.",
+        )
+
+
+@contextmanager
+def quiet_bars(on_progress: Progress) -> Iterator[None]:
+    """Draws no loading bar of transformers' and passes on its counts, through the hook that it offers for this."""
+    set_hook = getattr(transformers_logging, "set_tqdm_hook", None)
+    if set_hook is None:
+        yield
+        return
+    previous = set_hook(lambda _factory, args, kwargs: _Counter(on_progress, *args, **kwargs))
+    try:
+        yield
+    finally:
+        set_hook(previous)
+
+
+class _Counter:
+    """Stands where transformers would draw a bar: iterates, reports, draws nothing."""
+
+    def __init__(self, on_progress: Progress, iterable: Any = None, total: int | None = None, **_options: Any) -> None:
+        self._report = on_progress
+        self._iterable = iterable
+        self._total = int(total if total is not None else len(iterable) if hasattr(iterable, "__len__") else 0)
+        self._done = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for item in self._iterable:
+            yield item
+            self.update(1)
+
+    def update(self, n: int = 1) -> None:
+        """Counts ``n`` more, as tqdm's method of this name."""
+        self._done += int(n)
+        self._report(self._done, self._total)
+
+    def __enter__(self) -> _Counter:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        return None
+
+    def __getattr__(self, _name: str) -> Callable[..., None]:
+        # Whatever else the library asks of a bar (set_postfix, close, refresh) has no meaning here.
+        return lambda *_args, **_kwargs: None

@@ -1,0 +1,245 @@
+"""MODEL: every base model that can be chosen, as ModelSpec, and the recipes; found without loading anything.
+
+Four sources: the built-in starter, the catalogue (``presets/models``), the Hugging Face cache, and a local folder or
+hub id that a person names. Presets are files too (``presets/recipes``): adding one needs no code. Which model a preset
+proposes for which card is among its lines, and what was measured of that in ``presets/evidence.yaml``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from core.contract.catalogue import ModelSpec, Preset, PresetCard
+from core.contract.config import DataChoice, LoraChoice, ModelChoice, RunConfig, TrainChoice
+from core.contract.errors import ConfigError, ModelError
+from core.machine.locations import ASSETS, PRESETS
+from core.machine.yaml_text import load_yaml
+from core.models.checks.folder import (
+    check_config,
+    check_folder,
+    is_instruct,
+    read_config_json,
+    read_shape,
+)
+from core.models.checks.weights import fingerprint, weight_files
+from core.models.hub import cache as hub_cache
+from core.models.hub import client as hub
+
+__all__ = [
+    "EVIDENCE",
+    "apply_preset",
+    "cached_models",
+    "catalogue",
+    "check_folder",
+    "evidence_key",
+    "find_model",
+    "preset",
+    "presets",
+    "starter",
+]
+
+STARTER = ASSETS / "starter"
+EVIDENCE = PRESETS / "evidence.yaml"
+"""Written by ``tests/gpu/preset_evidence.py --write``."""
+RECIPE_ORDER = ("try-it", "chat-style", "follow-a-format", "domain-knowledge", "long-context", "preferences")
+
+
+def starter() -> ModelSpec:
+    """The built-in model, as it lies in ``assets/starter``.
+
+    Raises:
+        ModelError: the folder is missing or damaged (an incomplete checkout).
+    """
+    spec = _from_folder(STARTER, source="starter", name="starter")
+    return spec.model_copy(
+        update={
+            "key": "starter",
+            "title": "Starter (built in)",
+            "licence": "Apache-2.0",
+            "about": "A tiny model that comes with Luthier: it is not clever, and it trains in a minute anywhere.",
+        }
+    )
+
+
+def catalogue() -> list[ModelSpec]:
+    """The catalogue, smallest first; ``cached`` and ``folder`` say what already lies in the Hugging Face cache."""
+    return [_with_cache(spec) for spec in _catalogue_files()]
+
+
+def cached_models() -> list[ModelSpec]:
+    """Models in the Hugging Face cache that can be trained on here, by name; others are left out."""
+    return sorted(_cached(), key=lambda spec: spec.name.lower())
+
+
+def find_model(source: Literal["starter", "folder", "hub"], name: str, revision: str = "") -> ModelSpec:
+    """One model by source and name.
+
+    A hub id is looked for in the cache, then in the catalogue (neither asks the network), then on the hub.
+
+    Raises:
+        ModelError: a folder that cannot be used.
+        HubError: the hub does not have it, does not give it, or does not answer.
+    """
+    if source == "starter":
+        return starter()
+    if source == "folder":
+        folder = Path(name)
+        with suppress(RuntimeError, ValueError):  # a home that nobody has: the check below says what is missing
+            folder = folder.expanduser()
+        if not folder.is_absolute():
+            raise ModelError("model.relative", f"Expected an absolute folder, found {name!r}.", "Write the whole path.")
+        check_folder(folder)
+        return _from_folder(folder, source="folder", name=str(folder))
+    entry = next((spec for spec in _catalogue_files() if spec.name == name), None)
+    if folder_of := hub_cache.cached_folder(name, revision):
+        return _describe_cached(name, folder_of, entry)
+    if entry is not None and not revision:
+        return entry
+    return hub.describe(name, revision)
+
+
+def presets() -> list[Preset]:
+    """All recipes, "Try it" first."""
+    return list(_recipe_files())
+
+
+def preset(key: str) -> Preset:
+    """One recipe.
+
+    Raises:
+        ConfigError: there is none of this key.
+    """
+    for found in _recipe_files():
+        if found.key == key:
+            return found
+    known = ", ".join(found.key for found in _recipe_files())
+    raise ConfigError("config.preset", f"Expected a preset out of {known}; found {key!r}.", "Choose one of these.")
+
+
+def apply_preset(config: RunConfig, preset: Preset, card: PresetCard | None = None) -> RunConfig:
+    """The config under a recipe: what is learned, adapter and training start from their defaults, then its values.
+
+    Model, data file, columns and name stay as they were chosen.
+
+    Args:
+        card: one of the recipe's proposals (``preset.on``): its model and its values are taken as well.
+
+    Raises:
+        ConfigError: a value of the preset is no field of the config or out of range.
+    """
+    defaults = DataChoice()
+    raw = config.model_dump()
+    raw |= {"preset": preset.key, "method": "dpo" if preset.method == "dpo" else "auto"}
+    raw |= {"lora": LoraChoice().model_dump(), "train": TrainChoice().model_dump()}
+    raw["data"] |= {"train_on": defaults.train_on, "template": defaults.template}
+    if card is not None:
+        raw["model"] = ModelChoice(source="hub", name=_entry(card.model).name).model_dump()
+    for key, value in {**preset.values, **(card.values if card else {})}.items():
+        part, _, field = key.partition(".")
+        if not field or part not in raw or not isinstance(raw[part], dict):
+            raise ConfigError("config.preset", f"Expected dotted keys in preset {preset.key!r}, found {key!r}.")
+        raw[part][field] = value
+    try:
+        return RunConfig.model_validate(raw)
+    except ValidationError as error:
+        faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
+        raise ConfigError("config.preset", f"Preset {preset.key!r} has faults:", "", faults) from error
+
+
+def _from_folder(folder: Path, source: Literal["starter", "folder", "hub"], name: str) -> ModelSpec:
+    config = read_config_json(folder)
+    check_config(config, str(folder))
+    return ModelSpec(
+        key=f"{source}:{name}",
+        title=folder.name if source == "folder" else name.rpartition("/")[2],
+        source=source,
+        name=name,
+        revision=fingerprint(folder),
+        model_type=str(config["model_type"]),
+        shape=read_shape(config, name),
+        instruct=is_instruct(folder),
+        cached=True,
+        folder=str(folder),
+    )
+
+
+def _describe_cached(name: str, folder: Path, entry: ModelSpec | None) -> ModelSpec:
+    """A cached hub model: the catalogue's words where it has any, the cached numbers and commit."""
+    spec = _from_folder(folder, source="hub", name=name)
+    size = sum(path.stat().st_size for path in weight_files(folder))
+    known = {} if entry is None else entry.model_dump(include={"key", "title", "licence", "gated", "about", "instruct"})
+    return spec.model_copy(update={"revision": folder.name, "download_bytes": size, **known})
+
+
+def _with_cache(spec: ModelSpec) -> ModelSpec:
+    folder = hub_cache.cached_folder(spec.name)
+    if folder is None:
+        return spec
+    return spec.model_copy(update={"cached": True, "folder": str(folder), "revision": folder.name})
+
+
+def _cached() -> Iterator[ModelSpec]:
+    entries = {spec.name: spec for spec in _catalogue_files()}
+    for name in hub_cache.cached_repositories():
+        folder = hub_cache.cached_folder(name)
+        if folder is None:
+            continue
+        try:
+            check_folder(folder)
+            yield _describe_cached(name, folder, entries.get(name))
+        except ModelError:
+            continue  # a cache also holds embeddings, images and half downloads; the listing shows what can be used
+
+
+@lru_cache(maxsize=1)
+def _catalogue_files() -> tuple[ModelSpec, ...]:
+    found = [
+        ModelSpec.model_validate({"key": path.stem, "source": "hub", **_read_yaml(path)})
+        for path in (PRESETS / "models").glob("*.yaml")
+    ]
+    return tuple(sorted(found, key=lambda spec: (spec.shape.parameters, spec.key)))
+
+
+@lru_cache(maxsize=1)
+def _recipe_files() -> tuple[Preset, ...]:
+    measured = _read_yaml(EVIDENCE)["rows"] if EVIDENCE.is_file() else {}
+    found = {path.stem: _recipe(path, measured) for path in (PRESETS / "recipes").glob("*.yaml")}
+    order = {key: place for place, key in enumerate(RECIPE_ORDER)}
+    return tuple(sorted(found.values(), key=lambda recipe: (order.get(recipe.key, len(order)), recipe.title)))
+
+
+def _recipe(path: Path, measured: dict[str, Any]) -> Preset:
+    raw = _read_yaml(path)
+    cards = [{"gib": gib, **said} for gib, said in sorted(raw.pop("cards", {}).items())]
+    recipe = Preset.model_validate({"key": path.stem, **raw, "cards": cards})
+    proved = tuple(card.model_copy(update=measured.get(evidence_key(recipe, card), {})) for card in recipe.cards)
+    return recipe.model_copy(update={"cards": proved})
+
+
+def evidence_key(recipe: Preset, card: PresetCard) -> str:
+    """Names a proposal by all that it says, so that a measurement never speaks for a recipe that was changed since."""
+    said = {"method": recipe.method, "model": card.model, "values": {**recipe.values, **card.values}}
+    mark = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]
+    return f"{recipe.key} {card.gib} GB {mark}"
+
+
+def _entry(key: str) -> ModelSpec:
+    for spec in _catalogue_files():
+        if spec.key == key:
+            return spec
+    raise ConfigError("config.preset", f"Expected a model of the catalogue, found {key!r}.", "See presets/models.")
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    raw = load_yaml(path.read_text(encoding="utf-8"))
+    if not isinstance(raw, dict):
+        raise ConfigError("config.preset", f"Expected fields in {path.name}, found {type(raw).__name__}.")
+    return raw

@@ -1,0 +1,1 @@
+"""A model or adapter folder, looked at before any library opens it."""

@@ -1,0 +1,113 @@
+"""An adapter folder, read without loading it: peft's config and the header of its weights.
+
+peft follows what an adapter's config names: a module to import (``megatron_core``), a cache to unpickle
+(``corda_config``), another model to start from. Ours names none of that, so whatever does is refused; and the rank
+must be that of the tensors, since peft makes room for what the config says. Where peft takes a text for a pattern
+(``target_modules`` and others) only lists of plain names pass: a pattern may take for ever to match, and nothing can
+interrupt it meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from core.contract.errors import ModelError
+from core.models.checks.claims import MOST_LAYERS, check_claims
+from core.models.checks.files import check_files, read_json
+from core.models.checks.weights import read_header
+
+__all__ = ["check_adapter"]
+
+WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
+_KNOWN = {
+    "r", "lora_alpha", "lora_dropout", "target_modules", "exclude_modules", "bias", "use_rslora", "use_dora",
+    "task_type", "peft_type", "base_model_name_or_path", "revision", "inference_mode", "init_lora_weights",
+    "fan_in_fan_out", "megatron_core", "peft_version", "qalora_group_size", "lora_bias", "layers_pattern",
+    "layers_to_transform", "modules_to_save", "auto_mapping", "use_bdlora", "ensure_weight_tying",
+}  # fmt: skip
+"""What may say something; any other key must be empty. ``megatron_core`` is a default of peft's, without effect as
+long as ``megatron_config`` is empty."""
+_NAMES = ("target_modules", "exclude_modules", "layers_pattern", "modules_to_save")
+_NAME = re.compile(r"[\w.-]{1,200}", re.ASCII)
+_MOST_NAMES = 4096
+"""A model of eighty layers with an adapter on all its projections, each written out, has six hundred."""
+_CORE = "megatron.core"
+_MODELS = "transformers.models."
+MOST_RANK = 1024
+
+
+def check_adapter(folder: Path) -> None:
+    """Whether a folder holds a LoRA adapter that can be loaded without following it anywhere.
+
+    Raises:
+        ModelError: the first fault, in one line.
+    """
+    try:
+        if not (folder / WEIGHTS).is_file() or not (folder / CONFIG).is_file():
+            raise ModelError(
+                "model.adapter",
+                f"Expected {CONFIG} and {WEIGHTS}, found neither or one in {folder}.",
+                "Choose a folder that holds a LoRA adapter in peft's format.",
+            )
+        check_files(folder)
+        config = read_json(folder / CONFIG)
+        check_claims(config, str(folder / CONFIG))
+        _check_config(config, folder)
+        _check_rank(config, read_header(folder / WEIGHTS), folder)
+    except (OSError, RuntimeError) as error:
+        raise ModelError("model.adapter", f"Expected a LoRA adapter in {folder}, found none.", "Check it.") from error
+
+
+def _check_config(config: dict[str, Any], folder: Path) -> None:
+    if config.get("peft_type", "LORA") != "LORA":
+        raise _refused("peft_type", config["peft_type"], folder)
+    if config.get("megatron_core") not in (None, "", _CORE):
+        raise _refused("megatron_core", config["megatron_core"], folder)
+    if not isinstance(config.get("init_lora_weights", True), bool):
+        raise _refused("init_lora_weights", config["init_lora_weights"], folder)
+    mapping = config.get("auto_mapping") or {"parent_library": _MODELS}
+    if not isinstance(mapping, dict) or not str(mapping.get("parent_library")).startswith(_MODELS):
+        raise _refused("auto_mapping", mapping, folder)
+    for key, value in config.items():
+        if value and key not in _KNOWN:
+            raise _refused(key, value, folder)
+    for key in _NAMES:
+        if not _are_names(key, config.get(key)):
+            raise _refused(key, config[key], folder)
+    layers = config.get("layers_to_transform")
+    numbers = layers if isinstance(layers, list) else [layers or 0]
+    if len(numbers) > MOST_LAYERS or not all(type(one) is int and 0 <= one < MOST_LAYERS for one in numbers):
+        raise _refused("layers_to_transform", layers, folder)
+
+
+def _are_names(key: str, value: object) -> bool:
+    """Whether this is nothing, or plain names. A text is a pattern to peft, but for "all-linear"; ``layers_pattern``,
+    of which one text is usual, may be one that is a plain name."""
+    if not value or (key, value) == ("target_modules", "all-linear"):
+        return True
+    listed = [value] if key == "layers_pattern" and isinstance(value, str) else value
+    if not isinstance(listed, list) or len(listed) > _MOST_NAMES:
+        return False
+    return all(isinstance(name, str) and _NAME.fullmatch(name) is not None for name in listed)
+
+
+def _check_rank(config: dict[str, Any], tensors: dict[str, Any], folder: Path) -> None:
+    rank = config.get("r")
+    held = {entry["shape"][0] for name, entry in tensors.items() if "lora_A" in name and entry["shape"]}
+    if type(rank) is not int or not 1 <= rank <= MOST_RANK or held - {rank}:
+        raise ModelError(
+            "model.adapter",
+            f"Expected rank r of the tensors ({sorted(held)[:3]}) in {folder / CONFIG}, found {str(rank)[:40]}.",
+            "Config and weights are of two adapters: copy both again.",
+        )
+
+
+def _refused(key: str, value: object, folder: Path) -> ModelError:
+    return ModelError(
+        "model.adapter",
+        f"Expected a plain LoRA adapter in {folder}, found {key[:60]}: {json.dumps(value)[:60]}.",
+        "Choose an adapter that was made here.",
+    )

@@ -1,0 +1,193 @@
+"""What a model says of itself, held against what it may say: its config, its tokenizer's config, and its weights.
+
+Libraries follow what these files name: a class to import, a file to open, a kernel to fetch, a number of layers to
+make room for. So names must be plain, code is never asked for, and the sizes must be those of the tensors that lie
+there: a config that claims a million layers makes nothing of that size, since the weights do not have them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from core.contract.catalogue import ModelShape
+from core.contract.errors import ModelError
+from core.models.checks.files import check_files, is_plain_name, read_json
+
+__all__ = ["MOST_LAYERS", "check_claims", "check_fit", "check_tokenizer", "plain_generation"]
+
+LARGEST = 2**31 - 1
+LARGEST_SIZE = 1 << 27
+MOST_LAYERS = 1024
+"""Beyond any model: vocabularies have 262,144 words, contexts 10 million tokens, the deepest model 200 layers."""
+_SIZE = re.compile(r"(_size|_dim|_heads|_rank|_embeddings|_experts|_length|_len|_groups|d_model|n_embd|n_positions)$")
+_LAYERS = re.compile(r"(_layers|n_layer)$")
+_COUNTS = {
+    "num_labels": 1 << 16,
+    "num_beams": 64,
+    "num_beam_groups": 64,
+    "num_return_sequences": 64,
+    "extra_ids": 1 << 14,
+}
+"""What a library makes a list of, or does so many times over: a classifier of images knows 21,841 kinds."""
+_GENERATION_IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
+_GENERATION_NUMBERS = {"do_sample", "temperature", "top_k", "top_p", "min_p", "repetition_penalty"}
+_MOST_ENDS = 256
+_NO_SIZE = re.compile(r"theta|base|seed|_id$|eps")
+_ATTENTION = re.compile(r"[\w|]*")
+_FILE_KEYS = re.compile(r"(^|_)files?$")
+_HARMLESS_FILES = ("special_tokens_map_file",)
+"""Written by old versions with a path of whoever saved it; read by none."""
+_TEMPLATE_NAME = re.compile(r"[\w-]{1,64}")
+_VOCABULARY = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
+_LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d{1,9})\.")
+
+
+def check_claims(config: Mapping[str, Any], name: str) -> None:
+    """Refuses sizes that no model has, and words that make a library import, fetch or open something.
+
+    Raises:
+        ModelError: the first of them, in one line.
+    """
+    for key, value in _entries(config):
+        if key == "trust_remote_code" and value:
+            raise _asks_for_code(name, key)
+        if key in ("attn_implementation", "_attn_implementation", "experts_implementation"):
+            _check_attention(value, name)
+        if key == "transformers_weights" and value:
+            raise ModelError(
+                "model.outside",
+                f"Expected weights under their usual names beside {name}, found transformers_weights in it.",
+                "Choose another model.",
+            )
+        if type(value) is int:
+            _check_size(key, value, name)
+
+
+def check_tokenizer(folder: Path) -> None:
+    """Refuses a tokenizer that brings code, names files elsewhere, or has templates that would be written elsewhere.
+
+    Raises:
+        ModelError: the first of them, in one line.
+    """
+    check_files(folder)
+    for name in ("tokenizer_config.json", "special_tokens_map.json", "chat_template.json"):
+        path = folder / name
+        if path.is_file():
+            _check_tokenizer_config(read_json(path), str(path))
+
+
+def check_fit(shape: ModelShape, tensors: Mapping[str, Any], name: str) -> None:
+    """Whether the weights have the sizes that the config claims.
+
+    Raises:
+        ModelError: fewer layers, another vocabulary, or less than half of the numbers that the config wants.
+    """
+    for key, entry in tensors.items():
+        if key.endswith(_VOCABULARY) and entry["shape"] != [shape.vocab_size, shape.hidden_size]:
+            raise _misfit(f"{shape.vocab_size:,} × {shape.hidden_size:,} numbers in {key[:80]}", entry["shape"], name)
+    layers = {found[1] for key in tensors if (found := _LAYER.search(key))}
+    if layers and len(layers) < shape.num_hidden_layers:
+        raise _misfit(f"{shape.num_hidden_layers:,} layers", f"{len(layers):,}", name)
+    numbers = sum(prod(entry["shape"]) for entry in tensors.values())
+    if 2 * numbers < shape.parameters:  # an MLP without a gate, or a tied head, has fewer than the formula says
+        raise _misfit(f"about {shape.parameters:,} weights", f"{numbers:,}", name)
+
+
+def _check_tokenizer_config(config: Mapping[str, Any], name: str) -> None:
+    for key, value in _entries(config):
+        if key in ("auto_map", "trust_remote_code") and value:
+            raise _asks_for_code(name, key)
+        if key in _COUNTS and type(value) is int:
+            _check_size(key, value, name)
+        for found in (value if isinstance(value, list) else [value]) if _FILE_KEYS.search(key) else ():
+            if isinstance(found, str) and key not in _HARMLESS_FILES and not is_plain_name(found):
+                raise ModelError(
+                    "model.outside", f"Expected file names in {name}, found {key} elsewhere.", "Choose another model."
+                )
+    if config.get("init_inputs"):
+        raise ModelError("model.outside", f"Expected no init_inputs in {name}, found some.", "Choose another model.")
+    templates = config.get("chat_template")
+    for named in _template_names(templates):
+        if not isinstance(named, str) or not _TEMPLATE_NAME.fullmatch(named):
+            raise ModelError(
+                "model.outside",
+                f"Expected chat templates with plain names in {name}, found {json.dumps(named)[:80]}.",
+                "Choose another model.",
+            )
+
+
+def plain_generation(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a foreign generation config what may be obeyed: where an answer begins and ends, and plain numbers of
+    sampling. Beams, assistants, watermarks and caches multiply memory or ask for code, and no answer here wants them.
+    """
+    kept = {key: value for key, value in said.items() if key in _GENERATION_NUMBERS and _is_number(value)}
+    for key in _GENERATION_IDS:
+        value = said.get(key)
+        ids = value if isinstance(value, list) else [value]
+        if all(type(one) is int for one in ids) and 0 < len(ids) <= _MOST_ENDS:
+            kept[key] = value
+    return kept
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and abs(value) <= LARGEST
+
+
+def _template_names(templates: Any) -> Iterator[Any]:
+    if isinstance(templates, dict):
+        yield from templates
+    elif isinstance(templates, list):
+        yield from (one.get("name") if isinstance(one, dict) else one for one in templates)
+
+
+def _entries(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Every key with its value, also of what stands deeper; numbers of a list under the list's key."""
+    waiting: list[tuple[str, Any]] = list(config.items())
+    while waiting:
+        key, value = waiting.pop()
+        yield key, value
+        if isinstance(value, dict):
+            waiting.extend((str(name), inner) for name, inner in value.items())
+        elif isinstance(value, list):
+            waiting.extend((key, inner) for inner in value if not isinstance(inner, str))
+
+
+def _check_attention(value: Any, name: str) -> None:
+    """A name with a slash or an address makes transformers fetch a kernel from the hub, which is code."""
+    named = list(value.values()) if isinstance(value, dict) else [value]
+    if not all(one is None or (isinstance(one, str) and _ATTENTION.fullmatch(one)) for one in named):
+        raise _asks_for_code(name, "an attention to fetch")
+
+
+def _check_size(key: str, value: int, name: str) -> None:
+    if _NO_SIZE.search(key):
+        return
+    most = _COUNTS.get(key) or (MOST_LAYERS if _LAYERS.search(key) else LARGEST_SIZE if _SIZE.search(key) else LARGEST)
+    if abs(value) > most:
+        shown = f"{value:,}" if abs(value) < 10**15 else "far more"
+        raise ModelError(
+            "model.absurd",
+            f"Expected {key[:60]} of at most {most:,} in {name}, found {shown}.",
+            "Choose another model.",
+        )
+
+
+def _asks_for_code(name: str, key: str) -> ModelError:
+    return ModelError(
+        "model.remote_code",
+        f"Expected no code to be asked for in {name}, found {key}.",
+        "Code from a model is never run here; choose another model.",
+    )
+
+
+def _misfit(expected: str, found: object, name: str) -> ModelError:
+    return ModelError(
+        "model.misfit",
+        f"Expected {expected} in {name} as its config.json says, found {found}.",
+        "Config and weights are of two models, or the download is damaged: fetch it again.",
+    )

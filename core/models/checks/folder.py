@@ -1,0 +1,207 @@
+"""A model folder, read without loading it: config.json, weight headers, and whether it can be trained on here.
+
+What is refused, each in one line: weights that are not safetensors, code that would have to be run, pieces that are
+missing or cut short, weights that somebody else quantised, an adapter without its base, a model that does not continue
+text; and whatever in a file would lead a loader astray (``folder_files``, ``weight_files``, ``model_claims``). Nothing
+here imports transformers: the window asks too.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from core.contract.catalogue import ModelShape
+from core.contract.errors import ModelError
+from core.models.checks.claims import check_claims, check_fit, check_tokenizer
+from core.models.checks.files import check_files, read_json
+from core.models.checks.weights import read_tensors, refuse_other_weights
+
+__all__ = [
+    "TOKENIZER_NAMES",
+    "check_config",
+    "check_folder",
+    "is_instruct",
+    "read_config_json",
+    "read_shape",
+]
+
+TOKENIZER_NAMES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
+
+
+def read_config_json(folder: Path) -> dict[str, Any]:
+    """The folder's config.json.
+
+    Raises:
+        ModelError: the folder or the file is missing, or the file is no JSON object.
+    """
+    path = folder / "config.json"
+    if not path.is_file():
+        if (folder / "adapter_config.json").is_file():
+            raise ModelError(
+                "model.adapter",
+                f"Expected a whole model in {folder}, found an adapter without its base.",
+                "Choose its base model, and start from the run that made the adapter (resume_from).",
+            )
+        if folder.is_dir():
+            refuse_other_weights(folder)
+        # The same words whether the folder is empty, unreadable or not there: a refusal tells nothing about a disk.
+        raise ModelError(
+            "model.no_folder", f"Expected a model folder with config.json at {folder}, found none.", "Check the path."
+        )
+    return read_json(path)
+
+
+def read_shape(config: dict[str, Any], name: str = "the model") -> ModelShape:
+    """Sizes from a config.json, under Hugging Face's names; head_dim and key heads where they are implied.
+
+    Raises:
+        ModelError: a size is missing or is no positive number.
+    """
+    heads = _size(config, "num_attention_heads", name)
+    hidden = _size(config, "hidden_size", name)
+    return ModelShape(
+        hidden_size=hidden,
+        intermediate_size=_size(config, "intermediate_size", name),
+        num_hidden_layers=_size(config, "num_hidden_layers", name),
+        num_attention_heads=heads,
+        num_key_value_heads=_size(config, "num_key_value_heads", name, heads),
+        head_dim=_size(config, "head_dim", name, max(1, hidden // heads)),
+        vocab_size=_size(config, "vocab_size", name),
+        max_position_embeddings=_size(config, "max_position_embeddings", name, 2048),
+        tie_word_embeddings=bool(config.get("tie_word_embeddings", _ties(config))),
+        sliding_window=_window(config),
+        attention_bias=config.get("attention_bias") is True,
+        mlp_bias=config.get("mlp_bias") is True,
+    )
+
+
+def check_config(config: dict[str, Any], name: str) -> None:
+    """Refuses what cannot be trained here by config alone: remote code, foreign quantisation, other kinds of model,
+    and claims that no model makes.
+
+    Raises:
+        ModelError: one line that says which.
+    """
+    check_claims(config, f"the config.json of {name}")
+    kind = str(config.get("model_type") or "")[:80]
+    if not kind:
+        raise ModelError("model.no_type", f"Expected model_type in the config.json of {name}, found none.")
+    if not _known_to_transformers(kind):
+        raise ModelError(
+            "model.remote_code" if "auto_map" in config else "model.unknown_type",
+            f"Expected an architecture that transformers knows, found {kind!r} in {name}"
+            + (", which brings code of its own." if "auto_map" in config else "."),
+            "Code from a model is never run here; choose another model.",
+        )
+    if "quantization_config" in config:
+        said = config["quantization_config"]
+        found = str(said.get("quant_method", "quantised") if isinstance(said, dict) else "quantised")[:40]
+        raise ModelError(
+            "model.quantised",
+            f"Expected 16- or 32-bit weights in {name}, found {found} weights.",
+            "Choose the original model; it is quantised to 4 bits here while it is loaded.",
+        )
+    if config.get("num_local_experts") or config.get("num_experts") or config.get("n_routed_experts"):
+        raise ModelError(
+            "model.experts",
+            f"Expected one MLP a layer in {name}, found a mixture of experts.",
+            "Choose a dense model.",
+        )
+    named = config.get("architectures")
+    classes = [str(entry)[:80] for entry in named] if isinstance(named, list) else []
+    if config.get("is_encoder_decoder") or (classes and not any(entry.endswith("ForCausalLM") for entry in classes)):
+        raise ModelError(
+            "model.not_causal",
+            f"Expected a model that continues text (...ForCausalLM), found {', '.join(classes[:3]) or kind} in {name}.",
+            "Choose a language model.",
+        )
+
+
+def check_folder(folder: Path) -> None:
+    """Whether a folder can be trained on: config, tokenizer, whole safetensors, nothing that needs code.
+
+    Takes milliseconds, and seconds at most whatever lies there: what is read is limited before it is read.
+
+    Raises:
+        ModelError: the first fault, in one line.
+    """
+    try:
+        _check_folder(folder)
+    except ModelError as error:
+        if error.message.isprintable():
+            raise
+        shown = "".join(letter if letter.isprintable() else "�" for letter in error.message)  # a name may hold newlines
+        raise ModelError(error.code, shown, error.hint) from error
+    except (OSError, RuntimeError, ValueError) as error:  # a link to itself, no right to read, a \0 in the name
+        raise ModelError(
+            "model.no_folder", f"Expected a model folder with config.json at {folder}, found none.", "Check the path."
+        ) from error
+
+
+def _check_folder(folder: Path) -> None:
+    config = read_config_json(folder)
+    check_files(folder)
+    check_config(config, str(folder))
+    shape = read_shape(config, str(folder))
+    if (folder / "adapter_config.json").exists():
+        raise ModelError(
+            "model.adapter",
+            f"Expected a whole model in {folder}, found an adapter's config beside it, which names another base.",
+            "Take adapter_config.json out of the folder.",
+        )
+    if not any((folder / name).is_file() for name in TOKENIZER_NAMES):
+        raise ModelError(
+            "model.no_tokenizer",
+            f"Expected a tokenizer ({TOKENIZER_NAMES[0]}) in {folder}, found none.",
+            "Copy the tokenizer files of the model into it.",
+        )
+    check_tokenizer(folder)
+    check_fit(shape, read_tensors(folder), str(folder))
+
+
+def is_instruct(folder: Path) -> bool:
+    """Whether the tokenizer brings a chat template, which is what makes a model answer turns."""
+    if (folder / "chat_template.jinja").is_file() or (folder / "chat_template.json").is_file():
+        return True
+    path = folder / "tokenizer_config.json"
+    return path.is_file() and bool(read_json(path).get("chat_template"))
+
+
+def _size(config: dict[str, Any], key: str, name: str, implied: int | None = None) -> int:
+    value = config.get(key)
+    if not value and implied:
+        return implied
+    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+        raise ModelError(
+            "model.shape",
+            f"Expected {key} as a positive number in the config.json of {name}, found {str(value)[:40]!r}.",
+            "Choose a model of a Llama-like family.",
+        )
+    return value
+
+
+def _ties(config: dict[str, Any]) -> bool:
+    # Gemma's configs leave the key out, and their classes tie.
+    return str(config.get("model_type", "")).startswith("gemma")
+
+
+def _window(config: dict[str, Any]) -> int | None:
+    # Qwen2 writes a window and a switch that turns it off.
+    if config.get("use_sliding_window") is False:
+        return None
+    window = config.get("sliding_window")
+    return int(window) if isinstance(window, int) else None
+
+
+@lru_cache(maxsize=64)
+def _known_to_transformers(model_type: str) -> bool:
+    """Whether the installed transformers has a folder of this name; found without importing it (that costs seconds)."""
+    spec = importlib.util.find_spec("transformers")
+    if spec is None or spec.origin is None or not model_type.replace("_", "").replace("-", "").isalnum():
+        return False
+    models = Path(spec.origin).parent / "models"
+    name = model_type.replace("-", "_")
+    return any((models / entry).is_dir() for entry in (name, name.removesuffix("_text")))

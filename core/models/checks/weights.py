@@ -1,0 +1,232 @@
+"""Weights on disk: which files make up a model, and whether they are whole, without reading a tensor.
+
+A safetensors file starts with eight bytes, the length N of its header (little endian), then N bytes of JSON that name
+every tensor with dtype, shape and place, then the tensors. So its true size, and what lies inside, are known from its
+first kilobytes (https://huggingface.co/docs/safetensors, "Format").
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import struct
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from core.contract.errors import ModelError
+from core.models.checks.files import check_place, is_plain_name, parse_object, read_json
+
+__all__ = [
+    "INDEX_NAME",
+    "fingerprint",
+    "linear_names",
+    "read_header",
+    "read_tensors",
+    "refuse_other_weights",
+    "weight_files",
+]
+
+INDEX_NAME = "model.safetensors.index.json"
+HEADER_LIMIT_BYTES = 8 << 20
+HEADERS_LIMIT_BYTES = 64 << 20
+"""Of one file, and of all files of a model; a file with a thousand tensors has a header of a tenth of a megabyte."""
+BITS = {
+    "BOOL": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8,
+    "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32,
+    "C64": 64, "F64": 64, "I64": 64, "U64": 64,
+}  # fmt: skip
+"""The format's dtypes and their widths."""
+SHARD_NAME = re.compile(r".*-(\d{5,})-of-(\d{5,})\.safetensors")
+OTHER_WEIGHTS = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx")
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a model, as its index names them, else those that lie there.
+
+    Raises:
+        ModelError: there are none, the index names one that is missing or lies outside the folder, or there are
+            parts of a model without the index that joins them (a download that was stopped).
+    """
+    index = folder / INDEX_NAME
+    if not index.is_file():
+        found = sorted(path for path in folder.glob("*.safetensors") if not path.name.startswith("adapter"))
+        if not found:
+            refuse_other_weights(folder)
+            raise ModelError("model.no_weights", f"Expected safetensors files in {folder}, found no weights.")
+        return _whole(folder, found)
+    names = sorted(set(_weight_map(index).values()))
+    missing = [name for name in names if not (folder / name).is_file()]
+    if missing:
+        raise ModelError(
+            "model.missing_shard",
+            f"Expected {len(names)} weight files in {folder}, found {len(names) - len(missing)}; "
+            f"missing: {', '.join(missing[:3])}{' …' if len(missing) > 3 else ''}.",
+            "Finish the download or copy the missing files.",
+        )
+    return [folder / name for name in names]
+
+
+def _weight_map(index: Path) -> dict[str, str]:
+    """Tensor names to file names, as an index says it."""
+    names = read_json(index).get("weight_map")
+    if not isinstance(names, dict) or not names:
+        raise ModelError("model.bad_index", f"Expected weight_map in {index}, found none.", "Fetch the file again.")
+    for name in names.values():
+        if not is_plain_name(name) or not name.endswith(".safetensors"):
+            raise ModelError("model.outside", f"Expected file names in {index}, found {str(name)[-80:]!r} elsewhere.")
+    return names
+
+
+def read_tensors(folder: Path) -> dict[str, Any]:
+    """Every tensor of a model by name, from the headers of all its files, checked against each other and the index.
+
+    Raises:
+        ModelError: a file is damaged, a tensor stands in two files, or the index names one that its file lacks.
+    """
+    found: dict[str, Any] = {}
+    places: dict[str, str] = {}
+    room = HEADERS_LIMIT_BYTES
+    for path in weight_files(folder):
+        check_place(folder, path)
+        room -= _header_length(path)
+        if room < 0:
+            raise ModelError("model.bad_weights", f"Expected weights in {folder}, found headers of over 64 MB.")
+        tensors = read_header(path)
+        if twice := sorted(found.keys() & tensors):
+            raise ModelError(
+                "model.bad_index",
+                f"Expected every tensor once in {folder}, found {twice[0][:80]!r} in two files.",
+                "Fetch the model again.",
+            )
+        found |= tensors
+        places |= dict.fromkeys(tensors, path.name)
+    index = folder / INDEX_NAME
+    for name, file in _weight_map(index).items() if index.is_file() else ():
+        if places.get(name) != file:
+            raise ModelError(
+                "model.bad_index",
+                f"Expected {name[:80]!r} in {file[:80]} as {index} says, found it elsewhere or nowhere.",
+                "Fetch the model again.",
+            )
+    return found
+
+
+def linear_names(folder: Path) -> set[str]:
+    """What the model's linear layers are called, each by the last part of its name: what can get an adapter.
+
+    Raises:
+        ModelError: as ``read_tensors``.
+    """
+    matrices = (name.split(".") for name, entry in read_tensors(folder).items() if len(entry["shape"]) == 2)
+    return {parts[-2] for parts in matrices if len(parts) > 1 and parts[-1] == "weight"}
+
+
+def _whole(folder: Path, found: list[Path]) -> list[Path]:
+    """The files without parts of a split model, which nothing can join without an index: alone they are no model."""
+    whole = [path for path in found if not SHARD_NAME.fullmatch(path.name)]
+    if whole:
+        return whole
+    named = SHARD_NAME.fullmatch(found[0].name)
+    expected = int(named[2]) if named else len(found)
+    raise ModelError(
+        "model.missing_shard",
+        f"Expected {expected} weight files and {INDEX_NAME} in {folder}, found {len(found)} and no index.",
+        "Finish the download or copy the missing files.",
+    )
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """The tensors of a safetensors file by name, each with dtype, shape and data_offsets, all of it checked.
+
+    The tensors must fill the file from the header to the end: no hole, no overlap, each as large as its shape.
+
+    Raises:
+        ModelError: the file is no safetensors, its header contradicts itself, or it is longer or shorter.
+    """
+    try:
+        size, length = path.stat().st_size, _header_length(path)
+        with path.open("rb") as file:
+            file.seek(8)
+            header = parse_object(file.read(length))
+        header.pop("__metadata__", None)
+        expected = 8 + length + _filled(header)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, struct.error) as error:
+        raise _bad_weights(path, error) from error
+    if size != expected:
+        word = "cut short" if size < expected else "longer than its header says"
+        raise ModelError(
+            "model.truncated",
+            f"Expected {expected:,} bytes in {path}, found {size:,}: the file is {word}.",
+            "Fetch the file again.",
+        )
+    return header
+
+
+def _header_length(path: Path) -> int:
+    try:
+        with path.open("rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+        if not 2 <= length <= min(path.stat().st_size, HEADER_LIMIT_BYTES):
+            raise ValueError(f"a header of {length:,} bytes")
+    except (OSError, ValueError, struct.error) as error:
+        raise _bad_weights(path, error) from error
+    return int(length)
+
+
+def _filled(tensors: dict[str, Any]) -> int:
+    """The bytes that the tensors fill, end to end from 0.
+
+    Raises:
+        ValueError, KeyError, TypeError: an entry is none, is not as large as its shape, or leaves a hole.
+    """
+    spans = []
+    for name, entry in tensors.items():
+        begin, end = entry["data_offsets"]
+        numbers = (*entry["shape"], begin, end)
+        if len(numbers) > 10 or not all(type(number) is int and 0 <= number < 1 << 62 for number in numbers):
+            raise ValueError(f"no sizes at {name[:60]!r}")
+        bits = BITS[entry["dtype"]] * prod(entry["shape"])
+        if bits != 8 * (end - begin):
+            raise ValueError(f"{end - begin:,} bytes for {bits:,} bits at {name[:60]!r}")
+        spans.append((begin, end))
+    place = 0
+    for begin, end in sorted(spans):
+        if begin != place:
+            raise ValueError(f"tensors that {'leave a hole' if begin > place else 'overlap'} at byte {place:,}")
+        place = end
+    return place
+
+
+def _bad_weights(path: Path, error: Exception) -> ModelError:
+    reason = "nested too deeply" if isinstance(error, RecursionError) else str(error) or type(error).__name__
+    return ModelError(
+        "model.bad_weights",
+        f"Expected safetensors in {path}, found something else ({reason.splitlines()[0][:160]}).",
+        "Fetch the file again.",
+    )
+
+
+def fingerprint(folder: Path) -> str:
+    """SHA-256 over config.json and every weight file's name, size and header: cheap, and changes with the model."""
+    digest = hashlib.sha256((folder / "config.json").read_bytes())
+    for path in weight_files(folder):
+        digest.update(f"{path.name} {path.stat().st_size}".encode())
+        digest.update(json.dumps(read_header(path), sort_keys=True).encode())
+    return digest.hexdigest()
+
+
+def refuse_other_weights(folder: Path) -> None:
+    """Says what lies there instead of safetensors, or nothing.
+
+    Raises:
+        ModelError: weights in another format were found.
+    """
+    found = sorted(path.name for path in folder.iterdir() if path.suffix in OTHER_WEIGHTS)
+    if found:
+        raise ModelError(
+            "model.not_safetensors",
+            f"Expected safetensors files in {folder}, found {found[0]}.",
+            "Only safetensors are loaded: other formats can run code or are made for other programs.",
+        )

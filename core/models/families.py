@@ -1,0 +1,82 @@
+"""The table of families: which decoder layers have a fast twin, and how each model turns hidden states into logits.
+
+A family is a ``model_type`` of config.json. Adding one is adding a line here, and a test that its gradients equal
+plain peft's. A model that is not in the table trains through plain peft and its own head.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+__all__ = ["FAMILIES", "Family", "Head", "family_of", "head_of"]
+
+
+@dataclass(frozen=True)
+class Family:
+    """What sets one family's decoder layer apart from Llama's.
+
+    ``fast`` says that ``core.model.layers.decoder_layer`` knows the layer. ``qkv`` and ``gate_up`` name the projections
+    whose outputs lie side by side, ``norms`` the layer's norms in the order in which they run (four of them: two are
+    Gemma's, after attention and after the MLP). ``head_norms``: queries and keys are normalised per head before they
+    are turned. ``norm_offset`` is added to a norm's weight.
+    """
+
+    fast: bool = False
+    head_norms: bool = False
+    norm_offset: float = 0.0
+    activation: Literal["silu", "gelu_tanh"] = "silu"
+    qkv: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")
+    gate_up: tuple[str, ...] = ("gate_proj", "up_proj")
+    norms: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")
+
+
+@dataclass(frozen=True)
+class Head:
+    """``logits = cap · tanh(scale · (h W') / cap)``; softcap 0 leaves the tanh out."""
+
+    scale: float = 1.0
+    softcap: float = 0.0
+
+
+_LLAMA = Family(fast=True)
+_GEMMA = Family(fast=True, norm_offset=1.0, activation="gelu_tanh")
+_GEMMA_2 = replace(
+    _GEMMA,
+    norms=(
+        "input_layernorm",
+        "post_attention_layernorm",
+        "pre_feedforward_layernorm",
+        "post_feedforward_layernorm",
+    ),
+)
+
+FAMILIES: dict[str, Family] = {
+    "llama": _LLAMA,
+    "mistral": _LLAMA,
+    "qwen2": _LLAMA,
+    "qwen3": replace(_LLAMA, head_norms=True),
+    "gemma": _GEMMA,
+    "gemma2": _GEMMA_2,
+    "gemma3_text": replace(_GEMMA_2, head_norms=True),
+    "phi3": replace(_LLAMA, qkv=("qkv_proj",), gate_up=("gate_up_proj",)),
+    "granite": Family(),
+    "cohere": Family(),
+}
+
+
+def family_of(config: Any) -> Family | None:
+    """The family of a transformers config, or None where it is unknown."""
+    return FAMILIES.get(str(getattr(config, "model_type", "")))
+
+
+def head_of(config: Any) -> Head | None:
+    """How this model's logits follow from its head, or None where only its own forward pass knows."""
+    if family_of(config) is None:
+        return None
+    scale = 1.0
+    if getattr(config, "logits_scaling", None):
+        scale = 1.0 / float(config.logits_scaling)
+    elif getattr(config, "logit_scale", None):
+        scale = float(config.logit_scale)
+    return Head(scale=scale, softcap=float(getattr(config, "final_logit_softcapping", None) or 0.0))

@@ -1,0 +1,1 @@
+"""The model hub and its cache on this disk."""

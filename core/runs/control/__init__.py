@@ -1,0 +1,1 @@
+"""Runs from outside: prepared, made, started, steered, queued, listed and deleted."""

@@ -1,0 +1,204 @@
+"""Making a job's folder: built under another name, then renamed, so that nobody ever sees half of one.
+
+The maker comes out with the job's supervisor lock in its hands, to pass it on to a supervisor or to let go.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import yaml
+
+from core.contract.config import RunConfig
+from core.contract.errors import MachineError
+from core.contract.events import Queued
+from core.machine.disk import cure, make_durable, read_plain, write_whole
+from core.machine.locations import Locations
+from core.machine.locks import FileLock, is_held, locked
+from core.runs.folder.began import note_began
+from core.runs.folder.flaws import NO_JOB, flaw_of
+from core.runs.folder.job_folder import RUN_ID, ExportRequest, JobFolder, new_run_id
+from core.runs.folder.run_yaml import dump_config, expect_sound
+from core.runs.log.events_log import EventWriter
+
+__all__ = ["Drafts", "make_export", "make_job", "make_run", "sweep", "sweep_exports", "throw_away", "throw_away_debris"]
+
+_NEW, _TRASH = ".new-", ".trash-"
+_NOTE_BYTES = 1 << 10
+_MAKING_SECONDS = 60.0
+"""So long a folder without a lock is left to its maker, who may be about to take it."""
+
+
+def make_run(
+    locations: Locations, config: RunConfig, queued: bool, note: Callable[[str], None] = lambda _: None
+) -> tuple[JobFolder, FileLock]:
+    """A new run's folder, with its first event where it is to be queued.
+
+    Args:
+        note: told the run id before the folder stands: who is killed in between leaves a note of nothing, and never a
+            run that its draft does not know.
+
+    Raises:
+        ConfigError: the config has faults; all are named.
+        MachineError: the disk does not take it.
+    """
+    expect_sound(config)
+    locations.make()
+    while (path := locations.runs / new_run_id(config)).exists():
+        pass
+    try:
+        note(path.name)
+    except OSError as error:
+        raise _refused(path, error) from error
+    folder, lock = make_job(path, "run.yaml", dump_config(config), queued)
+    note_began(folder, config)
+    return folder, lock
+
+
+def make_export(run: JobFolder, request: ExportRequest) -> tuple[JobFolder, FileLock]:
+    """A new export job's folder. A name that is taken gets a number; a dead job that made nothing gives its name back.
+
+    Raises:
+        MachineError: the disk does not take it.
+    """
+    sweep_exports(run)
+    run.jobs.mkdir(mode=0o700, exist_ok=True)
+    with locked(run.jobs / ".lock"):
+        name = _free_name(run, request.name)
+        text = yaml.safe_dump(request.model_copy(update={"name": name}).model_dump(mode="json"), sort_keys=False)
+        return make_job(run.jobs / name, "export.yaml", text, queued=True)
+
+
+def _free_name(run: JobFolder, wish: str) -> str:
+    name, number = wish, 1
+    while os.path.lexists(run.exports / name) or not _cleared(run.jobs / name):
+        number += 1
+        name = f"{wish[:60]}-{number}"
+    return name
+
+
+def _cleared(job: Path) -> bool:
+    if not job.exists():
+        return True
+    lock = FileLock(JobFolder(job).supervisor_lock)
+    if not lock.acquire():
+        return False
+    try:
+        throw_away(job)
+    finally:
+        lock.release()
+    return True
+
+
+def make_job(path: Path, file: str, text: str, queued: bool) -> tuple[JobFolder, FileLock]:
+    """A job's folder with this one file in it, and its first event where it is to be queued.
+
+    Raises:
+        MachineError: the disk does not take it.
+    """
+    fresh = JobFolder(path.with_name(_NEW + path.name))
+    lock = FileLock(fresh.supervisor_lock)
+    try:
+        fresh.path.mkdir(mode=0o700)
+        lock.acquire()
+        _write_durably(fresh.path / file, text)
+        if queued:
+            writer = EventWriter(fresh.events, attempt=1)
+            writer.write(Queued())
+            writer.close()
+        fresh.path.rename(path)
+    except (OSError, MachineError) as error:
+        lock.release()
+        shutil.rmtree(fresh.path, ignore_errors=True)
+        raise _refused(path, error) from error
+    return JobFolder(path), lock
+
+
+def _refused(path: Path, error: Exception) -> MachineError:
+    message = f"Could not make the folder {path} ({getattr(error, 'strerror', '') or error})."
+    return MachineError("disk.write", message, cure(error, "or choose another with --home"))
+
+
+def _write_durably(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+    make_durable(path)
+
+
+def throw_away(path: Path) -> None:
+    """Deletes a folder: renamed first, so that what is seen is whole or gone."""
+    trash = path.with_name(f"{_TRASH}{path.name}-{secrets.token_hex(4)}")
+    path.rename(trash)
+    _remove(trash)
+
+
+def throw_away_debris(path: Path) -> None:
+    """Deletes a folder that holds no job's file any more: what was made under the name of one that is gone."""
+    if flaw_of(path) == NO_JOB:
+        throw_away(path)
+
+
+def _remove(path: Path) -> None:
+    """Deletes it, whatever it is; of a link the link."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
+
+
+def sweep(locations: Locations) -> None:
+    """Deletes what an interrupted deletion, an interrupted making, or a killed export left behind."""
+    for run in locations.runs.iterdir():
+        if RUN_ID.fullmatch(run.name) and not flaw_of(run):
+            sweep_exports(JobFolder(run))
+    for runs in [locations.runs, *locations.runs.glob("*/jobs")]:
+        for trash in runs.glob(f"{_TRASH}*"):
+            _remove(trash)
+        for fresh in runs.glob(f"{_NEW}*"):
+            with suppress(OSError):
+                if time.time() - fresh.stat().st_mtime > _MAKING_SECONDS and not is_held(fresh / "supervisor.lock"):
+                    shutil.rmtree(fresh, ignore_errors=True)
+
+
+def sweep_exports(run: JobFolder, ended: str = "") -> None:
+    """Deletes what a killed export left half made (a merged model takes gigabytes), once nobody works on it; ``ended``
+    is one whose supervisor says so itself."""
+    for name, draft in run.export_drafts().items():
+        job = JobFolder(run.jobs / name)
+        if name == ended or not (is_held(job.supervisor_lock) or is_held(job.events)):
+            _remove(draft)
+
+
+class Drafts:
+    """Which draft became which run, so that a second Start of the same draft opens the first's run."""
+
+    def __init__(self, locations: Locations) -> None:
+        self._folder = locations.runs / ".drafts"
+
+    @contextmanager
+    def once(self, draft_id: str) -> Iterator[tuple[str, Callable[[str], None]]]:
+        """Holds all other starts of this root back; gives the run that the draft became (or '') and the pen to note it.
+
+        An empty draft id is no draft: nothing is held and nothing is noted.
+        """
+        if not draft_id:
+            yield "", lambda _: None
+            return
+        note = self._folder / hashlib.sha256(draft_id.encode()).hexdigest()[:32]
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with locked(self._folder / "lock"):
+            yield self._known(note), lambda run_id: write_whole(note, run_id)
+
+    def _known(self, note: Path) -> str:
+        try:
+            run_id = read_plain(note, _NOTE_BYTES).decode()
+        except (OSError, ValueError):
+            return ""
+        return run_id if RUN_ID.fullmatch(run_id) and (self._folder.parent / run_id).is_dir() else ""

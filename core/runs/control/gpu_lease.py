@@ -1,0 +1,177 @@
+"""A guest on the card: an interactive job (Try, a probe) in a child that holds it between runs and answers over a pipe.
+
+A guest takes the card without waiting, says so when a run holds it, and leaves within seconds when a run wants it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TextIO
+
+from core.contract.errors import MachineError, StudioError
+from core.machine.children.tied import start_tied
+from core.machine.locations import REPOSITORY, Locations
+from core.machine.locks import CardLock, held_by
+from core.runs.control.queue import card_wanted
+from core.runs.folder.job_folder import RUN_ID, JobFolder
+from core.runs.log.events_log import LAST_KINDS, last_event
+
+__all__ = [
+    "Mouth",
+    "Patience",
+    "end_with_the_pipe",
+    "ending_of",
+    "fault_words",
+    "leave_when_wanted",
+    "left_the_card",
+    "spawn_guest",
+    "take_card",
+]
+
+LOOK_SECONDS = 1.0
+ENDING_SECONDS = 15.0
+LEAVING_SECONDS = 4.0
+
+
+class Mouth:
+    """The one place that writes to the client; its lines never interleave."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out, self._lock = out, threading.Lock()
+
+    @classmethod
+    def take_stdout(cls) -> Mouth:
+        """Libraries print to stdout; from now on that goes to stderr, and the pipe is for our words alone."""
+        mouth = cls(os.fdopen(os.dup(1), "w", encoding="utf-8"))
+        os.dup2(2, 1)
+        return mouth
+
+    def say(self, word: dict[str, Any]) -> None:
+        """One line; where nobody listens any more this process has nothing left to do."""
+        with self._lock:
+            try:
+                self._out.write(json.dumps(word) + "\n")
+                self._out.flush()
+            except BrokenPipeError:
+                os._exit(0)
+
+
+def take_card(locations: Locations, lock_name: str, holder: str) -> CardLock:
+    """The card's lock, at once; a run that has said its last word is waited for.
+
+    Raises:
+        MachineError: ``card.busy``, with the name of who holds it.
+    """
+    card = CardLock(locations.make(), lock_name)
+    patience = time.monotonic() + ENDING_SECONDS
+    while not card.acquire(wait=False, holder=holder):
+        found = held_by(locations, lock_name) or "another program"
+        if not _is_ending(locations, found) or time.monotonic() > patience:
+            raise MachineError(
+                "card.busy",
+                f"Expected a free card, found it held by {found}.",
+                "Ask through that run while it trains, or ask again when it has ended.",
+            )
+        time.sleep(0.1)
+    return card
+
+
+def left_the_card(who: str) -> MachineError:
+    """What is said where a run waits for the card; ``who`` left it."""
+    return MachineError("card.busy", f"A run waits for the card, so {who} left it.", "Ask when it has ended.")
+
+
+def leave_when_wanted(locations: Locations, lock_name: str, mouth: Mouth, who: str) -> None:
+    """Begins to look once a second whether a run waits for the card; says so then, and ends this process.
+
+    Args:
+        lock_name: the card that this process holds.
+        who: who left, in the sentence that is said: "the model".
+    """
+
+    def look() -> None:
+        while not card_wanted(locations, lock_name):
+            time.sleep(LOOK_SECONDS)
+        mouth.say(fault_words(left_the_card(who)))
+        os._exit(0)
+
+    threading.Thread(target=look, daemon=True).start()
+
+
+class Patience:
+    """The client's watch over a guest that it waits for: how long it may take, and that it leaves when a run waits.
+
+    A guest looks for itself, and leaves within two seconds. One that is deep in a library or a hostile file may not
+    come to look: whoever waits for it then has it killed.
+    """
+
+    def __init__(self, locations: Locations, lock_name: str, seconds: float) -> None:
+        self._locations, self._card = locations, lock_name
+        self._deadline = time.monotonic() + seconds
+        self._next = self._wanted = 0.0
+
+    def is_over(self) -> str:
+        """Why it is to be killed; empty while it may go on. Cheap: ask often."""
+        now = time.monotonic()
+        if now > self._deadline:
+            return "time"
+        if now >= self._next:
+            self._next = now + LOOK_SECONDS
+            if not card_wanted(self._locations, self._card):
+                self._wanted = 0.0
+            elif not self._wanted:
+                self._wanted = now
+        return "card" if self._wanted and now - self._wanted > LEAVING_SECONDS else ""
+
+
+def end_with_the_pipe(hear: Callable[[str], None] = lambda _line: None) -> None:
+    """Begins to read the client's lines; when its pipe closes this process ends, whatever it is at."""
+
+    def listen() -> None:
+        for line in sys.stdin:
+            hear(line)
+        os._exit(0)  # the client is gone; nobody waits for what is being made
+
+    threading.Thread(target=listen, daemon=True).start()
+
+
+def fault_words(error: StudioError) -> dict[str, Any]:
+    """A fault on its way to the client."""
+    return error.told()
+
+
+def spawn_guest(module: str, environment: Mapping[str, str]) -> subprocess.Popen[str]:
+    """The client's end: ``python -m MODULE`` with its three pipes, in text."""
+    return start_tied(
+        [sys.executable, "-m", module],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+        cwd=REPOSITORY,
+        env=dict(environment),
+    )
+
+
+def ending_of(code: int | None, printed: Sequence[str]) -> tuple[str, str]:
+    """How a dead child ended, in words, and the last line that it printed."""
+    why = "killed by somebody, or because memory ran out" if code == -9 else f"exit code {code}"
+    return why, next((line.strip() for line in reversed(printed) if line.strip()), "")
+
+
+def _is_ending(locations: Locations, holder: str) -> bool:
+    """Whether the holder is a run that has said its last word: its process ends a moment later."""
+    if not RUN_ID.fullmatch(holder):
+        return holder == "another program"  # it let go between our try and our look
+    try:
+        last = last_event(JobFolder(locations.runs / holder).events)
+    except OSError:
+        return False
+    return last is not None and last.kind in LAST_KINDS

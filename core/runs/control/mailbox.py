@@ -1,0 +1,111 @@
+"""The mailbox: how anyone steers a job. One command is one line of ``commands.jsonl``, written under its lock.
+
+A command carries the attempt that it is meant for. That number is read from the log while the mailbox is locked, and a
+supervisor starts a new attempt under the same lock, so that no command falls between two attempts.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Collection
+from pathlib import Path
+
+from core.contract.commands import Command, Verb, parse_command
+from core.contract.errors import MachineError, RunError
+from core.contract.events import Acknowledged, Starting, parse_event
+from core.machine.disk import cure, open_plain
+from core.machine.locks import locked
+from core.runs.folder.job_folder import JobFolder
+from core.runs.log.events_log import EventTail, last_event
+
+__all__ = ["ALL_VERBS", "Mailbox", "acknowledged_ids", "begun_attempt", "open_mailbox", "send"]
+
+WORKER_VERBS: frozenset[Verb] = frozenset({"pause", "save", "stop", "sample"})
+ALL_VERBS: frozenset[Verb] = WORKER_VERBS | {"stop_now"}
+
+
+class Mailbox:
+    """Reads the commands for one attempt, each once. A worker sees all but ``stop_now``, which is the supervisor's."""
+
+    def __init__(
+        self, folder: JobFolder, attempt: int, acknowledged: set[str], verbs: Collection[Verb] = WORKER_VERBS
+    ) -> None:
+        self._tail = EventTail(folder.commands)
+        self._attempt = attempt
+        self._seen = set(acknowledged)
+        self._verbs = frozenset(verbs)
+
+    def poll(self) -> list[Command]:
+        """The new commands: not acknowledged yet, not for an earlier attempt, ours to obey. Costs a look at a file."""
+        found = [command for line in self._tail.read_lines() if (command := self._accept(line))]
+        self._seen.update(command.id for command in found)
+        return found
+
+    def _accept(self, line: bytes) -> Command | None:
+        command = parse_command(line)
+        if command is None or command.id in self._seen or command.attempt < self._attempt:
+            return None
+        return command if command.verb in self._verbs else None
+
+
+def open_mailbox(folder: JobFolder, attempt: int) -> Mailbox:
+    """A worker's mailbox: what the log already acknowledges is skipped."""
+    return Mailbox(folder, attempt, acknowledged_ids(folder.events))
+
+
+def send(
+    folder: JobFolder, verb: Verb, *, attempt: int | None = None, prompt: str = "", max_new_tokens: int = 128
+) -> Command:
+    """Puts a command into the mailbox and returns it; without ``attempt`` it is meant for the present one.
+
+    Raises:
+        RunError: the job's folder is gone.
+        MachineError: the disk does not take it; nothing was sent.
+    """
+    if not folder.path.is_dir():
+        raise RunError("run.unknown", f"Expected the run {folder.name}, found it deleted.")
+    try:
+        return _send(folder, Command(verb=verb, at=time.time(), prompt=prompt, max_new_tokens=max_new_tokens), attempt)
+    except OSError as error:
+        message = f"Could not write {folder.commands.name} ({error.strerror})."
+        raise MachineError("disk.write", message, cure(error, "then ask again")) from error
+
+
+def _send(folder: JobFolder, command: Command, attempt: int | None) -> Command:
+    with locked(folder.commands):
+        meant = attempt if attempt is not None else present_attempt(folder.events)
+        meant_for = command.model_copy(update={"attempt": meant})
+        _append(folder.commands, meant_for.model_dump_json().encode() + b"\n")
+    return meant_for
+
+
+def present_attempt(events: Path) -> int:
+    """The attempt of the last event; a job without events waits for its first."""
+    last = last_event(events)
+    return last.attempt if last else 1
+
+
+def acknowledged_ids(events: Path) -> set[str]:
+    """The commands that the log acknowledges, of all attempts."""
+    lines = (line for line in EventTail(events).read_lines() if b'"acknowledged"' in line)
+    return {event.command_id for line in lines if isinstance(event := parse_event(line), Acknowledged)}
+
+
+def begun_attempt(events: Path) -> int:
+    """The last attempt for which a worker was started; 0 where none was."""
+    return max((event.attempt for event in EventTail(events).read() if isinstance(event, Starting)), default=0)
+
+
+def _append(path: Path, line: bytes) -> None:
+    descriptor = open_plain(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+    try:
+        size = os.fstat(descriptor).st_size
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            line = b"\n" + line  # a sender that died in its write leaves half a line, which is no command
+        if os.write(descriptor, line) < len(line):
+            os.ftruncate(descriptor, size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,202 @@
+"""From what a person chose to what can start: the one path that window and command line share.
+
+    RunConfig with autos ─► model found ─► file kept ─► layout recognised ─► lengths ─► every auto resolved ─► estimate
+
+Light floor: the file is read and rendered in the data service's children, never here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from core.contract.catalogue import ModelSpec
+from core.contract.config import TARGETS, LoraChoice, Method, RunConfig
+from core.contract.data import DataFacts, DataReport
+from core.contract.errors import ConfigError, DataError, RunError
+from core.contract.estimate import Estimate, Resolved
+from core.data.files.keep import keep_file
+from core.data.read.account import account_lines, refused_lines
+from core.data.service.data_service import DataService
+from core.estimate import estimate, resolve
+from core.estimate.inputs.work import target_names
+from core.machine.hardware import Machine, read_machine
+from core.machine.locations import Locations
+from core.machine.settings import load as load_settings
+from core.models.catalog import find_model
+from core.models.checks.files import read_json
+from core.models.checks.weights import linear_names
+from core.models.hub.client import fetch_tokenizer
+from core.runs.folder.job_folder import RUN_ID, JobFolder
+from core.runs.record.learned import speeds
+
+__all__ = ["Prepared", "prepare", "tokenizer_folder"]
+
+_SHAPE = ("r", "lora_alpha", "lora_dropout", "bias", "use_rslora", "use_dora")
+"""What an adapter's own config says of it under the names of ours; its modules it names as the model does."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that may start: ``config`` holds no automatic value, and ``resolved`` says why each is what it is.
+
+    ``asked`` is the same run with the automatic values still open.
+    """
+
+    config: RunConfig
+    asked: RunConfig
+    spec: ModelSpec
+    report: DataReport
+    facts: DataFacts
+    resolved: tuple[Resolved, ...]
+    estimate: Estimate
+    machine: Machine
+
+    def data_lines(self) -> tuple[str, ...]:
+        """How the data file was read, and which rows are left out and why, a line each."""
+        chosen_only = self.config.method == "sft" and self.report.method == "dpo"
+        told = ("Method sft: the chosen answer of each pair is trained, the rejected one is not read.",)
+        return (*account_lines(self.report), *refused_lines(self.facts), *(told if chosen_only else ()))
+
+    def resolved_lines(self) -> tuple[str, ...]:
+        """Each automatic value with its reason, a line each."""
+        return tuple(f"{value.key} = {value.value}: {value.reason}" for value in self.resolved)
+
+
+def prepare(config: RunConfig, locations: Locations, service: DataService) -> Prepared:
+    """Resolves everything, keeps the data file, and estimates.
+
+    Raises:
+        ConfigError: faults between fields, all at once; or method dpo without pairs.
+        RunError: the run to start from is not there, has no checkpoint, or an adapter of another shape than is asked
+            for; said before anything is fetched.
+        StudioError: the model, the file or the mapping cannot be used; one line says why.
+    """
+    if problems := config.problems():
+        raise ConfigError("config.faults", f"This run has {len(problems)} fault(s):", "", problems)
+    config, taken = _gone_on_from(config, locations)
+    spec = find_model(config.model.source, config.model.name, config.model.revision)
+    _check_targets(config, spec)
+    config = _with_model(config, spec)
+    config, report = _with_data(config, locations, service)
+    asked = config
+    config = _with_method(config, report)
+    folder = tokenizer_folder(spec)
+    asked, config = _with_revision(asked, folder), _with_revision(config, folder)
+    method = config.trained_method
+    facts = service.facts(Path(config.data.path), config.data, folder, config.train.max_length, method=method)
+    if not sum(facts.trained):
+        raise DataError(
+            "data.nothing_trained",
+            f"Expected trained tokens in {report.path}, found none under this mapping and length.",
+            "Choose another mapping, or a longer 'Longest example'.",
+        )
+    machine = read_machine(locations.home)
+    learned = speeds(locations)
+    config, resolved = resolve(config, spec, facts, machine, learned)
+    suited = [_suited(method)] if asked.method == "auto" else []
+    resolved = [*taken, *suited, *resolved]
+    figures = estimate(config, spec, facts, machine, learned, load_settings(locations))
+    return Prepared(config, asked, spec, report, facts, tuple(resolved), figures, machine)
+
+
+def tokenizer_folder(spec: ModelSpec) -> Path:
+    """The folder that holds the tokenizer; of a hub model only the tokenizer's files are fetched."""
+    return Path(spec.folder) if spec.folder else fetch_tokenizer(spec.name, spec.revision)
+
+
+def _check_targets(config: RunConfig, spec: ModelSpec) -> None:
+    """Names of a person's own choosing have to be among the model's, as far as those are known before it is here."""
+    names = set(config.lora.target_modules)
+    known = set(target_names(spec)) | (linear_names(Path(spec.folder)) if spec.folder else set())
+    if known and names != set(TARGETS) and (unknown := sorted(names - known)):
+        raise ConfigError(
+            "model.targets",
+            f"Expected lora.target_modules that {spec.title} has, found {', '.join(unknown)[:200]}.",
+            f"It has {', '.join(sorted(known))[:400]}.",
+        )
+
+
+def _gone_on_from(config: RunConfig, locations: Locations) -> tuple[RunConfig, list[Resolved]]:
+    """With the adapter's shape of the run that this one goes on from: what nobody chose is taken over and said, what
+    somebody chose otherwise is refused, since the adapter is that run's as it is."""
+    if not config.resume_from:
+        return config, []
+    name = Path(config.resume_from).name
+    run = JobFolder(locations.runs / name)
+    newest = run.newest_checkpoint() if RUN_ID.fullmatch(name) else None
+    if newest is None:
+        raise RunError(
+            "run.resume_from",
+            f"Expected a run with a checkpoint to start from, found none called {config.resume_from[:80]!r}.",
+            "Choose a run that has one, or leave resume_from empty.",
+        )
+    said = read_json(newest / "adapter" / "adapter_config.json")
+    there = run.config().lora.model_copy(update={key: said[key] for key in _SHAPE if key in said})
+    chosen, new = config.lora.model_fields_set, config.lora.model_dump()
+    others = {key: value for key, value in there.model_dump().items() if value != new[key]}
+    if faults := [key for key in others if key in chosen]:
+        raise RunError(
+            "run.resume_from",
+            f"Expected the adapter of {name} as it is ({_listed(others, faults)}), found {_listed(new, faults)}.",
+            "Leave these fields out or set them so; or leave resume_from empty for an adapter of another shape.",
+        )
+    lora = LoraChoice.model_validate(config.lora.model_dump() | others)
+    why = f"as in {name}, which this run goes on from"
+    return config.model_copy(update={"lora": lora}), [
+        Resolved(key=f"lora.{key}", value=str(value), reason=why) for key, value in others.items()
+    ]
+
+
+def _listed(values: dict[str, Any], keys: list[str]) -> str:
+    return ", ".join(f"lora.{key} {values[key]}" for key in keys)
+
+
+def _suited(method: Method) -> Resolved:
+    reason = "preference data" if method == "dpo" else "rows that are no pairs of answers"
+    return Resolved(key="method", value=method, reason=reason)
+
+
+def _with_method(config: RunConfig, report: DataReport) -> RunConfig:
+    """The config under its method, which fits the rows and the other settings."""
+    config = config.with_method(report.method)
+    if config.method == "dpo" and report.method != "dpo":
+        raise ConfigError(
+            "config.method",
+            f"Expected pairs of answers (chosen, rejected) for method dpo, found {report.layout} rows in "
+            f"{Path(report.path).name}.",
+            "Choose method sft or auto, or a file with pairs.",
+        )
+    if problems := config.problems():
+        raise ConfigError("config.faults", f"This run has {len(problems)} fault(s):", "", problems)
+    return config
+
+
+def _with_model(config: RunConfig, spec: ModelSpec) -> RunConfig:
+    model = config.model.model_copy(update={"revision": spec.revision, "name": spec.name, "source": spec.source})
+    return config.model_copy(update={"model": model})
+
+
+def _with_revision(config: RunConfig, folder: Path) -> RunConfig:
+    """The hub's cache names a snapshot by its commit: the run then names exactly the files that were looked at."""
+    if config.model.source != "hub" or config.model.revision or not re.fullmatch(r"[0-9a-f]{40}", folder.name):
+        return config
+    return config.model_copy(update={"model": config.model.model_copy(update={"revision": folder.name})})
+
+
+def _with_data(config: RunConfig, locations: Locations, service: DataService) -> tuple[RunConfig, DataReport]:
+    source = Path(config.data.path).expanduser()
+    service.report(source, config.data)  # the reader looks first: of what is refused nothing is kept
+    kept = keep_file(source, locations)
+    service.know(kept)
+    report = service.report(kept.path, config.data)
+    if not report.usable:
+        raise DataError(
+            "data.nothing_usable",
+            f"Expected rows to train on in {kept.name}, found {report.rows} rows and none usable.",
+            report.problems[0].text if report.problems else "Choose another layout or mapping.",
+        )
+    chosen = {"path": str(kept.path), "sha256": kept.sha256, "layout": report.layout}
+    return config.model_copy(update={"data": config.data.model_copy(update=chosen)}), report

@@ -1,0 +1,362 @@
+"""All runs under one root: how they are made, started, steered, listed and deleted.
+
+The store only writes where nobody else may: into a folder that it is just making, or into the log of a job whose
+processes are dead, with that job's locks in hand. Everything else is asked of the job through its mailbox.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+from core.contract.commands import Verb
+from core.contract.config import RunConfig
+from core.contract.errors import MachineError, RunError
+from core.contract.events import Queued, Resumed, Stopped
+from core.machine.disk import cure
+from core.machine.locations import Locations
+from core.machine.locks import FileLock, is_held
+from core.runs.control.create import Drafts, make_export, make_run, sweep, sweep_exports, throw_away
+from core.runs.control.mailbox import send
+from core.runs.control.queue import JobQueue
+from core.runs.control.takeover import DeadJob, take_over
+from core.runs.folder.flaws import flaw_of
+from core.runs.folder.job_folder import JOB_NAME, RUN_ID, ExportRequest, JobFolder
+from core.runs.process.activity import wake
+from core.runs.process.launch import SUPERVISOR_COMMAND, start_supervisor
+from core.runs.process.processes import end_job, read_owners
+from core.runs.record.folds import Folds
+from core.runs.record.job_record import ENDED, RUNNING, RunRecord
+from core.runs.record.summary import UNREADABLE_HINT, RunSummary, nobody_lives, summarise
+
+__all__ = ["RunStore", "RunSummary"]
+
+LEAVING_SECONDS = 10.0
+"""How long we wait for the processes of a job that has said its last word."""
+DISCARD_SECONDS = 15.0
+"""How long for a run that is to end at once: its tree is ended after three."""
+
+
+class RunStore:
+    """The runs of one root folder. Holds no state but a cache: any number of stores may look at the same root."""
+
+    def __init__(self, locations: Locations, supervisor_command: Sequence[str] = SUPERVISOR_COMMAND) -> None:
+        self.locations = locations
+        self._command = supervisor_command
+        self._queue = JobQueue(locations)
+        self._folds = Folds()
+
+    # ── making and starting ──────────────────────────────────────────────────────────────────────────────────────
+
+    def create(self, config: RunConfig, draft_id: str = "") -> JobFolder:
+        """A run's folder that nobody starts; the same draft again gives the same folder. Raises as ``start``."""
+        with Drafts(self.locations).once(draft_id) as (known, note):
+            if known:
+                return self.open(known)
+            folder, lock = make_run(self.locations, config, queued=False, note=note)
+            lock.release()
+            return folder
+
+    def start(self, config: RunConfig, draft_id: str = "") -> str:
+        """Makes a run, queues it and starts its supervisor; the same draft again gives the first one's run id.
+
+        Raises:
+            ConfigError: the config has faults; all are named.
+            MachineError: the disk does not take it, or no process can be made.
+        """
+        with Drafts(self.locations).once(draft_id) as (known, note):
+            if known:
+                self._start_again(known)
+                return known
+            folder, lock = make_run(self.locations, config, queued=True, note=note)
+            with _whole_or_gone(folder, lock):
+                self._queue.add(folder.name)
+            self._spawn(folder, lock)
+            return folder.name
+
+    def resume(self, run_id: str, anyway: bool = False) -> None:
+        """Goes on from the last checkpoint: the run is queued at the head, as its next attempt. ``anyway``: a person
+        said so though data or library versions differ.
+
+        Raises:
+            RunError: it runs, or is finished.
+        """
+        folder = self.open(run_id)
+        self._expect(run_id, ("paused", "stopped", "failed", "lost"), "resumed")
+        with take_over(folder, LEAVING_SECONDS) as dead:
+            if dead is None or dead.record.state == "finished":
+                raise RunError("run.busy", f"{run_id} is still at work.", "Try again in a moment.")
+            self._requeue(dead, anyway)
+
+    def adopt(self) -> list[str]:
+        """Gives every worker without a supervisor a new one; the jobs' names. For a studio that starts."""
+        sweep(self.locations)
+        return [folder.name for folder in self._all_jobs() if not flaw_of(folder.path) and self._adopt(folder)]
+
+    # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def open(self, run_id: str) -> JobFolder:
+        """The folder of a run, looked at: nothing in it is a link, or otherwise not what it should be.
+
+        Raises:
+            RunError: no such run; anything that is no run id is one of those. Or it cannot be read.
+        """
+        folder = self._place(run_id)
+        if flaw := flaw_of(folder.path):
+            raise _unreadable(folder, flaw)
+        return folder
+
+    def living(self) -> list[str]:
+        """The runs that have not ended (queued, starting, training, paused), newest first."""
+        return [run.run_id for run in self.list() if run.state in RUNNING or run.state == "paused"]
+
+    def queue(self) -> list[str]:
+        """The runs that wait for the card, next first; the one that holds it is not among them."""
+        return self._queue.order()
+
+    def list(self) -> list[RunSummary]:
+        """All runs, newest first."""
+        summaries = [summarise(folder) for folder in self._runs()]
+        return sorted(summaries, key=lambda run: (run.run_id[:15], run.started_at or 0.0, run.run_id), reverse=True)
+
+    def record(self, run_id: str) -> RunRecord:
+        """All that is known of a run. A worker that lost its supervisor gets a new one by being looked at."""
+        return self._judged(self.open(run_id))
+
+    # ── steering ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def pause(self, run_id: str) -> None:
+        """Asks a run to save, to leave the card and to wait for ``resume``."""
+        self._ask(run_id, "pause", RUNNING, "paused")
+
+    def save(self, run_id: str) -> None:
+        """Asks a run for a checkpoint now."""
+        self._ask(run_id, "save", ("starting", "training"), "saved")
+
+    def sample(self, run_id: str, prompt: str, max_new_tokens: int = 128) -> str:
+        """Asks a training run a question; its Sample events carry the id that is returned."""
+        self._expect(run_id, ("training",), "asked")
+        return send(self.open(run_id), "sample", prompt=prompt, max_new_tokens=max_new_tokens).id
+
+    def stop(self, run_id: str) -> None:
+        """Asks a run to save and to stop. A paused or lost one is stopped where it stands."""
+        self._stop(run_id, "stop")
+
+    def stop_now(self, run_id: str) -> None:
+        """Has a run's processes ended within 3 s; what was not saved is lost."""
+        self._stop(run_id, "stop_now")
+
+    def move(self, run_id: str, place: int) -> None:
+        """Puts a waiting run at this place of ``queue()`` (0 is next). One is taken out of the queue by ``stop``, or by
+        ``pause``, after which ``resume`` puts it at the head.
+
+        Raises:
+            RunError: it does not wait any more.
+        """
+        if not self._queue.move(self.open(run_id).name, place):
+            message = f"{run_id} does not wait for the card; expected one that does."
+            raise RunError("queue.gone", message, "The queue has moved on: look at it again.")
+
+    def discard(self, run_id: str) -> None:
+        """Ends a run at once and deletes it with all that it made.
+
+        Raises:
+            RunError: it has ended already, or does not end in time: then it is being stopped, and nothing is deleted.
+        """
+        if flaw_of(self._place(run_id).path):
+            self._delete_unread(self._place(run_id))
+            return
+        self.stop_now(run_id)
+        until = time.monotonic() + DISCARD_SECONDS
+        while self.record(run_id).state in RUNNING and time.monotonic() < until:
+            time.sleep(0.05)
+        self.delete(run_id)
+
+    def delete(self, run_id: str) -> None:
+        """Deletes a run with all that it made; one that cannot be read as well.
+
+        Raises:
+            RunError: it, or an export of it, is at work.
+        """
+        folder = self._place(run_id)
+        try:
+            at_work = self._fold(self.open(run_id)).state in RUNNING
+        except RunError:
+            self._delete_unread(folder)
+            return
+        with take_over(folder, 0.0 if at_work else LEAVING_SECONDS) as dead:
+            if dead is None or not all(nobody_lives(job) for job in _jobs(folder)):
+                raise RunError("run.busy", f"{run_id} is at work and cannot be deleted.", "Stop it first.")
+            self._throw_away(folder)
+
+    # ── exports ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def export(self, run_id: str, request: ExportRequest) -> str:
+        """Starts an export job and returns its name, which is that of its folder under ``exports/`` too.
+
+        Raises:
+            RunError: the run has no checkpoint.
+        """
+        run = self.open(run_id)
+        if run.newest_checkpoint() is None:
+            message = f"Expected a checkpoint in {run_id}, found none."
+            raise RunError("export.nothing", message, "Let the run save one first.")
+        job, lock = make_export(run, request)
+        self._spawn(job, lock)
+        return job.name
+
+    def export_folder(self, run_id: str, name: str) -> JobFolder:
+        """The folder of an export job.
+
+        Raises:
+            RunError: no such run or job.
+        """
+        job = JobFolder(self.open(run_id).jobs / name) if JOB_NAME.fullmatch(name) else None
+        if job is None or flaw_of(job.path):
+            raise RunError("export.unknown", f"Expected an export of {run_id}, found none called {name[:80]!r}.")
+        return job
+
+    def export_record(self, run_id: str, name: str) -> RunRecord:
+        """All that is known of an export job."""
+        record = self._judged(self.export_folder(run_id, name))
+        if record.state not in RUNNING:
+            sweep_exports(self.open(run_id))
+        return record
+
+    def stop_export(self, run_id: str, name: str) -> None:
+        """Asks an export job to stop."""
+        send(self.export_folder(run_id, name), "stop")
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _place(self, run_id: str) -> JobFolder:
+        folder = JobFolder(self.locations.runs / run_id) if RUN_ID.fullmatch(run_id) else None
+        if folder is None or not os.path.lexists(folder.path):
+            raise RunError("run.unknown", f"Expected a run, found none called {run_id[:80]!r}.", "'runs' lists them.")
+        return folder
+
+    def _delete_unread(self, folder: JobFolder) -> None:
+        """Nothing in it is opened, so its processes are found by what they were told, and ended."""
+        end_job(folder)
+        self._throw_away(folder)
+
+    def _throw_away(self, folder: JobFolder) -> None:
+        with suppress(OSError):  # on a full disk: who is gone is passed over in the queue, and dropped later
+            self._queue.remove(folder.name)
+        self._folds.forget(folder)
+        throw_away(folder.path)
+
+    def _judged(self, folder: JobFolder) -> RunRecord:
+        # Dead before the log was read means that what was read is all there is; twice, since it may be resumed between.
+        dead = nobody_lives(folder)
+        record = self._fold(folder, dead)
+        if record.state not in RUNNING:
+            return record
+        if dead and nobody_lives(folder):
+            return replace(record, state="lost")
+        self._adopt(folder)
+        return record
+
+    def _fold(self, folder: JobFolder, dead: bool = False) -> RunRecord:
+        try:
+            return self._folds.record(folder, dead)
+        except OSError as error:
+            raise _unreadable(folder, f"events.jsonl cannot be read ({error.strerror})") from error
+
+    def _adopt(self, folder: JobFolder) -> bool:
+        if is_held(folder.supervisor_lock) or not is_held(folder.events):
+            return False
+        lock = FileLock(folder.supervisor_lock)
+        if not lock.acquire():
+            return False
+        self._spawn(folder, lock)
+        return True
+
+    def _start_again(self, run_id: str) -> None:
+        """A first Start that was cut off before its supervisor came up is brought to its end."""
+        with take_over(self.open(run_id)) as dead:
+            if dead is not None and dead.record.state == "queued":
+                dead.say(max(dead.record.attempt, 1), Queued())
+                self._queue.add(run_id)
+                self._hand_on(dead)
+
+    def _requeue(self, dead: DeadJob, anyway: bool) -> None:
+        dead.say(dead.record.attempt + 1, Resumed(step=dead.folder.newest_step(), anyway=anyway), Queued())
+        self._queue.add(dead.folder.name, head=True)
+        self._hand_on(dead)
+
+    def _hand_on(self, dead: DeadJob) -> None:
+        dead.hold.give()
+        self._spawn(dead.folder, dead.lock)
+
+    def _spawn(self, folder: JobFolder, lock: FileLock) -> None:
+        start_supervisor(folder, self.locations, lock, self._command, "resume the run")
+
+    def _stop(self, run_id: str, verb: Verb) -> None:
+        record = self._expect(run_id, {*RUNNING, "paused", "lost"}, "stopped")
+        folder = self.open(run_id)
+        if record.state in RUNNING:
+            self._tell(folder, verb)
+            return
+        with take_over(folder, LEAVING_SECONDS) as dead:
+            if dead is None:
+                raise RunError("run.busy", f"{run_id} is still leaving.", "Try again in a moment.")
+            if dead.record.state not in ENDED:
+                step = folder.newest_step()
+                dead.say(max(dead.record.attempt, 1), Stopped(step=step, kept=step > 0))
+                self._queue.remove(run_id)
+
+    def _ask(self, run_id: str, verb: Verb, states: Collection[str], done: str) -> None:
+        self._expect(run_id, states, done)
+        self._tell(self.open(run_id), verb)
+
+    def _tell(self, folder: JobFolder, verb: Verb) -> None:
+        """Puts it into the mailbox. A supervisor that somebody halted is woken to hear it; it wakes its worker."""
+        send(folder, verb)
+        wake(read_owners(folder).supervisor)
+
+    def _expect(self, run_id: str, states: Collection[str], done: str) -> RunRecord:
+        record = self.record(run_id)
+        if record.state not in states:
+            allowed = ", ".join(sorted(states))
+            message = f"{run_id} is {record.state} and cannot be {done}; expected one that is {allowed}."
+            raise RunError("run.state", message)
+        return record
+
+    def _runs(self) -> Iterator[JobFolder]:
+        if not self.locations.runs.is_dir():
+            return
+        for path in self.locations.runs.iterdir():
+            if RUN_ID.fullmatch(path.name):
+                yield JobFolder(path)
+
+    def _all_jobs(self) -> Iterator[JobFolder]:
+        for run in self._runs():
+            if not flaw_of(run.path):
+                yield run
+                yield from _jobs(run)
+
+
+@contextmanager
+def _whole_or_gone(folder: JobFolder, lock: FileLock) -> Iterator[None]:
+    """A run that cannot be queued has not been made: nobody would start it, and its lock would stay held."""
+    try:
+        yield
+    except OSError as error:
+        lock.release()
+        with suppress(OSError):
+            throw_away(folder.path)
+        message = f"Could not start a run in {folder.path.parent} ({error.strerror or error})."
+        raise MachineError("disk.write", message, cure(error, "or choose another with --home")) from error
+
+
+def _unreadable(folder: JobFolder, reason: str) -> RunError:
+    return RunError("run.unreadable", f"{folder.name} cannot be read: {reason}.", UNREADABLE_HINT)
+
+
+def _jobs(run: JobFolder) -> Iterator[JobFolder]:
+    if run.jobs.is_dir():
+        yield from (JobFolder(path) for path in run.jobs.iterdir() if JOB_NAME.fullmatch(path.name))

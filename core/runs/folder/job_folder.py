@@ -1,0 +1,212 @@
+"""A job's folder: where the files of one run, or of one export of a run, lie, and what such folders are called.
+
+::
+
+    runs/2026-11-20_2243_mistral-7b_k3f9/        a training run
+      run.yaml  events.jsonl  commands.jsonl  supervisor.json  worker.log
+      checkpoints/step-000200/MANIFEST.json  exports/NAME/
+      jobs/NAME/                                 an export job: export.yaml and the same four files
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, StringConstraints
+
+from core.contract.config import RunConfig
+from core.contract.errors import ConfigError, RunError
+from core.machine.disk import read_plain
+from core.machine.yaml_text import MOST_YAML_BYTES, NOT_YAML, load_yaml
+from core.runs.folder.run_yaml import read_stored
+
+__all__ = ["JOB_NAME", "RUN_ID", "ExportRequest", "JobFolder", "checkpoint_step", "drawn_tail", "new_run_id", "slug"]
+
+RUN_ID = re.compile(r"\d{4}-\d{2}-\d{2}_\d{4}_[a-z0-9][a-z0-9-]{0,39}_[a-z0-9]{4}", re.ASCII)
+JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_DRAFT = ".tmp-"
+_STEP = re.compile(r"step-(\d{6,})", re.ASCII)
+_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
+
+
+class ExportRequest(BaseModel):
+    """What is to be taken home, as it stands in ``export.yaml``; ``name`` is the folder under ``exports/``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    name: Annotated[str, StringConstraints(pattern=rf"^{JOB_NAME.pattern}$")]
+    form: Literal["adapter", "merged"] = "adapter"
+    checkpoint: Annotated[str, StringConstraints(pattern=r"^(best|last|step-[0-9]{6,})$")] = "best"
+
+
+@dataclass(frozen=True)
+class JobFolder:
+    """One job's folder. Asking creates nothing."""
+
+    path: Path
+
+    @property
+    def kind(self) -> Literal["train", "export", "proof"]:
+        """What the worker does here: the file that stands decides."""
+        if self.proof_yaml.exists():
+            return "proof"
+        return "export" if self.export_yaml.exists() else "train"
+
+    @property
+    def name(self) -> str:
+        """Run id, or the name of the export."""
+        return self.path.name
+
+    @property
+    def run_yaml(self) -> Path:
+        """The config of a training run, written once."""
+        return self.path / "run.yaml"
+
+    @property
+    def export_yaml(self) -> Path:
+        """The request of an export job, written once."""
+        return self.path / "export.yaml"
+
+    @property
+    def proof_yaml(self) -> Path:
+        """What a proof is to prove, written once."""
+        return self.path / "proof.yaml"
+
+    @property
+    def events(self) -> Path:
+        """The log, append only. Whoever may write it holds an flock on it."""
+        return self.path / "events.jsonl"
+
+    @property
+    def commands(self) -> Path:
+        """The mailbox, append only; each line is written under an flock on it."""
+        return self.path / "commands.jsonl"
+
+    @property
+    def supervisor_json(self) -> Path:
+        """Supervisor and worker, each by pid and creation time."""
+        return self.path / "supervisor.json"
+
+    @property
+    def supervisor_lock(self) -> Path:
+        """Held by flock as long as the job's supervisor lives."""
+        return self.path / "supervisor.lock"
+
+    @property
+    def summary_json(self) -> Path:
+        """A throw-away summary for listings, valid for the byte count that it names."""
+        return self.path / "summary.json"
+
+    @property
+    def given_name(self) -> Path:
+        """The name that a person gave the run later; absent where nobody did."""
+        return self.path / "name"
+
+    @property
+    def log(self) -> Path:
+        """What supervisor and worker print."""
+        return self.path / "worker.log"
+
+    @property
+    def run_folder(self) -> JobFolder:
+        """The run's folder: itself for a training run, the owning run's for an export job."""
+        return JobFolder(self.path.parents[1]) if self.kind == "export" else self
+
+    @property
+    def checkpoints(self) -> Path:
+        """The run's checkpoints."""
+        return self.run_folder.path / "checkpoints"
+
+    @property
+    def exports(self) -> Path:
+        """The run's exports, one folder each."""
+        return self.run_folder.path / "exports"
+
+    @property
+    def jobs(self) -> Path:
+        """The run's export jobs, one folder each."""
+        return self.run_folder.path / "jobs"
+
+    def config(self) -> RunConfig:
+        """The run's config (for an export job: that of the owning run), whichever version wrote it.
+
+        Raises:
+            ConfigError: run.yaml is missing or has faults.
+        """
+        return read_stored(self.run_folder.run_yaml)[0]
+
+    def unknown_fields(self) -> list[str]:
+        """The fields of run.yaml that this version does not know and leaves out; none where it cannot be read."""
+        try:
+            return read_stored(self.run_folder.run_yaml)[1]
+        except ConfigError:
+            return []
+
+    def export_request(self) -> ExportRequest:
+        """What an export job is asked for.
+
+        Raises:
+            RunError: export.yaml is missing or has faults.
+        """
+        try:
+            return ExportRequest.model_validate(load_yaml(read_plain(self.export_yaml, MOST_YAML_BYTES).decode()))
+        except (OSError, *NOT_YAML) as error:
+            message = f"Expected an export request in {self.export_yaml}, found none that can be read."
+            raise RunError("export.request", message, "Ask for the export again.") from error
+
+    def newest_checkpoint(self) -> Path | None:
+        """The newest checkpoint that was finished (its manifest is written last); its files are not verified here."""
+        steps = self.whole_checkpoints()
+        return steps[max(steps)] if steps else None
+
+    def whole_checkpoints(self) -> dict[int, Path]:
+        """The checkpoints that were finished, by step. A link is none, wherever it leads."""
+        if self.checkpoints.is_symlink():
+            return {}
+        found = {path: checkpoint_step(path.name) for path in self.checkpoints.glob("step-*") if not path.is_symlink()}
+        return {step: path for path, step in found.items() if step is not None and (path / "MANIFEST.json").is_file()}
+
+    def export_draft(self, name: str) -> Path:
+        """Where the export of this name is made, until it is whole."""
+        return self.exports / f"{_DRAFT}{name}"
+
+    def export_drafts(self) -> dict[str, Path]:
+        """The exports that are being made, or were left half made, by name."""
+        try:
+            found = [Path(entry.path) for entry in os.scandir(self.exports) if entry.name.startswith(_DRAFT)]
+        except OSError:
+            return {}
+        return {path.name.removeprefix(_DRAFT): path for path in found}
+
+    def newest_step(self) -> int:
+        """The step of the newest checkpoint, 0 where none stands."""
+        newest = self.newest_checkpoint()
+        return checkpoint_step(newest.name) or 0 if newest else 0
+
+
+def checkpoint_step(name: str) -> int | None:
+    """The step of ``step-000200``; None for any other name."""
+    match = _STEP.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def slug(text: str) -> str:
+    """Lower-case letters, digits and single hyphens, at most 40: safe as part of a folder's name."""
+    words = re.sub(r"[^a-z0-9]+", "-", text.lower(), flags=re.ASCII).strip("-")
+    return words[:40].strip("-") or "run"
+
+
+def new_run_id(config: RunConfig, at: float | None = None) -> str:
+    """A fresh id such as ``2026-11-20_2243_mistral-7b_k3f9``: sorts by time, names what it is, and is unique."""
+    stamp = time.strftime("%Y-%m-%d_%H%M", time.localtime(at))
+    return f"{stamp}_{slug(config.name or Path(config.model.name).name)}_{drawn_tail()}"
+
+
+def drawn_tail() -> str:
+    """Four letters that make an id unique; none that is easily read as another."""
+    return "".join(secrets.choice(_ALPHABET) for _ in range(4))

@@ -1,0 +1,177 @@
+"""run.yaml: a RunConfig as a file for people, read with every fault named at once.
+
+One that a person wrote is read strictly. One that stands in a run's folder may be another version's: fields that are
+not known here are left out and named, and what only holds between fields was checked when the run was made.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from core.contract.config import RunConfig
+from core.contract.errors import ConfigError
+from core.machine.disk import read_plain
+from core.machine.yaml_text import MOST_YAML_BYTES, NOT_YAML, load_yaml, shown
+
+__all__ = ["checked", "dump_config", "expect_sound", "read_config", "read_fields", "read_stored"]
+
+_FAULTS_NAMED = 20
+
+
+def dump_config(config: RunConfig) -> str:
+    """The whole config as YAML, in the order of declaration."""
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def read_config(path: Path) -> RunConfig:
+    """Reads a run.yaml that a person gives.
+
+    Raises:
+        ConfigError: the file is missing, is no YAML mapping, or has faults; all of them are named at once.
+    """
+    return checked(read_fields(path), path)
+
+
+def read_stored(path: Path) -> tuple[RunConfig, list[str]]:
+    """Reads the run.yaml of a run's folder, and names the fields that this version does not know.
+
+    Raises:
+        ConfigError: the file is missing or no plain file, is no YAML mapping, or has a value that cannot be used.
+    """
+    raw = read_fields(path, _plain_text)
+    try:
+        return RunConfig.model_validate(raw), []
+    except ValidationError as error:
+        unknown = [fault["loc"] for fault in error.errors() if fault["type"] == "extra_forbidden"]
+    rest = copy.deepcopy(raw)
+    for location in unknown:
+        _drop(rest, location)
+    return _validated(path, rest), [".".join(map(str, location))[:80] for location in unknown]
+
+
+def expect_sound(config: RunConfig) -> None:
+    """Raises ConfigError where the config has faults between its fields, and so cannot start."""
+    if problems := config.problems():
+        raise ConfigError("config.faults", "This run cannot start:", "", problems)
+
+
+def _plain_text(path: Path) -> str:
+    return read_plain(path, MOST_YAML_BYTES).decode()
+
+
+def _text(path: Path) -> str:
+    """A person may give a link, and a pipe, too; one that is too long is refused when it is loaded."""
+    with path.open("rb") as file:
+        return file.read(MOST_YAML_BYTES + 1).decode()
+
+
+def read_fields(path: Path, read: Callable[[Path], str] = _text) -> dict[str, Any]:
+    """The fields of a run.yaml as they stand there.
+
+    Raises:
+        ConfigError: the file is missing, or is no YAML mapping.
+    """
+    try:
+        raw = load_yaml(read(path))
+    except OSError as error:
+        raise ConfigError("config.unreadable", f"Expected a run file at {path}, found {error.strerror}.") from error
+    except NOT_YAML as error:
+        raise ConfigError("config.yaml", f"{path} is not YAML: {_one_line(error)}.", "Mend that line.") from error
+    if not isinstance(raw, dict):
+        raise ConfigError(
+            "config.yaml", f"Expected fields in {path}, found {type(raw).__name__}.", "See README, run.yaml."
+        )
+    return raw
+
+
+def checked(raw: dict[str, Any], path: Path, besides: Sequence[str] = ()) -> RunConfig:
+    """The config of these fields, which came from ``path``; ``besides`` are faults that were found already.
+
+    Raises:
+        ConfigError: faults; all of them are named at once.
+    """
+    config = _validated(path, raw, besides)
+    if problems := [*besides, *config.problems()]:
+        raise _faults(path, problems)
+    return config
+
+
+def _validated(path: Path, raw: dict[str, Any], besides: Sequence[str] = ()) -> RunConfig:
+    try:
+        return RunConfig.model_validate(raw)
+    except ValidationError as error:
+        faults = [dict(fault) for fault in error.errors()]
+        more = max(0, len(faults) - _FAULTS_NAMED)
+        said = [*besides, *map(_say, faults[:_FAULTS_NAMED]), *_between(raw, faults)]
+        raise _faults(path, [*said, f"and {more:,} more."] if more else said) from error
+
+
+def _between(raw: dict[str, Any], faults: list[dict[str, Any]]) -> list[str]:
+    """The faults between fields of what is left without the faulty ones; nothing is said of a faulty field again."""
+    rest, blamed = copy.deepcopy(raw), set()
+    for fault in faults:
+        _drop(rest, fault["loc"])
+        blamed.add(_key(fault))
+        if near := _near(fault):
+            blamed.add(".".join([*map(str, fault["loc"][:-1]), near]))
+    if "method" in blamed:
+        blamed.add("data")  # what data must be depends on the method
+    try:
+        problems = RunConfig.model_validate(rest).problems()
+    except ValidationError:
+        return []
+    keys = {problem: problem.partition(":")[0] for problem in problems}
+    return [problem for problem in problems if not {keys[problem], keys[problem].split(".")[0]} & blamed]
+
+
+def _drop(raw: Any, location: tuple[Any, ...]) -> None:
+    """Takes the field away whose value is faulty: of a list or a free mapping the whole, as one field."""
+    depth = min(2, len(location))
+    for part in location[: depth - 1]:
+        raw = raw.get(part) if isinstance(raw, dict) else None
+    if isinstance(raw, dict):
+        raw.pop(location[depth - 1], None)
+
+
+def _faults(path: Path, problems: list[str]) -> ConfigError:
+    count = f"{len(problems)} fault" + ("s" if len(problems) > 1 else "")
+    return ConfigError("config.faults", f"{path.name} has {count}:", "", problems)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:400]
+
+
+def _say(fault: dict[str, Any]) -> str:
+    if fault["type"] == "extra_forbidden":
+        near = _near(fault)
+        return f"{_key(fault)}: no such field." + (f" Did you mean {near!r}?" if near else "")
+    return f"{_key(fault)}: {fault['msg'].lower()}, found {shown(fault['input'])}."
+
+
+def _key(fault: dict[str, Any]) -> str:
+    return ".".join(str(part) for part in fault["loc"])[:120]
+
+
+def _near(fault: dict[str, Any]) -> str:
+    if fault["type"] != "extra_forbidden":
+        return ""
+    near = difflib.get_close_matches(str(fault["loc"][-1])[:80], _siblings(fault["loc"]), n=1)
+    return near[0] if near else ""
+
+
+def _siblings(location: tuple[Any, ...]) -> list[str]:
+    model: type[BaseModel] = RunConfig
+    for part in location[:-1]:
+        annotation = model.model_fields[str(part)].annotation
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return []
+        model = annotation
+    return list(model.model_fields)

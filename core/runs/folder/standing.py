@@ -1,0 +1,69 @@
+"""Whether the folder that a process works for still stands: not deleted, not moved, not another one under its name.
+
+Whoever deletes the folder of a living run by hand leaves its processes behind, which nobody sees any more: they write
+into files without a name, and what looks for the run finds nothing. So its supervisor looks itself, and so does the
+worker, whose supervisor may be dead.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from core.runs.folder.job_folder import JobFolder
+
+__all__ = ["FolderGoneError", "Standing", "ending_with_the_folder"]
+
+LOOK_SECONDS = 1.0
+
+
+class FolderGoneError(OSError):
+    """The job's folder was taken away while it was being worked on: there is nobody to tell, and nothing to keep."""
+
+
+class Standing:
+    """The folder and its log as they were when they were first seen."""
+
+    def __init__(self, folder: JobFolder) -> None:
+        self._places = (folder.path, folder.events)
+        self._seen: dict[Path, tuple[int, int]] = {}
+        self.gone()
+
+    def gone(self) -> bool:
+        """Whether one of both is not there any more, or is another one. Costs two looks."""
+        return any(self._is_other(place) for place in self._places)
+
+    def check(self) -> None:
+        """Raises FolderGoneError where it is gone."""
+        if self.gone():
+            raise FolderGoneError(f"{self._places[0]} was deleted or moved while it was being worked on")
+
+    def _is_other(self, place: Path) -> bool:
+        try:
+            found = os.lstat(place)
+        except FileNotFoundError:
+            return place in self._seen
+        except OSError:
+            return False  # it cannot be seen now: no reason to end anything
+        now = (found.st_dev, found.st_ino)
+        return self._seen.setdefault(place, now) != now
+
+
+@contextmanager
+def ending_with_the_folder(folder: JobFolder) -> Iterator[None]:
+    """While the block lasts, this process ends at once when the folder that it works for is gone."""
+    standing, over = Standing(folder), threading.Event()
+
+    def look() -> None:
+        while not over.wait(LOOK_SECONDS):
+            if standing.gone():
+                os._exit(os.EX_NOINPUT)
+
+    threading.Thread(target=look, name="standing", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()

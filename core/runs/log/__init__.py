@@ -1,0 +1,1 @@
+"""The events log: one writer, any number of readers, and how it changes hands."""

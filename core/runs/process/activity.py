@@ -1,0 +1,104 @@
+"""What a worker's processes do while they say nothing, as the system counts it: light beats for
+``core.runs.record.stall``; and whether the kernel ended any for want of memory.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from core.runs.process.processes import Identity
+from core.runs.process.worker_log import log_tail
+from core.runs.record.stall import Work
+
+__all__ = ["MemoryKills", "halted", "wake", "work_of"]
+
+_LAST_WORDS_BYTES = 500
+
+
+def work_of(worker: Identity) -> Work:
+    """CPU time and bytes moved by the worker and all below it so far, and whether one of its threads waits for a disk.
+    What cannot be read counts nothing."""
+    process = worker.process()
+    if process is None:
+        return Work()
+    below: list[psutil.Process] = []
+    with suppress(psutil.Error):
+        below = process.children(recursive=True)
+    cpu, moved = 0.0, 0.0
+    for one in (process, *below):
+        with suppress(psutil.Error, AttributeError):  # some systems count no bytes
+            cpu += sum(one.cpu_times()[:4])  # its own and those of its children that have ended
+            counted = one.io_counters()
+            moved += counted.read_chars + counted.write_chars + counted.read_bytes
+    return Work(cpu, moved, _waits_for_a_disk(worker.pid))
+
+
+def halted(worker: Identity) -> bool:
+    """Whether somebody stopped the process (SIGSTOP, a debugger): it does nothing until it is told to go on."""
+    process = worker.process()
+    try:
+        return process is not None and process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+    except psutil.Error:
+        return False
+
+
+class MemoryKills:
+    """Whether the kernel ended a process for want of memory since this was made: what killed one that got signal 9.
+
+    Linux counts such ends of the whole machine, those within a container's limit too (``oom_kill`` in /proc/vmstat). A
+    process that is refused memory may also end itself, with a word of C++'s in its ``log``.
+    """
+
+    def __init__(self, log: Path | None = None) -> None:
+        self._before, self._log = _memory_kills(), log
+
+    @property
+    def refused(self) -> bool:
+        """Whether the last thing that was printed is that no memory was to be had."""
+        return self._log is not None and b"std::bad_alloc" in log_tail(self._log, _LAST_WORDS_BYTES)
+
+    @property
+    def more(self) -> bool | None:
+        """None where nothing is counted."""
+        now = _memory_kills()
+        return None if now is None or self._before is None else now > self._before
+
+    @property
+    def words(self) -> str:
+        """By whom, or why, behind "was killed (signal 9)"."""
+        if self.more is None:
+            return "by somebody, or because memory ran out"
+        return (
+            "because memory ran out"
+            if self.more
+            else "by somebody or another program; the kernel counted no lack of memory"
+        )
+
+
+def wake(who: Identity | None) -> None:
+    """Lets a process go on that may have been halted; one that runs does not notice, and nobody is no fault."""
+    if who and who.alive():
+        with suppress(OSError):
+            os.kill(who.pid, signal.SIGCONT)
+
+
+def _memory_kills() -> int | None:
+    with suppress(OSError, ValueError):
+        for line in Path("/proc/vmstat").read_text(encoding="ascii").splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return None
+
+
+def _waits_for_a_disk(pid: int) -> bool:
+    """Whether a thread is in the state that Linux calls D; elsewhere no."""
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(OSError):
+            if stat.read_bytes().rpartition(b")")[2].split()[:1] == [b"D"]:
+                return True
+    return False

@@ -1,0 +1,239 @@
+"""Processes of a job: known by pid *and* creation time, found by a mark in their environment, ended as a whole tree.
+
+A pid alone names whoever uses it next. A parent knows its children only until one detaches itself. So the worker gets
+``LUTHIER_JOB=FOLDER`` in its environment, which everything below it inherits, and the tree is the union of three:
+descendants, the worker's process group, and whoever bears the mark.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+
+import psutil
+from pydantic import TypeAdapter
+
+from core.machine.disk import read_plain, write_whole
+from core.runs.folder.flaws import MOST_BYTES
+from core.runs.folder.job_folder import JobFolder
+
+__all__ = [
+    "LOCK_VARIABLE", "MARK", "Identity", "Owners", "end_job", "end_tree", "find_worker", "identify", "read_owners",
+    "write_owners",
+]  # fmt: skip
+
+MARK = "LUTHIER_JOB"
+LOCK_VARIABLE = "LUTHIER_SUPERVISOR_LOCK"
+"""What a supervisor is started with: the descriptor of its job's lock."""
+_LOOK_SECONDS = 0.02
+_START_TICKS = 19
+"""``starttime`` in /proc/PID/stat, counted from the field after the name (proc(5): field 22)."""
+_DEAD = (b"Z", b"X", b"x")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """One process for sure: its pid and when it was created.
+
+    On Linux that is counted in seconds since the boot named here: a time of day would move with every correction of
+    the clock (after a night's sleep of the laptop), and a living worker would no longer be recognised.
+    """
+
+    pid: int
+    created: float
+    boot: str = ""
+
+    def alive(self) -> bool:
+        """Whether this very process lives; a zombie does not. Cheap: who watches asks ten times a second."""
+        try:
+            state, same = _stat(self.pid)[0], _identify_by_proc(self.pid) == self
+        except (OSError, ValueError, IndexError):
+            return self.process() is not None
+        return same and state not in _DEAD
+
+    def process(self) -> psutil.Process | None:
+        """The living process, or None; another one under the same pid is not it."""
+        try:
+            process = psutil.Process(self.pid)
+            living = identify(self.pid) == self and process.status() != psutil.STATUS_ZOMBIE
+            return process if living else None
+        except (psutil.Error, ValueError):
+            return None
+
+
+@dataclass(frozen=True)
+class Owners:
+    """Who works on a job, as ``supervisor.json`` says it."""
+
+    supervisor: Identity | None = None
+    worker: Identity | None = None
+    attempt: int = 0
+
+
+_OWNERS = TypeAdapter(Owners)
+
+
+def identify(pid: int) -> Identity | None:
+    """The identity of a living process; None where there is none."""
+    try:
+        return _identify_by_proc(pid)
+    except (OSError, ValueError, IndexError):
+        return _identify_without_proc(pid)
+
+
+def _identify_by_proc(pid: int) -> Identity:
+    return Identity(pid, int(_stat(pid)[_START_TICKS]) / os.sysconf("SC_CLK_TCK"), _boot())
+
+
+def _stat(pid: int) -> list[bytes]:
+    """What /proc tells of a process after its name, which stands in brackets and may hold anything."""
+    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+
+
+@cache
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def _identify_without_proc(pid: int) -> Identity | None:
+    try:
+        return Identity(pid, psutil.Process(pid).create_time())
+    except (psutil.Error, ValueError):
+        return None
+
+
+def read_owners(folder: JobFolder) -> Owners:
+    """Who last worked on this job; nobody where the file is missing or torn."""
+    try:
+        return _OWNERS.validate_json(read_plain(folder.supervisor_json, MOST_BYTES["supervisor.json"]))
+    except (OSError, ValueError):
+        return Owners()
+
+
+def write_owners(folder: JobFolder, owners: Owners) -> None:
+    """Replaces ``supervisor.json`` as a whole."""
+    write_whole(folder.supervisor_json, json.dumps(asdict(owners)))
+
+
+def find_worker(folder: JobFolder) -> Identity | None:
+    """The living worker of a job: as written down, else the marked process that leads its group (its supervisor died
+    before it could write); None where there is none."""
+    known = read_owners(folder).worker
+    if known and known.alive():
+        return known
+    leaders = (process.pid for process in _marked(folder) if _leads_group(process.pid))
+    return next((identity for pid in leaders if (identity := identify(pid))), None)
+
+
+def end_tree(folder: JobFolder, worker: Identity | None, grace_seconds: float) -> None:
+    """Ends the worker and everything below it: asked first, killed after the grace, and waited for."""
+    doomed = _tree(folder, worker)
+    _signal(doomed, kill=grace_seconds <= 0)
+    stubborn = _outlive(doomed, grace_seconds)
+    # What was started meanwhile is found by looking again; three looks outrun any tree that is not a fork bomb.
+    for _ in range(3):
+        if not (rest := {*stubborn, *_tree(folder, worker)}):
+            return
+        _signal(rest, kill=True)
+        stubborn = _outlive(rest, 1.0)
+
+
+def end_job(folder: JobFolder) -> None:
+    """Ends whatever works on a run or on an export of it, without asking its files: a supervisor is known by what it
+    was started with, and the others by their mark."""
+    _signal(list(_supervisors(folder)), kill=True)
+    for _ in range(3):
+        living = _outlive([*_supervisors(folder), *_marked(folder, exports=True)], 0.0)
+        if not living:
+            return
+        _signal(living, kill=True)
+        _outlive(living, 1.0)
+
+
+def _outlive(processes: Iterable[psutil.Process], seconds: float) -> set[psutil.Process]:
+    """Those that still live after so long; returns as soon as none does. A zombie lives no more, though psutil would
+    wait for it: in a container the first process of the machine may never collect an orphan."""
+    until = time.monotonic() + seconds
+    living = {process for process in processes if _lives(process)}
+    while living and time.monotonic() < until:
+        time.sleep(_LOOK_SECONDS)
+        living = {process for process in living if _lives(process)}
+    return living
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def _tree(folder: JobFolder, worker: Identity | None) -> list[psutil.Process]:
+    found = set(_marked(folder))
+    if worker:
+        found.update(_group(worker.pid))
+        if process := worker.process():
+            found.update([process, *_children(process)])
+    return [process for process in found if process.pid != os.getpid()]
+
+
+def _leads_group(pid: int) -> bool:
+    try:
+        return os.getpgid(pid) == pid
+    except OSError:
+        return False
+
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.children(recursive=True)
+    except psutil.Error:
+        return []
+
+
+def _group(leader: int) -> Iterator[psutil.Process]:
+    # A group outlives its leader, and its number is not given to a new process while a member lives.
+    for process in psutil.process_iter():
+        try:
+            if os.getpgid(process.pid) == leader and process.status() != psutil.STATUS_ZOMBIE:
+                yield process
+        except (psutil.Error, OSError):
+            continue
+
+
+def _supervisors(folder: JobFolder) -> Iterator[psutil.Process]:
+    for process in psutil.process_iter():
+        try:
+            if LOCK_VARIABLE in process.environ() and _is_of(process.cmdline()[-1:], folder):
+                yield process
+        except (psutil.Error, OSError):
+            continue
+
+
+def _is_of(words: list[str], folder: JobFolder) -> bool:
+    """Whether this one word names the folder of a run, or of an export of it."""
+    return any(word == str(folder.path) or word.startswith(f"{folder.jobs}{os.sep}") for word in words)
+
+
+def _marked(folder: JobFolder, exports: bool = False) -> Iterator[psutil.Process]:
+    for process in psutil.process_iter():
+        try:
+            mark = process.environ().get(MARK, "")
+            mine = _is_of([mark], folder) if exports else mark == str(folder.path)
+            if mine and process.status() != psutil.STATUS_ZOMBIE:
+                yield process
+        except (psutil.Error, OSError):
+            continue
+
+
+def _signal(processes: set[psutil.Process] | list[psutil.Process], kill: bool) -> None:
+    for process in processes:
+        try:
+            process.kill() if kill else process.terminate()
+        except psutil.Error:
+            continue

@@ -1,0 +1,83 @@
+"""``worker.log`` and its cap: what supervisor and worker print, the last few megabytes of it.
+
+Both append through descriptors of their own (O_APPEND), which a rename would carry along. So the file is never renamed:
+its head and tail are copied to ``worker.log.1`` and the file is cut to nothing under them; the next word of each lands
+at its new end::
+
+    worker.log ── more than 10 MB ──► worker.log.1 (first 256 KB … last 4 MB), worker.log empty
+
+What is printed within the microseconds between the last look and the cut is lost; the log of events never is.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from core.machine.disk import open_plain
+
+__all__ = ["cap_log", "log_tail", "older_log"]
+
+CAP_BYTES = 10_000_000
+HEAD_BYTES = 256_000
+TAIL_BYTES = 4_000_000
+HALF_LINE_LOOKS, HALF_LINE_SECONDS = 10, 0.005
+
+
+def older_log(log: Path) -> Path:
+    """Where the log's earlier part lies."""
+    return log.with_name(f"{log.name}.1")
+
+
+def cap_log(log: Path, cap_bytes: int = CAP_BYTES) -> bool:
+    """Cuts the log where it is longer than the cap; True where that was so. A disk that takes no copy gets none."""
+    try:
+        if log.lstat().st_size <= cap_bytes:
+            return False
+        with os.fdopen(open_plain(log, os.O_RDWR), "r+b") as file:
+            _keep(log, file.fileno())  # cuts it, too
+    except OSError:
+        return False
+    return True
+
+
+def log_tail(log: Path, most_bytes: int = 64_000) -> bytes:
+    """The last so many bytes that were printed, over a cut as well; empty where nothing was."""
+    end = _end_of(log, most_bytes)
+    return _end_of(older_log(log), most_bytes - len(end)) + end if len(end) < most_bytes else end
+
+
+def _keep(log: Path, descriptor: int) -> None:
+    fresh = log.with_name(f".{log.name}.{os.getpid()}")
+    try:
+        with os.fdopen(open_plain(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as copy:
+            size = os.fstat(descriptor).st_size
+            at = max(0, size - TAIL_BYTES)
+            if head := os.pread(descriptor, min(HEAD_BYTES, at), 0):
+                copy.write(head + f"\n… {at - len(head):,} bytes left out …\n".encode())
+            looks, whole = HALF_LINE_LOOKS, True
+            while at - size <= TAIL_BYTES:  # who prints faster than this reads is not caught up with
+                if block := os.pread(descriptor, 1 << 20, at):  # what is printed meanwhile is copied too
+                    copy.write(block)
+                    copy.flush()
+                    at, whole = at + len(block), block.endswith(b"\n")
+                elif whole or not looks:
+                    break
+                else:  # a line may be seen while half of it is written
+                    looks -= 1
+                    time.sleep(HALF_LINE_SECONDS)
+            os.ftruncate(descriptor, 0)  # at once: what is printed in between is lost
+        fresh.replace(older_log(log))
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        os.ftruncate(descriptor, 0)
+
+
+def _end_of(path: Path, most_bytes: int) -> bytes:
+    try:
+        with os.fdopen(open_plain(path), "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - most_bytes))
+            return file.read(most_bytes)
+    except OSError:
+        return b""

@@ -1,0 +1,114 @@
+"""What is best in a run, and what became of it: the one place that says so.
+
+    measure      a held-out loss and its step; step 0 is the model as it came, before any training
+    best         the lowest measure, of equal ones the earliest: what training did not improve is not its merit
+    checkpoint   the best one is that of the lowest measure among those that stand, by their own manifests
+    verdict      the best measure after training has begun, against the one before it
+
+All of it follows from the log and the manifests, so runs of earlier versions have it as well. Nothing is written.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from core.machine.disk import read_plain
+from core.runs.folder.job_folder import JobFolder, checkpoint_step
+from core.runs.record.job_record import RunRecord
+
+__all__ = ["Measure", "Outcome", "Verdict", "best", "by_merit", "measured_loss", "measures", "outcome", "standing"]
+
+Verdict = Literal["better", "no_better", "worse", "unmeasured"]
+
+SAME_SHARE = 0.01
+"""A change of the held-out loss by less than so much of it is none: a few held-out rows cannot tell it from chance."""
+_MANIFEST_BYTES = 1 << 22
+
+
+@dataclass(frozen=True, order=True)
+class Measure:
+    """A held-out loss, after ``step`` steps. Ordered as ``best`` looks for it."""
+
+    loss: float
+    step: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a run: the held-out loss at step 0, the best measure after it, and the newest loss of all; None
+    where it was not measured."""
+
+    verdict: Verdict
+    before: float | None = None
+    after: Measure | None = None
+    last: float | None = None
+
+
+def measures(record: RunRecord) -> tuple[Measure, ...]:
+    """Every finite held-out loss of a run, in its order."""
+    found = ((event.loss, event.step) for event in record.evaluations)
+    return tuple(Measure(loss, step) for loss, step in found if loss is not None and math.isfinite(loss))
+
+
+def best(found: Iterable[Measure]) -> Measure | None:
+    """The lowest measure, the earliest of equal ones."""
+    return min(found, default=None)
+
+
+def outcome(record: RunRecord) -> Outcome | None:
+    """What became of a run that is over; None while it is not, and where it ended before it could be told.
+
+    A run that was stopped is told of where it was measured; a finished one always, if only that nothing was measured.
+    """
+    if record.state not in ("finished", "stopped"):
+        return None
+    known = measures(record)
+    before = next((one.loss for one in known if one.step == 0), None)
+    after, last = best(one for one in known if one.step > 0), known[-1].loss if known else None
+    if before is None or after is None:
+        return Outcome("unmeasured", before, after, last) if record.state == "finished" else None
+    return Outcome(_verdict(before, after.loss), before, after, last)
+
+
+def _verdict(before: float, after: float) -> Verdict:
+    least = SAME_SHARE * abs(before)
+    if before - after > least:
+        return "better"
+    return "worse" if after - before > least else "no_better"
+
+
+# ── checkpoints ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def standing(run: JobFolder | Path) -> dict[Path, float | None]:
+    """The checkpoints that were finished (their manifests are written last), oldest first, each with the held-out loss
+    that its manifest names; their files are not verified here. ``run`` may be the checkpoints folder itself."""
+    root = run.checkpoints if isinstance(run, JobFolder) else run
+    steps = ((checkpoint_step(path.name), path) for path in root.glob("step-*") if not path.is_symlink())
+    whole = sorted((step, path) for step, path in steps if step is not None and (path / "MANIFEST.json").is_file())
+    return {path: measured_loss(path) for _, path in whole}
+
+
+def by_merit(run: JobFolder | Path) -> list[Path]:
+    """The checkpoints that stand, the best first; behind those that were measured the others, the newest first."""
+    found = standing(run)
+    step_of = {path: checkpoint_step(path.name) or 0 for path in found}
+    measured = sorted((Measure(loss, step_of[path]), path) for path, loss in found.items() if loss is not None)
+    others = [path for path, loss in found.items() if loss is None]
+    return [path for _, path in measured] + others[::-1]
+
+
+def measured_loss(checkpoint: Path) -> float | None:
+    """The held-out loss in a checkpoint's manifest; None where it was not measured or cannot be read."""
+    try:
+        manifest: Any = json.loads(read_plain(checkpoint / "MANIFEST.json", _MANIFEST_BYTES))
+        loss = manifest.get("eval_loss")
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return None
+    number = isinstance(loss, (int, float)) and not isinstance(loss, bool) and math.isfinite(loss)
+    return float(loss) if number else None

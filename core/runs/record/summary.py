@@ -1,0 +1,251 @@
+"""One line of the list of runs, and how it is had without folding the whole log.
+
+Cold, only the lines that are no steps and the last step of each attempt are parsed. Warm, ``summary.json`` beside the
+log is believed as long as the log has the byte count that it names; deleting that file changes nothing. Whether the
+job's processes live is never cached. A run that cannot be read has a line too, with the reason.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Literal
+
+from pydantic import TypeAdapter
+
+from core.contract.config import RunConfig
+from core.contract.errors import StudioError
+from core.contract.events import Event, Starting, parse_event
+from core.machine.disk import folder_bytes, read_plain, write_whole
+from core.machine.locks import is_held
+from core.runs.folder.flaws import MOST_BYTES, flaw_of
+from core.runs.folder.job_folder import JobFolder
+from core.runs.folder.names import given_name
+from core.runs.log.events_log import EventTail
+from core.runs.record.job_record import RUNNING, RunRecord, State, fold
+from core.runs.record.outcome import Measure, Outcome, Verdict, measures, outcome
+
+__all__ = ["UNREADABLE_HINT", "RunSummary", "nobody_lives", "summarise"]
+
+UNREADABLE_HINT = "Mend its folder, or delete the run."
+
+_MOST_SECONDS, _MOST_COUNT = 1e11, 1 << 53
+"""What a page can still show."""
+_STEP = b'{"kind":"step"'
+_STARTING = b'{"kind":"starting"'
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """A run in a listing. Losses are the latest; what is not known yet is None or empty; ``failure`` is its cause
+    in one line, with its code and what to do. ``verdict`` is what became of a run that is over; the best loss and
+    its step are of what was trained. ``damaged`` counts the lines of its log that cannot be believed."""
+
+    run_id: str
+    name: str
+    state: State
+    started_at: float | None
+    ended_at: float | None
+    method: str
+    model_name: str
+    data_name: str
+    last_step: int
+    total_steps: int
+    train_loss: float | None
+    eval_loss: float | None
+    preset: str
+    bytes_on_disk: int | None
+    failure: str = ""
+    failure_code: str = ""
+    failure_hint: str = ""
+    verdict: Verdict | Literal[""] = ""
+    before_loss: float | None = None
+    best_loss: float | None = None
+    best_step: int = 0
+    damaged: int = 0
+    begun: bool = True
+    """False for one that left the queue before a worker was started."""
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What became of it, as ``core.runs.record.outcome`` judged when its log was read."""
+        if not self.verdict:
+            return None
+        after = None if self.best_loss is None else Measure(self.best_loss, self.best_step)
+        return Outcome(self.verdict, self.before_loss, after, self.eval_loss)
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """``summary.json``: the summary, and what it holds for."""
+
+    key: list[int]
+    summary: RunSummary
+
+
+_KEPT = TypeAdapter(_Kept)
+
+
+def summarise(folder: JobFolder) -> RunSummary:
+    """The summary of one run, from ``summary.json`` where that is valid, else from the log (and then kept there)."""
+    if flaw := flaw_of(folder.path):
+        return _unreadable(folder, flaw)
+    try:
+        return _summary(folder)
+    except OSError as error:
+        return _unreadable(folder, f"{Path(error.filename or folder.path).name} cannot be read ({error.strerror})")
+
+
+def _summary(folder: JobFolder) -> RunSummary:
+    dead = nobody_lives(folder)
+    key = _key(folder, dead)
+    summary = _read(folder, key)
+    if summary is None:
+        # Dead before the log was read means that what was read is all there will be.
+        summary = _make(folder, dead)
+        with suppress(OSError):
+            write_whole(folder.summary_json, _KEPT.dump_json(_Kept(key, summary)))
+    if dead and summary.state in RUNNING and nobody_lives(folder):
+        return replace(summary, state="lost")
+    return summary
+
+
+def nobody_lives(folder: JobFolder) -> bool:
+    """Whether neither a supervisor nor a worker of this job lives: both hold locks for as long as they do."""
+    return not is_held(folder.supervisor_lock) and not is_held(folder.events)
+
+
+def _unreadable(folder: JobFolder, reason: str) -> RunSummary:
+    """What is shown of a run whose files are not opened. When it was made stands in its name."""
+    return RunSummary(
+        run_id=folder.name,
+        name=folder.name,
+        state="unreadable",
+        started_at=None,
+        ended_at=None,
+        method="",
+        model_name="",
+        data_name="",
+        last_step=0,
+        total_steps=0,
+        train_loss=None,
+        eval_loss=None,
+        preset="",
+        bytes_on_disk=None,
+        failure=f"This run cannot be read: {reason}.",
+        failure_code="run.unreadable",
+        failure_hint=UNREADABLE_HINT,
+    )
+
+
+def scan(lines: Iterable[bytes]) -> Iterator[Event]:
+    """The events that a summary needs: all but the steps, and of those the last that each start leaves standing."""
+    steps: list[bytes] = []
+    last = b""
+    for line in lines:
+        if line.startswith(_STEP):
+            steps.append(line)
+            last = line
+            continue
+        if line.startswith(_STARTING):
+            yield from _standing(steps, line)
+            last = b""
+        yield from _parsed(line)
+    yield from _parsed(last)
+
+
+def _standing(steps: list[bytes], starting: bytes) -> Iterator[Event]:
+    """Drops what came after the checkpoint that an attempt begins at, and gives the step before that."""
+    begins = parse_event(starting)
+    limit = begins.resumed_step if isinstance(begins, Starting) else 0
+    while steps:
+        step = next(_parsed(steps[-1]), None)
+        if step is not None and step.step <= limit:
+            yield step
+            return
+        steps.pop()
+
+
+def _parsed(line: bytes) -> Iterator[Event]:
+    if line and (event := parse_event(line)) is not None:
+        yield event
+
+
+def _make(folder: JobFolder, dead: bool) -> RunSummary:
+    tail = EventTail(folder.events)
+    record, config, given = fold(scan(tail.read_lines())), _config(folder), given_name(folder)
+    failure = record.failure if record.state == "failed" else None
+    became = outcome(record)
+    return RunSummary(
+        run_id=folder.name,
+        name=given if given is not None else config.name if config else folder.name,
+        state=record.state,
+        started_at=record.started_at,
+        ended_at=record.ended_at,
+        method=config.with_method("sft").method if config else "",
+        model_name=config.model.name if config else "",
+        data_name=Path(config.data.path).name if config else "",
+        last_step=record.last_step,
+        total_steps=record.plan.total_steps if record.plan else (config.train.max_steps if config else 0),
+        train_loss=record.steps[-1].loss if record.steps else None,
+        eval_loss=_eval_loss(record),
+        preset=config.preset if config else "",
+        bytes_on_disk=folder_bytes(folder.path, folder.summary_json.name),
+        failure=failure.message if failure else "",
+        failure_code=failure.code if failure else "",
+        failure_hint=failure.hint if failure else "",
+        verdict=became.verdict if became else "",
+        before_loss=became.before if became else None,
+        best_loss=became.after.loss if became and became.after else None,
+        best_step=became.after.step if became and became.after else 0,
+        damaged=tail.damaged + (dead and tail.torn),
+        begun=record.begun,
+    )
+
+
+def _eval_loss(record: RunRecord) -> float | None:
+    known = measures(record)
+    return known[-1].loss if known else None
+
+
+def _config(folder: JobFolder) -> RunConfig | None:
+    try:
+        return folder.config()
+    except StudioError:
+        return None  # a listing shows what can be shown
+
+
+def _key(folder: JobFolder, dead: bool) -> list[int]:
+    """What the summary depends on: its fields, the log's length, what moves its size, the name."""
+    return [
+        len(fields(RunSummary)),
+        int(dead),
+        _stat(folder.events, "st_size"),
+        sum(map(folder_bytes, folder.export_drafts().values())),
+        *(_stat(folder.path / part, "st_mtime_ns") for part in _PARTS),
+    ]
+
+
+_PARTS = ("checkpoints", "exports", "name")
+
+
+def _stat(path: Path, field: str) -> int:
+    try:
+        return int(getattr(os.lstat(path), field))
+    except OSError:
+        return 0
+
+
+def _read(folder: JobFolder, key: list[int]) -> RunSummary | None:
+    try:
+        kept = _KEPT.validate_json(read_plain(folder.summary_json, MOST_BYTES["summary.json"]))
+    except (OSError, ValueError):
+        return None
+    known = kept.summary
+    times = (known.started_at or 0.0, known.ended_at or 0.0)
+    counts = (known.last_step, known.total_steps, known.best_step, known.bytes_on_disk or 0, known.damaged)
+    mine = kept.key == key and known.run_id == folder.name
+    return known if mine and all(0 <= at < _MOST_SECONDS for at in times) and max(counts) < _MOST_COUNT else None

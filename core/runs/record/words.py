@@ -1,0 +1,67 @@
+"""The states of a run, and what became of it, in words for people: tables that page, history and command line all read.
+
+It stands on the light floor, since the command line does not know the window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from core.runs.record.job_record import State
+from core.runs.record.outcome import Outcome, Verdict
+
+__all__ = ["ADVICE", "STATE_WORDS", "VERDICT_WORDS", "damage_words", "outcome_line", "unknown_fields_words"]
+
+STATE_WORDS: dict[State, str] = {
+    "queued": "Waiting",
+    "starting": "Starting",
+    "training": "Training",
+    "paused": "Paused",
+    "finished": "Finished",
+    "stopped": "Stopped",
+    "failed": "Failed",
+    "lost": "Interrupted",
+    "unreadable": "Unreadable",
+}
+
+VERDICT_WORDS: dict[Verdict, str] = {
+    "better": "Better than before training",
+    "no_better": "No better than before training",
+    "worse": "Worse than before training",
+    "unmeasured": "Not measured",
+}
+
+ADVICE: dict[Verdict, str] = {
+    "better": "",
+    "no_better": "Run again with more passes over the data or a higher learning rate; more rows help, too.",
+    "worse": "Run again with a lower learning rate or fewer passes over the data; more rows help, too.",
+    "unmeasured": "Compare the answers in Try. To have it measured, hold out a share of the rows in the next run.",
+}
+"""What to do about it; empty where nothing needs to be done."""
+
+
+def outcome_line(found: Outcome) -> str:
+    """ "Worse than before training: held-out loss 3.825 → 4.031 (step 100)": the best of what was trained, and its
+    step where that is not the last one that was measured."""
+    word = VERDICT_WORDS[found.verdict]
+    if found.before is None or found.after is None:
+        return f"{word}: no held-out loss from before and after training."
+    step = f" (step {found.after.step:,})" if found.last != found.after.loss else ""
+    return f"{word}: held-out loss {found.before:.3f} → {found.after.loss:.3f}{step}"
+
+
+def damage_words(lines: int) -> str:
+    """That so many lines of a run's log are damaged or missing, in one sentence; empty where none is."""
+    if not lines:
+        return ""
+    many = "1 line of this run's log is" if lines == 1 else f"{lines:,} lines of this run's log are"
+    return f"{many} damaged or missing: what stood there is not shown."
+
+
+def unknown_fields_words(fields: Sequence[str]) -> str:
+    """That run.yaml has fields of another version, in one sentence; empty where it has none."""
+    if not fields:
+        return ""
+    more = f" and {len(fields) - 5:,} more" if len(fields) > 5 else ""
+    named = ", ".join(fields[:5]) + more
+    return f"run.yaml was written by another version; fields that this one does not know are left out: {named}."

@@ -1,0 +1,400 @@
+"""``python -m core.runs.supervise.supervisor JOB_DIR``: owns one job from the queue to its last event.
+
+::
+
+    take the log ─► wait for the card ─► start the worker ─► watch ─► settle ─┐
+         │ a worker lives already: adopt it                 ▲   start again ◄─┘ it asked for it (exit code 75), stood
+         └──────────────────────────────────────────────────┘                   still, or died of the machine's sleep
+
+It is detached and light. One writer at a time: the worker writes the log while it lives, the supervisor before and
+after. When this process dies the worker trains on; the next look of a studio starts a supervisor that adopts it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+
+from core.contract.commands import Verb
+from core.contract.errors import MachineError, StudioError
+from core.contract.events import Acknowledged, Event, Failed, Note, Paused, Queued, Stage, Starting, Stopped
+from core.machine.hardware import Machine, read_machine
+from core.machine.locations import Locations
+from core.machine.locks import CardLock, locked
+from core.runs.control.create import sweep_exports, throw_away_debris
+from core.runs.control.mailbox import ALL_VERBS, Mailbox, acknowledged_ids, begun_attempt
+from core.runs.control.queue import JobQueue, Turn
+from core.runs.folder.flaws import flaw_of
+from core.runs.folder.job_folder import JobFolder
+from core.runs.folder.standing import Standing
+from core.runs.log.events_log import EventTail, LogHold, PatientWriter, last_event
+from core.runs.log.handover import Door
+from core.runs.process.activity import MemoryKills
+from core.runs.process.awake import keep_awake
+from core.runs.process.clock import AwakeClock
+from core.runs.process.launch import inherited_lock
+from core.runs.process.processes import Identity, Owners, end_tree, find_worker, identify, write_owners
+from core.runs.process.wsl import hold_session
+from core.runs.record.job_record import RUNNING, RunRecord, fold
+from core.runs.supervise.kernel_check import check_kernels_once, forget_kernels
+from core.runs.supervise.restarts import CardLook, Restarts
+from core.runs.supervise.watch import Ending, Watch
+from core.runs.supervise.worker_process import (
+    RESTART_EXIT_CODE,
+    RESTART_NOTE,
+    Worker,
+    card_fault,
+    exit_words,
+    start_worker,
+    worker_environment,
+)
+
+__all__ = ["WORKER_COMMAND", "Supervisor", "main", "supervise"]
+
+WORKER_COMMAND = (sys.executable, "-m", "core.worker")
+PROOF_COMMAND = (sys.executable, "-m", "core.proof")
+"""A proof takes the card by itself, when nothing waits for it, and is measured in processes of its own."""
+TICK_SECONDS = 0.1
+GRACE_SECONDS = 1.0
+"""What a worker gets between being asked to end and being killed: 'stop now' is done within 3 s."""
+ROOM_SECONDS = 0.5
+TURN_TICKS = 3
+"""The mailbox is looked into at every tick, the queue, which costs more, at every third."""
+LEAVING: tuple[Verb, ...] = ("pause", "stop", "stop_now")
+CARD_SECONDS = 600.0
+"""How long a card that no longer answers (sleep, a driver's reset, a cable) is waited for."""
+
+
+class Supervisor:
+    """One job and what is needed to bring it to an end."""
+
+    def __init__(
+        self, folder: JobFolder, locations: Locations, machine: Machine, worker_command: Sequence[str] = WORKER_COMMAND
+    ) -> None:
+        self.folder, self.locations, self.machine = folder, locations, machine
+        self.worker_command = worker_command
+        self.card = CardLock(locations, machine.lock_name)
+        self.hold = LogHold(folder)
+        self.standing = Standing(folder)
+        self.writer: PatientWriter | None = None
+        self.attempt = 1
+        self.plain, self.kills = False, MemoryKills()
+        self.restarts = Restarts(folder.newest_step(), len(self._record().corrections))
+
+    def run(self) -> None:
+        """Brings the job to its last event, or to its pause."""
+        with hold_session(self.machine.wsl) as warning, keep_awake(self.machine.wsl):
+            try:
+                go_on = self._adopt_or_admit(warning)
+                while go_on:
+                    worker = self._start()
+                    go_on = worker is not None and self._watch(worker)
+            except (OSError, StudioError) as error:
+                if self.standing.gone():
+                    self._leave_nothing()
+                    return
+                self._fail("supervisor.failed", str(error), "See worker.log in the run's folder, then resume.")
+                raise
+            finally:
+                self.card.release()
+                self._give_log()
+                JobQueue(self.locations).remove(self.folder.name)
+
+    def _leave_nothing(self) -> None:
+        """The folder was taken away: its processes go too, and what they made under its name since."""
+        end_tree(self.folder, None, 0.0)
+        throw_away_debris(self.folder.path)
+
+    # ── before the worker ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _adopt_or_admit(self, warning: Note | None) -> bool:
+        """Watches the worker that lives here already; where none does, admits the job. True: a worker is to start."""
+        self._sign(find_worker(self.folder))
+        while not self._take_log(0.5):
+            # Held but not found: the worker is being started, or was started by hand and is only waited for.
+            if worker := find_worker(self.folder):
+                self._sign(worker)
+                return self._watch(Worker(worker)) and self._regain_card()
+        return self._admit(warning)
+
+    def _sign(self, worker: Identity | None) -> None:
+        with suppress(OSError):  # on a full disk: a worker is found by its mark too
+            write_owners(self.folder, Owners(identify(os.getpid()), worker, self.attempt))
+
+    def _admit(self, warning: Note | None) -> bool:
+        """A job that nobody works on: True once it may start."""
+        record = self._record()
+        if record.state != "queued":
+            left = record.state in ("starting", "training")
+            return left and self._settle(None, Ending()) and self._regain_card()
+        if not self.folder.events.stat().st_size:
+            self._say(Queued())
+        if warning:
+            self._say(warning)
+        return self.folder.kind != "train" or self._wait_for_card()
+
+    def _regain_card(self) -> bool:
+        """The card of an adopted worker went with it: its run is the next to get it."""
+        if self.folder.kind != "train":
+            return True
+        JobQueue(self.locations).add(self.folder.name, head=True)
+        return self._wait_for_card()
+
+    def _wait_for_card(self) -> bool:
+        """Waits for this run's turn, saying what it waits for; False when called off meanwhile."""
+        turn = Turn(self.locations, self.machine, self.folder.name)
+        turn.join()
+        mailbox, said = self._open_mailbox(), ""
+        for tick in count():
+            if self._called_off(mailbox):
+                break
+            if not tick % TURN_TICKS:
+                if turn.take(self.card):
+                    return True
+                if (reason := turn.reason()) and reason != said:
+                    self._say(Queued(reason=reason))
+                    said = reason
+            time.sleep(TICK_SECONDS)
+        return False
+
+    def _open_mailbox(self, verbs: Collection[Verb] = ALL_VERBS) -> Mailbox:
+        return Mailbox(self.folder, self.attempt, acknowledged_ids(self.folder.events), verbs)
+
+    def _called_off(self, mailbox: Mailbox, worker: Worker | None = None) -> bool:
+        """Obeys what was asked while no worker listens: True when the job stops or pauses here. A worker that does not
+        listen yet is ended before that is promised: if we die in between, none goes on. Raises FolderGoneError."""
+        self.standing.check()
+        for command in mailbox.poll():
+            if worker:
+                end_tree(self.folder, worker.identity, 0.0)
+            self._say(Acknowledged(command_id=command.id, command=command.verb))
+            if command.verb in LEAVING:
+                JobQueue(self.locations).remove(self.folder.name)  # before a listing can say that it left
+            if command.verb in ("stop", "stop_now"):
+                self._say(self._stopped())
+                return True
+            if command.verb == "pause":
+                self._say(Paused(step=self.folder.newest_step()))
+                return True
+        return False
+
+    # ── with the worker ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _start(self) -> Worker | None:
+        """Starts a worker and hands it the log; None when the job was called off before."""
+        # Under the mailbox's lock no command can fall between the attempt that ends and the one that begins.
+        with locked(self.folder.commands):
+            if self._called_off(self._open_mailbox()):
+                return None
+            self.attempt = max(self.attempt, begun_attempt(self.folder.events) + 1)
+            self._open_writer()
+            self._say(Starting(resumed_step=self.folder.newest_step(), step=self.folder.newest_step()))
+        if not self._try_kernels():
+            return None
+        told, door = worker_environment(os.environ, self.folder, self.machine, self.attempt, self.plain), Door()
+        self.kills = MemoryKills(self.folder.log)
+        try:
+            inherited = [self.hold.fileno(), self.card.fileno(), door.descriptor]
+            worker = start_worker(self.folder, self.worker_command, told | door.environment, inherited)
+            door.handed()
+            self._sign(worker.identity)
+            if self._called_off_before(worker, door):
+                return None
+            self._give_log()
+        finally:
+            door.open()
+        return worker
+
+    def _called_off_before(self, worker: Worker, door: Door) -> bool:
+        """Hears for a worker until it can: True when the job was called off meanwhile, and the worker is no more."""
+        mailbox = self._open_mailbox(LEAVING)  # a save is left to the worker, who can do it
+        try:
+            return door.watched(lambda: self._called_off(mailbox, worker))
+        except (OSError, StudioError):
+            end_tree(self.folder, worker.identity, 0.0)
+            raise
+
+    def _try_kernels(self) -> bool:
+        """Finds out whether kernels run here, where there is a card; False when the job was called off meanwhile."""
+        if self.folder.kind != "train" or not self.machine.gpu or self.plain:
+            return True
+        mailbox = self._open_mailbox(LEAVING)  # a save is left to the worker, who can do it
+        note = check_kernels_once(self.machine.gpu, self.locations, lambda: self._called_off(mailbox))
+        if self._record().state != "starting":
+            return False
+        if note:
+            self.plain = True
+            self._say(note)
+        return True
+
+    def _watch(self, worker: Worker) -> bool:
+        """Waits for the worker's end and settles it; True when a fresh worker is to be started."""
+        record = self._record()
+        self.attempt = max(self.attempt, record.attempt)
+        ending = Watch(self.folder, worker, self.attempt, record, self.standing).wait()
+        end_tree(self.folder, worker.identity, GRACE_SECONDS if ending.stop or ending.late else 0.0)
+        self.standing.check()
+        while not self._take_log(1.0):
+            end_tree(self.folder, worker.identity, 0.0)
+        return self._settle(worker.exit_code, ending)
+
+    # ── after the worker ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _learn(self, record: RunRecord) -> None:
+        if record.plan is not None and record.plan.predicted is not None:
+            from core.runs.record.learned import learn  # brings the planner along, which nothing else here asks for
+
+            learn(self.folder, record, self.locations)
+
+    def _settle(self, exit_code: int | None, ending: Ending) -> bool:
+        """Writes the job's last event where the worker could not; True when a fresh worker is to be started."""
+        record, stop, step = self._record(), ending.stop, self.folder.newest_step()
+        if self.folder.kind == "train" and (exit_code != 0 or record.state == "failed"):
+            forget_kernels(self.locations)  # whatever it was, what ran once may run no more
+        if stop and stop.id not in record.acknowledged:
+            self._say(Acknowledged(command_id=stop.id, command=stop.verb))
+        if record.state not in RUNNING:
+            self._learn(record)
+            return False
+        if stop:
+            self._say(self._stopped())
+            return False
+        if ending.late:
+            return self._left_late(ending.late)
+        fault = card_fault(exit_code, self.folder.log) if self.machine.gpu else ""
+        afresh = ending.stall or self._wished(exit_code) or ending.slept_seconds or fault
+        if record.pending in ("stop", "pause") and afresh:  # another worker would not know of what was promised
+            return self._keep_promise(record.pending)
+        if ending.stall:
+            hint = f"It goes on from step {step}; where every thread stood is in worker.log."
+            self._say(Note(code="stall", text=f"{ending.stall.words}.", hint=hint))
+            return self._again(record, "worker.stalled", f"{ending.stall.what}, and a fresh worker did not get further")
+        if self._wished(exit_code):
+            return self._again(record, "worker.restarts", "The worker needed a fresh process again and again")
+        if ending.slept_seconds:
+            away = f"The machine slept for {ending.slept_seconds / 60:,.0f} min and the worker did not survive it"
+            self._say(Note(code="worker.slept", text=f"{away}: interrupted, goes on from step {step}."))
+            return self._again(record, "worker.slept", away)
+        if fault:
+            self._say(Note(code="card.fault", text=f"The card faulted: {fault}"))
+            return self._again(record, "worker.restarts", "The card faulted again and again")
+        return self._fail("worker.died", *exit_words(exit_code, step, self.kills))
+
+    def _wished(self, exit_code: int | None) -> bool:
+        """Whether the worker asked for a fresh process: by its exit code, or where that is nobody's child's, by its
+        last word."""
+        last = last_event(self.folder.events)
+        return exit_code == RESTART_EXIT_CODE or (isinstance(last, Note) and last.code == RESTART_NOTE)
+
+    def _left_late(self, verb: str) -> bool:
+        text = f"The worker was asked to {verb}, did not leave in time, and was ended."
+        self._say(Note(code="left.late", text=text, hint=f"What came after step {self.folder.newest_step()} is lost."))
+        return self._keep_promise(verb)
+
+    def _keep_promise(self, verb: str) -> bool:
+        """Says what the worker had promised and could not say."""
+        self._say(self._stopped() if verb == "stop" else Paused(step=self.folder.newest_step()))
+        return False
+
+    def _again(self, record: RunRecord, code: str, fault: str) -> bool:
+        """Whether a fresh worker is worth it, and has a card to work on; ``fault`` is said where it is not."""
+        step = self.folder.newest_step()
+        if not self.restarts.worth_it(step, len(record.corrections)):
+            message = f"{fault}: {self.restarts.futile} times without getting beyond step {step}."
+            return self._fail(code, message, "See worker.log in the run's folder, then resume.")
+        if not self._await_card():
+            return False
+        self._say(Note(code="worker.restarted", text=f"A fresh worker goes on from step {step}."))
+        return True
+
+    def _await_card(self) -> bool:
+        """Waits for a card that no longer answers; False where it does not come back, or the job was called off."""
+        step, mailbox, clock, said = self.folder.newest_step(), self._open_mailbox(), AwakeClock(), False
+        look = CardLook(self.machine)
+        while self.folder.kind == "train" and not look.answers():
+            if clock.tick() >= CARD_SECONDS:
+                waited = f"The card did not answer for {CARD_SECONDS / 60:.0f} min"
+                message = f"{waited}: interrupted, goes on from step {step}."
+                return self._fail("card.gone", message, "Resume when nvidia-smi shows the card again.")
+            if self._called_off(mailbox):
+                return False
+            if not said and clock.awake > 1.0:
+                self._say(Stage(stage="waiting", text="The card does not answer: waiting for it", step=step))
+                said = True
+            time.sleep(TICK_SECONDS)
+        return True
+
+    def _stopped(self) -> Stopped:
+        step = self.folder.newest_step() if self.folder.kind == "train" else 0
+        return Stopped(step=step, kept=step > 0)
+
+    def _fail(self, code: str, message: str, hint: str) -> bool:
+        """Says a failure, where the log is ours; always False: nothing is started again."""
+        if self.writer or self._take_log(0):
+            self._say(Failed(code=code, message=message, hint=hint))
+        return False
+
+    # ── the log ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _take_log(self, seconds: float) -> bool:
+        if not self.hold.take(seconds):
+            return False
+        last = last_event(self.folder.events)
+        self.attempt = max(self.attempt, last.attempt if last else 1)
+        self._open_writer()
+        return True
+
+    def _open_writer(self) -> None:
+        if self.writer:
+            self.writer.close()
+        self.writer = PatientWriter(self.folder.events, self.attempt)
+
+    def _give_log(self) -> None:
+        if self.writer:
+            self.writer.close()
+        self.writer = None
+        self.hold.give()
+
+    def _say(self, event: Event) -> None:
+        """Writes it; on a full disk nothing goes on before there is room for it."""
+        if self.writer is None:
+            return
+        self.writer.write(event)
+        while self.writer.behind:
+            time.sleep(ROOM_SECONDS)
+            self.standing.check()
+            with suppress(MachineError):
+                self.writer.catch_up()
+
+    def _record(self) -> RunRecord:
+        return fold(EventTail(self.folder.events).read())
+
+
+def supervise(path: Path, worker_command: Sequence[str] = WORKER_COMMAND, machine: Machine | None = None) -> int:
+    """Owns the job in this folder until its end; at once 0 where it has a supervisor already."""
+    folder, locations = JobFolder(path.resolve()), Locations.find().make()
+    if flaw_of(folder.path):
+        return os.EX_DATAERR
+    if inherited_lock(folder) is None:
+        return 0
+    Supervisor(folder, locations, machine or read_machine(locations.home), worker_command).run()
+    sweep_exports(folder.run_folder, ended=folder.name)
+    return 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """``python -m core.runs.supervise.supervisor JOB_DIR``."""
+    if len(arguments) != 1 or not Path(arguments[0]).is_dir():
+        print("expected the folder of one job", file=sys.stderr)
+        return os.EX_USAGE
+    proof = JobFolder(Path(arguments[0])).kind == "proof"
+    return supervise(Path(arguments[0]), PROOF_COMMAND if proof else WORKER_COMMAND)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

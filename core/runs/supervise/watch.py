@@ -1,0 +1,157 @@
+"""Watching one worker until it leaves, or has to be ended.
+
+::
+
+    its process is gone                               ─► settle
+    its folder is gone                                ─► end it
+    "stop now"                                        ─► end it
+    its last word was said a while ago                ─► end it
+    it was asked to stop or pause and does not leave  ─► end it
+    it stands still (core.runs.record.stall)                 ─► its stacks go to worker.log, then end it
+
+Nothing is written into the log meanwhile: it is the worker's. A worker that somebody halted (SIGSTOP) is neither judged
+nor forgotten: its time does not count, and a stop or pause wakes it. One that a debugger holds does not wake: from then
+on its time counts, and it is ended like any other that does not leave.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+
+from core.contract.commands import Command
+from core.contract.events import Event
+from core.runs.control.mailbox import Mailbox
+from core.runs.folder.job_folder import JobFolder
+from core.runs.folder.standing import Standing
+from core.runs.log.events_log import LAST_KINDS, EventTail
+from core.runs.process.activity import halted, wake, work_of
+from core.runs.process.clock import AwakeClock
+from core.runs.process.worker_log import cap_log
+from core.runs.record.job_record import RunRecord
+from core.runs.record.stall import Heartbeat, Stall
+from core.runs.supervise.worker_process import Worker
+
+__all__ = ["Ending", "Watch"]
+
+TICK_SECONDS = 0.1
+LOOK_SECONDS = 0.5
+WORK_SECONDS = 10.0
+LINGER_SECONDS = 10.0
+"""What a worker gets to leave after its last event before it is ended."""
+LEAVE_SECONDS = 25.0
+"""What a worker gets to save and leave when it was asked to, so that 'stop' is done within 30 s ..."""
+LEAVE_STEPS = 1.5
+"""... or so many of its own steps where those are longer: it leaves between two passes, and then saves."""
+STACKS_SECONDS = 1.0
+SLEPT_SECONDS = 60.0
+"""A gap that is called sleep; its consequences show within the minutes after it."""
+AFTERMATH_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Why a watch ended; with nothing set the worker left by itself. ``slept_seconds``: how long the machine was away
+    in the minutes before."""
+
+    stop: Command | None = None
+    stall: Stall | None = None
+    late: str = ""
+    """The verb that was not obeyed in time: stop or pause."""
+    slept_seconds: float = 0.0
+
+
+class Watch:
+    """One worker, from when it was started or met."""
+
+    def __init__(
+        self, folder: JobFolder, worker: Worker, attempt: int, record: RunRecord, standing: Standing | None = None
+    ) -> None:
+        self._standing = standing or Standing(folder)
+        self._folder, self._worker, self._attempt = folder, worker, attempt
+        seen = set(record.acknowledged)
+        self._stops = Mailbox(folder, attempt, seen, {"stop_now"})
+        self._leaves = Mailbox(folder, attempt, seen, {"stop", "pause"})
+        self._tail = EventTail(folder.events)
+        self.clock = AwakeClock()
+        self._beat = Heartbeat(0.0, [step.seconds for step in record.steps])
+        self._over_at: float | None = None
+        self._asked: tuple[str, float] | None = (record.pending, 0.0) if record.pending in ("stop", "pause") else None
+        self._slept = (0.0, 0.0)  # how long, and when it was noticed
+        self._halted = False
+        self._due = {"look": 0.0, "work": WORK_SECONDS}
+
+    def wait(self) -> Ending:
+        """Returns when the worker is gone or is to be ended."""
+        while not self._worker.gone():
+            now = self.clock.tick(counts=not self._halted or self._asked is not None)
+            if self.clock.away >= SLEPT_SECONDS:
+                self._slept = (self.clock.away, now)
+            if stop := next(iter(self._stops.poll()), None):
+                return self._ending(stop=stop)
+            if self._halted or now >= self._due["look"]:
+                self._due["look"] = now + LOOK_SECONDS
+                if ending := self._look(now):
+                    return ending
+            time.sleep(TICK_SECONDS)
+        return self._ending()
+
+    def _look(self, now: float) -> Ending | None:
+        if self._standing.gone():
+            return self._ending()
+        worker = self._worker.identity
+        self._halted = worker is not None and halted(worker)
+        for event in self._tail.read():
+            self._hear(event, now)
+        cap_log(self._folder.log)
+        self._note_orders(now)
+        if self._over_at is not None:
+            return self._ending() if now - self._over_at >= LINGER_SECONDS else None
+        if now >= self._due["work"] and worker and self._beat.limit().at_work:
+            self._due["work"] = now + WORK_SECONDS
+            self._beat.see(work_of(worker), now)
+        if self._asked and self._is_late(now):
+            return self._ending(late=self._asked[0])
+        stall = None if self._folder.kind == "proof" else self._beat.stalled(now)
+        if stall:
+            self._show_stacks()
+        return self._ending(stall=stall) if stall else None
+
+    def _hear(self, event: Event, now: float) -> None:
+        if event.attempt != self._attempt:
+            return
+        self._beat.hear(event, now)
+        self._over_at = now if event.kind in LAST_KINDS else None
+
+    def _note_orders(self, now: float) -> None:
+        """A stop outweighs a pause; the first of its kind sets the time. One who is halted is woken to hear it."""
+        for command in self._leaves.poll():
+            if not self._asked or (command.verb, self._asked[0]) == ("stop", "pause"):
+                self._asked = (command.verb, now)
+        if self._asked and self._halted:
+            wake(self._worker.identity)
+
+    def _is_late(self, now: float) -> bool:
+        """Whether what was asked should be done by now. A checkpoint that is being written has its own limit."""
+        limit = LEAVE_SECONDS
+        if self._beat.stage in ("training", "evaluating"):
+            limit = max(limit, LEAVE_STEPS * self._beat.median_seconds)
+        since = self._asked[1] if self._asked else now
+        return now - since >= limit and (self._beat.stage != "saving" or self._beat.stalled(now) is not None)
+
+    def _show_stacks(self) -> None:
+        """Has the worker print where each of its threads stands (faulthandler, registered at its very start)."""
+        if self._worker.identity and (process := self._worker.identity.process()):
+            with suppress(OSError):
+                os.kill(process.pid, signal.SIGUSR1)
+        until = time.monotonic() + STACKS_SECONDS
+        while time.monotonic() < until and not self._worker.gone():
+            time.sleep(TICK_SECONDS)
+
+    def _ending(self, stop: Command | None = None, stall: Stall | None = None, late: str = "") -> Ending:
+        slept, noticed = self._slept
+        recent = slept if self.clock.awake - noticed < AFTERMATH_SECONDS else 0.0
+        return Ending(stop, stall, late, recent)

@@ -1,0 +1,168 @@
+"""The worker as its supervisor sees it: a child of its own, or one that a dead supervisor left behind.
+
+Either way it has its own session and process group, holds the log and the card through inherited descriptors, and is
+gone when its process is; what it leaves below itself is ended by the supervisor.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from core.machine.disk import APPENDING, open_plain
+from core.machine.hardware import Machine
+from core.machine.imports import without_card
+from core.machine.locations import REPOSITORY
+from core.runs.folder.job_folder import JobFolder
+from core.runs.log.events_log import ATTEMPT_VARIABLE
+from core.runs.process.activity import MemoryKills
+from core.runs.process.processes import MARK, Identity, identify
+from core.runs.process.worker_log import log_tail
+
+__all__ = [
+    "CARD_VARIABLE",
+    "RESTART_EXIT_CODE",
+    "RESTART_NOTE",
+    "Worker",
+    "card_environment",
+    "card_fault",
+    "card_fault_line",
+    "exit_words",
+    "start_worker",
+    "worker_environment",
+]
+
+RESTART_EXIT_CODE = os.EX_TEMPFAIL
+"""75: "start me again in a fresh process, from the last checkpoint" (a GPU fault leaves a process unusable)."""
+
+RESTART_NOTE = "worker.restart"
+"""The code of the Note that says the same as a worker's last word: who adopted it is not told its exit code."""
+
+CARD_VARIABLE = "LUTHIER_CARD"
+"""The card that was locked for a worker; one that does not find it must not train on the CPU instead."""
+
+ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
+"""Where torch reads its allocator's settings, since 2.9 from the first name, and from its older ones."""
+
+_HEADING = "── attempt "
+_LAST_WORDS_BYTES = 4000
+_CARD_FAULT = re.compile(
+    r"CUDA error|Triton Error \[CUDA\]|illegal memory access|device-side assert|unspecified launch failure"
+    r"|Error .* at line \d+ in file .*\.cu"
+)
+
+
+class Worker:
+    """A worker being watched. ``exit_code`` is None while it lives, and for one that is not our child."""
+
+    def __init__(self, identity: Identity | None, child: subprocess.Popen[bytes] | None = None) -> None:
+        self.identity = identity
+        self._child = child
+
+    @property
+    def exit_code(self) -> int | None:
+        """As subprocess tells it: negative for a signal."""
+        return self._child.poll() if self._child else None
+
+    def gone(self) -> bool:
+        """Whether the worker's own process has ended."""
+        if self._child:
+            return self._child.poll() is not None
+        return self.identity is None or not self.identity.alive()
+
+
+def start_worker(
+    folder: JobFolder, command: Sequence[str], environment: Mapping[str, str], descriptors: Sequence[int]
+) -> Worker:
+    """Starts ``command FOLDER`` detached, with these descriptors; its output goes to ``worker.log``.
+
+    Raises:
+        OSError: the process cannot be made.
+    """
+    with os.fdopen(open_plain(folder.log, APPENDING), "ab", buffering=0) as log:
+        with suppress(OSError):  # a full disk
+            log.write(f"{_HEADING}{environment.get(ATTEMPT_VARIABLE, '')}\n".encode())
+        child = subprocess.Popen(
+            [*command, str(folder.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=REPOSITORY,
+            env=dict(environment),
+            start_new_session=True,
+            pass_fds=[descriptor for descriptor in descriptors if descriptor >= 0],
+        )
+    return Worker(identify(child.pid), child)
+
+
+def worker_environment(
+    base: Mapping[str, str], folder: JobFolder, machine: Machine, attempt: int, plain: bool
+) -> dict[str, str]:
+    """What a worker is told: its attempt, its mark, and what ``card_environment`` says."""
+    told = {**base, ATTEMPT_VARIABLE: str(attempt), MARK: str(folder.path), "PYTHONUNBUFFERED": "1"}
+    if machine.gpu:
+        told[CARD_VARIABLE] = machine.gpu.uuid
+    return told | card_environment(base, machine, plain)
+
+
+def card_environment(base: Mapping[str, str], machine: Machine, plain: bool) -> dict[str, str]:
+    """What whoever trains is told beside ``base``: the card that was locked for it, and whether kernels work here.
+
+    Segments that grow leave torch's allocator few gaps when passes differ in length. Not on WSL, whose drivers fail at
+    the mapping that they need (pytorch issue 192330); and what a person has chosen stays.
+    """
+    told: dict[str, str] = {}
+    if machine.gpu:
+        # CUDA counts cards its own way; the one that computes must be the one that is locked.
+        told |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": machine.gpu.cuda_name}
+        if not machine.wsl and not any(name in base for name in ALLOCATOR_VARIABLES):
+            told[ALLOCATOR_VARIABLES[0]] = "expandable_segments:True"
+    else:
+        told |= without_card(base)
+    if plain:
+        told["LUTHIER_KERNELS"] = "plain"
+    return told
+
+
+def exit_words(code: int | None, step: int, kills: MemoryKills) -> tuple[str, str]:
+    """What a worker's death means and what to do about it, a line each.
+
+    Args:
+        step: that of its last checkpoint.
+        kills: made before the worker was.
+    """
+    again = f"Resume goes on from step {step}." if step else "Start it again; no checkpoint stands yet."
+    if code == -signal.SIGKILL:
+        full = "Close other programs or choose fewer tokens a pass. " if kills.more is not False else ""
+        return f"The worker was killed (signal 9) {kills.words}.", full + again
+    if code == -signal.SIGABRT and kills.refused:
+        message = "The worker ended (signal 6) because memory ran out."
+        return message, f"Close other programs or choose a smaller model. {again}"
+    if code is not None and code < 0:
+        return f"The worker was ended by signal {-code} ({_signal_name(-code)}).", f"{again} worker.log has its words."
+    found = "without an exit code that we could see" if code is None else f"with exit code {code}"
+    return f"The worker ended {found} before it had finished.", f"See worker.log in the run's folder. {again}"
+
+
+def card_fault(exit_code: int | None, log: Path) -> str:
+    """The last words of a worker whose card faulted; '' for any other, and for one that somebody killed."""
+    return "" if exit_code == -signal.SIGKILL else card_fault_line(log_tail(log, _LAST_WORDS_BYTES))
+
+
+def card_fault_line(printed: bytes) -> str:
+    """The last line in which a library that ends the process itself (bitsandbytes does) named a fault of the card, in
+    what the last attempt printed; '' where none did."""
+    lines = printed.decode(errors="replace").rpartition(_HEADING)[2].splitlines()
+    return next((line.strip()[:200] for line in reversed(lines) if _CARD_FAULT.search(line)), "")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"

@@ -1,0 +1,1 @@
+"""What a worker says and hears: events out, commands in, a full disk waited out."""

@@ -1,0 +1,71 @@
+"""What a worker says while it works: events through one writer, progress at a pace that a reader can follow.
+
+Light: imported before anything heavy, so that the first word and every acknowledgement come at once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Protocol
+
+from core.contract.events import Event, Note, Stage, StageName
+
+__all__ = ["Teller", "Writer"]
+
+TRAINING_SECONDS = 60.0
+
+
+class Writer(Protocol):
+    """``core.runs.log.events_log.EventWriter``, or a list in a test."""
+
+    def write(self, event: Event) -> Event:
+        """Appends one event."""
+
+
+class Teller:
+    """Writes events with the present step filled in; safe between threads.
+
+    A stage's progress is written when its stage or text changes, when it is done, and else twice a second at most; less
+    often the longer it takes (a hundredth of its time, at most 5 s), and for training, whose steps say the same, once a
+    minute. So a night's log is made of steps.
+    """
+
+    def __init__(self, writer: Writer) -> None:
+        self.step = 0
+        self._writer = writer
+        self._guard = threading.Lock()
+        self._stage = ("", "")
+        self._begun_at = self._staged_at = 0.0
+        self.at = Stage()
+        """What is going on, whether it was written or is too soon to be."""
+
+    def say(self, event: Event) -> None:
+        """Writes ``event``; a step of 0 becomes the present step."""
+        self._writer.write(event if event.step else event.model_copy(update={"step": self.step}))
+
+    def note(self, code: str, text: str, hint: str = "") -> None:
+        """Something worth saying that changes nothing."""
+        self.say(Note(code=code, text=text, hint=hint))
+
+    def stage(self, stage: StageName, text: str = "", done: float = 0, total: float = 0, unit: str = "") -> None:
+        """What is going on, and how far it is (``total`` 0: unknown)."""
+        with self._guard:
+            self.at = Stage(stage=stage, text=text, done=done, total=total, unit=unit)
+            now = time.monotonic()
+            fresh = (stage, text) != self._stage
+            if fresh:
+                self._begun_at = now
+            elif not (total and done >= total) and now - self._staged_at < self._pace(stage, now):
+                return
+            self._stage, self._staged_at = (stage, text), now
+        self.say(Stage(stage=stage, text=text, done=done, total=total, unit=unit))
+
+    def again(self, before: Stage) -> None:
+        """Says a stage that goes on after something else was; nothing where nothing else was."""
+        if (before.stage, before.text) != self._stage:
+            self.stage(before.stage, before.text, before.done, before.total, before.unit)
+
+    def _pace(self, stage: StageName, now: float) -> float:
+        """Seconds between two words of one stage."""
+        return TRAINING_SECONDS if stage == "training" else min(max(0.5, (now - self._begun_at) / 100), 5.0)

@@ -1,0 +1,133 @@
+"""A question put to a running job: answered by the model without and with the adapter, in the middle of a step.
+
+Greedy, so that both answers differ by what was learned and by nothing else. A question that cannot be answered is said
+to be so, and never ends the run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+import torch
+from transformers import StoppingCriteria, StoppingCriteriaList
+
+from core.contract.commands import Command
+from core.contract.config import DataChoice
+from core.contract.data import Message
+from core.contract.errors import first_line
+from core.contract.events import Sample
+from core.data.render.question import question_ids
+from core.data.render.rendering import stop_token_ids
+from core.model.context import context_of
+from core.model.end_tokens import ends_of
+from core.model.faults import is_card_fault, is_named
+from core.train.channel.command_queue import Orders
+from core.train.channel.reporter import Teller
+
+__all__ = ["Laid", "answer", "continued", "fault_line", "readable"]
+
+_HEADERS = frozenset({"assistant", "model", "bot", "gpt"})
+
+
+@dataclass(frozen=True)
+class Laid:
+    """How a run's rows are laid out, and the tokens of its longest: memory and time are planned for that much."""
+
+    data: DataChoice = field(default_factory=DataChoice)
+    longest: int = 2048
+
+
+class _Asked(StoppingCriteria):
+    """Ends an answer early when the run is to leave."""
+
+    def __init__(self, orders: Orders) -> None:
+        self._orders = orders
+
+    def __call__(self, input_ids: torch.Tensor, *_scores: Any, **_options: Any) -> Any:
+        return torch.full((input_ids.shape[0],), self._orders.leaving, device=input_ids.device)
+
+
+def answer(
+    peft_model: Any, tokenizer: Any, command: Command, tell: Teller, orders: Orders, laid: Laid = Laid()
+) -> None:
+    """Says one ``Sample`` a side, an empty one where there is no answer; the model's mode is left as it was.
+
+    Args:
+        laid: how the run's rows were laid out, as the question is too, and how long they may be.
+
+    Raises:
+        RuntimeError: the card faulted, and this process cannot go on.
+    """
+    training = peft_model.training
+    peft_model.eval()
+    failed = False
+    try:
+        for side in ("base", "tuned"):
+            text = ""
+            try:
+                text = "" if failed else _answer(peft_model, tokenizer, command, orders, laid, side)
+            except Exception as error:  # whatever it is, a question must not end a run
+                if is_card_fault(error):
+                    raise
+                failed = True
+                tell.note(
+                    "sample.failed", f"The question could not be answered: {fault_line(error)}.", "Ask another one."
+                )
+            tell.say(Sample(command_id=command.id, side=side, prompt=command.prompt, text=text, done=True))
+    finally:
+        peft_model.train(training)
+
+
+def _answer(model: Any, tokenizer: Any, command: Command, orders: Orders, laid: Laid, side: str) -> str:
+    most = min(context_of(model), laid.longest)
+    asked = question_ids(tokenizer, (Message(role="user", content=command.prompt),), laid.data, most)
+    return continued(model, tokenizer, (list(asked), command.max_new_tokens), orders, laid.data, side)
+
+
+def continued(
+    model: Any, tokenizer: Any, asked: tuple[list[int], int], orders: Orders, data: DataChoice, side: str
+) -> str:
+    """What the model says after these tokens, so many at most, greedily; cut short when the run is to leave."""
+    stops = list(dict.fromkeys((*stop_token_ids(tokenizer, data), *ends_of(model))))
+    ids = torch.tensor([asked[0]], dtype=torch.long, device=next(model.parameters()).device)
+    with torch.no_grad(), model.disable_adapter() if side == "base" else contextlib.nullcontext():
+        grown = model.generate(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=max(1, min(asked[1], context_of(model) - ids.shape[1])),
+            do_sample=False,
+            temperature=None,
+            top_p=None,
+            top_k=None,
+            use_cache=True,
+            pad_token_id=tokenizer.pad_token_id,
+            eos_token_id=stops or None,
+            stopping_criteria=StoppingCriteriaList([_Asked(orders)]),
+        )
+    text: str = tokenizer.decode(grown[0, ids.shape[1] :], skip_special_tokens=True)
+    return text
+
+
+def readable(tokenizer: Any, ids: list[int]) -> str:
+    """Tokens of a conversation as text for a person: a blank line where special tokens part what was said.
+
+    Special tokens themselves are not shown; nor is the header that only names who is to answer.
+    """
+    special = set(tokenizer.all_special_ids) | {
+        number for number, token in tokenizer.added_tokens_decoder.items() if token.special
+    }
+    parts = [tokenizer.decode(list(run)).strip() for said, run in groupby(ids, lambda one: one not in special) if said]
+    parts = [part for part in parts if part]
+    if len(parts) > 1 and parts[-1] in _HEADERS:
+        parts.pop()
+    return "\n\n".join(parts)
+
+
+def fault_line(error: Exception) -> str:
+    """A fault in one line."""
+    if is_named(error, "OutOfMemoryError"):
+        return "the card's memory ran out"
+    return first_line(error).rstrip(".")

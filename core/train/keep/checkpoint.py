@@ -1,0 +1,270 @@
+"""Checkpoints that survive being killed at any moment.
+
+    .tmp-step-000200/  files, each fsynced ─► MANIFEST.json (sizes, SHA-256) fsynced ─► renamed ─► folder fsynced
+    step-000200/       adapter/ (peft's format)  optimizer.*  scheduler.*  scaler.*  position.json  MANIFEST.json
+
+A folder under its final name was therefore written whole. Disks lie and people edit, so what is read is verified first,
+and a bad one is named and passed over: every file against the manifest, the manifest against its own SHA-256 and the
+folder's name, and nothing may lie there that it does not name. The last two and the best stand; older ones go only
+after a newer one was verified, and leave their name before their files. Nothing here knows what the files mean.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from core.contract.errors import MachineError, RunError
+from core.machine.disk import file_sha256, is_full, make_durable
+from core.runs.folder.job_folder import JobFolder, checkpoint_step
+from core.runs.record.outcome import by_merit
+
+__all__ = [
+    "Saved", "add_facts", "best", "is_disk_full", "latest_good", "prune", "read_manifest", "remove",
+    "remove_after", "save", "step_name", "verify",
+]  # fmt: skip
+
+MANIFEST = "MANIFEST.json"
+_OWN = "sha256"
+"""Where the manifest names the SHA-256 of the rest of itself."""
+KEPT = 2
+_SPARE_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint that was written and verified."""
+
+    path: Path
+    bytes: int
+
+
+def step_name(step: int) -> str:
+    """``step-000200``."""
+    return f"step-{step:06d}"
+
+
+def save(
+    folder: JobFolder | Path, step: int, write: Callable[[Path], None], facts: Mapping[str, Any], expected_bytes: int
+) -> Saved:
+    """Writes one checkpoint; ``write`` puts the files into the folder that it is given.
+
+    Args:
+        folder: the run, or its checkpoints folder.
+        facts: small JSON values to stand in the manifest (``eval_loss``).
+        expected_bytes: how large it will be, for the look at the disk before.
+
+    Raises:
+        MachineError: the disk is or gets full; every earlier checkpoint stands.
+        RunError: what was written does not read back.
+    """
+    root = _root(folder)
+    final, draft = root / step_name(step), root / f".tmp-{step_name(step)}"
+    try:
+        _make_root(root)
+        _require_room(root, expected_bytes)
+        draft.mkdir()
+        write(draft)
+        total = _seal(draft, step, facts)
+        remove(final)
+        draft.rename(final)
+        make_durable(root)
+    except Exception as error:
+        shutil.rmtree(draft, ignore_errors=True)
+        if is_disk_full(error):
+            raise _full(root, expected_bytes) from error
+        raise
+    if problem := verify(final):
+        raise RunError("checkpoint.unreadable", f"{final.name} was written and does not read back: {problem}.",
+                       "Check this disk.")  # fmt: skip
+    return Saved(final, total)
+
+
+def verify(path: Path) -> str:
+    """What is wrong with the checkpoint at ``path``, in a few words; empty when every file is as it was written."""
+    try:
+        manifest, files, problem = _read_whole(path)
+        if problem or (problem := _strangers(path, files)):
+            return problem
+        if manifest["step"] != checkpoint_step(path.name):
+            return f"{MANIFEST} is that of step {manifest['step']}"
+        for name, entry in files.items():
+            if (path / name).stat().st_size != entry["bytes"]:
+                return f"{name} has another size than its manifest says"
+            if file_sha256(path / name) != entry["sha256"]:
+                return f"{name} differs from its manifest"
+    except FileNotFoundError as error:
+        return f"{Path(error.filename).name} is missing"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return f"{MANIFEST} cannot be read"
+    return "" if files else f"{MANIFEST} names no file"
+
+
+def latest_good(folder: JobFolder | Path, on_bad: Callable[[Path, str], None] | None = None) -> Path | None:
+    """The newest checkpoint that verifies; ``on_bad`` is told of each newer one that does not, and why."""
+    for path in reversed(_all(_root(folder))):
+        if not (problem := verify(path)):
+            return path
+        if on_bad:
+            on_bad(path, problem)
+    return None
+
+
+def best(folder: JobFolder | Path) -> Path | None:
+    """The first good checkpoint by merit: the lowest held-out loss; where nothing was measured, the newest."""
+    return next((path for path in by_merit(folder) if not verify(path)), None)
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of a checkpoint: ``step``, ``files`` and the facts that were given.
+
+    Raises:
+        OSError, ValueError: it is missing or is no JSON.
+    """
+    manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    return manifest
+
+
+def add_facts(path: Path, facts: Mapping[str, Any]) -> None:
+    """Writes what became known later into a standing checkpoint's manifest, all of it or nothing.
+
+    Raises:
+        MachineError: the disk is full; the manifest is as it was.
+    """
+    manifest = {**read_manifest(path), **facts}
+    draft = path.parent / f".tmp-{path.name}.json"  # beside it: a file that no manifest names would spoil it
+    try:
+        draft.write_text(_sealed(manifest), encoding="utf-8")
+        make_durable(draft)
+        draft.rename(path / MANIFEST)
+        make_durable(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        if is_disk_full(error):
+            raise _full(path, 0) from error
+        raise
+
+
+def prune(folder: JobFolder | Path, kept: int = KEPT, newest: int | None = None) -> None:
+    """Deletes all but the newest ``kept`` and the best. Called after the newest one was verified.
+
+    Args:
+        newest: the step that was verified. What claims to be of a later one was found bad when the run was taken up.
+    """
+    root = _root(folder)
+    every = _all(root)
+    lived = [path for path in every if newest is None or (checkpoint_step(path.name) or 0) <= newest]
+    standing = {*lived[-kept:], best(root)}
+    for path in every:
+        if path not in standing or path not in lived:
+            remove(path)
+    _sweep(root)
+
+
+def remove_after(folder: JobFolder | Path, step: int) -> None:
+    """Deletes every checkpoint of a later step, the newest first: the run goes back."""
+    for path in reversed(_all(_root(folder))):
+        if (checkpoint_step(path.name) or 0) > step:
+            remove(path)
+
+
+def remove(path: Path) -> None:
+    """Deletes a checkpoint: first its name, so that whoever is killed meanwhile leaves no half of one under it."""
+    gone = path.parent / f".tmp-gone-{path.name}"
+    with contextlib.suppress(FileNotFoundError):
+        path.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether this, or what caused it, is a full disk; safetensors says it only in words."""
+    if is_full(error):
+        return True
+    if "No space left on device" in str(error) or "os error 28" in str(error):
+        return True
+    return error.__cause__ is not None and is_disk_full(error.__cause__)
+
+
+def _root(folder: JobFolder | Path) -> Path:
+    return folder.checkpoints if isinstance(folder, JobFolder) else folder
+
+
+def _all(root: Path) -> list[Path]:
+    """Every checkpoint under its final name, oldest first."""
+    found = [(step, path) for path in root.glob("step-*") if (step := checkpoint_step(path.name)) is not None]
+    return [path for _, path in sorted(found)]
+
+
+def _make_root(root: Path) -> None:
+    if not root.is_dir():
+        root.mkdir(parents=True, exist_ok=True)
+        make_durable(root.parent)
+    _sweep(root)
+
+
+def _sweep(root: Path) -> None:
+    """Deletes drafts and half-deleted ones of a worker that was killed; after the last save nobody else would."""
+    for draft in root.glob(".tmp-*"):
+        shutil.rmtree(draft, ignore_errors=True) if draft.is_dir() else draft.unlink(missing_ok=True)
+
+
+def _require_room(root: Path, expected_bytes: int) -> None:
+    with contextlib.suppress(OSError):
+        if shutil.disk_usage(root).free < expected_bytes + _SPARE_BYTES:
+            raise _full(root, expected_bytes)
+
+
+def _full(root: Path, expected_bytes: int) -> MachineError:
+    free = need = expected_bytes + _SPARE_BYTES
+    with contextlib.suppress(OSError):
+        free = shutil.disk_usage(root).free
+    return MachineError(
+        "disk.full",
+        f"Expected {need / 1e6:,.0f} MB free for a checkpoint, found {free / 1e6:,.0f} MB.",
+        "Make room on this disk, then resume; the last good checkpoint stands.",
+    )
+
+
+def _sealed(manifest: Mapping[str, Any]) -> str:
+    """The manifest as it is written: every byte of it follows from its content, whose SHA-256 it names last."""
+    body = {key: value for key, value in manifest.items() if key != _OWN}
+    own = hashlib.sha256(json.dumps(body, indent=1).encode()).hexdigest()
+    return json.dumps({**body, _OWN: own}, indent=1)
+
+
+def _read_whole(path: Path) -> tuple[dict[str, Any], dict[str, Any], str]:
+    """Manifest, its files, and what is wrong with it by itself."""
+    written = (path / MANIFEST).read_text(encoding="utf-8")
+    manifest: dict[str, Any] = json.loads(written)
+    problem = "" if _sealed(manifest) == written else f"{MANIFEST} is not as it was written"
+    return manifest, manifest["files"], problem
+
+
+def _strangers(path: Path, files: Mapping[str, Any]) -> str:
+    """What lies in the folder and is neither a folder nor a plain file of the manifest's."""
+    for found in sorted(path.rglob("*")):
+        name = found.relative_to(path).as_posix()
+        if found.is_symlink() or (name not in files and name != MANIFEST and not found.is_dir()):
+            return f"{name} does not belong there"
+    return ""
+
+
+def _seal(draft: Path, step: int, facts: Mapping[str, Any]) -> int:
+    """Makes every file durable and writes the manifest last; returns the bytes of all files."""
+    files: dict[str, dict[str, Any]] = {}
+    for path in sorted(path for path in draft.rglob("*") if path.is_file()):
+        make_durable(path)
+        files[path.relative_to(draft).as_posix()] = {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
+    for folder in [path for path in draft.rglob("*") if path.is_dir()]:
+        make_durable(folder)
+    manifest = draft / MANIFEST
+    manifest.write_text(_sealed({"step": step, **facts, "files": files}), encoding="utf-8")
+    make_durable(manifest)
+    make_durable(draft)
+    return sum(entry["bytes"] for entry in files.values()) + manifest.stat().st_size

@@ -1,0 +1,1 @@
+"""One file a way of learning: its trainer over the same step."""

@@ -1,0 +1,124 @@
+"""DPO on TRL's DPOTrainer, with the same mixin of ours before it as SFT.
+
+It keeps TRL's loss (Rafailov et al. 2023, arXiv:2305.18290) and its collator; rows come tokenised as the preview shows
+them. Its reference is the model without the adapter, or, where a run goes on from another's adapter, a frozen copy of
+that one. Only a run of DPO imports this.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from datasets import Dataset
+from torch.nn import functional
+from trl import DPOConfig, DPOTrainer
+from trl.trainer.dpo_trainer import DataCollatorForPreference
+from trl.trainer.utils import use_adapter
+
+from core.contract.config import RunConfig
+from core.contract.methods import METHODS
+from core.model.adapters import trainable
+from core.train.methods.sft import OURS, settled
+from core.train.step.micro_batches import IGNORED
+from core.train.step.mixin import WindowTrainer
+from core.train.step.rows import PairRows
+
+__all__ = ["PreferenceTrainer", "preference_trainer"]
+
+_TOLD = {"margin": "rewards/margins", "accuracy": "rewards/accuracies"}
+"""What TRL calls these; it keeps the mean over a pass."""
+
+
+class PreferenceTrainer(WindowTrainer, DPOTrainer):
+    """DPO. TRL's loss is a mean over the pairs of a pass; times their number it is the sum that the mixin wants."""
+
+    packed = False
+    measures = METHODS["dpo"].measures
+    textbook = False
+    """TRL's own log-probabilities are Triton kernels on a card; without a compiler there the formula stands in."""
+
+    def pass_loss(self, model: Any, rows: PairRows, chosen: Sequence[int]) -> torch.Tensor:
+        """One padded pass of both sides."""
+        pairs = [
+            {
+                "prompt_ids": rows.prompts[row].tolist(),
+                "chosen_ids": rows.chosen[row].tolist(),
+                "rejected_ids": rows.rejected[row].tolist(),
+            }
+            for row in chosen
+        ]
+        batch = {name: value.to(self.args.device) for name, value in self.data_collator(pairs).items()}
+        loss: torch.Tensor = self.compute_loss(model, batch) * len(pairs)
+        means = {key: values[-1] for told in self._metrics.values() for key, values in told.items() if values}
+        for told in self._metrics.values():
+            told.clear()  # TRL keeps every pass's numbers until somebody logs them
+        self.measure([means.get(_TOLD[name], math.nan) * len(pairs) for name in self.measures])
+        return loss
+
+    def compute_loss(self, model: Any, inputs: dict[str, torch.Tensor], *rest: Any, **options: Any) -> Any:
+        """Mean over the pairs of ``-log σ(β ((π_c - ρ_c) - (π_r - ρ_r)))``, π and ρ log-probabilities of answers."""
+        if not self.textbook:
+            return super().compute_loss(model, inputs, *rest, **options)
+        policy = _answer_log_probabilities(model, inputs)
+        frozen = self.accelerator.unwrap_model(self.model)
+        with torch.no_grad(), use_adapter(frozen, "ref" if "ref" in frozen.peft_config else None):
+            reference = _answer_log_probabilities(self.model, inputs)
+        chosen, rejected = (policy - reference).chunk(2)
+        margins = self.beta * (chosen - rejected)
+        told = self._metrics["train"]
+        told[_TOLD["margin"]].append(margins.detach().mean())
+        told[_TOLD["accuracy"]].append((margins.detach() > 0).float().mean())
+        return -functional.logsigmoid(margins).mean()
+
+    def _prepare_dataset(self, dataset: Any, *_arguments: Any, **_options: Any) -> Any:
+        """Rows come tokenised, and not through a dataset."""
+        return dataset
+
+    def _send_telemetry(self) -> None:
+        """Nothing leaves this machine."""
+
+
+def _answer_log_probabilities(model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    """``[rows]``: the log-probability of each row's answer; row by row, so that float32 logits are held of one only."""
+    logits = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], use_cache=False).logits
+    labels = inputs["input_ids"].masked_fill(inputs["completion_mask"] == 0, IGNORED)
+    losses = [
+        functional.cross_entropy(row[:-1].float(), target[1:], ignore_index=IGNORED, reduction="sum")
+        for row, target in zip(logits, labels, strict=True)
+    ]
+    return -torch.stack(losses)
+
+
+def preference_trainer(
+    peft_model: Any, settings: dict[str, Any], config: RunConfig, tokenizer: Any, keep_reference: bool
+) -> PreferenceTrainer:
+    """The DPO trainer around a PeftModel.
+
+    TRL copies the adapter into a second, frozen one named ``ref`` and casts a quantised model's adapter to bfloat16.
+    A fresh adapter adds nothing yet, so its copy goes and the reference is the model without it, bit for bit; and the
+    adapter stays in float32, where small steps count.
+    """
+    precise = {name: parameter.data for name, parameter in trainable(peft_model)}
+    trainer = PreferenceTrainer(
+        model=peft_model,
+        args=DPOConfig(
+            **{**settings, **OURS},
+            beta=config.train.beta,
+            max_length=config.train.max_length,
+            # TRL switches recomputing off for the reference's pass and on again after it, with these words.
+            gradient_checkpointing_kwargs={"use_reentrant": False},
+        ),
+        train_dataset=Dataset.from_list([{"prompt_ids": [0], "chosen_ids": [0], "rejected_ids": [0]}]),  # for its type
+        processing_class=tokenizer,
+        data_collator=DataCollatorForPreference(tokenizer.pad_token_id, config.train.max_length),
+    )
+    if not keep_reference and "ref" in peft_model.peft_config:
+        peft_model.delete_adapter("ref")
+    for name, parameter in peft_model.named_parameters():
+        if name in precise:
+            parameter.data = precise[name]
+    trainer.textbook = config.train.kernels == "plain"
+    return settled(trainer, settings)

@@ -1,0 +1,1 @@
+"""What goes wrong while training and how it is survived: memory, numbers, rollback."""

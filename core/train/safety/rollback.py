@@ -1,0 +1,98 @@
+"""Going back, once: what a run does after numbers that are none, three steps in a row.
+
+    bad steps b, b+1, b+2 ─► the newest checkpoint of a step s ≤ b - 2 ─► half the learning rate ─► a fresh process
+
+Step s + 1 was computed with what checkpoint s holds, and was good. The one of step b - 1 only made bad numbers so far,
+so it is trusted where its held-out loss was measured and finite. Without any the run begins again. Later checkpoints go
+first and the ``Correction`` is said after, so a worker that is killed in between meets the same numbers once more. The
+Correction in the log is the memory: a second time the run stops and explains.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from core.contract.errors import RunError
+from core.contract.events import Correction
+from core.runs.folder.job_folder import JobFolder, checkpoint_step
+from core.runs.record.job_record import RunRecord
+from core.train.channel.command_queue import Afresh
+from core.train.channel.reporter import Teller
+from core.train.keep import checkpoint
+from core.train.safety.guard import lower_rate_hint
+
+__all__ = ["LEARNING_RATE", "Course", "rows_at_fault"]
+
+LEARNING_RATE = "train.learning_rate"
+_NAMED = 8
+
+
+@dataclass(frozen=True)
+class Course:
+    """One run's way back. ``rate`` is the learning rate as it is now, ``record`` the log when the attempt began."""
+
+    folder: JobFolder
+    record: RunRecord
+    rate: float
+    tell: Teller
+
+    def turn_back(self, bad: Sequence[int], what: str) -> None:
+        """Goes back to the last checkpoint that was seen to train well, with half the learning rate.
+
+        Raises:
+            Afresh: a fresh process goes on from there.
+            RunError: the run went back before.
+        """
+        earlier = [one for one in self.record.corrections if one.key == LEARNING_RATE and _halved_for_numbers(one)]
+        steps = f"{len(bad)} steps in a row (steps {bad[0]} to {bad[-1]})"
+        if earlier:
+            raise RunError(
+                "train.not_finite",
+                f"Expected a finite loss with half the learning rate ({earlier[-1].new}), found {what} {steps} again.",
+                lower_rate_hint(),
+            )
+        checkpoint.remove_after(self.folder, self._last_tried(bad[0]))
+        start = checkpoint.latest_good(self.folder)
+        step = (checkpoint_step(start.name) or 0) if start else 0
+        reason = f"{_MARK} {what}, {steps}; back to step {step} with half the learning rate, once."
+        self.tell.say(
+            Correction(key=LEARNING_RATE, old=json.dumps(self.rate), new=json.dumps(self.rate / 2), reason=reason)
+        )
+        raise Afresh(f"Bad numbers in steps {bad[0]} to {bad[-1]}: back to step {step} with half the learning rate.")
+
+    def _last_tried(self, first_bad: int) -> int:
+        """The last step whose adapter is known to give a finite loss."""
+        path = self.folder.checkpoints / checkpoint.step_name(first_bad - 1)
+        try:
+            measured = checkpoint.read_manifest(path).get("eval_loss") is not None
+        except (OSError, ValueError):
+            measured = False
+        return first_bad - 1 if measured else first_bad - 2
+
+
+_MARK = "Bad numbers:"
+
+
+def _halved_for_numbers(correction: Correction) -> bool:
+    return correction.reason.startswith(_MARK)
+
+
+def rows_at_fault(trainer: Any, rows: Any, window: Sequence[int], numbers: Sequence[int]) -> str:
+    """The rows of a step whose own loss is not finite, by their numbers in the user's file; where all are, all of it.
+
+    Each row is computed once more by itself, which changes nothing: random numbers follow from seed and step.
+    """
+    if not numbers:
+        return ""
+    with torch.no_grad():
+        bad = [row for row in window if not math.isfinite(float(trainer.pass_loss(trainer.model_wrapped, rows, [row])))]
+    found = sorted({numbers[row] for row in bad or window})
+    shown = ", ".join(str(number) for number in found[:_NAMED])
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return f"{'row' if len(found) == 1 else 'rows'} {shown}{more} of the data file"

@@ -1,0 +1,1 @@
+"""What pages show of runs, as plain values made from their records."""

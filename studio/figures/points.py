@@ -1,0 +1,259 @@
+"""A run's numbers for its charts: read once, smoothed, then thinned to what a screen can show.
+
+The store folds a run's log incrementally; here its steps become columns, to which a tick adds what is new since the
+last one, however many pages look. A chart gets at most ``BUCKETS`` buckets of neighbouring steps, each as its lowest
+and highest value, so no spike is lost. The width of a bucket is a power of two of steps: buckets then stay where they
+are while the run grows (all are sent anew only when the width doubles), and a page that has some asks for the rest.
+
+Smoothing is an exponential mean without start-up bias, taken before thinning: ``m = b m + (1 - b) x``, shown as
+``m / (1 - b^n)`` after n known values. Unknown values are NaN in here and null outside, never 0.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from core.contract.events import Step
+from core.contract.methods import MEASURES
+from core.runs.record.job_record import RunRecord
+from core.runs.record.outcome import best, measures
+from studio.figures.card_readings import forecast_bytes
+
+__all__ = ["BUCKETS", "EXACT", "LEVELS", "METRICS", "Columns", "PointCache", "RunPoints", "Window"]
+
+BUCKETS = 600
+LEVELS = (0.0, 0.6, 0.9, 0.98)
+METRICS = (
+    "loss",
+    "learning_rate",
+    "grad_norm",
+    "tokens_per_second",
+    "memory_bytes",
+    "card_used_bytes",
+    "gpu_load",
+    "power_watts",
+    "temperature_celsius",
+    *MEASURES,
+)
+EXACT = frozenset({"learning_rate", "memory_bytes", "card_used_bytes", "temperature_celsius"})
+"""Readings without noise: smoothing would only make them late."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """What a page asks for: steps ``first`` to ``last`` (0: to the end), how smooth, and what it already has.
+
+    ``since`` is the last step that the page knows and ``shape`` the answer's shape that it got it in; where the shape
+    changed (another width, a resumed run, other smoothing) everything is sent again.
+    """
+
+    since: int = 0
+    shape: str = ""
+    level: float = 0.0
+    first: int = 0
+    last: int = 0
+
+
+@dataclass
+class _Mean:
+    """The running state of one smoothed column."""
+
+    value: float = 0.0
+    weight: float = 0.0
+    column: array[float] = field(default_factory=lambda: array("d"))
+
+    def extend(self, values: array[float], level: float) -> None:
+        """Goes on over these values. One loop over local names: a long run's first look waits for it."""
+        if np.isnan(values).all():
+            self.column.extend(values)
+            return
+        mean, weight, new = self.value, self.weight, 1 - level
+        shown = []
+        for value in values:
+            if value == value:  # known, since NaN differs from itself
+                mean = level * mean + new * value
+                weight = level * weight + new
+                shown.append(mean / weight)
+            else:
+                shown.append(value)
+        self.value, self.weight = mean, weight
+        self.column.extend(shown)
+
+
+class Columns:
+    """All steps of a run as columns; ``generation`` counts how often they had to be built anew."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self._clear()
+
+    def _clear(self) -> None:
+        self.steps: array[int] = array("q")
+        self.values: dict[str, array[float]] = {name: array("d") for name in METRICS}
+        self._means: dict[float, dict[str, _Mean]] = {}
+        self._last: Step | None = None
+
+    def follow(self, steps: Sequence[Step]) -> None:
+        """Takes over the fold's steps: appends what is new, and starts again where the fold dropped some."""
+        known = len(self.steps)
+        if known > len(steps) or (known and steps[known - 1] != self._last):
+            self._clear()
+            self.generation += 1
+            known = 0
+        added = steps[known:]
+        self.steps.extend([step.step for step in added])
+        for name, column in self.values.items():
+            column.extend(_known([getattr(step, name) for step in added]))
+        self._last = steps[-1] if steps else None
+
+    def at_level(self, level: float) -> dict[str, array[float]]:
+        """The columns smoothed by ``level``; continued from where the last call stopped."""
+        if level == 0.0:
+            return self.values
+        means = self._means.setdefault(level, {name: _Mean() for name in METRICS if name not in EXACT})
+        for name, mean in means.items():
+            mean.extend(self.values[name][len(mean.column) :], level)
+        return {name: mean.column for name, mean in means.items()}
+
+    def buckets(self, window: Window) -> dict[str, Any]:
+        """The answer to a page: bucket positions, raw columns and, where asked, smoothed ones."""
+        level = min(LEVELS, key=lambda known: abs(known - window.level))
+        first = max(window.first, 0)
+        last = window.last or (self.steps[-1] if self.steps else 0)
+        width = _width(last - first + 1)
+        shape = f"{self.generation}.{width}.{level}.{window.first}.{window.last}"
+        fresh = window.shape != shape
+        begin = first if fresh else max(first, window.since // width * width)
+        low, high = bisect_left(self.steps, begin), bisect_right(self.steps, last)
+        edges = _edges(self.steps[low:high], width)
+        answer = {
+            "shape": shape,
+            "fresh": fresh,
+            "width": width,
+            "first": first,
+            "begin": begin,
+            "until": last,
+            "since": self.steps[-1] if self.steps else 0,
+            "last": {name: _rounded(column[-1]) for name, column in self.values.items() if column},
+            "steps": _middles(self.steps, low, high, edges),
+            "raw": _thin(self.values, low, high, edges),
+        }
+        answer["smooth"] = _thin(self.at_level(level), low, high, edges) if level else {}
+        return answer
+
+
+class RunPoints:
+    """One run's columns, brought up to date by its record. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.columns = Columns()
+
+    def answer(self, record: RunRecord, window: Window) -> dict[str, Any]:
+        """The chart's numbers as plain JSON values, with held-out losses and the place of the best.
+
+        ``version`` changes whenever anything in the answer may have.
+        """
+        with self._lock:
+            self.columns.follow(record.steps)
+            answer = self.columns.buckets(window)
+        measured = ((item.step, _rounded(item.loss)) for item in record.evaluations[-BUCKETS:])
+        answer["evaluations"] = [[step, loss] for step, loss in measured if loss is not None]
+        answer["measured"] = {name: found for name in MEASURES if (found := _held_out(record, name))}
+        answer["forecast"] = forecast_bytes(record) or None
+        lowest = best(measures(record))
+        answer["best"] = lowest and [lowest.step, _rounded(lowest.loss)]
+        answer["version"] = f"{len(record.steps)}.{len(record.evaluations)}.{len(record.checkpoints)}"
+        return answer
+
+
+def _held_out(record: RunRecord, name: str) -> list[list[Any]]:
+    """What was measured of the held-out rows beside their loss; empty where the run's method does not."""
+    known = ((item.step, _rounded(getattr(item, name))) for item in record.evaluations[-BUCKETS:])
+    return [[step, value] for step, value in known if value is not None]
+
+
+class PointCache:
+    """The columns of the last few runs that somebody looked at, by run id; memory is bounded by ``keep``."""
+
+    def __init__(self, keep: int = 6) -> None:
+        self._keep = keep
+        self._lock = threading.Lock()
+        self._runs: OrderedDict[str, RunPoints] = OrderedDict()
+
+    def get(self, run_id: str) -> RunPoints:
+        """The run's columns; empty ones where it is new here."""
+        with self._lock:
+            found = self._runs.pop(run_id, None) or RunPoints()
+            self._runs[run_id] = found
+            while len(self._runs) > self._keep:
+                self._runs.popitem(last=False)
+            return found
+
+    def forget(self, run_id: str) -> None:
+        """Drops a run that was deleted."""
+        with self._lock:
+            self._runs.pop(run_id, None)
+
+
+def _known(values: list[float | None]) -> array[float]:
+    """A column's new values, all at once; one that the machine does not measure at all costs next to nothing."""
+    if values.count(None) == len(values):
+        return array("d", (math.nan,)) * len(values)
+    found = np.array(values, dtype=np.float64)  # None becomes NaN
+    found[~np.isfinite(found)] = math.nan
+    return array("d", found.tobytes())
+
+
+def _width(span: int) -> int:
+    """Steps a bucket: the smallest power of two with which ``span`` steps need no more than BUCKETS buckets."""
+    width = 1
+    while -(-span // width) >= BUCKETS:
+        width *= 2
+    return width
+
+
+def _edges(steps: array[int], width: int) -> list[int]:
+    """Where a new bucket begins among these steps."""
+    if not len(steps):
+        return []
+    keys = np.frombuffer(steps, dtype=np.int64) // width
+    return [0, *(np.flatnonzero(np.diff(keys)) + 1).tolist()]
+
+
+def _middles(steps: array[int], low: int, high: int, edges: list[int]) -> list[float]:
+    ends = [*edges[1:], high - low] if edges else []
+    return [(steps[low + a] + steps[low + b - 1]) / 2 for a, b in zip(edges, ends, strict=True)]
+
+
+def _thin(columns: dict[str, array[float]], low: int, high: int, edges: list[int]) -> dict[str, Any]:
+    """Lowest and highest value a bucket; a column without one known value is left out, so that it can come late."""
+    thinned = {}
+    for name, column in columns.items():
+        values = np.frombuffer(column[low:high], dtype=np.float64) if high > low else np.empty(0)
+        if edges and not np.isnan(values).all():
+            lows, highs = np.fmin.reduceat(values, edges), np.fmax.reduceat(values, edges)
+            thinned[name] = {"low": _plain(lows), "high": None if _same(lows, highs) else _plain(highs)}
+    return thinned
+
+
+def _same(lows: Any, highs: Any) -> bool:
+    return bool(np.array_equal(lows, highs, equal_nan=True))
+
+
+def _plain(values: Any) -> list[float | None]:
+    return [_rounded(value) for value in values.tolist()]
+
+
+def _rounded(value: float | None) -> float | None:
+    """Six significant digits: more than a screen shows, and a third of the bytes."""
+    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")

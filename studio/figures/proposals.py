@@ -1,0 +1,116 @@
+"""What to do about a run that ended badly: one action a cause, as a button that does it.
+
+::
+
+    cut off, killed, no room  ─►  resume                      the last checkpoint stands
+    data or versions differ   ─►  resume anyway               said by a person, kept in the log
+    memory, numbers, kernels  ─►  run again with one change   the mildest that has not been made yet
+    it came out worse         ─►  run again, learning less strongly
+
+A change is a setting of the config, so that New run shows it like any other and it can be undone there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from core.contract.config import RunConfig, TrainChoice
+from core.contract.knobs import knobs
+from core.runs.record.outcome import Outcome
+from studio.words.text import say
+
+__all__ = ["change_for", "change_words", "next_action", "offer", "trouble", "value_words"]
+
+_SHORTEST = 256
+_WORSE = "run.worse"
+_KNOBS = knobs(RunConfig)
+
+
+def trouble(failure_code: str, became: Outcome | None) -> str:
+    """The code of what is to be done something about: of the failure, or that the model came out worse; else empty."""
+    return failure_code or (_WORSE if became and became.verdict == "worse" else "")
+
+
+def next_action(state: str, code: str) -> str:
+    """``resume``, ``anyway``, ``mend`` (run again with the proposed change) or "" where nothing needs to be done."""
+    if state == "lost":
+        return "resume"
+    if code == _WORSE:
+        return "mend"
+    if state != "failed":
+        return ""
+    if code in _CHANGES:
+        return "mend"
+    if code in _ANYWAY:
+        return "anyway"
+    return "rerun" if code.startswith(_FOR_GOOD) else "resume"
+
+
+def change_for(code: str, config: RunConfig) -> dict[str, Any]:
+    """The settings that are proposed after this failure; empty where none is known."""
+    found = _CHANGES.get(code)
+    return found(config) if found else {}
+
+
+def offer(state: str, code: str, config: RunConfig) -> dict[str, str]:
+    """The next action as the button of a page: what it asks for, and its words; both "" where nothing needs to be done.
+
+    Args:
+        config: the effective one, so that what is proposed has not been made yet.
+    """
+    verb = next_action(state, code)
+    words = change_words(change_for(code, config)) if verb == "mend" else ""
+    return {"verb": verb, "words": say("history.mend", change=words) if words else say.get(f"history.{verb}")}
+
+
+def change_words(changes: dict[str, Any]) -> str:
+    """The change as a person reads it: "Longest example: 1,024"."""
+    return ", ".join(f"{_KNOBS[key].label}: {value_words(key, value)}" for key, value in changes.items())
+
+
+def value_words(key: str, value: Any) -> str:
+    """One setting's value as its form would show it."""
+    if named := say.get(f"choice.{key}.{value}"):
+        return named
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+
+
+def _less_memory(config: RunConfig) -> dict[str, Any]:
+    """The mildest first: nothing of these changes what is learned but the last, which cuts rows."""
+    if config.train.checkpointing not in ("recompute", "offload"):
+        return {"train.checkpointing": "recompute"}
+    if config.train.checkpointing == "recompute":
+        return {"train.checkpointing": "offload"}
+    if config.model.quantization == "none":
+        return {"model.quantization": "nf4"}
+    return {"train.max_length": max(_SHORTEST, config.train.max_length // 2)}
+
+
+def _gentler(config: RunConfig) -> dict[str, Any]:
+    """A quarter of the rate, and no more than the usual one."""
+    rate = min(config.train.learning_rate / 4, TrainChoice().learning_rate)
+    return {"train.learning_rate": float(f"{rate:.3g}")}
+
+
+def _plain(_: RunConfig) -> dict[str, Any]:
+    return {"train.kernels": "plain"}
+
+
+_CHANGES: dict[str, Callable[[RunConfig], dict[str, Any]]] = {
+    "memory.gpu": _less_memory,
+    "memory.row": _less_memory,
+    "memory.optimizer": _less_memory,
+    "model.memory": _less_memory,
+    "train.not_finite": _gentler,
+    _WORSE: _gentler,
+    "worker.restarts": _plain,
+    "worker.stalled": _plain,
+    "gpu.unusable": _plain,
+}
+_ANYWAY = frozenset({"run.differs"})
+"""``core.train.keep.depends.DIFFERS``, which stands on the heavy floor; a test holds the two together."""
+_FOR_GOOD = ("config.", "data.", "model.")
+"""Causes that the same settings meet again: New run opens with them, to be changed there."""

@@ -1,0 +1,94 @@
+"""Who holds the card and who waits for it, with the times that can be expected: plain values for the history.
+
+::
+
+    holder ends at   now + what is left of it by its own pace
+    first starts     when the holder ends; ends after the time that was estimated at its Start
+    second starts    when the first ends …
+
+A time that follows from one that is not known is not known either. Runs that wait for another card of this machine
+stand in the same list, each behind those of its own card.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from core.contract.errors import StudioError
+from core.machine.hardware import Machine
+from core.machine.locations import Locations
+from core.machine.locks import held_by
+from core.runs.control.queue import JobQueue
+from core.runs.control.store import RunStore
+from core.runs.folder.asked import read_asked
+from core.runs.folder.job_folder import RUN_ID, JobFolder
+from core.runs.record.pace import time_left
+from core.runs.record.summary import RunSummary, summarise
+from studio.figures.history_rows import title_of
+from studio.figures.run_figures import UNKNOWN, clock
+from studio.words.text import STATES, say
+
+__all__ = ["card_taken", "queue_view"]
+
+
+def card_taken(locations: Locations, machine: Machine) -> bool:
+    """Whether a run has the card or waits for it, so that another one would stand in the queue."""
+    holder = held_by(locations, machine.lock_name) or ""
+    return bool(RUN_ID.fullmatch(holder) or JobQueue(locations).first_living(machine.lock_name))
+
+
+def queue_view(store: RunStore, machine: Machine) -> dict[str, Any]:
+    """The holder (None where the card is free) and the waiting runs in their order."""
+    at = time.time()
+    holder, free = _held(store, machine.lock_name, at)
+    ends = {machine.lock_name: free}
+    waiting, cards = [], JobQueue(store.locations).cards()
+    for run_id in store.queue():
+        card = cards.get(run_id) or machine.lock_name
+        begins = ends[card] if card in ends else _held(store, card, at)[1]
+        folder = JobFolder(store.locations.runs / run_id)
+        takes = _takes(store, folder)
+        ends[card] = None if begins is None or takes is None else begins + takes
+        waiting.append({**_named(summarise(folder)), "starts": _clock(begins, at), "ends": _clock(ends[card], at)})
+    return {"holder": holder, "waiting": waiting}
+
+
+def _held(store: RunStore, card: str, now: float) -> tuple[dict[str, Any] | None, float | None]:
+    """Who holds a card (None: nobody), and when it will be free."""
+    name = held_by(store.locations, card)
+    return _holder(store, name, now) if name else (None, now)
+
+
+def _holder(store: RunStore, name: str, now: float) -> tuple[dict[str, Any], float | None]:
+    if not RUN_ID.fullmatch(name):
+        return {"id": "", "title": say("queue.other", name=name), "ends": UNKNOWN, "word": "", "tone": "wait"}, None
+    folder = JobFolder(store.locations.runs / name)
+    left = _left(store, folder)
+    ends = None if left is None else now + left
+    return {**_named(summarise(folder)), "ends": _clock(ends, now)}, ends
+
+
+def _named(run: RunSummary) -> dict[str, Any]:
+    word, tone = STATES[run.state]
+    return {"id": run.run_id, "title": title_of(run), "word": word, "tone": tone}
+
+
+def _takes(store: RunStore, folder: JobFolder) -> float | None:
+    """Seconds that a waiting run is expected to take: by its own pace where it has run, else as estimated at Start."""
+    left = _left(store, folder)
+    asked = read_asked(folder)
+    estimated = sum(asked.seconds) / 2 if asked and asked.seconds else None
+    return estimated if left is None else left
+
+
+def _left(store: RunStore, folder: JobFolder) -> float | None:
+    try:
+        left = time_left(store.record(folder.name), folder.config())
+    except StudioError:
+        return None
+    return left.middle if left else None
+
+
+def _clock(at: float | None, now: float) -> str:
+    return UNKNOWN if at is None else clock(at, now)

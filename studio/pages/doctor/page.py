@@ -1,0 +1,63 @@
+"""The doctor page: what was found on this machine, each with its action; and the tokenised rows that are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from core.data.tokens.cache import Cached, list_cached
+from core.machine.doctor.examine import Finding, examine
+from studio.figures.run_figures import bytes_words, day_and_time
+from studio.services.services import Studio
+from studio.shell.markup import Markup, icon, join, tag
+from studio.shell.slots import button, live, slot
+from studio.words.text import say
+
+__all__ = ["cache_view", "page", "view"]
+
+_ORDER = {"fault": 0, "advice": 1, "fine": 2}
+_COMMANDS = ("sudo ", "pip ", "python3 ")
+_ICONS = {"fault": "warning", "advice": "info", "fine": "check"}
+
+
+def page(studio: Studio) -> Markup:
+    """The page; the machine is looked at anew whenever it is opened."""
+    found = view(examine(studio.locations.home))
+    return join(found, cache_view(list_cached(studio.locations)))
+
+
+def view(found: Sequence[Finding]) -> Markup:
+    """All findings, what needs doing first."""
+    head = tag("h1", say("doctor.title"))
+    about = tag("p", say("doctor.about"), class_="quiet")
+    rows = (_row(finding) for finding in sorted(found, key=lambda finding: _ORDER[finding.level]))
+    return tag("section", head, about, tag("ul", *rows, class_="findings"), class_="doctor")
+
+
+def cache_view(kept: Sequence[Cached]) -> Markup:
+    """What is kept of tokenised rows, the one used last first, and the button that throws it away."""
+    head = tag("h2", say("cache.title"))
+    about = tag("p", say("cache.about"), class_="about")
+    line = slot("said", "p", role="status")
+    if not kept:
+        return live("doctor", {}, head, about, tag("p", say("cache.none")), line)
+    total = say("cache.total", size=bytes_words(sum(one.bytes for one in kept)))
+    names = ("file", "tokenizer", "rows", "tokens", "size", "used")
+    columns = tag("tr", *(tag("th", say(f"cache.{name}"), scope="col") for name in names))
+    table = tag("table", tag("thead", columns), tag("tbody", *map(_cached, kept)), class_="cached")
+    shown = slot("kept", "div", tag("div", table, class_="scroll", tabindex="0", aria_label=say("cache.title")))
+    foot = slot("foot", "p", tag("span", total), " ", button(say("cache.clear"), "quiet", data_f="clear"))
+    return live("doctor", {}, head, about, shown, foot, line)
+
+
+def _cached(one: Cached) -> Markup:
+    cells = (
+        one.tokenizer, f"{one.rows:,}", f"{one.tokens:,}", bytes_words(one.bytes), day_and_time(one.used)
+    )  # fmt: skip
+    return tag("tr", tag("th", one.file, scope="row"), *(tag("td", cell) for cell in cells))
+
+
+def _row(finding: Finding) -> Markup:
+    kind = "code" if finding.action.startswith(_COMMANDS) else "span"
+    action = tag("p", tag("span", say("doctor.do")), tag(kind, finding.action)) if finding.action else None
+    words = tag("div", tag("p", tag("strong", say(f"doctor.{finding.level}")), finding.text), action)
+    return tag("li", icon(_ICONS[finding.level]), words, class_=f"finding {finding.level}")

@@ -1,0 +1,42 @@
+"""The glossary page: every word of the trade that the studio uses, with a search. ``assets/js/glossary.js`` finds."""
+
+from __future__ import annotations
+
+from core.contract.glossary.term import Part
+from core.contract.glossary.words import PARTS
+from studio.services.services import Studio
+from studio.shell.explained import entry
+from studio.shell.markup import Markup, tag, wording
+from studio.shell.slots import live, slot
+from studio.words.text import say
+
+__all__ = ["page"]
+
+# ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def page(_: Studio) -> Markup:
+    """Search, the parts to leap to, and the terms; whole without its script, but for the search."""
+    sheet = tag("link", rel="stylesheet", href="/studio/assets/glossary.css")
+    head = tag("header", tag("h1", say("glossary.title")), tag("p", say("glossary.about"), class_="about"))
+    leaps = (tag("li", tag("a", part.title, href=f"#part-{part.key}")) for part in PARTS)
+    aside = tag("nav", tag("ul", *leaps), aria_label=say("glossary.parts"), class_="parts-of")
+    parts = tag("div", *map(_part, PARTS), class_="glossary-parts")
+    body = tag("div", aside, parts, class_="glossary-desk")
+    return live("glossary", wording("glossary"), sheet, tag("div", head, _search(), class_="glossary-head"), body)
+
+
+# ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _search() -> Markup:
+    field = slot("search", "input", type="search", placeholder=say("glossary.search.hint"), autocomplete="off")
+    count = slot("count", "p", role="status", class_="hint")
+    label = tag("label", tag("span", say("glossary.search")), field)
+    return slot("sieve", "div", label, count, class_="glossary-search", hidden=True)
+
+
+def _part(part: Part) -> Markup:
+    heading = tag("h2", part.title, id=f"part-{part.key}")
+    terms = tag("dl", *map(entry, part.terms), class_="terms")
+    return tag("section", heading, terms, class_="card", data_part=part.key, aria_labelledby=f"part-{part.key}")

@@ -1,0 +1,134 @@
+"""The history page: every run found, resumed, repeated, named, deleted; who waits for the card; runs beside each other.
+
+::
+
+    /history                    queue, sieve, rows           assets/js/history.js, queue.js
+    /history?compare=A,B,C      two to five runs compared    assets/js/compare.js
+"""
+
+from __future__ import annotations
+
+from studio.figures.history_rows import SPANS
+from studio.services.services import Studio
+from studio.shell.markup import Markup, join, tag, wording
+from studio.shell.notice import notice
+from studio.shell.slots import answer_settings, button, dialog, live, none_yet, slot, way_back
+from studio.words.text import STATES, say
+
+__all__ = ["page"]
+
+GROUPS = ("paused", "finished", "stopped", "failed")
+LETTERS = "ABCDE"
+
+# ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def page(_: Studio) -> Markup:
+    """The skeleton; rows, queue and comparison are filled in by the scripts."""
+    words: dict[str, object] = {**wording("history"), **_copying()}
+    words |= {"queue": wording("queue"), "compared": _compare_words(), "letters": LETTERS}
+    sheet = tag("link", rel="stylesheet", href="/studio/assets/history.css")
+    back = slot("back", "a", say("compare.back"), href="/history", hidden=True)
+    title = slot("title", "h1", say("history.title"))
+    head = tag("header", title, back, slot("tell", "div", notice()), class_="page-head")
+    fault = slot("fault", "p", role="alert", class_="fault-line", hidden=True)
+    said = slot("said", "p", role="status", class_="sr-only")
+    full = slot("disk", "p", role="status", class_="fault-line", hidden=True)
+    some = slot("some", "div", _queue(), _runs(), hidden=True)
+    whole = slot("history", "div", none_yet(), some, _picked(), class_="history")
+    return live("history", words, sheet, head, fault, full, said, whole, _compare(), _delete_dialog())
+
+
+# ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _queue() -> Markup:
+    title = tag("h2", say("queue.title"), id="queue-title")
+    about = tag("p", say("queue.about"), class_="hint")
+    holder = slot("holder", "p", class_="queue-holder")
+    waiting = slot("waiting", "ol", class_="queue-list")
+    attributes = {"class_": "queue", "aria_labelledby": "queue-title", "hidden": True}
+    return slot("queue", "section", tag("div", title, about, class_="queue-head"), holder, waiting, **attributes)
+
+
+def _runs() -> Markup:
+    nothing = tag("p", say("history.nothing"), " ", button(say("history.reset"), "quiet", data_f="reset"))
+    more = button("", data_f="more", hidden=True)
+    runs = slot("runs", "ul", class_="runs")
+    title = tag("h2", say("compare.runs"), class_="sr-only")
+    return tag("section", title, _sieve(), slot("nothing", "div", nothing, hidden=True), runs, more, class_="found")
+
+
+def _sieve() -> Markup:
+    field = slot("search", "input", type="search", placeholder=say("history.search.hint"))
+    search = tag("label", tag("span", say("history.search")), field, class_="sieve-search")
+    named = [("", say("history.filter.all")), ("living", say("history.filter.living"))]
+    named += [(group, STATES[group][0]) for group in GROUPS]
+    spans = [("", say("history.span.any")), *((span, say(f"history.span.{span}")) for span in SPANS)]
+    anything = [("", say("history.filter.all"))]
+    count = slot("count", "p", role="status", class_="hint")
+    choices = (
+        _choice("filter", "history.filter", named),
+        _choice("model", "history.model", anything),
+        _choice("method", "history.method", anything),
+        _choice("span", "history.span_label", spans),
+    )
+    return tag("div", search, *choices, count, class_="choices sieve")
+
+
+def _choice(name: str, label: str, options: list[tuple[str, str]]) -> Markup:
+    made = (tag("option", words, value=value) for value, words in options)
+    return tag("label", tag("span", say(label)), slot(name, "select", *made))
+
+
+def _picked() -> Markup:
+    link = slot("compare-link", "a", class_="push primary", href="/history", hidden=True)
+    clear = button(say("history.unpick"), "quiet", data_f="unpick")
+    return slot("picked", "div", slot("picked-count", "p", role="status"), link, clear, class_="picked", hidden=True)
+
+
+def _compare() -> Markup:
+    runs = slot("compared", "ul", class_="compared")
+    apart = slot("apart", "p", class_="apart", hidden=True)
+    charts = join(tag("h2", say("watch.charts"), class_="sr-only"), slot("compare-charts", "div", class_="charts"))
+    figures = _table("compare.figures", "finals", "compare.figure")
+    settings = _table("compare.settings", "differing", "compare.setting")
+    same = slot("same", "p", class_="hint")
+    return slot("compare", "div", runs, apart, charts, figures, settings, same, _ask(), class_="compare", hidden=True)
+
+
+def _table(title: str, name: str, first: str) -> Markup:
+    heading = tag("h2", say(title), id=f"{name}-title")
+    head = tag("thead", slot(f"{name}-head", "tr", tag("th", say(first), scope="col")))
+    table = tag("table", head, slot(name, "tbody"), aria_labelledby=f"{name}-title")
+    scroll = tag("div", table, class_="scroll", tabindex="0", role="region", aria_labelledby=f"{name}-title")
+    return tag("section", heading, scroll, class_="compare-table")
+
+
+def _ask() -> Markup:
+    title = tag("h2", say("compare.ask"))
+    about = tag("p", say("compare.ask.about"), class_="hint")
+    prompt = tag("label", tag("span", say("try.prompt")), slot("prompt", "textarea", rows="3", name_="prompt"))
+    send = tag("button", say("compare.send"), type="submit", class_="push primary", data_f="send")
+    cancel = button(say("try.cancel"), data_f="cancel", hidden=True)
+    keys = tag("span", say("try.send.keys"), class_="hint")
+    actions = tag("div", send, cancel, keys, class_="actions")
+    form = slot("ask", "form", title, about, prompt, answer_settings(), actions, class_="card")
+    return tag("section", form, slot("answers", "div", class_="exchanges", aria_live="polite"), class_="compare-ask")
+
+
+def _compare_words() -> dict[str, object]:
+    tried = {key: say(f"try.{name}") for key, name in (("waiting", "waiting"), ("nothing", "nothing"))}
+    return wording("compare") | tried | {"chart": wording("chart"), "no_answer": say("try.no_answer")}
+
+
+def _copying() -> dict[str, str]:
+    return {key: say(f"run.{key}") for key in ("copy", "copied", "not_copied")}
+
+
+def _delete_dialog() -> Markup:
+    name = tag("p", slot("delete-name", "strong"), " ", slot("delete-size"))
+    what = tag("p", say("history.delete.what"))
+    delete = tag("button", say("history.delete"), value="delete", class_="push danger")
+    answers = tag("div", delete, way_back(say("history.delete.back")), class_="actions")
+    return dialog("delete-dialog", say("history.delete.title"), name, what, answers)

@@ -1,0 +1,281 @@
+"""Block 1, Data: which rows, how they are read, what of them is learned, and what the model will see."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from core.contract.config import DataChoice
+from core.contract.data import DataReport
+from core.contract.errors import ConfigError, ModelError, StudioError
+from core.contract.findings import Checkup
+from core.data.files.made import origin_of
+from core.data.read.account import refused_lines, skipped_line
+from core.data.read.layouts import LAYOUT_NAMES, ROLES
+from studio.figures.run_figures import bytes_words
+from studio.pages.new_run.data import checkup, lengths, preview, sources
+from studio.pages.new_run.data.checkup import CheckupPanel
+from studio.pages.new_run.data.lengths import LengthsPanel
+from studio.pages.new_run.data.preview import PreviewPanel
+from studio.pages.new_run.data.sources import SourcesPanel, working_view
+from studio.pages.new_run.data.upload import ENDINGS
+from studio.pages.new_run.form import ROLES as ROLE_FIELDS
+from studio.pages.new_run.form import Form, field_of
+from studio.pages.new_run.outline import block_head
+from studio.pages.new_run.view import View
+from studio.services.session import SAMPLES, Session, sample_of
+from studio.shell.markup import Markup, fault, icon, join, tag
+from studio.shell.parts import board
+from studio.words.text import say
+
+__all__ = ["DataBlock", "layout", "mapping", "origin_view", "report_view", "tabs_view"]
+
+PANELS = ("rows", "lengths", "doctor", "reading")
+
+_PROBLEMS_SHOWN = 40
+_REASONS_SHOWN = 3
+
+# ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class DataBlock:
+    """The components that the wires need beside the form's fields."""
+
+    sample: gr.Radio
+    upload: gr.Textbox
+    typed: gr.Textbox
+    report: gr.HTML
+    sources: SourcesPanel
+    tabs: gr.HTML
+    preview: PreviewPanel
+    lengths: LengthsPanel
+    checkup: CheckupPanel
+    shown_roles: gr.Textbox
+    roles: tuple[gr.Dropdown, ...]
+
+
+def layout(form: Form, session: Session) -> DataBlock:
+    """The block, filled from the session."""
+    data = session.config.data
+    with gr.Column(elem_classes="block-sheet", elem_id="block-data"):
+        board(block_head("data"))
+        with gr.Row(elem_classes="data-choice", equal_height=True):
+            sample = gr.Radio(
+                [(say(f"data.sample.{key}"), key) for key in SAMPLES],
+                value=sample_of(data.path) or None,
+                label=say("data.sample"),
+                elem_classes="pills",
+                elem_id="data-sample",
+            )
+            with gr.Column(elem_classes="data-own"):
+                board(_drop_zone())
+                typed = gr.Textbox(
+                    label=say("data.typed"), placeholder=say("data.typed.example"), elem_id="data-typed", max_lines=1
+                )
+        more = sources.layout()
+        report = board(elem_id="data-report")
+        tabs = board(tabs_view(), elem_id="data-tabs")
+        panels = preview.layout(), lengths.layout(), checkup.layout()
+        shown_roles, roles = _reading(form, data, session.config.method)
+    form.add("data.path", gr.Textbox(data.path, visible="hidden", elem_id="data-path"))
+    upload = gr.Textbox(visible="hidden", elem_id="data-upload", interactive=True)
+    return DataBlock(sample, upload, typed, report, more, tabs, *panels, shown_roles, roles)
+
+
+def _reading(form: Form, data: DataChoice, method: str) -> tuple[gr.Textbox, tuple[gr.Dropdown, ...]]:
+    with gr.Column(elem_id="panel-reading", elem_classes="panel"):
+        with gr.Row(elem_classes="fields"):
+            for key in ("data.layout", "data.train_on", "data.template"):
+                form.add(key, field_of(key, getattr(data, key.removeprefix("data."))))
+        board(tag("p", say("data.mapping"), class_="hint"))
+        with gr.Row(elem_classes="fields"):
+            roles = tuple(_role(form, index) for index in range(ROLE_FIELDS))
+        form.add("roles", gr.Textbox(",".join(data.columns), visible=False))
+        shown = gr.Textbox("", visible=False)
+        with gr.Row(elem_classes="fields"):
+            for key in ("data.eval_fraction", "data.eval_rows_max"):
+                form.add(key, field_of(key, getattr(data, key.removeprefix("data."))))
+            form.add("method", field_of("method", method))
+        form.add("data.system_prompt", field_of("data.system_prompt", data.system_prompt))
+    return shown, roles
+
+
+def _role(form: Form, index: int) -> Any:
+    field = gr.Dropdown(
+        [], label=say("data.role"), allow_custom_value=True, visible=False, interactive=True, elem_id=f"role-{index}"
+    )
+    return form.add(f"role.{index}", field)
+
+
+def _drop_zone() -> Markup:
+    """A label around a file input: reachable by keyboard, drop and click; ``assets/js/new_run.js`` does the rest."""
+    kinds = " ".join(ending.lstrip(".").upper() for ending in ENDINGS if ending != ".md")
+    chosen = tag("input", type="file", id="data-file", accept=",".join(ENDINGS), class_="sr-only")
+    words = tag("span", tag("strong", say("data.drop")), tag("span", kinds, class_="kinds"))
+    bar = tag("progress", max="1", value="0", hidden=True, aria_label=say("data.uploading"))
+    line = tag("span", class_="drop-line", role="status")
+    zone = tag("label", chosen, icon("upload"), words, bar, line, class_="drop", for_="data-file")
+    texts = {"data-busy": say("data.uploading"), "data-failed": say("data.upload_failed")}
+    return tag("div", zone, data_drop=True, **texts)
+
+
+# ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def tabs_view(found: Checkup | StudioError | None = None) -> Markup:
+    """The block's four panels by name; which one is open is the page's own affair (``assets/js/panels.js``)."""
+    words = {"doctor": checkup.tab_words(found)}
+    tabs = (
+        tag("button", words.get(name) or say(f"panel.{name}"), type="button", role="tab", id=f"tab-{name}",
+            data_panel_tab=name, aria_controls=f"panel-{name}")
+        for name in PANELS
+    )  # fmt: skip
+    return tag("div", *tabs, role="tablist", aria_label=say("panel.label"), class_="tabs")
+
+
+def report_view(view: View, progress: tuple[int, ...] | None = None, back: str = "") -> Markup:
+    """What is in the file: layout and why, counts, problems; or the fault.
+
+    Args:
+        progress: of a check that goes on.
+        back: the file that a data set of ours was made from.
+    """
+    if view.data_fault is not None and view.report is None:
+        return fault(view.data_fault)
+    if view.report is None:
+        return tag("p", say("data.reading_now"), class_="quiet") if view.config.data.path else Markup()
+    report = view.report
+    name = tag("strong", report.path.rsplit("/", 1)[-1])
+    counts = say("data.counts" if report.complete else "data.counts.first", rows=f"{report.rows:,}",
+                 usable=f"{report.usable:,}")  # fmt: skip
+    # Where there is nothing to choose the field of the method is left out (studio.css).
+    only = "method" if report.method != "dpo" and view.config.method == "auto" else None
+    words = (tag("span", counts), tag("span", _learned(view)))
+    head = tag("p", icon("file"), name, *words, class_="report-line", data_leaves_out=only)
+    kind = say("data.recognised", layout=LAYOUT_NAMES.get(report.layout, report.layout))
+    why = tag("p", tag("span", kind, class_="chip"), tag("span", report.reason.rstrip(".") + "."), class_="report-why")
+    # What the model's tokenizer is at fault for stands where the rows would be.
+    own = view.data_fault is not None and not isinstance(view.data_fault, ModelError)
+    below = fault(view.data_fault) if own and view.data_fault else None
+    if view.lacks_pairs:
+        below = fault(ConfigError("config.method", say("data.lacks_pairs"), say("data.lacks_pairs.hint")))
+    return join(
+        head,
+        why,
+        _checking(report, progress),
+        origin_view(report.path, back),
+        _left_out(view),
+        _problems(report),
+        below,
+    )
+
+
+def _checking(report: DataReport, progress: tuple[int, ...] | None) -> Markup | None:
+    """How far the check of a large file is; or the way to take it up again, where it was stopped."""
+    if report.complete:
+        return None
+    if progress is None:
+        again = tag("button", say("check.again"), type="button", class_="quiet-push",
+                    **{"data-do": "check", "data-value": "{}"})  # fmt: skip
+        stopped = tag("p", icon("warning"), tag("span", say("check.stopped", rows=f"{report.rows:,}")))
+        return tag("div", stopped, again, class_="working")
+    done, total, rows = progress or (0, report.bytes, report.rows)
+    words = say("check.running", done=bytes_words(done), total=bytes_words(total), rows=f"{rows:,}")
+    return working_view(words, done, total, "check")
+
+
+def origin_view(path: str, back: str = "") -> Markup | None:
+    """What a data set of ours was made from, with the way back where the file still is."""
+    try:
+        return _origin_view(origin_of(Path(path)), back)
+    except (ValueError, TypeError, AttributeError):  # a file of that name which is none of ours
+        return None
+
+
+def _origin_view(origin: dict[str, Any], back: str) -> Markup | None:
+    made = str(origin.get("made", ""))
+    if made == "mixture":
+        parts = ", ".join(
+            say("origin.part", name=part.get("name", ""), weight=f"{float(part.get('weight', 1)):g}")
+            for part in origin.get("parts", [])
+        )
+        words = say("origin.mixture", parts=parts)
+    elif made == "hub":
+        words = say("origin.hub", **{key: origin.get(key) or "–" for key in ("name", "subset", "split")})
+    elif made == "mended":
+        done = (
+            say("origin.done", what=part.get("what", ""), count=f"{part.get('count', 0):,}")
+            for part in origin.get("done", [])
+        )
+        words = say("origin.mended", name=origin.get("from", {}).get("name", ""), what=", ".join(done))
+    else:
+        return None
+    return tag("p", icon("info"), tag("span", words), _back(back), class_="origin")
+
+
+def _back(path: str) -> Markup | None:
+    if not path:
+        return None
+    value = json.dumps({"back": path})
+    return tag(
+        "button", say("origin.back"), type="button", class_="quiet-push", title=path,
+        **{"data-do": "source", "data-value": value},
+    )  # fmt: skip
+
+
+def _learned(view: View) -> str:
+    if view.report is not None and view.report.method == "dpo":
+        return say("data.learned.dpo" if view.method == "dpo" else "data.learned.chosen")
+    raw = view.report is not None and view.report.layout == "text"
+    return say("data.learned.everything" if raw else f"data.learned.{view.config.data.train_on}")
+
+
+def _left_out(view: View) -> Markup | None:
+    """Each frequent reason for which rows are left out, with their number: rows never go without a word."""
+    words = [skipped_line(found) for found in view.report.skipped[:_REASONS_SHOWN]] if view.report else []
+    words += refused_lines(view.facts) if view.facts else ()
+    lines = [tag("p", icon("warning"), tag("span", line), class_="left-out") for line in words]
+    return join(*lines) if lines else None
+
+
+def _problems(report: DataReport) -> Markup | None:
+    count = report.rows - report.usable
+    if not report.problems:
+        return None
+    lines = (
+        tag(
+            "li",
+            tag("b", say("data.row", row=f"{found.row:,}")),
+            found.text,
+            tag("code", found.raw) if found.raw else None,
+        )
+        for found in report.problems[:_PROBLEMS_SHOWN]
+    )
+    rest = count - _PROBLEMS_SHOWN
+    more = tag("li", say("data.problems.more", count=f"{rest:,}")) if rest > 0 else None
+    summary = tag("summary", icon("warning"), say("data.problems", count=f"{count:,}"))
+    return tag("details", summary, tag("ol", *lines, more), class_="problems", data_keep="problems")
+
+
+def mapping(view: View, columns: Sequence[str]) -> tuple[str, list[Any]]:
+    """Names of the roles shown, and the update of each role's field."""
+    data, report = view.config.data, view.report
+    if report is not None:
+        names, used = report.roles, dict(report.mapping)
+    else:
+        names, used = ROLES.get(data.layout) or tuple(data.columns), dict(data.columns)
+    shown = list(names)[:ROLE_FIELDS]
+    choices = [("–", ""), *((column, column) for column in columns)]
+    updates = [
+        gr.update(visible=True, label=role, choices=choices, value=used.get(role, ""))
+        if role
+        else gr.update(visible=False)
+        for role in (*shown, *([""] * (ROLE_FIELDS - len(shown))))
+    ]
+    return ",".join(shown), updates

@@ -1,0 +1,134 @@
+"""Rows as the model will see them, the first panel of the Data block: searched, paged, or only those of a finding."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import gradio as gr
+
+from core.contract.data import Preview, PreviewRow, Span
+from core.contract.errors import StudioError
+from studio.shell.markup import Markup, fault, icon, join, tag
+from studio.shell.parts import board, channel
+from studio.words.text import say
+
+__all__ = ["ROWS_A_PAGE", "Asked", "PreviewPanel", "layout", "only_view", "preview_view"]
+
+ROWS_A_PAGE = 20
+KINDS = ("trained", "avoided", "read", "special", "cut")
+_LONGEST_SEARCH = 200
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which rows the panel shows: those that hold ``search``, from ``offset`` on; ``only`` names a finding's code."""
+
+    offset: int = 0
+    search: str = ""
+    only: str = ""
+
+    @classmethod
+    def read(cls, sent: str, search: str = "") -> Asked:
+        """What a button of the panel sent, beside the words in the search box."""
+        try:
+            raw = json.loads(sent or "{}")["value"]
+            offset, only = max(0, int(raw.get("offset", 0))), str(raw.get("only", ""))
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+            offset, only = 0, ""
+        return cls(offset, (search or "").strip()[:_LONGEST_SEARCH], only)
+
+
+# ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class PreviewPanel:
+    """The panel's components."""
+
+    search: gr.Textbox
+    only: gr.HTML
+    rows: gr.HTML
+    asked: gr.Textbox
+    only_code: gr.Textbox
+    """Which finding's rows are shown: another search stays among them."""
+
+
+def layout() -> PreviewPanel:
+    """The panel, still empty."""
+    with gr.Column(elem_id="panel-rows", elem_classes="panel"):
+        with gr.Row(elem_classes="preview-tools"):
+            search = gr.Textbox(
+                label=say("preview.search"), placeholder=say("preview.search.example"), max_lines=1,
+                elem_id="preview-search", container=True, min_width=60,
+            )  # fmt: skip
+            board(_keys(), elem_classes="preview-keys")
+        only = board(elem_id="preview-only")
+        rows = board(elem_id="data-preview")
+    return PreviewPanel(search, only, rows, channel("preview"), gr.Textbox(visible=False))
+
+
+def _keys() -> Markup:
+    keys = (tag("span", say(f"preview.{kind}"), class_=f"token {kind}") for kind in KINDS)
+    return tag("p", tag("span", say("preview.keys"), class_="sr-only"), *keys, class_="keys")
+
+
+# ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def preview_view(found: Preview | StudioError | None, asked: Asked) -> Markup:
+    """A page of rows, token kinds coloured, each with its counts; where the page stands, and the way to the next."""
+    if found is None:
+        return Markup()
+    if isinstance(found, StudioError):
+        return fault(found)
+    notes = (tag("p", note, class_="hint") for note in found.notes)
+    if not found.rows:
+        return join(*notes, tag("p", say("preview.none"), class_="quiet none-found", role="status"))
+    rows = tag("ol", *(_row(row) for row in found.rows), class_="rows", tabindex="0", aria_label=say("preview.title"))
+    return join(*notes, rows, _foot(found, asked))
+
+
+def only_view(title: str, count: int) -> Markup:
+    """Says that only a finding's rows are shown, with the way back to all; nothing where all are."""
+    if not title:
+        return Markup()
+    words = tag("span", say("preview.only", title=title, count=f"{count:,}"))
+    back = tag("button", say("preview.all"), type="button", class_="quiet-push", **_send(0, ""))
+    return tag("p", icon("search"), words, back, class_="only", role="status")
+
+
+def _foot(found: Preview, asked: Asked) -> Markup:
+    last = min(asked.offset + ROWS_A_PAGE, found.total)
+    where = say("preview.where", first=f"{asked.offset + 1:,}", last=f"{last:,}", total=f"{found.total:,}")
+    words = tag("p", tag("span", where, role="status"), " · ", say("preview.template", template=found.template))
+    earlier = _turn("preview.earlier", asked.offset - ROWS_A_PAGE, asked.only, asked.offset > 0)
+    later = _turn("preview.later", asked.offset + ROWS_A_PAGE, asked.only, last < found.total)
+    larger = tag("button", say("preview.larger"), type="button", class_="quiet-push", data_larger="block-data",
+                 aria_pressed="false")  # fmt: skip
+    pager = tag("div", earlier, later, larger, class_="pager", role="toolbar", aria_label=say("preview.pager"))
+    return tag("div", words, pager, class_="preview-foot")
+
+
+def _turn(words: str, offset: int, only: str, possible: bool) -> Markup:
+    return tag("button", say(words), type="button", class_="quiet-push", disabled=not possible,
+               **_send(max(0, offset), only))  # fmt: skip
+
+
+def _send(offset: int, only: str) -> dict[str, object]:
+    return {"data-do": "preview", "data-value": json.dumps({"offset": offset, "only": only})}
+
+
+def _row(row: PreviewRow) -> Markup:
+    counted = "preview.counts.rejected" if row.side == "rejected" else "preview.counts"
+    counts = say(counted, tokens=f"{row.tokens:,}", trained=f"{row.trained_tokens:,}")
+    cut = tag("span", say("preview.cut_tokens", count=f"{row.cut_tokens:,}"), class_="cut-count")
+    side = tag("b", say(f"preview.side.{row.side}")) if row.side else None
+    head = tag("div", tag("b", say("data.row", row=f"{row.row:,}")), side, tag("span", counts),
+               cut if row.cut_tokens else None, class_="row-head")  # fmt: skip
+    return tag("li", head, tag("p", *(_span(span) for span in row.spans), class_="row-text"))
+
+
+def _span(span: Span) -> Markup:
+    text = span.text.replace("\n", "⏎\n") if span.kind == "special" else span.text
+    return tag("span", text, class_=f"token {span.kind}")

@@ -1,0 +1,200 @@
+"""``PUT /studio/upload``: a file of the person, streamed to disk under names of ours, readable by its owner only.
+
+``uploads/ID/rows.jsonl`` holds the rows and ``uploads/ID/name`` the browser's name of the file, which travels in a
+header and is used for showing and for the ending, never as a path. Uploads are limited in size and in number, and none
+stays longer than a day: what is chosen is copied to ``data``, and its upload goes with that.
+
+A person at this machine may send as many files as the disk takes, one after another; from elsewhere (``--listen``) only
+so many within ten minutes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import os
+import re
+import secrets
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+from fastapi import APIRouter, Request
+
+from core.contract.config import DataChoice
+from core.contract.errors import DataError, MachineError
+from core.data.files.keep import KeptFile, keep_file
+from core.data.service.reader import NO_DATA
+from core.machine.disk import cure
+from core.machine.locations import Locations
+from studio.services.services import Studio
+
+__all__ = ["ENDINGS", "Uploaded", "forget_old", "taken", "uploaded", "uploads"]
+
+ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt", ".md")
+_ID = re.compile(r"[A-Za-z0-9_-]{16,40}")
+_NAME = "name"
+_LONGEST_NAME = 120
+_SPARE_BYTES = 200 << 20
+_MOST_BYTES = 64 << 30
+_MOST_WAITING = 32
+"""Files that were sent and lie here; where there are more, those of more than ten minutes ago go."""
+_MOST_AT_ONCE = 8
+_LOOK_BYTES = 64 << 20
+"""After so many bytes the disk is looked at again: others write there too."""
+_DAY, _BUSY = 24 * 3600, 600
+
+
+def uploads(studio: Studio) -> APIRouter:
+    """The route; a faulty upload leaves nothing behind."""
+    router = APIRouter()
+    at_once = asyncio.Semaphore(_MOST_AT_ONCE)
+
+    @router.put("/studio/upload")
+    async def put(request: Request) -> dict[str, str | int]:
+        name = _name(request.headers.get("x-file-name", ""))
+        if at_once.locked():
+            message = f"Expected at most {_MOST_AT_ONCE} files on their way at once, found as many already."
+            raise MachineError("upload.busy", message, "Send it again when one of them has come.")
+        async with at_once:
+            return await _received(request, name)
+
+    async def _received(request: Request, name: str) -> dict[str, str | int]:
+        forget_old(studio.locations)
+        if not _is_here(request):
+            _check_count(studio.locations)
+        room = _room(studio.locations, request.headers.get("content-length", ""))
+        folder = studio.locations.uploads / secrets.token_urlsafe(16)
+        try:
+            folder.mkdir(mode=0o700)
+        except OSError as error:
+            raise _unwritable(studio.locations, error) from error
+        try:
+            (folder / _NAME).write_text(name, encoding="utf-8")
+            count = await _stream(request, folder / f"rows{Path(name).suffix.lower()}", room)
+        except OSError as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise _unwritable(studio.locations, error) from error
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return {"id": folder.name, "name": name, "bytes": count}
+
+    return router
+
+
+@dataclass(frozen=True)
+class Uploaded:
+    """Where an upload lies, and what the person calls it."""
+
+    path: Path
+    name: str
+
+
+def uploaded(locations: Locations, key: str) -> Uploaded:
+    """The file of an upload.
+
+    Raises:
+        DataError: there is none of this id.
+    """
+    if _ID.fullmatch(key):
+        folder = locations.uploads / key
+        with contextlib.suppress(OSError, ValueError, StopIteration):
+            return Uploaded(next(folder.glob("rows.*")), (folder / _NAME).read_text(encoding="utf-8"))
+    raise DataError("data.upload_gone", "Expected the uploaded file, found it gone.", "Choose the file again.")
+
+
+def taken(studio: Studio, key: str) -> KeptFile:
+    """An upload as a file of ours, kept under its content's hash; the upload itself goes. Of one that is no data by its
+    content nothing stays.
+
+    Raises:
+        DataError: there is none of this id, it is no data, or it cannot be kept.
+    """
+    locations = studio.locations
+    sent = uploaded(locations, key)
+    try:
+        studio.data.first_look(sent.path, DataChoice())
+    except DataError as error:
+        if error.code in NO_DATA:  # else its rows are only not understood, which a person can help with
+            shutil.rmtree(sent.path.parent, ignore_errors=True)
+            raise DataError(error.code, error.message.replace(sent.path.name, sent.name), error.hint) from error
+    kept = keep_file(sent.path, locations, sent.name)
+    shutil.rmtree(sent.path.parent, ignore_errors=True)
+    return kept
+
+
+def _name(sent: str) -> str:
+    """The browser's name as a harmless file name with an ending that we read."""
+    plain = re.sub(r"[^\w .()+-]", "_", unquote(sent).replace("\\", "/").rsplit("/", 1)[-1]).strip(". ")[
+        -_LONGEST_NAME:
+    ]
+    ending = Path(plain).suffix.lower()
+    if ending not in ENDINGS:
+        raise DataError(
+            "data.ending",
+            f"Expected a file that ends in {', '.join(ENDINGS)}; found {plain or 'no name'!r}.",
+            "Convert it, or give it its true ending.",
+        )
+    return plain
+
+
+def _is_here(request: Request) -> bool:
+    """Whether it was sent from this machine."""
+    with contextlib.suppress(ValueError):
+        return request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
+    return False
+
+
+def _check_count(locations: Locations) -> None:
+    if sum(1 for _ in locations.uploads.iterdir()) >= _MOST_WAITING:
+        message = f"Expected at most {_MOST_WAITING} files within ten minutes, found as many already."
+        raise MachineError("upload.count", message, "Type the path of the file instead, or wait a little.")
+
+
+def _room(locations: Locations, announced: str) -> int:
+    free = shutil.disk_usage(locations.uploads).free - _SPARE_BYTES
+    wanted = int(announced) if announced.isdigit() else 0
+    if wanted > free:
+        raise MachineError(
+            "disk.full",
+            f"Expected {wanted / 1e9:.1f} GB of room at {locations.home}, found {max(free, 0) / 1e9:.1f} GB.",
+            "Make room, or move the root folder: --home DIR.",
+        )
+    if wanted > _MOST_BYTES:
+        message = f"Expected a file of at most {_MOST_BYTES >> 30} GB, found {wanted / 1e9:.0f} GB."
+        raise MachineError("upload.size", message, "Type its path instead: it is then read where it lies.")
+    return min(free, _MOST_BYTES)
+
+
+def _unwritable(locations: Locations, error: OSError) -> MachineError:
+    message = f"Expected to write the file to {locations.home}, found: {error.strerror or error}."
+    return MachineError("disk.write", message, cure(error, "or move the root folder: --home DIR"))
+
+
+async def _stream(request: Request, target: Path, room: int) -> int:
+    count = 0
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        async for block in request.stream():
+            count, before = count + len(block), count
+            looked = count // _LOOK_BYTES == before // _LOOK_BYTES
+            if count > room or not (looked or shutil.disk_usage(target).free > _SPARE_BYTES):
+                raise MachineError("disk.full", "The disk is full.", "Make room, or move the root folder: --home DIR.")
+            file.write(block)
+    if not count:
+        raise DataError("data.empty", "Expected rows, found an empty file.", "Choose another file.")
+    return count
+
+
+def forget_old(locations: Locations) -> None:
+    """Removes uploads of more than a day ago; where many wait, of more than a few minutes ago."""
+    folders = list(locations.uploads.iterdir())
+    longest = _DAY if len(folders) < _MOST_WAITING else _BUSY
+    for folder in folders:
+        with contextlib.suppress(OSError):  # another upload's sweep took it
+            if time.time() - folder.lstat().st_mtime > longest:
+                shutil.rmtree(folder, ignore_errors=True)

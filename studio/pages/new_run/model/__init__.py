@@ -1,0 +1,1 @@
+"""New run, block 2: the base model, and models by fit."""

@@ -1,0 +1,222 @@
+"""Models by fit: each judged by the planner under the page's own choices, and the one that is proposed, with why.
+
+A model *fits the card* where a plan fits that keeps everything on it, if need be recomputed; it *fits with offload*
+where only one fits that lets layer inputs wait in the machine's memory. Both are the estimate's own word (``judge``,
+which the summary is made of), never a rule of thumb. One that is tight stands where it is tight, and is never proposed.
+
+Proposed is what the chosen goal names for a card of this size, where that fits. Else it is the largest that fits of
+those which goals name: they are all-rounders, which a catalogue's largest need not be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from core.contract.catalogue import ModelSpec, Preset
+from core.contract.config import RunConfig
+from core.contract.data import DataFacts
+from core.estimate.fit import PINNED_SHARE, put
+from core.estimate.inputs.rows import Rows, rows_of
+from core.estimate.judge import Judged, judge
+from core.estimate.learned import Learned
+from core.estimate.terms import pinned_bytes
+from core.machine.hardware import Machine
+from core.models.catalog import cached_models, catalogue, presets, starter
+
+__all__ = ["GROUPS", "Asked", "ByFit", "Group", "Placed", "Proposal", "known_models", "placed", "proposed"]
+
+Group = Literal["card", "offload", "too_large", "unknown"]
+GROUPS: tuple[Group, ...] = ("card", "offload", "too_large", "unknown")
+Why = Literal["goal", "largest", "nothing", "cpu", "unknown"]
+_PLACES = {"fits": 0, "tight": 1, "too_large": 2, "unknown": 3}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a verdict depends on, beside the model: the page's choices, the rows, and the machine."""
+
+    config: RunConfig
+    facts: DataFacts | None
+    machine: Machine
+    learned: Learned | None = None
+
+    def rows(self) -> Rows:
+        """The data's numbers: the same for every model."""
+        return rows_of(self.config, self.facts)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A model in its group. ``changes`` are settings that it needs besides, and that choosing it makes."""
+
+    spec: ModelSpec
+    group: Group
+    tight: bool
+    peak_bytes: int
+    changes: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """The one that is proposed, and why; ``changes`` are the fields' values with it, by dotted key.
+
+    ``goal`` is the goal's title and ``gib`` the card's size that was thought of; ``evidence`` what was measured of it.
+    """
+
+    spec: ModelSpec
+    why: Why
+    group: Group = "card"
+    changes: dict[str, Any] = field(default_factory=dict)
+    goal: str = ""
+    gib: int = 0
+    tokens: int = 0
+    """The longest example that there is room for; 0 where the rows are known, and all of them fit."""
+    evidence: str = ""
+
+
+# ── groups ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def known_models() -> list[ModelSpec]:
+    """Every model that can be chosen from a list: what is built in, what lies in the cache, and the catalogue."""
+    specs = {spec.name: spec for spec in (*cached_models(), *catalogue())}
+    return [starter(), *specs.values()]
+
+
+def placed(asked: Asked, specs: Iterable[ModelSpec]) -> list[Placed]:
+    """The models in the order of the list: by group, what is tight last; on a card the largest that fit first.
+
+    Without a card time decides, so there the smallest are first; of what is too large they always are.
+    """
+    rows = asked.rows()
+    return sorted((_place(asked, spec, rows) for spec in specs), key=lambda one: _order(one, asked.machine))
+
+
+def _order(one: Placed, machine: Machine) -> tuple[int, bool, int]:
+    size = one.spec.shape.parameters
+    largest_first = machine.gpu is not None and one.group in ("card", "offload")
+    return GROUPS.index(one.group), one.tight, -size if largest_first else size
+
+
+def _place(asked: Asked, spec: ModelSpec, rows: Rows) -> Placed:
+    found, changes = _as_it_is_or_chosen(asked, spec, rows)
+    if found.verdict == "unknown":
+        return Placed(spec, "unknown", False, found.peak)
+    if found.verdict == "too_large":
+        return Placed(spec, "too_large", False, found.peak)
+    group: Group = "card"
+    if pinned := pinned_bytes(found.work):
+        here = _judged(asked, spec, rows, "recompute")
+        if _PLACES[here.verdict] > _PLACES[found.verdict]:
+            group = "offload"
+            if pinned > PINNED_SHARE * asked.machine.ram_free_bytes:  # no room for what would wait there
+                found, group = here, "card" if here.verdict == "tight" else "too_large"
+    return Placed(spec, group, group != "too_large" and found.verdict == "tight", found.peak, changes)
+
+
+def _as_it_is_or_chosen(asked: Asked, spec: ModelSpec, rows: Rows) -> tuple[Judged, dict[str, Any]]:
+    """The verdict under the page's own choice of what is recomputed; under ours where that fits and the other not."""
+    own = asked.config.train.checkpointing
+    found = _judged(asked, spec, rows, own)
+    if own == "auto" or found.verdict in ("fits", "unknown"):
+        return found, {}
+    ours = _judged(asked, spec, rows, "auto")
+    if _PLACES[ours.verdict] < _PLACES[found.verdict]:
+        return ours, {"train.checkpointing": "auto"}
+    return found, {}
+
+
+def _judged(asked: Asked, spec: ModelSpec, rows: Rows, checkpointing: str) -> Judged:
+    return judge(put(asked.config, "train.checkpointing", checkpointing), spec, rows, asked.machine, asked.learned)
+
+
+# ── the proposal ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def proposed(asked: Asked) -> Proposal:
+    """The one model that is proposed for this goal on this machine; what is built in where nothing else makes sense."""
+    card, recipes = asked.machine.gpu, presets()
+    if card is None:
+        return Proposal(starter(), "cpu")
+    if card.free_bytes is None or card.total_bytes is None:
+        return Proposal(starter(), "unknown")
+    specs = {spec.key: spec for spec in catalogue()}
+    goal = next((recipe for recipe in recipes if recipe.key == asked.config.preset), None)
+    return (
+        _of_goal(asked, goal, specs, card.total_bytes)
+        or _largest(asked, [specs[key] for key in _all_rounders(recipes) if key in specs], card.total_bytes)
+    )  # fmt: skip
+
+
+def _of_goal(asked: Asked, goal: Preset | None, specs: dict[str, ModelSpec], total_bytes: int) -> Proposal | None:
+    """What the goal names for this card, with the values that go with it, where the planner says that it fits."""
+    card = goal.on(total_bytes) if goal else None
+    if goal is None or card is None or card.model not in specs:
+        return None
+    config = asked.config
+    for key, value in card.values.items():
+        config = put(config, key, value)
+    wanted = Asked(config, asked.facts, asked.machine, asked.learned)
+    found = _place(wanted, specs[card.model], wanted.rows())
+    if found.tight or found.group == "too_large":
+        return None
+    changes = {"model.name": found.spec.name, **card.values, **found.changes}
+    more: dict[str, Any] = {"goal": goal.title, "gib": card.gib, "evidence": card.evidence}
+    return Proposal(found.spec, "goal", found.group, changes, tokens=_tokens(wanted), **more)
+
+
+def _largest(asked: Asked, specs: Sequence[ModelSpec], total_bytes: int) -> Proposal:
+    """The largest that fits on the card, else with offload; what is built in where none of them does."""
+    rows, gib, tokens = asked.rows(), round(total_bytes / 2**30), _tokens(asked)
+    second: Placed | None = None
+    for spec in sorted(specs, key=lambda spec: -spec.shape.parameters):
+        found = _place(asked, spec, rows)
+        if found.tight or found.group == "too_large":
+            continue
+        if found.group == "card":
+            return Proposal(spec, "largest", "card", _changes(found), gib=gib, tokens=tokens)
+        second = second or found
+    if second is not None:
+        return Proposal(second.spec, "largest", "offload", _changes(second), gib=gib, tokens=tokens)
+    return Proposal(starter(), "nothing", changes={"model.name": "starter"}, gib=gib, tokens=tokens)
+
+
+def _changes(found: Placed) -> dict[str, Any]:
+    return {"model.name": found.spec.name, **found.changes}
+
+
+def _tokens(asked: Asked) -> int:
+    known = asked.facts is not None and bool(asked.facts.lengths)
+    return 0 if known else asked.config.train.max_length
+
+
+def _all_rounders(recipes: Iterable[Preset]) -> set[str]:
+    """Models that a goal names for some card."""
+    return {card.model for recipe in recipes for card in recipe.cards}
+
+
+# ── answers, remembered ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class ByFit:
+    """The newest answers: one look says the page several times over, and a list may be opened again and again."""
+
+    def __init__(self) -> None:
+        self._proposed: tuple[Asked, Proposal] | None = None
+        self._placed: tuple[Asked, list[ModelSpec], list[Placed]] | None = None
+
+    def proposed(self, asked: Asked) -> Proposal:
+        """``proposed``, counted only where something has changed."""
+        known = self._proposed
+        if known is None or known[0] != asked:
+            known = self._proposed = asked, proposed(asked)
+        return known[1]
+
+    def placed(self, asked: Asked) -> list[Placed]:
+        """``placed`` for every known model; what lies in the cache is looked up each time."""
+        specs, known = known_models(), self._placed
+        if known is None or known[0] != asked or known[1] != specs:
+            known = self._placed = asked, specs, placed(asked, specs)
+        return known[2]

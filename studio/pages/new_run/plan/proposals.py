@@ -1,0 +1,126 @@
+"""What the planner proposes, below the budget: changes that make a run fit or use the room, advice, and the probe.
+
+Every proposal is a button: one click writes its values into the fields, which answer as if a person had typed them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from core.contract.errors import StudioError
+from core.contract.estimate import Advice, Estimate, Probe, Suggestion
+from studio.pages.new_run.form import KNOBS, label_of
+from studio.pages.new_run.plan.budget import gb_or_mb
+from studio.shell.markup import Markup, fault, icon, join, tag
+from studio.words.text import say
+
+__all__ = ["advice_view", "fit_view", "probe_view", "room_view"]
+
+_FIRST = 3
+_OPEN = 1
+
+
+def fit_view(suggestions: Sequence[Suggestion]) -> Markup | None:
+    """The list under a run that does not fit: the cheapest first, three at once, the others folded."""
+    if not suggestions:
+        return None
+    head = tag("h3", say("fit.title"))
+    more = suggestions[_FIRST:]
+    folded = (
+        tag("details", tag("summary", say("fit.more", count=len(more))), _list(more), data_keep="fit-more")
+        if more else None
+    )  # fmt: skip
+    return tag("section", head, _list(suggestions[:_FIRST]), folded, class_="fit", aria_label=say("fit.title"))
+
+
+def room_view(suggestions: Sequence[Suggestion]) -> Markup | None:
+    """The other way: what could be done with memory that is left, folded."""
+    if not suggestions:
+        return None
+    title = say("room.title", count=len(suggestions))
+    return tag("details", tag("summary", title), _list(suggestions), class_="fit", data_keep="room")
+
+
+def advice_view(found: Sequence[Advice], folded: bool = False) -> Markup | None:
+    """Advice from the data at hand: the first warning open, unless all is ``folded``; the rest folded."""
+    if not found:
+        return None
+    ordered = sorted(found, key=lambda advice: advice.level != "warning")
+    open_ones = [advice for advice in ordered[: 0 if folded else _OPEN] if advice.level == "warning"]
+    rest = ordered[len(open_ones) :]
+    title = say("advice.more" if open_ones else "advice.notes", count=len(rest))
+    more = tag("details", tag("summary", title), _advices(rest), data_keep="advice") if rest else None
+    shown = _advices(open_ones) if open_ones else None
+    return tag("section", shown, more, class_="advices", aria_label=say("advice.title"))
+
+
+def _advices(found: Sequence[Advice]) -> Markup:
+    return tag("ul", *map(_advice, found), class_="advice")
+
+
+def probe_view(
+    found: Probe | StudioError | None, figures: Estimate | None, stage: str | None = None, possible: bool = True
+) -> Markup | None:
+    """The button that begins the probe; how far it is; or what it measured against what was planned."""
+    if stage is not None:
+        return _probing(stage)
+    if not possible:
+        return None
+    again = tag("button", say("probe.again" if found else "probe.begin"), type="button", class_="quiet-push",
+                title=say("probe.about"), **{"data-do": "probe", "data-value": "{}"})  # fmt: skip
+    if isinstance(found, StudioError):
+        return tag("div", fault(found), again, class_="probe")
+    return tag("div", _measured(found, figures) if found else None, again, class_="probe")
+
+
+def changes_words(changes: dict[str, str]) -> str:
+    """Changes as labels and values: the accessible name of a button that says only "Apply"."""
+    labels = {key: label_of(KNOBS[key]) for key in changes if key in KNOBS} | {"model.name": say("model.name")}
+    return ", ".join(f"{labels[key]}: {value}" for key, value in changes.items() if key in labels)
+
+
+def _list(suggestions: Sequence[Suggestion]) -> Markup:
+    return tag("ul", *map(_suggestion, suggestions))
+
+
+def _suggestion(found: Suggestion) -> Markup:
+    need = tag("span", say("fit.need", size=gb_or_mb(found.peak_bytes)), class_=f"need {found.verdict}")
+    return tag("li", tag("span", found.text), need, _apply(found.changes))
+
+
+def _advice(found: Advice) -> Markup:
+    picture = icon("warning" if found.level == "warning" else "info")
+    button = _apply(found.changes) if found.changes else None
+    return tag("li", picture, tag("span", found.text), button, class_=f"level-{found.level}")
+
+
+def _apply(changes: dict[str, str]) -> Markup:
+    words = changes_words(changes)
+    return tag("button", say("fit.apply"), type="button", class_="quiet-push", title=words,
+               aria_label=f"{say('fit.apply')}: {words}",
+               **{"data-do": "change", "data-value": json.dumps(changes)})  # fmt: skip
+
+
+def _probing(stage: str) -> Markup:
+    stop = tag("button", say("work.cancel"), type="button", class_="quiet-push",
+               **{"data-do": "stop", "data-value": '{"kind": "probe"}'})  # fmt: skip
+    words = say.get(f"probe.stage.{stage}") or stage or say("probe.stage.starting")
+    return tag("div", tag("p", words, role="status"), tag("progress", max="1", aria_label=words), stop,
+               class_="probe working")  # fmt: skip
+
+
+def _measured(found: Probe, figures: Estimate | None) -> Markup:
+    peak = say("probe.peak", size=gb_or_mb(found.peak_bytes))
+    planned = _planned(figures) if figures else 0
+    against = say("probe.planned", size=gb_or_mb(planned)) if planned else ""
+    speed = say("probe.speed", seconds=f"{found.seconds_per_step:.2f}", tokens=f"{found.tokens_per_second:,.0f}")
+    spilled = tag("p", icon("warning"), tag("span", say("probe.spilled")), class_="verdict too_large")
+    corrected = say("probe.corrected") if figures and figures.learned_from else ""
+    words = " ".join(part for part in (peak, against, speed, corrected) if part)
+    return join(tag("p", tag("strong", say("probe.title")), " ", words), spilled if found.spilled else None)
+
+
+def _planned(figures: Estimate) -> int:
+    """What is comparable with the probe's peak: tensors on a card, the whole process on a CPU."""
+    return figures.peak_bytes if figures.device == "cpu" else figures.allocated_bytes or figures.peak_bytes

@@ -1,0 +1,159 @@
+"""The run summary: does it fit, how long, how many steps, what is missing; and the words on Start."""
+
+from __future__ import annotations
+
+from core.contract.errors import ModelError, StudioError
+from core.contract.estimate import Estimate
+from studio.figures.run_figures import bytes_words, duration, passes_words
+from studio.pages.new_run.plan.budget import budget_view, gb_or_mb, parts_view
+from studio.pages.new_run.plan.proposals import advice_view, fit_view, room_view
+from studio.pages.new_run.view import View
+from studio.services.session import sample_of
+from studio.shell.markup import Markup, fault, icon, join, tag
+from studio.words.text import say
+
+__all__ = ["more_view", "problems", "start_words", "summary_view"]
+
+_MATTERS = 0.5
+"""A need is worth a line of its own from this share of what is free on."""
+_UNTRAINED = frozenset({"data.nothing", "data.nothing_trained"})
+
+
+def summary_view(view: View) -> Markup:
+    """The summary's body, above Start: what is needed, what would make it fit, how long it takes, what is missing."""
+    parts: list[object] = [tag("h2", say("summary.title"))]
+    if view.form_fault is not None:
+        parts.append(fault(view.form_fault))
+    if view.figures is not None:
+        parts += [budget_view(view.figures, view.machine), fit_view(view.fit), _facts(view, view.figures)]
+    else:
+        words = say("summary.waiting") if view.waiting else say("summary.nothing")
+        parts.append(tag("p", words, class_="quiet"))
+    missing = problems(view)[1:]  # Start itself says the first
+    if missing:
+        parts.append(tag("ul", *(tag("li", icon("warning"), tag("span", line)) for line in missing), class_="missing"))
+    if view.figures is not None:
+        parts += _notes(view, view.figures)
+    return join(*parts)
+
+
+def _notes(view: View, figures: Estimate) -> list[Markup]:
+    """The estimate's notes. While tokens are counted, that is said instead of what it assumes."""
+    if view.facts is None:
+        counting = view.waiting and view.measurable
+        return [tag("p", say("summary.waiting"), class_="hint", role="status")] if counting else []
+    return [tag("p", note, class_="hint") for note in figures.notes]
+
+
+def more_view(view: View) -> Markup:
+    """Below Start, folded where it is long: the parts of the memory, what the room would allow, advice."""
+    if view.figures is None:
+        return Markup()
+    sample = bool(sample_of(view.config.data.path))  # a sample is what it is: nobody needs to be warned of it
+    return join(parts_view(view.figures), room_view(view.room), advice_view(view.advice, folded=sample))
+
+
+def _facts(view: View, figures: Estimate) -> Markup:
+    train = view.config.train
+    length = say("summary.steps_of", steps=f"{figures.total_steps:,}", rows=f"{view.config.rows_per_step:,}")
+    rows = [
+        (say("summary.time.estimated" if figures.seconds else "summary.time"), time_words(figures)),
+        (say("summary.steps"), length if figures.total_steps else "–"),
+        (say("summary.passes"), _passes(view) if figures.total_steps else f"{train.num_train_epochs:g}"),
+        (say("summary.tokens"), f"{figures.trained_tokens_per_epoch:,}" if figures.trained_tokens_per_epoch else "–"),
+        *_energy(figures),
+        *_elsewhere(view, figures),
+    ]
+    drawn = (tag("div", tag("dt", name), tag("dd", words)) for name, words in rows)
+    basis = tag("p", say("summary.basis", basis=figures.time_basis), class_="hint") if figures.seconds else None
+    return join(tag("dl", *drawn, class_="figures"), basis)
+
+
+def _energy(figures: Estimate) -> list[tuple[str, str]]:
+    """Energy, and money where a price was given."""
+    rows = []
+    if figures.energy_kwh is not None:
+        rows.append((say("summary.energy"), _range(figures.energy_kwh, "kWh")))
+    if figures.money is not None:
+        rows.append((say("summary.money"), _range(figures.money, figures.currency)))
+    return rows
+
+
+def _elsewhere(view: View, figures: Estimate) -> list[tuple[str, str]]:
+    """Disk, and the machine's own memory where the run needs much of it."""
+    rows = []
+    free = view.machine.ram_free_bytes
+    if view.machine.gpu and (figures.pinned_bytes or figures.host_bytes > _MATTERS * free):
+        rows.append((say("summary.host"), say("summary.of", peak=gb_or_mb(figures.host_bytes), free=gb_or_mb(free))))
+    disk, room = figures.disk_bytes, figures.disk_free_bytes
+    near = room is not None and disk > _MATTERS * room
+    words = bytes_words(disk)
+    rows.append((say("summary.disk"), say("summary.of", peak=words, free=bytes_words(room or 0)) if near else words))
+    return rows
+
+
+def _range(bounds: tuple[float, float], unit: str) -> str:
+    low, high = (_short(bound) for bound in bounds)
+    return f"{low} {unit}" if low == high else f"{say('summary.range', low=low, high=high)} {unit}"
+
+
+def _short(value: float) -> str:
+    """Two places for what is small, none for what is large; what is next to nothing is said to be that."""
+    if 0 < value < 0.01:
+        return "<0.01"
+    return f"{value:.2f}" if value < 10 else f"{value:,.0f}"
+
+
+def _passes(view: View) -> str:
+    figures = view.figures
+    if figures is None or not figures.steps_per_epoch or not view.config.train.max_steps:
+        return f"{view.config.train.num_train_epochs:g}"
+    return passes_words(figures.total_steps / figures.steps_per_epoch)
+
+
+def time_words(figures: Estimate) -> str:
+    """The time as a range, or a dash where nothing is known of this device."""
+    if figures.seconds is None:
+        return "–"
+    low, high = (duration(second) for second in figures.seconds)
+    return say("summary.about", time=low) if low == high else say("summary.range", low=low, high=high)
+
+
+def problems(view: View) -> list[str]:
+    """What stands in the way of Start, a line each."""
+    found = []
+    if not view.config.data.path:
+        found.append(say("missing.data"))
+    elif view.data_fault is not None:
+        found.append(_data_missing(view.data_fault))
+    elif view.report is not None and not view.report.usable:
+        found.append(say("missing.rows"))
+    elif view.lacks_pairs:
+        found.append(say("missing.pairs"))
+    elif view.report is not None and not view.report.complete:
+        found.append(say("missing.checked"))
+    elif view.facts is not None and not sum(view.facts.trained):
+        found.append(say("missing.trained"))
+    if not view.config.model.name:
+        found.append(say("missing.model"))
+    elif view.model_fault is not None:
+        found.append(say("missing.usable_model"))
+    return found
+
+
+def _data_missing(error: StudioError) -> str:
+    if isinstance(error, ModelError):  # its tokenizer cannot be had
+        return say("missing.usable_model")
+    return say("missing.trained" if error.code in _UNTRAINED else "missing.readable")
+
+
+def start_words(view: View, taken: bool = False) -> tuple[str, bool]:
+    """The Start button's label, and whether it can be pressed; ``taken``: a run holds the card, or waits for it."""
+    if view.form_fault is not None:
+        return say("start.mend"), False
+    if missing := problems(view):
+        return missing[0], False
+    if view.figures is not None and view.figures.seconds is not None:
+        time = duration(sum(view.figures.seconds) / 2)
+        return say("start.queue.about" if taken else "start.about", time=time), True
+    return say("start.queue" if taken else "start.now"), True

@@ -1,0 +1,1 @@
+"""New run, block 3: goal and settings."""

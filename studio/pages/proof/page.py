@@ -1,0 +1,41 @@
+"""The proof page: what the fast core does on this very machine, on request. Filled by ``assets/js/proof.js``."""
+
+from __future__ import annotations
+
+from core.proof.store import KINDS
+from studio.services.services import Studio
+from studio.shell.markup import Markup, tag, wording
+from studio.shell.slots import button, live, slot
+from studio.words.text import say
+
+__all__ = ["page"]
+
+# ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def page(studio: Studio) -> Markup:
+    """Three offers, what is at work, and what was found before."""
+    machine = studio.machine()
+    on = say("proof.on.card", card=machine.gpu.name) if machine.gpu else say("proof.on.cpu")
+    head = tag("header", tag("h1", say("proof.title")), tag("p", say("proof.about"), class_="about"), tag("p", on))
+    fault = slot("fault", "p", role="alert", class_="fault-line", hidden=True)
+    offers = tag("div", *(_offer(kind) for kind in KINDS), class_="offers")
+    title = tag("h2", say("proof.results"))
+    none = slot("none", "p", say("proof.none"), class_="about")
+    words = wording("proof")
+    said = slot("said", "p", role="status", class_="sr-only")
+    return live("proof", words, head, fault, offers, said, title, none, slot("results", "ul", class_="proofs"))
+
+
+# ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _offer(kind: str) -> Markup:
+    """What a kind proves, its button, and how far it is."""
+    bar = tag("progress", max="1", data_bar=kind, aria_label=say("proof.progress", what=say(f"proof.{kind}")))
+    text = tag("p", data_text=kind)
+    stop = button(say("proof.stop"), "quiet", data_stop=kind, aria_label=f"{say('proof.stop')}: {say(f'proof.{kind}')}")
+    work = tag("div", text, bar, stop, data_work=kind, class_="proof-work", hidden=True)
+    start = button(say(f"proof.{kind}.start"), data_start=kind)
+    about = tag("p", say(f"proof.{kind}.about"), class_="about")
+    return tag("section", tag("h2", say(f"proof.{kind}")), about, start, work, class_="card offer")

@@ -1,0 +1,157 @@
+"""The watch page: one run while it works, and what became of it. Filled by ``assets/js/watch.js``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.contract.methods import MEASURES
+from studio.services.services import Studio
+from studio.shell.explained import leads_to
+from studio.shell.markup import Markup, tag, wording
+from studio.shell.notice import notice
+from studio.shell.slots import button, dialog, live, none_yet, slot, verdict, way_back
+from studio.words.text import say
+
+__all__ = ["charts", "page"]
+
+LEVELS = ("0", "0.6", "0.9", "0.98")
+FACTS = ("step", "epoch", "loss", "held_out", "speed", "memory", "took", "device")
+
+FORMS = {"margin": "number", "accuracy": "share"}
+"""How readings of what some methods measure beside the loss are written."""
+
+# ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def page(_: Studio) -> Markup:
+    """The skeleton, without a run in it yet."""
+    words = {"chart": wording("chart"), "charts": charts(), "way": wording("way")}
+    again = button("", "primary", data_f="verdict-again", hidden=True)
+    some = slot("some", "div", _head(), verdict(again), _failure(), _facts(), _charts(), _way(), _folded(), hidden=True)
+    return live("watch", words, _fault(), none_yet(), some, _stop_dialog())
+
+
+# ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def charts() -> list[dict[str, Any]]:
+    """The charts in their order: what each reads, in which tone, and how its readings are written."""
+    return [
+        _chart("loss", "loss", ("loss", "loss.train", "a"), ("evaluation", "loss.held_out", "b"), log=True, best=True),
+        _chart("learning_rate", "rate", ("learning_rate", "learning_rate.now", "a"), base=0),
+        *(_measured(name) for name in MEASURES),
+        _chart("grad_norm", "number", ("grad_norm", "grad_norm.now", "a"), log=True, base=0),
+        _chart("speed", "speed", ("tokens_per_second", "speed.now", "a"), base=0),
+        _chart(
+            "memory",
+            "bytes",
+            ("memory_bytes", "memory.run", "a"),
+            ("card_used_bytes", "memory.card", "b"),
+            base=0,
+            forecast=True,
+        ),
+        _chart("load", "share", ("gpu_load", "load.now", "a"), base=0, top=1),
+        _chart("power_watts", "watts", ("power_watts", "power_watts.now", "a"), base=0),
+        _chart("temperature_celsius", "celsius", ("temperature_celsius", "temperature_celsius.now", "a")),
+    ]
+
+
+def _measured(name: str) -> dict[str, Any]:
+    """What some methods measure beside the loss; a chart without readings takes no place."""
+    ends = {"base": 0, "top": 1} if FORMS[name] == "share" else {}
+    return _chart(name, FORMS[name], (name, "loss.train", "a"), (f"held_out_{name}", "loss.held_out", "b"), **ends)
+
+
+def _chart(key: str, form: str, *series: tuple[str, str, str], **more: Any) -> dict[str, Any]:
+    drawn = [
+        {
+            "key": name,
+            "label": say(f"chart.{label}"),
+            "tone": tone,
+            "points": name == "evaluation" or name.startswith("held_out_"),
+        }
+        for name, label, tone in series
+    ]
+    return {"key": key, "title": say(f"chart.{key}"), "format": form, "series": drawn, **more}
+
+
+def _fault() -> Markup:
+    return slot("fault", "p", role="alert", class_="fault-line", hidden=True)
+
+
+def _head() -> Markup:
+    dot = tag("span", class_="dot", aria_hidden="true")
+    state = slot("state", "p", dot, slot("word"), class_="state")
+    timing = slot(
+        "timing",
+        "dl",
+        *(tag("div", tag("dt", say(f"watch.{name}")), slot(name, "dd")) for name in ("finish", "left")),
+        class_="timing",
+    )
+    title = tag("div", state, slot("name", "h1", say("watch.title")), slot("sentence", "p", role="status"))
+    bar = slot("bar", "progress", max="1", aria_label=say("watch.progress"), class_="bar")
+    stage = slot("stage-box", "p", slot("stage", "b"), " ", slot("detail"), class_="stage")
+    return tag("header", tag("div", title, timing, class_="watch-top"), stage, bar, _actions(), class_="watch-head")
+
+
+def _actions() -> Markup:
+    verbs = [("resume", "primary"), ("anyway", ""), ("pause", ""), ("save", ""), ("stop", ""), ("stop_now", "danger")]
+    pushes = [button(say(f"watch.{verb}"), kind, data_verb=verb, hidden=True) for verb, kind in verbs]
+    links = [("try", "/try", "primary"), ("take", "/take-home", "")]
+    anchors = [tag("a", say(f"watch.{n}"), href=to, data_to=to, class_=f"push {kind}".strip()) for n, to, kind in links]
+    after = slot("next", "span", *anchors, class_="next", hidden=True)
+    return tag("div", *pushes, after, notice(), class_="actions", role="group", aria_label=say("watch.actions"))
+
+
+def _failure() -> Markup:
+    words = tag("div", slot("cause", "strong"), slot("cure", "p"))
+    does = button("", "primary", data_f="next-do", hidden=True)
+    return slot("failure", "div", words, does, class_="failure", hidden=True)
+
+
+def _facts() -> Markup:
+    pairs = (tag("div", tag("dt", say(f"watch.{name}")), slot(name, "dd")) for name in FACTS)
+    more = (
+        tag("div", tag("dt", say(f"chart.{name}")), slot(name, "dd"), data_measure=name, hidden=True)
+        for name in MEASURES
+    )
+    return tag("dl", *pairs, *more, class_="facts")
+
+
+def _charts() -> Markup:
+    options = (tag("option", say(f"watch.smooth.{level}"), value=level) for level in LEVELS)
+    smooth = tag("label", tag("span", say("watch.smooth")), slot("smooth", "select", *options))
+    whole = button(say("watch.whole"), data_f="whole", hidden=True)
+    hint = tag("p", say("watch.charts.help"), class_="hint")
+    title, meant = tag("h2", say("watch.charts")), leads_to("part-watching", say("glossary.readings"))
+    bar = tag("div", title, hint, meant, whole, smooth, class_="charts-bar")
+    return tag("section", bar, slot("charts", "div", class_="charts"), class_="charts-box")
+
+
+def _way() -> Markup:
+    head = (tag("h2", say("way.title")), tag("p", say("way.about"), class_="hint"))
+    return slot("way", "section", *head, slot("questions", "div", class_="questions"), class_="way card", hidden=True)
+
+
+def _folded() -> Markup:
+    title = tag("h2", say("watch.notes"))
+    lists = (slot("corrections", "ul"), slot("note-list", "ul"))
+    notes = slot("notes", "section", title, *lists, class_="notes", hidden=True)
+    lines = slot("plan", "ul")
+    plan = slot("plan-box", "details", tag("summary", say("watch.plan")), lines, class_="folded", hidden=True)
+    scroll = tag("div", slot("log", "ol"), tabindex="0", role="region", aria_label=say("watch.log"), class_="log")
+    log = slot("log-box", "details", tag("summary", say("watch.log")), scroll, class_="folded")
+    return tag("div", notes, plan, log, class_="more")
+
+
+def _stop_dialog() -> Markup:
+    choices = [("stop", "keep", "primary"), ("stop_now", "now", ""), ("discard", "discard", "danger")]
+    rows = [
+        tag(
+            "div",
+            tag("button", say(f"watch.stop.{key}"), value=value, class_=f"push {kind}".strip()),
+            tag("p", say(f"watch.stop.{key}.help")),
+        )
+        for value, key, kind in choices
+    ]
+    return dialog("stop-dialog", say("watch.stop.title"), *rows, way_back(say("watch.stop.back")))

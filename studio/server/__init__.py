@@ -1,0 +1,1 @@
+"""The studio as a process: who may come in, what is served, and the pages put together."""

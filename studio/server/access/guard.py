@@ -1,0 +1,213 @@
+"""The only door of the studio: pure ASGI, before everything else.
+
+    Host ours? ─► Origin, Sec-Fetch-Site ours? ─► start token? ─► cookie known? ─► route allowed? ─► the window
+
+Loopback alone protects nothing: any page of the web can send requests to 127.0.0.1, and any process can connect. So a
+request must name our host and port (against DNS rebinding), come from our own pages (against cross-site requests), and
+carry the Strict cookie that only a start token, or with ``--listen`` the password, buys. What a session does not use
+is not allowed (``studio/server/access/routes.py``). Whatever is refused is refused with 403, and nothing behind the
+door hears of it. An answer that goes on for long ends when its session is revoked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+from urllib.parse import parse_qs
+
+from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+
+from studio.server.access.address import Front
+from studio.server.access.bodies import whole_body
+from studio.server.access.pages import locked_page, opening_page, password_page
+from studio.server.access.peer import is_anothers
+from studio.server.access.routes import PAGES, is_allowed
+from studio.server.access.sessions import COOKIE_SECONDS, Door
+
+__all__ = ["PAGES", "Guard"]
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_FORM_BYTES, _FORM_SECONDS = 4096, 10.0
+_LOOK_SECONDS = 2.0
+"""How often an answer that goes on looks whether its session still stands."""
+_FROM_PROXIES = (b"forwarded", b"x-forwarded-", b"x-real-ip", b"x-direct-url")
+"""What a page might say in a proxy's name about where it is; nobody stands between a browser and us."""
+
+
+class Guard:
+    """Wraps the application. ``secret`` says what a second start shows to get a fresh token (``studio.json``, 0600);
+    ``landing`` says which page whoever is let in comes to, ``command`` what lets a browser in."""
+
+    def __init__(
+        self,
+        app: App,
+        door: Door,
+        front: Front,
+        secret: Callable[[], str],
+        landing: Callable[[], str] = lambda: "/",
+        command: str = "python3 launcher.py",
+    ) -> None:
+        self._landing, self._command = landing, command
+        self._app = app
+        self._door = door
+        self._front = front
+        self._secret = secret
+        self._cookie = f"luthier_{front.port}"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            headers = Headers(scope=scope)
+            if answer := await self._answered(scope, headers, receive):
+                await answer(scope, receive, send)
+            else:
+                await self._pass(scope, headers, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1008})
+
+    async def _pass(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
+        kept = [pair for pair in scope["headers"] if not pair[0].lower().startswith(_FROM_PROXIES)]
+        cookie = self._given(headers)
+        line = _Line(receive, send, lambda: self._door.knows(cookie))
+        await self._app({**scope, "headers": kept}, line.receive, line.send)
+
+    async def _answered(self, scope: Scope, headers: Headers, receive: Receive) -> Response | None:
+        try:
+            return await self._answer(scope, headers, receive)
+        except OSError as error:
+            return PlainTextResponse(f"Luthier cannot use its own folder: {error.strerror or error}.", 503)
+
+    async def _answer(self, scope: Scope, headers: Headers, receive: Receive) -> Response | None:
+        """The guard's own answer, or None where the request may go on."""
+        path, method = scope["path"], scope["method"]
+        if not self._front.is_host(headers.getlist("host")):
+            return PlainTextResponse("This studio answers at its own address only.", 403)
+        if path == "/studio/token":
+            return self._token(method, headers)
+        if not self._same_site(method, path, headers):
+            return PlainTextResponse("This request comes from another site.", 403)
+        if path == "/enter":
+            return await self._enter(scope, headers, receive)
+        if not self._door.knows(self._given(headers)):
+            return self._closed(path, headers)
+        return None if is_allowed(method, path) else PlainTextResponse("No session uses this.", 403)
+
+    def _same_site(self, method: str, path: str, headers: Headers) -> bool:
+        """A page of ours asks, or a person who opened an address. The start address may stand on another's page."""
+        host, origins, sites = headers["host"], headers.getlist("origin"), headers.getlist("sec-fetch-site")
+        if any(origin != f"{self._front.scheme}://{host}" for origin in origins):
+            return False
+        if method == "GET" and path == "/enter":
+            return headers.get("sec-fetch-dest", "document") == "document"
+        if any(site not in ("same-origin", "none") for site in sites):
+            return False
+        return method == "GET" or bool(origins)  # every browser names the origin of what it writes
+
+    def _token(self, method: str, headers: Headers) -> Response:
+        """A second start asks for a fresh token; no page can, since pages send Origin or Sec-Fetch-Site."""
+        shown = headers.get("authorization", "").removeprefix("Bearer ")
+        from_page = "origin" in headers or "sec-fetch-site" in headers
+        secret = self._secret() if method == "POST" and not from_page else ""
+        if not secret or not hmac.compare_digest(shown.encode(), secret.encode()):
+            return PlainTextResponse("Not for a page.", 403)
+        return JSONResponse({"token": self._door.token()}, headers={"Cache-Control": "no-store"})
+
+    async def _enter(self, scope: Scope, headers: Headers, receive: Receive) -> Response:
+        """Spends the token of the address, or takes the password. Answers 200 and refreshes: a redirect would keep the
+        other site's mark."""
+        if scope["method"] == "POST":
+            return await self._password(scope, receive)
+        if scope["method"] != "GET":
+            return PlainTextResponse("No session uses this.", 403)
+        if is_anothers(scope.get("client"), self._front.port):
+            return self._locked()  # the token stays unspent: its own browser is still on the way
+        token = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+        if cookie := self._door.enter(token):
+            return await self._let_in(cookie)
+        if self._door.knows(self._given(headers)):
+            return await self._landed()
+        return self._locked()
+
+    async def _password(self, scope: Scope, receive: Receive) -> Response:
+        if self._front.password is None or (body := await whole_body(receive, _FORM_BYTES, _FORM_SECONDS)) is None:
+            return self._locked()
+        words = parse_qs(body.decode("utf-8", "replace")).get("password", [""])[0]
+        address = str((scope.get("client") or ("",))[0])
+        verdict = await asyncio.to_thread(self._front.password.judge, words, address)
+        return await self._let_in(self._door.admit()) if verdict == "right" else _page(password_page(verdict), 403)
+
+    async def _landed(self) -> Response:
+        return _page(opening_page(await asyncio.to_thread(self._landing)))
+
+    async def _let_in(self, cookie: str) -> Response:
+        response = await self._landed()
+        response.set_cookie(
+            self._cookie, cookie, max_age=COOKIE_SECONDS, httponly=True, samesite="strict", path="/",
+            secure=self._front.scheme == "https",
+        )  # fmt: skip
+        return response
+
+    def _locked(self) -> Response:
+        return _page(password_page() if self._front.password else locked_page(self._command), 403)
+
+    def _closed(self, path: str, headers: Headers) -> Response:
+        if path in PAGES and "text/html" in headers.get("accept", ""):
+            return self._locked()
+        fault = {"code": "door.closed", "message": "This browser was not let in.", "hint": "Start the studio again."}
+        return JSONResponse(fault, 403)
+
+    def _given(self, headers: Headers) -> str:
+        """Our cookie among those of all programs on this machine: cookies know no ports, so others' stand there too."""
+        return cookie_parser(headers.get("cookie", "")).get(self._cookie, "")
+
+
+class _Line:
+    """A passed request's way in and out, cut where its session ends while the answer goes on."""
+
+    def __init__(self, receive: Receive, send: Send, stands: Callable[[], bool]) -> None:
+        self._receive, self._send, self._stands = receive, send, stands
+        self._looked = asyncio.get_running_loop().time()
+        self._cut = self._begun = False
+
+    async def receive(self) -> Message:
+        """What the browser sends; that it has gone, once the line is cut."""
+        return {"type": "http.disconnect"} if self._cut else await self._receive()
+
+    async def send(self, message: Message) -> None:
+        """Passes the answer on while the session stands."""
+        if self._cut:
+            return
+        if self._begun and self._is_over():
+            self._cut = True
+            message = {"type": "http.response.body", "body": b"", "more_body": False}
+        self._begun = True
+        await self._send(message)
+
+    def _is_over(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        if now - self._looked < _LOOK_SECONDS:
+            return False
+        self._looked = now
+        return not self._stands()
+
+
+def _page(html: str, status: int = 200) -> HTMLResponse:
+    headers = {
+        "Cache-Control": "no-store",
+        # An address with a token must not be told to anyone; without an origin, no password could be sent from here.
+        "Referrer-Policy": "same-origin" if status == 403 else "no-referrer",
+        "Content-Security-Policy": (
+            "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+        ),
+    }
+    return HTMLResponse(html, status, headers=headers)

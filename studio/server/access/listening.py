@@ -1,0 +1,139 @@
+"""``--listen``: the studio for other machines too, which takes a password, and TLS or the word that it goes without.
+
+Where it listens on every address of this machine it answers to those addresses, written as numbers, and to the names
+that ``--name`` gives: a name of somebody else's choosing, made to point here, is none of them (DNS rebinding). The
+password comes from ``LUTHIER_PASSWORD_FILE``, ``LUTHIER_PASSWORD`` or the terminal, never from the command line, which
+every program of the machine can read.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import ssl
+import sys
+from collections.abc import Iterable, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from core.contract.errors import MachineError
+from core.machine.locations import Locations
+from studio.server.access.address import Front
+from studio.server.access.password import SHORTEST, Password
+from studio.words.text import say
+
+__all__ = ["Wish", "front_of", "means", "names_of"]
+
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - what --listen means without an address, which is asked for by hand
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?|\[[0-9a-f:.]+\]")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the command line asks for; ``address`` empty means: loopback alone."""
+
+    address: str = ""
+    names: tuple[str, ...] = ()
+    certificate: Path | None = None
+    key: Path | None = None
+    without_tls: bool = False
+
+
+def front_of(wish: Wish, port: int, locations: Locations) -> Front:
+    """How the studio will be reached.
+
+    Raises:
+        MachineError: neither TLS nor the word for going without, files that are no certificate and key, a name that is
+            none, or no password.
+    """
+    if not wish.address:
+        return Front(port)
+    if wish.certificate is None and not wish.without_tls:
+        raise MachineError(
+            "listen.tls",
+            "Expected --tls-cert FILE and --tls-key FILE beside --listen, found neither.",
+            "Name them, or say --listen-without-tls: then whoever is on the way can read everything.",
+        )
+    _check_certificate(wish)
+    names = names_of(wish, own_addresses())
+    return Front(port, names, wish.certificate, wish.key, _password(locations, os.environ))
+
+
+def names_of(wish: Wish, own: Iterable[str]) -> tuple[str, ...]:
+    """The hosts beside loopback that are ours: the address, or where it is every address all ``own`` ones; and names.
+
+    Raises:
+        MachineError: a name that cannot stand in an address.
+    """
+    given = own if wish.address in (EVERYWHERE, "::") else (wish.address,)
+    hosts = tuple(dict.fromkeys(f"[{one}]" if ":" in one else one.lower() for one in (*given, *wish.names)))
+    for host in hosts:
+        if not _NAME.fullmatch(host):
+            message = f"Expected a name or an address of this machine, found {host[:80]!r}."
+            raise MachineError("listen.name", message, "Write it as it stands in a browser, without port.")
+    return hosts
+
+
+def own_addresses() -> list[str]:
+    """This machine's addresses but loopback, as numbers."""
+    found = (entry for entries in psutil.net_if_addrs().values() for entry in entries if entry.family.name == "AF_INET")
+    return sorted({entry.address for entry in found} - {"127.0.0.1"})
+
+
+def means(front: Front, wish: Wish) -> str:
+    """What it means to listen, in plain words."""
+    secure = say("listen.tls", certificate=front.certificate) if front.certificate else say("listen.plain")
+    names = ", ".join(front.names)
+    first = f"{front.scheme}://{front.names[0]}:{front.port}/" if front.names else ""
+    lines = [say("listen.means", address=wish.address), secure, say("listen.names", names=names or "127.0.0.1")]
+    return "\n".join([*lines, say("listen.address", address=first)] if first else lines)
+
+
+def _check_certificate(wish: Wish) -> None:
+    if wish.certificate is None:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(wish.certificate, wish.key, password=lambda: "")
+    except (OSError, ValueError) as error:
+        message = f"Expected a certificate and its key in {wish.certificate} and {wish.key}, found: {error}."
+        raise MachineError("listen.certificate", message, "Both as PEM files, the key without a password.") from error
+
+
+def _password(locations: Locations, environment: MutableMapping[str, str]) -> Password:
+    """The password that was given, else the one that is kept, else one that is asked for."""
+    kept = Password(locations.password)
+    file, words = environment.pop("LUTHIER_PASSWORD_FILE", ""), environment.pop("LUTHIER_PASSWORD", "")
+    if file:
+        words = _from_file(Path(file))
+    if words:
+        kept.keep(words)
+    elif not kept.is_kept():
+        kept.keep(_asked())
+    return kept
+
+
+def _from_file(file: Path) -> str:
+    try:
+        if words := file.read_text(encoding="utf-8").rstrip("\r\n"):
+            return words
+        raise ValueError("an empty file")
+    except (OSError, ValueError) as error:
+        message = f"Expected the password in {file}, the file that LUTHIER_PASSWORD_FILE names; it cannot be read."
+        raise MachineError("listen.password", message, "Write it there as one line.") from error
+
+
+def _asked() -> str:
+    """The password, typed twice at the terminal without being shown."""
+    if not sys.stdin.isatty():
+        raise MachineError(
+            "listen.password",
+            "Expected a password for --listen, found none, and no terminal to ask at.",
+            "Set LUTHIER_PASSWORD_FILE to a file that holds it.",
+        )
+    words = getpass.getpass(say("listen.ask", count=SHORTEST))
+    if getpass.getpass(say("listen.ask_again")) != words:
+        raise MachineError("listen.password", "Expected the same password twice, found two.", "Start it again.")
+    return words

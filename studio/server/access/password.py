@@ -1,0 +1,110 @@
+"""The password of ``--listen``: kept as a salted scrypt hash alone, and asked for at a bounded rate.
+
+scrypt (RFC 7914) with N = 2^15, r = 8, p = 1 takes 32 MiB and about a tenth of a second, so guesses are dear; one is
+computed at a time. An address may try five times at once and then once in thirty seconds, all addresses together
+twenty times and then once in five seconds (a bucket that fills again).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from core.contract.errors import MachineError
+from core.machine.disk import write_whole
+
+__all__ = ["SHORTEST", "Password", "Verdict"]
+
+Verdict = Literal["right", "wrong", "wait"]
+SHORTEST = 10
+_N, _R, _P = 1 << 15, 8, 1
+_MEMORY_BYTES = 64 << 20
+_ADDRESSES_KEPT = 1000
+
+
+@dataclass
+class _Bucket:
+    """Tries that are left; one more every ``seconds``, up to ``most``."""
+
+    most: int
+    seconds: float
+    left: float
+    at: float
+
+    def take(self, now: float) -> bool:
+        self.left = min(self.most, self.left + (now - self.at) / self.seconds)
+        self.at = now
+        if self.left < 1:
+            return False
+        self.left -= 1
+        return True
+
+
+class Password:
+    """The password that is kept at ``path`` (0600). Thread-safe."""
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path = path
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._all = _Bucket(20, 5.0, 20, clock())
+        self._addresses: OrderedDict[str, _Bucket] = OrderedDict()
+
+    def is_kept(self) -> bool:
+        """Whether there is one."""
+        return self._read() is not None
+
+    def keep(self, words: str) -> None:
+        """Keeps another password.
+
+        Raises:
+            MachineError: it is too short.
+        """
+        if (count := len(words.strip())) < SHORTEST:
+            message = (
+                f"Expected a password of at least {SHORTEST} characters, found {count} (blanks around it do not count)."
+            )
+            raise MachineError("listen.password", message, "Choose a longer one; three or four words do well.")
+        salt = secrets.token_bytes(16)
+        kept = {"scrypt": [_N, _R, _P], "salt": salt.hex(), "hash": _hash(words, salt).hex()}
+        write_whole(self._path, json.dumps(kept), mode=0o600)
+
+    def judge(self, words: str, address: str) -> Verdict:
+        """Whether these are its words; ``wait`` where there were too many tries."""
+        with self._lock:
+            if not self._may_try(address):
+                return "wait"
+            kept = self._read()
+            if kept is None:
+                return "wrong"
+            salt, known = kept
+            return "right" if hmac.compare_digest(_hash(words, salt), known) else "wrong"
+
+    def _may_try(self, address: str) -> bool:
+        now = self._clock()
+        bucket = self._addresses.pop(address, None) or _Bucket(5, 30.0, 5, now)
+        self._addresses[address] = bucket
+        while len(self._addresses) > _ADDRESSES_KEPT:
+            self._addresses.popitem(last=False)
+        return bucket.take(now) and self._all.take(now)
+
+    def _read(self) -> tuple[bytes, bytes] | None:
+        try:
+            raw = json.loads(self._path.read_text(encoding="utf-8"))
+            return bytes.fromhex(raw["salt"]), bytes.fromhex(raw["hash"])
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+
+
+def _hash(words: str, salt: bytes) -> bytes:
+    plain = words.encode("utf-8", "surrogatepass")
+    return hashlib.scrypt(plain, salt=salt, n=_N, r=_R, p=_P, maxmem=_MEMORY_BYTES, dklen=32)

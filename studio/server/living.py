@@ -1,0 +1,126 @@
+"""One studio a root folder: where the living one is (``studio.json``, 0600), and how a second start asks it.
+
+Whoever opens a studio holds ``locks/studio`` for as long as it lives, so that of two starts in one instant one waits
+until the other can be asked.
+
+The file is believed only when its process still lives (pid and creation, counted from the boot: a corrected clock must
+not disown it) and answers on its port to the secret that stands beside them; the answer is a fresh start token.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import ssl
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from core.machine.disk import read_plain, write_whole
+from core.machine.locations import Locations
+from core.machine.locks import FileLock
+from core.runs.process.processes import Identity, identify
+from studio.server.access.address import Front
+
+__all__ = ["living_studio", "only_studio", "remember", "secret_of"]
+
+_MOST_BYTES = 1 << 16
+_LOOK_SECONDS = 0.1
+_SECONDS = 20.0
+"""A studio that is just starting listens already, and answers when its pages stand."""
+
+
+def living_studio(locations: Locations) -> str | None:
+    """The address that opens the living studio of this root, with a fresh start token; None where none lives."""
+    known = _read(locations)
+    if known is None or not _lives(known):
+        return None
+    certificate = known.get("certificate")
+    front = Front(int(known["port"]), certificate=Path(str(certificate)) if certificate else None)
+    token = _ask(front, str(known["secret"]))
+    return front.address(token) if token else None
+
+
+@contextlib.contextmanager
+def only_studio(locations: Locations, seconds: float = _SECONDS) -> Iterator[str | None]:
+    """The living studio's address, or None where the caller is the only one now, for as long as the block lasts.
+
+    One that holds the place for ``seconds`` and answers nobody is not waited for any longer.
+    """
+    place = FileLock(locations.locks / "studio")
+    until = time.monotonic() + seconds
+    try:
+        while not (address := living_studio(locations)) and time.monotonic() < until:
+            with contextlib.suppress(OSError):  # a full disk, or one without locks: then without
+                if not place.acquire():
+                    time.sleep(_LOOK_SECONDS)
+                    continue
+                address = living_studio(locations)  # it came while we looked
+            break
+        yield address
+    finally:
+        place.release()
+
+
+@contextlib.contextmanager
+def remember(locations: Locations, front: Front, secret: str) -> Iterator[None]:
+    """Says where this studio is while it lives; the file goes with it, unless another has taken its place."""
+    me = identify(os.getpid()) or Identity(os.getpid(), 0.0)
+    certificate = str(front.certificate.resolve()) if front.certificate else ""
+    mine = {**asdict(me), "port": front.port, "secret": secret, "certificate": certificate}
+    with contextlib.suppress(OSError):  # on a full disk: then a second start cannot be told
+        write_whole(locations.studio, json.dumps(mine), mode=0o600)
+    try:
+        yield
+    finally:
+        if {**(_read(locations) or {}), "secret": secret} == mine:  # it may have been given another by ``revoke``
+            locations.studio.unlink(missing_ok=True)
+
+
+def secret_of(locations: Locations) -> str:
+    """The secret as it stands in the file now; empty, which opens nothing, where there is none."""
+    known = _read(locations)
+    return str(known["secret"]) if known else ""
+
+
+def _read(locations: Locations) -> dict[str, Any] | None:
+    try:
+        raw = json.loads(read_plain(locations.studio, _MOST_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return raw if isinstance(raw, dict) and {"pid", "created", "port", "secret"} <= raw.keys() else None
+
+
+def _lives(known: dict[str, Any]) -> bool:
+    try:
+        return Identity(int(known["pid"]), float(known["created"]), str(known.get("boot", ""))).alive()
+    except (ValueError, TypeError, OverflowError):
+        return False
+
+
+def _ask(front: Front, secret: str) -> str:
+    """Straight to loopback: no proxy, no redirect. Under TLS only who holds the studio's own certificate is asked."""
+    connection: http.client.HTTPConnection | None = None
+    try:
+        connection = _connection(front)
+        connection.request("POST", "/studio/token", headers={"Authorization": f"Bearer {secret}"})
+        answer = connection.getresponse()
+        return str(json.loads(answer.read()).get("token", "")) if answer.status == 200 else ""
+    except (OSError, ValueError, http.client.HTTPException):
+        return ""
+    finally:
+        if connection:
+            connection.close()
+
+
+def _connection(front: Front) -> http.client.HTTPConnection:
+    if front.certificate is None:
+        return http.client.HTTPConnection("127.0.0.1", front.port, timeout=_SECONDS)
+    trusted = ssl.create_default_context(cafile=front.certificate)
+    trusted.check_hostname = False  # it is made for the name that others use, not for loopback
+    trusted.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return http.client.HTTPSConnection("127.0.0.1", front.port, timeout=_SECONDS, context=trusted)

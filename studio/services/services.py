@@ -1,0 +1,69 @@
+"""What every page is handed: where things lie, the store of runs, the data service, and the machine as read lately."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from core.data.service.data_service import DataService
+from core.machine.hardware import Machine, read_machine
+from core.machine.locations import Locations
+from core.runs.control.store import RunStore
+from studio.services.session import Drafts
+
+__all__ = ["Studio", "opened"]
+
+MACHINE_SECONDS = 3.0
+WAKE_SECONDS = 1.5
+"""The first page and a browser that just started want both cores of a small machine for so long."""
+
+
+@dataclass
+class Studio:
+    """One studio process. Pages get it as their only argument: ``build(studio)``."""
+
+    locations: Locations
+    store: RunStore
+    data: DataService
+    port: int = 0
+    secret: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    _machine: tuple[float, Machine] | None = None
+
+    def __post_init__(self) -> None:
+        self.drafts = Drafts(self.locations)
+
+    def machine(self) -> Machine:
+        """The machine, read again when the last reading is older than a few seconds (free memory moves)."""
+        now = time.monotonic()
+        if self._machine is None or now - self._machine[0] > MACHINE_SECONDS:
+            self._machine = (now, read_machine(self.locations.home))
+        return self._machine[1]
+
+    def landing(self) -> str:
+        """The page that an opened address leads to: a run that is at work, else New run."""
+        at_work = any(run.state in ("starting", "training") for run in self.store.list())
+        return "/watch" if at_work else "/"
+
+    def wake(self) -> None:
+        """Starts what takes its time and must not hold the first page: warm data children, care for living runs."""
+
+        def work() -> None:
+            time.sleep(WAKE_SECONDS)
+            self.data.warm()
+            self.store.adopt()
+
+        threading.Thread(target=work, daemon=True).start()
+
+
+@contextlib.contextmanager
+def opened(locations: Locations, port: int) -> Iterator[Studio]:
+    """A studio whose children end with it."""
+    studio = Studio(locations, RunStore(locations), DataService(locations, guarded=True), port)
+    try:
+        yield studio
+    finally:
+        studio.data.close()

@@ -1,0 +1,291 @@
+"""What this visitor has chosen: one frozen value, and its keeping as a draft.
+
+Every change is a new ``Session``; its only product is a ``RunConfig``. The draft lies in ``draft.json`` (renamed whole,
+written a moment after the last change), so a refresh or a restarted studio loses nothing. Start carries the draft's id
+and its choices: a second Start of the same opens the first one's run.
+
+There is one draft for all windows, and the last change is what it holds. What gave way to another window's choices, or
+to a run that is run again, is kept beside it until the next Start, so that it can be taken back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic import ValidationError
+
+from core.contract.config import DataChoice, RunConfig
+from core.contract.errors import ConfigError
+from core.contract.knobs import Knob, knobs
+from core.machine.disk import write_whole
+from core.machine.locations import ASSETS, Locations
+from core.models.catalog import apply_preset, preset, presets
+from core.runs.folder.repeat import flat
+from studio.words.text import say
+
+__all__ = [
+    "AUTOMATIC", "SAMPLES", "Before", "Drafts", "Session", "first", "for_own_file", "home_written_out", "load",
+    "reopened", "sample_of", "sample_path",
+]  # fmt: skip
+
+SAMPLES = {
+    "instruction": "instruction.jsonl",
+    "chat": "chat.jsonl",
+    "preference": "preference.jsonl",
+    "text": "text.txt",
+}
+AUTOMATIC = (
+    "method",
+    "model.dtype",
+    "train.optim",
+    "train.memory_gib",
+    "train.checkpointing",
+    "train.tokens_per_pass",
+    "train.eval_steps",
+    "train.save_steps",
+)
+FIRST_PRESET = "try-it"
+_WINDOWS = 64
+Why = Literal["run", "window", "back"]
+_WHY: tuple[Why, ...] = get_args(Why)
+_KNOBS: dict[str, Knob] = knobs(RunConfig)
+
+
+def _fresh_id() -> str:
+    return secrets.token_hex(8)
+
+
+@dataclass(frozen=True)
+class Before:
+    """What gave way in the draft: to a run that is run again, to another window's choices, or by taking it back."""
+
+    config: RunConfig
+    why: Why
+
+
+@dataclass(frozen=True)
+class Session:
+    """The choices so far. ``config`` may hold automatic values; they are resolved at Start."""
+
+    config: RunConfig
+    draft_id: str = field(default_factory=_fresh_id)
+    before: Before | None = None
+
+    def to_run_config(self) -> RunConfig:
+        """The run that Start would start."""
+        return self.config
+
+    def with_values(self, values: Mapping[str, Any]) -> Session:
+        """The session with these dotted keys changed.
+
+        Raises:
+            ConfigError: values out of range or of the wrong kind, all of them, in the words of their labels.
+        """
+        raw = self.config.model_dump()
+        for key, value in values.items():
+            part, _, name = key.rpartition(".")
+            (raw[part] if part else raw)[name] = value
+        try:
+            return replace(self, config=RunConfig.model_validate(raw))
+        except ValidationError as error:
+            faults = [_fault(".".join(map(str, fault["loc"])), fault["input"]) for fault in error.errors()]
+            raise ConfigError("config.faults", say("form.faults", count=len(faults)), "", faults) from error
+
+    @property
+    def start_id(self) -> str:
+        """What one Start is: the same click twice is one run; other choices, as in a second window, are another."""
+        choices = json.dumps(self.config.model_dump(mode="json"), sort_keys=True)
+        return f"{self.draft_id}-{hashlib.sha256(choices.encode()).hexdigest()}"
+
+    def renewed(self) -> Session:
+        """The same choices for the next run."""
+        return replace(self, draft_id=_fresh_id(), before=None)
+
+
+def home_written_out(path: str) -> str:
+    """A path without blanks around it and with ``~`` written out; a home that nobody has stays as it is."""
+    path = (path or "").strip()
+    try:
+        return str(Path(path).expanduser()) if path.startswith("~") else path
+    except (RuntimeError, ValueError):
+        return path
+
+
+def first() -> Session:
+    """What a first visit finds: built-in model, instruction sample, the preset "Try it"."""
+    start = RunConfig(data=DataChoice(path=str(sample_path("instruction"))))
+    return Session(apply_preset(start, preset(FIRST_PRESET)))
+
+
+def sample_path(key: str) -> Path:
+    """The file of a sample."""
+    return ASSETS / "samples" / SAMPLES[key]
+
+
+def sample_of(path: str) -> str:
+    """The key of the sample at this path; empty where it is none."""
+    return next((key for key in SAMPLES if path == str(sample_path(key))), "")
+
+
+def for_own_file(preset_key: str, shown: Mapping[str, Any]) -> dict[str, Any]:
+    """What a file of one's own changes of these values, by dotted key: what the goal set for a sample alone has its
+    default again, and with that it is this goal no more. What a person set stays."""
+    recipe = next((recipe for recipe in presets() if recipe.key == preset_key), None)
+    if recipe is None or not recipe.for_samples:
+        return {}
+    untouched = flat(RunConfig())
+    givers = [recipe.values, *(card.values for card in recipe.cards)]
+    ours = (key for key in recipe.for_samples if any(shown.get(key) == values.get(key) for values in givers))
+    return {"preset": None, **{key: untouched[key] for key in ours}}
+
+
+def load(locations: Locations) -> Session:
+    """The draft, or a first visit's session where there is none that can be read."""
+    try:
+        raw = json.loads(locations.draft.read_text(encoding="utf-8"))
+        if "version" not in raw and raw["config"].get("method") == "sft":
+            raw["config"]["method"] = "auto"  # older studios wrote what nobody had chosen
+        config = RunConfig.model_validate(raw["config"])
+        if config.preset not in {recipe.key for recipe in presets()}:
+            config = config.model_copy(update={"preset": ""})  # of another version, or by hand: no choice of the page
+        return Session(config, str(raw["draft_id"]), _before(raw.get("before")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return first()
+
+
+def _before(raw: Any) -> Before | None:
+    try:
+        return Before(RunConfig.model_validate(raw["config"]), _WHY[_WHY.index(raw["why"])])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def reopened(config: RunConfig, asked: RunConfig | None, corrected: Collection[str] = ()) -> RunConfig:
+    """A run's config with what we chose for it open again, to be chosen anew at Start; what a person chose stays, and
+    so does what was corrected while it ran. Without ``asked`` all that may be automatic counts as ours."""
+    before, untouched = flat(asked or RunConfig()), flat(RunConfig())
+    ours = {key: untouched[key] for key in AUTOMATIC if key not in corrected and before[key] == untouched[key]}
+    return Session(config).with_values(ours).config
+
+
+def _write(locations: Locations, session: Session) -> None:
+    draft: dict[str, Any] = {"version": 2, "draft_id": session.draft_id}
+    draft["config"] = session.config.model_dump(mode="json")
+    if before := session.before:
+        draft["before"] = {"config": before.config.model_dump(mode="json"), "why": before.why}
+    write_whole(locations.draft, json.dumps(draft), mode=0o600)
+
+
+class Drafts:
+    """Keeps the draft, a moment after the last change; ``flush`` writes at once."""
+
+    def __init__(self, locations: Locations, delay_seconds: float = 0.4) -> None:
+        self._locations = locations
+        self._delay = delay_seconds
+        self._lock = threading.RLock()
+        self._waiting: Session | None = None
+        self._shown: OrderedDict[str, RunConfig] = OrderedDict()
+        """What each open window had in common with the draft when it last heard of it."""
+
+    def load(self) -> Session:
+        """The newest session: the one that waits to be written, else the file's. A first visit's is kept at once, so
+        that all its windows show one draft."""
+        with self._lock:
+            if self._waiting is None and not self._locations.draft.exists():
+                with contextlib.suppress(OSError):
+                    _write(self._locations, first())
+            return self._waiting or load(self._locations)
+
+    def of(self, window: str) -> Session:
+        """The draft as a window shows it: what its fields leave out is its own, whatever another window did since."""
+        session = self.load()
+        with self._lock:
+            return replace(session, config=self._shown.get(window, session.config))
+
+    def show(self, window: str, session: Session) -> None:
+        """A window shows this."""
+        with self._lock:
+            self._shown[window] = session.config
+            self._shown.move_to_end(window)
+            while len(self._shown) > _WINDOWS:
+                self._shown.popitem(last=False)
+
+    def edit(self, session: Session, window: str = "") -> None:
+        """Writes a window's choices soon, under the draft's own id: that of a window from before the last Start has
+        become a run, and must not come back. What another window chose meanwhile is kept beside."""
+        with self._lock:  # a window's edits come side by side, and one of its own is no other window's
+            kept, shown = self.load(), self.of(window).config
+            lost = kept.config not in (shown, session.config)
+            before = Before(kept.config, "window") if lost else kept.before
+            self.save(replace(session, draft_id=kept.draft_id, before=before))
+            if window:
+                self.show(window, session)
+
+    def redraft(self, config: RunConfig) -> None:
+        """Makes a run's config the draft, at once: what New run shows next, under no name yet."""
+        fresh, kept = Session(config.model_copy(update={"name": ""})), self.load()
+        untouched = kept.config in (fresh.config, first().config)
+        self.save(replace(fresh, before=kept.before if untouched else Before(kept.config, "run")))
+        self.flush()
+
+    def take_back(self) -> Session:
+        """What gave way is the draft again, and what took its place can be had back in turn."""
+        kept = self.load()
+        if kept.before is not None:
+            self.save(replace(kept, config=kept.before.config, before=Before(kept.config, "back")))
+            self.flush()
+        return self.load()
+
+    def renew(self, started: Session) -> None:
+        """Gives the draft that was started a fresh id, at once; a late second Start of it finds that done."""
+        if self.load().draft_id == started.draft_id:
+            self.save(started.renewed())
+            self.flush()
+
+    def save(self, session: Session) -> None:
+        """Writes the session soon; only the last of a burst is written."""
+        with self._lock:
+            begins = self._waiting is None
+            self._waiting = session
+        if begins:
+            timer = threading.Timer(self._delay, self.flush)
+            timer.daemon = True
+            timer.start()
+
+    def flush(self) -> None:
+        """Writes what waits. A disk that refuses loses the draft, never the page."""
+        with self._lock:
+            session, self._waiting = self._waiting, None
+            if session is None:
+                return
+            try:
+                _write(self._locations, session)
+            except OSError:
+                return
+
+
+def _fault(key: str, found: object) -> str:
+    """One field's fault in the words of its label: what was expected, and what was found."""
+    knob = _KNOBS.get(key)
+    if knob is None:
+        return say("form.fault.other", key=key, found=found)
+    return say("form.fault", label=knob.label, expected=_expected(knob), found="nothing" if found is None else found)
+
+
+def _expected(knob: Knob) -> str:
+    if knob.choices:
+        return ", ".join(knob.choices)
+    low, high = (None if bound is None else f"{bound:,.10g}" for bound in (knob.minimum, knob.maximum))
+    unit = f" {knob.unit}" if knob.unit else ""
+    if low is not None and high is not None:
+        return say("form.range.above" if knob.above else "form.range", low=low, high=high) + unit
+    return say("form.at_least", low=low) + unit if low is not None else say("form.number")

@@ -1,0 +1,70 @@
+"""The glossary's words as HTML: on their own page, folded beside a group of settings, and as links from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from core.contract.config import RunConfig
+from core.contract.glossary.term import Term
+from core.contract.glossary.words import GLOSSARY, called
+from core.contract.knobs import Knob, knobs
+from studio.shell.markup import Markup, join, tag
+from studio.words.text import say
+
+__all__ = ["PATH", "entry", "leads_to", "of_knobs"]
+
+PATH = "/glossary"
+_KNOBS = knobs(RunConfig)
+
+
+def entry(term: Term) -> Markup:
+    """A term with its anchor, the settings that it explains, and its neighbours; a group of a ``dl``."""
+    names = {"data_names": " ".join(sorted(called(term)))}
+    more = tag("dd", _settings(term), _neighbours(term), class_="aside")
+    return tag("div", _name(term), tag("dd", term.text), more, id=term.key, class_="term", **names)
+
+
+def of_knobs(group: str, title: str) -> Markup:
+    """What the settings of a group speak of, folded; nothing where none of them needs it."""
+    named = dict.fromkeys(knob.term for knob in _KNOBS.values() if knob.group == group and knob.term)
+    pairs = (tag("div", _name(term), tag("dd", term.text)) for term in _terms(named))
+    inner = tag("dl", *pairs, class_="terms")
+    link = tag("p", leads_to("", say("glossary.all")))
+    summary = tag("summary", say("glossary.group"), aria_label=say("glossary.group.name", group=title))
+    return tag("details", summary, inner, link, class_="group-words")
+
+
+def leads_to(anchor: str, words: str) -> Markup:
+    """A quiet link to a term, to a part of the glossary (``part-memory``), or to all of it."""
+    return tag("a", words, href=f"{PATH}#{anchor}" if anchor else PATH, class_="what-is")
+
+
+def _terms(keys: Iterable[str]) -> list[Term]:
+    return [GLOSSARY[key] for key in keys]
+
+
+def _name(term: Term) -> Markup:
+    """Plain words first, the field's own second."""
+    return tag("dt", tag("b", term.plain), *((" ", tag("span", term.technical)) if term.technical else ()))
+
+
+def _settings(term: Term) -> Markup | None:
+    found = [_setting(knob, term) for knob in _KNOBS.values() if knob.term == term.key]
+    return tag("span", say("glossary.setting"), " ", *_between(found)) if found else None
+
+
+def _setting(knob: Knob, term: Term) -> Markup:
+    """As run.yaml has it, with its label where that is another than the term's name."""
+    code = tag("code", knob.key)
+    return code if knob.label.startswith(term.plain) else join(code, f": {knob.label}")
+
+
+def _neighbours(term: Term) -> Markup | None:
+    links = [tag("a", near.plain, href=f"#{near.key}") for near in _terms(term.also)]
+    return tag("span", say("glossary.also"), " ", *_between(links)) if links else None
+
+
+def _between(pieces: list[Markup]) -> Iterable[object]:
+    """Pieces with a comma between."""
+    for number, piece in enumerate(pieces):
+        yield from (", ", piece) if number else (piece,)

@@ -1,0 +1,79 @@
+"""The frame around every page: head, header and navigation stand in the first bytes, before any script has run.
+
+Pages of plain HTML are made whole here (``document``); into Gradio's page ``studio/shell/responses.py`` puts the same
+head and header.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from studio.shell.installed import manifest_head
+from studio.shell.markup import Markup, icon, join, tag
+from studio.shell.modules import preloads
+from studio.words.text import say
+
+__all__ = ["document", "head", "header", "title"]
+
+LINKS = (("/", "nav.new"), ("/watch", "nav.watch"), ("/try", "nav.try"), ("/history", "nav.history"))
+MORE = (("/take-home", "nav.take"), ("/doctor", "nav.doctor"), ("/proof", "nav.proof"), ("/glossary", "nav.glossary"))
+TITLES = {**dict(LINKS), **dict(MORE)}
+THEMES = ("", "light", "dark")
+LIVE = "/studio/assets/studio.js"
+
+
+def document(path: str, content: Markup, script: str = LIVE) -> Markup:
+    """A whole page: our frame around ``content``, and one script, which is a module of ours."""
+    sheet = Markup('<link rel="stylesheet" href="/studio/assets/runs.css">')
+    top = join(
+        Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
+        title(path), head(), sheet, preloads(content), tag("script", type="module", src=script),
+    )  # fmt: skip
+    main = tag("main", content, id="page", tabindex="-1", class_="plain")
+    return join(Markup("<!doctype html>"), tag("html", tag("head", top), tag("body", header(path), main), lang="en"))
+
+
+def title(path: str) -> Markup:
+    """The title of the page at ``path``; nothing for a path that is no page of ours."""
+    return tag("title", f"{say(TITLES[path])} · {say('app')}") if path in TITLES else Markup()
+
+
+def head() -> Markup:
+    """What stands in every page's head."""
+    return join(
+        Markup('<link rel="stylesheet" href="/studio/assets/studio.css">'),
+        Markup('<link rel="icon" type="image/svg+xml" href="/studio/assets/logo.svg">'),
+        manifest_head(),
+        Markup('<meta name="color-scheme" content="light dark">'),
+        tag("script", src="/studio/assets/frame.js"),
+    )
+
+
+def header(path: str) -> Markup:
+    """The skip links, our mark and the navigation, with the page at ``path`` marked as the one that is open.
+
+    The mark leads where the first link leads, and is no stop of the keyboard.
+    """
+    mark = tag(
+        "a", icon("logo"), tag("span", say("app")), href="/", class_="mark", aria_label=say("nav.home"), tabindex="-1"
+    )
+    skips = [*([("#start", "skip.start")] if path == "/" else []), ("#page", "skip")]
+    pages = tag("nav", *_links(LINKS, path), _more(path), aria_label=say("nav.label"))
+    ways = (tag("a", say(words), href=to, class_="skip") for to, words in skips)
+    return join(*ways, tag("header", mark, pages, class_="top"))
+
+
+def _links(links: Iterable[tuple[str, str]], path: str) -> list[Markup]:
+    return [tag("a", say(words), href=to, aria_current="page" if to == path else None) for to, words in links]
+
+
+def _more(path: str) -> Markup:
+    """The rarer pages and the choice of light or dark, under one word."""
+    here = any(path == target for target, _ in MORE)
+    themes = (
+        tag("label", tag("input", type="radio", name_="theme", value=name), say(f"theme.{name or 'system'}"))
+        for name in THEMES
+    )
+    theme = tag("fieldset", tag("legend", say("theme.title")), *themes)
+    inner = tag("div", *_links(MORE, path), theme, class_="more-list")
+    return tag("details", tag("summary", say("nav.more"), data_here=here), inner, class_="more-menu")

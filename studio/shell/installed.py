@@ -1,0 +1,74 @@
+"""The studio as an application of the browser: its manifest, at the place where Gradio would put one of its own.
+
+Gradio answers ``/manifest.json`` with its own name and, for a mounted page, without icons; our route stands before it,
+so that whichever link a browser follows it finds the same application. Icons are files of ours
+(``assets/make_icons.py``); everything is asked for with the session's cookie, behind the guard.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+
+from studio.shell.markup import Markup, join, tag
+from studio.words.text import say
+
+__all__ = ["MANIFEST", "THEME_COLOURS", "manifest", "manifest_head", "manifest_route"]
+
+MANIFEST = "/manifest.json"
+THEME_COLOURS = {"light": "#fffefc", "dark": "#1e1b18"}
+"""``--sheet`` of ``assets/studio.css``: the window's bar continues the header. A test holds them together."""
+_ICONS = (
+    ("icon-192.png", "192x192", "any"),
+    ("icon-512.png", "512x512", "any"),
+    ("icon-mask.png", "512x512", "maskable"),
+)
+
+
+def manifest() -> dict[str, Any]:
+    """The web app manifest (w3.org/TR/appmanifest): a window of its own that opens on New run."""
+    icons: list[dict[str, str]] = [
+        {"src": f"/studio/assets/icons/{name}", "sizes": sizes, "type": "image/png", "purpose": purpose}
+        for name, sizes, purpose in _ICONS
+    ]
+    icons.append({"src": "/studio/assets/logo.svg", "sizes": "any", "type": "image/svg+xml"})
+    return {
+        "id": "/",
+        "name": say("app"),
+        "short_name": say("app"),
+        "description": say("app.about"),
+        "start_url": "/",
+        "scope": "/",
+        "display": "standalone",
+        "background_color": THEME_COLOURS["light"],
+        "theme_color": THEME_COLOURS["light"],
+        "icons": icons,
+        "shortcuts": [
+            {"name": say(words), "url": path}
+            for path, words in (("/watch", "nav.watch"), ("/history", "nav.history"), ("/try", "nav.try"))
+        ],
+    }
+
+
+def manifest_head() -> Markup:
+    """What every page's head says of it. The manifest is asked for with the cookie, or the guard would refuse it."""
+    colours = (
+        tag("meta", name_="theme-color", content=colour, media=f"(prefers-color-scheme: {theme})")
+        for theme, colour in THEME_COLOURS.items()
+    )
+    link = tag("link", rel="manifest", crossorigin="use-credentials", href=MANIFEST)
+    touch = tag("link", rel="apple-touch-icon", href="/studio/assets/icons/icon-192.png")
+    return join(link, touch, *colours)
+
+
+def manifest_route() -> APIRouter:
+    """The route; it has to be added before Gradio is mounted."""
+    router = APIRouter()
+
+    @router.get(MANIFEST)
+    def answer() -> JSONResponse:
+        return JSONResponse(manifest(), media_type="application/manifest+json")
+
+    return router

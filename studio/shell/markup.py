@@ -1,0 +1,79 @@
+"""HTML made in Python, and the small pieces that pages share. ``safe`` is the one place where text becomes HTML.
+
+Names of rows, columns, models and runs come from outside: they are text, never markup. Everything that reaches a page
+goes through ``tag`` or ``safe``.
+"""
+
+from __future__ import annotations
+
+import html as _html
+
+from core.contract.errors import StudioError
+from studio.words.text import say
+
+__all__ = ["Markup", "fault", "icon", "join", "safe", "tag", "wording"]
+
+
+class Markup(str):
+    """A string that is HTML on purpose; plain ``str`` is always escaped by ``tag`` and ``join``."""
+
+    __slots__ = ()
+
+
+VOID = frozenset({"br", "hr", "img", "input", "link", "meta", "use"})
+
+
+def safe(text: object) -> Markup:
+    """Text as HTML, quotes included."""
+    return Markup(_html.escape(str(text), quote=True))
+
+
+def tag(name: str, *children: object, **attributes: object) -> Markup:
+    """An element. Children that ``tag`` or ``join`` made are kept, all others are escaped; None is left out.
+
+    ``class_`` and ``for_`` lose their underscore, other underscores become hyphens; False and None attributes are left
+    out, True stands without a value.
+    """
+    opening = "".join(_attribute(key, value) for key, value in attributes.items())
+    if name in VOID:
+        return Markup(f"<{name}{opening}>")
+    return Markup(f"<{name}{opening}>{join(*children)}</{name}>")
+
+
+def join(*children: object) -> Markup:
+    """Children one after another, escaped where they are text."""
+    kept = (child for child in children if child is not None)
+    return Markup("".join(child if isinstance(child, Markup) else safe(child) for child in kept))
+
+
+def _attribute(key: str, value: object) -> str:
+    if value is None or value is False:
+        return ""
+    name = key.rstrip("_").replace("_", "-")
+    return f" {name}" if value is True else f' {name}="{safe(value)}"'
+
+
+def icon(name: str, label: str = "") -> Markup:
+    """A picture of our own set (``assets/icons.svg``); without a label it is decoration."""
+    hidden: dict[str, object] = {"role": "img", "aria-label": label} if label else {"aria-hidden": "true"}
+    return tag("svg", tag("use", href=f"/studio/assets/icons.svg#{name}"), class_="icon", **hidden)
+
+
+def fault(error: StudioError | str) -> Markup:
+    """An error where it arises: one line, and what to do."""
+    if isinstance(error, str):
+        return tag("p", icon("warning"), tag("span", error), class_="fault", role="alert")
+    problems = getattr(error, "problems", ())
+    lines = tag("ul", *(tag("li", line) for line in problems)) if problems else None
+    return tag(
+        "div",
+        icon("warning"),
+        tag("div", tag("strong", error.message), " ", tag("span", error.hint) if error.hint else None, lines),
+        class_="fault",
+        role="alert",
+    )
+
+
+def wording(prefix: str) -> dict[str, str]:
+    """All words whose key begins with ``prefix.``, keys without it: what a page hands to its script."""
+    return say.under(prefix)

@@ -1,0 +1,38 @@
+"""A live page names all of its script's modules in its head, so that the browser asks for them at once.
+
+A browser finds a module's imports only in the module: found one after another, the watch page's last one was asked for
+at the end of four journeys, and its numbers after that.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from core.machine.locations import ASSETS
+from studio.shell.markup import Markup, join, tag
+
+__all__ = ["needed", "preloads"]
+
+_ALWAYS = "notice.js"
+_IMPORT = re.compile(r'^import .* from "\./(\w+\.js)";$', re.MULTILINE)
+_LIVE = re.compile(r' data-live="(\w+)"')
+
+
+def preloads(content: Markup) -> Markup:
+    """What stands in the head of a page with this content; nothing where it has no script of its own."""
+    live = _LIVE.search(content)
+    if live is None:
+        return Markup()
+    names = {**dict.fromkeys(needed(f"{live.group(1)}.js")), **dict.fromkeys(needed(_ALWAYS))}
+    return join(*(tag("link", rel="modulepreload", href=f"/studio/assets/js/{name}") for name in names))
+
+
+@cache
+def needed(script: str) -> tuple[str, ...]:
+    """A script of ``assets/js`` and all that it leads to, by file name; itself first."""
+    found = [script]
+    for name in found:  # grows while it is walked
+        source = (ASSETS / "js" / name).read_text(encoding="utf-8")
+        found += [other for other in _IMPORT.findall(source) if other not in found]
+    return tuple(found)

@@ -1,0 +1,143 @@
+"""The outer layers of an answer: Gradio's page is dressed in our frame; every answer brings its content policy along.
+
+Gradio sends one HTML page and draws it by script. ``Dressed`` puts our head, our header and the page's outline into it,
+so that something stands before any script has run. ``Shell`` gives pages their policy: Gradio's page names its inline
+scripts by their hash, our own pages have none and may not even turn text into HTML; nothing is loaded from elsewhere.
+``Sealed`` stands outside of everything, the guard too: what has no policy yet gets one that allows nothing at all.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Callable
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from studio.shell.frame import head, header, title
+from studio.shell.markup import Markup, join, tag
+
+__all__ = ["Dressed", "Sealed", "Shell", "dress", "gradio_policy", "plain_policy"]
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+_SCRIPT = re.compile(r"<script(?![^>]*\bsrc=)[^>]*>(.*?)</script>", re.DOTALL | re.IGNORECASE)
+_OUTSIDE = re.compile(r'<meta[^>]+(?:property|name)="(?:og|twitter):[^>]*>\s*', re.IGNORECASE)
+_MANIFEST = re.compile(r'<link rel="manifest"[^>]*>')
+_UNKEPT: Headers = ((b"cache-control", b"no-store"),)
+_HEADERS: Headers = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), microphone=(), geolocation=(), interest-cohort=()"),
+    (b"content-security-policy", b"default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"),
+)
+_ALIKE = "object-src 'none'; connect-src 'self'; manifest-src 'self'; form-action 'self'; frame-ancestors 'none'"
+
+
+def dress(page: str, path: str, outline: Markup) -> str:
+    """Gradio's page with our head, our header and its outline, without the addresses of other sites that it names."""
+    page = _MANIFEST.sub("", _OUTSIDE.sub("", page))
+    reading = tag("script", src="/studio/assets/boot.js")  # before Gradio's own scripts
+    sheet = tag("link", rel="stylesheet", href="/studio/assets/model_list.css")
+    top = join(reading, title(path), head(), sheet, tag("script", type="module", src="/studio/assets/js/new_run.js"))
+    page = page.replace("<head>", f"<head>{top}", 1)
+    stands = tag("main", outline, class_="plain", data_outline=True)
+    return re.sub(r"(<body[^>]*>)", lambda found: found.group(1) + header(path) + stands, page, count=1)
+
+
+def gradio_policy(page: str) -> str:
+    """The content policy of Gradio's page: scripts of ours and its own inline scripts, by hash; its inline styles, and
+    the address of its own that it takes as a base."""
+    hashes = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()}'"
+        for body in _SCRIPT.findall(page)
+    )
+    return (
+        f"default-src 'none'; script-src 'self' {hashes}; style-src 'self' 'unsafe-inline'; "
+        f"img-src 'self' data: blob:; font-src 'self' data:; worker-src 'self'; base-uri 'self'; {_ALIKE}"
+    )
+
+
+def plain_policy() -> str:
+    """The content policy of our own pages: files of ours alone. No script may make HTML or code out of text."""
+    return (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; "
+        f"require-trusted-types-for 'script'; trusted-types 'none'; base-uri 'none'; {_ALIKE}"
+    )
+
+
+class Shell:
+    """ASGI: gives pages their policy. ``is_page`` says which paths are pages; ``is_gradios`` which page is Gradio's."""
+
+    def __init__(self, app: ASGIApp, is_page: Callable[[str], bool], is_gradios: Callable[[str], bool]) -> None:
+        self._app = app
+        self._is_page, self._is_gradios = is_page, is_gradios
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        if scope["type"] == "http" and scope["method"] == "GET" and self._is_page(path):
+            chosen = gradio_policy if self._is_gradios(path) else lambda _: plain_policy()
+            send = _Whole(send, str, lambda page: (*_UNKEPT, (b"content-security-policy", chosen(page).encode())))
+        await self._app(scope, receive, send)
+
+
+class Sealed:
+    """ASGI: adds the headers that every answer has, the guard's refusals too. Stands outside of everything."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, _with_headers(send, _HEADERS) if scope["type"] == "http" else send)
+
+
+class Dressed:
+    """ASGI: dresses the page that Gradio sends at ``/``; ``outline`` is asked anew for each."""
+
+    def __init__(self, app: ASGIApp, outline: Callable[[], Markup]) -> None:
+        self._app = app
+        self._outline = outline
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "GET" and scope["path"] == "/":
+            send = _Whole(send, lambda page: dress(page, "/", self._outline()), lambda _: ())
+        await self._app(scope, receive, send)
+
+
+def _with_headers(send: Send, more: Headers) -> Send:
+    async def sender(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            present = {name.lower() for name, _ in message["headers"]}
+            extra = [pair for pair in more if pair[0] not in present]
+            message = {**message, "headers": [*message["headers"], *extra]}
+        await send(message)
+
+    return sender
+
+
+class _Whole:
+    """Collects one HTML answer and sends it whole, changed, with headers that depend on it."""
+
+    def __init__(self, send: Send, change: Callable[[str], str], headers: Callable[[str], Headers]) -> None:
+        self._send, self._change, self._headers = send, change, headers
+        self._start: Message = {}
+        self._body = b""
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._start = message
+            return
+        self._body += message.get("body", b"")
+        if message.get("more_body"):
+            return
+        page = self._change(self._body.decode("utf-8"))
+        body = page.encode("utf-8")
+        ours = ((b"content-length", str(len(body)).encode()), *self._headers(page))
+        replaced = {name for name, _ in ours}
+        kept = [pair for pair in self._start["headers"] if pair[0].lower() not in replaced]
+        await self._send({**self._start, "headers": [*kept, *ours]})
+        await self._send({"type": "http.response.body", "body": body})

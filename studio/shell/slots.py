@@ -1,0 +1,83 @@
+"""Skeletons of the live pages: plain HTML with named slots, which the pages' own scripts fill.
+
+A page that is live is one element with ``data-live`` (its script) and ``data-words`` (its words, as JSON); a slot is an
+element with ``data-f``. All words come from ``studio/words/text.py``, so the scripts hold none.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from studio.shell.explained import leads_to
+from studio.shell.markup import Markup, tag
+from studio.words.text import say
+
+__all__ = ["answer_settings", "button", "dialog", "live", "none_yet", "run_choice", "slot", "verdict", "way_back"]
+
+
+def live(name: str, words: dict[str, Any], *children: object) -> Markup:
+    """The page's one element; its script is ``assets/js/NAME.js``."""
+    asleep = tag("noscript", tag("p", say("run.away")))
+    everything = json.dumps({"away": say("run.away"), **words})
+    return tag("section", *children, asleep, class_=f"live live-{name}", data_live=name, data_words=everything)
+
+
+def slot(name: str, element: str = "span", *children: object, **attributes: object) -> Markup:
+    """An element that the script finds by ``name``."""
+    return tag(element, *children, data_f=name, **attributes)
+
+
+def button(words: str, kind: str = "", **attributes: object) -> Markup:
+    """A button that submits nothing by itself."""
+    return tag("button", words, type="button", class_=f"push {kind}".strip(), **attributes)
+
+
+def none_yet() -> Markup:
+    """What stands where there is no run at all."""
+    link = tag("a", say("run.none.do"), href="/", class_="push primary")
+    return slot("none", "div", tag("p", say("run.none")), link, class_="none-yet", hidden=True)
+
+
+def run_choice(*more: object) -> Markup:
+    """The choice of a run and of one of its checkpoints."""
+    run = tag("label", tag("span", say("run.choose")), slot("run", "select", name_="run"))
+    checkpoint = tag("label", tag("span", say("try.checkpoint")), slot("checkpoint", "select", name_="checkpoint"))
+    return tag("div", run, checkpoint, *more, class_="choices")
+
+
+def verdict(*more: object) -> Markup:
+    """What became of a run, what to do about it and which checkpoint is used; filled by ``assets/js/dom.js``."""
+    lines = (slot("verdict-text", "strong"), slot("verdict-do", "p"), slot("verdict-used", "p"))
+    return slot("verdict", "div", tag("div", *lines, role="status"), *more, class_="verdict", hidden=True)
+
+
+def answer_settings() -> Markup:
+    """How a model is to answer, folded: Try and the comparison ask alike."""
+    fields = [
+        _number("length", "128", min="1", max="4096", step="1"),
+        _number("temperature", "0", min="0", max="2", step="0.1"),
+        _number("seed", "0", min="0", max="2147483647", step="1"),
+    ]
+    why = leads_to("part-watching", say("glossary.choices"))
+    return tag(
+        "details", tag("summary", say("try.settings")), tag("div", *fields, why, class_="choices"), class_="folded"
+    )
+
+
+def _number(name: str, value: str, **bounds: str) -> Markup:
+    field = slot(name, "input", type="number", name_=name, value=value, **bounds)
+    return tag("label", tag("span", say(f"try.{name}")), field)
+
+
+def way_back(words: str) -> Markup:
+    """The button of a dialog that leaves everything as it is. The keyboard stands on it when the dialog opens: Enter,
+    pressed once too often, does no harm."""
+    return tag("button", words, value="", class_="push", autofocus=True)
+
+
+def dialog(name: str, title: str, *children: object, **attributes: object) -> Markup:
+    """A question before something that cannot be taken back: its buttons' values answer, one is ``way_back``."""
+    heading = tag("h2", title, id=f"{name}-title")
+    form = tag("form", heading, *children, method="dialog")
+    return slot(name, "dialog", form, class_="ask", aria_labelledby=f"{name}-title", **attributes)

@@ -1,0 +1,1 @@
+"""The words of the window, and their look-up."""

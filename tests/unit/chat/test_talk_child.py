@@ -1,0 +1,197 @@
+"""Try, with the real child and the real starter: both sides, cancelling, a busy card, a closed pipe, a killed child."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from core.chat.client import Answer, Talk
+from core.chat.messages import Setup
+from core.contract.config import RunConfig
+from core.contract.errors import StudioError
+from core.contract.events import Finished, Step
+from core.machine.hardware import read_machine
+from core.machine.locations import ASSETS, REPOSITORY, Locations
+from core.machine.locks import CardLock, FileLock, held_by
+from core.runs.control.gpu_lease import take_card
+from core.runs.control.queue import JobQueue
+from core.runs.folder.job_folder import JobFolder
+from core.runs.log.events_log import EventWriter
+
+QUESTION = [{"role": "user", "content": "How many strings does a violin have?"}]
+
+
+@pytest.fixture(scope="module")
+def talk(talk_home: Locations, run_folder: Path) -> Iterator[Talk]:
+    """One child for the tests that leave it alive."""
+    from core.runs.folder.run_yaml import read_config
+
+    talk = Talk(talk_home, read_config(run_folder / "run.yaml"), run_folder, "last")
+    yield talk
+    talk.close()
+
+
+def last(answers: list[Answer], side: str) -> str:
+    return [answer.text for answer in answers if answer.side == side][-1]
+
+
+def test_both_sides_stream_base_first_and_the_base_is_the_base(talk: Talk) -> None:
+    answers = list(talk.ask(QUESTION, max_new_tokens=12, temperature=0.0, seed=0))
+    sides = [answer.side for answer in answers]
+    assert sides == sorted(sides)
+    assert [answer.side for answer in answers if answer.done] == ["base", "tuned"]
+    assert last(answers, "base") == plain_answer(12)
+    assert last(answers, "tuned") != last(answers, "base")
+    texts = [answer.text for answer in answers if answer.side == "tuned"]
+    assert all(later.startswith(earlier) for earlier, later in pairwise(texts))
+
+
+def plain_answer(max_new_tokens: int) -> str:
+    """What plain transformers says, without any of our parts."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(ASSETS / "starter")
+    model = AutoModelForCausalLM.from_pretrained(ASSETS / "starter", dtype=torch.float32)
+    text = tokenizer.apply_chat_template(QUESTION, tokenize=False, add_generation_prompt=True)
+    ids = tokenizer(text, return_tensors="pt", add_special_tokens=False).input_ids
+    made = model.generate(ids, max_new_tokens=max_new_tokens, do_sample=False)
+    return str(tokenizer.decode(made[0, ids.shape[1] :], skip_special_tokens=True))
+
+
+def test_the_same_seed_samples_the_same_and_another_does_not(talk: Talk) -> None:
+    said = [
+        last(list(talk.ask(QUESTION, max_new_tokens=16, temperature=3.0, seed=seed)), "tuned") for seed in (7, 7, 8)
+    ]
+    assert said[0] == said[1] != said[2]
+
+
+def test_one_side_alone_says_what_it_says_beside_the_other(talk: Talk) -> None:
+    alone = list(talk.ask(QUESTION, max_new_tokens=6, sides=("tuned",)))
+    assert {answer.side for answer in alone} == {"tuned"}
+    assert last(alone, "tuned") == last(list(talk.ask(QUESTION, max_new_tokens=6)), "tuned")
+
+
+def test_closing_the_iterator_cancels_and_the_child_answers_the_next(talk: Talk) -> None:
+    begun = talk.ask(QUESTION, max_new_tokens=4000, temperature=3.0, seed=1)
+    next(begun)
+    child = talk._child
+    begun.close()
+    started = time.monotonic()
+    answers = list(talk.ask(QUESTION, max_new_tokens=4, temperature=0.0, seed=0))
+    assert time.monotonic() - started < 20
+    assert talk._child is child
+    assert [answer.side for answer in answers if answer.done] == ["base", "tuned"]
+
+
+def test_a_question_out_of_range_is_said_and_the_child_lives(talk: Talk) -> None:
+    with pytest.raises(StudioError, match="max_new_tokens") as caught:
+        list(talk.ask(QUESTION, max_new_tokens=0, temperature=0.0, seed=0))
+    assert caught.value.code == "talk.question"
+    with pytest.raises(StudioError, match="role"):
+        list(talk.ask([{"role": "poet", "content": "?"}], max_new_tokens=4, temperature=0.0, seed=0))
+    assert talk._child is not None
+    assert talk._child.alive()
+
+
+def test_a_killed_child_is_one_line_and_the_next_question_starts_another(talk: Talk) -> None:
+    begun = talk.ask(QUESTION, max_new_tokens=4000, temperature=3.0, seed=1)
+    next(begun)
+    assert talk._child is not None
+    os.kill(talk._child._process.pid, signal.SIGKILL)
+    with pytest.raises(StudioError) as caught:
+        list(begun)
+    assert caught.value.code == "talk.died"
+    assert "\n" not in str(caught.value)
+    assert last(list(talk.ask(QUESTION, max_new_tokens=12, temperature=0.0, seed=0)), "base") == plain_answer(12)
+
+
+def test_a_busy_card_is_said_at_once(tmp_path: Path, config: RunConfig) -> None:
+    locations = Locations(tmp_path).make()
+    card = CardLock(locations, read_machine().lock_name)
+    assert card.acquire(wait=False, holder="2026-11-20_2243_other_k3f9")
+    try:
+        with pytest.raises(StudioError, match="2026-11-20_2243_other_k3f9") as caught:
+            list(Talk(locations, config, None).ask(QUESTION, 4, 0.0, 0))
+    finally:
+        card.release()
+    assert caught.value.code == "card.busy"
+
+
+def test_a_run_that_has_just_ended_is_waited_for(talk_home: Locations, run_folder: Path, tmp_path: Path) -> None:
+    """ "finished" is written some moments before the worker's process, and with it its hold on the card, is gone."""
+    locations = Locations(tmp_path).make()
+    run = JobFolder(locations.runs / run_folder.name)
+    run.path.mkdir()
+    writer = EventWriter(run.events, 1)
+    writer.write(Step(step=1))
+    card = CardLock(locations, "cpu")
+    assert card.acquire(wait=False, holder=run.name)
+    with pytest.raises(StudioError, match=run.name):
+        take_card(locations, "cpu", "Try")
+    writer.write(Finished(step=1))
+    threading.Timer(0.5, card.release).start()
+    taken = take_card(locations, "cpu", "Try")
+    assert held_by(locations, "cpu") == "Try"
+    taken.release()
+    writer.close()
+
+
+def test_the_child_ends_when_its_pipe_closes_even_while_it_loads(tmp_path: Path, config: RunConfig) -> None:
+    setup = Setup(
+        folder=str(ASSETS / "starter"), model=config.model, data=config.data, home=str(tmp_path), lock_name="cpu"
+    )
+    command = [sys.executable, "-m", "core.chat.child"]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
+    assert child.stdin is not None
+    child.stdin.write(setup.model_dump_json() + "\n")
+    child.stdin.flush()
+    while not (tmp_path / "locks" / "cpu").exists():  # it has read the setup and goes on to load
+        assert child.poll() is None
+        time.sleep(0.05)
+    child.stdin.close()
+    started = time.monotonic()
+    child.wait(timeout=30)
+    assert time.monotonic() - started < 3
+    assert child.stdout is not None
+    assert child.stdout.read() == ""
+    child.stdout.close()
+
+
+def test_a_missing_adapter_is_one_line(tmp_path: Path, config: RunConfig) -> None:
+    from core.runs.folder.run_yaml import dump_config
+
+    (tmp_path / "run.yaml").write_text(dump_config(config), encoding="utf-8")
+    with pytest.raises(StudioError, match="step-000009") as caught:
+        Talk(Locations(tmp_path), config, tmp_path, "step-000009")
+    assert caught.value.code == "run.no_checkpoint"
+
+
+def test_the_child_leaves_within_five_seconds_when_a_run_wants_the_card(
+    talk: Talk, talk_home: Locations, run_folder: Path
+) -> None:
+    list(talk.ask(QUESTION, max_new_tokens=2, temperature=0.0, seed=0))
+    child = talk._child
+    assert child is not None
+    supervisor, queue = FileLock(JobFolder(run_folder).supervisor_lock), JobQueue(talk_home)
+    assert supervisor.acquire()
+    try:
+        queue.add(run_folder.name)
+        started = time.monotonic()
+        while child.alive():
+            assert time.monotonic() - started < 5
+            time.sleep(0.05)
+        assert child.receive()["code"] == "card.busy"
+        assert held_by(talk_home, read_machine().lock_name) is None
+    finally:
+        queue.remove(run_folder.name)
+        supervisor.release()

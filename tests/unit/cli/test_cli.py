@@ -1,0 +1,514 @@
+"""The command line: every command has short help, errors are one line, and what a person asked for happens."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from core.cli.commands import COMMANDS, main
+from core.cli.follow import follow, say
+from core.contract import events
+from core.contract.config import DataChoice, RunConfig
+from core.contract.errors import ConfigError, RunError
+from core.contract.estimate import Probe
+from core.data.service.data_service import DataService
+from core.estimate import train_rows
+from core.machine.hardware import read_machine
+from core.machine.locations import ASSETS, Locations
+from core.runs.control.prepare import Prepared, prepare
+from core.runs.control.store import RunStore
+from core.runs.folder.held_out_rows import Draw, draw_path, write_draw
+from core.runs.folder.job_folder import JobFolder
+from core.runs.folder.repeat import read_wish
+from core.runs.folder.run_yaml import read_config
+from core.runs.log.events_log import EventWriter
+
+
+def run(*words: str) -> tuple[int, str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            code = main(words)
+        except SystemExit as leaving:
+            code = int(leaving.code or 0)
+    return code, out.getvalue(), err.getvalue()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_is_complete_and_short(command: str) -> None:
+    code, out, _ = run(command, "--help")
+    assert code == 0
+    assert "--home" in out
+    assert COMMANDS[command].about.split(";")[0].split("\n")[0][:30] in " ".join(out.split())
+    assert len(out.splitlines()) <= 25
+
+
+def test_the_studio_says_a_taken_port_in_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    import socket
+
+    from studio.__main__ import main as open_studio
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert open_studio(["--port", str(port), "--no-browser", "--home", str(tmp_path)]) == 1
+    said = capfd.readouterr().err.strip()
+    assert str(port) in said
+    assert "--port" in said
+    assert "\n" not in said
+
+
+def test_runs_of_an_empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, out, _ = run("runs", "--home", str(tmp_path))
+    assert (code, list(tmp_path.iterdir())) == (0, [])
+    assert "No runs yet" in out
+    monkeypatch.setenv("HOME", str(tmp_path))  # nobody has named this one, and it need not stand
+    monkeypatch.delenv("LUTHIER_HOME")
+    assert run("runs")[0] == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words", [("runs",), *((verb, "a") for verb in ("stop", "resume", "export")), ("doctor", "--revoke")]
+)
+@pytest.mark.parametrize("named", ["option", "variable"])
+def test_a_mistyped_home_is_said_and_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], named: str
+) -> None:
+    wrong = tmp_path / "ruuns"
+    monkeypatch.setenv("LUTHIER_HOME", str(wrong if named == "variable" else tmp_path))
+    code, out, err = run(*words, *(("--home", str(wrong)) if named == "option" else ()))
+    assert (code, out) == (1, "")
+    assert f"Expected a folder with runs at {wrong}, found no such folder." in err
+    assert ("Check --home" if named == "option" else "Check LUTHIER_HOME=") in err
+    assert not wrong.exists()
+
+
+@pytest.mark.parametrize("words", [("doctor",), ("doctor", "--json"), ("explain",), ("explain", "rank")])
+@pytest.mark.parametrize("named", ["option", "variable"])
+def test_what_tells_nothing_of_a_home_needs_none_and_makes_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], named: str
+) -> None:
+    """As before the first start, with a home chosen in advance."""
+    coming = tmp_path / "disk" / "coming"
+    monkeypatch.setenv("LUTHIER_HOME", str(coming if named == "variable" else tmp_path))
+    code, out, err = run(*words, *(("--home", str(coming)) if named == "option" else ()))
+    assert code == 0 or words[0] == "doctor"  # 1 where it finds a fault of this machine
+    assert out
+    assert "no such folder" not in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_command_that_begins_something_says_that_its_home_is_new(tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    file = tmp_path / "run.yaml"
+    assert run("estimate", str(file), "--home", str(new))[2].startswith("Expected a run file")
+    assert not new.exists()
+    file.write_text("data: {path: none.jsonl}")
+    assert run("estimate", str(file), "--home", str(new))[2].startswith(f"The folder {new} is new")
+    assert run("estimate", str(file), "--home", str(new))[2].startswith("Expected a data file")
+
+
+class Closed(io.StringIO):
+    """A pipe whose reader has left."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+    def flush(self) -> None:
+        raise BrokenPipeError
+
+
+def test_output_that_nobody_reads_on_ends_the_command_quietly(tmp_path: Path) -> None:
+    err = io.StringIO()
+    with redirect_stdout(Closed()), redirect_stderr(err):
+        assert main(["runs", "--home", str(tmp_path)]) == 141
+    assert err.getvalue() == ""
+
+
+def test_bytes_that_are_no_text_are_refused_in_one_line(tmp_path: Path) -> None:
+    """They come as lone surrogates, which no file of ours can hold."""
+    code, _, err = run("train", "a.yaml", "--set", "name=\udcff", "--home", str(tmp_path))
+    assert code == 1
+    assert "Expected words in UTF-8" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_the_doctor_answers(tmp_path: Path) -> None:
+    code, out, _ = run("doctor", "--home", str(tmp_path))
+    assert code in (0, 1)
+    assert "memory" in out
+
+
+def test_every_fault_of_a_yaml_is_said_and_nothing_starts(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("data: {pth: /a}\nlora: {r: -1}\n")
+    for command in ("train", "estimate"):
+        code, out, err = run(command, str(file), "--home", str(tmp_path / "home"))
+        assert (code, out) == (1, "")
+        assert "2 faults" in err
+        assert "Did you mean 'path'?" in err
+        assert "Traceback" not in err
+    assert RunStore(Locations.find(tmp_path / "home")).list() == []
+
+
+@pytest.mark.parametrize("words", [("stop", "nothing"), ("export", "../../etc"), ("resume", "2026-01-01_0000_x_abcd")])
+def test_an_unknown_run_is_one_line(tmp_path: Path, words: tuple[str, ...]) -> None:
+    code, _, err = run(*words, "--home", str(tmp_path))
+    assert code == 1
+    assert len(err.strip().splitlines()) == 1
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("evil", ["\x1b[2J", "\x1b]52;c;cm0gLXJm\x07", "\x9b31m", "\r", "\u202e", "\udcff", "\u2028"])
+def test_a_name_steers_no_terminal(tmp_path: Path, evil: str) -> None:
+    code, _, err = run("estimate", f"{tmp_path}/ru{evil}n.yaml", "--home", str(tmp_path / "home"))
+    assert code == 1
+    assert "ru\ufffd" in err
+    assert err.strip().encode("utf-8").decode().isprintable()
+
+
+def test_a_terminal_without_our_letters_is_told_all_the_same(locations: Locations, tmp_path: Path) -> None:
+    narrow = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    with redirect_stderr(narrow):
+        assert main(["estimate", f"{tmp_path}/überall.yaml", "--home", str(tmp_path / "home")]) == 1
+    narrow.flush()
+    assert b"?berall.yaml" in narrow.buffer.getvalue()
+
+
+def test_following_tells_a_run_and_ends_with_it(locations: Locations) -> None:
+    folder = RunStore(locations).create(RunConfig(name="told", data=DataChoice(path="/a.jsonl")))
+    writer = EventWriter(folder.events, 1)
+    for event in (
+        events.Stage(stage="loading", text="Loading"),
+        events.Plan(lines=("one", "two")),
+        events.Step(step=1, loss=2.5, tokens_per_second=1234.0),
+        events.Step(step=2),
+        events.Checkpoint(step=2, name="step-000002", best=True),
+        events.Finished(step=2),
+    ):
+        writer.write(event)
+    lines: list[str] = []
+    last = follow(folder, lines.append, lambda: True)
+    assert isinstance(last, events.Finished)
+    text = "\n".join(lines)
+    assert "loss 2.5000" in text
+    assert "1,234 tokens/s" in text
+    assert "loss –" in text  # unknown is never 0
+    assert "step-000002 (best so far)" in text
+
+
+def test_following_a_lost_run_comes_back(locations: Locations, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = RunStore(locations).create(RunConfig(name="lost", data=DataChoice(path="/a.jsonl")))
+    clock = iter(range(0, 1000, 2))
+    monkeypatch.setattr("core.cli.follow.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("core.cli.follow.time.sleep", lambda _: None)
+    assert follow(folder, lambda _: None, lambda: True) is None
+
+
+def test_every_event_that_a_person_should_hear_has_words() -> None:
+    silent = (events.Hello(), events.Sample(), events.Resumed(), events.Starting())
+    assert [say(event) for event in silent] == [""] * len(silent)
+    assert say(events.Failed(message="No.", hint="Do.")) == "failed    No. Do."
+    assert say(events.Note(text="Plain path.", hint="sudo apt install gcc python3-dev")).endswith("python3-dev")
+
+
+@pytest.mark.parametrize("port", ["80", "0", "70000", "-1"])
+def test_a_port_out_of_range_is_one_line(tmp_path: Path, port: str, capfd: pytest.CaptureFixture[str]) -> None:
+    from studio.__main__ import main as open_studio
+
+    assert open_studio([f"--port={port}", "--no-browser", "--home", str(tmp_path)]) == 1
+    said = capfd.readouterr().err.strip()
+    assert "1024 to 65535" in said
+    assert "\n" not in said
+
+
+def test_the_studio_says_a_home_that_is_a_file_in_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    from studio.__main__ import main as open_studio
+
+    (tmp_path / "file").touch()
+    assert open_studio(["--no-browser", "--home", str(tmp_path / "file")]) == 1
+    said = capfd.readouterr().err.strip()
+    assert "file" in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize("words", [("--checkpoint", "newest"), ("--name", "../x")])
+def test_a_bad_export_option_is_one_line(locations: Locations, words: tuple[str, str]) -> None:
+    code, _, err = run("export", "2026-01-01_0000_x_abcd", *words, "--home", str(locations.home))
+    assert code == 1
+    assert f"for {words[0]}, found {words[1]!r}" in err
+    assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("text", ["name: 2026-13-45", "name: !!bool perhaps", "name: !!int x", "name: !!timestamp x"])
+def test_a_scalar_that_yaml_cannot_make_is_said(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match="is not YAML"):
+        read_config(file)
+
+
+def test_faults_of_fields_and_between_them_are_said_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("data: {path: /a}\nlora: {r: -1, use_dora: true, bias: lora_only}\n")
+    with pytest.raises(ConfigError) as caught:
+        read_config(file)
+    assert [problem.split(":")[0] for problem in caught.value.problems] == ["lora.r", "lora.bias"]
+    file.write_text("method: nothing\ndata: 5\n")
+    with pytest.raises(ConfigError) as caught:
+        read_config(file)
+    assert [problem.split(":")[0] for problem in caught.value.problems] == ["method", "data"]
+
+
+def test_a_lost_run_says_how_to_go_on(locations: Locations, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = RunStore(locations).create(RunConfig(name="lost", data=DataChoice(path="/a.jsonl")))
+    folder.events.touch()
+    monkeypatch.setattr(RunStore, "resume", lambda *_: None)
+    monkeypatch.setattr("core.cli.follow.follow", lambda *_, **__: None)
+    code, out, _ = run("resume", folder.name, "--home", str(locations.home))
+    assert code == 1
+    assert f"launcher.py resume {folder.name} --home {locations.home}" in out
+    assert "worker.log" in out
+
+
+def test_leaving_the_demo_says_that_the_run_goes_on(locations: Locations, monkeypatch: pytest.MonkeyPatch) -> None:
+    def leave(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    spec = SimpleNamespace(title="M", shape=SimpleNamespace(parameters=1))
+    sentences = {"data_lines": tuple, "estimate": SimpleNamespace(sentence="")}
+    monkeypatch.setattr("core.cli.demo.prepare", lambda *_: SimpleNamespace(config=None, spec=spec, **sentences))
+    monkeypatch.setattr(RunStore, "start", lambda *_: "the-run")
+    monkeypatch.setattr(RunStore, "living", lambda *_: ["the-run"])
+    monkeypatch.setattr("core.cli.demo._to_the_end", leave)
+    code, out, _ = run("demo", "--home", str(locations.home))
+    assert code == 130
+    assert f"launcher.py stop the-run --home {locations.home}" in out
+
+
+def test_the_demo_asks_the_rows_of_its_runs_own_draw_and_leaves_nothing_at_another_home(tmp_path: Path) -> None:
+    from core.cli.demo import _held_out, demo_config
+
+    folder = JobFolder(tmp_path)
+    assert not _held_out(folder, demo_config())
+    draw = Draw(rows=40, tokens_sha256="a", held_out=[1, 4], order_sha256="b", numbers=[2, 5])
+    write_draw(draw_path(folder.path), draw)
+    assert [example.row for example in _held_out(folder, demo_config())] == [2, 5]
+    assert not list(Locations.find().home.iterdir())
+
+
+def prepared(file: Path, locations: Locations, text: str) -> Prepared:
+    (file.parent / "run.yaml").write_text(f"data: {{path: {file}}}\n{text}")
+    service = DataService(locations)
+    try:
+        return prepare(read_config(file.parent / "run.yaml"), locations, service)
+    finally:
+        service.close()
+
+
+def test_modules_that_the_model_lacks_are_named_before_anything_is_read(
+    locations: Locations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run.yaml").write_text("data: {path: none.jsonl}\n")
+    for given in ("[foo]", "[q_proj, foo]", "[self_attn, norm]"):
+        code, _, err = run("estimate", str(tmp_path / "run.yaml"), "--set", f"lora.target_modules={given}")
+        assert code == 1
+        assert "Expected lora.target_modules that " in err
+        assert "It has " in err
+        assert "q_proj" in err.partition("It has ")[2]
+        assert len(err.splitlines()) == 1
+    code, _, err = run("estimate", str(tmp_path / "run.yaml"), "--set", "lora.target_modules=[q_proj, lm_head]")
+    assert "none.jsonl" in err  # these it has, so that the file is looked for
+
+
+def test_less_than_a_step_of_epochs_is_a_fault_of_the_config(locations: Locations, tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text("data: {path: a.jsonl}\ntrain: {num_train_epochs: 1.0e-12}\n")
+    code, _, err = run("estimate", str(tmp_path / "run.yaml"))
+    assert (code, "train.num_train_epochs: " in err, "Traceback" in err) == (1, True, False)
+
+
+def test_pairs_are_trained_as_pairs_and_it_is_said(locations: Locations, tmp_path: Path) -> None:
+    pairs = tmp_path / "preference.jsonl"
+    pairs.write_bytes((ASSETS / "samples" / "preference.jsonl").read_bytes())
+    made = prepared(pairs, locations, "")
+    assert made.config.method == "dpo"
+    assert made.asked.method == "auto"
+    assert "method = dpo: preference data" in made.resolved_lines()
+    lengths, others = made.facts.lengths, made.facts.others
+    assert all(0 < other <= length for other, length in zip(others, lengths, strict=True))
+    share = train_rows(made.config, made.facts) / len(lengths)  # as the run's plan counts them: both sides
+    assert made.estimate.tokens_per_epoch == pytest.approx((sum(lengths) + sum(others)) * share, abs=1)
+
+
+def test_a_method_that_was_chosen_is_kept(locations: Locations, tmp_path: Path) -> None:
+    pairs = tmp_path / "preference.jsonl"
+    pairs.write_bytes((ASSETS / "samples" / "preference.jsonl").read_bytes())
+    chosen, paired = (prepared(pairs, locations, f"method: {name}\n") for name in ("sft", "dpo"))
+    assert (chosen.config.method, paired.config.method) == ("sft", "dpo")
+    assert sum(chosen.facts.trained) < sum(paired.facts.trained)
+    assert chosen.data_lines()[-1].startswith("Method sft: the chosen answer of each pair is trained")
+    assert not any(line.startswith("method =") for line in chosen.resolved_lines())
+    with pytest.raises(ConfigError, match="fault") as caught:  # told before anything is loaded, once the rows are known
+        prepared(pairs, locations, "lora: {bias: lora_only}\n")
+    assert "method dpo compares with the base" in str(caught.value.problems)
+
+
+def test_dpo_without_pairs_is_one_line(locations: Locations, tmp_path: Path) -> None:
+    rows = tmp_path / "instruction.jsonl"
+    rows.write_bytes((ASSETS / "samples" / "instruction.jsonl").read_bytes())
+    with pytest.raises(ConfigError, match="for method dpo, found") as caught:
+        prepared(rows, locations, "method: dpo\n")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_run_to_start_from_is_looked_for_before_anything_is_fetched(
+    locations: Locations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetched(*_: object) -> None:
+        raise AssertionError("the model was looked for")
+
+    monkeypatch.setattr("core.runs.control.prepare.find_model", fetched)
+    bare = RunStore(locations).create(RunConfig(name="bare", data=DataChoice(path="/a.jsonl")))
+    for name in ("2026-01-01_0000_x_abcd", "..", bare.name):
+        with pytest.raises(RunError, match="with a checkpoint to start from"):
+            prepared(tmp_path / "rows.jsonl", locations, f"resume_from: {name}\n")
+
+
+def test_a_run_that_goes_on_from_another_has_its_adapters_shape(locations: Locations, tmp_path: Path) -> None:
+    rows = tmp_path / "instruction.jsonl"
+    rows.write_bytes((ASSETS / "samples" / "instruction.jsonl").read_bytes())
+    earlier = RunStore(locations).create(RunConfig(name="earlier", data=DataChoice(path="/a.jsonl")))
+    adapter = earlier.checkpoints / "step-000010" / "adapter"
+    adapter.mkdir(parents=True)
+    (adapter.parent / "MANIFEST.json").write_text("{}")
+    (adapter / "adapter_config.json").write_text(json.dumps({"r": 4, "lora_alpha": 32, "target_modules": ["qkv_proj"]}))
+    asked = f"resume_from: {earlier.name}\n"
+    made = prepared(rows, locations, asked)
+    assert (made.config.lora.r, made.config.lora.lora_alpha) == (4, 32)
+    assert f"lora.r = 4: as in {earlier.name}, which this run goes on from" in made.resolved_lines()
+    assert prepared(rows, locations, f"{asked}lora: {{r: 4}}\n").config.lora == made.config.lora
+    with pytest.raises(RunError, match=r"as it is \(lora.r 4\), found lora.r 8") as caught:
+        prepared(rows, locations, f"{asked}lora: {{r: 8}}\n")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_length_of_time_is_said_in_its_own_unit() -> None:
+    from core.cli.forecast import _money, length_of_time
+
+    said = [length_of_time(*pair) for pair in ((0.4, 0.9), (40, 100), (100, 280), (4000, 9000), (9e4, 3e5), (2e6, 4e6))]
+    assert said == [
+        "0.4 to 0.9 seconds", "40 to 100 seconds", "1.7 to 4.7 minutes", "1.1 to 2.5 hours", "1.0 to 3.5 days",
+        "23 to 46 days",
+    ]  # fmt: skip
+    assert (_money(0.001, 0.004), _money(0.2, 1.5)) == ("less than 0.01", "0.20 to 1.50")
+
+
+@pytest.fixture(scope="module")
+def halved(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    """Of these rows every other one is marked false, and one column means nothing to us."""
+    folder = tmp_path_factory.mktemp("halved")
+    rows = [{"prompt": f"q{n}", "completion": f"a{n}", "label": n % 2 == 0, "topic": "x"} for n in range(40)]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (folder / "run.yaml").write_text("data: {path: rows.jsonl}\n", encoding="utf-8")
+    locations = Locations.find(folder / "home").make()
+    service = DataService(locations)
+    try:
+        return prepare(read_wish(folder / "run.yaml"), locations, service)
+    finally:
+        service.close()
+
+
+@pytest.fixture
+def ready(halved: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("core.cli.commands._prepared", lambda *_: halved)
+    monkeypatch.setattr(RunStore, "start", lambda store, config: store.create(config).name)
+
+
+@pytest.mark.usefixtures("ready")
+@pytest.mark.parametrize("command", ["estimate", "train"])
+def test_it_is_said_how_the_data_was_read(command: str) -> None:
+    code, out, err = run(command, "run.yaml", *(["--detach"] if command == "train" else []))
+    assert (code, err) == (0, "")
+    for said in ("Read as ", "20 of 40 rows can be trained on.", "20 rows are left out: ", "topic"):
+        assert said in out
+    assert command == "estimate" or out.index("20 of 40 rows") < out.index("run  ")
+
+
+@pytest.mark.usefixtures("ready")
+def test_the_parts_of_an_estimate_add_up_to_its_peak() -> None:
+    parts = dict(re.findall(r"^(\w+) +([\d,]+\.\d) MiB", run("estimate", "run.yaml")[1], re.MULTILINE))
+    sizes = {key: float(size.replace(",", "")) for key, size in parts.items() if key != "disk"}
+    peak = sizes.pop("peak")
+    assert sum(sizes.values()) == pytest.approx(peak, abs=0.5)
+
+
+@pytest.mark.usefixtures("ready")
+def test_a_run_an_estimate_and_the_doctors_findings_as_json(locations: Locations) -> None:
+    code, out, err = run("train", "run.yaml", "--detach", "--json")
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    assert RunStore(locations).open(told["run_id"]).path == Path(told["folder"])
+    assert told["config"]["data"]["layout"] == told["data"]["layout"] == "kto"
+    found = json.loads(run("estimate", "run.yaml", "--json")[1])
+    assert sum(term["at_peak"] for term in found["estimate"]["terms"]) == found["estimate"]["peak_bytes"]
+    assert (found["data"]["usable"], set(found)) == (20, {"config", "resolved", "data", "estimate", "would_fit"})
+    assert set(json.loads(run("doctor", "--json")[1])[0]) == {"level", "code", "text", "action"}
+
+
+def test_a_followed_run_is_told_as_json_lines(
+    locations: Locations, monkeypatch: pytest.MonkeyPatch, halved: Prepared
+) -> None:
+    def start(store: RunStore, config: RunConfig) -> str:
+        folder = store.create(config)
+        writer = EventWriter(folder.events, 1)
+        for event in (events.Step(step=1, loss=2.5), events.Step(step=2), events.Finished(step=2)):
+            writer.write(event)
+        return folder.name
+
+    monkeypatch.setattr("core.cli.commands._prepared", lambda *_: halved)
+    monkeypatch.setattr(RunStore, "start", start)
+    code, out, err = run("train", "run.yaml", "--json")
+    assert (code, [json.loads(line).get("kind") for line in out.splitlines()]) == (
+        0,
+        [None, "step", "step", "finished"],
+    )
+    assert err.startswith("folder  ")
+
+
+def test_an_estimate_of_what_does_not_fit_says_what_would(
+    locations: Locations, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = replace(read_machine(), gpus=(), ram_total_bytes=2 << 30, ram_free_bytes=1200 << 20)
+    monkeypatch.setattr("core.runs.control.prepare.read_machine", lambda *_: small)
+    file = locations.make().home / "run.yaml"
+    text = f"data:\n  path: {ASSETS / 'samples' / 'text.txt'}\ntrain:\n  max_length: 1024\n  tokens_per_pass: 16384\n"
+    file.write_text(text, encoding="utf-8")
+    assert main(["estimate", str(file), "--home", str(locations.home)]) == 0
+    said = capsys.readouterr().out
+    assert "Too large" in said or "Tight" in said
+    ways = [line for line in said.splitlines() if line.startswith("would fit")]
+    assert ways
+    assert all("train." in line or "model." in line for line in ways)
+
+
+@pytest.mark.usefixtures("ready")
+def test_a_probe_on_the_cpu_compares_whole_processes(halved: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Probe(peak_bytes=900 << 20, reserved_bytes=900 << 20, seconds_per_step=0.5, tokens_per_second=9.0,
+                  spilled=False, steps=3)  # fmt: skip
+    monkeypatch.setattr("core.probe.client.probe", lambda *_: found)
+    monkeypatch.setattr(
+        "core.cli.commands._prepared", lambda *_: replace(halved, machine=replace(halved.machine, gpus=()))
+    )
+    out = run("probe", "run.yaml")[1]
+    planned = f"{halved.estimate.peak_bytes / 2**20:,.1f} MiB"
+    assert re.search(r"900\.0 MiB   of the whole process; planned +" + re.escape(planned), out)
+    assert "by tensors" not in out

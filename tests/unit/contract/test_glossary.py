@@ -1,0 +1,187 @@
+"""The glossary: every word is used, explained once and briefly; knobs, command line, window and README read it there.
+
+README's section is made anew by ``python3 launcher.py explain --markdown``.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from contextlib import redirect_stderr, redirect_stdout
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from core.cli.commands import main
+from core.cli.explain import README_WORDS, explain, listed, markdown
+from core.contract.config import RunConfig
+from core.contract.glossary.term import Term
+from core.contract.glossary.words import GLOSSARY, PARTS, called, plainly
+from core.contract.knobs import knobs
+from core.machine.locations import REPOSITORY
+from studio.pages.glossary import page as page_of_words
+from studio.pages.new_run.train.block import GROUPS
+from studio.pages.take_home import page as take_home
+from studio.pages.try_it import page as try_it
+from studio.pages.watch import page as watch
+from studio.words.text import say
+
+KNOBS = knobs(RunConfig)
+README = (REPOSITORY / "README.md").read_text("utf-8")
+BEGIN, END = "<!-- words: begin -->\n", "<!-- words: end -->"
+SPOKEN = [*REPOSITORY.glob("studio/words/*.py"), *(REPOSITORY / name for name in (
+    "core/contract/config.py", "core/cli/commands.py", "core/estimate/judge.py", "core/estimate/suggest.py",
+))]  # fmt: skip
+"""Where what a person reads is written down."""
+LONGEST_BRIEF, LONGEST_MORE, LONGEST_NAME = 110, 210, 40
+PAGES = "".join(str(page(None)) for page in (watch.page, try_it.page, take_home.page))  # type: ignore[arg-type]
+LINKED = {part.key for part in PARTS if f"/glossary#part-{part.key}" in PAGES} | {"memory"}
+"""Parts that another page leads to; ``memory`` from the summary, once there is an estimate."""
+
+each_term = pytest.mark.parametrize("term", GLOSSARY.values(), ids=lambda term: term.key)
+
+
+def run(*words: str, home: Path) -> tuple[int, str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = main([*words, "--home", str(home)])
+    return code, out.getvalue(), err.getvalue()
+
+
+# ── the table ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_term_stands_once_and_no_two_answer_to_one_name() -> None:
+    terms = [term for part in PARTS for term in part.terms]
+    assert len(terms) == len(GLOSSARY)
+    assert len({part.key for part in PARTS}) == len(PARTS)
+    twice = [(a.key, b.key, called(a) & called(b)) for a, b in combinations(terms, 2) if called(a) & called(b)]
+    assert twice == []
+
+
+def test_no_sentence_is_said_twice() -> None:
+    """Neither by two terms, nor by a term and the hint of a setting that does not take it from there."""
+    said = [sentence for term in GLOSSARY.values() for sentence in sentences(term.text)]
+    assert sorted({one for one in said if said.count(one) > 1}) == []
+    own = [s for knob in KNOBS.values() for s in sentences(knob.hint.removeprefix(brief_of(knob.term)))]
+    assert sorted(set(own) & set(said)) == []
+
+
+def brief_of(key: str) -> str:
+    return GLOSSARY[key].brief if key else ""
+
+
+def sentences(text: str) -> list[str]:
+    return [plainly(sentence) for sentence in re.split(r"(?<=[.?!])\s+", text) if sentence]
+
+
+@each_term
+def test_a_term_is_short_and_its_neighbours_exist(term: Term) -> None:
+    assert 0 < len(term.brief) <= LONGEST_BRIEF
+    assert 0 < len(term.more) <= LONGEST_MORE
+    assert len(term.plain) <= LONGEST_NAME
+    assert len(sentences(term.text)) <= 5
+    assert term.brief.endswith(".")
+    assert term.more.endswith((".", ")"))
+    assert re.fullmatch(r"[a-z][a-z-]*", term.key)
+    assert set(term.also) <= GLOSSARY.keys() - {term.key}
+
+
+@each_term
+def test_a_term_is_used_where_a_person_reads(term: Term) -> None:
+    """Its name occurs in the window's words, the settings or the command line; and something leads to it."""
+    words = plainly("".join(path.read_text("utf-8") for path in SPOKEN) + README.partition(BEGIN)[0])
+    assert any(re.search(rf"\b{re.escape(name)}\b", words) for name in called(term)), "nobody says it: it can go"
+    part = next(part.key for part in PARTS if term in part.terms)
+    leading = {knob.term for knob in KNOBS.values()} | set(README_WORDS)
+    near = {key for other in leading - {""} for key in GLOSSARY[other].also}
+    assert term.key in leading | near or part in LINKED, "nothing leads to it"
+
+
+# ── settings ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_settings_name_plain_words_first() -> None:
+    """The field's own name stands in brackets behind them. Pieces of text are what lengths are counted in."""
+    technical = {plainly(name) for t in GLOSSARY.values() for name in t.technical.split(",") if name} - {"token"}
+    for key, knob in KNOBS.items():
+        plain = plainly(re.sub(r"\(.*?\)", "", knob.label))
+        broken = {name for name in technical if re.search(rf"\b{re.escape(name)}s?\b", plain)}
+        assert broken == set(), f"{key}: {knob.label}"
+        assert not re.match(r"\W", knob.label), key
+
+
+def test_a_setting_that_takes_the_terms_words_is_called_as_the_term_is() -> None:
+    taken = {key: GLOSSARY[knob.term] for key, knob in KNOBS.items() if knob.term}
+    for key, term in taken.items():
+        knob = KNOBS[key]
+        if not knob.hint.startswith(term.brief) or key == "data.eval_fraction":  # a share of what the term names
+            continue
+        usual = term.technical.partition(",")[0]
+        assert knob.label in (term.plain, f"{term.plain} ({usual})", f"{term.plain} ({usual.rstrip('s')})"), key
+
+
+def test_every_setting_of_advanced_is_explained() -> None:
+    silent = {key for key, knob in KNOBS.items() if not knob.term and knob.group in GROUPS}
+    assert silent <= {"train.sample_rows"}, "its help says it all"
+
+
+# ── the command line ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_explain_lists_all_and_explains_each_by_every_name(tmp_path: Path) -> None:
+    code, out, _ = run("explain", home=tmp_path)
+    assert code == 0
+    assert out.splitlines() == listed()
+    for term in GLOSSARY.values():
+        assert re.search(rf"^  {term.key} ", out, re.MULTILINE), term.key
+        for name in called(term):
+            assert explain(name)[0] == term.heading, name
+    assert max(len(line) for line in listed()) <= 100
+
+
+def test_explain_takes_words_in_a_row_and_settings_as_a_run_yaml_has_them(tmp_path: Path) -> None:
+    assert run("explain", "learning", "rate", home=tmp_path)[1].startswith("How strongly to learn (learning rate)\n")
+    for asked in ("train.warmup_steps", "warmup_steps", "WARM-UP"):
+        code, out, _ = run("explain", asked, home=tmp_path)
+        assert (code, out.splitlines()[0]) == (0, "Steps to the full rate (warm-up)")
+        assert "setting   train.warmup_steps: Steps to the full rate (warm-up). Default: 5." in out
+    for key, knob in KNOBS.items():
+        assert any(knob.label in line for line in explain(key)), key
+
+
+def test_explain_proposes_what_is_called_nearly_so(tmp_path: Path) -> None:
+    code, out, err = run("explain", "rnak", home=tmp_path)
+    assert (code, out) == (1, "")
+    assert err.strip() == "Expected a word of the glossary, found 'rnak'. Near: rank."
+    assert "data.system_prompt" in run("explain", "system", home=tmp_path)[2]
+    assert "max-length" in run("explain", "max", home=tmp_path)[2]
+    code, _, err = run("explain", "qqqqqq", home=tmp_path)
+    assert (code, "all of them are listed" in err) == (1, True)
+
+
+# ── README and the page ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_readmes_words_are_the_glossarys() -> None:
+    stands = README.partition(BEGIN)[2].partition(END)[0].strip().splitlines()
+    assert stands == markdown(), "put what `launcher.py explain --markdown` prints between README's markers"
+    assert len(stands) <= 20, "a few words: those that README uses"
+    rest = plainly(README.partition(BEGIN)[0] + README.partition(END)[2])
+    for key in README_WORDS:
+        assert any(re.search(rf"\b{re.escape(name)}", rest) for name in called(GLOSSARY[key])), key
+
+
+def test_explain_markdown_prints_readmes_section(tmp_path: Path) -> None:
+    assert run("explain", "--markdown", home=tmp_path)[1].splitlines() == markdown()
+
+
+def test_the_page_has_an_anchor_for_each_and_links_to_none_that_is_not() -> None:
+    drawn = page_of_words.page(None)  # type: ignore[arg-type]
+    anchors = re.findall(r'\bid="([^"]+)"', drawn)
+    assert len(anchors) == len(set(anchors))
+    assert {*GLOSSARY, *(f"part-{part.key}" for part in PARTS)} <= set(anchors)
+    assert set(re.findall(r'href="#([^"]+)"', drawn)) <= set(anchors)
+    assert set(re.findall(r'href="/glossary#([^"]+)"', PAGES)) <= set(anchors)
+    assert say("glossary.title") in drawn

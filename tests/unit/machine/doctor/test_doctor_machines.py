@@ -1,0 +1,120 @@
+"""The doctor on recorded machines: what is wrong is said in one line with one action, within three seconds."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+
+import pytest
+from recorded import MACHINES, Recorded, load
+
+import core.machine.host
+from core.machine.doctor.examine import examine, findings, read_surroundings
+from core.machine.hardware import read_machine
+from core.machine.host import Host
+from studio.pages.doctor.page import view
+
+NAMES = [path.stem for path in MACHINES]
+SOON = 3.0
+
+
+def machine(name: str, root: Path) -> tuple[dict[str, object], Recorded]:
+    return load(next(path for path in MACHINES if path.stem == name), root)
+
+
+def test_there_are_more_than_twenty_five() -> None:
+    assert len(MACHINES) >= 25
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_doctor_says_what_would_help_and_nothing_else(name: str, tmp_path: Path) -> None:
+    said, host = machine(name, tmp_path)
+    started = time.monotonic()
+    found = examine(Path(str(said["home"])), host)
+    assert time.monotonic() - started < SOON
+    host.never.set()
+    assert [one.code for one in found if one.action] == said["expected"]
+    assert all((one.text + one.action).isprintable() for one in found)
+    assert all(one.action for one in found if one.level != "fine")
+    assert [one.level for one in found] == sorted((one.level for one in found), key=["fault", "advice", "fine"].index)
+    drawn = str(view(found))
+    assert drawn.count('class="finding ') == len(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("03-driver-too-old", ["515.105.01", "CUDA 11.7", "12.6"]),
+        ("04-driver-too-old-wsl", ["Windows driver", "wsl --shutdown"]),
+        ("07-wsl-memory-cap", ["memory=6GB in .wslconfig", "wsl --shutdown"]),
+        ("08-models-on-windows-disk", ["/mnt/d/huggingface/hub"]),
+        ("10-wsl-pinned-memory", ["6 GB", ".wslconfig"]),
+        ("19-laptop-power-capped", ["55 of 140 W"]),
+        ("21-a-game-holds-the-card", ["9.1 of 12.0 GB", "Game-Linux-Shipping"]),
+        ("24-cpu-build", ["--torch cu130"]),
+        ("25-torch-newer-than-driver", ["CUDA 12.8", "--torch cu128"]),
+        ("27-clock-jumped", ["11 hours"]),
+    ],
+)
+def test_the_line_names_what_was_read(name: str, words: list[str], tmp_path: Path) -> None:
+    said, host = machine(name, tmp_path)
+    found = examine(Path(str(said["home"])), host)
+    line = " ".join(one.text + " " + one.action for one in found if one.code in said["expected"])  # type: ignore[operator]
+    assert [word for word in words if word not in line] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_any_file_may_be_missing_or_rubbish(name: str, tmp_path: Path) -> None:
+    """No reading may end the doctor: every recorded file in turn gone, cut short, and filled with bytes."""
+    said, host = machine(name, tmp_path)
+    home = Path(str(said["home"]))
+    host.said = {**said, "hangs": []}
+    if "memory_gb" not in said:
+        host.said["memory_gb"] = [16, 8]
+    for file in list(said["files"]):  # type: ignore[call-overload]
+        place = tmp_path / file.lstrip("/")
+        for content in (b"", b"\xff\x00\n= , :\n" * 50, place.read_bytes()[:20]):
+            place.write_bytes(content)
+            assert findings(read_machine(home, host), read_surroundings(home, host))
+        place.unlink()
+        assert findings(read_machine(home, host), read_surroundings(home, host))
+
+
+@pytest.mark.parametrize(
+    "answer", ["", "No devices were found\n", "CUDA Version: x", ",,,\n", "\x00\xff, ,\n" * 9, "a, b\n"]
+)
+def test_any_word_of_nvidia_smi_is_borne(answer: str, tmp_path: Path) -> None:
+    said, host = machine("01-desktop-linux", tmp_path)
+    header = said["nvidia-smi"][""]  # type: ignore[index]
+    for answers in ({"": answer}, {"": header, "--query-gpu": answer, "--query-compute-apps": answer}):
+        host.said = {**said, "nvidia-smi": answers}
+        assert examine(Path("/home/you"), host)
+
+
+def test_this_machine_is_examined_in_time(tmp_path: Path) -> None:
+    started = time.monotonic()
+    assert examine(tmp_path)
+    assert time.monotonic() - started < SOON
+
+
+def test_a_command_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core.machine.host, "COMMAND_SECONDS", 0.2)
+    started = time.monotonic()
+    assert Host().run(["sleep", "30"]) == ""
+    assert time.monotonic() - started < 2
+    assert Host().run(["a-program-that-is-not-there"]) == ""
+
+
+def test_a_clock_behind_its_own_logs_is_seen(tmp_path: Path) -> None:
+    import os
+
+    log = tmp_path / "runs" / "a" / "events.jsonl"
+    log.parent.mkdir(parents=True)
+    log.write_text("")
+    assert Host().seconds_ahead(tmp_path) <= 0
+    os.utime(log, (time.time() + 4000, time.time() + 4000))
+    around = read_surroundings(tmp_path)
+    assert 3900 < around.seconds_ahead < 4100
+    found = findings(read_machine(tmp_path), dataclasses.replace(around, seconds_ahead=4000))
+    assert "clock.behind" in {one.code for one in found}

@@ -1,0 +1,130 @@
+"""Children end with the process that started them, also where they are deep in something that nothing interrupts."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from core.chat import client
+from core.chat.messages import Setup
+from core.contract.config import DataChoice, ModelChoice
+from core.contract.errors import StudioError
+from core.machine.children.tied import start_tied
+from core.machine.locations import REPOSITORY, Locations
+from core.runs.control import gpu_lease
+
+HANGS = "import re; print('{}', flush=True); re.fullmatch('(a|a)+b', 'a' * 60)"
+"""Holds Python's lock for ever, so that no thread of the child comes to look at anything."""
+UNTIED = {
+    "core/machine/children/tied.py", "core/runs/process/launch.py", "core/runs/supervise/worker_process.py",
+    "core/runs/process/awake.py", "core/runs/process/wsl.py",
+}  # fmt: skip
+"""Supervisors and workers outlive whoever starts them, on purpose; what keeps a machine awake is ended by its own."""
+PARENT = f"""
+import os, sys, threading
+from core.machine.children.tied import start_tied
+def start():
+    kept.append(start_tied([sys.executable, "-c", {HANGS!r}], stdout=-1))
+    print(kept[0].stdout.readline() and kept[0].pid, flush=True)
+kept = []
+thread = threading.Thread(target=start)  # as the window does: the thread ends long before the process
+thread.start()
+thread.join()
+os.read(0, 1)
+"""
+
+
+def is_gone(pid: int, seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_child_that_hangs_dies_with_its_parent(how: signal.Signals) -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY
+    )
+    assert parent.stdout
+    child = int(parent.stdout.readline())
+    assert not is_gone(child, 0.2)
+    parent.send_signal(how)
+    assert is_gone(child, 5)
+    parent.communicate()
+
+
+def test_handles_are_given_back() -> None:
+    before = psutil.Process().num_fds()
+    for _ in range(5):
+        start_tied([sys.executable, "-c", "pass"]).wait()
+    assert psutil.Process().num_fds() <= before
+    with pytest.raises(FileNotFoundError):
+        start_tied(["/not/there"])
+    assert psutil.Process().num_fds() <= before
+
+
+def test_whoever_starts_a_process_ties_it_or_says_why_not() -> None:
+    sources = {path: path.read_text("utf-8") for folder in ("core", "studio") for path in Path(folder).rglob("*.py")}
+    found = {
+        str(path) for path, text in sources.items() if re.search(r"(?<!`)subprocess\.Popen\(|start_new_session", text)
+    }
+    assert found == UNTIED
+
+
+# ── whoever waits for a child that hangs ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def hanging(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Try's child, as a hostile file has it: it says nothing, and its threads never run."""
+    made: list[Any] = []
+
+    def spawn(*_: object) -> Any:
+        made.append(
+            start_tied([sys.executable, "-c", HANGS.format("\\n")], stdin=-1, stdout=-1, stderr=-1, encoding="utf-8")
+        )
+        made[0].stdout.readline()
+        made[0].stdout.readline()
+        return made[0]
+
+    monkeypatch.setattr(client, "spawn_guest", spawn)
+    monkeypatch.setattr(client, "ENDING_SECONDS", 0.2)
+    return made
+
+
+def talk(locations: Locations) -> Any:
+    chosen = {"model": ModelChoice(), "data": DataChoice()}
+    return client._Child(Setup(folder="/m", home=str(locations.home), lock_name="cpu", **chosen), locations)
+
+
+def test_a_model_that_hangs_while_it_loads_is_ended(
+    hanging: list[Any], locations: Locations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "LOADING_SECONDS", 0.5)
+    with pytest.raises(StudioError) as caught:
+        talk(locations)
+    assert caught.value.code == "talk.slow"
+    assert hanging[0].returncode == -signal.SIGKILL
+
+
+def test_a_model_that_hangs_gives_the_card_to_a_run_that_waits(
+    hanging: list[Any], locations: Locations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_lease, "LEAVING_SECONDS", 0.2)
+    monkeypatch.setattr(gpu_lease, "card_wanted", lambda *_: True)
+    with pytest.raises(StudioError, match="A run waits for the card") as caught:
+        talk(locations)
+    assert caught.value.code == "card.busy"
+    assert hanging[0].returncode == -signal.SIGKILL
+    assert gpu_lease.LOOK_SECONDS + gpu_lease.LEAVING_SECONDS < 5.5

@@ -1,0 +1,139 @@
+"""The catalogue's numbers against what the models' makers publish; the built-in model; folders of the cache."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hub_stand_in import COMMIT, tiny_model
+from huggingface_hub import constants
+
+from core.machine.locations import PRESETS, REPOSITORY
+from core.models import catalog
+from core.models.catalog import catalogue, find_model, starter
+
+PUBLISHED_MILLIONS = {
+    "meta-llama/Llama-3.2-1B-Instruct": 1235.8,
+    "meta-llama/Llama-3.2-3B-Instruct": 3212.7,
+    "meta-llama/Llama-3.1-8B-Instruct": 8030.3,
+    "meta-llama/Llama-2-7b-chat-hf": 6738.4,
+    "codellama/CodeLlama-34b-Instruct-hf": 33744.0,
+    "TinyLlama/TinyLlama-1.1B-Chat-v1.0": 1100.0,
+    "mistralai/Mistral-7B-Instruct-v0.3": 7248.0,
+    "mistralai/Mistral-Nemo-Instruct-2407": 12247.8,
+    "HuggingFaceH4/zephyr-7b-beta": 7241.7,
+    "Qwen/Qwen2.5-0.5B-Instruct": 494.0,
+    "Qwen/Qwen2.5-1.5B-Instruct": 1543.7,
+    "Qwen/Qwen2.5-7B-Instruct": 7615.6,
+    "Qwen/Qwen3-0.6B": 596.0,
+    "Qwen/Qwen3-1.7B": 1720.6,
+    "Qwen/Qwen3-4B": 4022.5,
+    "Qwen/Qwen3-8B": 8190.7,
+    "Qwen/Qwen3-14B": 14768.3,
+    "google/gemma-2-2b-it": 2614.3,
+    "google/gemma-2-9b-it": 9241.7,
+    "google/gemma-3-1b-it": 999.9,
+    "microsoft/Phi-3.5-mini-instruct": 3821.1,
+    "microsoft/Phi-4-mini-instruct": 3836.0,
+    "HuggingFaceTB/SmolLM2-1.7B-Instruct": 1711.4,
+}
+"""Unique weights in millions, as the model pages and reports give them; a tied head counts once."""
+
+
+def test_every_entry_has_a_published_count() -> None:
+    assert {spec.name for spec in catalogue()} == set(PUBLISHED_MILLIONS)
+    assert len(list((PRESETS / "models").glob("*.yaml"))) == len(PUBLISHED_MILLIONS)
+
+
+@pytest.mark.parametrize("name", PUBLISHED_MILLIONS)
+def test_shapes_give_the_published_count(name: str) -> None:
+    spec = next(spec for spec in catalogue() if spec.name == name)
+    assert spec.shape.parameters / 1e6 == pytest.approx(PUBLISHED_MILLIONS[name], rel=0.02)
+    assert spec.shape.linear_parameters < spec.shape.parameters
+
+
+def test_entries_are_complete_and_sizes_plausible() -> None:
+    for spec in catalogue():
+        assert spec.licence, spec.key
+        assert spec.about.endswith("."), spec.key
+        # 16 bits a weight; small Qwen3 files hold their tied head twice.
+        assert 2.0 <= spec.download_bytes / spec.shape.parameters <= 2.6, spec.key
+        assert spec.name.count("/") == 1
+
+
+def test_the_catalogue_goes_from_small_to_large() -> None:
+    sizes = [spec.shape.parameters for spec in catalogue()]
+    assert sizes == sorted(sizes)
+    assert len({spec.key for spec in catalogue()}) == len(sizes)
+
+
+def test_a_catalogue_entry_is_found_without_a_network() -> None:
+    assert find_model("hub", "Qwen/Qwen3-0.6B").shape.num_hidden_layers == 28
+
+
+def test_the_shapes_are_what_transformers_itself_builds() -> None:
+    """Counted by transformers on the meta device for one model of each family, in a child: it imports torch."""
+    code = (
+        "import json, sys, torch\n"
+        "from transformers import AutoConfig, AutoModelForCausalLM\n"
+        "for line in sys.stdin:\n"
+        "    raw = json.loads(line)\n"
+        "    config = AutoConfig.for_model(raw.pop('model_type'), **raw)\n"
+        "    with torch.device('meta'): model = AutoModelForCausalLM.from_config(config)\n"
+        "    print('COUNT', sum(p.numel() for p in set(model.parameters())))\n"
+    )
+    families = {spec.model_type: spec for spec in catalogue()}
+    lines = [
+        json.dumps(spec.shape.model_dump(exclude_none=True) | {"model_type": kind, "pad_token_id": 0})
+        for kind, spec in families.items()
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input="\n".join(lines),
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    counts = [int(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("COUNT")]
+    assert len(counts) == len(families), done.stderr[-2000:]
+    for count, spec in zip(counts, families.values(), strict=True):
+        assert spec.shape.parameters == pytest.approx(count, rel=0.002), spec.key
+
+
+def test_importing_the_catalogue_is_quick_and_light() -> None:
+    code = (
+        "import sys, time; started = time.process_time()\n"
+        "from core import catalog; catalog.catalogue(); catalog.presets()\n"
+        "print(time.process_time() - started, 'torch' in sys.modules, 'transformers' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    seconds, *heavy = done.stdout.split()
+    assert heavy == ["False", "False"]
+    assert float(seconds) < 3.0, "processor time; about a quarter of a second"
+
+
+def test_a_cached_entry_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    repository = tmp_path / "models--Qwen--Qwen3-0.6B"
+    folder = tiny_model(repository / "snapshots" / COMMIT, shards=2)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(COMMIT)
+    entry = next(spec for spec in catalogue() if spec.name == "Qwen/Qwen3-0.6B")
+    assert (entry.cached, entry.folder, entry.revision) == (True, str(folder), COMMIT)
+    assert find_model("hub", "Qwen/Qwen3-0.6B").key == "qwen3-0.6b"
+    (folder / "model-00001-of-00002.safetensors").unlink()
+    assert not next(spec for spec in catalogue() if spec.name == "Qwen/Qwen3-0.6B").cached
+
+
+@pytest.mark.skipif(not (catalog.STARTER / "config.json").exists(), reason="the starter is made by another change")
+def test_the_starter_is_whole_small_and_answers_turns() -> None:
+    spec = starter()
+    assert (spec.source, spec.name, spec.cached, spec.instruct) == ("starter", "starter", True, True)
+    assert spec.download_bytes == 0
+    assert spec.shape.parameters < 20e6
+    assert find_model("starter", "starter") == spec
+    assert sum(path.stat().st_size for path in catalog.STARTER.iterdir()) <= 12_000_000

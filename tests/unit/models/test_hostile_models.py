@@ -1,0 +1,318 @@
+"""Folders that mean harm are refused in one line, soon, by every way in; nothing of theirs is run, nothing beside them
+is opened or changed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hostile_models import (
+    ADAPTERS,
+    MODELS,
+    SWELLING,
+    make_adapter,
+    make_hostile,
+    make_outside,
+    make_swelling,
+    untouched,
+)  # fmt: skip
+from hub_stand_in import COMMIT, HubStandIn, tiny_model
+from huggingface_hub import constants
+from tiny_run import make_model
+
+from core.contract.errors import HubError, ModelError, StudioError
+from core.data.render.rendering import load_tokenizer
+from core.machine.limits import reading_model
+from core.machine.locations import REPOSITORY
+from core.models.catalog import cached_models, check_folder
+from core.models.checks.adapter import check_adapter
+from core.models.checks.claims import check_claims, plain_generation
+from core.models.checks.tokenizer import check_growth
+from core.models.hub import cache as hub_cache
+from core.models.hub import client as hub
+
+Ask = Callable[..., dict[str, Any]]
+CHILD = Path(__file__).with_name("hostile_child.py")
+SOON = 10.0
+
+
+def ask_child(root: Path, *ways: str) -> list[dict[str, Any]]:
+    """What a fresh process said to every folder under ``root/way``, for each way."""
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, str(CHILD), str(root), *ways],
+        cwd=root, env=environment, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    said = [json.loads(line.removeprefix("ANSWER ")) for line in done.stdout.splitlines() if line.startswith("ANSWER ")]
+    assert done.returncode == 0, done.stdout[-500:] + done.stderr[-2000:]
+    return said
+
+
+def check_refusals(said: list[dict[str, Any]], codes: Mapping[str, str], names: Mapping[str, str]) -> None:
+    """Every folder by every way: the code, one line, soon, and nothing heard."""
+    wrong = [
+        (names[one["folder"]], one)
+        for one in said
+        if one["code"] != codes[names[one["folder"]]]
+        or not one["text"].isprintable()
+        or one["seconds"] > SOON
+        or one["heard"]
+    ]
+    assert wrong == []
+
+
+def make_all(root: Path, ways: tuple[str, ...]) -> tuple[Path, dict[str, str]]:
+    """Every hostile folder for each way, named by numbers; and what stands beside them."""
+    outside = make_outside(root / "outside")
+    numbers = {f"{number:03}": name for number, name in enumerate([*MODELS, *ADAPTERS])}
+    for way in ways:
+        made, make = (ADAPTERS, make_adapter) if way == "adapters" else (MODELS, make_hostile)
+        for number, name in numbers.items():
+            if name in made:
+                make(name, root / way / number, outside)
+    return outside, numbers
+
+
+def test_there_are_more_than_forty() -> None:
+    assert len(MODELS) >= 40
+    assert len(ADAPTERS) >= 12
+
+
+def test_the_light_floor_refuses_every_hostile_model(tmp_path: Path) -> None:
+    """Catalogue, command line and the window's typed folder."""
+    outside, names = make_all(tmp_path, ("light",))
+    said = ask_child(tmp_path, "light")
+    assert len(said) == 2 * len(MODELS)
+    check_refusals(said, {name: code for name, (_, code) in MODELS.items()}, names)
+    assert untouched(outside)
+
+
+def test_the_heavy_floor_refuses_every_hostile_model_and_adapter(tmp_path: Path) -> None:
+    """Worker, probe and Try with a model; going on from a run, Try and the export with an adapter."""
+    outside, names = make_all(tmp_path, ("heavy", "adapters"))
+    said = ask_child(tmp_path, "heavy", "adapters")
+    assert len(said) == 3 * len(MODELS) + 2 * len(ADAPTERS)
+    found = {names[one["folder"]]: one["code"] for one in said if one["way"] == "adapters"}
+    assert {code.partition(".")[0] for code in found.values()} == {"model"}
+    check_refusals(said, found | {name: code for name, (_, code) in MODELS.items()}, names)
+    assert untouched(outside)
+
+
+def test_what_loads_a_tokenizer_refuses_one_that_swells(tmp_path: Path) -> None:
+    """Preview, worker, probe, Try and export; each beside memory that one of these would go far beyond."""
+    names = {f"{number:03}": name for number, name in enumerate(SWELLING)}
+    for number, name in names.items():
+        make_swelling(name, tmp_path / "swelling" / number)
+    said = ask_child(tmp_path, "swelling")
+    assert len(said) == 4 * len(SWELLING)
+    check_refusals(said, dict.fromkeys(SWELLING, "model.absurd"), names)
+
+
+def test_of_a_foreign_generation_config_only_ids_and_plain_numbers_are_obeyed() -> None:
+    """Beams are so many copies of a conversation in memory; an assistant is another model."""
+    honest = {"bos_token_id": 1, "eos_token_id": [2, 32_000], "pad_token_id": 0, "do_sample": True,
+              "temperature": 0.6, "top_p": 0.95, "top_k": 20, "repetition_penalty": 1.05}  # fmt: skip
+    foreign = {"num_beams": 4096, "num_return_sequences": 4096, "penalty_alpha": 0.6, "max_length": 10**9,
+               "assistant_lookbehind": 10**9, "prompt_lookup_num_tokens": 10**9, "watermarking_config": {"a": 1},
+               "cache_implementation": "static", "custom_generate": "evil/repo", "forced_eos_token_id": 1}  # fmt: skip
+    assert plain_generation(honest | foreign) == honest
+    assert plain_generation({"eos_token_id": "a", "pad_token_id": None, "top_k": 10**300, "bos_token_id": []}) == {}
+
+
+def test_what_models_claim_of_their_answers_is_not_obeyed_by_any_loader(tmp_path: Path) -> None:
+    import torch
+
+    from core.contract.config import ModelChoice
+    from core.model.loading.load import load_base
+
+    folder = make_model(tmp_path / "model")
+    check_growth(folder)
+    (folder / "generation_config.json").write_text(json.dumps({"num_beams": 4096, "eos_token_id": 7, "top_k": 5}))
+    loaded = load_base(folder, ModelChoice(source="folder", quantization="none"), torch.device("cpu"))
+    said = loaded.model.generation_config
+    assert (said.num_beams in (None, 1), said.eos_token_id, said.top_k) == (True, 7, 5)
+
+
+def test_real_tokenizers_are_far_below_the_limits(shared_data: Path) -> None:
+    found = list((shared_data / "tokenizers").glob("*/tokenizer.json"))
+    assert found
+    for path in found:
+        check_growth(path.parent)
+
+
+def test_what_no_check_foresees_meets_a_wall_while_it_is_read() -> None:
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    with pytest.raises(ModelError, match="read within 2,048 MB") as caught, reading_model("a model"):
+        bytearray(3 << 30)
+    assert caught.value.code == "model.absurd"
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+
+
+def test_what_must_be_heard_is_heard(tmp_path: Path) -> None:
+    make_outside(tmp_path / "outside")
+    folder = tmp_path / "control" / "000"
+    folder.mkdir(parents=True)
+    (folder / "payload").write_bytes(pickle.dumps(Path("a")))
+    (folder / "module.py").write_text("ran = True")
+    said = ask_child(tmp_path, "control")
+    assert [one["asked"] for one in said if one["heard"]] == ["unpickles", "opens", "runs"]
+
+
+def test_the_plain_ones_pass(tmp_path: Path) -> None:
+    check_folder(tiny_model(tmp_path / "model"))
+    check_adapter(make_adapter("plain", tmp_path / "adapter", tmp_path))
+
+
+def test_a_listing_of_the_cache_leaves_hostile_models_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each as a snapshot of the hub's cache: links may lead to its blobs there, and nowhere else."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    outside = make_outside(tmp_path / "outside")
+    for number, name in enumerate([*MODELS, "whole"]):
+        repository = tmp_path / "hub" / f"models--evil--{number}"
+        if name == "whole" or name == "link: no cache's blobs":  # which in a cache is one
+            tiny_model(repository / "snapshots" / COMMIT)
+        else:
+            make_hostile(name, repository / "snapshots" / COMMIT, outside)
+        (repository / "refs").mkdir()
+        (repository / "refs" / "main").write_text(COMMIT)
+    whole = [
+        f"evil/{number}"
+        for number, name in enumerate([*MODELS, "whole"])
+        if name in ("whole", "link: no cache's blobs")
+    ]
+    assert sorted(spec.name for spec in cached_models()) == sorted(whole)
+    assert untouched(outside)
+
+
+@pytest.mark.parametrize("said", ["../../../outside", "/etc", "a/b", "..", ""])
+def test_a_reference_of_the_cache_names_a_snapshot_and_nothing_else(
+    said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from core.models.hub.cache import cached_folder
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    repository = tmp_path / "hub" / "models--evil--ref"
+    tiny_model(tmp_path / "outside")
+    tiny_model(repository / "snapshots" / "a" / "b")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(said)
+    assert cached_folder("evil/ref") is None
+    assert cached_folder("evil/ref", "../../refs") is None
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name.startswith(("code: tok", "tokenizer:", "link: te"))])
+def test_a_tokenizer_alone_is_looked_at_too(name: str, tmp_path: Path) -> None:
+    """As the preview reads it: of a hub model it has the tokenizer's files only."""
+    outside = make_outside(tmp_path / "outside")
+    folder = make_hostile(name, tmp_path / "model", outside)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(StudioError) as caught:
+        load_tokenizer(folder)
+    assert caught.value.code == MODELS[name][1]
+    assert untouched(outside)
+
+
+def test_a_refusal_does_not_tell_whether_a_folder_exists(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("text")
+    (tmp_path / "empty").mkdir()
+    said = set()
+    for name in ("file", "empty", "nowhere", "file/below", "n\0ull", "x" * 300):
+        with pytest.raises(ModelError) as caught:
+            check_folder(tmp_path / name)
+        assert str(caught.value).isprintable()
+        said.add((caught.value.code, str(caught.value).replace(name.replace("\0", "�"), "NAME")))
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("value", [None, [], {}, "x", 1.5, True, -1, 10**20, [["a"]], {"a": {"b": [10**20]}}])
+def test_any_value_anywhere_in_a_config_is_accepted_or_refused_as_every_fault_is(value: object, tmp_path: Path) -> None:
+    folder = tiny_model(tmp_path / "model")
+    raw = json.loads((folder / "config.json").read_text())
+    keys = [*raw, "head_dim", "sliding_window", "quantization_config", "auto_map", "num_experts", "rope_scaling"]
+    refused = []
+    for key in keys:
+        (folder / "config.json").write_text(json.dumps(raw | {key: value}))
+        with contextlib.suppress(ModelError):
+            check_folder(folder)
+            continue
+        refused.append(key)
+    assert "hidden_size" in refused  # none of these is a size
+
+
+def test_large_honest_numbers_are_no_claims() -> None:
+    """Bases of rotary angles, ids and the longest contexts of real models."""
+    honest = {"rope_theta": 45_748_311_040, "max_position_embeddings": 10_485_760, "vocab_size": 262_208,
+              "rope_scaling": {"factor": 40, "rope_theta": 10**10}, "attn_implementation": "flash_attention_2",
+              "_attn_implementation": None, "eos_token_id": [151_643, 151_645], "image_token_id": 262_144}  # fmt: skip
+    check_claims(honest, "a config")
+
+
+@pytest.mark.parametrize("change", [{"vocab_size": 10**12}, {"attn_implementation": "evil/kernels"}])
+def test_a_hostile_model_of_the_hub_is_refused_before_its_weights_are_fetched(
+    change: dict[str, object], ask: Ask, hub_of: HubStandIn, tmp_path: Path
+) -> None:
+    folder = tiny_model(tmp_path / "evil")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | change))
+    hub_of.models["tester/evil"] = folder
+    assert ask("hub.fetch('tester/evil', '', print, bool)")["code"] in ("model.absurd", "model.remote_code")
+    assert not [request for request in hub_of.requests if "safetensors" in request]
+
+
+@pytest.mark.parametrize("name", ["code: tokenizer", "name: two lines"])
+def test_the_command_line_refuses_in_one_line(name: str, tmp_path: Path) -> None:
+    outside = make_outside(tmp_path / "outside")
+    folder = make_hostile(name, tmp_path / "model", outside)
+    run = tmp_path / "run.yaml"
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"prompt": "a", "completion": "b"}\n' * 20)
+    run.write_text(f"model: {{source: folder, name: {folder}}}\ndata: {{path: {rows}}}\n")
+    (tmp_path / "home").mkdir()
+    before = os.times()
+    done = subprocess.run(
+        [sys.executable, "-m", "core.cli", "train", str(run), "--home", str(tmp_path / "home")],
+        cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    after = os.times()  # processor seconds: of what else the machine does nothing is to be said here
+    assert after.children_user + after.children_system - before.children_user - before.children_system < SOON
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert not list((tmp_path / "home" / "runs").iterdir())
+    assert untouched(outside)
+
+
+@pytest.mark.parametrize(
+    "revision", ["/tmp/outside", "../outside", "refs/../../../outside", "-x", "a\x00b", "a\nb", "é" * 300]
+)
+def test_a_revision_is_never_a_way_to_another_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, revision: str
+) -> None:
+    """huggingface_hub makes a path of it, and writes the commit there: a run.yaml may come from anybody."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: pytest.fail("asked all the same"))
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: pytest.fail("asked all the same"))
+    ways = (
+        lambda: hub.describe("tester/tiny", revision),
+        lambda: hub.fetch("tester/tiny", revision, lambda *_: None, lambda: False),
+        lambda: hub.fetch_tokenizer("tester/tiny", revision),
+    )
+    for way in ways:
+        with pytest.raises(HubError) as error:
+            way()
+        assert error.value.code == "hub.no_revision"
+        assert error.value.message.isprintable()
+    assert hub_cache.cached_folder("tester/tiny", revision) is None
+
+
+@pytest.mark.parametrize("revision", ["main", "refs/pr/3", "v1.0", "step-1000", "feature/x_y+z", "a" * 40])
+def test_names_that_git_gives_are_revisions(revision: str) -> None:
+    assert hub_cache.is_revision(revision)
