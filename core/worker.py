@@ -32,9 +32,9 @@ from core.runs.folder.standing import ending_with_the_folder
 from core.runs.log.events_log import EventWriter, open_writer
 from core.runs.record.words import unknown_fields_words
 from core.runs.supervise.worker_process import CARD_VARIABLE, RESTART_NOTE
-from core.train.channel.command_queue import Afresh, Leave, Orders
+from core.train.channel.command_queue import Afresh, CommandQueue, Leave
 from core.train.channel.output import print_or_drop
-from core.train.channel.reporter import Teller
+from core.train.channel.reporter import EventReporter
 from core.train.keep.checkpoint import is_disk_full
 
 __all__ = ["RESTART", "failure_of", "main"]
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (StudioError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
-    tell = Teller(writer)
+    tell = EventReporter(writer)
     tell.say(hello)
     try:
         _expect_card(machine)
@@ -105,8 +105,8 @@ def _host_full(again: str) -> Failed:
     return Failed(code="memory.host", message=f"The machine's own memory is full: {found}.", hint=hint)
 
 
-def _work(folder: JobFolder, writer: EventWriter, tell: Teller) -> None:
-    orders = Orders(open_mailbox(folder, writer.attempt), tell).start()
+def _work(folder: JobFolder, writer: EventWriter, tell: EventReporter) -> None:
+    orders = CommandQueue(open_mailbox(folder, writer.attempt), tell).start()
     tell.stage("preparing", "Starting the libraries")
     try:
         if folder.kind == "export":
@@ -129,7 +129,7 @@ def _work(folder: JobFolder, writer: EventWriter, tell: Teller) -> None:
 
 
 @contextmanager
-def _leaving_at_once(orders: Orders, folder: JobFolder, writer: EventWriter) -> Iterator[None]:
+def _leaving_at_once(orders: CommandQueue, folder: JobFolder, writer: EventWriter) -> Iterator[None]:
     """While the block imports, who asks to stop or pause does not wait for its end: nothing is there to be saved yet.
 
     An import cannot be left by its own thread, so the process ends under it, its last word said.
@@ -150,7 +150,7 @@ def _leaving_at_once(orders: Orders, folder: JobFolder, writer: EventWriter) -> 
             imported.set()
 
 
-def _leave(orders: Orders, folder: JobFolder, writer: EventWriter) -> None:
+def _leave(orders: CommandQueue, folder: JobFolder, writer: EventWriter) -> None:
     step = folder.newest_step() if folder.kind == "train" else 0
     try:
         orders.check()
@@ -160,7 +160,7 @@ def _leave(orders: Orders, folder: JobFolder, writer: EventWriter) -> None:
         os._exit(0)
 
 
-def _said(error: Exception, tell: Teller, kind: str) -> int:
+def _said(error: Exception, tell: EventReporter, kind: str) -> int:
     """Says the fault; a fault of the card asks for a fresh process instead, since this one's context is lost."""
     if is_card_fault(error):
         return _afresh(f"The card faulted: {first_line(error).rstrip('.')}.", tell)
@@ -172,7 +172,7 @@ def _said(error: Exception, tell: Teller, kind: str) -> int:
     return 0
 
 
-def _afresh(why: str, tell: Teller) -> int:
+def _afresh(why: str, tell: EventReporter) -> int:
     """Asks for a fresh process; where the log takes no more, by the exit code alone."""
     try:
         tell.note(RESTART_NOTE, why, "A fresh process goes on from the last checkpoint.")

@@ -40,9 +40,9 @@ from core.model.loading.load import LoadedModel, load_base
 from core.model.loading.random_weights import random_model
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventTail, EventWriter
-from core.train.channel.command_queue import Orders
+from core.train.channel.command_queue import CommandQueue
 from core.train.channel.meter import CardWatch
-from core.train.channel.reporter import Teller
+from core.train.channel.reporter import EventReporter
 from core.train.loop import Loop
 from core.train.methods.sft import arguments, passes_line, state_bytes, text_trainer
 from core.train.unsteered import NoMailbox, NoSaver
@@ -156,9 +156,10 @@ def _fast(
     trainer, lines = _fast_trainer(setting, parts, recipe, passes)
     folder = JobFolder(Path(recipe["output_dir"]).parent)
     writer = EventWriter(folder.events, attempt=1)
-    tell = Teller(writer)
+    tell = EventReporter(writer)
     # Nobody steers a bench: the orders listen to no mailbox, and the saver is never asked.
-    loop = Loop(_config(setting), trainer, rows.train, rows.held_out, (tell, Orders(NoMailbox(), tell)), NoSaver())  # type: ignore[arg-type]
+    talk = (tell, CommandQueue(NoMailbox(), tell))
+    loop = Loop(_config(setting), trainer, rows.train, rows.held_out, talk, NoSaver())  # type: ignore[arg-type]
     trainer.loop = loop
     trainer.add_callback(watch)
     loop.card = CardWatch(machine.gpu.uuid if machine.gpu and trainer.args.device.type == "cuda" else "")

@@ -19,7 +19,7 @@ from core.chat.messages import Ask, Fault, Piece, Setup
 from core.contract.errors import MachineError, StudioError
 from core.machine.imports import importing
 from core.machine.locations import Locations
-from core.runs.control.gpu_lease import Mouth, end_with_the_pipe, fault_words, leave_when_wanted, take_card
+from core.runs.control.gpu_lease import LineWriter, end_with_the_pipe, fault_words, leave_when_wanted, take_card
 
 __all__ = ["main"]
 
@@ -27,7 +27,7 @@ __all__ = ["main"]
 class Ear:
     """Reads the client's lines on a thread of its own: questions into a queue, cancelled ones into a set."""
 
-    def __init__(self, mouth: Mouth) -> None:
+    def __init__(self, mouth: LineWriter) -> None:
         self.asked: queue.Queue[Ask] = queue.Queue()
         self.cancelled: set[str] = set()
         self._mouth = mouth
@@ -49,7 +49,7 @@ class Ear:
 
 def main() -> int:
     """Reads Setup, then questions, until stdin closes."""
-    mouth = Mouth.take_stdout()
+    mouth = LineWriter.take_stdout()
     ear = Ear(mouth)
     try:
         setup = Setup.model_validate_json(sys.stdin.readline())
@@ -58,8 +58,8 @@ def main() -> int:
         card = take_card(locations, setup.lock_name, "Try")
         leave_when_wanted(locations, setup.lock_name, mouth, "the model")
         with importing():
-            from core.chat.generator import load_speaker
-        speaker = load_speaker(setup)
+            from core.chat.generator import load_chat_model
+        speaker = load_chat_model(setup)
     except StudioError as error:
         mouth.say(_said(error))
         return 1
@@ -69,7 +69,7 @@ def main() -> int:
     return 0
 
 
-def _answer(speaker: Any, ask: Ask, cancelled: set[str], mouth: Mouth) -> None:
+def _answer(speaker: Any, ask: Ask, cancelled: set[str], mouth: LineWriter) -> None:
     from core.chat.generator import Cancelled
 
     try:

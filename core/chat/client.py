@@ -32,7 +32,7 @@ from core.runs.control.gpu_lease import Patience, ending_of, left_the_card, spaw
 from core.runs.folder.job_folder import JobFolder
 from core.runs.record.outcome import by_merit, standing
 
-__all__ = ["Answer", "Talk", "adapter_folder"]
+__all__ = ["Answer", "ChatClient", "adapter_folder"]
 
 LOADING_SECONDS = 900.0
 """A large model comes slowly from a slow disk; what takes longer hangs."""
@@ -50,7 +50,7 @@ class Answer:
     done: bool
 
 
-class Talk:
+class ChatClient:
     """Questions to one model and one adapter. Safe to share: questions queue up behind each other."""
 
     def __init__(

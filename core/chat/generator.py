@@ -26,14 +26,14 @@ from core.model.end_tokens import ends_of
 from core.model.loading.load import load_base
 from core.models.checks.folder import check_folder
 
-__all__ = ["Cancelled", "Speaker", "load_speaker"]
+__all__ = ["Cancelled", "ChatModel", "load_chat_model"]
 
 
 class Cancelled(Exception):  # noqa: N818 - it is no error
     """The question was taken back."""
 
 
-def load_speaker(setup: Setup) -> Speaker:
+def load_chat_model(setup: Setup) -> ChatModel:
     """Loads base and adapter onto the card, or onto the CPU where there is none.
 
     Raises:
@@ -43,10 +43,10 @@ def load_speaker(setup: Setup) -> Speaker:
     check_folder(Path(setup.folder))
     loaded = load_base(Path(setup.folder), setup.model, device)
     model = load_adapter(loaded.model, Path(setup.adapter), trainable=False) if setup.adapter else loaded.model
-    return Speaker(model.eval(), loaded.tokenizer, setup)
+    return ChatModel(model.eval(), loaded.tokenizer, setup)
 
 
-class Speaker:
+class ChatModel:
     """Answers questions, one at a time. ``sides`` are base and tuned, or base alone where there is no adapter."""
 
     def __init__(self, model: Any, tokenizer: Any, setup: Setup) -> None:

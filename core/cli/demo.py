@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from core.chat.client import Talk
+from core.chat.client import ChatClient
 from core.cli.follow import follow, of_result
 from core.contract.config import DataChoice, RunConfig
 from core.contract.data import Example
@@ -74,7 +74,7 @@ def _expect_finished(last: object, folder: JobFolder) -> None:
 def _compare(locations: Locations, folder: JobFolder) -> None:
     """Asks base and finetuned model held-out questions, which neither has been trained on."""
     config = folder.config()
-    talk = Talk(locations, config, folder.path)
+    talk = ChatClient(locations, config, folder.path)
     try:
         for example in _held_out(folder, config)[:QUESTIONS]:
             question = next(message.content for message in example.messages if message.role == "user")

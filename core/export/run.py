@@ -41,8 +41,8 @@ from core.runs.folder.job_folder import ExportRequest, JobFolder
 from core.runs.log.events_log import EventTail, EventWriter
 from core.runs.process.activity import MemoryKills
 from core.runs.record.job_record import RunRecord, fold
-from core.train.channel.command_queue import Leave, Orders
-from core.train.channel.reporter import Teller
+from core.train.channel.command_queue import CommandQueue, Leave
+from core.train.channel.reporter import EventReporter
 from core.train.keep.checkpoint import verify as verify_checkpoint
 
 __all__ = ["export"]
@@ -61,7 +61,7 @@ class _Job:
     checkpoint: Path
     base: Path
     draft: Path
-    tell: Teller
+    tell: EventReporter
     check: Callable[[], None]
 
     @property
@@ -69,13 +69,13 @@ class _Job:
         return self.folder.exports / self.request.name
 
 
-def export(folder: JobFolder, writer: EventWriter, orders: Orders) -> None:
+def export(folder: JobFolder, writer: EventWriter, orders: CommandQueue) -> None:
     """Does the job in this folder; its last event says how it ended.
 
     Raises:
         StudioError: the checkpoint, the base model, the disk or the reloaded export is not as it must be.
     """
-    tell = Teller(writer)
+    tell = EventReporter(writer)
     started = time.monotonic()
     job = _open(folder, tell, orders.check)
     try:
@@ -89,7 +89,7 @@ def export(folder: JobFolder, writer: EventWriter, orders: Orders) -> None:
         shutil.rmtree(job.draft, ignore_errors=True)
 
 
-def _open(folder: JobFolder, tell: Teller, check: Callable[[], None]) -> _Job:
+def _open(folder: JobFolder, tell: EventReporter, check: Callable[[], None]) -> _Job:
     request, config, run = folder.export_request(), folder.config(), folder.run_folder
     checkpoint = adapter_folder(run, request.checkpoint)
     if problem := verify_checkpoint(checkpoint):

@@ -25,7 +25,7 @@ LEAST_TOKENS = 4
 
 @dataclass(frozen=True)
 class InTurn:
-    """Stands where a run's ``Feed`` stands; ``position`` tells the number of steps that are done."""
+    """Stands where a run's ``BatchSampler`` stands; ``position`` tells the number of steps that are done."""
 
     windows: tuple[tuple[int, ...], ...]
     position: Callable[[], int]

@@ -16,7 +16,7 @@ from core.machine.hardware import read_machine
 from core.machine.imports import importing
 from core.machine.locations import Locations
 from core.probe.messages import Said, Setup, Stage
-from core.runs.control.gpu_lease import Mouth, end_with_the_pipe, fault_words, leave_when_wanted, take_card
+from core.runs.control.gpu_lease import LineWriter, end_with_the_pipe, fault_words, leave_when_wanted, take_card
 
 __all__ = ["main"]
 
@@ -26,7 +26,7 @@ SHORT, LONG = 2, 40
 
 def main() -> int:
     """Reads Setup, says stages, then the result or a fault."""
-    mouth = Mouth.take_stdout()
+    mouth = LineWriter.take_stdout()
     try:
         setup = Setup.model_validate_json(sys.stdin.readline())
         end_with_the_pipe()
@@ -43,11 +43,11 @@ def main() -> int:
     return 0
 
 
-def _say(mouth: Mouth, stage: Stage, text: str = "") -> None:
+def _say(mouth: LineWriter, stage: Stage, text: str = "") -> None:
     mouth.say(Said(stage=stage, text=text).model_dump())
 
 
-def _rehearsed(setup: Setup, mouth: Mouth) -> Probe:
+def _rehearsed(setup: Setup, mouth: LineWriter) -> Probe:
     with importing():
         device = _device()
         from core.probe.rehearse import rehearse

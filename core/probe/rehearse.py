@@ -35,9 +35,9 @@ from core.models.catalog import STARTER
 from core.models.checks.folder import check_folder
 from core.probe.batches import InTurn, made_rows
 from core.runs.folder.job_folder import JobFolder
-from core.train.channel.command_queue import Orders
+from core.train.channel.command_queue import CommandQueue
 from core.train.channel.meter import context_bytes, peak_bytes
-from core.train.channel.reporter import Teller
+from core.train.channel.reporter import EventReporter
 from core.train.loop import Loop
 from core.train.reading import RunData
 from core.train.setup import make_trainer
@@ -161,12 +161,12 @@ def _steps(
     seen.load_seconds, seen.loading_peak_bytes = time.perf_counter() - begun, peak_bytes(device)[0]
     _reset(device)
     rows = made_rows(config, lengths, int(loaded.model.config.vocab_size))
-    nobody = Teller(_Unheard())
+    nobody = EventReporter(_Unheard())
     data = RunData(train=rows, held_out=rows.take([]), facts=_no_facts(config))
     tokenizer = loaded.tokenizer or ensure_padding(load_tokenizer(STARTER))
     trainer, lines, _ = make_trainer(config, JobFolder(place), peft_model, (loaded, tokenizer), data)
     seen.lines = [loaded.line, *lines]
-    loop = Loop(config, trainer, rows, data.held_out, (nobody, Orders(NoMailbox(), nobody)), NoSaver())  # type: ignore[arg-type]
+    loop = Loop(config, trainer, rows, data.held_out, (nobody, CommandQueue(NoMailbox(), nobody)), NoSaver())  # type: ignore[arg-type]
     every = range(len(rows))
     windows = (*[tuple(every[: len(lengths)])] * short, *[tuple(every[len(lengths) :])] * long)
     loop.feed = InTurn(windows, lambda: loop.step)  # type: ignore[assignment]

@@ -14,16 +14,16 @@ from pathlib import Path
 from core.contract.catalogue import ModelSpec
 from core.contract.errors import HubError
 from core.models.hub.client import FetchStopped, fetch
-from core.train.channel.command_queue import Orders
+from core.train.channel.command_queue import CommandQueue
 from core.train.channel.disk_full import Room
-from core.train.channel.reporter import Teller
+from core.train.channel.reporter import EventReporter
 
 __all__ = ["fetch_base"]
 
 RETRY_SECONDS = 10.0
 
 
-def fetch_base(spec: ModelSpec, tell: Teller, orders: Orders) -> Path:
+def fetch_base(spec: ModelSpec, tell: EventReporter, orders: CommandQueue) -> Path:
     """The folder of a hub model, whole.
 
     Raises:

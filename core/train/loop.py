@@ -20,16 +20,16 @@ import torch
 from core.contract.config import RunConfig
 from core.contract.errors import MachineError
 from core.contract.events import Evaluation, Step
-from core.train.channel.command_queue import Orders
+from core.train.channel.command_queue import CommandQueue
 from core.train.channel.disk_full import FULL, Room
 from core.train.channel.meter import CardWatch, Clock, peak_bytes
-from core.train.channel.reporter import Teller
+from core.train.channel.reporter import EventReporter
 from core.train.evaluate.held_out import HeldOut
 from core.train.evaluate.sample import Laid, answer
 from core.train.evaluate.timeline import Timeline
 from core.train.keep.saver import Saver
 from core.train.safety.guard import Guard
-from core.train.step.batch_sampler import Feed
+from core.train.step.batch_sampler import BatchSampler
 from core.train.step.mixin import Rows
 
 __all__ = ["Loop"]
@@ -39,12 +39,20 @@ class Loop:
     """One attempt at one run. The trainer calls it, and it calls nothing of the trainer but losses."""
 
     def __init__(
-        self, config: RunConfig, trainer: Any, rows: Rows, held_out: Rows, talk: tuple[Teller, Orders], saver: Saver
+        self,
+        config: RunConfig,
+        trainer: Any,
+        rows: Rows,
+        held_out: Rows,
+        talk: tuple[EventReporter, CommandQueue],
+        saver: Saver,
     ) -> None:
         self.config, self.trainer, self.rows, self.held_out, self.saver = config, trainer, rows, held_out, saver
         self.tell, self.orders = talk
         self.total_steps = int(trainer.args.max_steps)
-        self.feed = Feed(len(rows), config.rows_per_step, config.train.seed, self.total_steps, lambda: self.step)
+        self.feed = BatchSampler(
+            len(rows), config.rows_per_step, config.train.seed, self.total_steps, lambda: self.step
+        )
         self.timeline = Timeline(config, held_out, saver, talk)
         self.guard = Guard(self.tell)
         self.clock = Clock()

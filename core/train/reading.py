@@ -27,9 +27,9 @@ from core.data.service.doctor import Doctor
 from core.data.tokens.cache import Entry, Source, entry_of, settled, slices
 from core.data.tokens.table import TokenTable
 from core.machine.locations import Locations
-from core.train.channel.command_queue import Orders
+from core.train.channel.command_queue import CommandQueue
 from core.train.channel.disk_full import Room
-from core.train.channel.reporter import Teller
+from core.train.channel.reporter import EventReporter
 from core.train.keep.kept_rows import KeptRows
 from core.train.safety.guard import require_targets
 from core.train.step.rows import PairRows, TextRows
@@ -61,7 +61,9 @@ class RunData:
         return sum(self.train.trained(row) for row in range(len(self.train)))
 
 
-def read_data(config: RunConfig, tokenizer: Any, tell: Teller, orders: Orders, kept: KeptRows | None = None) -> RunData:
+def read_data(
+    config: RunConfig, tokenizer: Any, tell: EventReporter, orders: CommandQueue, kept: KeptRows | None = None
+) -> RunData:
     """Reads, tokenises and splits the run's file; split as it was at first, where that is ``kept``. A full disk is
     waited out.
 
@@ -94,7 +96,7 @@ def read_data(config: RunConfig, tokenizer: Any, tell: Teller, orders: Orders, k
     return RunData(rows.take(train), rows.take(held_out), facts, array("q", (numbers[row] for row in train)))
 
 
-def _found(config: RunConfig, tell: Teller, orders: Orders) -> tuple[DataReport, str]:
+def _found(config: RunConfig, tell: EventReporter, orders: CommandQueue) -> tuple[DataReport, str]:
     """What the reader says of the file, and where it left its Examples."""
     tell.stage("preparing", "Reading the data")
 
@@ -106,7 +108,7 @@ def _found(config: RunConfig, tell: Teller, orders: Orders) -> tuple[DataReport,
 
 
 @contextmanager
-def _heard(orders: Orders) -> Iterator[None]:
+def _heard(orders: CommandQueue) -> Iterator[None]:
     """A child that was ended since somebody asked to leave is no fault; one that found the disk full tells of the
     machine, not of the data."""
     try:
@@ -119,7 +121,9 @@ def _heard(orders: Orders) -> Iterator[None]:
         raise
 
 
-def _kin(found: tuple[DataReport, str], config: RunConfig, tell: Teller, orders: Orders) -> tuple[tuple[int, ...], ...]:
+def _kin(
+    found: tuple[DataReport, str], config: RunConfig, tell: EventReporter, orders: CommandQueue
+) -> tuple[tuple[int, ...], ...]:
     """Rows of the file that belong on one side of the split, as the window found them, else found now."""
     if not held_out_rows(found[0].usable, config.data):
         return ()
@@ -139,7 +143,12 @@ class _Tables:
     """The file's rows as token tables, from the cache or made here; what is made here is kept there."""
 
     def __init__(
-        self, found: tuple[DataReport, str], config: RunConfig, tokenizer: Any, tell: Teller, orders: Orders
+        self,
+        found: tuple[DataReport, str],
+        config: RunConfig,
+        tokenizer: Any,
+        tell: EventReporter,
+        orders: CommandQueue,
     ) -> None:
         self._report, self._place = found
         self._pairs = config.method == "dpo"

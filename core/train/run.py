@@ -26,35 +26,35 @@ from core.runs.folder.held_out_rows import draw_path
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventTail, EventWriter
 from core.runs.record.job_record import RunRecord, effective_config, fold
-from core.train.channel.command_queue import Commands, Leave, Orders
+from core.train.channel.command_queue import CommandQueue, Commands, Leave
 from core.train.channel.disk_full import Room
 from core.train.channel.meter import CardWatch
-from core.train.channel.reporter import Teller
+from core.train.channel.reporter import EventReporter
 from core.train.keep import checkpoint
 from core.train.keep.depends import depends_on, refuse_other_data, refuse_others
 from core.train.keep.kept_rows import KeptRows
 from core.train.keep.saver import Saver, read_position
 from core.train.keep.start_adapter import keep_start
 from core.train.loop import Loop
-from core.train.safety.oom_recovery import Relief, tries_the_largest
-from core.train.safety.rollback import Course, rows_at_fault
+from core.train.safety.oom_recovery import OomRecovery, tries_the_largest
+from core.train.safety.rollback import Rollback, rows_at_fault
 from core.train.setup import Ready, prepare
 
 __all__ = ["train"]
 
 
-def train(folder: JobFolder, writer: EventWriter, mailbox: Commands | Orders, plain: bool = False) -> None:
+def train(folder: JobFolder, writer: EventWriter, mailbox: Commands | CommandQueue, plain: bool = False) -> None:
     """Trains until the run is finished or somebody asks to leave, and says so in a last event.
 
     Args:
-        mailbox: the run's mailbox, or the ``Orders`` that already listen to it.
+        mailbox: the run's mailbox, or the ``CommandQueue`` that already listen to it.
         plain: the fast kernels do not run on this machine; the config's wish for them is overruled.
 
     Raises:
         StudioError: model, data, checkpoint or disk; the last good checkpoint stands.
     """
-    tell = Teller(writer)
-    orders = mailbox if isinstance(mailbox, Orders) else Orders(mailbox, tell).start()
+    tell = EventReporter(writer)
+    orders = mailbox if isinstance(mailbox, CommandQueue) else CommandQueue(mailbox, tell).start()
     room = Room(tell, orders, writer)
     try:
         record = fold(EventTail(folder.events).read())
@@ -63,7 +63,9 @@ def train(folder: JobFolder, writer: EventWriter, mailbox: Commands | Orders, pl
         orders.close()
 
 
-def _attempt(folder: JobFolder, config: RunConfig, record: RunRecord, talk: tuple[Teller, Orders], room: Room) -> None:
+def _attempt(
+    folder: JobFolder, config: RunConfig, record: RunRecord, talk: tuple[EventReporter, CommandQueue], room: Room
+) -> None:
     tell, begun = talk[0], time.monotonic()
     device = _device(config.train.seed)
     start = _starting_point(folder, tell)
@@ -86,9 +88,9 @@ def _attempt(folder: JobFolder, config: RunConfig, record: RunRecord, talk: tupl
     saver.seconds = lambda: float(position.get("seconds", 0.0)) + time.monotonic() - begun
     loop = Loop(ready.config, ready.trainer, ready.data.train, ready.data.held_out, talk, saver)
     loop.room, saver.position = room, lambda: _position(ready, loop)
-    _guard(ready, loop, Course(folder, record, ready.config.train.learning_rate, tell), position)
+    _guard(ready, loop, Rollback(folder, record, ready.config.train.learning_rate, tell), position)
     ready.trainer.loop = loop
-    ready.trainer.relief = Relief(
+    ready.trainer.relief = OomRecovery(
         ready.trainer, ready.config, tries_the_largest(device), device.type == "cuda" and read_machine().wsl
     )
     ready.trainer.add_callback(_Beginning(loop, saver, start))
@@ -97,7 +99,7 @@ def _attempt(folder: JobFolder, config: RunConfig, record: RunRecord, talk: tupl
 
 
 def _depends(
-    folder: JobFolder, config: RunConfig, start: Path | None, record: RunRecord, talk: tuple[Teller, Room]
+    folder: JobFolder, config: RunConfig, start: Path | None, record: RunRecord, talk: tuple[EventReporter, Room]
 ) -> dict[str, Any]:
     """What the run depends on, held to what the checkpoint ``start`` and run.yaml say of it."""
     tell, room = talk
@@ -115,7 +117,7 @@ def _depends(
     return depends
 
 
-def _guard(ready: Ready, loop: Loop, course: Course, position: dict[str, Any]) -> None:
+def _guard(ready: Ready, loop: Loop, course: Rollback, position: dict[str, Any]) -> None:
     """What is done about bad numbers; how many there were in a row is part of where a run stands."""
 
     def named() -> str:
@@ -127,7 +129,7 @@ def _guard(ready: Ready, loop: Loop, course: Course, position: dict[str, Any]) -
     guard.name_rows, guard.turn_back = named, course.turn_back
 
 
-def _run(ready: Ready, loop: Loop, tell: Teller, seconds: Callable[[], float]) -> None:
+def _run(ready: Ready, loop: Loop, tell: EventReporter, seconds: Callable[[], float]) -> None:
     machine = read_machine()
     loop.card = CardWatch(machine.gpu.uuid if machine.gpu and ready.trainer.args.device.type == "cuda" else "")
     try:
@@ -194,7 +196,7 @@ def _device(seed: int) -> torch.device:
     return torch.device("cpu")
 
 
-def _starting_point(folder: JobFolder, tell: Teller) -> Path | None:
+def _starting_point(folder: JobFolder, tell: EventReporter) -> Path | None:
     """The newest good checkpoint. Where it is not the one that the log announced, the log is told."""
 
     def bad(path: Path, problem: str) -> None:
@@ -219,5 +221,5 @@ def _position(ready: Ready, loop: Loop) -> dict[str, Any]:
     }
 
 
-def _say_left(tell: Teller, leave: Leave, kept: bool) -> None:
+def _say_left(tell: EventReporter, leave: Leave, kept: bool) -> None:
     tell.say(Paused() if leave.verb == "pause" else Stopped(kept=kept))

@@ -33,8 +33,8 @@ from core.model.loading.load import LoadedModel, ensure_padding, load_base
 from core.models.catalog import check_folder, find_model
 from core.models.hub.client import fetch_tokenizer
 from core.runs.folder.job_folder import JobFolder
-from core.train.channel.command_queue import Orders
-from core.train.channel.reporter import Teller
+from core.train.channel.command_queue import CommandQueue
+from core.train.channel.reporter import EventReporter
 from core.train.fetching import fetch_base
 from core.train.keep.kept_rows import KeptRows
 from core.train.keep.start_adapter import start_folder
@@ -70,7 +70,7 @@ def prepare(
     config: RunConfig,
     folder: JobFolder,
     device: torch.device,
-    talk: tuple[Teller, Orders],
+    talk: tuple[EventReporter, CommandQueue],
     tokens_per_pass: int,
     kept: KeptRows | None = None,
 ) -> Ready:
@@ -116,7 +116,9 @@ def _definite(config: RunConfig, spec: ModelSpec, data: RunData) -> tuple[RunCon
     return definite, list(resolved)
 
 
-def _load(config: RunConfig, spec: ModelSpec, device: torch.device, talk: tuple[Teller, Orders]) -> LoadedModel:
+def _load(
+    config: RunConfig, spec: ModelSpec, device: torch.device, talk: tuple[EventReporter, CommandQueue]
+) -> LoadedModel:
     tell, orders = talk
     place = Path(spec.folder) if spec.folder else fetch_base(spec, tell, orders)
     check_folder(place)

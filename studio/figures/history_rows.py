@@ -2,7 +2,7 @@
 
 ::
 
-    RunSummary ─► row ─► Sieve (words, state, model, method, when) ─► the newest ``limit`` of what is left
+    RunSummary ─► row ─► RowFilter (words, state, model, method, when) ─► the newest ``limit`` of what is left
 
 Filtering happens here and not in the page, so that a root with hundreds of runs sends a screenful. Plain values only.
 """
@@ -30,7 +30,7 @@ from studio.figures.run_figures import (
 from studio.figures.verdicts import tone_of
 from studio.words.text import STATES, say
 
-__all__ = ["GROUPS", "SPANS", "Sieve", "row", "title_of"]
+__all__ = ["GROUPS", "SPANS", "RowFilter", "row", "title_of"]
 
 GROUPS = {"queued": "living", "starting": "living", "training": "living", "lost": "failed", "unreadable": "failed"}
 """States that the filter joins; every other one is a group of its own."""
@@ -40,7 +40,7 @@ _DAY_SECONDS = 86_400
 
 
 @dataclass(frozen=True)
-class Sieve:
+class RowFilter:
     """What is looked for. Empty means anything; all words must be found somewhere in the row."""
 
     words: str = ""

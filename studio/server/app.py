@@ -26,7 +26,7 @@ from core.machine.locations import ASSETS, Locations
 from studio.figures.full_disk import full_disk
 from studio.server.access.address import Front
 from studio.server.access.listening import Wish, front_of, means
-from studio.server.access.sessions import Door
+from studio.server.access.sessions import AccessTokens
 from studio.server.browser import open_address
 from studio.server.living import only_studio, remember, secret_of
 from studio.words.text import say
@@ -71,7 +71,7 @@ def _become(locations: Locations, port: int | None, open_browser: bool, wish: Wi
     number = int(listener.getsockname()[1])
     if port is None and number != DEFAULT_PORT:
         print(say("start.other_port", default=DEFAULT_PORT, port=number), flush=True)
-    front, door = front_of(wish, number, locations), Door(locations.sessions)
+    front, door = front_of(wish, number, locations), AccessTokens(locations.sessions)
     if wish.address:
         print(means(front, wish), flush=True)
     address = front.address(door.token())
@@ -117,7 +117,7 @@ def _open(address: str, wanted: bool) -> int:
     return 0
 
 
-def _serve(locations: Locations, listener: socket.socket, door: Door, front: Front) -> int:
+def _serve(locations: Locations, listener: socket.socket, door: AccessTokens, front: Front) -> int:
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     import uvicorn
 
@@ -238,18 +238,18 @@ def _built(studio: Studio) -> FastAPI:
 
 def _live(studio: Studio) -> Live:
     """The live pages' view of this studio; a run that is run again becomes the draft of New run."""
-    from core.chat.client import Talk
+    from core.chat.client import ChatClient
     from studio.figures.held_out import HeldOut
-    from studio.pages.try_it.asking import Talks
+    from studio.pages.try_it.asking import ChatClients
     from studio.server.live import Live
 
-    def begin(folder: JobFolder, checkpoint: str) -> Talk:
-        return Talk(studio.locations, folder.config(), folder.path, checkpoint=checkpoint)
+    def begin(folder: JobFolder, checkpoint: str) -> ChatClient:
+        return ChatClient(studio.locations, folder.config(), folder.path, checkpoint=checkpoint)
 
     return Live(
         locations=studio.locations,
         store=studio.store,
-        talks=Talks(begin),
+        talks=ChatClients(begin),
         held_out=HeldOut(studio.data),
         redraft=studio.drafts.redraft,
         read_machine=studio.machine,

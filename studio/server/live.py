@@ -32,7 +32,7 @@ from studio.figures.points import PointCache, Window
 from studio.figures.verdicts import used_words
 from studio.pages.history.routes import history_routes, next_button
 from studio.pages.take_home import listing
-from studio.pages.try_it.asking import Question, Talks, sampled
+from studio.pages.try_it.asking import ChatClients, Question, sampled
 from studio.pages.watch.log_lines import log_lines
 from studio.pages.watch.samples import answers_on_the_way
 
@@ -47,7 +47,7 @@ class Live:
 
     locations: Locations
     store: RunStore
-    talks: Talks
+    talks: ChatClients
     held_out: HeldOut
     redraft: Callable[[RunConfig], None]
     read_machine: Callable[[], Machine] | None = None

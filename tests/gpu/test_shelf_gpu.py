@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from core.model.layers.recompute import HostShelf, Shelf, recomputed
+from core.model.layers.recompute import ActivationStore, HostActivationStore, recomputed
 
 pytestmark = pytest.mark.gpu
 
 LAYERS, WIDTH = 6, 1024
 
 
-def trained(shelves: list[Shelf], order: str) -> list[torch.Tensor]:
+def trained(shelves: list[ActivationStore], order: str) -> list[torch.Tensor]:
     """Gradients of two passes over a stack of small layers; ``order`` says which pass goes back first."""
     g = torch.Generator("cuda").manual_seed(0)
     weights = [torch.randn(WIDTH, WIDTH, device="cuda", generator=g, requires_grad=True) for _ in range(LAYERS)]
@@ -42,8 +42,8 @@ def trained(shelves: list[Shelf], order: str) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("order", ["one by one", "first first", "last first"])
 def test_inputs_come_back_as_they_went(order: str) -> None:
-    found = trained(list(HostShelf.row(LAYERS, torch.device("cuda"))), order)
-    wanted = trained([Shelf() for _ in range(LAYERS)], order)
+    found = trained(list(HostActivationStore.row(LAYERS, torch.device("cuda"))), order)
+    wanted = trained([ActivationStore() for _ in range(LAYERS)], order)
     assert len(found) == LAYERS
     for ours, theirs in zip(found, wanted, strict=True):
         assert theirs.norm() > 0

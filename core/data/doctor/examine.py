@@ -20,8 +20,8 @@ from core.data.doctor.findings import answers, letters, marks, near, repeats
 from core.data.doctor.findings import languages as tongues
 from core.data.doctor.findings.lengths import RowLength, length_findings
 from core.data.doctor.findings.words import said_in, words_of
-from core.data.doctor.kept_groups import Kinship
-from core.data.doctor.split_groups import Kin
+from core.data.doctor.kept_groups import KeptGroups
+from core.data.doctor.split_groups import SplitGroups
 
 __all__ = ["Examination", "Setting", "examine"]
 
@@ -42,7 +42,7 @@ class Examination:
 
     def __init__(self, setting: Setting, folder: Path | None = None) -> None:
         self.setting = setting
-        self.kin = Kin(folder)
+        self.kin = SplitGroups(folder)
         self._begun = time.perf_counter()
         self._rows: dict[str, array[int]] = {}
         self._answer_sizes = array("Q")
@@ -65,9 +65,9 @@ class Examination:
         """Compares the rows; yields the share that is done."""
         yield from self.kin.steps()
 
-    def kinship(self) -> Kinship:
+    def kinship(self) -> KeptGroups:
         """Which rows belong together."""
-        return Kinship.of(self.kin.groups(), self.kin.rows)
+        return KeptGroups.of(self.kin.groups(), self.kin.rows)
 
     def checkup(self) -> Checkup:
         """What was found, the gravest first."""

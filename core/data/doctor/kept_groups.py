@@ -16,7 +16,7 @@ from core.contract.data import Example
 from core.machine.disk import name_of, read_sealed, write_sealed
 from core.machine.locations import Locations
 
-__all__ = ["Kinship", "find_kinship", "kept_kinship", "kinship_file"]
+__all__ = ["KeptGroups", "find_groups", "groups_file", "kept_groups"]
 
 _VERSION = 3
 """Counts up when other rows would be found: what older code left is then not used."""
@@ -26,7 +26,7 @@ _ROWS_A_SEAM = 64
 
 
 @dataclass(frozen=True)
-class Kinship:
+class KeptGroups:
     """Groups of rows that belong together: by their place among the usable rows from 0, and by their number in the
     file. Each row stands in one group at most."""
 
@@ -34,7 +34,7 @@ class Kinship:
     rows: tuple[tuple[int, ...], ...] = ()
 
     @classmethod
-    def of(cls, places: Iterable[Sequence[int]], numbers: Sequence[int]) -> Kinship:
+    def of(cls, places: Iterable[Sequence[int]], numbers: Sequence[int]) -> KeptGroups:
         """Groups of places, with each place's row number."""
         found = tuple(tuple(group) for group in places)
         return cls(found, tuple(tuple(numbers[place] for place in group) for group in found))
@@ -45,35 +45,35 @@ class Kinship:
         write_sealed(target, {"places": self.places, "rows": self.rows})
 
 
-def kinship_file(locations: Locations, sha256: str, name: str, choice: DataChoice) -> Path:
+def groups_file(locations: Locations, sha256: str, name: str, choice: DataChoice) -> Path:
     """Where the groups of a file's content are kept; ``choice`` is settled: its layout and columns are those used."""
     parts = [_VERSION, sha256, Path(name).suffix.lower(), choice.layout, sorted(choice.columns.items())]
     return locations.cache / "data" / f"groups-{name_of(parts)}.json"
 
 
-def kept_kinship(place: Path) -> Kinship | None:
+def kept_groups(place: Path) -> KeptGroups | None:
     """What was kept there; None where nothing was, or something that is not as it was written."""
     try:
         found = read_sealed(place)
-        made = Kinship(*(tuple(tuple(map(int, group)) for group in found[name]) for name in ("places", "rows")))
+        made = KeptGroups(*(tuple(tuple(map(int, group)) for group in found[name]) for name in ("places", "rows")))
     except (OSError, ValueError, KeyError, TypeError):
         return None
     whole = [len(group) for group in made.places] == [len(group) for group in made.rows]
     return made if whole else None
 
 
-def find_kinship(
+def find_groups(
     examples: Iterable[Example], folder: Path | None = None, seam: Callable[[int], None] = lambda _rows: None
-) -> Kinship:
+) -> KeptGroups:
     """Compares rows with each other. ``seam`` is called now and then with the rows so far, and may raise."""
     from core.data.doctor.findings.words import said_in, words_of
-    from core.data.doctor.split_groups import Kin
+    from core.data.doctor.split_groups import SplitGroups
 
-    kin = Kin(folder)
+    kin = SplitGroups(folder)
     for number, example in enumerate(islice(examples, MOST_ROWS), start=1):
         kin.add(example, words_of(said_in(example)))
         if number % _ROWS_A_SEAM == 0:
             seam(number)
     for _ in kin.steps():
         seam(len(kin.rows))
-    return Kinship.of(kin.groups(), kin.rows)
+    return KeptGroups.of(kin.groups(), kin.rows)

@@ -13,7 +13,7 @@ Two things that a plain search gets wrong with training data:
 * *Long rows.* Of a row with more than ``SKETCH`` shingles the smallest hashes are kept (Broder's sample); two rows are
   compared below the smaller of their last hashes, where both samples are whole.
 
-Sketches go to an unnamed temporary file, so that memory grows by about 90 bytes a row.
+MinHashSketches go to an unnamed temporary file, so that memory grows by about 90 bytes a row.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from core.data.doctor.union_find import Unions
+from core.data.doctor.union_find import UnionFind
 
-__all__ = ["ALIKE", "Sketches"]
+__all__ = ["ALIKE", "MinHashSketches"]
 
 ALIKE = 0.8
 BANDS, DEPTH = 16, 5
@@ -47,7 +47,7 @@ _END = np.uint64(1 << 32)
 _U64 = NDArray[np.uint64]
 
 
-class Sketches:
+class MinHashSketches:
     """Rows go in as word numbers, groups of alike rows come out. Rows are counted from 0 in the order added."""
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -83,7 +83,7 @@ class Sketches:
             return
         self._common = max(30, rows // 200)
         self._shingles = np.memmap(self._file, np.uint32, "r") if self._starts[-1] else np.zeros(0, np.uint32)
-        self._unions = Unions(rows)
+        self._unions = UnionFind(rows)
         bands = np.zeros((rows, BANDS), np.uint32)
         for start in range(0, rows, 1024):
             stop = min(rows, start + 1024)

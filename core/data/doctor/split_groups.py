@@ -10,19 +10,19 @@ from pathlib import Path
 from core.contract.data import Example
 from core.data.doctor.findings.repeats import Repeats
 from core.data.doctor.findings.words import WordNumbers
-from core.data.doctor.minhash import Sketches
-from core.data.doctor.union_find import Unions
+from core.data.doctor.minhash import MinHashSketches
+from core.data.doctor.union_find import UnionFind
 
-__all__ = ["Kin"]
+__all__ = ["SplitGroups"]
 
 
-class Kin:
+class SplitGroups:
     """Takes rows in their order and counts them from 0; ``steps`` then compares them."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.rows = array("Q")
         self.repeats = Repeats()
-        self._sketches = Sketches(folder)
+        self._sketches = MinHashSketches(folder)
         self._sketched = array("Q")
         self._numbers = WordNumbers()
         self.alike: list[list[int]] = []
@@ -44,7 +44,7 @@ class Kin:
 
     def groups(self) -> list[list[int]]:
         """Places of rows that must stay on one side of a split."""
-        together = Unions(len(self.rows))
+        together = UnionFind(len(self.rows))
         together.join_all(self.repeats.exact())
         together.join_all(self.alike)
         together.join_all(self.repeats.openings())

@@ -5,10 +5,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 
-__all__ = ["Unions"]
+__all__ = ["UnionFind"]
 
 
-class Unions:
+class UnionFind:
     """``size`` rows, at first each alone."""
 
     def __init__(self, size: int) -> None:

@@ -10,7 +10,7 @@ from core.contract.config import DataChoice
 from core.contract.data import DataReport
 from core.contract.errors import DataError
 from core.contract.findings import Checkup
-from core.data.doctor.kept_groups import Kinship, kept_kinship, kinship_file
+from core.data.doctor.kept_groups import KeptGroups, groups_file, kept_groups
 from core.data.files.keep import KeptFile
 from core.data.tokens.cache import Entry, settled
 from core.machine.children.pipe import Child, Limits, stopped
@@ -77,16 +77,16 @@ class Doctor:
         choice: DataChoice,
         told: Callable[[int], None] = lambda _rows: None,
         cancelled: Callable[[], bool] = lambda: False,
-    ) -> Kinship:
+    ) -> KeptGroups:
         """Which rows of a file that was read belong together; found now where it was not examined before, with the rows
         ``told`` that were looked at so far. Raises DataError ``data.stopped`` when cancelled."""
         report, examples = found
         place = self._kinship_file(report, choice)
-        known = kept_kinship(place)
+        known = kept_groups(place)
         if known is None:
             asked = {"do": "groups", "examples": examples, "kinship": str(place)}
             self.child.ask(asked, Path(report.path).name, cancelled, lambda said: told(said[0]))
-            known = kept_kinship(place)
+            known = kept_groups(place)
         if known is None:
             raise DataError("data.cache", "Expected the groups of rows just found, found none.", "Try once more.")
         return known
@@ -107,4 +107,4 @@ class Doctor:
 
     def _kinship_file(self, report: DataReport, choice: DataChoice) -> Path:
         chosen = settled(choice, report.layout, report.mapping)
-        return kinship_file(self._locations, report.sha256, Path(report.path).name, chosen)
+        return groups_file(self._locations, report.sha256, Path(report.path).name, chosen)

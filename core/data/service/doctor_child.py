@@ -19,7 +19,7 @@ from core.contract.data import Example
 from core.data.doctor.examine import Examination, Setting
 from core.data.doctor.findings.lengths import RowLength
 from core.data.doctor.fixes import Mending
-from core.data.doctor.kept_groups import MOST_ROWS, find_kinship
+from core.data.doctor.kept_groups import MOST_ROWS, find_groups
 from core.data.files.example_file import examples_in
 from core.data.files.made import write_made
 from core.data.tokens.facts import Measures
@@ -64,7 +64,7 @@ def groups(request: dict[str, Any], tell: Tell) -> None:
     target = Path(request["kinship"])
     try:
         word = _Word(tell, MOST_ROWS)
-        find_kinship(
+        find_groups(
             examples_in(Path(request["examples"])), target.parent, lambda rows: word.say(rows / MOST_ROWS)
         ).save(target)
     finally:

@@ -41,7 +41,7 @@ from core.estimate.inputs.layer import (
 from core.estimate.terms import CUBLAS_BYTES, gaps_bytes
 from core.model.layers.decoder_layer import projections_of
 from core.model.layers.peft_bnb import base_causal_model, read_projection
-from core.model.layers.recompute import HostShelf, Shelf
+from core.model.layers.recompute import ActivationStore, HostActivationStore
 
 __all__ = [
     "Budget",
@@ -80,12 +80,12 @@ class Budget:
 class Chooser:
     """Asked by every fast layer at every pass: where its input goes, or None where everything is kept."""
 
-    def __init__(self, shelves: Sequence[Shelf | None], budget: Budget | None = None) -> None:
+    def __init__(self, shelves: Sequence[ActivationStore | None], budget: Budget | None = None) -> None:
         self._shelves = shelves
         self._budget = budget
         self._last = (0, len(shelves))
 
-    def shelf(self, index: int, tokens: int) -> Shelf | None:
+    def shelf(self, index: int, tokens: int) -> ActivationStore | None:
         """For the layer ``index`` of a pass of ``tokens``."""
         layers = len(self._shelves)
         if self._budget is not None:
@@ -131,10 +131,10 @@ def set_checkpointing(model: nn.Module, policy: Policy, budget_bytes: int = 0, s
         policy = "offload" if budget is not None else "recompute" if device.type == "cuda" else "none"
     for layer in layers:
         _set_plain(layer.replaced[0] if hasattr(layer, "replaced") else layer, policy != "none")
-    shelves: list[Shelf | None] = [None] * len(fast)
+    shelves: list[ActivationStore | None] = [None] * len(fast)
     if policy != "none":
         host = policy == "offload" and device.type == "cuda"
-        shelves = list(HostShelf.row(len(fast), device)) if host else [Shelf() for _ in fast]
+        shelves = list(HostActivationStore.row(len(fast), device)) if host else [ActivationStore() for _ in fast]
     chooser = Chooser(shelves, budget)
     for index, layer in enumerate(fast):
         layer.choice = (chooser, index)

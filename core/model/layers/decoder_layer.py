@@ -31,7 +31,7 @@ from core.model.attention.backends import AttentionKind, Bounds, attend
 from core.model.attention.packed import NAME as PACKED
 from core.model.attention.packed import says_bounds
 from core.model.layers.peft_bnb import read_projection
-from core.model.layers.recompute import Shelf, recomputed
+from core.model.layers.recompute import ActivationStore, recomputed
 from core.models.families import Family
 
 __all__ = ["fast_layer", "fast_norm", "has_eps", "norms_of", "projections_of"]
@@ -211,12 +211,12 @@ def _fast(layer: Any, parts: Parts, x: torch.Tensor, angles: Angles, options: di
     return recomputed(run, flat, [*parts.qkv.adapters, *parts.mlp.adapters], shelf).view(shape)
 
 
-def _shelf(layer: Any, tokens: int) -> Shelf | None:
+def _shelf(layer: Any, tokens: int) -> ActivationStore | None:
     """Where this pass keeps the layer's input; None where it keeps everything or nothing."""
     if layer.choice is None or not layer.training or not torch.is_grad_enabled():
         return None
     chooser, index = layer.choice
-    shelf: Shelf | None = chooser.shelf(index, tokens)
+    shelf: ActivationStore | None = chooser.shelf(index, tokens)
     return shelf
 
 

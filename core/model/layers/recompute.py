@@ -23,12 +23,12 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-__all__ = ["HostShelf", "Shelf", "recomputed"]
+__all__ = ["ActivationStore", "HostActivationStore", "recomputed"]
 
 Run = Callable[..., torch.Tensor]
 
 
-class Shelf:
+class ActivationStore:
     """Keeps one layer's input from its forward to its backward pass, where it is."""
 
     def put(self, x: torch.Tensor) -> Any:
@@ -62,7 +62,9 @@ class _Lane:
 class _Parked:
     """One pass's input of one layer in pinned host memory, until it is taken or its pass is given up."""
 
-    def __init__(self, x: torch.Tensor, host: torch.Tensor, copied: torch.cuda.Event, shelf: HostShelf) -> None:
+    def __init__(
+        self, x: torch.Tensor, host: torch.Tensor, copied: torch.cuda.Event, shelf: HostActivationStore
+    ) -> None:
         self.shape, self.host, self.copied, self.shelf = x.shape, host, copied, shelf
         self.device = x.device
         self.coming: tuple[torch.Tensor, torch.cuda.Event] | None = None
@@ -87,24 +89,24 @@ class _Parked:
         self.shelf.free.append(self.host)
 
 
-class HostShelf(Shelf):
+class HostActivationStore(ActivationStore):
     """One layer's place in pinned host memory. ``before`` is the shelf of the layer before it.
 
     A pass that is still on its way keeps its buffer, so two forward passes may stand before one backward pass.
     """
 
-    def __init__(self, lane: _Lane, before: HostShelf | None) -> None:
+    def __init__(self, lane: _Lane, before: HostActivationStore | None) -> None:
         self._lane = lane
         self._before = before
         self.free: list[torch.Tensor] = []
         self._last: Callable[[], _Parked | None] = lambda: None
 
     @staticmethod
-    def row(count: int, device: torch.device) -> list[HostShelf]:
+    def row(count: int, device: torch.device) -> list[HostActivationStore]:
         """Shelves for ``count`` layers, first to last."""
-        lane, shelves = _Lane(device), list[HostShelf]()
+        lane, shelves = _Lane(device), list[HostActivationStore]()
         for _ in range(count):
-            shelves.append(HostShelf(lane, shelves[-1] if shelves else None))
+            shelves.append(HostActivationStore(lane, shelves[-1] if shelves else None))
         return shelves
 
     def put(self, x: torch.Tensor) -> _Parked:
@@ -149,7 +151,7 @@ class HostShelf(Shelf):
 class _Recomputed(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: torch.Tensor, run: Run, shelf: Shelf, stand_in: torch.Tensor, *adapters: torch.Tensor
+        ctx: Any, x: torch.Tensor, run: Run, shelf: ActivationStore, stand_in: torch.Tensor, *adapters: torch.Tensor
     ) -> torch.Tensor:
         kept = shelf.put(x)
         here = isinstance(kept, torch.Tensor)
@@ -172,7 +174,7 @@ class _Recomputed(torch.autograd.Function):
         return dx, None, None, None, *rest
 
 
-def recomputed(run: Run, x: torch.Tensor, adapters: Sequence[torch.Tensor], shelf: Shelf) -> torch.Tensor:
+def recomputed(run: Run, x: torch.Tensor, adapters: Sequence[torch.Tensor], shelf: ActivationStore) -> torch.Tensor:
     """``run(x)``, of which only x is kept, on ``shelf``.
 
     Args:

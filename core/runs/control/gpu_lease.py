@@ -23,7 +23,7 @@ from core.runs.folder.job_folder import RUN_ID, JobFolder
 from core.runs.log.events_log import LAST_KINDS, last_event
 
 __all__ = [
-    "Mouth",
+    "LineWriter",
     "Patience",
     "end_with_the_pipe",
     "ending_of",
@@ -39,14 +39,14 @@ ENDING_SECONDS = 15.0
 LEAVING_SECONDS = 4.0
 
 
-class Mouth:
+class LineWriter:
     """The one place that writes to the client; its lines never interleave."""
 
     def __init__(self, out: TextIO) -> None:
         self._out, self._lock = out, threading.Lock()
 
     @classmethod
-    def take_stdout(cls) -> Mouth:
+    def take_stdout(cls) -> LineWriter:
         """Libraries print to stdout; from now on that goes to stderr, and the pipe is for our words alone."""
         mouth = cls(os.fdopen(os.dup(1), "w", encoding="utf-8"))
         os.dup2(2, 1)
@@ -87,7 +87,7 @@ def left_the_card(who: str) -> MachineError:
     return MachineError("card.busy", f"A run waits for the card, so {who} left it.", "Ask when it has ended.")
 
 
-def leave_when_wanted(locations: Locations, lock_name: str, mouth: Mouth, who: str) -> None:
+def leave_when_wanted(locations: Locations, lock_name: str, mouth: LineWriter, who: str) -> None:
     """Begins to look once a second whether a run waits for the card; says so then, and ends this process.
 
     Args:

@@ -28,7 +28,7 @@ from core.contract.events import Event, Stage, parse_event
 from core.machine.disk import cure, open_plain
 from core.machine.locks import FileLock
 from core.runs.folder.job_folder import JobFolder
-from core.runs.log.handover import knock
+from core.runs.log.handover import signal_ready
 from core.runs.log.lines import MOST_LINE_BYTES, LineCheck, number_of, sealed
 
 __all__ = [
@@ -297,7 +297,7 @@ def open_writer(folder: JobFolder) -> PatientWriter:
         RunError: started by hand while another worker writes this log.
     """
     if attempt := os.environ.get(ATTEMPT_VARIABLE):
-        knock()
+        signal_ready()
         return PatientWriter(folder.events, int(attempt))
     hold = LogHold(folder)
     if not hold.take():

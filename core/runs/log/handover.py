@@ -21,14 +21,14 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-__all__ = ["Door", "knock"]
+__all__ = ["ReadyPipe", "signal_ready"]
 
 _VARIABLE = "LUTHIER_DOOR"
 _TICK_SECONDS = 0.1
 _KNOCK_SECONDS = 60.0
 
 
-class Door:
+class ReadyPipe:
     """The supervisor's side."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Door:
         self._outside.close()
 
 
-def knock() -> None:
+def signal_ready() -> None:
     """The worker's side: returns when log and mailbox are its own; at once where nobody holds a door."""
     passed = os.environ.pop(_VARIABLE, "")
     if not passed.isdigit():

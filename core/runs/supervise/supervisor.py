@@ -33,7 +33,7 @@ from core.runs.folder.flaws import flaw_of
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.standing import Standing
 from core.runs.log.events_log import EventTail, LogHold, PatientWriter, last_event
-from core.runs.log.handover import Door
+from core.runs.log.handover import ReadyPipe
 from core.runs.process.activity import MemoryKills
 from core.runs.process.awake import keep_awake
 from core.runs.process.clock import AwakeClock
@@ -196,7 +196,7 @@ class Supervisor:
             self._say(Starting(resumed_step=self.folder.newest_step(), step=self.folder.newest_step()))
         if not self._try_kernels():
             return None
-        told, door = worker_environment(os.environ, self.folder, self.machine, self.attempt, self.plain), Door()
+        told, door = worker_environment(os.environ, self.folder, self.machine, self.attempt, self.plain), ReadyPipe()
         self.kills = MemoryKills(self.folder.log)
         try:
             inherited = [self.hold.fileno(), self.card.fileno(), door.descriptor]
@@ -210,7 +210,7 @@ class Supervisor:
             door.open()
         return worker
 
-    def _called_off_before(self, worker: Worker, door: Door) -> bool:
+    def _called_off_before(self, worker: Worker, door: ReadyPipe) -> bool:
         """Hears for a worker until it can: True when the job was called off meanwhile, and the worker is no more."""
         mailbox = self._open_mailbox(LEAVING)  # a save is left to the worker, who can do it
         try:

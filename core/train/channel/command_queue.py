@@ -21,9 +21,9 @@ from typing import Literal, Protocol, TypeVar
 from core.contract.commands import Command
 from core.contract.errors import MachineError
 from core.contract.events import Acknowledged
-from core.train.channel.reporter import Teller
+from core.train.channel.reporter import EventReporter
 
-__all__ = ["Afresh", "Commands", "Leave", "Orders"]
+__all__ = ["Afresh", "CommandQueue", "Commands", "Leave"]
 
 POLL_SECONDS = 0.2
 LOOK_SECONDS = 0.1
@@ -50,10 +50,10 @@ class Afresh(BaseException):
     """Ends the work because only a fresh process can go on, from the last checkpoint; its text says why, for people."""
 
 
-class Orders:
+class CommandQueue:
     """What was asked of this worker and is not done yet."""
 
-    def __init__(self, mailbox: Commands, tell: Teller) -> None:
+    def __init__(self, mailbox: Commands, tell: EventReporter) -> None:
         self._mailbox = mailbox
         self._tell = tell
         self._waiting: deque[Command] = deque()
@@ -61,7 +61,7 @@ class Orders:
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._listen, name="mailbox", daemon=True)
 
-    def start(self) -> Orders:
+    def start(self) -> CommandQueue:
         """Begins to listen."""
         self._thread.start()
         return self

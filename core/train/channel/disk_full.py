@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from core.contract.errors import MachineError
 from core.runs.log.events_log import PatientWriter
-from core.train.channel.command_queue import Orders
-from core.train.channel.reporter import Teller
+from core.train.channel.command_queue import CommandQueue
+from core.train.channel.reporter import EventReporter
 
 __all__ = ["FULL", "Room"]
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 class Room:
     """Waits for room on the disk, as long as it takes."""
 
-    def __init__(self, tell: Teller, orders: Orders, writer: object = None) -> None:
+    def __init__(self, tell: EventReporter, orders: CommandQueue, writer: object = None) -> None:
         self._tell, self._orders = tell, orders
         self._writer = writer if isinstance(writer, PatientWriter) else None
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from core.contract.events import Event, Note, Stage, StageName
 
-__all__ = ["Teller", "Writer"]
+__all__ = ["EventReporter", "Writer"]
 
 TRAINING_SECONDS = 60.0
 
@@ -23,7 +23,7 @@ class Writer(Protocol):
         """Appends one event."""
 
 
-class Teller:
+class EventReporter:
     """Writes events with the present step filled in; safe between threads.
 
     A stage's progress is written when its stage or text changes, when it is done, and else twice a second at most; less

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from core.model.faults import is_out_of_memory
-from core.train.channel.reporter import Teller
+from core.train.channel.reporter import EventReporter
 from core.train.safety.memory import let_go_of
 from core.train.step.mixin import Rows, split_window
 
@@ -28,7 +28,7 @@ EVALUATION_ROWS = 64
 class HeldOut:
     """Measures ``rows`` with the trainer's own loss. ``seam`` is called before each pass and may leave."""
 
-    def __init__(self, trainer: Any, rows: Rows, tell: Teller, seam: Callable[[], None]) -> None:
+    def __init__(self, trainer: Any, rows: Rows, tell: EventReporter, seam: Callable[[], None]) -> None:
         self._trainer, self._rows, self._tell, self._seam = trainer, rows, tell, seam
         self._most = 0
         """Tokens a pass since memory ran out here; 0: as in training."""

@@ -24,8 +24,8 @@ from core.data.render.rendering import stop_token_ids
 from core.model.context import context_of
 from core.model.end_tokens import ends_of
 from core.model.faults import is_card_fault, is_named
-from core.train.channel.command_queue import Orders
-from core.train.channel.reporter import Teller
+from core.train.channel.command_queue import CommandQueue
+from core.train.channel.reporter import EventReporter
 
 __all__ = ["Laid", "answer", "continued", "fault_line", "readable"]
 
@@ -43,7 +43,7 @@ class Laid:
 class _Asked(StoppingCriteria):
     """Ends an answer early when the run is to leave."""
 
-    def __init__(self, orders: Orders) -> None:
+    def __init__(self, orders: CommandQueue) -> None:
         self._orders = orders
 
     def __call__(self, input_ids: torch.Tensor, *_scores: Any, **_options: Any) -> Any:
@@ -51,7 +51,7 @@ class _Asked(StoppingCriteria):
 
 
 def answer(
-    peft_model: Any, tokenizer: Any, command: Command, tell: Teller, orders: Orders, laid: Laid = Laid()
+    peft_model: Any, tokenizer: Any, command: Command, tell: EventReporter, orders: CommandQueue, laid: Laid = Laid()
 ) -> None:
     """Says one ``Sample`` a side, an empty one where there is no answer; the model's mode is left as it was.
 
@@ -81,14 +81,14 @@ def answer(
         peft_model.train(training)
 
 
-def _answer(model: Any, tokenizer: Any, command: Command, orders: Orders, laid: Laid, side: str) -> str:
+def _answer(model: Any, tokenizer: Any, command: Command, orders: CommandQueue, laid: Laid, side: str) -> str:
     most = min(context_of(model), laid.longest)
     asked = question_ids(tokenizer, (Message(role="user", content=command.prompt),), laid.data, most)
     return continued(model, tokenizer, (list(asked), command.max_new_tokens), orders, laid.data, side)
 
 
 def continued(
-    model: Any, tokenizer: Any, asked: tuple[list[int], int], orders: Orders, data: DataChoice, side: str
+    model: Any, tokenizer: Any, asked: tuple[list[int], int], orders: CommandQueue, data: DataChoice, side: str
 ) -> str:
     """What the model says after these tokens, so many at most, greedily; cut short when the run is to leave."""
     stops = list(dict.fromkeys((*stop_token_ids(tokenizer, data), *ends_of(model))))

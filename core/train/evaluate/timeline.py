@@ -17,8 +17,8 @@ from typing import Any
 from core.contract.config import RunConfig
 from core.contract.events import Sample
 from core.model.faults import is_card_fault
-from core.train.channel.command_queue import Orders
-from core.train.channel.reporter import Teller
+from core.train.channel.command_queue import CommandQueue
+from core.train.channel.reporter import EventReporter
 from core.train.evaluate.sample import continued, fault_line, readable
 
 __all__ = ["NEW_TOKENS", "Question", "Timeline", "questions"]
@@ -52,7 +52,7 @@ def questions(rows: Any, wanted: int) -> Iterator[Question]:
 class Timeline:
     """Asks at measurements; says one ``Sample`` an answer, its ``command_id`` naming the question."""
 
-    def __init__(self, config: RunConfig, rows: Any, saver: Any, talk: tuple[Teller, Orders]) -> None:
+    def __init__(self, config: RunConfig, rows: Any, saver: Any, talk: tuple[EventReporter, CommandQueue]) -> None:
         self._data, self._saver = config.data, saver  # which has the model, once there is something to be asked
         self._tell, self._orders = talk
         self._questions = list(questions(rows, config.train.sample_rows))

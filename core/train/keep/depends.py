@@ -19,7 +19,7 @@ from core.contract.errors import DataError, RunError
 from core.machine.disk import file_sha256
 from core.machine.imports import version_of
 from core.runs.folder.job_folder import JobFolder
-from core.train.channel.reporter import Teller
+from core.train.channel.reporter import EventReporter
 from core.train.keep import checkpoint
 
 __all__ = ["DIFFERS", "depends_on", "differences", "refuse_other_data", "refuse_others"]
@@ -59,7 +59,9 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return others
 
 
-def refuse_others(start: Path | None, now: Mapping[str, Any], anyway: bool, tell: Teller, changes: str = "") -> None:
+def refuse_others(
+    start: Path | None, now: Mapping[str, Any], anyway: bool, tell: EventReporter, changes: str = ""
+) -> None:
     """Compares with what the checkpoint ``start`` was trained with; ``changes`` of run.yaml, where they are known.
 
     Raises:
@@ -77,7 +79,7 @@ def refuse_others(start: Path | None, now: Mapping[str, Any], anyway: bool, tell
     raise RunError(DIFFERS, text, f"Put back what was there, or go on all the same: resume {run} --anyway.")
 
 
-def refuse_other_data(run: str, data: DataChoice, found_sha256: str, anyway: bool, tell: Teller) -> None:
+def refuse_other_data(run: str, data: DataChoice, found_sha256: str, anyway: bool, tell: EventReporter) -> None:
     """Compares what lies at ``data.path`` with the content that run.yaml names: the first attempt has no checkpoint to
     compare with, and a damaged copy must not be trained on.
 

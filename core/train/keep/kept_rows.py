@@ -20,7 +20,7 @@ from core.data.deal.packing import windows
 from core.machine.disk import cure
 from core.runs.folder.held_out_rows import Draw, read_draw, write_draw
 from core.train.channel.disk_full import Room
-from core.train.channel.reporter import Teller
+from core.train.channel.reporter import EventReporter
 from core.train.keep.depends import DIFFERS
 from core.train.step.rows import PairRows, TextRows
 
@@ -37,7 +37,7 @@ class KeptRows:
 
     path: Path
     config: RunConfig
-    tell: Teller
+    tell: EventReporter
     room: Room
     anyway: bool = False
 

@@ -26,7 +26,7 @@ from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventTail
 from core.runs.record.job_record import fold
 from core.runs.record.outcome import Measure, best, measured_loss, measures, standing
-from core.train.channel.reporter import Teller
+from core.train.channel.reporter import EventReporter
 from core.train.keep import checkpoint
 from core.train.keep.state import load_state, save_state
 from core.train.safety.memory import once_more
@@ -39,7 +39,7 @@ POSITION = "position.json"
 class Saver:
     """Saves and restores one run's trainer."""
 
-    def __init__(self, folder: JobFolder, trainer: Any, peft_model: Any, tokenizer: Any, tell: Teller) -> None:
+    def __init__(self, folder: JobFolder, trainer: Any, peft_model: Any, tokenizer: Any, tell: EventReporter) -> None:
         self.folder, self.trainer, self.peft_model, self.tokenizer, self.tell = (
             folder, trainer, peft_model, tokenizer, tell,
         )  # fmt: skip

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from core.contract.errors import DataError, RunError
-from core.train.channel.reporter import Teller
+from core.train.channel.reporter import EventReporter
 
 __all__ = ["Guard", "lower_rate_hint", "require_targets"]
 
@@ -44,7 +44,7 @@ class Guard:
     is called with the bad steps in a row and does not return.
     """
 
-    tell: Teller
+    tell: EventReporter
     bad: list[int] = field(default_factory=list)
     overflows: int = 0
     name_rows: Callable[[], str] = lambda: ""

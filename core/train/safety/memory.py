@@ -29,7 +29,7 @@ import torch
 from core.estimate.fit import SPARE
 from core.estimate.terms import GIB, context_of
 from core.model.faults import is_out_of_memory
-from core.train.channel.reporter import Teller
+from core.train.channel.reporter import EventReporter
 
 __all__ = [
     "SpillWatch",
@@ -121,7 +121,7 @@ def let_go_of(error: BaseException) -> None:
         torch.cuda.empty_cache()
 
 
-def once_more(work: Callable[[], T], tell: Teller, what: str) -> T:
+def once_more(work: Callable[[], T], tell: EventReporter, what: str) -> T:
     """``work()``; where memory runs out it is done again after all that is not needed was freed, and that is said."""
     try:
         return work()

@@ -30,12 +30,12 @@ from core.estimate.terms import GIB, context_of
 from core.model.faults import is_out_of_memory
 from core.model.layers.checkpointing import let_go_of_inputs, set_checkpointing
 from core.train.channel.meter import context_bytes, held_bytes
-from core.train.channel.reporter import Teller
+from core.train.channel.reporter import EventReporter
 from core.train.methods.sft import state_bytes
 from core.train.safety.memory import SpillWatch, Taken, halved, let_go_of, may_allocate, pass_tokens, there_for_us
 from core.train.safety.preflight import rehearse
 
-__all__ = ["Relief", "tries_the_largest"]
+__all__ = ["OomRecovery", "tries_the_largest"]
 
 T = TypeVar("T")
 LOWER = 7 / 8
@@ -47,7 +47,7 @@ WAIT_SECONDS = 30.0
 """So long the card's memory is waited for before a step is tried again, unless some is given back earlier."""
 
 
-class Relief:
+class OomRecovery:
     """Stands beside one attempt's trainer. ``rehearses`` tries the largest step before the first one."""
 
     def __init__(self, trainer: Any, config: RunConfig, rehearses: bool, spills: bool = False) -> None:
@@ -63,8 +63,8 @@ class Relief:
         self._longest = 0
 
     @property
-    def _tell(self) -> Teller:
-        tell: Teller = self._trainer.loop.tell
+    def _tell(self) -> EventReporter:
+        tell: EventReporter = self._trainer.loop.tell
         return tell
 
     @property

@@ -14,7 +14,7 @@ import torch
 
 from core.train.methods.sft import state_bytes
 from core.train.safety.memory import pass_tokens
-from core.train.step.batch_sampler import Feed
+from core.train.step.batch_sampler import BatchSampler
 
 __all__ = ["largest_window", "rehearse"]
 
@@ -27,7 +27,7 @@ def largest_window(windows: Iterator[list[int]], height: Callable[[list[int]], t
     return max(windows, key=height, default=[])
 
 
-def coming(feed: Feed, step: int) -> Iterator[list[int]]:
+def coming(feed: BatchSampler, step: int) -> Iterator[list[int]]:
     """The windows after ``step`` done steps, in their order."""
     last = min(feed.total_steps, step + -(-MOST_ROWS // feed.rows_per_step))
     for done in range(step, last):

@@ -23,24 +23,24 @@ from core.contract.events import Correction
 from core.runs.folder.job_folder import JobFolder, checkpoint_step
 from core.runs.record.job_record import RunRecord
 from core.train.channel.command_queue import Afresh
-from core.train.channel.reporter import Teller
+from core.train.channel.reporter import EventReporter
 from core.train.keep import checkpoint
 from core.train.safety.guard import lower_rate_hint
 
-__all__ = ["LEARNING_RATE", "Course", "rows_at_fault"]
+__all__ = ["LEARNING_RATE", "Rollback", "rows_at_fault"]
 
 LEARNING_RATE = "train.learning_rate"
 _NAMED = 8
 
 
 @dataclass(frozen=True)
-class Course:
+class Rollback:
     """One run's way back. ``rate`` is the learning rate as it is now, ``record`` the log when the attempt began."""
 
     folder: JobFolder
     record: RunRecord
     rate: float
-    tell: Teller
+    tell: EventReporter
 
     def turn_back(self, bad: Sequence[int], what: str) -> None:
         """Goes back to the last checkpoint that was seen to train well, with half the learning rate.

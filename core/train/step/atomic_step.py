@@ -17,10 +17,10 @@ from core.model.faults import is_out_of_memory
 from core.train.channel.command_queue import Afresh
 from core.train.safety.memory import let_go_of
 
-__all__ = ["Steady", "steady"]
+__all__ = ["AtomicOptimizer", "steady"]
 
 
-class Steady(torch.optim.Optimizer):
+class AtomicOptimizer(torch.optim.Optimizer):
     """Stands before an optimiser class in the order of bases; see ``steady``."""
 
     when_full: Callable[[int], None] | None = None
@@ -80,6 +80,6 @@ class _Before:
         return [float(self._optimizer.state[p].get("step", 0)) for p in self._tensors if p in self._optimizer.state]
 
 
-def steady(optimizer_class: type[torch.optim.Optimizer]) -> type[Steady]:
+def steady(optimizer_class: type[torch.optim.Optimizer]) -> type[AtomicOptimizer]:
     """``optimizer_class`` with whole steps only."""
-    return type(f"Steady{optimizer_class.__name__}", (Steady, optimizer_class), {})
+    return type(f"AtomicOptimizer{optimizer_class.__name__}", (AtomicOptimizer, optimizer_class), {})

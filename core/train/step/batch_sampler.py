@@ -13,11 +13,11 @@ from functools import lru_cache
 
 from core.data.deal.packing import windows
 
-__all__ = ["Feed"]
+__all__ = ["BatchSampler"]
 
 
 @dataclass(frozen=True)
-class Feed:
+class BatchSampler:
     """Stands where the Trainer expects a DataLoader. ``position`` tells the number of steps that are done."""
 
     rows: int

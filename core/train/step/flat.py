@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from core.model.adapters import trainable
-from core.train.step.atomic_step import Steady, steady
+from core.train.step.atomic_step import AtomicOptimizer, steady
 
 __all__ = ["FlatParameters", "flat_optimizer", "total_norm"]
 
@@ -102,7 +102,7 @@ class FlatParameters:
             tensor.grad = None
 
 
-def flat_optimizer(trainer: Any, model: nn.Module) -> tuple[Steady, FlatParameters]:
+def flat_optimizer(trainer: Any, model: nn.Module) -> tuple[AtomicOptimizer, FlatParameters]:
     """The Trainer's optimiser for ``model``, of whole steps, over flat tensors; weight decay is where it was."""
     decayed = set(trainer.get_decay_parameter_names(model))
     named = trainable(model)

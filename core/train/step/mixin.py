@@ -35,7 +35,7 @@ from core.train.step.micro_batches import cut_padded
 
 if TYPE_CHECKING:
     from core.train.loop import Loop
-    from core.train.safety.oom_recovery import Relief
+    from core.train.safety.oom_recovery import OomRecovery
 
 __all__ = ["Rows", "StepEnd", "WindowTrainer", "split_window"]
 
@@ -86,7 +86,7 @@ class WindowTrainer:
     """Of these, over the rows since ``measure_anew``: numbers, or scalars that the card may still be computing."""
     measured: dict[str, float]
     """Their means over the last window."""
-    relief: Relief | None = None
+    relief: OomRecovery | None = None
     """What is done when memory runs out; without it the error goes on its way."""
     in_pass: Sequence[int] = ()
     """Rows of the pass that is computed; after a window, of its largest."""

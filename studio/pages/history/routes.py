@@ -26,7 +26,7 @@ from core.runs.record.job_record import RunRecord, effective_config
 from core.runs.record.outcome import outcome
 from studio.figures import run_figures
 from studio.figures.full_disk import full_disk
-from studio.figures.history_rows import Sieve, row
+from studio.figures.history_rows import RowFilter, row
 from studio.figures.points import Window
 from studio.figures.proposals import change_for, change_words, next_action, offer, trouble
 from studio.figures.queueing import queue_view
@@ -69,7 +69,7 @@ def _rows(router: APIRouter, live: Live) -> None:
     @router.get("/history")
     def history(request: Request, limit: int = PAGE, tag: str = "") -> dict[str, Any]:
         asked = request.query_params
-        sieve = Sieve(**{field: asked.get(field, "") for field in Sieve.__dataclass_fields__})
+        sieve = RowFilter(**{field: asked.get(field, "") for field in RowFilter.__dataclass_fields__})
         answer = sieve.answer([row(summary) for summary in live.store.list()], min(max(limit, 1), _MOST_ROWS))
         answer |= {"queue": queue_view(live.store, live.machine()), "disk": full_disk(live.locations.home)}
         now = hashlib.sha256(json.dumps(answer).encode()).hexdigest()[:16]

@@ -41,7 +41,7 @@ from studio.pages.new_run.view import (
 )
 from studio.services.services import Studio
 
-__all__ = ["Desk", "View"]
+__all__ = ["PageCache", "View"]
 
 LARGE_BYTES, SMALL_SECONDS = 4 << 20, 2.0
 """A larger file, or one that takes longer, shows its first rows before it is read whole."""
@@ -50,7 +50,7 @@ Progress = Callable[[int, int, int], None]
 Cancelled = Callable[[], bool]
 
 
-class Desk:
+class PageCache:
     """Looks things up for the page and remembers them. Thread-safe.
 
     Args:

@@ -20,33 +20,33 @@ from core.models.catalog import apply_preset, preset
 from core.runs.control.prepare import prepare
 from core.runs.folder.asked import note_asked
 from core.runs.folder.job_folder import JobFolder
-from studio.pages.new_run.data.handlers import DataWires
+from studio.pages.new_run.data.handlers import DataHandlers
 from studio.pages.new_run.data.preview import Asked
 from studio.pages.new_run.data.upload import taken
 from studio.pages.new_run.form import KNOBS
 from studio.pages.new_run.layout import Parts
-from studio.pages.new_run.plan.handlers import PlanWires
+from studio.pages.new_run.plan.handlers import PlanHandlers
 from studio.pages.new_run.sheet import CHOICE, EVENT, Answer, Sheet, answering, window_of
 from studio.services.services import Studio
 from studio.services.session import Session, home_written_out, sample_of, sample_path
 from studio.shell.markup import Markup, fault, tag
 from studio.words.text import say
 
-__all__ = ["Wires"]
+__all__ = ["Handlers"]
 
 _LOOKS = ("data.", "method", "train.max_length", "role.")
 _LOOKS_AGAIN = 8
 
 
-class Wires:
+class Handlers:
     """The page's handlers over one sheet."""
 
     def __init__(self, studio: Studio) -> None:
         self.studio = studio
         self.sheet = Sheet(studio)
         self.form, self.drafts = self.sheet.form, self.sheet.drafts
-        self.data = DataWires(self.sheet)
-        self.plan = PlanWires(self.sheet)
+        self.data = DataHandlers(self.sheet)
+        self.plan = PlanHandlers(self.sheet)
 
     # ── wires ────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -23,7 +23,7 @@ from core.contract.errors import ConfigError
 from core.data.files.made import origin_of
 from core.models.catalog import presets
 from studio.figures.queueing import card_taken
-from studio.pages.new_run.cache import Desk
+from studio.pages.new_run.cache import PageCache
 from studio.pages.new_run.data import block as data
 from studio.pages.new_run.data import checkup, lengths, preview
 from studio.pages.new_run.data.preview import Asked
@@ -126,7 +126,7 @@ class Sheet:
         self.form = Form()
         self.drafts = studio.drafts
         self.windows = Newest()
-        self.desk = Desk(studio, self.windows.shown)
+        self.desk = PageCache(studio, self.windows.shown)
         self.by_fit = ByFit()
         self.long = LongWork()
         self.came_from: dict[str, str] = {}

@@ -23,7 +23,7 @@ from core.runs.control.store import RunStore
 from core.runs.folder.job_folder import JobFolder
 from studio.words.text import say
 
-__all__ = ["Question", "Talks", "sampled"]
+__all__ = ["ChatClients", "Question", "sampled"]
 
 IDLE_SECONDS = 600.0
 SAMPLE_SECONDS = 180.0
@@ -51,7 +51,7 @@ class Question(BaseModel):
 
 
 class Conversation(Protocol):
-    """``core.chat.client.Talk``, as far as it is used here."""
+    """``core.chat.client.ChatClient``, as far as it is used here."""
 
     def ask(
         self,
@@ -68,7 +68,7 @@ class Conversation(Protocol):
         """Ends the child."""
 
 
-class Talks:
+class ChatClients:
     """The one conversation that is kept warm. ``begin`` makes one for a run's folder and a checkpoint's name."""
 
     def __init__(self, begin: Callable[[JobFolder, str], Conversation], idle_seconds: float = IDLE_SECONDS) -> None:

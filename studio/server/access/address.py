@@ -1,4 +1,4 @@
-"""How the studio is reached: port, scheme, the hosts it answers to, and the password where others may knock.
+"""How the studio is reached: port, scheme, the hosts it answers to, and the password where others may come in.
 
 Without ``--listen`` that is ``http://127.0.0.1:PORT`` and ``http://localhost:PORT`` and nothing else. A Host is
 compared letter by letter: whatever else means this machine (a dot behind, capitals, a number, ``[::1]``) is another

@@ -26,7 +26,7 @@ from studio.server.access.bodies import whole_body
 from studio.server.access.pages import locked_page, opening_page, password_page
 from studio.server.access.peer import is_anothers
 from studio.server.access.routes import PAGES, is_allowed
-from studio.server.access.sessions import COOKIE_SECONDS, Door
+from studio.server.access.sessions import COOKIE_SECONDS, AccessTokens
 
 __all__ = ["PAGES", "Guard"]
 
@@ -50,7 +50,7 @@ class Guard:
     def __init__(
         self,
         app: App,
-        door: Door,
+        door: AccessTokens,
         front: Front,
         secret: Callable[[], str],
         landing: Callable[[], str] = lambda: "/",

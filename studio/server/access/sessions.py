@@ -18,13 +18,13 @@ from pathlib import Path
 from core.machine.disk import is_full
 from core.machine.sessions import Sessions, read_sessions, remember_browser
 
-__all__ = ["COOKIE_SECONDS", "TOKEN_SECONDS", "Door"]
+__all__ = ["COOKIE_SECONDS", "TOKEN_SECONDS", "AccessTokens"]
 
 TOKEN_SECONDS = 120.0
 COOKIE_SECONDS = 30 * 24 * 3600
 
 
-class Door:
+class AccessTokens:
     """Tokens and cookies. Thread-safe."""
 
     def __init__(self, sessions: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from core.chat.client import Answer, Talk
+from core.chat.client import Answer, ChatClient
 from core.chat.messages import Setup
 from core.contract.config import RunConfig
 from core.contract.errors import StudioError
@@ -31,11 +31,11 @@ QUESTION = [{"role": "user", "content": "How many strings does a violin have?"}]
 
 
 @pytest.fixture(scope="module")
-def talk(talk_home: Locations, run_folder: Path) -> Iterator[Talk]:
+def talk(talk_home: Locations, run_folder: Path) -> Iterator[ChatClient]:
     """One child for the tests that leave it alive."""
     from core.runs.folder.run_yaml import read_config
 
-    talk = Talk(talk_home, read_config(run_folder / "run.yaml"), run_folder, "last")
+    talk = ChatClient(talk_home, read_config(run_folder / "run.yaml"), run_folder, "last")
     yield talk
     talk.close()
 
@@ -44,7 +44,7 @@ def last(answers: list[Answer], side: str) -> str:
     return [answer.text for answer in answers if answer.side == side][-1]
 
 
-def test_both_sides_stream_base_first_and_the_base_is_the_base(talk: Talk) -> None:
+def test_both_sides_stream_base_first_and_the_base_is_the_base(talk: ChatClient) -> None:
     answers = list(talk.ask(QUESTION, max_new_tokens=12, temperature=0.0, seed=0))
     sides = [answer.side for answer in answers]
     assert sides == sorted(sides)
@@ -68,20 +68,20 @@ def plain_answer(max_new_tokens: int) -> str:
     return str(tokenizer.decode(made[0, ids.shape[1] :], skip_special_tokens=True))
 
 
-def test_the_same_seed_samples_the_same_and_another_does_not(talk: Talk) -> None:
+def test_the_same_seed_samples_the_same_and_another_does_not(talk: ChatClient) -> None:
     said = [
         last(list(talk.ask(QUESTION, max_new_tokens=16, temperature=3.0, seed=seed)), "tuned") for seed in (7, 7, 8)
     ]
     assert said[0] == said[1] != said[2]
 
 
-def test_one_side_alone_says_what_it_says_beside_the_other(talk: Talk) -> None:
+def test_one_side_alone_says_what_it_says_beside_the_other(talk: ChatClient) -> None:
     alone = list(talk.ask(QUESTION, max_new_tokens=6, sides=("tuned",)))
     assert {answer.side for answer in alone} == {"tuned"}
     assert last(alone, "tuned") == last(list(talk.ask(QUESTION, max_new_tokens=6)), "tuned")
 
 
-def test_closing_the_iterator_cancels_and_the_child_answers_the_next(talk: Talk) -> None:
+def test_closing_the_iterator_cancels_and_the_child_answers_the_next(talk: ChatClient) -> None:
     begun = talk.ask(QUESTION, max_new_tokens=4000, temperature=3.0, seed=1)
     next(begun)
     child = talk._child
@@ -93,7 +93,7 @@ def test_closing_the_iterator_cancels_and_the_child_answers_the_next(talk: Talk)
     assert [answer.side for answer in answers if answer.done] == ["base", "tuned"]
 
 
-def test_a_question_out_of_range_is_said_and_the_child_lives(talk: Talk) -> None:
+def test_a_question_out_of_range_is_said_and_the_child_lives(talk: ChatClient) -> None:
     with pytest.raises(StudioError, match="max_new_tokens") as caught:
         list(talk.ask(QUESTION, max_new_tokens=0, temperature=0.0, seed=0))
     assert caught.value.code == "talk.question"
@@ -103,7 +103,7 @@ def test_a_question_out_of_range_is_said_and_the_child_lives(talk: Talk) -> None
     assert talk._child.alive()
 
 
-def test_a_killed_child_is_one_line_and_the_next_question_starts_another(talk: Talk) -> None:
+def test_a_killed_child_is_one_line_and_the_next_question_starts_another(talk: ChatClient) -> None:
     begun = talk.ask(QUESTION, max_new_tokens=4000, temperature=3.0, seed=1)
     next(begun)
     assert talk._child is not None
@@ -121,7 +121,7 @@ def test_a_busy_card_is_said_at_once(tmp_path: Path, config: RunConfig) -> None:
     assert card.acquire(wait=False, holder="2026-11-20_2243_other_k3f9")
     try:
         with pytest.raises(StudioError, match="2026-11-20_2243_other_k3f9") as caught:
-            list(Talk(locations, config, None).ask(QUESTION, 4, 0.0, 0))
+            list(ChatClient(locations, config, None).ask(QUESTION, 4, 0.0, 0))
     finally:
         card.release()
     assert caught.value.code == "card.busy"
@@ -172,12 +172,12 @@ def test_a_missing_adapter_is_one_line(tmp_path: Path, config: RunConfig) -> Non
 
     (tmp_path / "run.yaml").write_text(dump_config(config), encoding="utf-8")
     with pytest.raises(StudioError, match="step-000009") as caught:
-        Talk(Locations(tmp_path), config, tmp_path, "step-000009")
+        ChatClient(Locations(tmp_path), config, tmp_path, "step-000009")
     assert caught.value.code == "run.no_checkpoint"
 
 
 def test_the_child_leaves_within_five_seconds_when_a_run_wants_the_card(
-    talk: Talk, talk_home: Locations, run_folder: Path
+    talk: ChatClient, talk_home: Locations, run_folder: Path
 ) -> None:
     list(talk.ask(QUESTION, max_new_tokens=2, temperature=0.0, seed=0))
     child = talk._child

@@ -23,11 +23,11 @@ def tokenizer() -> Any:
 
 
 def prompt(tokenizer: Any, data: DataChoice, *contents: tuple[str, str]) -> str:
-    from core.chat.generator import Speaker
+    from core.chat.generator import ChatModel
 
     setup = Setup(folder="", model=ModelChoice(), data=data, home="", lock_name="cpu")
     ask = Ask.model_validate({"id": "a", "messages": [{"role": role, "content": said} for role, said in contents]})
-    return str(tokenizer.decode(Speaker(None, tokenizer, setup)._prompt(ask)[0]))
+    return str(tokenizer.decode(ChatModel(None, tokenizer, setup)._prompt(ask)[0]))
 
 
 def test_a_chat_goes_through_the_template(tokenizer: Any) -> None:
@@ -66,8 +66,8 @@ def test_an_answer_ends_at_every_end_token_of_the_model(tokenizer: Any) -> None:
     """As ``generate()`` does: of its generation config, of its config, and at the template's end of turn."""
     from transformers import GenerationConfig, LlamaConfig
 
-    from core.chat.generator import Speaker
-    from core.train.channel.command_queue import Orders
+    from core.chat.generator import ChatModel
+    from core.train.channel.command_queue import CommandQueue
     from core.train.evaluate.sample import continued
 
     told: list[Any] = []
@@ -85,9 +85,9 @@ def test_an_answer_ends_at_every_end_token_of_the_model(tokenizer: Any) -> None:
 
     setup = Setup(folder="", model=ModelChoice(), data=DataChoice(), home="", lock_name="cpu")
     ask = Ask.model_validate({"id": "a", "messages": [{"role": "user", "content": "Hello."}]})
-    speaker = Speaker(Model(), tokenizer, setup)
+    speaker = ChatModel(Model(), tokenizer, setup)
     speaker._generate(torch.zeros(1, 1, dtype=torch.long), ask, "base", None, lambda: False)
-    continued(Model(), tokenizer, ([1], 8), cast(Orders, None), DataChoice(), "tuned")
+    continued(Model(), tokenizer, ([1], 8), cast(CommandQueue, None), DataChoice(), "tuned")
     end = tokenizer.convert_tokens_to_ids("<|end|>")
     assert told[0] == told[1]
     assert set(told[0]) == {end, tokenizer.eos_token_id, 4, 5, 6}

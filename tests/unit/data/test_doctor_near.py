@@ -16,9 +16,9 @@ import pytest
 from core.contract.data import Example, Message
 from core.data.doctor.examine import examine
 from core.data.doctor.findings.words import WordNumbers, words_of
-from core.data.doctor.kept_groups import find_kinship
-from core.data.doctor.minhash import ALIKE, SKETCH, Sketches
-from core.data.doctor.union_find import Unions
+from core.data.doctor.kept_groups import find_groups
+from core.data.doctor.minhash import ALIKE, SKETCH, MinHashSketches
+from core.data.doctor.union_find import UnionFind
 
 
 def texts_with_copies(rows: int, seed: int, longest: int = 120) -> tuple[list[list[str]], list[tuple[int, int]]]:
@@ -44,8 +44,8 @@ def jaccard(one: Sequence[str], other: Sequence[str]) -> float:
     return len(first & second) / len(first | second)
 
 
-def sketched(texts: Sequence[Sequence[str]]) -> Sketches:
-    minhash, numbers = Sketches(), WordNumbers()
+def sketched(texts: Sequence[Sequence[str]]) -> MinHashSketches:
+    minhash, numbers = MinHashSketches(), WordNumbers()
     for text in texts:
         minhash.add([numbers[word] for word in text])
     assert len(list(minhash.steps())) > 0
@@ -122,7 +122,7 @@ def test_short_rows_are_alike_only_word_for_word(one: str, other: str, together:
 @pytest.mark.slow
 def test_rows_that_are_nearly_alike_are_not_compared_for_ever() -> None:
     """Fifty thousand rows of 250 templates, each a little less alike than counts: the worst for a banded search."""
-    dice, numbers, minhash = Random(5), WordNumbers(), Sketches()
+    dice, numbers, minhash = Random(5), WordNumbers(), MinHashSketches()
     for row in range(50_000):
         shared = [f"t{row // 200}w{place}" for place in range(60)]
         minhash.add([numbers[word] for word in [*shared, *(f"o{dice.randrange(10**7)}" for _ in range(10))]])
@@ -156,7 +156,7 @@ def test_the_examination_is_quick(rows: int, seconds: float) -> None:
 
 def test_empty_and_single_rows_do_no_harm() -> None:
     assert sketched([["alone", "here"]]).groups() == []
-    assert list(Sketches().steps()) == []
+    assert list(MinHashSketches().steps()) == []
     assert sketched([["a"], [], ["b"]]).groups() == []
 
 
@@ -197,13 +197,13 @@ def test_kinship_is_the_same_in_another_process() -> None:
     script = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "from test_doctor_near import rows_with_kin\n"
-        "from core.data.doctor.kept_groups import find_kinship\n"
-        "print(find_kinship(rows_with_kin()).rows)\n"
+        "from core.data.doctor.kept_groups import find_groups\n"
+        "print(find_groups(rows_with_kin()).rows)\n"
     )
     root = Path(__file__).parents[3]
     done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == str(find_kinship(rows_with_kin()).rows)
-    assert len(find_kinship(rows_with_kin()).rows) > 10
+    assert done.stdout.strip() == str(find_groups(rows_with_kin()).rows)
+    assert len(find_groups(rows_with_kin()).rows) > 10
 
 
 def test_a_conversation_and_its_continuation_are_kin() -> None:
@@ -217,13 +217,13 @@ def test_a_conversation_and_its_continuation_are_kin() -> None:
         Message(role="assistant", content="Many. " * 200),
     )
     rows = [Example(row=1, messages=opening), said(2, "Something else?", "No."), Example(row=3, messages=longer)]
-    assert find_kinship(rows).rows == ((1, 3),)
+    assert find_groups(rows).rows == ((1, 3),)
     hello = exchange("Hello", "Hi! How can I help?")
     greetings = [
         Example(row=row, messages=(*hello, *exchange(f"Name the {row}th king.", f"He was called {row}.")))
         for row in range(1, 6)
     ]
-    assert find_kinship(greetings).rows == ()
+    assert find_groups(greetings).rows == ()
 
 
 def test_words_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,7 +237,7 @@ def test_words_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_unions_join_through_others() -> None:
-    unions = Unions(6)
+    unions = UnionFind(6)
     unions.join_all([[4, 1], [1, 5], [2]])
     assert unions.same(4, 5)
     assert not unions.same(0, 1)

@@ -14,7 +14,7 @@ from core.contract.errors import DataError
 from core.contract.findings import Checkup
 from core.data.deal.split import places_of, split_rows
 from core.data.doctor.fixes import Mending
-from core.data.doctor.kept_groups import Kinship, kept_kinship
+from core.data.doctor.kept_groups import KeptGroups, kept_groups
 from core.data.files.made import origin_of, write_made
 from core.data.read.examples import read_examples
 from core.data.service.checked import checked
@@ -234,10 +234,10 @@ def test_leaks_that_cannot_be_helped_are_a_warning(service: DataService, tmp_pat
 )
 def test_torn_groups_are_found_again(tmp_path: Path, content: str) -> None:
     place = tmp_path / "groups.json"
-    assert kept_kinship(place) is None
+    assert kept_groups(place) is None
     place.write_text(content)
-    assert kept_kinship(place) is None
-    Kinship(((0, 1),), ((1, 2),)).save(place)
-    assert kept_kinship(place) == Kinship(((0, 1),), ((1, 2),))
+    assert kept_groups(place) is None
+    KeptGroups(((0, 1),), ((1, 2),)).save(place)
+    assert kept_groups(place) == KeptGroups(((0, 1),), ((1, 2),))
     place.write_text(place.read_text().replace("[[1, 2]]", "[[1, 3]]"))
-    assert kept_kinship(place) is None
+    assert kept_groups(place) is None

@@ -22,8 +22,8 @@ from core.export.run import export
 from core.machine.locations import ASSETS
 from core.runs.folder.job_folder import JobFolder
 from core.runs.record.job_record import fold
-from core.train.channel.command_queue import Orders
-from core.train.channel.reporter import Teller
+from core.train.channel.command_queue import CommandQueue
+from core.train.channel.reporter import EventReporter
 
 Ask = Callable[..., JobFolder]
 SECRET = "somebodys-private-folder"
@@ -46,7 +46,7 @@ class Said:
 
 def done(job: JobFolder) -> tuple[Path, Said]:
     said = Said()
-    export(job, said, Orders(Letters(), Teller(said)))  # type: ignore[arg-type]
+    export(job, said, CommandQueue(Letters(), EventReporter(said)))  # type: ignore[arg-type]
     return job.exports / job.name, said
 
 
@@ -141,7 +141,7 @@ def test_an_answer_ends_where_chatml_ends_it_on_a_base_without_a_template(
 
 def test_a_stop_leaves_nothing(run: JobFolder, ask_for: Ask) -> None:
     said, job = Said(), ask_for("stopped", "merged")
-    orders = Orders(Letters(Command(verb="stop", attempt=1)), Teller(said)).start()
+    orders = CommandQueue(Letters(Command(verb="stop", attempt=1)), EventReporter(said)).start()
     while not orders.leaving:
         time.sleep(0.01)
     export(job, said, orders)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from core.kernels import lora
 from core.model.layers import surgery
 from core.model.layers.checkpointing import Budget, Chooser, checkpointing_layers, set_checkpointing
 from core.model.layers.loss import LossModel
-from core.model.layers.recompute import Shelf
+from core.model.layers.recompute import ActivationStore
 
 
 def test_recomputed_gradients_are_the_same_and_layers_run_twice() -> None:
@@ -60,7 +60,7 @@ def test_a_fast_layer_gives_the_same_bits_whether_it_is_kept_or_recomputed(famil
     wanted = gradients(model)
     fast = [layer for layer in checkpointing_layers(model) if hasattr(layer, "replaced")]
     assert set_checkpointing(model, "recompute") == ("activations: recomputed in 2 layers",)
-    for choice in (fast[0].choice[0], Chooser([Shelf(), Shelf()], _room_for(1, 19))):
+    for choice in (fast[0].choice[0], Chooser([ActivationStore(), ActivationStore()], _room_for(1, 19))):
         for index, layer in enumerate(fast):
             layer.choice = (choice, index)
         loss_model(**batch).backward()
@@ -78,8 +78,8 @@ def test_matrices_are_made_once_for_a_recomputation_and_its_backward_pass(monkey
     counts, found = [], []
     enough = recomputed_bytes(LAYER, 19) + LAYER.matrices
     for room in (enough - 1, enough):
-        chooser = Chooser([Shelf(), Shelf()], replace(_room_for(0, 19), bytes=room))
-        monkeypatch.setattr(chooser, "shelf", lambda *_: Shelf())
+        chooser = Chooser([ActivationStore(), ActivationStore()], replace(_room_for(0, 19), bytes=room))
+        monkeypatch.setattr(chooser, "shelf", lambda *_: ActivationStore())
         for index, layer in enumerate(checkpointing_layers(model)):
             layer.choice = (chooser, index)
         loss_model(**batch).backward()
@@ -104,7 +104,7 @@ def _room_for(layers: int, tokens: int) -> Budget:
 
 
 def test_a_budget_keeps_the_last_layers_and_more_of_them_in_a_short_pass() -> None:
-    shelves = [Shelf() for _ in range(4)]
+    shelves = [ActivationStore() for _ in range(4)]
     chooser = Chooser(shelves, _room_for(3, 1000))
 
     def recomputed(tokens: int) -> list[int]:

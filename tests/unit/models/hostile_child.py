@@ -63,14 +63,14 @@ def heavy() -> dict[str, Callable[[Path], object]]:
     """What worker, probe and Try do with a folder that an earlier word calls a model."""
     import torch
 
-    from core.chat.generator import load_speaker
+    from core.chat.generator import load_chat_model
     from core.chat.messages import Setup
     from core.contract.catalogue import ModelSpec
     from core.contract.config import DataChoice, ModelChoice, RunConfig
     from core.models.catalog import starter
     from core.probe import rehearse
     from core.train import setup as worker
-    from core.train.channel.command_queue import Orders
+    from core.train.channel.command_queue import CommandQueue
 
     choice = ModelChoice(source="folder", quantization="none")
     config, spec, device = RunConfig(), starter(), torch.device("cpu")
@@ -78,7 +78,7 @@ def heavy() -> dict[str, Callable[[Path], object]]:
     class Quiet:
         def stage(self, *_: object) -> None: ...
 
-    talk = (Quiet(), Orders(Quiet(), Quiet()))  # type: ignore[arg-type]
+    talk = (Quiet(), CommandQueue(Quiet(), Quiet()))  # type: ignore[arg-type]
     setup = {"model": choice, "data": DataChoice(), "adapter": "", "home": "", "lock_name": "cpu"}
 
     def named(folder: Path) -> ModelSpec:
@@ -87,7 +87,7 @@ def heavy() -> dict[str, Callable[[Path], object]]:
     return {
         "worker": lambda folder: worker._load(config, named(folder), device, talk),  # type: ignore[arg-type]
         "probe": lambda folder: rehearse._load(config, named(folder), device),
-        "try": lambda folder: load_speaker(Setup(folder=str(folder), **setup)),  # type: ignore[arg-type]
+        "try": lambda folder: load_chat_model(Setup(folder=str(folder), **setup)),  # type: ignore[arg-type]
     }
 
 

@@ -16,7 +16,7 @@ from core.machine.locks import held_by
 from core.runs.control.store import RunStore
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventTail
-from core.runs.log.handover import Door, knock
+from core.runs.log.handover import ReadyPipe, signal_ready
 from core.runs.process.processes import find_worker, read_owners
 from core.runs.record.job_record import RunRecord
 
@@ -76,10 +76,10 @@ def test_a_worker_that_dies_before_it_knocks_is_not_waited_for(store: RunStore, 
 
 
 def test_nobody_passes_a_door_before_it_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    door, passed = Door(), threading.Event()
+    door, passed = ReadyPipe(), threading.Event()
     for name, value in door.environment.items():
         monkeypatch.setenv(name, str(os.dup(int(value))))
-    worker = threading.Thread(target=lambda: (knock(), passed.set()))
+    worker = threading.Thread(target=lambda: (signal_ready(), passed.set()))
     worker.start()
     door.handed()
     asked: list[bool] = []
@@ -92,13 +92,13 @@ def test_nobody_passes_a_door_before_it_is_opened(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_is_called_off_is_called_off_at_the_first_word() -> None:
-    door = Door()
+    door = ReadyPipe()
     assert door.watched(lambda: True)
     door.open()
 
 
 def test_without_a_door_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    knock()
+    signal_ready()
     monkeypatch.setenv("LUTHIER_DOOR", "987654")  # a descriptor that is none
-    knock()
+    signal_ready()
     assert "LUTHIER_DOOR" not in os.environ

@@ -14,7 +14,7 @@ from core.contract.findings import Checkup, Finding
 from core.data.files.keep import KeptFile
 from core.machine.hardware import Machine
 from studio.pages.new_run.form import KNOBS, ROLES
-from studio.pages.new_run.handlers import Wires
+from studio.pages.new_run.handlers import Handlers
 from studio.services.services import Studio
 from studio.services.session import first
 
@@ -136,9 +136,9 @@ class Part(str):
         return tuple(Part(f"role.{index}") for index in range(ROLES)) if name == "roles" else whole
 
 
-def made_wires(studio: Studio) -> Wires:
+def made_wires(studio: Studio) -> Handlers:
     """The page's handlers over fields that hold a first visit's draft."""
-    made = Wires(studio)
+    made = Handlers(studio)
     made.sheet.parts = Part("")  # type: ignore[assignment]
     roles = (f"role.{index}" for index in range(ROLES))
     for key in ("data.path", "model.name", "preset", "draft_id", "roles", *roles, *KNOBS):
@@ -147,7 +147,7 @@ def made_wires(studio: Studio) -> Wires:
     return made
 
 
-def shown(wires: Wires, **changes: Any) -> list[Any]:
+def shown(wires: Handlers, **changes: Any) -> list[Any]:
     """What the fields send, with some of them changed."""
     values = dict(zip(wires.form.fields, wires.form.values(wires.drafts.load()), strict=True))
     return list((values | changes).values())

@@ -28,7 +28,7 @@ from studio.pages.new_run.data.upload import uploaded, uploads
 from studio.server import app as app_module
 from studio.server.access.address import Front
 from studio.server.access.guard import Guard
-from studio.server.access.sessions import Door
+from studio.server.access.sessions import AccessTokens
 from studio.server.app import bind, main
 from studio.server.living import living_studio, remember
 from studio.services.services import Studio
@@ -78,9 +78,9 @@ def test_no_answer_waits_for_a_receipt() -> None:
 
 
 @pytest.fixture
-def living(locations: Locations) -> Iterator[Door]:
+def living(locations: Locations) -> Iterator[AccessTokens]:
     """A guard that serves, remembered as this process's studio."""
-    door = Door(locations.sessions)
+    door = AccessTokens(locations.sessions)
     listener = bind(0)
     port = listener.getsockname()[1]
     guard = Guard(PlainTextResponse("inside"), door, Front(port), lambda: "the secret")
@@ -95,7 +95,7 @@ def living(locations: Locations) -> Iterator[Door]:
 
 
 def test_a_second_start_finds_the_living_studio_and_opens_that(
-    living: Door, locations: Locations, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    living: AccessTokens, locations: Locations, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     opened: list[str] = []
     monkeypatch.setattr(app_module, "open_address", lambda address, wsl: bool(opened.append(address)) or True)
@@ -106,7 +106,7 @@ def test_a_second_start_finds_the_living_studio_and_opens_that(
     assert stat.S_IMODE(locations.studio.stat().st_mode) == 0o600
 
 
-def test_a_wrong_secret_or_a_dead_process_is_no_living_studio(living: Door, locations: Locations) -> None:
+def test_a_wrong_secret_or_a_dead_process_is_no_living_studio(living: AccessTokens, locations: Locations) -> None:
     known = json.loads(locations.studio.read_text("utf-8"))
     locations.studio.write_text(json.dumps({**known, "secret": "other"}))
     assert living_studio(locations) is None
@@ -280,7 +280,7 @@ def test_the_whole_window_is_built_without_the_heavy_floor(tmp_path: Path) -> No
 
 
 def test_a_corrected_clock_does_not_disown_the_living_studio(
-    living: Door, locations: Locations, monkeypatch: pytest.MonkeyPatch
+    living: AccessTokens, locations: Locations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moved = psutil.Process().create_time() + 3600
     monkeypatch.setattr(psutil.Process, "create_time", lambda _: moved)

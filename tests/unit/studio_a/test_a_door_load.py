@@ -29,7 +29,7 @@ from studio.server.access.bodies import Bounded
 from studio.server.access.guard import Guard
 from studio.server.access.listening import Wish, front_of
 from studio.server.access.password import Password
-from studio.server.access.sessions import Door, _digest
+from studio.server.access.sessions import AccessTokens, _digest
 from studio.server.app import bind
 from studio.server.connections import Connection
 from studio.server.living import living_studio, remember, secret_of
@@ -44,7 +44,7 @@ def serving(locations: Locations, monkeypatch: pytest.MonkeyPatch) -> Iterator[i
     monkeypatch.setattr(connections, "HEADER_SECONDS", 1.0)
     listener = bind(0)
     port = int(listener.getsockname()[1])
-    guard = Guard(PlainTextResponse("inside"), Door(locations.sessions), Front(port), lambda: "s")
+    guard = Guard(PlainTextResponse("inside"), AccessTokens(locations.sessions), Front(port), lambda: "s")
     config = uvicorn.Config(guard, log_level="error", lifespan="off", http=Connection, **connections.OPTIONS)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
@@ -148,8 +148,8 @@ def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyP
 def test_who_was_let_in_stays_so_when_the_file_cannot_be_read_once(
     locations: Locations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cookie = str((door := Door(locations.sessions)).enter(door.token()))
-    door = Door(locations.sessions)
+    cookie = str((door := AccessTokens(locations.sessions)).enter(door.token()))
+    door = AccessTokens(locations.sessions)
 
     def refuse(_: Path) -> None:
         raise OSError(24, "Too many open files")
@@ -172,7 +172,7 @@ def test_what_cannot_be_read_is_not_written_over(locations: Locations) -> None:
         remember_browser(locations.sessions, _digest("b"), 1000)
     locations.sessions.rmdir()
     locations.sessions.write_bytes(kept)
-    assert Door(locations.sessions).knows("a")
+    assert AccessTokens(locations.sessions).knows("a")
 
 
 @pytest.mark.parametrize(
@@ -180,12 +180,14 @@ def test_what_cannot_be_read_is_not_written_over(locations: Locations) -> None:
 )
 def test_a_file_that_is_none_of_ours_lets_nobody_in(locations: Locations, content: str | bytes) -> None:
     locations.sessions.write_bytes(content if isinstance(content, bytes) else content.encode())
-    assert not Door(locations.sessions).knows("a")
+    assert not AccessTokens(locations.sessions).knows("a")
 
 
 def test_revoke_makes_another_secret(locations: Locations) -> None:
     with remember(locations, Front(1), "the old one"):
-        guard = Guard(PlainTextResponse("in"), Door(locations.sessions), Front(8765), lambda: secret_of(locations))
+        guard = Guard(
+            PlainTextResponse("in"), AccessTokens(locations.sessions), Front(8765), lambda: secret_of(locations)
+        )
         client = TestClient(guard, base_url="http://127.0.0.1:8765")
 
         def token(secret: str) -> int:

@@ -19,7 +19,7 @@ from core.machine.locations import Locations
 from studio.server.access import routes as allowed
 from studio.server.access.address import Front
 from studio.server.access.guard import Guard
-from studio.server.access.sessions import Door
+from studio.server.access.sessions import AccessTokens
 from studio.server.app import application
 from studio.server.window import new_run_app
 from studio.services.services import Studio
@@ -146,7 +146,7 @@ class Knocking:
 
 @pytest.fixture
 def knocking(locations: Locations) -> Knocking:
-    door = Door(locations.sessions)
+    door = AccessTokens(locations.sessions)
     probe = Probe()
     guard = Guard(probe, door, Front(PORT), lambda: "the secret")
     return Knocking(Sealed(guard), probe, f"luthier_{PORT}={door.enter(door.token())}")

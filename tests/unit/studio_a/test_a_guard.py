@@ -21,18 +21,18 @@ from studio.server.access import guard as guard_module
 from studio.server.access import sessions as door_module
 from studio.server.access.address import Front
 from studio.server.access.guard import Guard
-from studio.server.access.sessions import COOKIE_SECONDS, Door
+from studio.server.access.sessions import COOKIE_SECONDS, AccessTokens
 
 ROOT = "http://127.0.0.1:8765"
 
 
 @pytest.fixture
-def door(locations: Locations) -> Door:
-    return Door(locations.sessions)
+def door(locations: Locations) -> AccessTokens:
+    return AccessTokens(locations.sessions)
 
 
 @pytest.fixture
-def outside(door: Door) -> TestClient:
+def outside(door: AccessTokens) -> TestClient:
     """A browser that was not let in."""
     guard = Guard(
         PlainTextResponse("inside"), door, Front(8765), lambda: "the secret", command="launcher.py --home '/a <b>'"
@@ -41,7 +41,7 @@ def outside(door: Door) -> TestClient:
 
 
 @pytest.fixture
-def inside(outside: TestClient, door: Door) -> TestClient:
+def inside(outside: TestClient, door: AccessTokens) -> TestClient:
     """A browser that came through the door."""
     assert outside.get("/enter", params={"token": door.token()}).status_code == 200
     return outside
@@ -54,7 +54,7 @@ def test_without_a_cookie_there_is_a_page_that_says_how_to_get_in(outside: TestC
     assert outside.get("/studio/points").json()["code"] == "door.closed"
 
 
-def test_a_start_token_opens_once(outside: TestClient, door: Door) -> None:
+def test_a_start_token_opens_once(outside: TestClient, door: AccessTokens) -> None:
     token = door.token()
     first = outside.get("/enter", params={"token": token})
     assert 'http-equiv="refresh"' in first.text
@@ -66,7 +66,7 @@ def test_a_start_token_opens_once(outside: TestClient, door: Door) -> None:
     assert other.get("/enter", params={"token": token}).status_code == 403
 
 
-def test_a_start_token_grows_old(outside: TestClient, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_token_grows_old(outside: TestClient, door: AccessTokens, monkeypatch: pytest.MonkeyPatch) -> None:
     token = door.token()
     later = time.monotonic() + door_module.TOKEN_SECONDS + 1
     monkeypatch.setattr(door_module.time, "monotonic", lambda: later)
@@ -74,16 +74,16 @@ def test_a_start_token_grows_old(outside: TestClient, door: Door, monkeypatch: p
 
 
 def test_the_cookie_outlives_the_process_and_only_its_hash_is_kept(
-    inside: TestClient, door: Door, locations: Locations
+    inside: TestClient, door: AccessTokens, locations: Locations
 ) -> None:
     cookie = inside.cookies["luthier_8765"]
     assert cookie not in locations.sessions.read_text("utf-8")
     assert stat.S_IMODE(locations.sessions.stat().st_mode) == 0o600
-    assert Door(locations.sessions).knows(cookie)
+    assert AccessTokens(locations.sessions).knows(cookie)
     kept = json.loads(locations.sessions.read_text("utf-8"))
     ended = dict.fromkeys(kept["browsers"], time.time() - 1)
     locations.sessions.write_text(json.dumps({**kept, "browsers": ended}))
-    assert not Door(locations.sessions).knows(cookie)
+    assert not AccessTokens(locations.sessions).knows(cookie)
 
 
 @pytest.mark.parametrize("host", ["evil.example:8765", "127.0.0.1", "127.0.0.1:8766", "localhost.evil.example:8765"])
@@ -144,7 +144,7 @@ def test_reading_routes_cannot_be_written(inside: TestClient) -> None:
     assert inside.put("/studio/upload", headers=ours).text == "inside"
 
 
-def test_a_second_start_gets_a_token_for_the_secret_and_no_page_does(outside: TestClient, door: Door) -> None:
+def test_a_second_start_gets_a_token_for_the_secret_and_no_page_does(outside: TestClient, door: AccessTokens) -> None:
     shown = {"authorization": "Bearer the secret"}
     token = outside.post("/studio/token", headers=shown).json()["token"]
     assert door.enter(token)
@@ -167,7 +167,7 @@ def test_other_programs_cookies_on_this_host_do_not_lock_us_out(inside: TestClie
     assert inside.get("/", headers={"cookie": strange.encode()}).text == "inside"
 
 
-def test_what_a_proxy_might_say_is_not_handed_on(door: Door) -> None:
+def test_what_a_proxy_might_say_is_not_handed_on(door: AccessTokens) -> None:
     seen: list[list[str]] = []
 
     async def behind(scope: dict[str, Any], receive: Any, send: Any) -> None:
@@ -181,7 +181,7 @@ def test_what_a_proxy_might_say_is_not_handed_on(door: Door) -> None:
     assert not [name for name in seen[0] if "forwarded" in name.lower()]
 
 
-def test_cookies_and_tokens_are_random_and_long(door: Door) -> None:
+def test_cookies_and_tokens_are_random_and_long(door: AccessTokens) -> None:
     tokens = {door.token() for _ in range(100)}
     cookies = {door.enter(token) for token in tokens}
     assert len(tokens) == len(cookies) == 100
@@ -191,13 +191,13 @@ def test_cookies_and_tokens_are_random_and_long(door: Door) -> None:
     assert COOKIE_SECONDS == 30 * 24 * 3600
 
 
-def test_at_most_fifty_browsers_are_remembered_and_those_that_came_last(door: Door) -> None:
+def test_at_most_fifty_browsers_are_remembered_and_those_that_came_last(door: AccessTokens) -> None:
     cookies = [str(door.enter(door.token())) for _ in range(60)]
     assert [door.knows(cookie) for cookie in cookies] == [False] * 10 + [True] * 50
 
 
 def test_revoke_ends_cookies_and_unspent_tokens_of_a_living_studio(
-    inside: TestClient, door: Door, locations: Locations, capsys: pytest.CaptureFixture[str]
+    inside: TestClient, door: AccessTokens, locations: Locations, capsys: pytest.CaptureFixture[str]
 ) -> None:
     unspent = door.token()
     assert inside.get("/").text == "inside"
@@ -210,7 +210,9 @@ def test_revoke_ends_cookies_and_unspent_tokens_of_a_living_studio(
     assert inside.get("/").text == "inside", "who starts the studio again is let in again"
 
 
-def test_revoke_cuts_an_answer_that_goes_on(door: Door, locations: Locations, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_revoke_cuts_an_answer_that_goes_on(
+    door: AccessTokens, locations: Locations, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An event stream that a browser holds open ends with its session."""
     monkeypatch.setattr(guard_module, "_LOOK_SECONDS", 0.0)
 

@@ -27,7 +27,7 @@ from studio.server.access.address import Front
 from studio.server.access.guard import Guard
 from studio.server.access.listening import Wish, front_of, means, names_of
 from studio.server.access.password import Password
-from studio.server.access.sessions import Door
+from studio.server.access.sessions import AccessTokens
 from studio.server.app import bind
 from studio.server.living import living_studio, remember
 from studio.shell.responses import Sealed
@@ -179,7 +179,7 @@ def test_guesses_are_bounded_by_address_and_in_all(locations: Locations, monkeyp
 def visitor(locations: Locations, kept: Password) -> TestClient:
     """Another machine's browser, at a studio that listens under TLS."""
     front = Front(8765, ("desk.lan",), certificate=Path("cert.pem"), key=Path("key.pem"), password=kept)
-    guard = Guard(PlainTextResponse("inside"), Door(locations.sessions), front, lambda: "s")
+    guard = Guard(PlainTextResponse("inside"), AccessTokens(locations.sessions), front, lambda: "s")
     return TestClient(Sealed(guard), base_url="https://desk.lan:8765", follow_redirects=False)
 
 
@@ -222,7 +222,7 @@ def test_too_many_guesses_are_told_to_wait_and_too_much_is_not_read(
 
 
 def test_without_listen_no_password_opens(locations: Locations, kept: Password) -> None:
-    guard = Guard(PlainTextResponse("inside"), Door(locations.sessions), Front(8765), lambda: "s")
+    guard = Guard(PlainTextResponse("inside"), AccessTokens(locations.sessions), Front(8765), lambda: "s")
     client = TestClient(guard, base_url="http://127.0.0.1:8765")
     answer = client.post("/enter", data={"password": WORDS}, headers={"origin": "http://127.0.0.1:8765"})
     assert answer.status_code == 403
@@ -249,12 +249,12 @@ def certificate(folder: Path, name: str) -> tuple[Path, Path]:
 
 
 @pytest.fixture
-def served(locations: Locations, kept: Password, tmp_path: Path) -> Iterator[tuple[Front, Door]]:
+def served(locations: Locations, kept: Password, tmp_path: Path) -> Iterator[tuple[Front, AccessTokens]]:
     """A guard that serves under TLS, remembered as this process's studio."""
     cert, key = certificate(tmp_path, "desk.lan")
     listener = bind(0)
     front = Front(listener.getsockname()[1], ("desk.lan",), cert, key, kept)
-    door = Door(locations.sessions)
+    door = AccessTokens(locations.sessions)
     app: Any = Sealed(Guard(PlainTextResponse("inside"), door, front, lambda: "the secret"))
     config = uvicorn.Config(app, log_level="error", lifespan="off", ssl_certfile=cert, ssl_keyfile=key)
     server = uvicorn.Server(config)
@@ -268,7 +268,7 @@ def served(locations: Locations, kept: Password, tmp_path: Path) -> Iterator[tup
 
 
 def test_a_second_start_asks_the_living_studio_under_its_own_certificate_alone(
-    served: tuple[Front, Door], locations: Locations, tmp_path: Path
+    served: tuple[Front, AccessTokens], locations: Locations, tmp_path: Path
 ) -> None:
     front, door = served
     address = living_studio(locations)

@@ -17,7 +17,7 @@ from core.estimate import estimate
 from core.estimate.fit import put
 from core.machine.hardware import Gpu, Machine
 from core.models.catalog import apply_preset, catalogue, preset, presets, starter
-from studio.pages.new_run.handlers import Wires
+from studio.pages.new_run.handlers import Handlers
 from studio.pages.new_run.model import by_fit
 from studio.pages.new_run.model.by_fit import Asked, ByFit, Placed, known_models, placed, proposed
 from studio.pages.new_run.model.model_list import list_view, proposal_view
@@ -194,7 +194,7 @@ def test_without_a_card_it_is_the_built_in_one() -> None:
     assert "Take it: Starter (built in)" in proposal_view(found, "Qwen/Qwen3-8B")
 
 
-def test_one_click_takes_the_proposal_and_keeps_what_else_was_set(wires: Wires) -> None:
+def test_one_click_takes_the_proposal_and_keeps_what_else_was_set(wires: Handlers) -> None:
     value = values_of(proposal_view(proposed(asked(12, "try-it")), "starter"))[0]
     assert value["train.learning_rate"] == 2e-4
     told = json.dumps({"value": value, "form": {}, "n": "1"})
@@ -236,7 +236,7 @@ def test_a_name_from_outside_is_text_in_the_list() -> None:
     assert values_of(drawn) == [{"model.name": '<img src=x>"'}]
 
 
-def test_the_list_follows_the_windows_newest_choices(wires: Wires) -> None:
+def test_the_list_follows_the_windows_newest_choices(wires: Handlers) -> None:
     wires.studio.machine = lambda: machine(12)  # type: ignore[method-assign]
     window = Window()
     assert "Fits your card" in wires.plan.models(window)
@@ -291,5 +291,5 @@ def row_of(name: str, drawn: str) -> str:
 
 
 @pytest.fixture
-def wires(studio: Studio) -> Wires:
+def wires(studio: Studio) -> Handlers:
     return made_wires(studio)

@@ -12,7 +12,7 @@ from core.contract.data import DataReport, Preview, RowProblem, SkippedRows
 from core.contract.errors import ConfigError, DataError, ModelError
 from core.machine.hardware import Gpu, Machine
 from studio.pages.new_run import outline
-from studio.pages.new_run.cache import Desk, View
+from studio.pages.new_run.cache import PageCache, View
 from studio.pages.new_run.data import block as data
 from studio.pages.new_run.data import preview
 from studio.pages.new_run.data.preview import Asked
@@ -30,11 +30,11 @@ def config() -> RunConfig:
 
 
 @pytest.fixture
-def desk(studio: Studio) -> Desk:
-    return Desk(studio)
+def desk(studio: Studio) -> PageCache:
+    return PageCache(studio)
 
 
-def test_a_glance_asks_nobody_and_a_look_asks_once(desk: Desk, fake_data: FakeData, config: RunConfig) -> None:
+def test_a_glance_asks_nobody_and_a_look_asks_once(desk: PageCache, fake_data: FakeData, config: RunConfig) -> None:
     assert desk.glance(config).waiting
     assert fake_data.asked == []
     seen = desk.look(config)
@@ -48,7 +48,7 @@ def test_a_glance_asks_nobody_and_a_look_asks_once(desk: Desk, fake_data: FakeDa
 
 
 def test_another_learning_rate_needs_no_look_and_another_length_is_nearly_right_at_once(
-    desk: Desk, fake_data: FakeData, config: RunConfig
+    desk: PageCache, fake_data: FakeData, config: RunConfig
 ) -> None:
     desk.look(config)
     rate = config.model_copy(update={"train": config.train.model_copy(update={"learning_rate": 1e-5})})
@@ -62,7 +62,9 @@ def test_another_learning_rate_needs_no_look_and_another_length_is_nearly_right_
     assert fake_data.asked[-1] == "facts 512"
 
 
-def test_a_fault_stays_with_its_file_and_is_tried_again(desk: Desk, fake_data: FakeData, config: RunConfig) -> None:
+def test_a_fault_stays_with_its_file_and_is_tried_again(
+    desk: PageCache, fake_data: FakeData, config: RunConfig
+) -> None:
     fake_data.error = DataError("data.broken", "Expected JSON, found a picture.", "Choose another file.")
     view = desk.look(config)
     assert view.data_fault is fake_data.error
@@ -73,7 +75,7 @@ def test_a_fault_stays_with_its_file_and_is_tried_again(desk: Desk, fake_data: F
     assert desk.look(config).data_fault is None
 
 
-def test_a_model_that_cannot_be_used_is_said_where_it_was_chosen(desk: Desk, config: RunConfig) -> None:
+def test_a_model_that_cannot_be_used_is_said_where_it_was_chosen(desk: PageCache, config: RunConfig) -> None:
     broken = config.model_copy(update={"model": ModelChoice(source="folder", name="/nowhere/at/all")})
     view = desk.look(broken)
     assert isinstance(view.model_fault, ModelError)
@@ -81,7 +83,7 @@ def test_a_model_that_cannot_be_used_is_said_where_it_was_chosen(desk: Desk, con
     assert summary.start_words(view) == ("Choose another model", False)
 
 
-def test_the_preview_is_paged_and_text_stays_text(desk: Desk, fake_data: FakeData, config: RunConfig) -> None:
+def test_the_preview_is_paged_and_text_stays_text(desk: PageCache, fake_data: FakeData, config: RunConfig) -> None:
     found = desk.preview(desk.look(config), Asked(20, "piano"))
     assert isinstance(found, Preview)
     assert fake_data.asked[-1] == "preview 20 piano []"
@@ -102,7 +104,7 @@ def test_start_says_what_is_missing(config: RunConfig) -> None:
     assert summary.start_words(View(config, MACHINE)) == ("Start training", True)
 
 
-def test_the_summary_shows_memory_by_part_steps_and_what_is_learned(desk: Desk, config: RunConfig) -> None:
+def test_the_summary_shows_memory_by_part_steps_and_what_is_learned(desk: PageCache, config: RunConfig) -> None:
     view = desk.look(config)
     drawn = summary.summary_view(view) + summary.more_view(view)
     assert view.figures is not None
@@ -208,7 +210,7 @@ def test_a_chosen_method_is_shown_and_dpo_without_pairs_is_a_fault(config: RunCo
         assert ("Choose a method for these rows" in summary.problems(view)) is (words == "found none")
 
 
-def test_the_mapping_form_shows_the_roles_of_the_layout(desk: Desk, config: RunConfig) -> None:
+def test_the_mapping_form_shows_the_roles_of_the_layout(desk: PageCache, config: RunConfig) -> None:
     names, updates = data.mapping(desk.look(config), ("instruction", "output"))
     assert names == "instruction,input,output,system"
     assert [update["value"] for update in updates[:4]] == ["instruction", "", "output", ""]

@@ -24,7 +24,7 @@ from studio.pages.new_run.data import block as data
 from studio.pages.new_run.data import checkup, lengths, preview, sources
 from studio.pages.new_run.data.handlers import sent
 from studio.pages.new_run.data.preview import Asked
-from studio.pages.new_run.handlers import Wires
+from studio.pages.new_run.handlers import Handlers
 from studio.pages.new_run.long_work import LongWork, Work
 from studio.pages.new_run.plan import summary
 from studio.pages.new_run.view import View
@@ -33,7 +33,7 @@ from studio.services.session import first, sample_path
 
 
 @pytest.fixture
-def wires(studio: Studio) -> Wires:
+def wires(studio: Studio) -> Handlers:
     return made_wires(studio)
 
 
@@ -47,7 +47,7 @@ def told(do: dict[str, Any], **form: str) -> str:
     return json.dumps({"value": do, "form": form, "n": "1"})
 
 
-def turned(wires: Wires, asked: str, search: str = "") -> dict[str, Any]:
+def turned(wires: Handlers, asked: str, search: str = "") -> dict[str, Any]:
     """What the panel shows at last."""
     return list(wires.data.turned(Window(), asked, search, *shown(wires)))[-1]
 
@@ -62,7 +62,7 @@ def test_what_a_button_sent_is_read_and_anything_else_is_nothing() -> None:
     assert Asked.read(told({"offset": -5})).offset == 0
 
 
-def test_the_preview_turns_searches_and_shows_a_findings_rows(wires: Wires, fake_data: FakeData) -> None:
+def test_the_preview_turns_searches_and_shows_a_findings_rows(wires: Handlers, fake_data: FakeData) -> None:
     list(wires.looked(Window(), "", *shown(wires)))
     answer = turned(wires, told({"offset": 20}))
     assert fake_data.asked[-1] == "preview 20  []"
@@ -79,7 +79,7 @@ def test_the_preview_turns_searches_and_shows_a_findings_rows(wires: Wires, fake
     assert back["data.preview.only"] == ""
 
 
-def test_a_look_that_ends_later_leaves_the_rows_that_were_turned_to(wires: Wires, fake_data: FakeData) -> None:
+def test_a_look_that_ends_later_leaves_the_rows_that_were_turned_to(wires: Handlers, fake_data: FakeData) -> None:
     window = Window()
     list(wires.looked(window, "", *shown(wires)))
     turned(wires, told({"only": "exact_duplicates"}))
@@ -93,7 +93,7 @@ def test_a_look_that_ends_later_leaves_the_rows_that_were_turned_to(wires: Wires
 
 
 def test_a_findings_rows_are_found_anew_where_the_choices_are_newer_than_the_finding(
-    wires: Wires, fake_data: FakeData
+    wires: Handlers, fake_data: FakeData
 ) -> None:
     list(wires.looked(Window(), "", *shown(wires)))
     fake_data.asked.clear()
@@ -123,7 +123,7 @@ def test_every_row_stands_in_one_bar_and_bars_and_stops_share_one_scale(found: l
     assert places[-1] == pytest.approx(1.0)
 
 
-def test_lengths_are_drawn_named_and_stand_in_a_table(wires: Wires) -> None:
+def test_lengths_are_drawn_named_and_stand_in_a_table(wires: Handlers) -> None:
     desk_ = wires.sheet.desk
     view = desk_.look(first().config)
     rows = (40,) * 90 + (400,) * 10
@@ -158,7 +158,7 @@ def test_findings_say_what_how_many_and_what_can_be_done() -> None:
     assert 'value="0.250"' in checkup.checkup_view(None, rows=9, progress=(1, 4))
 
 
-def test_every_row_of_a_sampled_file_is_counted_when_asked(wires: Wires, fake_data: FakeData) -> None:
+def test_every_row_of_a_sampled_file_is_counted_when_asked(wires: Handlers, fake_data: FakeData) -> None:
     fake_data.sampled = True
     looked = list(wires.looked(Window(), "", *shown(wires)))
     lengths_said = "data.lengths.figures"
@@ -171,7 +171,7 @@ def test_every_row_of_a_sampled_file_is_counted_when_asked(wires: Wires, fake_da
     assert "tokenise" not in fake_data.asked, "all are known"
 
 
-def test_counting_every_row_says_how_far_it_is_and_can_be_ended(wires: Wires, fake_data: FakeData) -> None:
+def test_counting_every_row_says_how_far_it_is_and_can_be_ended(wires: Handlers, fake_data: FakeData) -> None:
     fake_data.sampled = fake_data.slow = True
     list(wires.looked(Window(), "", *shown(wires)))
     counting = wires.data.count_all(Window(), *shown(wires))
@@ -182,14 +182,14 @@ def test_counting_every_row_says_how_far_it_is_and_can_be_ended(wires: Wires, fa
     assert "Count all 400 rows" in list(counting)[-1]["data.lengths.figures"], "the sample's lengths stay"
 
 
-def test_rows_that_cannot_be_counted_say_why(wires: Wires, fake_data: FakeData) -> None:
+def test_rows_that_cannot_be_counted_say_why(wires: Handlers, fake_data: FakeData) -> None:
     fake_data.sampled = True
     list(wires.looked(Window(), "", *shown(wires)))
     fake_data.error = DataError("data.cache", "Expected room for the tokens, found none.", "Free some disk space.")
     assert "Free some disk space." in list(wires.data.count_all(Window(), *shown(wires)))[-1]["data.lengths.figures"]
 
 
-def test_a_small_file_is_examined_unasked(wires: Wires, fake_data: FakeData) -> None:
+def test_a_small_file_is_examined_unasked(wires: Handlers, fake_data: FakeData) -> None:
     answers = list(wires.looked(Window(), "", *shown(wires)))
     assert fake_data.asked.count("checkup") == 1
     assert "Data doctor (1)" in answers[-1]["data.tabs"]
@@ -198,7 +198,7 @@ def test_a_small_file_is_examined_unasked(wires: Wires, fake_data: FakeData) -> 
 
 
 def test_a_large_file_shows_its_first_rows_and_is_then_checked_whole(
-    wires: Wires, fake_data: FakeData, large: None
+    wires: Handlers, fake_data: FakeData, large: None
 ) -> None:
     answers = list(wires.looked(Window(), "", *shown(wires)))
     reports = [str(answer["data.report"]) for answer in answers if "data.report" in answer]
@@ -210,7 +210,7 @@ def test_a_large_file_shows_its_first_rows_and_is_then_checked_whole(
     assert [ask for ask in fake_data.asked if not ask.startswith("preview")][:3] == ["first_look", "check", "facts 256"]
 
 
-def test_a_check_can_be_cancelled_and_taken_up_again(wires: Wires, fake_data: FakeData, large: None) -> None:
+def test_a_check_can_be_cancelled_and_taken_up_again(wires: Handlers, fake_data: FakeData, large: None) -> None:
     fake_data.slow = True
     answers: Iterator[Any] = wires.looked(Window(), "", *shown(wires))
     next(answers)
@@ -229,14 +229,14 @@ def test_a_check_can_be_cancelled_and_taken_up_again(wires: Wires, fake_data: Fa
     assert any("400 of 400" in str(answer.get("data.report")) for answer in again)
 
 
-def test_a_fault_in_the_rest_of_a_large_file_is_said(wires: Wires, fake_data: FakeData, large: None) -> None:
+def test_a_fault_in_the_rest_of_a_large_file_is_said(wires: Handlers, fake_data: FakeData, large: None) -> None:
     fake_data.error = DataError("data.broken", "Expected JSON in row 70, found a picture.", "")
     answers = list(wires.looked(Window(), "", *shown(wires)))
     assert any("found a picture" in str(answer.get("data.report")) for answer in answers)
     assert answers[-1]["start"]["value"] == "Mend the data file"
 
 
-def test_a_fix_writes_a_new_set_and_the_way_back_leads_to_the_file(wires: Wires, fake_data: FakeData) -> None:
+def test_a_fix_writes_a_new_set_and_the_way_back_leads_to_the_file(wires: Handlers, fake_data: FakeData) -> None:
     list(wires.looked(Window(), "", *shown(wires)))
     answer = list(wires.data.made(Window(), told({"fix": "exact_duplicates"}), *shown(wires)))[-1]
     assert fake_data.asked[-1] == "mend [('exact_duplicates', ())]"
@@ -269,7 +269,7 @@ def desk_example() -> Any:
 
 
 def test_files_are_mixed_by_weight_each_with_its_layout(
-    wires: Wires, fake_data: FakeData, monkeypatch: pytest.MonkeyPatch, studio: Studio
+    wires: Handlers, fake_data: FakeData, monkeypatch: pytest.MonkeyPatch, studio: Studio
 ) -> None:
     folder = studio.locations.make().uploads / "an-upload-of-mine"
     folder.mkdir()
@@ -295,7 +295,7 @@ def test_files_are_mixed_by_weight_each_with_its_layout(
     assert "Expected a weight above 0 for a, found x." in faulty[-1]["data.sources.outcome"]
 
 
-def test_a_hub_set_is_fetched_as_asked_and_its_fault_is_one_line(wires: Wires, fake_data: FakeData) -> None:
+def test_a_hub_set_is_fetched_as_asked_and_its_fault_is_one_line(wires: Handlers, fake_data: FakeData) -> None:
     form = {"name": " a/b ", "subset": "", "split": "", "rows": "500"}
     said = list(wires.data.made(Window(), told({"hub": "fetch"}, **form), *shown(wires)))[-1]
     assert fake_data.asked[-1] == "hub a/b  train 500"
@@ -344,7 +344,7 @@ def test_start_is_closed_where_nothing_would_be_learned() -> None:
     assert summary.start_words(offline) == ("Choose another model", False)
 
 
-def test_a_fetch_that_is_cancelled_leaves_the_file_as_it_was(wires: Wires, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fetch_that_is_cancelled_leaves_the_file_as_it_was(wires: Handlers, monkeypatch: pytest.MonkeyPatch) -> None:
     def endless(*asked: Any) -> Any:
         tell, stopped = asked[-2:]
         tell(1200, 20_000, 1200)

@@ -15,7 +15,7 @@ from studio.server.access import guard as guard_module
 from studio.server.access.address import Front
 from studio.server.access.guard import Guard
 from studio.server.access.peer import is_anothers, owners
-from studio.server.access.sessions import Door
+from studio.server.access.sessions import AccessTokens
 
 TABLE = """\
    0: 0100007F:223D 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 11 1
@@ -44,7 +44,7 @@ def test_who_we_are_ourselves_is_no_other() -> None:
 
 
 def test_another_user_does_not_even_spend_the_token(locations: Locations, monkeypatch: pytest.MonkeyPatch) -> None:
-    door = Door(locations.sessions)
+    door = AccessTokens(locations.sessions)
     browser = TestClient(
         Guard(PlainTextResponse("inside"), door, Front(8765), lambda: "s"), base_url="http://127.0.0.1:8765"
     )

@@ -14,7 +14,7 @@ from core.data.tokens.cache import Cached
 from core.machine import settings
 from core.machine.hardware import Gpu, Machine
 from studio.pages.doctor import page as doctor
-from studio.pages.new_run.handlers import Wires
+from studio.pages.new_run.handlers import Handlers
 from studio.pages.new_run.plan import budget, proposals, summary
 from studio.pages.new_run.view import View
 from studio.services.services import Studio
@@ -25,7 +25,7 @@ CARD = Machine((Gpu(0, "GPU-1", "RTX", 8 * GIB, 7 * GIB, (8, 6)),), 8, 32 * GIB,
 
 
 @pytest.fixture
-def wires(studio: Studio) -> Wires:
+def wires(studio: Studio) -> Handlers:
     return made_wires(studio)
 
 
@@ -89,7 +89,7 @@ def test_energy_money_host_and_disk_stand_where_they_matter() -> None:
     assert "Time (estimated)" in drawn
 
 
-def test_ways_to_make_it_fit_name_their_price_and_one_click_applies_them(wires: Wires) -> None:
+def test_ways_to_make_it_fit_name_their_price_and_one_click_applies_them(wires: Handlers) -> None:
     changes = {"train.max_length": "512", "lora.r": "8"}
     found = [
         Suggestion(changes=changes, text=f"Way {number} <b>", peak_bytes=5 * GIB, verdict="fits") for number in range(5)
@@ -132,7 +132,7 @@ def test_the_probe_says_its_stage_and_what_it_measured_against_the_plan() -> Non
     assert proposals.probe_view(None, None, possible=False) is None
 
 
-def test_the_price_is_kept_for_this_machine_and_taken_away_again(wires: Wires, studio: Studio) -> None:
+def test_the_price_is_kept_for_this_machine_and_taken_away_again(wires: Handlers, studio: Studio) -> None:
     assert wires.plan.priced("0,31", "CHF") == ""
     assert settings.load(studio.locations) == settings.Settings(price_per_kwh=0.31, currency="CHF")
     assert "expected 0 to 1,000" in wires.plan.priced("-1", "CHF")
@@ -140,7 +140,7 @@ def test_the_price_is_kept_for_this_machine_and_taken_away_again(wires: Wires, s
     assert settings.load(studio.locations).price_per_kwh is None
 
 
-def test_a_glance_with_everything_known_stays_far_below_a_tenth_of_a_second(wires: Wires) -> None:
+def test_a_glance_with_everything_known_stays_far_below_a_tenth_of_a_second(wires: Handlers) -> None:
     list(wires.looked(Window(), "", *shown(wires)))
     wires.studio.machine = lambda: CARD  # type: ignore[method-assign]
     for batch in (4, 4096):

@@ -22,8 +22,8 @@ from core.runs.folder.job_folder import JobFolder
 from studio.pages.new_run import cache as desk_module
 from studio.pages.new_run import handlers as wires_module
 from studio.pages.new_run import sheet as sheet_module
-from studio.pages.new_run.cache import Desk, View
-from studio.pages.new_run.handlers import Wires
+from studio.pages.new_run.cache import PageCache, View
+from studio.pages.new_run.handlers import Handlers
 from studio.pages.new_run.remembered import Remembered
 from studio.services.services import Studio
 from studio.services.session import first, sample_path
@@ -31,12 +31,12 @@ from studio.words.text import say
 
 
 @pytest.fixture
-def wires(studio: Studio) -> Wires:
+def wires(studio: Studio) -> Handlers:
     return made_wires(studio)
 
 
 def test_a_choice_made_while_a_look_runs_is_what_is_shown_in_the_end(
-    wires: Wires, monkeypatch: pytest.MonkeyPatch
+    wires: Handlers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read, seen = wires.sheet.desk.read, []
     later = str(sample_path("chat"))
@@ -56,14 +56,14 @@ def test_a_choice_made_while_a_look_runs_is_what_is_shown_in_the_end(
     assert not any("instruction.jsonl" in report for report in reports), "what was overtaken is not shown"
 
 
-def test_looks_are_never_dropped(wires: Wires) -> None:
+def test_looks_are_never_dropped(wires: Handlers) -> None:
     assert sheet_module.CHOICE["trigger_mode"] == "always_last"
     calls: list[dict[str, Any]] = []
     wires._look(lambda *_, **options: calls.append(options))
     assert calls[0]["trigger_mode"] == "always_last"
 
 
-def test_a_typed_path_counts_once_and_a_home_is_written_out(wires: Wires, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_typed_path_counts_once_and_a_home_is_written_out(wires: Handlers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     file = "field.data.path"
     assert wires.typed(" ~/rows.jsonl ", *shown(wires))[file] == "/home/me/rows.jsonl"
@@ -103,7 +103,7 @@ class Ready:
 
 
 def test_the_same_start_twice_is_one_run_and_other_choices_are_another(
-    wires: Wires, monkeypatch: pytest.MonkeyPatch
+    wires: Handlers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store([])
     folder = JobFolder(wires.studio.locations.runs / "2026-11-20_2243_test_k3f9")
@@ -120,7 +120,7 @@ def test_the_same_start_twice_is_one_run_and_other_choices_are_another(
     assert (noted.config.train.learning_rate, noted.seconds) == (0.001, (60.0, 120.0))
 
 
-def test_start_says_that_it_adds_to_the_queue_while_a_run_has_the_card(wires: Wires) -> None:
+def test_start_says_that_it_adds_to_the_queue_while_a_run_has_the_card(wires: Handlers) -> None:
     locations, machine = wires.studio.locations, wires.studio.machine()
     values = shown(wires)
     free = wires.sheet.start_words(values)[0]
@@ -133,7 +133,7 @@ def test_start_says_that_it_adds_to_the_queue_while_a_run_has_the_card(wires: Wi
     card.release()
 
 
-def test_a_path_that_was_typed_but_not_read_is_not_passed_over(wires: Wires) -> None:
+def test_a_path_that_was_typed_but_not_read_is_not_passed_over(wires: Handlers) -> None:
     last = list(wires.begin(Window(), "/somewhere/else.jsonl", *shown(wires)))[-1]
     assert "Press Enter" in last[1]
     assert wires.studio.store is None, "nothing was asked to start"
@@ -141,7 +141,7 @@ def test_a_path_that_was_typed_but_not_read_is_not_passed_over(wires: Wires) -> 
 
 @pytest.mark.parametrize("error", [MachineError("disk.full", "The disk is full.", ""), ValueError("unforeseen")])
 def test_start_can_be_pressed_again_after_any_fault(
-    wires: Wires, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception
+    wires: Handlers, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception
 ) -> None:
     def broken(*_: object) -> None:
         raise error
@@ -154,7 +154,7 @@ def test_start_can_be_pressed_again_after_any_fault(
     assert ("ValueError: unforeseen" in capsys.readouterr().err) == isinstance(error, ValueError)
 
 
-def test_an_edit_shows_the_machine_as_it_is_now(wires: Wires) -> None:
+def test_an_edit_shows_the_machine_as_it_is_now(wires: Handlers) -> None:
     answer = wires.edited(Window(), *shown(wires))
     assert set(answer) == {*wires.sheet.outputs(), "outcome"}
     assert answer["outcome"] == "", "a fault under Start was that of other choices"
@@ -171,7 +171,7 @@ def test_a_model_that_was_downloaded_meanwhile_is_looked_at_again(
     monkeypatch.setattr(desk_module, "find_model", found)
     monkeypatch.setattr(desk_module, "is_cached", lambda name: bool(here))
     config = first().with_values({"data.path": "", "model.source": "hub", "model.name": "a/b"}).config
-    desk = Desk(studio)
+    desk = PageCache(studio)
     seen = desk.look(config)
     assert seen.spec is not None
     assert not seen.spec.folder
@@ -181,7 +181,7 @@ def test_a_model_that_was_downloaded_meanwhile_is_looked_at_again(
     assert again.spec.folder == str(tmp_path)
 
 
-def _looked_at(wires: Wires, window: str, path: str) -> dict[Any, Any]:
+def _looked_at(wires: Handlers, window: str, path: str) -> dict[Any, Any]:
     """All that the page shows in the end."""
     said: dict[Any, Any] = {}
     for answer in wires.looked(Window(window), "", *shown(wires, **{"data.path": path})):
@@ -190,13 +190,13 @@ def _looked_at(wires: Wires, window: str, path: str) -> dict[Any, Any]:
 
 
 @pytest.fixture
-def forgetful(wires: Wires, monkeypatch: pytest.MonkeyPatch) -> int:
+def forgetful(wires: Handlers, monkeypatch: pytest.MonkeyPatch) -> int:
     """How many answers a desk keeps that keeps few."""
     monkeypatch.setattr(wires.sheet.desk, "_known", Remembered(wires.sheet.desk._in_use, kept=12))
     return 12
 
 
-def test_each_of_many_files_in_turn_is_answered(wires: Wires, forgetful: int) -> None:
+def test_each_of_many_files_in_turn_is_answered(wires: Handlers, forgetful: int) -> None:
     """Two of 26 once waited for ever: the model was forgotten while it was looked at, having come first."""
     for number in range(forgetful // 2):
         said = _looked_at(wires, "window-1", f"/made/{number}.jsonl")
@@ -204,7 +204,7 @@ def test_each_of_many_files_in_turn_is_answered(wires: Wires, forgetful: int) ->
         assert said["start"]["interactive"], f"file {number}"
 
 
-def test_what_a_window_shows_is_not_forgotten_for_another_window(wires: Wires, forgetful: int) -> None:
+def test_what_a_window_shows_is_not_forgotten_for_another_window(wires: Handlers, forgetful: int) -> None:
     values = shown(wires)
     list(wires.looked(Window(), "", *values))
     for number in range(forgetful // 2):
@@ -215,7 +215,7 @@ def test_what_a_window_shows_is_not_forgotten_for_another_window(wires: Wires, f
 
 @pytest.mark.parametrize("event", ["looked_again", "count_all", "examine_now", "probed"])
 def test_an_open_page_is_answered_by_a_studio_that_knows_nothing_of_it(
-    wires: Wires, fake_data: FakeData, event: str, monkeypatch: pytest.MonkeyPatch
+    wires: Handlers, fake_data: FakeData, event: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was started again beneath the page, or has forgotten; the edit asks for no look by itself."""
     monkeypatch.setattr(wires.sheet.desk, "_known", Remembered())
@@ -233,7 +233,7 @@ def test_an_open_page_is_answered_by_a_studio_that_knows_nothing_of_it(
 
 
 def test_a_fault_that_nobody_foresaw_is_an_answer(
-    wires: Wires, fake_data: FakeData, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    wires: Handlers, fake_data: FakeData, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(fake_data, "facts", lambda *_, **__: {}["nothing"])
     said: dict[Any, Any] = {}
@@ -244,7 +244,7 @@ def test_a_fault_that_nobody_foresaw_is_an_answer(
     assert "KeyError: 'nothing'" in capsys.readouterr().err
 
 
-def _own_file(wires: Wires, monkeypatch: pytest.MonkeyPatch, way: str, **fields: Any) -> dict[Any, Any]:
+def _own_file(wires: Handlers, monkeypatch: pytest.MonkeyPatch, way: str, **fields: Any) -> dict[Any, Any]:
     """Chooses a file of one's own in one of the ways."""
     monkeypatch.setattr(wires_module, "taken", lambda *_: KeptFile(Path("/made/own.jsonl"), "ab" * 32, "own.jsonl", 9))
     values = shown(wires, **fields)
@@ -255,7 +255,7 @@ def _own_file(wires: Wires, monkeypatch: pytest.MonkeyPatch, way: str, **fields:
 
 @pytest.mark.parametrize("way", ["typed", "dropped", "made"])
 def test_a_file_of_ones_own_keeps_neither_length_nor_steps_of_the_demo(
-    wires: Wires, monkeypatch: pytest.MonkeyPatch, way: str
+    wires: Handlers, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     """1,000 rows once got 60 steps at 256 tokens, while the form said 3 passes."""
     answer = _own_file(wires, monkeypatch, way)
@@ -270,7 +270,7 @@ def test_a_file_of_ones_own_keeps_neither_length_nor_steps_of_the_demo(
     assert "field.train.max_length" not in wires.sampled("chat", *shown(wires))
 
 
-def test_the_form_says_that_fewer_steps_run_than_its_passes(wires: Wires) -> None:
+def test_the_form_says_that_fewer_steps_run_than_its_passes(wires: Handlers) -> None:
     said = _looked_at(wires, "window-1", "/made/own.jsonl")
     assert "Ends after 60 steps (1.2 of 3 passes)" in said["train.ends"]
     assert "Run all passes" in said["train.ends"]
@@ -279,7 +279,7 @@ def test_the_form_says_that_fewer_steps_run_than_its_passes(wires: Wires) -> Non
     assert not wires.edited(Window(), *shown(wires, **{"train.max_steps": 5000}))["train.ends"]
 
 
-def test_a_model_that_was_mended_is_looked_at_again(wires: Wires, tmp_path: Path) -> None:
+def test_a_model_that_was_mended_is_looked_at_again(wires: Handlers, tmp_path: Path) -> None:
     values = shown(wires, **{"model.name": str(tmp_path / "model")})
     first_look = next(wires.looked(Window(), "", *values))
     assert "Look again" in first_look["model.about"]
@@ -288,7 +288,7 @@ def test_a_model_that_was_mended_is_looked_at_again(wires: Wires, tmp_path: Path
     assert "Look again" not in said[-1]["model.about"]
 
 
-def test_another_windows_choices_do_not_go_in_silence_and_can_be_taken_back(wires: Wires) -> None:
+def test_another_windows_choices_do_not_go_in_silence_and_can_be_taken_back(wires: Handlers) -> None:
     """Two windows once overwrote each other's draft without a word."""
     first_window, second = Window("window-1"), Window("window-2")
     for window in (first_window, second):
@@ -305,7 +305,7 @@ def test_another_windows_choices_do_not_go_in_silence_and_can_be_taken_back(wire
     assert not wires.edited(first_window, *back.values())["draft"], "a run was started: it is in the history"
 
 
-def test_a_window_keeps_what_its_fields_do_not_show(wires: Wires) -> None:
+def test_a_window_keeps_what_its_fields_do_not_show(wires: Handlers) -> None:
     """A run that is run again elsewhere brings its own target modules; they are none of an older window's."""
     wires.restored(Window())
     values = shown(wires)

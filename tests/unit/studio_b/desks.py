@@ -15,7 +15,7 @@ from core.machine.locations import Locations
 from core.runs.control.store import RunStore
 from core.runs.folder.job_folder import JobFolder
 from studio.figures.held_out import HeldOut
-from studio.pages.try_it.asking import Talks
+from studio.pages.try_it.asking import ChatClients
 from studio.server.live import Live, routes
 
 MACHINE = Machine(
@@ -66,7 +66,7 @@ def made_desk(locations: Locations) -> Desk:
         talks.append(Echo(folder.name))
         return talks[-1]
 
-    live = Live(locations, RunStore(locations), Talks(begin), HeldOut(None), drafts.append, lambda: MACHINE)  # type: ignore[arg-type]
+    live = Live(locations, RunStore(locations), ChatClients(begin), HeldOut(None), drafts.append, lambda: MACHINE)  # type: ignore[arg-type]
     app = FastAPI()
     app.include_router(routes(live))
     return Desk(TestClient(app), live, talks, drafts)

@@ -36,7 +36,7 @@ from studio.pages.try_it.asking import Question
 from studio.server.access import routes as allowed
 from studio.server.access.address import Front
 from studio.server.access.guard import Guard
-from studio.server.access.sessions import Door
+from studio.server.access.sessions import AccessTokens
 from studio.server.app import application
 from studio.services.services import Studio
 
@@ -185,7 +185,7 @@ class Browser:
 
     def __init__(self, locations: Locations, guarded: bool) -> None:
         studio = Studio(locations, RunStore(locations), DataService(locations, guarded=True), 8765)
-        door = Door(locations.sessions)
+        door = AccessTokens(locations.sessions)
         app = application(studio, failed=pytest.fail)
         self.app: Any = Guard(app, door, Front(8765), lambda: "s") if guarded else app
         self.headers = [

@@ -15,7 +15,7 @@ from core.runs.folder.job_folder import JobFolder
 from studio.figures import full_disk as full_disk_module
 from studio.figures.full_disk import full_disk
 from studio.server.access.address import Front
-from studio.server.access.sessions import Door
+from studio.server.access.sessions import AccessTokens
 from studio.server.living import living_studio, only_studio, remember
 
 RUN = "2026-11-20_2243_test_k3f9"
@@ -41,7 +41,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("full")
 def test_a_browser_is_let_in_for_as_long_as_the_studio_lives(locations: Locations) -> None:
-    door = Door(locations.sessions)
+    door = AccessTokens(locations.sessions)
     cookie = door.enter(door.token())
     assert cookie
     assert door.knows(cookie)
@@ -54,7 +54,7 @@ def test_a_browser_is_let_in_for_as_long_as_the_studio_lives(locations: Location
 def test_a_cookie_that_was_not_written_ends_with_revoke_too(
     locations: Locations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    door = Door(locations.sessions)
+    door = AccessTokens(locations.sessions)
     cookie = door.admit()
     locations.sessions.write_text('{"era": "another", "browsers": {}}')
     assert not door.knows(cookie)
@@ -63,7 +63,7 @@ def test_a_cookie_that_was_not_written_ends_with_revoke_too(
 def test_another_fault_of_the_sessions_file_is_one(locations: Locations) -> None:
     locations.sessions.mkdir()
     with pytest.raises(OSError, match="file"):
-        Door(locations.sessions).admit()
+        AccessTokens(locations.sessions).admit()
 
 
 @pytest.mark.usefixtures("full")

@@ -26,7 +26,7 @@ from core.runs.folder.repeat import flat, read_wish
 from core.runs.folder.run_yaml import dump_config, read_config
 from core.runs.record.words import STATE_WORDS
 from studio.figures import run_figures
-from studio.figures.history_rows import Sieve
+from studio.figures.history_rows import RowFilter
 from studio.figures.proposals import change_for, change_words, next_action
 from studio.pages.take_home import listing
 from studio.services.session import Drafts, load, reopened
@@ -81,11 +81,11 @@ def test_runs_are_found_by_when_they_were_made() -> None:
     now = run_figures.made_at("2026-11-21_1200_x_aaaa")
     assert now is not None
     row = {"made": run_figures.made_at(RUN), "words": "", "group": "", "model": "", "method": ""}
-    assert Sieve(when="day").fits(row, now)
-    assert not Sieve(when="day").fits(row, now + 2 * 86_400)
-    assert Sieve(when="week").fits(row, now + 2 * 86_400)
-    assert Sieve(when="nonsense").fits(row, now)
-    assert not Sieve(when="year").fits({**row, "made": None}, now)
+    assert RowFilter(when="day").fits(row, now)
+    assert not RowFilter(when="day").fits(row, now + 2 * 86_400)
+    assert RowFilter(when="week").fits(row, now + 2 * 86_400)
+    assert RowFilter(when="nonsense").fits(row, now)
+    assert not RowFilter(when="year").fits({**row, "made": None}, now)
 
 
 def test_the_newest_come_first_and_a_page_at_a_time(three: Desk) -> None:

@@ -25,7 +25,7 @@ from core.runs.folder.held_out_rows import Draw, draw_path, kept_draw, write_dra
 from core.runs.folder.job_folder import JobFolder
 from studio.figures.held_out import HeldOut, question_and_answer
 from studio.figures.points import EXACT
-from studio.pages.try_it.asking import Talks
+from studio.pages.try_it.asking import ChatClients
 from studio.server.live import Live, routes
 
 MakeRun = Callable[..., JobFolder]
@@ -97,7 +97,7 @@ def desk(locations: Locations) -> Desk:
         talks.append(FakeTalk())
         return talks[-1]
 
-    live = Live(locations, RunStore(locations), Talks(begin), HeldOut(Reader()), drafts.append)
+    live = Live(locations, RunStore(locations), ChatClients(begin), HeldOut(Reader()), drafts.append)
     app = FastAPI()
     app.include_router(routes(live))
     return Desk(TestClient(app), live, talks, drafts)
@@ -272,7 +272,7 @@ def test_both_answers_are_streamed_and_the_child_stays_warm(desk: Desk, make_run
 def test_a_fault_in_mid_answer_is_the_last_line(desk: Desk, make_run: MakeRun) -> None:
     make_run(past(5, finished=True))
     fault = ModelError("model.gone", "Expected the model, found it gone.", "Download it again.")
-    desk.live.talks = Talks(lambda folder, checkpoint: FakeTalk(fault))
+    desk.live.talks = ChatClients(lambda folder, checkpoint: FakeTalk(fault))
     heard = lines(desk.client.post("/studio/ask", json=question()))
     assert heard[-1] == {"fault": "Expected the model, found it gone. Download it again."}
 
@@ -280,7 +280,7 @@ def test_a_fault_in_mid_answer_is_the_last_line(desk: Desk, make_run: MakeRun) -
 def test_an_idle_child_is_let_go(make_run: MakeRun, desk: Desk) -> None:
     make_run(past(5, finished=True))
     talk = FakeTalk()
-    desk.live.talks = Talks(lambda folder, checkpoint: talk, idle_seconds=0.05)
+    desk.live.talks = ChatClients(lambda folder, checkpoint: talk, idle_seconds=0.05)
     desk.client.post("/studio/ask", json=question())
     deadline = time.monotonic() + 5
     while not talk.closed and time.monotonic() < deadline:

@@ -19,7 +19,7 @@ from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventTail
 from core.runs.record.job_record import effective_config, fold
 from core.train.channel.command_queue import Afresh
-from core.train.channel.reporter import Teller
+from core.train.channel.reporter import EventReporter
 from core.train.keep import checkpoint
 from core.train.keep.saver import read_position
 from core.train.methods import sft
@@ -233,14 +233,14 @@ def test_a_loss_of_exactly_zero_is_a_loss_like_any_other(
 
 
 def test_a_step_without_a_trained_token_stops_at_once(said: Any) -> None:
-    guard = Guard(Teller(said), name_rows=lambda: "rows 3, 4 of the data file")
+    guard = Guard(EventReporter(said), name_rows=lambda: "rows 3, 4 of the data file")
     guard.require_weight(1, 5.0)
     with pytest.raises(RunError, match="tokens to train on in step 2, found none \\(rows 3, 4 of the data file\\)"):
         guard.require_weight(2, 0.0)
 
 
 def test_float16_an_overflow_is_no_fault_and_a_scale_below_one_is(said: Any) -> None:
-    guard = Guard(Teller(said))
+    guard = Guard(EventReporter(said))
     for step in range(1, 13):
         assert guard.judge(step, 2.0, math.inf, 65536.0 / 2**step)
     assert (guard.overflows, guard.bad) == (12, [])
@@ -269,7 +269,7 @@ def test_float16_a_bad_loss_with_finite_gradients_is_skipped_by_the_real_scaler(
     trainer.accelerator = SimpleNamespace(scaler=scaler, process_index=0, num_processes=1)
     trainer.model, trainer.state = torch.nn.ParameterList([parameter]), SimpleNamespace(global_step=0)
     notes: list[Any] = []
-    guard = Guard(Teller(SimpleNamespace(write=notes.append)))
+    guard = Guard(EventReporter(SimpleNamespace(write=notes.append)))
     trainer.loop = SimpleNamespace(guard=guard, next_window=lambda: None)
     scaler.scale(torch.zeros(()))  # makes the scale, as the first backward does
     trainer._judge(torch.tensor(bad, dtype=torch.float64), trainer.joined())

@@ -14,9 +14,9 @@ from core.data.service.data_service import DataService
 from core.machine.locations import Locations
 from core.model.loading.load import ensure_padding
 from core.runs.folder.held_out_rows import draw_path, kept_draw
-from core.train.channel.command_queue import Leave, Orders
+from core.train.channel.command_queue import CommandQueue, Leave
 from core.train.channel.disk_full import Room
-from core.train.channel.reporter import Teller
+from core.train.channel.reporter import EventReporter
 from core.train.keep.kept_rows import KeptRows
 from core.train.reading import RunData, read_data
 from core.train.step.rows import PairRows, TextRows
@@ -25,8 +25,10 @@ from core.train.step.rows import PairRows, TextRows
 @pytest.fixture
 def read(said: Any, letters: Any) -> Any:
     def run(config: RunConfig) -> RunData:
-        tell = Teller(said)
-        return read_data(config, ensure_padding(load_tokenizer(Path(config.model.name))), tell, Orders(letters, tell))
+        tell = EventReporter(said)
+        return read_data(
+            config, ensure_padding(load_tokenizer(Path(config.model.name))), tell, CommandQueue(letters, tell)
+        )
 
     return run
 
@@ -77,8 +79,8 @@ def test_the_draw_that_is_kept_names_the_held_out_rows_as_the_file_numbers_them(
     made = twice(lambda number: {"prompt": f"ask {number}", "completion": words(number)})
     path.write_text("\n".join(map(json.dumps, made)))
     config = run_config(data__path=str(path), data__eval_fraction=0.3, data__layout="auto", train__max_length=300)
-    tell = Teller(said)
-    orders = Orders(letters, tell)
+    tell = EventReporter(said)
+    orders = CommandQueue(letters, tell)
     kept = KeptRows(draw_path(tmp_path), config, tell, Room(tell, orders))
     tokenizer = ensure_padding(load_tokenizer(Path(config.model.name)))
     found = read_data(config, tokenizer, tell, orders, kept)
@@ -102,8 +104,8 @@ def test_who_asks_to_stop_is_heard_while_children_read_and_compare(
     path = tmp_path / "rows.jsonl"
     path.write_text("\n".join(json.dumps({"prompt": f"ask {n}", "completion": words(n)}) for n in range(6_000)))
     config = run_config(data__path=str(path), data__eval_fraction=0.1, data__layout="auto")
-    tell = Teller(said)
-    orders, stage = Orders(letters, tell), tell.stage
+    tell = EventReporter(said)
+    orders, stage = CommandQueue(letters, tell), tell.stage
 
     def asks(kind: Any, text: str = "", done: int = 0, *rest: Any) -> None:
         if text == at and done:

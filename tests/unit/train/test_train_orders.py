@@ -13,9 +13,9 @@ import pytest
 
 from core.contract.commands import Command
 from core.contract.errors import DataError, RunError
-from core.train.channel.command_queue import Leave, Orders
+from core.train.channel.command_queue import CommandQueue, Leave
 from core.train.channel.meter import Clock
-from core.train.channel.reporter import Teller
+from core.train.channel.reporter import EventReporter
 from core.train.safety.guard import Guard, require_targets
 
 
@@ -26,7 +26,7 @@ def wait_for(condition: Any, seconds: float = 2.0) -> None:
 
 
 def test_a_command_is_acknowledged_within_a_second_whatever_the_loop_does(said: Any, letters: Any) -> None:
-    orders = Orders(letters, Teller(said)).start()
+    orders = CommandQueue(letters, EventReporter(said)).start()
     letters.waiting = [Command(id="a", verb="save"), Command(id="b", verb="sample", prompt="Hi")]
     begun = time.monotonic()
     wait_for(lambda: len(said.of("acknowledged")) == 2)
@@ -39,7 +39,7 @@ def test_a_command_is_acknowledged_within_a_second_whatever_the_loop_does(said: 
 
 
 def test_one_checkpoint_answers_all_who_asked_for_one_meanwhile(said: Any, letters: Any) -> None:
-    orders = Orders(letters, Teller(said)).start()
+    orders = CommandQueue(letters, EventReporter(said)).start()
     letters.waiting = [Command(id=name, verb="save") for name in "abc"] + [Command(id="d", verb="sample")]
     wait_for(lambda: len(said.of("acknowledged")) == 4)
     orders.close()
@@ -49,7 +49,7 @@ def test_one_checkpoint_answers_all_who_asked_for_one_meanwhile(said: Any, lette
 
 def test_who_asks_to_leave_does_not_wait_for_what_cannot_be_called_off(said: Any, letters: Any) -> None:
     """A model's files as they are read by a library: no seam is in there."""
-    orders, held = Orders(letters, Teller(said)), threading.Event()
+    orders, held = CommandQueue(letters, EventReporter(said)), threading.Event()
     assert orders.meanwhile(lambda: 5) == 5
     with pytest.raises(RunError, match="of its own"):
         orders.meanwhile(lambda: (_ for _ in ()).throw(RunError("a", "A fault of its own.")))
@@ -63,7 +63,7 @@ def test_who_asks_to_leave_does_not_wait_for_what_cannot_be_called_off(said: Any
 
 def test_what_went_on_before_goes_on_after_a_save_or_a_wait(said: Any) -> None:
     """A stall is judged by the stage that was said last, and in "waiting" there is none."""
-    tell = Teller(said)
+    tell = EventReporter(said)
     tell.stage("training", "", 3, 9, "steps")
     before = tell.at
     tell.again(before)  # nothing came in between
@@ -82,7 +82,7 @@ def test_what_went_on_before_goes_on_after_a_save_or_a_wait(said: Any) -> None:
 def test_leaving_is_obeyed_at_the_seam_and_a_stop_outweighs_a_pause(
     said: Any, letters: Any, verbs: list[Any], obeyed: str
 ) -> None:
-    orders = Orders(letters, Teller(said)).start()
+    orders = CommandQueue(letters, EventReporter(said)).start()
     letters.waiting = [Command(verb=verb) for verb in verbs]
     wait_for(lambda: len(said.of("acknowledged")) == len(verbs))
     orders.close()
@@ -93,7 +93,7 @@ def test_leaving_is_obeyed_at_the_seam_and_a_stop_outweighs_a_pause(
 
 
 def test_three_bad_steps_in_a_row_fail_the_run_and_fewer_do_not(said: Any) -> None:
-    guard = Guard(Teller(said))
+    guard = Guard(EventReporter(said))
     verdicts = [guard.judge(1, math.nan), guard.judge(2, 1.0, math.inf), guard.judge(3, 1.0), guard.judge(4, math.inf)]
     assert verdicts == [False, False, True, False]
     assert [note.code for note in said.of("note")] == ["step.skipped"] * 3
@@ -111,7 +111,7 @@ def test_data_that_trains_nothing_is_refused_with_what_to_do() -> None:
 
 
 def test_a_stage_is_not_said_more_often_than_a_reader_wants(said: Any) -> None:
-    tell = Teller(said)
+    tell = EventReporter(said)
     for done in range(1000):
         tell.stage("preparing", "Tokenising rows", done, 1000, "rows")
     tell.stage("preparing", "Tokenising rows", 1000, 1000, "rows")
@@ -127,7 +127,7 @@ def test_a_nights_log_is_made_of_steps_and_not_of_stages(said: Any, monkeypatch:
     """Eight hours of each stage that reports as often as it can: a step every 0.2 s, a file every 0.1 s."""
     clock = [0.0]
     monkeypatch.setattr("core.train.channel.reporter.time", SimpleNamespace(monotonic=lambda: clock[0]))
-    tell = Teller(said)
+    tell = EventReporter(said)
     for number in range(8 * 3600 * 5):
         clock[0] = number * 0.2
         tell.stage("training", "", number, 8 * 3600 * 5, "steps")

@@ -23,8 +23,8 @@ from core.machine.locations import Locations
 from core.model.loading.load import ensure_padding
 from core.train import reading
 from core.train.channel import disk_full
-from core.train.channel.command_queue import Leave, Orders
-from core.train.channel.reporter import Teller
+from core.train.channel.command_queue import CommandQueue, Leave
+from core.train.channel.reporter import EventReporter
 from core.train.reading import AnyRows, RunData, read_data
 from core.train.step.micro_batches import pad
 from core.train.step.rows import PairRows, TextRows
@@ -42,9 +42,9 @@ def sides(rows: AnyRows) -> list[tuple[list[int], ...]]:
 @pytest.fixture
 def read(said: Any, letters: Any) -> Any:
     def run(config: RunConfig) -> RunData:
-        tell = Teller(said)
+        tell = EventReporter(said)
         tokenizer = ensure_padding(load_tokenizer(Path(config.model.name)))
-        return read_data(config, tokenizer, tell, Orders(letters, tell))
+        return read_data(config, tokenizer, tell, CommandQueue(letters, tell))
 
     return run
 
@@ -248,7 +248,7 @@ def test_somebody_who_asks_to_stop_is_heard_between_parts(
 ) -> None:
     monkeypatch.setattr("core.data.tokens.cache.ROWS", 4)
     config = run_config(data__path=str(rows), **HELD)
-    orders = Orders(letters, Teller(said))
+    orders = CommandQueue(letters, EventReporter(said))
     made = reading.tokenise
 
     def slow(*given: Any) -> Any:
@@ -257,7 +257,7 @@ def test_somebody_who_asks_to_stop_is_heard_between_parts(
 
     monkeypatch.setattr(reading, "tokenise", slow)
     with pytest.raises(Leave):
-        read_data(config, load_tokenizer(Path(config.model.name)), Teller(said), orders)
+        read_data(config, load_tokenizer(Path(config.model.name)), EventReporter(said), orders)
     assert [one.whole for one in list_cached(locations)] == [False]
 
 
@@ -348,7 +348,7 @@ def test_whoever_waits_for_room_to_read_obeys(
 ) -> None:
     config = run_config(data__path=str(rows), **HELD)
     asked = nearly_full(monkeypatch, 10**9)
-    orders = Orders(letters, Teller(said))
+    orders = CommandQueue(letters, EventReporter(said))
 
     def wait(_seconds: float) -> None:
         if len(asked) == 3:
@@ -357,5 +357,5 @@ def test_whoever_waits_for_room_to_read_obeys(
 
     monkeypatch.setattr(orders, "wait", wait)
     with pytest.raises(Leave):
-        read_data(config, load_tokenizer(Path(config.model.name)), Teller(said), orders)
+        read_data(config, load_tokenizer(Path(config.model.name)), EventReporter(said), orders)
     assert asked == ["check"] * 3

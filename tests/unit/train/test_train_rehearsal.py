@@ -13,7 +13,7 @@ from tiny_run import weights
 from core.train import run as run_module
 from core.train.run import train
 from core.train.safety import preflight
-from core.train.step.batch_sampler import Feed
+from core.train.step.batch_sampler import BatchSampler
 
 pytestmark = pytest.mark.usefixtures("quiet_torch")
 
@@ -65,7 +65,7 @@ def test_what_does_not_fit_is_found_before_the_first_step(
 
 
 def test_the_largest_window_is_that_of_the_largest_pass_to_come() -> None:
-    feed = Feed(40, 4, 7, 25, lambda: 0)
+    feed = BatchSampler(40, 4, 7, 25, lambda: 0)
     every = list(preflight.coming(feed, 0))
     assert every == [feed.after(step) for step in range(25)]
     assert list(preflight.coming(feed, 23)) == every[23:]

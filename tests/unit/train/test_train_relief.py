@@ -198,7 +198,7 @@ def test_nothing_of_a_failed_pass_is_alive_when_the_next_one_begins(
             fault()
 
     with_trainer(monkeypatch, lambda made: checkpointing_layers(made.model)[1].register_forward_hook(hook))
-    honest, alive = oom_recovery.Relief.make_smaller, []
+    honest, alive = oom_recovery.OomRecovery.make_smaller, []
 
     def make_smaller(self: Any, *arguments: Any) -> bool:
         alive.append([each() is not None for each in left])
@@ -206,7 +206,7 @@ def test_nothing_of_a_failed_pass_is_alive_when_the_next_one_begins(
         assert all(p.grad is None for p in (*trained, *self._trainer.flat.tensors))
         return honest(self, *arguments)
 
-    monkeypatch.setattr(oom_recovery.Relief, "make_smaller", make_smaller)
+    monkeypatch.setattr(oom_recovery.OomRecovery, "make_smaller", make_smaller)
     folder = make_folder(run_config(train__max_steps=2))
     train(folder, Log(folder), letters)
     assert alive == [[False, False, False]]
@@ -219,7 +219,7 @@ def test_dropout_is_drawn_again_alike(
     found = []
     for at in ((), (3,)):
         with monkeypatch.context() as patch:
-            patch.setattr(oom_recovery.Relief, "make_smaller", lambda *_: True)
+            patch.setattr(oom_recovery.OomRecovery, "make_smaller", lambda *_: True)
             backward(0)(patch, Fault(at))
             folder = make_folder(run_config(lora__lora_dropout=0.3, train__max_steps=2), f"run{len(at)}")
             train(folder, Log(folder), letters)
@@ -231,7 +231,7 @@ def test_among_other_processes_it_ends_in_a_line_and_waits_for_nobody() -> None:
     trainer: Any = SimpleNamespace(
         args=SimpleNamespace(device=torch.device("cpu")), accelerator=SimpleNamespace(num_processes=2)
     )
-    care = oom_recovery.Relief(trainer, RunConfig(), rehearses=False)
+    care = oom_recovery.OomRecovery(trainer, RunConfig(), rehearses=False)
     with pytest.raises(MachineError, match="in one of 2") as caught:
         care.until_it_fits(Fault((1,)))
     assert caught.value.code == "memory.ranks"
@@ -266,7 +266,7 @@ def test_what_other_programs_took_is_waited_for(
 ) -> None:
     """One row a pass, everything recomputed: nothing is left but to wait until the others give it back."""
     held = iter([0, *[300 << 20] * 4])
-    monkeypatch.setattr(oom_recovery.Relief, "_held_by_others", lambda self: next(held, 0))
+    monkeypatch.setattr(oom_recovery.OomRecovery, "_held_by_others", lambda self: next(held, 0))
     forward(0)(monkeypatch, Fault((2, 3)))
     folder = make_folder(run_config(train__tokens_per_pass=1, train__checkpointing="recompute", train__max_steps=2))
     log = Log(folder)

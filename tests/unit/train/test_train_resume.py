@@ -25,7 +25,7 @@ from core.train.keep import checkpoint, depends, kept_rows
 from core.train.keep.depends import DIFFERS, differences
 from core.train.keep.saver import read_position
 from core.train.run import train
-from core.train.safety.oom_recovery import Relief
+from core.train.safety.oom_recovery import OomRecovery
 
 pytestmark = pytest.mark.usefixtures("quiet_torch")
 
@@ -104,14 +104,14 @@ def test_cut_off_between_steps(moment: Any, run_config: Any, make_folder: Any, l
 def test_tokens_a_pass_corrected_in_between_hold_over_resumes(
     run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = Relief.step_done
+    honest = OomRecovery.step_done
 
-    def corrected(self: Relief) -> None:
+    def corrected(self: OomRecovery) -> None:
         honest(self)
         if self._trainer.state.global_step == 3 and self._trainer.tokens_per_pass != 40:
             self._cut_to(40, "as after memory ran out")
 
-    monkeypatch.setattr(Relief, "step_done", corrected)
+    monkeypatch.setattr(OomRecovery, "step_done", corrected)
     config = run_config(lora__lora_dropout=0.1)
     whole, broken = make_folder(config, "whole"), make_folder(config, "broken")
     log = Log(whole)

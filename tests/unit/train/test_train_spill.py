@@ -132,7 +132,7 @@ def test_no_false_alarm_in_a_long_run_of_mixed_rows() -> None:
 def test_a_run_names_the_spill_and_makes_its_passes_smaller(
     run_config: Any, make_folder: Any, letters: Any, quiet_torch: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = oom_recovery.Relief.__init__
+    honest = oom_recovery.OomRecovery.__init__
 
     def watched(self: Any, trainer: Any, config: Any, rehearses: bool, spills: bool = False) -> None:
         honest(self, trainer, config, rehearses, spills=True)
@@ -141,8 +141,8 @@ def test_a_run_names_the_spill_and_makes_its_passes_smaller(
         step = self._trainer.loop.step
         return Taken(100, 4.0 if 8 < step <= 11 else 1.0, 0)
 
-    monkeypatch.setattr(oom_recovery.Relief, "__init__", watched)
-    monkeypatch.setattr(oom_recovery.Relief, "_taken", taken)
+    monkeypatch.setattr(oom_recovery.OomRecovery, "__init__", watched)
+    monkeypatch.setattr(oom_recovery.OomRecovery, "_taken", taken)
     folder = make_folder(run_config(train__max_steps=14, train__save_steps=100, train__eval_steps=100))
     log = Log(folder)
     train(folder, log, letters)

@@ -22,13 +22,13 @@ from core.contract.events import Event
 from core.estimate.inputs.work import work_of
 from core.model.layers import decoder_layer, surgery
 from core.models.catalog import find_model
-from core.train.channel.reporter import Teller
+from core.train.channel.reporter import EventReporter
 from core.train.keep import checkpoint
 from core.train.loop import Loop
 from core.train.methods import sft as trainers
 from core.train.run import train
 from core.train.safety.guard import Guard
-from core.train.step.batch_sampler import Feed
+from core.train.step.batch_sampler import BatchSampler
 from core.train.step.flat import FlatParameters
 from core.train.step.micro_batches import pack
 from core.train.step.mixin import WindowTrainer
@@ -160,8 +160,8 @@ def test_looking_ahead_saves_the_work_and_changes_nothing(
 
 def test_the_window_after_a_step_is_the_one_that_comes() -> None:
     for rows in (1, 4, 9, 10):
-        whole = [next(iter(Feed(rows, 4, 3, 9, lambda step=step: step)))["rows"] for step in range(9)]  # type: ignore[misc]
-        feed = Feed(rows, 4, 3, 9, lambda: 0)
+        whole = [next(iter(BatchSampler(rows, 4, 3, 9, lambda step=step: step)))["rows"] for step in range(9)]  # type: ignore[misc]
+        feed = BatchSampler(rows, 4, 3, 9, lambda: 0)
         assert [feed.after(step) for step in range(9)] == whole
         assert feed.after(9) is None
 
@@ -198,7 +198,7 @@ class Judged(WindowTrainer):
         self.accelerator = SimpleNamespace(scaler=scaler, process_index=0, num_processes=1)
         self.state = SimpleNamespace(global_step=0)
         self.notes: list[Any] = []
-        guard = Guard(Teller(SimpleNamespace(write=self.notes.append)))
+        guard = Guard(EventReporter(SimpleNamespace(write=self.notes.append)))
         self.loop: Any = SimpleNamespace(guard=guard, next_window=lambda: None)
         self.model = nn.ParameterList(self.parameters)
 
@@ -266,10 +266,10 @@ from core.contract.config import LoraChoice, ModelChoice, RunConfig
 from core.model.adapters import add_adapter, trainable
 from core.model.loading.load import load_base
 from core.model.layers.loss import LossModel
-from core.train.step.batch_sampler import Feed
+from core.train.step.batch_sampler import BatchSampler
 from core.train.safety.guard import Guard
 from core.train.step.rows import TextRows
-from core.train.channel.reporter import Teller
+from core.train.channel.reporter import EventReporter
 from core.train.methods.sft import arguments, text_trainer
 
 model_path, out = Path(sys.argv[1]), Path(sys.argv[2])
@@ -287,10 +287,10 @@ config = RunConfig.model_validate({"train": {"per_device_train_batch_size": 8, "
 trainer = text_trainer(LossModel(model), arguments(config, out.parent / "none", 4, cpu, "float32"), 0)
 trainer.tokens_per_pass = 30
 state = lambda: trainer.state.global_step
-feed = Feed(12, 8, 3, 4, state)
+feed = BatchSampler(12, 8, 3, 4, state)
 losses, norms = [], []
 trainer.loop = SimpleNamespace(rows=rows, feed=feed, step_begins=lambda step: None, seam=lambda: None,
-    next_window=lambda: feed.after(state() + 1), guard=Guard(Teller(SimpleNamespace(write=print))),
+    next_window=lambda: feed.after(state() + 1), guard=Guard(EventReporter(SimpleNamespace(write=print))),
     window_done=lambda window, loss: losses.append(loss), step_done=norms.append)
 trainer.train()
 if trainer.accelerator.process_index == 0:

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.contract.config import LoraChoice, RunConfig
-from core.train.channel.reporter import Teller
+from core.train.channel.reporter import EventReporter
 from core.train.methods.sft import arguments, text_trainer
 from core.train.safety.guard import Guard
-from core.train.step.batch_sampler import Feed
+from core.train.step.batch_sampler import BatchSampler
 from core.train.step.micro_batches import cut_padded, pack, pad
 from core.train.step.rows import PairRows, TextRows
 
@@ -68,15 +68,15 @@ def test_a_padded_cut_holds_every_row_once_within_the_limit(lengths: list[int], 
 def test_the_feed_is_a_function_of_seed_and_step_and_starts_where_it_is_asked() -> None:
     whole = []
     for step in range(7):
-        feed = Feed(10, 4, 3, 7, lambda step=step: step)
+        feed = BatchSampler(10, 4, 3, 7, lambda step=step: step)
         whole.append(next(iter(feed))["rows"])
-    assert len(Feed(10, 4, 3, 7, lambda: 0)) == 3
+    assert len(BatchSampler(10, 4, 3, 7, lambda: 0)) == 3
     assert sorted(itertools.chain(*whole[:3])) == list(range(10))
     assert sorted(itertools.chain(*whole[3:6])) == list(range(10))
     assert whole[:3] != whole[3:6]
-    rest = [window["rows"] for window in Feed(10, 4, 3, 7, lambda: 4)]
+    rest = [window["rows"] for window in BatchSampler(10, 4, 3, 7, lambda: 4)]
     assert rest == whole[4:6]
-    assert list(Feed(10, 4, 3, 7, lambda: 7)) == []
+    assert list(BatchSampler(10, 4, 3, 7, lambda: 7)) == []
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def gradients(tiny_model: Path) -> Callable[..., tuple[float, dict[str, torch.Te
             step_begins=lambda step: None,
             next_window=lambda: None,
             seam=lambda: None,
-            guard=Guard(Teller(SimpleNamespace(write=lambda event: event))),
+            guard=Guard(EventReporter(SimpleNamespace(write=lambda event: event))),
             window_done=lambda window, loss: seen.append(loss),
         )
         assert config.rows_per_step == 8

@@ -25,7 +25,7 @@ from studio.services.session import home_written_out, sample_of
 from studio.shell.markup import Markup, fault
 from studio.words.text import say
 
-__all__ = ["DataWires", "sent"]
+__all__ = ["DataHandlers", "sent"]
 
 EXAMINED_BYTES, EXAMINED_ROWS = 4 << 20, 20_000
 """Files up to this size are examined without being asked."""
@@ -42,7 +42,7 @@ def sent(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return value if isinstance(value, dict) else {}, form if isinstance(form, dict) else {}
 
 
-class DataWires:
+class DataHandlers:
     """The handlers of the Data block's panels over one sheet."""
 
     def __init__(self, sheet: Sheet) -> None:

@@ -19,10 +19,10 @@ from studio.pages.new_run.view import probe_key
 from studio.shell.markup import fault
 from studio.words.text import say
 
-__all__ = ["PlanWires"]
+__all__ = ["PlanHandlers"]
 
 
-class PlanWires:
+class PlanHandlers:
     """The handlers of the planner's lists over one sheet."""
 
     def __init__(self, sheet: Sheet) -> None:
