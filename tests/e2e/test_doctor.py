@@ -17,7 +17,7 @@ from core.machine.locations import REPOSITORY
 
 pytestmark = pytest.mark.browser
 
-RECORDED = REPOSITORY / "tests" / "unit" / "doctor" / "machines" / "03-driver-too-old.json"
+RECORDED = REPOSITORY / "tests" / "unit" / "machine" / "doctor" / "machines" / "03-driver-too-old.json"
 SIZES = {"wide": (1440, 900), "phone": (390, 844)}
 
 

@@ -19,7 +19,8 @@ Ask = Callable[..., dict[str, Any]]
 
 FRAME = """
 import json, sys, time
-from core import catalog, hub
+from core.models import catalog
+from core.models.hub import client as hub
 from core.contract.errors import StudioError
 started, progress = time.monotonic(), []
 try:

@@ -107,7 +107,7 @@ def test_the_shapes_are_what_transformers_itself_builds() -> None:
 def test_importing_the_catalogue_is_quick_and_light() -> None:
     code = (
         "import sys, time; started = time.process_time()\n"
-        "from core import catalog; catalog.catalogue(); catalog.presets()\n"
+        "from core.models import catalog; catalog.catalogue(); catalog.presets()\n"
         "print(time.process_time() - started, 'torch' in sys.modules, 'transformers' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
