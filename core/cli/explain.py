@@ -15,13 +15,14 @@ from core.contract.errors import ConfigError
 from core.contract.glossary.term import Term
 from core.contract.glossary.words import GLOSSARY, PARTS, called, plainly
 from core.contract.knobs import Knob, knobs
+from core.contract.methods import METHODS
 
 __all__ = ["explain", "listed", "markdown"]
 
 WIDTH = 100
 README_WIDTH = 140
 README_WORDS = (
-    "token", "template", "held-out-loss", "quantisation", "adapter", "rank", "sft", "dpo", "accumulation",
+    "token", "template", "held-out-loss", "quantisation", "adapter", "rank", *METHODS, "accumulation",
     "recompute", "probe", "gradient-norm", "merged",
 )  # fmt: skip
 """What README itself says without explaining it."""

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from core.contract.methods import DEFAULT_METHOD, Method
+
 __all__ = ["ModelShape", "ModelSpec", "Preset", "PresetCard"]
 
 GIB = 2**30
@@ -96,7 +98,7 @@ class Preset(BaseModel):
     key: str
     title: str
     goal: str
-    method: Literal["sft", "dpo"] = "sft"
+    method: Method = DEFAULT_METHOD
     values: dict[str, Any] = Field(default_factory=dict)
     for_samples: tuple[str, ...] = ()
     """Keys of ``values`` that are meant for a sample: a file of one's own has their defaults."""

@@ -13,10 +13,10 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from core.contract.knobs import knob
+from core.contract.methods import DEFAULT_METHOD, METHODS, AskedMethod, LearningMethod, Method, method_for
 
-__all__ = ["DataChoice", "Layout", "LoraChoice", "Method", "ModelChoice", "RunConfig", "TrainChoice"]
+__all__ = ["DataChoice", "Layout", "LoraChoice", "ModelChoice", "RunConfig", "TrainChoice"]
 
-Method = Literal["sft", "dpo"]
 Layout = Literal[
     "auto", "alpaca", "prompt_completion", "sharegpt", "messages", "preference", "kto", "classification", "text"
 ]
@@ -270,7 +270,7 @@ class RunConfig(_Part):
     """One run, whole. ``problems()`` lists every fault that no single field can see."""
 
     name: str = ""
-    method: Literal["auto", "sft", "dpo"] = knob(
+    method: AskedMethod = knob(
         "auto",
         "How it learns (method)",
         "By itself: pairs as preferences, all else as examples. As examples (SFT), a pair gives its chosen answer.",
@@ -296,8 +296,18 @@ class RunConfig(_Part):
 
     @property
     def trained_method(self) -> Method:
-        """The method that trains: sft as long as the choice is left to data that nobody has read."""
-        return "dpo" if self.method == "dpo" else "sft"
+        """The method that trains: the usual one as long as the choice is left to data that nobody has read."""
+        return DEFAULT_METHOD if self.method == "auto" else self.method
+
+    @property
+    def learning(self) -> LearningMethod:
+        """The row of the method that trains."""
+        return METHODS[self.trained_method]
+
+    @property
+    def packed(self) -> bool:
+        """Whether rows of a step share a micro-batch without padding."""
+        return self.train.packing and self.learning.packs
 
     def problems(self) -> list[str]:
         """All faults between fields, a line each; empty when the run may start."""
@@ -311,18 +321,31 @@ def _cross_field(config: RunConfig) -> Iterator[str]:
         yield "model.name: expected a model, found none. Choose starter, a folder or a hub id."
     if config.model.source == "folder" and config.model.name and not Path(config.model.name).is_absolute():
         yield f"model.name: expected an absolute folder for source 'folder', found {config.model.name!r}."
-    if config.method == "dpo" and config.data.layout not in ("auto", "preference"):
-        yield f"data.layout: method dpo needs preference data, found {config.data.layout!r}. Choose method sft."
-    if config.method == "sft" and config.data.layout == "preference" and config.data.train_on in _NOT_OF_PAIRS:
-        yield (
-            "data.train_on: preference rows under sft train the chosen answer; "
-            f"{config.data.train_on!r} has no meaning there."
-        )
+    yield from _method_faults(config)
     if not config.lora.target_modules:
         yield "lora.target_modules: expected at least one module name, found none."
     if config.lora.use_dora and config.lora.bias != "none":
         yield "lora.bias: DoRA cannot train biases; set bias to none or use_dora to false."
-    if config.lora.bias != "none" and config.method == "dpo":
-        yield "lora.bias: method dpo compares with the base, whose biases would be trained too; set bias to none."
+    if config.lora.bias != "none" and config.learning.reference:
+        yield (
+            f"lora.bias: method {config.method} compares with the base, whose biases would be trained too; "
+            "set bias to none."
+        )
     if config.lora.bias != "none" and config.model.dtype == "float16":
         yield "lora.bias: biases cannot be trained in float16; set bias to none or choose bfloat16 or float32."
+
+
+def _method_faults(config: RunConfig) -> Iterator[str]:
+    if config.method == "auto":
+        return
+    layout, suited = config.data.layout, METHODS[method_for(config.data.layout)]
+    if not config.learning.takes(layout):
+        yield (
+            f"data.layout: method {config.method} needs {config.learning.reason}, found {layout!r}. "
+            f"Choose method {DEFAULT_METHOD}."
+        )
+    if suited.answers > config.learning.answers and config.data.train_on in _NOT_OF_PAIRS:
+        yield (
+            f"data.train_on: {suited.reason} under {config.method} trains the chosen answer; "
+            f"{config.data.train_on!r} has no meaning there."
+        )

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from core.contract.config import Layout
+from core.contract.methods import Method
 
 __all__ = [
     "DataFacts",
@@ -98,7 +99,7 @@ class DataReport(_Fact):
     """Roles to columns, as used."""
     roles: tuple[str, ...]
     """The roles this layout knows, for the mapping form."""
-    method: Literal["sft", "dpo"]
+    method: Method
     problems: tuple[RowProblem, ...] = ()
     """The first 200; ``rows - usable`` is their true number."""
     skipped: tuple[SkippedRows, ...] = ()

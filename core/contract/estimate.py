@@ -6,6 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from core.contract.methods import DEFAULT_METHOD, Method
+
 __all__ = ["Advice", "Estimate", "LearnedRun", "Probe", "Resolved", "Suggestion", "Term"]
 
 
@@ -94,7 +96,7 @@ class LearnedRun(_Fact):
     card: str = ""
     model: str = ""
     shape: str = ""
-    method: Literal["sft", "dpo"] = "sft"
+    method: Method = DEFAULT_METHOD
     quantization: str = "nf4"
     checkpointing: str = "none"
     kernels: str = "auto"

@@ -32,7 +32,6 @@ __all__ = ["advise", "rank_for"]
 
 FEW, CURATED, GOOD, MANY = 1_000, 10_000, 100_000, 1_000_000
 USUAL_ROWS, USUAL_RATE = 16, 2e-4
-PREFERENCE_RATE = 2e-5
 LEAST_STEPS = 50
 CHAT = ("messages", "sharegpt", "alpaca", "prompt_completion")
 SERIOUS = {"leakage": 0.0, "conflicting_answers": 0.01, "exact_duplicates": 0.05, "answer_cut": 0.01, "markup": 0.05}
@@ -157,15 +156,15 @@ def _rate(case: _Case) -> Iterator[Advice]:
     if case.spec.source == "starter":
         return
     rate, rows = case.config.train.learning_rate, case.config.rows_per_step
-    preferences = case.config.method == "dpo"
-    usual = PREFERENCE_RATE if preferences else min(5e-4, USUAL_RATE * math.sqrt(rows / USUAL_ROWS))
+    method = case.config.learning
+    usual = method.usual_rate or min(5e-4, USUAL_RATE * math.sqrt(rows / USUAL_ROWS))
     usual = float(f"{usual:.1g}")
-    if usual / (20 if preferences else 2.5) < rate < usual * 2.5:
+    if usual / method.rate_below < rate < usual * 2.5:
         return
     way = "high" if rate > usual else "low"
     harm = "forgets what the model knew" if way == "high" else "learns little in this time"
-    if preferences:
-        why = "preferences want small steps"
+    if method.usual_rate:
+        why = f"{method.title} wants small steps"
     elif rows == USUAL_ROWS:
         why = "that is usual for adapters"
     else:
@@ -227,7 +226,7 @@ def _lengths(case: _Case) -> Iterator[Advice]:
 
 def _padded(case: _Case) -> bool:
     """Whether packing, which pairs know nothing of, would spare a fifth of the tokens."""
-    packs = case.config.method != "dpo" and not case.config.train.packing
+    packs = case.config.learning.packs and not case.config.train.packing
     return packs and case.rows.padding > 0.2 * max(1, case.rows.tokens_per_epoch)
 
 

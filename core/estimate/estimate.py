@@ -147,7 +147,7 @@ def _tokens(config: RunConfig, rows: Rows, facts: DataFacts | None, steps: int) 
     trained = rows.tokens_per_epoch * steps / windows
     kept_aside = learned_rows(config, facts) - rows.train
     measured = (1 + steps / config.train.eval_steps) * kept_aside * (rows.tokens_per_epoch / rows.train) / 3
-    reference = trained / 3 if config.method == "dpo" else 0
+    reference = trained / 3 if config.learning.reference else 0
     return trained + measured + reference
 
 

@@ -22,6 +22,7 @@ from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.estimate import Resolved
+from core.contract.methods import DEFAULT_METHOD
 from core.estimate.duration import seconds_per_token
 from core.estimate.inputs.cards import BALANCED, published
 from core.estimate.inputs.rows import Rows, rows_of, total_steps
@@ -131,13 +132,13 @@ def limit_bytes(config: RunConfig, machine: Machine) -> int | None:
 
 def row_tokens(config: RunConfig, rows: Rows) -> int:
     """Tokens that one row brings into a pass at most: a preference brings both its endings."""
-    return rows.longest * (2 if config.method == "dpo" else 1)
+    return rows.longest * config.learning.answers
 
 
 def step_tokens(config: RunConfig, rows: Rows) -> int:
     """Tokens of the fullest step: where rows are packed those that they have, else every row's as the longest."""
     full = row_tokens(config, rows) * config.rows_per_step
-    packed = config.method != "dpo" and (config.train.packing or rows.even)
+    packed = config.learning.packs and (config.train.packing or rows.even)
     return min(full, max(row_tokens(config, rows), rows.fullest)) if packed else full
 
 
@@ -152,8 +153,8 @@ def pass_work(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, 
     Rows that are all equally long need no padding, and our layers take them as they take packed ones.
     """
     packed = config
-    if rows.even and (rows.known or config.method != "dpo"):
-        packed = put(config, "train.packing", True).model_copy(update={"method": "sft"})
+    if rows.even and (rows.known or config.learning.packs):
+        packed = put(config, "train.packing", True).model_copy(update={"method": DEFAULT_METHOD})
     work = work_of(packed, spec, tokens, machine.gpu is not None, rows.longest, limit_bytes(config, machine))
     context = context_of(machine.gpu.name) if machine.gpu else 0
     return replace(work, single=tokens >= step_tokens(config, rows), varied=not rows.even, context_bytes=context)

@@ -17,11 +17,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Literal
 
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.estimate import LearnedRun
+from core.contract.methods import Method
 from core.estimate.inputs.rows import Rows
 from core.estimate.inputs.work import Work
 from core.machine.hardware import Machine
@@ -42,7 +42,7 @@ class Likeness:
 
     card: str
     shape: str
-    method: Literal["sft", "dpo"]
+    method: Method
     quantization: str
     checkpointing: str
     kernels: str

@@ -242,7 +242,7 @@ def _free(config: RunConfig) -> Changes:
         changes["train.optim"] = "adamw_8bit"
     if train.kernels == "plain":
         changes["train.kernels"] = "auto"
-    if not train.packing and config.method != "dpo":  # preferences are never packed
+    if not train.packing and config.learning.packs:
         changes["train.packing"] = True
     if train.memory_gib:
         changes["train.memory_gib"] = 0.0

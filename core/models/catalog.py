@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from core.contract.catalogue import ModelSpec, Preset, PresetCard
 from core.contract.config import DataChoice, LoraChoice, ModelChoice, RunConfig, TrainChoice
 from core.contract.errors import ConfigError, ModelError
+from core.contract.methods import METHODS
 from core.machine.locations import ASSETS, PRESETS
 from core.machine.yaml_text import load_yaml
 from core.models.checks.folder import (
@@ -137,7 +138,7 @@ def apply_preset(config: RunConfig, preset: Preset, card: PresetCard | None = No
     """
     defaults = DataChoice()
     raw = config.model_dump()
-    raw |= {"preset": preset.key, "method": "dpo" if preset.method == "dpo" else "auto"}
+    raw |= {"preset": preset.key, "method": preset.method if METHODS[preset.method].layouts else "auto"}
     raw |= {"lora": LoraChoice().model_dump(), "train": TrainChoice().model_dump()}
     raw["data"] |= {"train_on": defaults.train_on, "template": defaults.template}
     if card is not None:

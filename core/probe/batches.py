@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from core.contract.config import RunConfig
-from core.train.step.rows import PairRows, TextRows
+from core.train.step.rows import PairRows, TextRows, rows_for
 
 __all__ = ["InTurn", "made_rows"]
 
@@ -54,7 +54,7 @@ class InTurn:
 def made_rows(config: RunConfig, lengths: Sequence[int], vocabulary: int) -> TextRows | PairRows:
     """Rows of random tokens: a short window's, then a long one's. Every token is trained, which takes the most."""
     draw = random.Random(config.train.seed)  # noqa: S311 - no secret
-    rows: TextRows | PairRows = PairRows() if config.method == "dpo" else TextRows()
+    rows = rows_for(config.learning)
     for length in [*(max(LEAST_TOKENS, length // SHORT) for length in lengths), *lengths]:
         ids = draw.choices(range(min(LOWEST_ID, vocabulary - 1), vocabulary), k=max(LEAST_TOKENS, length))
         if isinstance(rows, TextRows):

@@ -45,7 +45,7 @@ def _height(config: RunConfig, step: tuple[int, ...]) -> tuple[int, int, tuple[i
 
 
 def _largest_pass(config: RunConfig, step: tuple[int, ...]) -> int:
-    if config.method == "dpo" or not config.train.packing:
+    if not config.packed:
         return max(step)  # padded to the longest row
     passes = cut(list(step), config.train.tokens_per_pass)
     return max(sum(step[place] for place in places) for places in passes)

@@ -32,7 +32,7 @@ from core.train.channel.disk_full import Room
 from core.train.channel.reporter import EventReporter
 from core.train.keep.kept_rows import KeptRows
 from core.train.safety.guard import require_targets
-from core.train.step.rows import PairRows, TextRows
+from core.train.step.rows import PairRows, TextRows, rows_for
 
 __all__ = ["RunData", "read_data"]
 
@@ -75,7 +75,7 @@ def read_data(
     room = kept.room if kept else Room(tell, orders)
     found = room.until(lambda: _found(config, tell, orders))
     tables = _Tables(found, config, tokenizer, tell, orders)
-    rows: AnyRows = PairRows() if config.method == "dpo" else TextRows()
+    rows = rows_for(config.learning)
     numbers = array("q")
     refused: list[RowProblem] = []
     for table in tables:
@@ -151,7 +151,7 @@ class _Tables:
         orders: CommandQueue,
     ) -> None:
         self._report, self._place = found
-        self._pairs = config.method == "dpo"
+        self._pairs = config.learning.answers > 1
         choice = settled(config.data, self._report.layout, self._report.mapping)
         self._source, self._entry = _kept(self._report, choice, tokenizer, self._pairs)
         self._using = renderer(tokenizer, choice)

@@ -24,11 +24,9 @@ from core.estimate.predict import as_empty
 from core.machine.hardware import read_machine
 from core.machine.locations import Locations
 from core.model.adapters import add_adapter, load_adapter, trainable
-from core.model.attention.packed import NAME as PACKED_ATTENTION
 from core.model.attention.packed import attention_line
 from core.model.layers import surgery
 from core.model.layers.checkpointing import set_checkpointing
-from core.model.layers.loss import LossModel
 from core.model.loading.load import LoadedModel, ensure_padding, load_base
 from core.models.catalog import check_folder, find_model
 from core.models.hub.client import fetch_tokenizer
@@ -38,7 +36,8 @@ from core.train.channel.reporter import EventReporter
 from core.train.fetching import fetch_base
 from core.train.keep.kept_rows import KeptRows
 from core.train.keep.start_adapter import start_folder
-from core.train.methods.sft import arguments, passes_line, state_bytes, text_trainer
+from core.train.methods.sft import arguments, passes_line, state_bytes
+from core.train.methods.trainers import TRAINERS
 from core.train.reading import RunData, read_data
 from core.train.safety.memory import cap_allocator, may_allocate
 
@@ -145,26 +144,11 @@ def make_trainer(
     loaded, tokenizer = parts
     device, steps = next(peft_model.parameters()).device, total_steps(config, len(data.train))
     settings = arguments(config, folder.checkpoints, steps, device, str(loaded.dtype).removeprefix("torch."))
-    lines: list[str] = []
-    if config.method == "dpo":
-        from core.train.methods.dpo import preference_trainer  # brings TRL along
-
-        trainer: Any = preference_trainer(peft_model, settings, config, tokenizer, bool(config.resume_from))
-        how = "the formula" if trainer.textbook else "TRL's"
-        lines.append(
-            f"loss: DPO, {how}; reference: " + ("the adapter as it came" if config.resume_from else "the base")
-        )
-    else:
-        loss_model = LossModel(peft_model)
-        trainer = text_trainer(loss_model, settings, tokenizer.pad_token_id)
-        trainer.packed = config.train.packing and peft_model.config._attn_implementation == PACKED_ATTENTION
-        lines.append(loss_model.line)
+    trainer, loss_line = TRAINERS[config.trained_method](config, peft_model, settings, tokenizer)
     trainer.tokens_per_pass = config.train.tokens_per_pass
     swaps = surgery.plan(peft_model, config.train.kernels, packed=trainer.packed)
     surgery.apply(peft_model, swaps)
-    lines[:0] = swaps.lines()
-    lines += _checkpointing(config, peft_model, device)
-    lines.append(passes_line(trainer))
+    lines = [*swaps.lines(), loss_line, *_checkpointing(config, peft_model, device), passes_line(trainer)]
     return trainer, lines, bool(swaps.swaps)
 
 

@@ -26,6 +26,7 @@ from pydantic import ValidationError
 from core.contract.config import DataChoice, RunConfig
 from core.contract.errors import ConfigError
 from core.contract.knobs import Knob, knobs
+from core.contract.methods import DEFAULT_METHOD
 from core.machine.disk import write_whole
 from core.machine.locations import ASSETS, Locations
 from core.models.catalog import apply_preset, preset, presets
@@ -152,7 +153,7 @@ def load(locations: Locations) -> Session:
     """The draft, or a first visit's session where there is none that can be read."""
     try:
         raw = json.loads(locations.draft.read_text(encoding="utf-8"))
-        if "version" not in raw and raw["config"].get("method") == "sft":
+        if "version" not in raw and raw["config"].get("method") == DEFAULT_METHOD:
             raw["config"]["method"] = "auto"  # older studios wrote what nobody had chosen
         config = RunConfig.model_validate(raw["config"])
         if config.preset not in {recipe.key for recipe in presets()}:

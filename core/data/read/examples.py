@@ -10,6 +10,7 @@ from pathlib import Path
 from core.contract.config import DataChoice
 from core.contract.data import DataReport, Example, RowProblem, SkippedRows
 from core.contract.errors import DataError
+from core.contract.methods import method_for
 from core.data.read.cells import RowError
 from core.data.read.dialogue import TURN_KEYS
 from core.data.read.layouts import KNOWN_COLUMNS, ROLES, Found, listed, recognise_layout
@@ -114,7 +115,7 @@ class Tally:
             columns=self.reading.columns,
             mapping=found.mapping,
             roles=ROLES[found.layout],
-            method="dpo" if found.layout == "preference" else "sft",
+            method=method_for(found.layout),
             problems=tuple(self.problems),
             skipped=self.skipped,
             unread=self.reading.unread,

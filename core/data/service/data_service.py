@@ -11,10 +11,11 @@ import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from core.contract.config import DataChoice, Method
+from core.contract.config import DataChoice
 from core.contract.data import DataFacts, DataReport, Example, Preview
 from core.contract.errors import DataError
 from core.contract.findings import Checkup
+from core.contract.methods import METHODS, Method
 from core.data.files.checking import sweep
 from core.data.files.example_file import ExampleFile
 from core.data.files.keep import KeptFile
@@ -212,7 +213,8 @@ class DataService:
         self, found: tuple[DataReport, str], choice: DataChoice, tokenizer_folder: Path, method: Method | None
     ) -> Work:
         report, examples = found
-        pairs = report.layout == "preference" and (method or report.method) == "dpo"
+        learning = METHODS[method or report.method]
+        pairs = learning.answers > 1 and learning.takes(report.layout)
         folder = tokenizer_folder.resolve()
         # The first look at a large file is no whole file: its rows are never taken for those of one.
         content = report.sha256 if report.complete else f"{report.sha256} first {report.rows}"

@@ -109,7 +109,7 @@ def rows_of(config: RunConfig, facts: DataFacts | None) -> Rows:
 
 def _beside(config: RunConfig, facts: DataFacts) -> int:
     """Tokens of the shorter side of each preference that a run takes; 0 where rows are no pairs."""
-    if config.method != "dpo":
+    if config.learning.answers == 1:
         return 0
     limit = config.train.max_length
     return lengths_of(learned_others(facts, limit) or learned_lengths(facts, limit)).tokens(limit)

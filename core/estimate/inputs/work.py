@@ -183,7 +183,7 @@ def work_of(
         eight_bit_optimiser=train.optim == "adamw_8bit",
         fast=fast,
         pieces=_pieces(config, spec),
-        kernels=gpu,  # ours under sft, TRL's under dpo
+        kernels=gpu,  # ours, or TRL's
         head_norms=spec.model_type in HEAD_NORM_TYPES,
         four_norms=spec.model_type in FOUR_NORM_TYPES,
         capped=spec.model_type in CAPPED_TYPES,
@@ -230,14 +230,13 @@ def _fast(config: RunConfig, spec: ModelSpec, gpu: bool) -> bool:
     """Our layers want kernels, a family with a twin, plain LoRA, and rows without padding."""
     lora, train = config.lora, config.train
     plain = train.kernels == "plain" or lora.use_dora or lora.lora_dropout > 0 or lora.bias != "none"
-    packed = config.method != "dpo" and train.packing
-    return gpu and packed and spec.model_type in FAST_TYPES and not plain
+    return gpu and config.packed and spec.model_type in FAST_TYPES and not plain
 
 
 def _pieces(config: RunConfig, spec: ModelSpec) -> bool:
-    """TRL's DPO takes pieces of its own; the formula that stands in for it without kernels holds both sides' logits
-    whole (``core.train.methods.dpo``)."""
-    if config.method == "dpo":
+    """TRL's losses take pieces of their own; a formula that stands in for one without kernels holds all logits whole
+    (``core.train.methods.dpo``)."""
+    if not config.learning.own_loss:
         return config.train.kernels != "plain"
     return _readable_head(config, spec)
 

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from core.contract.catalogue import ModelSpec
-from core.contract.config import TARGETS, LoraChoice, Method, RunConfig
+from core.contract.config import TARGETS, LoraChoice, RunConfig
 from core.contract.data import DataFacts, DataReport
 from core.contract.errors import ConfigError, DataError, RunError
 from core.contract.estimate import Estimate, Resolved
+from core.contract.methods import DEFAULT_METHOD, METHODS, Method
 from core.data.files.keep import keep_file
 from core.data.read.account import account_lines, refused_lines
 from core.data.service.data_service import DataService
@@ -56,8 +57,10 @@ class Prepared:
 
     def data_lines(self) -> tuple[str, ...]:
         """How the data file was read, and which rows are left out and why, a line each."""
-        chosen_only = self.config.method == "sft" and self.report.method == "dpo"
-        told = ("Method sft: the chosen answer of each pair is trained, the rejected one is not read.",)
+        chosen_only = self.config.learning.answers < METHODS[self.report.method].answers
+        told = (
+            f"Method {self.config.method}: the chosen answer of each pair is trained, the rejected one is not read.",
+        )
         return (*account_lines(self.report), *refused_lines(self.facts), *(told if chosen_only else ()))
 
     def resolved_lines(self) -> tuple[str, ...]:
@@ -155,19 +158,18 @@ def _listed(values: dict[str, Any], keys: list[str]) -> str:
 
 
 def _suited(method: Method) -> Resolved:
-    reason = "preference data" if method == "dpo" else "rows that are no pairs of answers"
-    return Resolved(key="method", value=method, reason=reason)
+    return Resolved(key="method", value=method, reason=METHODS[method].reason)
 
 
 def _with_method(config: RunConfig, report: DataReport) -> RunConfig:
     """The config under its method, which fits the rows and the other settings."""
     config = config.with_method(report.method)
-    if config.method == "dpo" and report.method != "dpo":
+    if not config.learning.takes(report.layout):
         raise ConfigError(
             "config.method",
-            f"Expected pairs of answers (chosen, rejected) for method dpo, found {report.layout} rows in "
+            f"Expected {config.learning.wants} for method {config.method}, found {report.layout} rows in "
             f"{Path(report.path).name}.",
-            "Choose method sft or auto, or a file with pairs.",
+            f"Choose method {DEFAULT_METHOD} or auto, or a file that has them.",
         )
     if problems := config.problems():
         raise ConfigError("config.faults", f"This run has {len(problems)} fault(s):", "", problems)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from core.contract.config import RunConfig
+from core.contract.methods import DEFAULT_METHOD
 from core.machine.disk import read_plain, write_whole
 from core.runs.folder.flaws import MOST_BYTES
 from core.runs.folder.job_folder import JobFolder
@@ -46,6 +47,6 @@ def read_asked(folder: JobFolder) -> Asked | None:
         found = Asked.model_validate_json(read_plain(folder.path / "asked.json", MOST_BYTES["asked.json"]))
     except (OSError, ValidationError):
         return None
-    if found.version < _VERSION and found.config.method == "sft":
+    if found.version < _VERSION and found.config.method == DEFAULT_METHOD:
         return found.model_copy(update={"config": found.config.model_copy(update={"method": "auto"})})
     return found

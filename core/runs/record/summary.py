@@ -185,7 +185,7 @@ def _make(folder: JobFolder, dead: bool) -> RunSummary:
         state=record.state,
         started_at=record.started_at,
         ended_at=record.ended_at,
-        method=config.with_method("sft").method if config else "",
+        method=config.trained_method if config else "",
         model_name=config.model.name if config else "",
         data_name=Path(config.data.path).name if config else "",
         last_step=record.last_step,

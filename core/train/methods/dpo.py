@@ -19,7 +19,6 @@ from trl.trainer.dpo_trainer import DataCollatorForPreference
 from trl.trainer.utils import use_adapter
 
 from core.contract.config import RunConfig
-from core.contract.methods import METHODS
 from core.model.adapters import trainable
 from core.train.methods.sft import OURS, settled
 from core.train.step.micro_batches import IGNORED
@@ -36,7 +35,7 @@ class PreferenceTrainer(WindowTrainer, DPOTrainer):
     """DPO. TRL's loss is a mean over the pairs of a pass; times their number it is the sum that the mixin wants."""
 
     packed = False
-    measures = METHODS["dpo"].measures
+    measures = tuple(_TOLD)
     textbook = False
     """TRL's own log-probabilities are Triton kernels on a card; without a compiler there the formula stands in."""
 

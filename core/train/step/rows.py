@@ -14,7 +14,9 @@ from typing import Any
 import numpy
 import torch
 
-__all__ = ["PairRows", "Ragged", "TextRows"]
+from core.contract.methods import LearningMethod
+
+__all__ = ["PairRows", "Ragged", "TextRows", "rows_for"]
 
 _IGNORED = -100
 
@@ -166,3 +168,8 @@ def _sha256_of(*parts: Ragged) -> str:
     for part in parts:
         part.add_to(digest)
     return digest.hexdigest()
+
+
+def rows_for(learning: LearningMethod) -> TextRows | PairRows:
+    """Empty rows of the kind that a method learns from."""
+    return PairRows() if learning.answers > 1 else TextRows()

@@ -13,7 +13,6 @@ from typing import Any
 
 from core.contract.config import RunConfig
 from core.contract.knobs import knobs
-from core.contract.methods import METHODS, MethodFacts
 from core.runs.folder.held_out_rows import Draw
 from core.runs.folder.repeat import flat
 from studio.words.text import say
@@ -34,11 +33,10 @@ class Basis:
         """Why the two cannot be ranked: ``method``, ``rows``, or the key of a setting; empty where they can."""
         if self.config is None or other.config is None:
             return "unknown"
-        if self.config.method != other.config.method:
+        if (learning := self.config.learning) != other.config.learning:
             return "method"
         mine, theirs = flat(self.config), flat(other.config)
-        facts = METHODS.get(self.config.method, MethodFacts())
-        if changed := next((key for key in facts.loss_of if mine.get(key) != theirs.get(key)), ""):
+        if changed := next((key for key in learning.loss_of if mine.get(key) != theirs.get(key)), ""):
             return str(changed)
         if self.draw and other.draw:
             return "" if self.draw.measures_alike(other.draw) else "rows"

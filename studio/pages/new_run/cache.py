@@ -14,10 +14,11 @@ from dataclasses import replace
 from typing import TypeVar
 
 from core.contract.catalogue import ModelSpec
-from core.contract.config import DataChoice, Method, RunConfig
+from core.contract.config import DataChoice, RunConfig
 from core.contract.data import DataFacts, DataReport, Preview
 from core.contract.errors import StudioError
 from core.contract.findings import Checkup
+from core.contract.methods import Method
 from core.estimate import Learned, advise, estimate, make_it_fit, resolve, use_the_room
 from core.machine.settings import load as load_settings
 from core.models.catalog import find_model

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.contract.catalogue import ModelSpec
-from core.contract.config import DataChoice, Method, RunConfig
+from core.contract.config import DataChoice, RunConfig
 from core.contract.data import DataFacts, DataReport
 from core.contract.errors import StudioError
 from core.contract.estimate import Advice, Estimate, Probe, Resolved, Suggestion
 from core.contract.findings import Checkup, Finding
+from core.contract.methods import DEFAULT_METHOD, METHODS, Method
 from core.machine.hardware import Machine
 from studio.services.session import home_written_out
 
@@ -62,7 +63,7 @@ class View:
     @property
     def trained(self) -> RunConfig:
         """The config as it would be trained: where no method was chosen, the data decides."""
-        return self.config.with_method(self.report.method if self.report else "sft")
+        return self.config.with_method(self.report.method if self.report else DEFAULT_METHOD)
 
     @property
     def method(self) -> Method:
@@ -71,8 +72,8 @@ class View:
 
     @property
     def lacks_pairs(self) -> bool:
-        """Whether preferences are to be learned from rows that hold none."""
-        return self.report is not None and self.method == "dpo" and self.report.method != "dpo"
+        """Whether the method that was chosen wants other rows than these."""
+        return self.report is not None and not METHODS[self.method].takes(self.report.layout)
 
     def finding(self, code: str) -> Finding | None:
         """The doctor's finding of this code."""

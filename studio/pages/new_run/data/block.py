@@ -14,6 +14,7 @@ from core.contract.config import DataChoice
 from core.contract.data import DataReport
 from core.contract.errors import ConfigError, ModelError, StudioError
 from core.contract.findings import Checkup
+from core.contract.methods import METHODS
 from core.data.files.made import origin_of
 from core.data.read.account import refused_lines, skipped_line
 from core.data.read.layouts import LAYOUT_NAMES, ROLES
@@ -155,7 +156,7 @@ def report_view(view: View, progress: tuple[int, ...] | None = None, back: str =
     counts = say("data.counts" if report.complete else "data.counts.first", rows=f"{report.rows:,}",
                  usable=f"{report.usable:,}")  # fmt: skip
     # Where there is nothing to choose the field of the method is left out (studio.css).
-    only = "method" if report.method != "dpo" and view.config.method == "auto" else None
+    only = "method" if not METHODS[report.method].layouts and view.config.method == "auto" else None
     words = (tag("span", counts), tag("span", _learned(view)))
     head = tag("p", icon("file"), name, *words, class_="report-line", data_leaves_out=only)
     kind = say("data.recognised", layout=LAYOUT_NAMES.get(report.layout, report.layout))
@@ -230,8 +231,8 @@ def _back(path: str) -> Markup | None:
 
 
 def _learned(view: View) -> str:
-    if view.report is not None and view.report.method == "dpo":
-        return say("data.learned.dpo" if view.method == "dpo" else "data.learned.chosen")
+    if view.report is not None and (answers := METHODS[view.report.method].answers) > 1:
+        return say(f"data.learned.{view.method}" if METHODS[view.method].answers == answers else "data.learned.chosen")
     raw = view.report is not None and view.report.layout == "text"
     return say("data.learned.everything" if raw else f"data.learned.{view.config.data.train_on}")
 
