@@ -71,11 +71,6 @@ def _costs(found: Estimate) -> Iterator[str]:
     time = length_of_time(*found.seconds) if found.seconds else "unknown"
     yield f"{'time':12} {time} ({found.time_basis})"
     if kwh := found.energy_kwh:
-        price = f", {_money(*found.money)} {found.currency}" if found.money else ""
-        yield f"{'energy':12} {kwh[0]:.2g} to {kwh[1]:.2g} kWh{price} ({found.energy_basis})"
+        yield f"{'energy':12} {kwh[0]:.2g} to {kwh[1]:.2g} kWh ({found.energy_basis})"
     fetched = f", and {mib(found.download_bytes).strip()} to fetch" if found.download_bytes else ""
     yield f"{'disk':12} {mib(found.checkpoints_bytes)}   checkpoints{fetched}"
-
-
-def _money(low: float, high: float) -> str:
-    return f"{low:.2f} to {high:.2f}" if high >= 0.01 else "less than 0.01"

@@ -65,9 +65,6 @@ class Estimate(_Fact):
     disk_free_bytes: int | None = None
     download_bytes: int = 0
     energy_kwh: tuple[float, float] | None = None
-    money: tuple[float, float] | None = None
-    """What the energy costs, where a price was given; ``currency`` says in what."""
-    currency: str = ""
     allocated_bytes: int = 0
     reserved_bytes: int = 0
     held_bytes: int | None = None

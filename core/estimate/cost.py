@@ -1,4 +1,4 @@
-"""What a run costs: energy from its time and what the card draws, money from a price a person has set."""
+"""What a run costs: energy from its time and what the card draws, and room on the disk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from core.estimate.inputs.cards import published
 from core.estimate.inputs.work import Work
 from core.estimate.learned import Learned
 from core.machine.hardware import Machine
-from core.machine.settings import Settings
 
 __all__ = ["Cost", "Disk", "cost_of", "disk_of"]
 
@@ -21,11 +20,9 @@ JOULES_A_KWH = 3.6e6
 
 @dataclass(frozen=True)
 class Cost:
-    """Ranges (low, high), or None where nothing is known; ``basis`` says of what."""
+    """Energy as a range (low, high), or None where nothing is known; ``basis`` says of what."""
 
     kwh: tuple[float, float] | None = None
-    money: tuple[float, float] | None = None
-    currency: str = ""
     basis: str = ""
 
 
@@ -38,18 +35,12 @@ class Disk:
     merged: int
 
 
-def cost_of(
-    seconds: tuple[float, float] | None, machine: Machine, learned: Learned | None, settings: Settings | None
-) -> Cost:
-    """Energy of the card over so many seconds, and its price."""
+def cost_of(seconds: tuple[float, float] | None, machine: Machine, learned: Learned | None) -> Cost:
+    """Energy of the card over so many seconds."""
     watts, words = _watts(machine, learned)
     if seconds is None or watts is None:
         return Cost(basis=words)
-    kwh = (seconds[0] * watts / JOULES_A_KWH, seconds[1] * watts / JOULES_A_KWH)
-    if settings is None or settings.price_per_kwh is None:
-        return Cost(kwh, basis=words)
-    price = settings.price_per_kwh
-    return Cost(kwh, (kwh[0] * price, kwh[1] * price), settings.currency, words)
+    return Cost((seconds[0] * watts / JOULES_A_KWH, seconds[1] * watts / JOULES_A_KWH), words)
 
 
 def disk_of(work: Work, spec: ModelSpec) -> Disk:

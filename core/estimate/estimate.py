@@ -24,7 +24,6 @@ from core.estimate.judge import Judged, gigabytes, judge, sentence_of
 from core.estimate.learned import Learned, Likeness, Memory, Speed
 from core.estimate.peak import memory_terms
 from core.machine.hardware import Machine
-from core.machine.settings import Settings
 
 __all__ = ["estimate"]
 
@@ -39,14 +38,12 @@ def estimate(
     facts: DataFacts | None,
     machine: Machine,
     learned: Learned | None = None,
-    settings: Settings | None = None,
 ) -> Estimate:
     """What this run would need on this machine.
 
     Args:
         facts: lengths of the data's rows; None before it is read, when every row is taken as full.
         learned: finished runs of this machine, predicted and measured (``core.runs.record.learned.speeds``).
-        settings: what electricity costs here.
     """
     rows = rows_of(config, facts)
     found = judge(config, spec, rows, machine, learned)
@@ -70,7 +67,7 @@ def estimate(
         notes=(*_notes(config, spec, facts, rows, found.memory), *_short_of(work, spec, machine)),
         learned_from=found.memory.runs,
         **_memory(found, machine),
-        **_time(usual, rows, _tokens(config, rows, facts, steps), machine, speed, (learned, settings, found.like)),
+        **_time(usual, rows, _tokens(config, rows, facts, steps), machine, speed, (learned, found.like)),
         **_disk(work, spec, machine),
     )
 
@@ -108,23 +105,21 @@ def _time(
     tokens: float,
     machine: Machine,
     speed: Speed | None,
-    rest: tuple[Learned | None, Settings | None, Likeness],
+    rest: tuple[Learned | None, Likeness],
 ) -> dict[str, Any]:
     """The whole run by the clock: starting counts too."""
-    learned, settings, like = rest
+    learned, like = rest
     time = run_seconds(usual, rows, tokens, machine, speed)
     known = learned.start_seconds(like) if learned is not None else None
     start = start_seconds(2 * usual.shape.parameters, known)
     whole = (time.seconds[0] + start[0], time.seconds[1] + start[1]) if time.seconds else None
-    cost = cost_of(whole, machine, learned, settings)
+    cost = cost_of(whole, machine, learned)
     return {
         "seconds": whole,
         "time_basis": time.basis,
         "tokens_per_second": time.tokens_per_second,
         "energy_kwh": cost.kwh,
         "energy_basis": cost.basis,
-        "money": cost.money,
-        "currency": cost.currency,
     }
 
 

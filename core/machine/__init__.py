@@ -1,1 +1,1 @@
-"""MACHINE: this computer, its disk, its settings and its doctor. Nothing here knows a model or a run."""
+"""MACHINE: this computer, its disk and its doctor. Nothing here knows a model or a run."""

@@ -160,7 +160,6 @@ _SUMMARY = {
     "summary.parts.peak": "Each part when the run takes most.",
     "summary.spare": "{size} to spare.",
     "summary.energy": "Energy",
-    "summary.money": "Electricity",
     "summary.host": "Memory beside the card",
     "summary.time": "Time",
     "summary.time.estimated": "Time (estimated)",
@@ -225,12 +224,6 @@ _PLAN = {
     "probe.stage.starting": "Starting the probe …",
     "probe.stage.loading": "Loading the model …",
     "probe.stage.stepping": "Training the longest step …",
-    "price.label": "Price of electricity (per kWh)",
-    "price.hint": "Empty: no cost is shown. Kept for this machine.",
-    "price.fault": "Price of electricity: expected 0 to 1,000.",
-    "currency.label": "Currency",
-    "currency.hint": "Shown beside the cost.",
-    "group.machine": "This machine",
 }
 
 _DOCTOR = {

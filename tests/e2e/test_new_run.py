@@ -252,7 +252,7 @@ def test_a_setting_is_found_by_search_and_given_back(page: Any, studio: RunningS
     page.get_by_text("No setting is called that.").wait_for()
     page.get_by_label("Find a setting").fill("")
     page.locator("#train-seed").wait_for()
-    page.locator("#currency input").focus()
+    page.locator("#train-sample_rows input").first.focus()
     header = page.locator("header.top").bounding_box()
     for _ in range(25):  # on the way back no field hides behind the header
         page.keyboard.press("Shift+Tab")

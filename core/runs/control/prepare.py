@@ -25,7 +25,6 @@ from core.estimate import estimate, resolve
 from core.estimate.inputs.work import target_names
 from core.machine.hardware import Machine, read_machine
 from core.machine.locations import Locations
-from core.machine.settings import load as load_settings
 from core.models.catalog import find_model
 from core.models.checks.files import read_json
 from core.models.checks.weights import linear_names
@@ -101,7 +100,7 @@ def prepare(config: RunConfig, locations: Locations, service: DataService) -> Pr
     config, resolved = resolve(config, spec, facts, machine, learned)
     suited = [_suited(method)] if asked.method == "auto" else []
     resolved = [*taken, *suited, *resolved]
-    figures = estimate(config, spec, facts, machine, learned, load_settings(locations))
+    figures = estimate(config, spec, facts, machine, learned)
     return Prepared(config, asked, spec, report, facts, tuple(resolved), figures, machine)
 
 

@@ -20,7 +20,6 @@ from core.contract.errors import StudioError
 from core.contract.findings import Checkup
 from core.contract.methods import Method
 from core.estimate import Learned, advise, estimate, make_it_fit, resolve, use_the_room
-from core.machine.settings import load as load_settings
 from core.models.catalog import find_model
 from core.models.hub.cache import is_cached
 from core.runs.control.prepare import tokenizer_folder
@@ -207,9 +206,9 @@ class PageCache:
         """The estimate, what would make it fit or use the room, and advice: arithmetic alone."""
         if (spec := view.spec) is None:
             return view
-        learned, settings = self._learned(), load_settings(self.studio.locations)
+        learned = self._learned()
         full, resolved = resolve(view.trained, spec, view.facts, view.machine, learned)
-        figures = estimate(full, spec, view.facts, view.machine, learned, settings)
+        figures = estimate(full, spec, view.facts, view.machine, learned)
         view = replace(view, figures=figures, resolved=tuple(resolved))
         given = view.trained, spec, view.facts, view.machine, learned
         if figures.verdict in ("tight", "too_large"):

@@ -60,7 +60,6 @@ class Handlers:
         self._look(self._glance(chosen.then))
         self.data.connect(self._look)
         self.plan.connect(lambda event: self._edit(event, looks=True))
-        self._look(self._glance(self.plan.connect_price(), self.restated), self.looked_again)
         parts.start.click(
             self.begin, [parts.data.typed, *fields], [parts.start, parts.outcome], **EVENT, trigger_mode="once"
         )
@@ -94,11 +93,11 @@ class Handlers:
         """Answers an edit at once, and looks up what it asks for; ``looks``: it asks for another look by itself."""
         self._look(self._glance(event), self.looked if looks else self.looked_again)
 
-    def _glance(self, event: Any, handler: Any = None) -> Any:
+    def _glance(self, event: Any) -> Any:
         # One after the other, in the order in which they were made: an older edit never answers over a newer one.
         in_order = {**CHOICE, "concurrency_id": "edits", "concurrency_limit": 1}
         outputs = [*self.sheet.outputs(), self.sheet.parts.outcome]
-        return event(handler or self.edited, self.form.components, outputs, **in_order).then
+        return event(self.edited, self.form.components, outputs, **in_order).then
 
     def _look(self, event: Any, handler: Any = None) -> None:
         search = self.sheet.parts.data.preview.search
@@ -121,11 +120,8 @@ class Handlers:
 
     def edited(self, request: gr.Request, *values: Any) -> Answer:
         """An edit, answered at once from what is remembered. A fault under Start was that of other choices."""
-        return {**self.restated(request, *values), self.sheet.parts.outcome: Markup()}
-
-    def restated(self, request: gr.Request, *values: Any) -> Answer:
-        """The same choices under other settings of the machine."""
-        return self.sheet.said(self.sheet.view(values, window_of(request)))
+        view = self.sheet.view(values, window_of(request))
+        return {**self.sheet.said(view), self.sheet.parts.outcome: Markup()}
 
     @answering
     def looked(self, request: gr.Request, search: str, *values: Any) -> Iterator[Answer]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, fields
 
 import gradio as gr
 
-from core.machine.settings import load as load_settings
 from studio.pages.new_run.data import block as data
 from studio.pages.new_run.data.block import DataBlock
 from studio.pages.new_run.form import Form
@@ -14,7 +13,7 @@ from studio.pages.new_run.model import block as model
 from studio.pages.new_run.model.block import ModelBlock
 from studio.pages.new_run.outline import head_view
 from studio.pages.new_run.train import block as train
-from studio.pages.new_run.train.block import PriceFields, TrainBlock
+from studio.pages.new_run.train.block import TrainBlock
 from studio.services.services import Studio
 from studio.services.session import Session
 from studio.shell.markup import tag
@@ -56,7 +55,6 @@ class Parts:
     more: gr.HTML
     probe: gr.HTML
     auto: gr.HTML
-    price: PriceFields
     asked: Asks
 
 
@@ -79,8 +77,8 @@ def lay_out(form: Form, session: Session, studio: Studio) -> Parts:
             more = board(elem_id="summary-more")
             probe = board(elem_id="summary-probe")
         with gr.Column(elem_classes="desk-advanced"):
-            auto, price = train.advanced(form, session, load_settings(studio.locations))
+            auto = train.advanced(form, session)
     form.add("draft_id", gr.Textbox("", visible=False))
     asked = Asks(**{field.name: channel(field.name) for field in fields(Asks)})
     start_parts = strip, draft, summary, bar, start, outcome
-    return Parts(data_block, model_block, train_block, *start_parts, more, probe, auto, price, asked)
+    return Parts(data_block, model_block, train_block, *start_parts, more, probe, auto, asked)

@@ -18,7 +18,6 @@ from core.estimate.duration import operations_per_token, seconds_per_token, star
 from core.estimate.inputs.cards import published
 from core.estimate.inputs.work import GIB, work_of
 from core.machine.hardware import Machine
-from core.machine.settings import Settings
 
 Card = Callable[..., Machine]
 Rows = Callable[..., DataFacts]
@@ -100,7 +99,7 @@ def test_time_rests_on_something_or_is_not_said(card: Card, model: Model, rows: 
     for machine in (cpu, card(11, name=RTX + " Laptop GPU"), card(11, name="Imaginary 1")):
         unknown = estimate(RunConfig(), spec, facts, machine)
         assert unknown.seconds is None
-        assert unknown.energy_kwh is unknown.money is None
+        assert unknown.energy_kwh is None
         assert "no speed known" in unknown.time_basis
 
 
@@ -195,17 +194,15 @@ def test_a_probe_corrects_the_plan_like_a_run(card: Card, model: Model, rows: Ro
     assert found.tokens_per_second == pytest.approx((1800, 2200), rel=0.01)
 
 
-def test_energy_and_money_follow_from_time_and_watts(card: Card, model: Model, rows: Rows) -> None:
+def test_energy_follows_from_time_and_watts(card: Card, model: Model, rows: Rows) -> None:
     facts, spec, config, machine = rows((500,) * 1000), model("qwen3-4b"), RunConfig(), card(11, name=RTX)
     found = estimate(config, spec, facts, machine)
     assert found.seconds is not None
     assert found.energy_kwh == pytest.approx([second * 200 / 3.6e6 for second in found.seconds])
-    assert (found.money, "200 W" in found.energy_basis) == (None, True)
+    assert "200 W" in found.energy_basis
     limited = dataclasses.replace(machine, gpus=(dataclasses.replace(machine.gpus[0], power_limit_watts=100.0),))
-    priced = estimate(config, spec, facts, limited, None, Settings(price_per_kwh=0.4, currency="EUR"))
-    assert priced.energy_kwh == pytest.approx([second * 100 / 3.6e6 for second in found.seconds])
-    assert priced.energy_kwh is not None
-    assert (priced.money, priced.currency) == (pytest.approx([0.4 * kwh for kwh in priced.energy_kwh]), "EUR")
+    less = estimate(config, spec, facts, limited)
+    assert less.energy_kwh == pytest.approx([second * 100 / 3.6e6 for second in found.seconds])
     drawn = Learned((taught(config, spec, facts, machine, watts=150.0),))
     assert estimate(config, spec, facts, limited, drawn).energy_kwh == pytest.approx(
         [second * 150 / 3.6e6 for second in found.seconds]

@@ -1,4 +1,4 @@
-"""The run summary's plan without a browser: the budget, what would make it fit, advice, the probe and the price."""
+"""The run summary's plan without a browser: the budget, what would make it fit, advice and the probe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from made_window import Window, made_wires, shown
 
 from core.contract.estimate import Advice, Estimate, Probe, Suggestion, Term
 from core.data.tokens.cache import Cached
-from core.machine import settings
 from core.machine.hardware import Gpu, Machine
 from studio.pages.doctor import page as doctor
 from studio.pages.new_run.handlers import Handlers
@@ -75,16 +74,16 @@ def test_no_memory_reading_is_said_and_nothing_is_divided_by_it() -> None:
     assert sum(widths(drawn)) == pytest.approx(100, abs=0.1)
 
 
-def test_energy_money_host_and_disk_stand_where_they_matter() -> None:
+def test_energy_host_and_disk_stand_where_they_matter() -> None:
     view = View(first().config, CARD, figures=figures_of(4, 6))
     assert "kWh" not in summary.summary_view(view)
     assert "Memory beside the card" not in summary.summary_view(view)
     costly = figures_of(
-        4, 6, energy_kwh=(0.5, 12.0), money=(0.002, 0.3), currency="EUR", host_bytes=18 * GIB, disk_bytes=8_000_000_000,
+        4, 6, energy_kwh=(0.002, 12.0), host_bytes=18 * GIB, disk_bytes=8_000_000_000,
         disk_free_bytes=9_000_000_000,
     )  # fmt: skip
     drawn = summary.summary_view(View(first().config, CARD, figures=costly))
-    for words in ("0.50 to 12 kWh", "&lt;0.01 to 0.30 EUR", "18.0 GB of 20.0 GB free", "8.0 GB of 9.0 GB free"):
+    for words in ("&lt;0.01 to 12 kWh", "18.0 GB of 20.0 GB free", "8.0 GB of 9.0 GB free"):
         assert words in drawn
     assert "Time (estimated)" in drawn
 
@@ -130,14 +129,6 @@ def test_the_probe_says_its_stage_and_what_it_measured_against_the_plan() -> Non
         assert words in drawn
     assert "Loading the model" in str(proposals.probe_view(None, None, "loading"))
     assert proposals.probe_view(None, None, possible=False) is None
-
-
-def test_the_price_is_kept_for_this_machine_and_taken_away_again(wires: Handlers, studio: Studio) -> None:
-    assert wires.plan.priced("0,31", "CHF") == ""
-    assert settings.load(studio.locations) == settings.Settings(price_per_kwh=0.31, currency="CHF")
-    assert "expected 0 to 1,000" in wires.plan.priced("-1", "CHF")
-    wires.plan.priced("", "")
-    assert settings.load(studio.locations).price_per_kwh is None
 
 
 def test_a_glance_with_everything_known_stays_far_below_a_tenth_of_a_second(wires: Handlers) -> None:

@@ -1,4 +1,4 @@
-"""Events of the planner's lists: one click applies a proposal, the probe runs, the price of electricity is kept."""
+"""Events of the planner's lists: one click applies a proposal, the probe runs."""
 
 from __future__ import annotations
 
@@ -7,17 +7,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import gradio as gr
-from pydantic import ValidationError
 
-from core.contract.errors import ConfigError, StudioError
-from core.machine.settings import Settings, load, save
+from core.contract.errors import ConfigError
 from studio.pages.new_run.data.handlers import sent
 from studio.pages.new_run.form import KNOBS
 from studio.pages.new_run.model.model_list import list_view
-from studio.pages.new_run.sheet import CHOICE, EVENT, Answer, Sheet, window_of
+from studio.pages.new_run.sheet import CHOICE, Answer, Sheet, window_of
 from studio.pages.new_run.view import probe_key
-from studio.shell.markup import fault
-from studio.words.text import say
 
 __all__ = ["PlanHandlers"]
 
@@ -37,12 +33,6 @@ class PlanHandlers:
         edit(parts.asked.change.change(self.changed, [parts.asked.change, *fields], fields, **CHOICE).then)
         self.list_models(parts.asked.models.change)
         parts.asked.probe.change(self.probed, fields, [*sheet.outputs()], **CHOICE)
-
-    def connect_price(self) -> Any:
-        """Connects the fields of the price; what follows a change of it."""
-        parts = self.sheet.parts
-        price = [parts.price.price, parts.price.currency]
-        return gr.on([field.input for field in price], self.priced, price, parts.outcome, **EVENT).success
 
     def list_models(self, event: Callable[..., Any]) -> None:
         """Fills the list of models after an event: the page has come, or the list is opened."""
@@ -80,18 +70,3 @@ class PlanHandlers:
             yield {sheet.parts.probe: sheet.probed(view, str(stage[0]) if stage else "")}
         view = sheet.current(window_of(request), config)
         yield sheet.said(view)
-
-    def priced(self, price: str, currency: str) -> Any:
-        """The price of electricity, kept for this machine. An empty field takes it away."""
-        locations = self.sheet.studio.locations
-        try:
-            known = load(locations)
-            asked = {"price_per_kwh": price.strip().replace(",", ".") or None, "currency": currency or known.currency}
-            wanted = Settings.model_validate(asked)
-            if wanted != known:
-                save(locations, wanted)
-        except ValidationError:
-            return fault(say("price.fault"))
-        except StudioError as error:
-            return fault(error)
-        return ""

@@ -61,22 +61,12 @@ def _facts(view: View, figures: Estimate) -> Markup:
         (say("summary.steps"), length if figures.total_steps else "–"),
         (say("summary.passes"), _passes(view) if figures.total_steps else f"{train.num_train_epochs:g}"),
         (say("summary.tokens"), f"{figures.trained_tokens_per_epoch:,}" if figures.trained_tokens_per_epoch else "–"),
-        *_energy(figures),
+        *([(say("summary.energy"), _range(figures.energy_kwh, "kWh"))] if figures.energy_kwh else []),
         *_elsewhere(view, figures),
     ]
     drawn = (tag("div", tag("dt", name), tag("dd", words)) for name, words in rows)
     basis = tag("p", say("summary.basis", basis=figures.time_basis), class_="hint") if figures.seconds else None
     return join(tag("dl", *drawn, class_="figures"), basis)
-
-
-def _energy(figures: Estimate) -> list[tuple[str, str]]:
-    """Energy, and money where a price was given."""
-    rows = []
-    if figures.energy_kwh is not None:
-        rows.append((say("summary.energy"), _range(figures.energy_kwh, "kWh")))
-    if figures.money is not None:
-        rows.append((say("summary.money"), _range(figures.money, figures.currency)))
-    return rows
 
 
 def _elsewhere(view: View, figures: Estimate) -> list[tuple[str, str]]:

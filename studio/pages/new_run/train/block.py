@@ -10,7 +10,6 @@ import gradio as gr
 
 from core.contract.config import RunConfig
 from core.estimate.fit import chosen
-from core.machine.settings import Settings
 from core.models.catalog import presets
 from core.runs.folder.repeat import flat
 from studio.figures.proposals import value_words
@@ -24,7 +23,7 @@ from studio.shell.markup import Markup, icon, tag
 from studio.shell.parts import board
 from studio.words.text import say
 
-__all__ = ["PriceFields", "TrainBlock", "advanced", "auto_view", "ends_view", "goal_view", "layout"]
+__all__ = ["TrainBlock", "advanced", "auto_view", "ends_view", "goal_view", "layout"]
 
 GROUPS = ("memory", "learning", "lora", "saving")
 
@@ -62,16 +61,8 @@ def layout(form: Form, session: Session) -> TrainBlock:
     return TrainBlock(preset, goal, ends)
 
 
-@dataclass(frozen=True)
-class PriceFields:
-    """What electricity costs: of this machine, not of a run."""
-
-    price: gr.Textbox
-    currency: gr.Textbox
-
-
-def advanced(form: Form, session: Session, settings: Settings) -> tuple[gr.HTML, PriceFields]:
-    """Everything else, folded; returns the board of automatic values, and the fields of the price."""
+def advanced(form: Form, session: Session) -> gr.HTML:
+    """Everything else, folded; returns the board of automatic values."""
     with gr.Accordion(say("train.advanced"), open=False, elem_classes="folded block-sheet", elem_id="block-advanced"):
         form.add("name", gr.Textbox(session.config.name, label=say("train.name"), info=say("train.name.hint")))
         board(_search(), elem_id="advanced-sieve")
@@ -82,8 +73,7 @@ def advanced(form: Form, session: Session, settings: Settings) -> tuple[gr.HTML,
                 for key, knob in KNOBS.items():
                     if knob.group == group and not knob.simple and key not in form.fields:
                         form.add(key, field_of(key, chosen(session.config, key)))
-        price = _price(settings)
-    return auto, price
+    return auto
 
 
 def _group_head(group: str) -> Markup:
@@ -97,17 +87,6 @@ def _search() -> Markup:
     field = tag("input", type="search", id="advanced-search", placeholder=say("advanced.search.hint"))
     count = tag("span", role="status", class_="hint", id="advanced-count", data_none=say("advanced.none"))
     return tag("label", tag("span", say("advanced.search")), field, count, class_="advanced-search")
-
-
-def _price(settings: Settings) -> PriceFields:
-    board(tag("h3", say("group.machine"), class_="group-title"))
-    with gr.Row(elem_classes="fields"):
-        known = "" if settings.price_per_kwh is None else f"{settings.price_per_kwh:g}"
-        price = gr.Textbox(known, label=say("price.label"), info=say("price.hint"), elem_id="price", max_lines=1)
-        currency = gr.Textbox(
-            settings.currency, label=say("currency.label"), info=say("currency.hint"), elem_id="currency", max_lines=1
-        )
-    return PriceFields(price, currency)
 
 
 # ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
