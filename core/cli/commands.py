@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from core.contract.errors import RunError
+from core.contract.forms import DEFAULT_FORM, FORMS
 from core.machine.locations import Locations
 from core.machine.terminal import as_text, exit_code
 
@@ -313,7 +314,7 @@ COMMANDS: dict[str, Command] = {
         _export,
         (
             _RUN,
-            (("--form",), {"choices": ["adapter", "merged"], "default": "adapter", "help": "default: adapter"}),
+            (("--form",), {"choices": [*FORMS], "default": DEFAULT_FORM, "help": f"default: {DEFAULT_FORM}"}),
             (("--checkpoint",), {"default": "best", "help": "best (default), last or a step such as step-000200"}),
             (("--name",), {"default": "", "help": "the export's folder name (default: its form)"}),
         ),

@@ -14,6 +14,7 @@ from core.cli.follow import follow, of_result
 from core.contract.config import DataChoice, RunConfig
 from core.contract.data import Example
 from core.contract.errors import RunError
+from core.contract.forms import FORMS
 from core.data.read.examples import read_examples
 from core.data.service.data_service import DataService
 from core.machine.locations import ASSETS, Locations
@@ -94,7 +95,7 @@ def _held_out(folder: JobFolder, config: RunConfig) -> Sequence[Example]:
 
 
 def _take_home(store: RunStore, run_id: str) -> None:
-    for form in ("adapter", "merged"):
+    for form in FORMS:
         job = store.export(run_id, ExportRequest(name=form, form=form, checkpoint="best"))
         folder = store.export_folder(run_id, job)
         _expect_finished(follow(folder, print, lambda: store.export_record(run_id, job).state == "lost"), folder)  # noqa: B023
@@ -103,5 +104,5 @@ def _take_home(store: RunStore, run_id: str) -> None:
 def _report(store: RunStore, run_id: str, seconds: float) -> None:
     record, folder = store.record(run_id), store.open(run_id)
     print("", *of_result(record), f"took      {record.last_step} steps, {seconds:.0f} s in all", sep="\n")
-    print(f"run       {folder.path}\nadapter   {folder.exports / 'adapter'}\nmerged    {folder.exports / 'merged'}")
+    print(f"run       {folder.path}", *(f"{form:9} {folder.exports / form}" for form in FORMS), sep="\n")
     print(f"Open it in the studio:   {store.locations.command()}")

@@ -11,6 +11,7 @@ from pathlib import Path
 import yaml
 
 from core.contract.config import RunConfig
+from core.contract.forms import FORMS, ExportForm, Form
 from core.runs.record.job_record import RunRecord, effective_config
 
 __all__ = ["Ending", "Made", "base_name", "write_card"]
@@ -32,9 +33,9 @@ class Ending:
 
 @dataclass(frozen=True)
 class Made:
-    """What an export holds: ``form`` is adapter or merged; ``dtype`` that of merged weights, else empty."""
+    """What an export holds; ``dtype`` is that of weights that were made for it, else empty."""
 
-    form: str
+    form: Form
     checkpoint: str
     dtype: str
     ending: Ending
@@ -56,12 +57,12 @@ def _recipe(config: RunConfig, record: RunRecord) -> dict[str, object]:
 
 def write_card(folder: Path, config: RunConfig, record: RunRecord, made: Made) -> None:
     """Writes ``README.md`` into an export."""
-    values, form, checkpoint = _recipe(config, record), made.form, made.checkpoint
+    values, form, checkpoint = _recipe(config, record), FORMS[made.form], made.checkpoint
     front = {
         "base_model": base_name(config),
-        "library_name": "peft" if form == "adapter" else "transformers",
+        "library_name": form.library,
         "pipeline_tag": "text-generation",
-        "tags": ["lora" if form == "adapter" else "merged", config.method, "luthier"],
+        "tags": [form.tag, config.method, "luthier"],
     }
     parts = [
         f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n",
@@ -76,22 +77,21 @@ def write_card(folder: Path, config: RunConfig, record: RunRecord, made: Made) -
     (folder / "README.md").write_text("\n".join(parts), encoding="utf-8")
 
 
-def _origin(config: RunConfig, form: str, checkpoint: str, dtype: str) -> str:
+def _origin(config: RunConfig, form: ExportForm, checkpoint: str, dtype: str) -> str:
     revision = f" at revision `{config.model.revision}`" if config.model.revision else ""
     quantised = (
         "4-bit NF4 with double quantisation"
         if config.model.quantization == "nf4"
         else config.model.dtype.replace("auto", "16 bits")
     )
-    what = "A LoRA adapter" if form == "adapter" else f"16-bit weights ({dtype}) with the adapter merged in,"
     merged = (
         "\nThe adapter was added to the original 16-bit weights, not to the 4-bit ones that it was trained over.\n"
-        if form == "merged" and config.model.quantization == "nf4"
+        if form.whole and config.model.quantization == "nf4"
         else ""
     )
     return (
-        f"{what} made with Luthier from `{base_name(config)}`{revision}, held in {quantised} while training "
-        f"({config.method.upper()}), {checkpoint}.\n{merged}\n"
+        f"{form.what.format(dtype=dtype)} made with Luthier from `{base_name(config)}`{revision}, "
+        f"held in {quantised} while training ({config.method.upper()}), {checkpoint}.\n{merged}\n"
         f"Data: `{_plain(Path(config.data.path).name)}`, SHA-256 `{config.data.sha256}`.\n"
     )
 
@@ -113,15 +113,15 @@ def _measured(record: RunRecord, checkpoint: str) -> str:
     return "\n".join([*lines, ""])
 
 
-def _use(config: RunConfig, form: str) -> str:
+def _use(config: RunConfig, form: ExportForm) -> str:
     hub = config.model.source == "hub"
     base = config.model.name if hub else "the folder of the base model"
     revision = f', revision="{config.model.revision}"' if hub and config.model.revision else ""
-    lines = ["from peft import PeftModel"] if form == "adapter" else []
-    classes = "AutoModelForCausalLM, AutoTokenizer" + (", GenerationConfig" if form == "adapter" else "")
+    lines = [] if form.whole else ["from peft import PeftModel"]
+    classes = "AutoModelForCausalLM, AutoTokenizer" + ("" if form.whole else ", GenerationConfig")
     lines += [f"from transformers import {classes}", ""]
     lines += ['tokenizer = AutoTokenizer.from_pretrained("this folder")']
-    if form == "adapter":
+    if not form.whole:
         lines += [f'base = AutoModelForCausalLM.from_pretrained("{base}"{revision}, dtype="auto")']
         lines += ['base.generation_config = GenerationConfig.from_pretrained("this folder")  # where an answer ends']
         lines += ['model = PeftModel.from_pretrained(base, "this folder")']
@@ -145,7 +145,7 @@ def _answers(config: RunConfig, made: Made) -> str:
     if ending.mark:
         lines.append(f"`{ending.mark}` ends an answer.")
     lines.append(f"`generation_config.json` names the tokens at which generation ends ({ids}).")
-    if made.form == "adapter":
+    if not FORMS[made.form].whole:
         lines.append("A program that reads the base model's files alone may write on behind it.")
     return "\n".join(lines) + "\n"
 

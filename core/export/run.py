@@ -26,7 +26,7 @@ from core.contract.events import Exported, Finished, Stopped
 from core.data.files.example_file import examples_in
 from core.data.render.rendering import apply_template_to, load_tokenizer, resolve_template, stop_token_ids
 from core.data.service.checked import checked
-from core.export.merge import merge_weights, merged_bytes
+from core.export.forms.makers import MAKERS, Parts
 from core.export.model_card import Ending, Made, base_name, write_card
 from core.machine.children.tied import start_tied
 from core.machine.disk import folder_bytes, make_durable
@@ -67,6 +67,10 @@ class _Job:
     @property
     def final(self) -> Path:
         return self.folder.exports / self.request.name
+
+    @property
+    def parts(self) -> Parts:
+        return Parts(self.base, base_name(self.config), self.checkpoint / "adapter")
 
 
 def export(folder: JobFolder, writer: EventWriter, orders: CommandQueue) -> None:
@@ -115,8 +119,7 @@ def _open(folder: JobFolder, tell: EventReporter, check: Callable[[], None]) -> 
 
 
 def _require_room(job: _Job) -> None:
-    adapter = folder_bytes(job.checkpoint / "adapter")
-    needed = (merged_bytes(job.base) if job.request.form == "merged" else adapter) + SPARE_BYTES
+    needed = MAKERS[job.request.form].bytes_of(job.parts) + SPARE_BYTES
     job.folder.exports.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(job.folder.exports).free
     if free < needed:
@@ -130,37 +133,16 @@ def _require_room(job: _Job) -> None:
 def _make(job: _Job) -> None:
     shutil.rmtree(job.draft, ignore_errors=True)
     job.draft.mkdir()
-    adapter, dtype = job.checkpoint / "adapter", ""
-    if job.request.form == "merged":
-        job.tell.stage("merging", "Merging the adapter into 16-bit weights")
+    maker = MAKERS[job.request.form]
+    job.tell.stage("merging", maker.stage)
 
-        def progress(done: int, total: int) -> None:
-            job.tell.stage("merging", "Merging the adapter into 16-bit weights", done, total, "tensors")
+    def progress(done: int, total: int) -> None:
+        job.tell.stage("merging", maker.stage, done, total, "tensors")
 
-        dtype = str(merge_weights(job.base, adapter, job.draft, progress, job.check)).removeprefix("torch.")
-        _write_config(job, dtype)
-    else:
-        job.tell.stage("merging", "Copying the adapter")
-        _copy_adapter(job, adapter)
+    dtype = maker.make(job.parts, job.draft, progress, job.check)
     job.check()
     made = Made(job.request.form, job.checkpoint.name, dtype, _write_tokenizer(job))
     write_card(job.draft, job.config, job.record, made)
-
-
-def _copy_adapter(job: _Job, adapter: Path) -> None:
-    shutil.copy2(adapter / "adapter_model.safetensors", job.draft)
-    config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
-    # A folder of this machine means nothing elsewhere, and is nobody's business.
-    config["base_model_name_or_path"] = base_name(job.config)
-    (job.draft / "adapter_config.json").write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
-
-
-def _write_config(job: _Job, dtype: str) -> None:
-    config: dict[str, Any] = json.loads((job.base / "config.json").read_text(encoding="utf-8"))
-    config.pop("quantization_config", None)
-    config.pop("_name_or_path", None)
-    config["torch_dtype" if "torch_dtype" in config else "dtype"] = dtype
-    (job.draft / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
 
 
 def _write_tokenizer(job: _Job) -> Ending:

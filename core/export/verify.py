@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
     request = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
     try:
         _import_libraries()
-        checks = _merged(request) if request["form"] == "merged" else _adapter(request)
+        checks = CHECKS[request["form"]](request)
         print(json.dumps({"checks": checks}))
     except Exception as error:  # noqa: BLE001 - said to the export, which says it to the person
         words = (str(error).strip().splitlines() or [""])[0]
@@ -90,6 +90,10 @@ def _merged(request: dict[str, Any]) -> list[str]:
         f"logits against base + adapter on a prompt of the data: cosine {cosine:.6f}, largest difference "
         f"{float((found - expected).abs().max()):.4f}",
     ]
+
+
+CHECKS = {"adapter": _adapter, "merged": _merged}
+"""By the form of the export (``core.contract.forms``): what must hold once it is reloaded."""
 
 
 def _load(folder: str) -> Any:

@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from core.contract.config import RunConfig
 from core.contract.errors import ConfigError, RunError
+from core.contract.forms import DEFAULT_FORM, Form
 from core.machine.disk import read_plain
 from core.machine.yaml_text import MOST_YAML_BYTES, NOT_YAML, load_yaml
 from core.runs.folder.run_yaml import read_stored
@@ -40,7 +41,7 @@ class ExportRequest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: Annotated[str, StringConstraints(pattern=rf"^{JOB_NAME.pattern}$")]
-    form: Literal["adapter", "merged"] = "adapter"
+    form: Form = DEFAULT_FORM
     checkpoint: Annotated[str, StringConstraints(pattern=r"^(best|last|step-[0-9]{6,})$")] = "best"
 
 

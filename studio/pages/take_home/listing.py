@@ -10,6 +10,7 @@ from typing import Any
 
 from core.contract.config import RunConfig
 from core.contract.events import Exported
+from core.contract.forms import FORMS
 from core.machine.locations import ASSETS
 from core.models.catalog import cached_models, catalogue
 from core.runs.folder.flaws import flaw_of
@@ -73,13 +74,12 @@ def _checkpoint_words(name: str, path: Path, loss: float | None, before: float |
 
 
 def _forms(folder: JobFolder, config: RunConfig | None, free: int) -> list[dict[str, Any]]:
-    """Sizes as they will be, and whether there is room: the adapter as it lies in the checkpoint; merged is twice the
-    base's parameters."""
+    """Sizes as they will be, and whether there is room: the adapter as it lies in the checkpoint; what holds the base
+    is twice its parameters."""
     newest = folder.newest_checkpoint()
     adapter = _folder_bytes(newest / "adapter") if newest else 0
-    merged = _merged_bytes(config)
-    words = [("adapter", adapter), ("merged", merged)]
-    return [{"key": key, "size": _size_words(size, free), "room": size <= free} for key, size in words]
+    sizes = {key: _merged_bytes(config) if form.whole else adapter for key, form in FORMS.items()}
+    return [{"key": key, "size": _size_words(size, free), "room": size <= free} for key, size in sizes.items()]
 
 
 def _size_words(size: int, free: int) -> str:

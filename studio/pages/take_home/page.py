@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.contract.forms import DEFAULT_FORM, FORMS
 from studio.services.services import Studio
 from studio.shell.explained import leads_to
 from studio.shell.markup import Markup, tag
@@ -30,7 +31,7 @@ def page(_: Studio) -> Markup:
 
 def _form() -> Markup:
     legend = tag("legend", say("home.form"))
-    forms = tag("fieldset", legend, _choice("adapter", checked=True), _choice("merged"), class_="forms")
+    forms = tag("fieldset", legend, *(_choice(form, form == DEFAULT_FORM) for form in FORMS), class_="forms")
     name = slot("name", "input", type="text", name_="name", pattern=r"[A-Za-z0-9][A-Za-z0-9._\-]{0,63}", maxlength="64")
     named = tag("label", tag("span", say("home.name")), name)
     send = tag("button", say("home.send"), type="submit", class_="push primary", data_f="send", disabled=True)

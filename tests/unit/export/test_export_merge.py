@@ -12,8 +12,8 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 
 from core.contract.errors import ModelError
-from core.export import merge
-from core.export.merge import merge_weights, merged_bytes, read_changes
+from core.export.forms import merge
+from core.export.forms.merge import merge_weights, merged_bytes, read_changes
 
 SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
          "num_key_value_heads": 2, "vocab_size": 96, "max_position_embeddings": 64}  # fmt: skip

@@ -1,0 +1,1 @@
+"""One file a form: what it writes into the draft of an export, and the room that it needs."""
