@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from core.contract.knobs import knob
 from core.contract.methods import DEFAULT_METHOD, METHODS, AskedMethod, LearningMethod, Method, method_for
+from core.contract.weight_forms import WEIGHT_FORMS, WeightForm, WeightFormName
 
 __all__ = ["DataChoice", "Layout", "LoraChoice", "ModelChoice", "RunConfig", "TrainChoice"]
 
@@ -36,9 +37,7 @@ class ModelChoice(_Part):
     """``starter``, an absolute folder, or a hub id such as ``Qwen/Qwen3-0.6B``."""
     revision: str = ""
     """Hub commit, or a content hash of the folder's config and weight headers; empty until resolved."""
-    quantization: Literal["nf4", "none"] = knob(
-        "nf4", "Model in memory (quantisation)", group="memory", term="quantisation"
-    )
+    quantization: WeightFormName = knob("nf4", "Model in memory (quantisation)", group="memory", term="quantisation")
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = knob(
         "auto",
         "Arithmetic (dtype)",
@@ -46,6 +45,11 @@ class ModelChoice(_Part):
         group="memory",
         see="precision",
     )
+
+    @property
+    def form(self) -> WeightForm:
+        """How the base's matrices are held: words, bytes, and whether they are quantised."""
+        return WEIGHT_FORMS[self.quantization]
 
 
 class DataChoice(_Part):

@@ -6,6 +6,7 @@ import json
 import pickle
 import time
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,7 @@ from core.contract.config import DataChoice, LoraChoice, ModelChoice, RunConfig
 from core.contract.errors import ConfigError, DataError, StudioError
 from core.contract.events import Event, Note, Step, parse_event
 from core.contract.knobs import knobs
+from core.contract.weight_forms import WEIGHT_FORMS, WeightFormName
 from core.runs.folder.run_yaml import dump_config, read_config
 
 
@@ -147,3 +149,13 @@ def test_errors_are_one_line_and_cross_processes() -> None:
     again = pickle.loads(pickle.dumps(error))
     assert isinstance(again, StudioError)
     assert (again.code, again.hint) == ("data.empty", "Choose another file.")
+
+
+def test_every_weight_form_of_the_config_is_a_row_and_counts_its_bytes() -> None:
+    assert tuple(WEIGHT_FORMS) == get_args(WeightFormName) == knobs(RunConfig)["model.quantization"].choices
+    assert all(row.name == name and row.title and row.words for name, row in WEIGHT_FORMS.items())
+    assert WEIGHT_FORMS["none"].matrix_bytes(30, 7, 4) == 840
+    # 256 blocks of 64 are one block of scales; one value more begins the next of each.
+    assert [WEIGHT_FORMS["nf4"].matrix_bytes(width, 1, 2) for width in (16384, 16385)] == [
+        8192 + 256 + 4 + 1092, 8193 + 257 + 8 + 1092,
+    ]  # fmt: skip
