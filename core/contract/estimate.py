@@ -8,14 +8,14 @@ from pydantic import BaseModel, ConfigDict
 
 from core.contract.methods import DEFAULT_METHOD, Method
 
-__all__ = ["Advice", "Estimate", "LearnedRun", "Probe", "Resolved", "Suggestion", "Term"]
+__all__ = ["Advice", "Estimate", "LearnedRun", "MemoryPart", "Probe", "Resolved", "Suggestion"]
 
 
 class _Fact(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Term(_Fact):
+class MemoryPart(_Fact):
     """One part of the memory: key for colours and words, bytes, and the formula in words.
 
     ``bytes`` is the part at its own height; ``at_peak`` what of it stands when the run takes most, so that these add up
@@ -38,7 +38,7 @@ class Estimate(_Fact):
     allocator's gaps ``reserved_bytes``, and the CUDA context beside it.
     """
 
-    terms: tuple[Term, ...]
+    terms: tuple[MemoryPart, ...]
     peak_bytes: int
     free_bytes: int | None
     total_bytes: int | None

@@ -13,7 +13,7 @@ from typing import Any
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
-from core.contract.estimate import Estimate, Term
+from core.contract.estimate import Estimate, MemoryPart
 from core.estimate import terms
 from core.estimate.cost import cost_of, disk_of
 from core.estimate.duration import operations_per_token, predicted_rate, run_seconds, start_seconds
@@ -89,7 +89,7 @@ def _memory(found: Judged, machine: Machine) -> dict[str, Any]:
     }
 
 
-def _with_difference(counted: tuple[Term, ...], difference: int) -> Iterator[Term]:
+def _with_difference(counted: tuple[MemoryPart, ...], difference: int) -> Iterator[MemoryPart]:
     """What was learned stands with the activations: of the rest every byte is counted."""
     for term in counted:
         if difference and term.key == "activations":

@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from core.contract.estimate import Term
+from core.contract.estimate import MemoryPart
 from core.estimate import terms
 from core.estimate.inputs.layer import longest_kept
 from core.estimate.inputs.work import Work
@@ -34,7 +34,7 @@ KEYS: tuple[Key, ...] = get_args(Key)
 
 @dataclass(frozen=True)
 class Height:
-    """A run's highest moment: what stands then, by the keys of ``Term``."""
+    """A run's highest moment: what stands then, by the keys of ``MemoryPart``."""
 
     parts: dict[str, int]
 
@@ -81,7 +81,7 @@ def whole_tokens(work: Work) -> int:
     return longest_kept(work.layer, work.end, work.shape.num_hidden_layers, terms.room_bytes(work))
 
 
-def memory_terms(work: Work) -> tuple[Term, ...]:
+def memory_terms(work: Work) -> tuple[MemoryPart, ...]:
     """Every part with its formula in words, in the order in which a person meets them."""
     at_peak, full = height(work).parts, _fullest(work)
     own = {
@@ -94,7 +94,8 @@ def memory_terms(work: Work) -> tuple[Term, ...]:
     if at_peak["gradients"] > own["gradients"]:
         words["gradients"] += ", twice while they are joined"
     return tuple(
-        Term(key=key, bytes=max(at_peak[key], own.get(key, 0)), how=words[key], at_peak=at_peak[key]) for key in KEYS
+        MemoryPart(key=key, bytes=max(at_peak[key], own.get(key, 0)), how=words[key], at_peak=at_peak[key])
+        for key in KEYS
     )
 
 

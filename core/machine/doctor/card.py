@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from core.machine.doctor.finding import GIB, Finding, advice, fault, fine
+from core.machine.doctor.finding import GIB, MachineFinding, advice, fault, fine
 from core.machine.doctor.surroundings import Driver, Surroundings
 from core.machine.hardware import Gpu, Machine
 
@@ -19,7 +19,7 @@ WSL_DRIVER = "Install a current NVIDIA driver in Windows (WSL uses the Windows d
 LINUX_DRIVER = "Install a current NVIDIA driver for your card and start again."
 
 
-def card_findings(machine: Machine, around: Surroundings) -> Iterator[Finding]:
+def card_findings(machine: Machine, around: Surroundings) -> Iterator[MachineFinding]:
     """Everything about card, driver and kernels."""
     if machine.system == "Windows":
         return  # nothing of it counts there
@@ -42,7 +42,7 @@ def card_findings(machine: Machine, around: Surroundings) -> Iterator[Finding]:
     yield from _kernels(around)
 
 
-def _no_card(machine: Machine, around: Surroundings) -> Finding:
+def _no_card(machine: Machine, around: Surroundings) -> MachineFinding:
     said = around.driver.problem
     if "CPU build" in machine.gpu_problem:
         return advice(
@@ -86,7 +86,7 @@ def _no_card(machine: Machine, around: Surroundings) -> Finding:
     )
 
 
-def _old_driver(machine: Machine, driver: Driver) -> list[Finding]:
+def _old_driver(machine: Machine, driver: Driver) -> list[MachineFinding]:
     if driver.cuda is None or driver.cuda >= OLDEST_CUDA:
         return []
     known = ".".join(map(str, driver.cuda))
@@ -94,7 +94,7 @@ def _old_driver(machine: Machine, driver: Driver) -> list[Finding]:
     return [fault("driver.old", text, WSL_DRIVER if machine.wsl else LINUX_DRIVER)]
 
 
-def _newer_torch(around: Surroundings) -> Iterator[Finding]:
+def _newer_torch(around: Surroundings) -> Iterator[MachineFinding]:
     built = re.search(r"\+cu(\d+)(\d)$", around.torch_build)
     known = around.driver.cuda
     if built and known and OLDEST_CUDA <= known < (int(built[1]), int(built[2])):
@@ -108,7 +108,7 @@ def _build_for(driver: Driver) -> str:
     return next((build for floor, build in floors if driver.cuda and driver.cuda >= floor), "cu126")
 
 
-def _card(machine: Machine, card: Gpu, around: Surroundings) -> Iterator[Finding]:
+def _card(machine: Machine, card: Gpu, around: Surroundings) -> Iterator[MachineFinding]:
     size = f"{card.total_bytes / GIB:.0f} GB" if card.total_bytes else "unknown memory"
     yield fine("gpu.found", f"{card.name}, {size}, driver {card.driver or 'unknown'}.")
     if len(machine.gpus) > 1:
@@ -136,7 +136,7 @@ def _card(machine: Machine, card: Gpu, around: Surroundings) -> Iterator[Finding
     yield from _memory(card, around.driver)
 
 
-def _memory(card: Gpu, driver: Driver) -> Iterator[Finding]:
+def _memory(card: Gpu, driver: Driver) -> Iterator[MachineFinding]:
     if card.total_bytes is None or card.free_bytes is None or card.compute_capability is None:
         yield fine(
             "gpu.silent",
@@ -153,7 +153,7 @@ def _memory(card: Gpu, driver: Driver) -> Iterator[Finding]:
         )
 
 
-def _power(card: Gpu, around: Surroundings) -> Iterator[Finding]:
+def _power(card: Gpu, around: Surroundings) -> Iterator[MachineFinding]:
     limit = around.driver.power_limit or card.power_limit_watts
     default = around.driver.power_default
     if around.on_battery:
@@ -168,7 +168,7 @@ def _power(card: Gpu, around: Surroundings) -> Iterator[Finding]:
         )
 
 
-def _kernels(around: Surroundings) -> Iterator[Finding]:
+def _kernels(around: Surroundings) -> Iterator[MachineFinding]:
     if around.compiler and around.python_header:
         yield fine("kernels.tools", "A C compiler and Python's headers are there: fast kernels can be built.")
         return

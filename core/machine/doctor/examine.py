@@ -14,19 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from core.machine.doctor.card import card_findings
-from core.machine.doctor.finding import Finding, fault
+from core.machine.doctor.finding import MachineFinding, fault
 from core.machine.doctor.surroundings import Driver, Surroundings, read_surroundings
 from core.machine.doctor.system import room_findings
 from core.machine.hardware import Machine, read_machine
 from core.machine.host import Host
 
-__all__ = ["Driver", "Finding", "Surroundings", "examine", "findings", "read_surroundings"]
+__all__ = ["Driver", "MachineFinding", "Surroundings", "examine", "findings", "read_surroundings"]
 
 PATIENCE_SECONDS = 2.5
 _ORDER = {"fault": 0, "advice": 1, "fine": 2}
 
 
-def examine(home: Path, host: Host | None = None) -> list[Finding]:
+def examine(home: Path, host: Host | None = None) -> list[MachineFinding]:
     """Reads the machine and says what was found, within three seconds also where a driver or a disk never answers."""
     host = host or Host()
     read: dict[str, Any] = {}
@@ -47,7 +47,7 @@ def examine(home: Path, host: Host | None = None) -> list[Finding]:
     return [*_silent(read, home), *([] if "machine" not in read else findings(read["machine"], _bare(home)))]
 
 
-def findings(machine: Machine, around: Surroundings) -> list[Finding]:
+def findings(machine: Machine, around: Surroundings) -> list[MachineFinding]:
     """Everything worth saying, faults first."""
     found = [*card_findings(machine, around), *room_findings(machine, around)]
     return sorted(found, key=lambda finding: _ORDER[finding.level])
@@ -57,7 +57,7 @@ def _keep(read: dict[str, Any], name: str, ask: Any) -> None:
     read[name] = ask()
 
 
-def _silent(read: dict[str, Any], home: Path) -> list[Finding]:
+def _silent(read: dict[str, Any], home: Path) -> list[MachineFinding]:
     """What did not answer: the driver, through NVML, or a disk that hangs."""
     who = "The NVIDIA driver does" if "machine" not in read else f"nvidia-smi, or the disk of {home}, does"
     text = f"{who} not answer within {PATIENCE_SECONDS:g} seconds."

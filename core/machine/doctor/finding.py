@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["GIB", "Finding", "advice", "fault", "fine"]
+__all__ = ["GIB", "MachineFinding", "advice", "fault", "fine"]
 
 GIB = 1 << 30
 
 
 @dataclass(frozen=True)
-class Finding:
+class MachineFinding:
     """One thing noticed. ``action`` is empty where nothing is to be done."""
 
     level: Literal["fine", "advice", "fault"]
@@ -20,16 +20,16 @@ class Finding:
     action: str = ""
 
 
-def fine(code: str, text: str, action: str = "") -> Finding:
+def fine(code: str, text: str, action: str = "") -> MachineFinding:
     """As it should be, or not to be changed."""
-    return Finding("fine", code, text, action)
+    return MachineFinding("fine", code, text, action)
 
 
-def advice(code: str, text: str, action: str) -> Finding:
+def advice(code: str, text: str, action: str) -> MachineFinding:
     """Works, and would work better."""
-    return Finding("advice", code, text, action)
+    return MachineFinding("advice", code, text, action)
 
 
-def fault(code: str, text: str, action: str) -> Finding:
+def fault(code: str, text: str, action: str) -> MachineFinding:
     """Does not work until something is done."""
-    return Finding("fault", code, text, action)
+    return MachineFinding("fault", code, text, action)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from core.machine.doctor.finding import GIB, Finding, advice, fault, fine
+from core.machine.doctor.finding import GIB, MachineFinding, advice, fault, fine
 from core.machine.doctor.surroundings import NETWORK_DISKS, WINDOWS_DISKS, Surroundings
 from core.machine.hardware import Machine
 
@@ -17,7 +17,7 @@ AHEAD_SECONDS = 300
 WSL_MEMORY = "Raise 'memory=' in .wslconfig, then: wsl --shutdown"
 
 
-def room_findings(machine: Machine, around: Surroundings) -> Iterator[Finding]:
+def room_findings(machine: Machine, around: Surroundings) -> Iterator[MachineFinding]:
     """Everything but the card."""
     yield from _system(machine, around)
     yield from _memory(machine, around)
@@ -32,7 +32,7 @@ def room_findings(machine: Machine, around: Surroundings) -> Iterator[Finding]:
         )
 
 
-def _system(machine: Machine, around: Surroundings) -> Iterator[Finding]:
+def _system(machine: Machine, around: Surroundings) -> Iterator[MachineFinding]:
     if machine.system == "Windows":
         yield fault(
             "system.windows",
@@ -54,7 +54,7 @@ def _system(machine: Machine, around: Surroundings) -> Iterator[Finding]:
         )
 
 
-def _memory(machine: Machine, around: Surroundings) -> Iterator[Finding]:
+def _memory(machine: Machine, around: Surroundings) -> Iterator[MachineFinding]:
     total, free = machine.ram_total_bytes / GIB, machine.ram_free_bytes / GIB
     if total < SMALL_RAM:
         if machine.wsl:
@@ -79,7 +79,7 @@ def _memory(machine: Machine, around: Surroundings) -> Iterator[Finding]:
             )
 
 
-def _disk(machine: Machine, around: Surroundings) -> Iterator[Finding]:
+def _disk(machine: Machine, around: Surroundings) -> Iterator[MachineFinding]:
     free = machine.disk_free_bytes
     if not around.writable:
         yield fault(
@@ -105,7 +105,7 @@ def _disk(machine: Machine, around: Surroundings) -> Iterator[Finding]:
         yield fine("disk", f"{free / GIB:.0f} GB of disk are free at {around.home}.")
 
 
-def _places(machine: Machine, around: Surroundings) -> Iterator[Finding]:
+def _places(machine: Machine, around: Surroundings) -> Iterator[MachineFinding]:
     """Where runs and models lie: a Windows disk is read slowly through WSL, and a network may go away."""
     on_windows = machine.wsl and (around.home.is_relative_to("/mnt") or around.home_disk in WINDOWS_DISKS)
     if on_windows:
@@ -129,7 +129,7 @@ def _places(machine: Machine, around: Surroundings) -> Iterator[Finding]:
         )
 
 
-def _wsl(machine: Machine, around: Surroundings) -> Iterator[Finding]:
+def _wsl(machine: Machine, around: Surroundings) -> Iterator[MachineFinding]:
     if machine.wsl and not around.wsl_one and not around.systemd:
         yield advice(
             "wsl.systemd",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from core.data.tokens.cache import Cached, list_cached
-from core.machine.doctor.examine import Finding, examine
+from core.machine.doctor.examine import MachineFinding, examine
 from studio.figures.run_figures import bytes_words, day_and_time
 from studio.services.services import Studio
 from studio.shell.markup import Markup, icon, join, tag
@@ -25,7 +25,7 @@ def page(studio: Studio) -> Markup:
     return join(found, cache_view(list_cached(studio.locations)))
 
 
-def view(found: Sequence[Finding]) -> Markup:
+def view(found: Sequence[MachineFinding]) -> Markup:
     """All findings, what needs doing first."""
     head = tag("h1", say("doctor.title"))
     about = tag("p", say("doctor.about"), class_="quiet")
@@ -56,7 +56,7 @@ def _cached(one: Cached) -> Markup:
     return tag("tr", tag("th", one.file, scope="row"), *(tag("td", cell) for cell in cells))
 
 
-def _row(finding: Finding) -> Markup:
+def _row(finding: MachineFinding) -> Markup:
     kind = "code" if finding.action.startswith(_COMMANDS) else "span"
     action = tag("p", tag("span", say("doctor.do")), tag(kind, finding.action)) if finding.action else None
     words = tag("div", tag("p", tag("strong", say(f"doctor.{finding.level}")), finding.text), action)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from made_window import Window, made_wires, shown
 
-from core.contract.estimate import Advice, Estimate, Probe, Suggestion, Term
+from core.contract.estimate import Advice, Estimate, MemoryPart, Probe, Suggestion
 from core.data.tokens.cache import Cached
 from core.machine.hardware import Gpu, Machine
 from studio.pages.doctor import page as doctor
@@ -35,8 +35,8 @@ def figures_of(peak: float, free: float, **more: Any) -> Estimate:
     verdict = "fits" if peak <= 0.9 * free else "tight" if peak <= free else "too_large"
     values: dict[str, Any] = {
         "terms": (
-            Term(key="weights", bytes=weights, at_peak=weights, how="w"),
-            Term(key="context", bytes=whole, at_peak=whole - weights, how="c"),
+            MemoryPart(key="weights", bytes=weights, at_peak=weights, how="w"),
+            MemoryPart(key="context", bytes=whole, at_peak=whole - weights, how="c"),
         ),
         "peak_bytes": whole, "free_bytes": int(free * GIB), "total_bytes": 8 * GIB, "device": "RTX",
         "verdict": verdict, "sentence": "A sentence.", "total_steps": 10, "tokens_per_epoch": 100,

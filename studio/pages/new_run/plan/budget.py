@@ -9,7 +9,7 @@ long as the need, and a line says where the memory ends.
 
 from __future__ import annotations
 
-from core.contract.estimate import Estimate, Term
+from core.contract.estimate import Estimate, MemoryPart
 from core.machine.hardware import Machine
 from studio.shell.explained import leads_to
 from studio.shell.markup import Markup, icon, tag
@@ -66,7 +66,7 @@ def _against(figures: Estimate) -> str:
     return say("summary.of", peak=gb_or_mb(figures.peak_bytes), free=gb_or_mb(figures.free_bytes))
 
 
-def _height(term: Term, figures: Estimate) -> int:
+def _height(term: MemoryPart, figures: Estimate) -> int:
     """A part's bytes when the run takes most: these add up to the need. Before they are known, its own height."""
     return term.at_peak if any(other.at_peak for other in figures.terms) else term.bytes
 
