@@ -81,7 +81,7 @@ def _demo(_: argparse.Namespace, locations: Locations) -> int:
 def _train(chosen: argparse.Namespace, locations: Locations) -> int:
     from core.cli.forecast import as_values
     from core.runs.control.store import RunStore
-    from core.runs.folder.asked import note_asked
+    from core.runs.folder.notes import note_asked
 
     prepared = _prepared(chosen, locations)
     if not chosen.json:

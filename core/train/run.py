@@ -21,9 +21,9 @@ from core.contract.errors import MachineError
 from core.contract.events import Finished, Paused, Starting, Stopped
 from core.machine.hardware import read_machine
 from core.models.catalog import find_model
-from core.runs.folder.began import changed_since, note_began
 from core.runs.folder.held_out_rows import draw_path
 from core.runs.folder.job_folder import JobFolder
+from core.runs.folder.notes import changed_since, note_began
 from core.runs.log.events_log import EventTail, EventWriter
 from core.runs.record.job_record import RunRecord, effective_config, fold
 from core.train.channel.command_queue import CommandQueue, Commands, Leave

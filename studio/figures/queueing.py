@@ -21,8 +21,8 @@ from core.machine.locations import Locations
 from core.machine.locks import held_by
 from core.runs.control.queue import JobQueue
 from core.runs.control.store import RunStore
-from core.runs.folder.asked import read_asked
 from core.runs.folder.job_folder import RUN_ID, JobFolder
+from core.runs.folder.notes import read_asked
 from core.runs.record.pace import time_left
 from core.runs.record.summary import RunSummary, summarise
 from studio.figures.history_rows import title_of

@@ -23,7 +23,7 @@ from core.machine.hardware import Machine, read_machine
 from core.machine.locations import Locations
 from core.runs.control.store import RunStore
 from core.runs.folder.job_folder import ExportRequest
-from core.runs.folder.names import named_config
+from core.runs.folder.notes import named_config
 from core.runs.record.words import unknown_fields_words
 from studio.figures import run_figures
 from studio.figures.held_out import HeldOut

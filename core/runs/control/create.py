@@ -22,9 +22,9 @@ from core.contract.events import Queued
 from core.machine.disk import cure, make_durable, read_plain, write_whole
 from core.machine.locations import Locations
 from core.machine.locks import FileLock, is_held, locked
-from core.runs.folder.began import note_began
 from core.runs.folder.flaws import NO_JOB, flaw_of
 from core.runs.folder.job_folder import RUN_ID, ExportRequest, JobFolder, new_run_id
+from core.runs.folder.notes import note_began
 from core.runs.folder.run_yaml import dump_config, expect_sound
 from core.runs.log.events_log import EventWriter
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import mmap
 import os
 import shutil
 import stat
@@ -68,14 +69,23 @@ class EventWriter:
     def write(self, event: E) -> E:
         """Appends one event and returns it as written, with time and attempt filled in.
 
+        What is to survive a power cut is made durable, with all that stands before it; a disk that cannot do that now
+        is asked again at the next event.
+
         Raises:
             MachineError: the disk is full or gone; the log is left whole, without the event.
         """
-        said = event.model_copy(update={"at": event.at or time.time(), "attempt": self.attempt})
+        said = self._stamped(event)
         line = said.model_dump_json().encode()
+        # A checkpoint must not outlive the steps before it, so these are made durable before it is saved.
+        durable = said.kind in _DURABLE_KINDS or (isinstance(said, Stage) and said.stage == "saving")
         with self._guard:
             self._append(line)
-            self._make_durable(_is_durable(said))
+            if durable or not self._synced:
+                self._synced = False
+                with contextlib.suppress(OSError):
+                    os.fsync(self._descriptor)
+                    self._synced = True
         return said
 
     def close(self) -> None:
@@ -85,28 +95,15 @@ class EventWriter:
                 os.close(self._descriptor)
                 self._descriptor = -1
 
-    def _make_durable(self, wanted: bool) -> None:
-        """What was appended stays appended: a disk that cannot make it durable now is asked again at the next event."""
-        if not (wanted or not self._synced):
-            return
-        try:
-            os.fsync(self._descriptor)
-            self._synced = True
-        except OSError:
-            self._synced = False
-
-    def _take_back(self) -> None:
-        """Half a line would swallow the next event. Raises OSError where it cannot be taken back."""
-        if self._whole is not None:
-            os.ftruncate(self._descriptor, self._whole)
-            self._whole = None
+    def _stamped(self, event: E) -> E:
+        return event.model_copy(update={"at": event.at or time.time(), "attempt": self.attempt})
 
     def _append(self, line: bytes) -> None:
         try:
             self._take_back()
             self._whole = os.fstat(self._descriptor).st_size
             if self._whole != self._end:
-                self._number = _last_number(self._descriptor, self._whole)
+                self._number = _last_number(self._descriptor)
             whole = sealed(line, self._number + 1) + b"\n"
             if os.write(self._descriptor, whole) < len(whole):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -116,6 +113,12 @@ class EventWriter:
                 self._take_back()
             message = f"Could not write {self.path.name} ({error.strerror})."
             raise MachineError("disk.write", message, cure(error, "then resume")) from error
+
+    def _take_back(self) -> None:
+        """Half a line would swallow the next event. Raises OSError where it cannot be taken back."""
+        if self._whole is not None:
+            os.ftruncate(self._descriptor, self._whole)
+            self._whole = None
 
 
 class PatientWriter(EventWriter):
@@ -135,7 +138,7 @@ class PatientWriter(EventWriter):
 
     def write(self, event: E) -> E:
         """Appends the event after what is kept, or keeps it; returns it with time and attempt filled in."""
-        said = event.model_copy(update={"at": event.at or time.time(), "attempt": self.attempt})
+        said = self._stamped(event)
         with self._in_order, contextlib.suppress(MachineError):
             if self._kept and isinstance(said, Stage) and isinstance(self._kept[-1], Stage):
                 self._kept.pop()  # of progress that nobody could see, the last word is enough
@@ -160,8 +163,7 @@ class PatientWriter(EventWriter):
                 self.catch_up()
                 break
             time.sleep(0.2)
-        with contextlib.suppress(OSError):
-            self._aside.unlink(missing_ok=True)
+        self._give_aside()
         super().close()
 
     def _write_kept(self) -> None:
@@ -247,32 +249,32 @@ class EventTail:
                 self._in_long_line = False
                 del whole[0]
             lines += [line for line in whole if self._check.good(line)]
-            if len(rest) > MOST_LINE_BYTES:
-                self._skip(rest)
+            if len(rest) > MOST_LINE_BYTES:  # nobody can have said that: it is read over, and not held
+                if not self._in_long_line:
+                    self._check.bad()
+                self._in_long_line = True
+                self.offset += len(rest)
                 rest = b""
         self.torn = bool(rest) or self._in_long_line
         return lines
-
-    def _skip(self, beginning: bytes) -> None:
-        """Reads over a line that nobody can have said, without holding it."""
-        if not self._in_long_line:
-            self._check.bad()
-        self._in_long_line = True
-        self.offset += len(beginning)
 
 
 class LogHold:
     """The right to write a job's log: an flock on the log itself."""
 
     def __init__(self, folder: JobFolder) -> None:
-        self._folder = folder
         self._lock = FileLock(folder.events)
 
     def take(self, seconds: float = 0.0) -> bool:
         """Waits so long for the last writer's death; then cuts the log back to its last newline."""
         if not self._lock.acquire(seconds):
             return False
-        _cut_torn_line(self._folder.events)
+        log = self._lock.fileno()
+        if size := os.fstat(log).st_size:
+            with mmap.mmap(log, 0, access=mmap.ACCESS_READ) as content:
+                keep = content.rfind(b"\n") + 1
+            if keep < size:
+                os.ftruncate(log, keep)
         return True
 
     def fileno(self) -> int:
@@ -282,11 +284,6 @@ class LogHold:
     def give(self) -> None:
         """Closes our descriptor: the right ends here, or lives on in the worker that inherited it."""
         self._lock.release()
-
-
-def _is_durable(event: Event) -> bool:
-    """The words that a power cut must not take; and the steps before a save, or a checkpoint would outlive them."""
-    return event.kind in _DURABLE_KINDS or (isinstance(event, Stage) and event.stage == "saving")
 
 
 def open_writer(folder: JobFolder) -> PatientWriter:
@@ -309,37 +306,25 @@ def open_writer(folder: JobFolder) -> PatientWriter:
 def last_event(path: Path) -> Event | None:
     """The last whole line of a log as an event, read from the end; None where there is none that we know."""
     try:
-        with os.fdopen(open_plain(path), "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _TAIL_BYTES))
-            data = file.read(_TAIL_BYTES)
+        descriptor = open_plain(path)
     except FileNotFoundError:
         return None
-    for line in reversed(data[: data.rfind(b"\n") + 1].splitlines()):
-        if number_of(line) is not None and (event := parse_event(line)):
-            return event
-    return None
+    try:
+        lines = _last_lines(descriptor)
+    finally:
+        os.close(descriptor)
+    known = (parse_event(line) for line in lines[1:] if number_of(line) is not None)  # behind the last newline: torn
+    return next((event for event in known if event), None)
 
 
-def _last_number(descriptor: int, size: int) -> int:
+def _last_lines(descriptor: int) -> list[bytes]:
+    """The end of a log, the last line first; that is empty where the log ends with a newline."""
+    size = os.fstat(descriptor).st_size
+    return os.pread(descriptor, _TAIL_BYTES, max(0, size - _TAIL_BYTES)).split(b"\n")[::-1]
+
+
+def _last_number(descriptor: int) -> int:
     """The number of a log's last line, counted on from the last one that is whole; 0 where none is near its end."""
-    data = os.pread(descriptor, _TAIL_BYTES, max(0, size - _TAIL_BYTES))
-    for back, line in enumerate(reversed(data.splitlines())):
-        if number := number_of(line):
-            return number + back
-    return 0
-
-
-def _cut_torn_line(path: Path) -> None:
-    with os.fdopen(open_plain(path, os.O_RDWR), "r+b") as file:
-        end = file.seek(0, os.SEEK_END)
-        keep = end
-        while keep > 0:
-            start = max(0, keep - _TAIL_BYTES)
-            file.seek(start)
-            newline = file.read(keep - start).rfind(b"\n")
-            keep = start + newline + 1
-            if newline >= 0:
-                break
-        if keep < end:
-            file.truncate(keep)
+    lines = _last_lines(descriptor)
+    lines = lines if lines[0] else lines[1:]
+    return next((number + back for back, line in enumerate(lines) if (number := number_of(line))), 0)

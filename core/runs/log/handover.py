@@ -1,15 +1,15 @@
 """How a job's log goes from the supervisor to the worker that it has started: not before that one can hear.
 
 A worker takes half a second to come up, more on a busy machine, and whoever asks it to stop or pause meanwhile is to
-be answered within one. So log and mailbox stay with the supervisor until the worker knocks:
+be answered within one. So log and mailbox stay with the supervisor until the worker is ready:
 
     supervisor                                      worker
-    starts it with one end of a door                imports what it needs to hear
-    hears for it                                    knocks, and waits before the door
-    gives the log away, opens the door              takes log and mailbox, says hello
+    starts it with one end of a socket pair         imports what it needs to hear
+    hears for it                                    writes a byte, and waits for the end of file
+    gives the log away, closes the pair             takes log and mailbox, says hello
 
-A door opens when the other side closes it, however: a worker whose supervisor died goes on, and one that died before
-it knocked is not waited for. There is never a second writer.
+The end of file comes however the other side ends: a worker whose supervisor died goes on, and one that died before it
+was ready is not waited for. There is never a second writer.
 """
 
 from __future__ import annotations
@@ -25,51 +25,43 @@ __all__ = ["ReadyPipe", "signal_ready"]
 
 _VARIABLE = "LUTHIER_DOOR"
 _TICK_SECONDS = 0.1
-_KNOCK_SECONDS = 60.0
+_READY_SECONDS = 60.0
 
 
 class ReadyPipe:
     """The supervisor's side."""
 
     def __init__(self) -> None:
-        self._inside, self._outside = socket.socketpair()
-
-    @property
-    def descriptor(self) -> int:
+        self._mine, self._workers = socket.socketpair()
+        self.descriptor = self._workers.fileno()
         """The worker's end, which it inherits."""
-        return self._outside.fileno()
+        self.environment = {_VARIABLE: str(self.descriptor)}
 
-    @property
-    def environment(self) -> dict[str, str]:
-        """What the worker is told, so that it knocks."""
-        return {_VARIABLE: str(self.descriptor)}
-
-    def handed(self) -> None:
+    def passed_on(self) -> None:
         """The worker has its end: ours of it is closed, so that its death is noticed."""
-        self._outside.close()
+        self._workers.close()
 
-    def watched(self, called_off: Callable[[], bool]) -> bool:
-        """Returns once the worker has knocked, or will not any more; before that when ``called_off`` says so: True.
+    def wait(self, called_off: Callable[[], bool]) -> bool:
+        """Returns once the worker is ready, or never will be; before that when ``called_off`` says so: True.
 
-        Who takes very long is to be let in all the same, and then judged like any worker that stands still.
+        Who takes very long is let go on all the same, and then judged like any worker that stands still.
         """
-        late = time.monotonic() + _KNOCK_SECONDS
-        while time.monotonic() < late and not select.select([self._inside], [], [], _TICK_SECONDS)[0]:
+        late = time.monotonic() + _READY_SECONDS
+        while time.monotonic() < late and not select.select([self._mine], [], [], _TICK_SECONDS)[0]:
             if called_off():
                 return True
         return False
 
-    def open(self) -> None:
-        """Lets the worker in. The log must have been given away before."""
-        self._inside.close()
-        self._outside.close()
+    def close(self) -> None:
+        """Lets the worker go on. The log must have been given away before."""
+        self._mine.close()
+        self._workers.close()
 
 
 def signal_ready() -> None:
-    """The worker's side: returns when log and mailbox are its own; at once where nobody holds a door."""
+    """The worker's side: returns when log and mailbox are its own; at once where no supervisor hears for it."""
     passed = os.environ.pop(_VARIABLE, "")
-    if not passed.isdigit():
-        return
-    with suppress(OSError), socket.socket(fileno=int(passed)) as door:
-        door.sendall(b"?")
-        door.recv(1)
+    if passed.isdigit():
+        with suppress(OSError), socket.socket(fileno=int(passed)) as pipe:
+            pipe.sendall(b"?")
+            pipe.recv(1)

@@ -1,13 +1,15 @@
-"""Keeps the machine awake while a run lives, where the system allows it; where it does not, nothing is said.
+"""Keeps the machine, and on WSL Linux itself, awake while a run lives.
 
-Each way is a small process that holds the wish and ends with us, however we die:
+Each wish is held by a small process that ends with us, however we die:
 
+    session   wsl.exe … tail --pid=PID              Windows ends a distribution with its last Windows-side session
     Linux     systemd-inhibit … tail --pid=PID      tail ends with the supervisor, and the lock with it
     macOS     caffeinate -is -w PID                 waits for the supervisor itself
     WSL       powershell.exe …                      Windows sleeps by its own rules: SetThreadExecutionState holds it as
                                                     long as that thread lives, which waits for the same tail in here
 
-A person who closes the lid or says "sleep" is not overruled on Windows and macOS; a systemd lock asks first.
+A person who closes the lid or says "sleep" is not overruled on Windows and macOS; a systemd lock asks first. Only a
+session that cannot be held is said.
 """
 
 from __future__ import annotations
@@ -16,16 +18,19 @@ import base64
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from core.runs.process.wsl import end_holder, session_command
+from core.contract.events import Note
 
-__all__ = ["awake_command", "keep_awake"]
+__all__ = ["awake_command", "hold_session", "keep_awake", "session_command"]
 
+_WSL = "/mnt/c/Windows/System32/wsl.exe"
 _POWERSHELL = "/mnt/c/Windows/System32/WindowsPowerShell/v1.0/powershell.exe"
 _SYSTEM_REQUIRED = 0x80000001
 """ES_CONTINUOUS | ES_SYSTEM_REQUIRED: the machine stays on, its screen may go dark."""
@@ -35,6 +40,21 @@ _HOLD = (
     f"$null = $power::SetThreadExecutionState([uint32]{_SYSTEM_REQUIRED}); & "
 )
 _PLAIN = re.compile(r"[\w./=-]+", re.ASCII)
+_SETTLE_SECONDS = 0.5
+_LEAVE_SECONDS = 2.0
+_NO_SESSION = Note(
+    code="wsl.session",
+    text="Windows may end this run when the last Linux window is closed: no Windows session could be held open.",
+    hint="Keep this terminal open while the run lives.",
+)
+
+
+def session_command(environment: Mapping[str, str], program: str | None, pid: int) -> list[str] | None:
+    """The command that holds a session for as long as process ``pid`` lives; None where interop is missing."""
+    distribution = environment.get("WSL_DISTRO_NAME")
+    if not distribution or not program:
+        return None
+    return [program, "-d", distribution, "--exec", "tail", f"--pid={pid}", "-f", "/dev/null"]
 
 
 def awake_command(
@@ -51,7 +71,13 @@ def awake_command(
         booted: stands where systemd runs (sd_booted(3)); its lock is asked for nowhere else.
     """
     if wsl:
-        return _windows(find("powershell.exe") or find(_POWERSHELL), pid)
+        program, session = find("powershell.exe") or find(_POWERSHELL), session_command(os.environ, "wsl.exe", pid)
+        if not program or not session:
+            return None
+        # As base64, since quotes would pass two command lines, each with rules of its own.
+        words = " ".join(word if _PLAIN.fullmatch(word) else "'" + word.replace("'", "''") + "'" for word in session)
+        script = base64.b64encode((_HOLD + words).encode("utf-16-le")).decode("ascii")
+        return [program, "-NoProfile", "-NonInteractive", "-EncodedCommand", script]
     if platform == "darwin":
         return [program, "-is", "-w", str(pid)] if (program := find("caffeinate")) else None
     program = find("systemd-inhibit")
@@ -61,31 +87,38 @@ def awake_command(
     return [program, *lock, "tail", f"--pid={pid}", "-f", "/dev/null"]
 
 
-def _windows(program: str | None, pid: int) -> list[str] | None:
-    session = session_command(os.environ, "wsl.exe", pid)
-    if not program or not session:
-        return None
-    # As base64, since quotes would pass two command lines, each with rules of its own.
-    words = " ".join(word if _PLAIN.fullmatch(word) else "'" + word.replace("'", "''") + "'" for word in session)
-    script = base64.b64encode((_HOLD + words).encode("utf-16-le")).decode("ascii")
-    return [program, "-NoProfile", "-NonInteractive", "-EncodedCommand", script]
+@contextmanager
+def hold_session(wsl: bool) -> Iterator[Note | None]:
+    """Holds a Windows session for the length of the block, on WSL; yields a note to be said where it cannot be held."""
+    program = wsl and (shutil.which("wsl.exe") or shutil.which(_WSL))
+    with _held(session_command(os.environ, program or None, os.getpid())) as holder:
+        if holder:
+            time.sleep(_SETTLE_SECONDS)  # interop that is switched off exits at once
+        yield _NO_SESSION if wsl and (holder is None or holder.poll() is not None) else None
 
 
 @contextmanager
 def keep_awake(wsl: bool) -> Iterator[None]:
     """Keeps the machine awake for the length of the block, where it can; a block is never kept waiting by it."""
-    command = awake_command(wsl, os.getpid())
-    holder = _open(command) if command else None
-    try:
+    with _held(awake_command(wsl, os.getpid())):
         yield
-    finally:
-        if holder:
-            end_holder(holder)
 
 
-def _open(command: list[str]) -> subprocess.Popen[bytes] | None:
-    quiet = subprocess.DEVNULL
+@contextmanager
+def _held(command: list[str] | None) -> Iterator[subprocess.Popen[bytes] | None]:
+    """Has this command hold something for the length of the block, then ends it and what it waits with; one that does
+    not leave is let be. None where it cannot be started."""
+    quiet, holder = subprocess.DEVNULL, None
+    with suppress(OSError):
+        if command:
+            holder = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
     try:
-        return subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
-    except OSError:
-        return None
+        yield holder
+    finally:
+        if holder and holder.returncode is None:
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                with suppress(OSError):
+                    os.killpg(holder.pid, number)
+                with suppress(subprocess.TimeoutExpired):
+                    holder.wait(_LEAVE_SECONDS)
+                    break

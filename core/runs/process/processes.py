@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -80,10 +81,11 @@ _OWNERS = TypeAdapter(Owners)
 
 def identify(pid: int) -> Identity | None:
     """The identity of a living process; None where there is none."""
-    try:
+    with suppress(OSError, ValueError, IndexError):
         return _identify_by_proc(pid)
-    except (OSError, ValueError, IndexError):
-        return _identify_without_proc(pid)
+    with suppress(psutil.Error, ValueError):
+        return Identity(pid, psutil.Process(pid).create_time())
+    return None
 
 
 def _identify_by_proc(pid: int) -> Identity:
@@ -98,13 +100,6 @@ def _stat(pid: int) -> list[bytes]:
 @cache
 def _boot() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-
-
-def _identify_without_proc(pid: int) -> Identity | None:
-    try:
-        return Identity(pid, psutil.Process(pid).create_time())
-    except (psutil.Error, ValueError):
-        return None
 
 
 def read_owners(folder: JobFolder) -> Owners:
@@ -126,8 +121,8 @@ def find_worker(folder: JobFolder) -> Identity | None:
     known = read_owners(folder).worker
     if known and known.alive():
         return known
-    leaders = (process.pid for process in _marked(folder) if _leads_group(process.pid))
-    return next((identity for pid in leaders if (identity := identify(pid))), None)
+    leaders = _living(lambda process: _mark(process) == str(folder.path) and os.getpgid(process.pid) == process.pid)
+    return next((identity for process in leaders if (identity := identify(process.pid))), None)
 
 
 def end_tree(folder: JobFolder, worker: Identity | None, grace_seconds: float) -> None:
@@ -146,13 +141,47 @@ def end_tree(folder: JobFolder, worker: Identity | None, grace_seconds: float) -
 def end_job(folder: JobFolder) -> None:
     """Ends whatever works on a run or on an export of it, without asking its files: a supervisor is known by what it
     was started with, and the others by their mark."""
-    _signal(list(_supervisors(folder)), kill=True)
+
+    def mine(word: str) -> bool:
+        return word == str(folder.path) or word.startswith(f"{folder.jobs}{os.sep}")
+
+    def supervises(process: psutil.Process) -> bool:
+        return LOCK_VARIABLE in process.environ() and any(map(mine, process.cmdline()[-1:]))
+
+    _signal(_living(supervises), kill=True)
     for _ in range(3):
-        living = _outlive([*_supervisors(folder), *_marked(folder, exports=True)], 0.0)
-        if not living:
+        working = _living(lambda process: mine(_mark(process)) or supervises(process))
+        if not (living := _outlive(working, 0.0)):
             return
         _signal(living, kill=True)
         _outlive(living, 1.0)
+
+
+def _mark(process: psutil.Process) -> str:
+    return process.environ().get(MARK, "")
+
+
+def _tree(folder: JobFolder, worker: Identity | None) -> set[psutil.Process]:
+    # A group outlives its leader, and its number is not given to a new process while a member lives.
+    tree = set(_living(lambda one: _mark(one) == str(folder.path)))
+    if worker:
+        tree.update(_living(lambda one: os.getpgid(one.pid) == worker.pid))
+        if process := worker.process():
+            tree.add(process)
+            with suppress(psutil.Error):
+                tree.update(process.children(recursive=True))
+    return {process for process in tree if process.pid != os.getpid()}
+
+
+def _living(chosen: Callable[[psutil.Process], bool]) -> Iterator[psutil.Process]:
+    """The processes of the machine that are chosen; what cannot be asked, or is a zombie, is none of them."""
+    for process in psutil.process_iter():
+        try:
+            if not chosen(process) or process.status() == psutil.STATUS_ZOMBIE:
+                continue
+        except (psutil.Error, OSError):
+            continue
+        yield process
 
 
 def _outlive(processes: Iterable[psutil.Process], seconds: float) -> set[psutil.Process]:
@@ -173,67 +202,7 @@ def _lives(process: psutil.Process) -> bool:
         return False
 
 
-def _tree(folder: JobFolder, worker: Identity | None) -> list[psutil.Process]:
-    found = set(_marked(folder))
-    if worker:
-        found.update(_group(worker.pid))
-        if process := worker.process():
-            found.update([process, *_children(process)])
-    return [process for process in found if process.pid != os.getpid()]
-
-
-def _leads_group(pid: int) -> bool:
-    try:
-        return os.getpgid(pid) == pid
-    except OSError:
-        return False
-
-
-def _children(process: psutil.Process) -> list[psutil.Process]:
-    try:
-        return process.children(recursive=True)
-    except psutil.Error:
-        return []
-
-
-def _group(leader: int) -> Iterator[psutil.Process]:
-    # A group outlives its leader, and its number is not given to a new process while a member lives.
-    for process in psutil.process_iter():
-        try:
-            if os.getpgid(process.pid) == leader and process.status() != psutil.STATUS_ZOMBIE:
-                yield process
-        except (psutil.Error, OSError):
-            continue
-
-
-def _supervisors(folder: JobFolder) -> Iterator[psutil.Process]:
-    for process in psutil.process_iter():
-        try:
-            if LOCK_VARIABLE in process.environ() and _is_of(process.cmdline()[-1:], folder):
-                yield process
-        except (psutil.Error, OSError):
-            continue
-
-
-def _is_of(words: list[str], folder: JobFolder) -> bool:
-    """Whether this one word names the folder of a run, or of an export of it."""
-    return any(word == str(folder.path) or word.startswith(f"{folder.jobs}{os.sep}") for word in words)
-
-
-def _marked(folder: JobFolder, exports: bool = False) -> Iterator[psutil.Process]:
-    for process in psutil.process_iter():
-        try:
-            mark = process.environ().get(MARK, "")
-            mine = _is_of([mark], folder) if exports else mark == str(folder.path)
-            if mine and process.status() != psutil.STATUS_ZOMBIE:
-                yield process
-        except (psutil.Error, OSError):
-            continue
-
-
-def _signal(processes: set[psutil.Process] | list[psutil.Process], kill: bool) -> None:
+def _signal(processes: Iterable[psutil.Process], kill: bool) -> None:
     for process in processes:
-        try:
+        with suppress(psutil.Error):
             process.kill() if kill else process.terminate()
-        except psutil.Error:
-            continue

@@ -23,7 +23,7 @@ from core.machine.disk import folder_bytes, read_plain, write_whole
 from core.machine.locks import is_held
 from core.runs.folder.flaws import MOST_BYTES, flaw_of
 from core.runs.folder.job_folder import JobFolder
-from core.runs.folder.names import given_name
+from core.runs.folder.notes import given_name
 from core.runs.log.events_log import EventTail
 from core.runs.record.job_record import RUNNING, RunRecord, State, fold
 from core.runs.record.outcome import Measure, Outcome, Verdict, measures, outcome

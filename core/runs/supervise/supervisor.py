@@ -35,11 +35,10 @@ from core.runs.folder.standing import Standing
 from core.runs.log.events_log import EventTail, LogHold, PatientWriter, last_event
 from core.runs.log.handover import ReadyPipe
 from core.runs.process.activity import MemoryKills
-from core.runs.process.awake import keep_awake
+from core.runs.process.awake import hold_session, keep_awake
 from core.runs.process.clock import AwakeClock
 from core.runs.process.launch import inherited_lock
 from core.runs.process.processes import Identity, Owners, end_tree, find_worker, identify, write_owners
-from core.runs.process.wsl import hold_session
 from core.runs.record.job_record import RUNNING, RunRecord, fold
 from core.runs.supervise.kernel_check import check_kernels_once, forget_kernels
 from core.runs.supervise.restarts import CardLook, Restarts
@@ -77,7 +76,7 @@ class Supervisor:
         self, folder: JobFolder, locations: Locations, machine: Machine, worker_command: Sequence[str] = WORKER_COMMAND
     ) -> None:
         self.folder, self.locations, self.machine = folder, locations, machine
-        self.worker_command = worker_command
+        self.worker_command, self.trains = worker_command, folder.kind == "train"
         self.card = CardLock(locations, machine.lock_name)
         self.hold = LogHold(folder)
         self.standing = Standing(folder)
@@ -95,8 +94,9 @@ class Supervisor:
                     worker = self._start()
                     go_on = worker is not None and self._watch(worker)
             except (OSError, StudioError) as error:
-                if self.standing.gone():
-                    self._leave_nothing()
+                if self.standing.gone():  # its processes go too, and what they made under its name since
+                    end_tree(self.folder, None, 0.0)
+                    throw_away_debris(self.folder.path)
                     return
                 self._fail("supervisor.failed", str(error), "See worker.log in the run's folder, then resume.")
                 raise
@@ -104,11 +104,6 @@ class Supervisor:
                 self.card.release()
                 self._give_log()
                 JobQueue(self.locations).remove(self.folder.name)
-
-    def _leave_nothing(self) -> None:
-        """The folder was taken away: its processes go too, and what they made under its name since."""
-        end_tree(self.folder, None, 0.0)
-        throw_away_debris(self.folder.path)
 
     # ── before the worker ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -120,27 +115,24 @@ class Supervisor:
             if worker := find_worker(self.folder):
                 self._sign(worker)
                 return self._watch(Worker(worker)) and self._regain_card()
-        return self._admit(warning)
+        state = self._record().state
+        if state in ("starting", "training"):  # nobody is left of an attempt
+            return self._settle(None, Ending()) and self._regain_card()
+        if state != "queued":
+            return False
+        if not self.folder.events.stat().st_size:
+            self._say(Queued())
+        if warning:
+            self._say(warning)
+        return not self.trains or self._wait_for_card()
 
     def _sign(self, worker: Identity | None) -> None:
         with suppress(OSError):  # on a full disk: a worker is found by its mark too
             write_owners(self.folder, Owners(identify(os.getpid()), worker, self.attempt))
 
-    def _admit(self, warning: Note | None) -> bool:
-        """A job that nobody works on: True once it may start."""
-        record = self._record()
-        if record.state != "queued":
-            left = record.state in ("starting", "training")
-            return left and self._settle(None, Ending()) and self._regain_card()
-        if not self.folder.events.stat().st_size:
-            self._say(Queued())
-        if warning:
-            self._say(warning)
-        return self.folder.kind != "train" or self._wait_for_card()
-
     def _regain_card(self) -> bool:
         """The card of an adopted worker went with it: its run is the next to get it."""
-        if self.folder.kind != "train":
+        if not self.trains:
             return True
         JobQueue(self.locations).add(self.folder.name, head=True)
         return self._wait_for_card()
@@ -175,11 +167,7 @@ class Supervisor:
             self._say(Acknowledged(command_id=command.id, command=command.verb))
             if command.verb in LEAVING:
                 JobQueue(self.locations).remove(self.folder.name)  # before a listing can say that it left
-            if command.verb in ("stop", "stop_now"):
-                self._say(self._stopped())
-                return True
-            if command.verb == "pause":
-                self._say(Paused(step=self.folder.newest_step()))
+                self._leave(command.verb)
                 return True
         return False
 
@@ -194,43 +182,31 @@ class Supervisor:
             self.attempt = max(self.attempt, begun_attempt(self.folder.events) + 1)
             self._open_writer()
             self._say(Starting(resumed_step=self.folder.newest_step(), step=self.folder.newest_step()))
-        if not self._try_kernels():
-            return None
-        told, door = worker_environment(os.environ, self.folder, self.machine, self.attempt, self.plain), ReadyPipe()
+        mailbox = self._open_mailbox(LEAVING)  # a save is left to the worker, who can do it
+        if self.trains and self.machine.gpu and not self.plain:
+            note = check_kernels_once(self.machine.gpu, self.locations, lambda: self._called_off(mailbox))
+            if self._record().state != "starting":
+                return None
+            if note:
+                self.plain = True
+                self._say(note)
+        told, ready = worker_environment(os.environ, self.folder, self.machine, self.attempt, self.plain), ReadyPipe()
         self.kills = MemoryKills(self.folder.log)
         try:
-            inherited = [self.hold.fileno(), self.card.fileno(), door.descriptor]
-            worker = start_worker(self.folder, self.worker_command, told | door.environment, inherited)
-            door.handed()
+            inherited = [self.hold.fileno(), self.card.fileno(), ready.descriptor]
+            worker = start_worker(self.folder, self.worker_command, told | ready.environment, inherited)
+            ready.passed_on()
             self._sign(worker.identity)
-            if self._called_off_before(worker, door):
-                return None
+            try:
+                if ready.wait(lambda: self._called_off(mailbox, worker)):
+                    return None
+            except (OSError, StudioError):
+                end_tree(self.folder, worker.identity, 0.0)
+                raise
             self._give_log()
         finally:
-            door.open()
+            ready.close()
         return worker
-
-    def _called_off_before(self, worker: Worker, door: ReadyPipe) -> bool:
-        """Hears for a worker until it can: True when the job was called off meanwhile, and the worker is no more."""
-        mailbox = self._open_mailbox(LEAVING)  # a save is left to the worker, who can do it
-        try:
-            return door.watched(lambda: self._called_off(mailbox, worker))
-        except (OSError, StudioError):
-            end_tree(self.folder, worker.identity, 0.0)
-            raise
-
-    def _try_kernels(self) -> bool:
-        """Finds out whether kernels run here, where there is a card; False when the job was called off meanwhile."""
-        if self.folder.kind != "train" or not self.machine.gpu or self.plain:
-            return True
-        mailbox = self._open_mailbox(LEAVING)  # a save is left to the worker, who can do it
-        note = check_kernels_once(self.machine.gpu, self.locations, lambda: self._called_off(mailbox))
-        if self._record().state != "starting":
-            return False
-        if note:
-            self.plain = True
-            self._say(note)
-        return True
 
     def _watch(self, worker: Worker) -> bool:
         """Waits for the worker's end and settles it; True when a fresh worker is to be started."""
@@ -245,36 +221,36 @@ class Supervisor:
 
     # ── after the worker ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def _learn(self, record: RunRecord) -> None:
-        if record.plan is not None and record.plan.predicted is not None:
-            from core.runs.record.learned import learn  # brings the planner along, which nothing else here asks for
-
-            learn(self.folder, record, self.locations)
-
     def _settle(self, exit_code: int | None, ending: Ending) -> bool:
         """Writes the job's last event where the worker could not; True when a fresh worker is to be started."""
         record, stop, step = self._record(), ending.stop, self.folder.newest_step()
-        if self.folder.kind == "train" and (exit_code != 0 or record.state == "failed"):
+        if self.trains and (exit_code != 0 or record.state == "failed"):
             forget_kernels(self.locations)  # whatever it was, what ran once may run no more
         if stop and stop.id not in record.acknowledged:
             self._say(Acknowledged(command_id=stop.id, command=stop.verb))
         if record.state not in RUNNING:
-            self._learn(record)
+            if record.plan is not None and record.plan.predicted is not None:
+                from core.runs.record.learned import learn  # brings the planner along, which nothing else here needs
+
+                learn(self.folder, record, self.locations)
             return False
         if stop:
-            self._say(self._stopped())
-            return False
+            return self._leave(stop.verb)
         if ending.late:
-            return self._left_late(ending.late)
+            text = f"The worker was asked to {ending.late}, did not leave in time, and was ended."
+            self._say(Note(code="left.late", text=text, hint=f"What came after step {step} is lost."))
+            return self._leave(ending.late)
+        # An exit code is known of a child only: whoever adopted the worker goes by its last word.
+        last = last_event(self.folder.events)
+        wished = exit_code == RESTART_EXIT_CODE or (isinstance(last, Note) and last.code == RESTART_NOTE)
         fault = card_fault(exit_code, self.folder.log) if self.machine.gpu else ""
-        afresh = ending.stall or self._wished(exit_code) or ending.slept_seconds or fault
-        if record.pending in ("stop", "pause") and afresh:  # another worker would not know of what was promised
-            return self._keep_promise(record.pending)
+        if record.pending in ("stop", "pause") and (ending.stall or wished or ending.slept_seconds or fault):
+            return self._leave(record.pending)  # another worker would not know of what was promised
         if ending.stall:
             hint = f"It goes on from step {step}; where every thread stood is in worker.log."
             self._say(Note(code="stall", text=f"{ending.stall.words}.", hint=hint))
             return self._again(record, "worker.stalled", f"{ending.stall.what}, and a fresh worker did not get further")
-        if self._wished(exit_code):
+        if wished:
             return self._again(record, "worker.restarts", "The worker needed a fresh process again and again")
         if ending.slept_seconds:
             away = f"The machine slept for {ending.slept_seconds / 60:,.0f} min and the worker did not survive it"
@@ -284,22 +260,6 @@ class Supervisor:
             self._say(Note(code="card.fault", text=f"The card faulted: {fault}"))
             return self._again(record, "worker.restarts", "The card faulted again and again")
         return self._fail("worker.died", *exit_words(exit_code, step, self.kills))
-
-    def _wished(self, exit_code: int | None) -> bool:
-        """Whether the worker asked for a fresh process: by its exit code, or where that is nobody's child's, by its
-        last word."""
-        last = last_event(self.folder.events)
-        return exit_code == RESTART_EXIT_CODE or (isinstance(last, Note) and last.code == RESTART_NOTE)
-
-    def _left_late(self, verb: str) -> bool:
-        text = f"The worker was asked to {verb}, did not leave in time, and was ended."
-        self._say(Note(code="left.late", text=text, hint=f"What came after step {self.folder.newest_step()} is lost."))
-        return self._keep_promise(verb)
-
-    def _keep_promise(self, verb: str) -> bool:
-        """Says what the worker had promised and could not say."""
-        self._say(self._stopped() if verb == "stop" else Paused(step=self.folder.newest_step()))
-        return False
 
     def _again(self, record: RunRecord, code: str, fault: str) -> bool:
         """Whether a fresh worker is worth it, and has a card to work on; ``fault`` is said where it is not."""
@@ -316,7 +276,7 @@ class Supervisor:
         """Waits for a card that no longer answers; False where it does not come back, or the job was called off."""
         step, mailbox, clock, said = self.folder.newest_step(), self._open_mailbox(), AwakeClock(), False
         look = CardLook(self.machine)
-        while self.folder.kind == "train" and not look.answers():
+        while self.trains and not look.answers():
             if clock.tick() >= CARD_SECONDS:
                 waited = f"The card did not answer for {CARD_SECONDS / 60:.0f} min"
                 message = f"{waited}: interrupted, goes on from step {step}."
@@ -329,9 +289,11 @@ class Supervisor:
             time.sleep(TICK_SECONDS)
         return True
 
-    def _stopped(self) -> Stopped:
-        step = self.folder.newest_step() if self.folder.kind == "train" else 0
-        return Stopped(step=step, kept=step > 0)
+    def _leave(self, verb: str) -> bool:
+        """Says that the job stopped or paused, as it was asked to; always False: nothing is started again."""
+        step = self.folder.newest_step() if self.trains or verb == "pause" else 0
+        self._say(Paused(step=step) if verb == "pause" else Stopped(step=step, kept=step > 0))
+        return False
 
     def _fail(self, code: str, message: str, hint: str) -> bool:
         """Says a failure, where the log is ours; always False: nothing is started again."""

@@ -23,7 +23,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from core.contract.commands import Command
-from core.contract.events import Event
 from core.runs.control.mailbox import Mailbox
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.standing import Standing
@@ -86,10 +85,13 @@ class Watch:
 
     def wait(self) -> Ending:
         """Returns when the worker is gone or is to be ended."""
-        while not self._worker.gone():
+        while True:
+            # The clock first: a worker that did not survive the machine's sleep is gone at the tick that tells of it.
             now = self.clock.tick(counts=not self._halted or self._asked is not None)
             if self.clock.away >= SLEPT_SECONDS:
                 self._slept = (self.clock.away, now)
+            if self._worker.gone():
+                return self._ending()
             if stop := next(iter(self._stops.poll()), None):
                 return self._ending(stop=stop)
             if self._halted or now >= self._due["look"]:
@@ -97,7 +99,6 @@ class Watch:
                 if ending := self._look(now):
                     return ending
             time.sleep(TICK_SECONDS)
-        return self._ending()
 
     def _look(self, now: float) -> Ending | None:
         if self._standing.gone():
@@ -105,42 +106,31 @@ class Watch:
         worker = self._worker.identity
         self._halted = worker is not None and halted(worker)
         for event in self._tail.read():
-            self._hear(event, now)
+            if event.attempt == self._attempt:
+                self._beat.hear(event, now)
+                self._over_at = now if event.kind in LAST_KINDS else None
         cap_log(self._folder.log)
-        self._note_orders(now)
+        # A stop outweighs a pause; the first of its kind sets the time. One who is halted is woken to hear it.
+        for command in self._leaves.poll():
+            if not self._asked or (command.verb, self._asked[0]) == ("stop", "pause"):
+                self._asked = (command.verb, now)
+        if self._asked and self._halted:
+            wake(worker)
         if self._over_at is not None:
             return self._ending() if now - self._over_at >= LINGER_SECONDS else None
         if now >= self._due["work"] and worker and self._beat.limit().at_work:
             self._due["work"] = now + WORK_SECONDS
             self._beat.see(work_of(worker), now)
-        if self._asked and self._is_late(now):
-            return self._ending(late=self._asked[0])
-        stall = None if self._folder.kind == "proof" else self._beat.stalled(now)
-        if stall:
-            self._show_stacks()
-        return self._ending(stall=stall) if stall else None
-
-    def _hear(self, event: Event, now: float) -> None:
-        if event.attempt != self._attempt:
-            return
-        self._beat.hear(event, now)
-        self._over_at = now if event.kind in LAST_KINDS else None
-
-    def _note_orders(self, now: float) -> None:
-        """A stop outweighs a pause; the first of its kind sets the time. One who is halted is woken to hear it."""
-        for command in self._leaves.poll():
-            if not self._asked or (command.verb, self._asked[0]) == ("stop", "pause"):
-                self._asked = (command.verb, now)
-        if self._asked and self._halted:
-            wake(self._worker.identity)
-
-    def _is_late(self, now: float) -> bool:
-        """Whether what was asked should be done by now. A checkpoint that is being written has its own limit."""
-        limit = LEAVE_SECONDS
-        if self._beat.stage in ("training", "evaluating"):
-            limit = max(limit, LEAVE_STEPS * self._beat.median_seconds)
-        since = self._asked[1] if self._asked else now
-        return now - since >= limit and (self._beat.stage != "saving" or self._beat.stalled(now) is not None)
+        stall = self._beat.stalled(now)
+        if self._asked and (stall or self._beat.stage != "saving"):  # a checkpoint being written has its own limit
+            verb, since = self._asked
+            steps = LEAVE_STEPS * self._beat.median_seconds if self._beat.stage in ("training", "evaluating") else 0.0
+            if now - since >= max(LEAVE_SECONDS, steps):
+                return self._ending(late=verb)
+        if not stall or self._folder.kind == "proof":
+            return None
+        self._show_stacks()
+        return self._ending(stall=stall)
 
     def _show_stacks(self) -> None:
         """Has the worker print where each of its threads stands (faulthandler, registered at its very start)."""

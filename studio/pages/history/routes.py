@@ -16,10 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from core.contract.config import RunConfig
 from core.contract.errors import StudioError
-from core.runs.folder.asked import read_asked
 from core.runs.folder.held_out_rows import kept_draw
 from core.runs.folder.job_folder import JobFolder
-from core.runs.folder.names import NAME_LENGTH, named_config, rename
+from core.runs.folder.notes import NAME_LENGTH, named_config, read_asked, rename
 from core.runs.folder.repeat import command_line
 from core.runs.folder.run_yaml import dump_config
 from core.runs.record.job_record import RunRecord, effective_config

@@ -18,8 +18,8 @@ from core.contract.config import RunConfig
 from core.contract.errors import ConfigError, StudioError
 from core.models.catalog import apply_preset, preset
 from core.runs.control.prepare import prepare
-from core.runs.folder.asked import note_asked
 from core.runs.folder.job_folder import JobFolder
+from core.runs.folder.notes import note_asked
 from studio.pages.new_run.data.handlers import DataHandlers
 from studio.pages.new_run.data.preview import Asked
 from studio.pages.new_run.data.upload import taken

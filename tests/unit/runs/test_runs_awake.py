@@ -92,7 +92,7 @@ def test_what_the_lock_waits_with_is_ended_too(tmp_path: Path, monkeypatch: pyte
     recorder(tmp_path, "powershell.exe", '#!/bin/sh\ntrap "" TERM\nsleep 60 &\necho $! > "$0.child"\nwait; wait\n')
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setenv("WSL_DISTRO_NAME", "Ubuntu")
-    monkeypatch.setattr("core.runs.process.wsl._LEAVE_SECONDS", 0.3)
+    monkeypatch.setattr("core.runs.process.awake._LEAVE_SECONDS", 0.3)
     with keep_awake(wsl=True):
         child, end = tmp_path / "powershell.exe.child", time.monotonic() + 10
         while not (child.exists() and child.read_text()) and time.monotonic() < end:
@@ -120,7 +120,7 @@ def test_where_nothing_holds_nothing_is_said_and_nothing_stays(
 HOLDER = """
 import time
 from core.runs.process.awake import keep_awake
-from core.runs.process.wsl import hold_session
+from core.runs.process.awake import hold_session
 with hold_session(wsl=True) as note, keep_awake(wsl=True):
     print(note, flush=True)
     time.sleep(60)

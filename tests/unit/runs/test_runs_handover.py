@@ -81,11 +81,11 @@ def test_nobody_passes_a_door_before_it_is_opened(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setenv(name, str(os.dup(int(value))))
     worker = threading.Thread(target=lambda: (signal_ready(), passed.set()))
     worker.start()
-    door.handed()
+    door.passed_on()
     asked: list[bool] = []
-    assert not door.watched(lambda: bool(asked.append(True)))
+    assert not door.wait(lambda: bool(asked.append(True)))
     assert not passed.wait(0.2)
-    door.open()
+    door.close()
     assert passed.wait(10)
     worker.join()
     assert not any(name in os.environ for name in door.environment), "what it starts does not knock again"
@@ -93,8 +93,8 @@ def test_nobody_passes_a_door_before_it_is_opened(monkeypatch: pytest.MonkeyPatc
 
 def test_what_is_called_off_is_called_off_at_the_first_word() -> None:
     door = ReadyPipe()
-    assert door.watched(lambda: True)
-    door.open()
+    assert door.wait(lambda: True)
+    door.close()
 
 
 def test_without_a_door_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:

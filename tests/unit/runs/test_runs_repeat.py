@@ -15,7 +15,7 @@ from core.contract.errors import ConfigError, RunError
 from core.contract.events import Correction, Failed
 from core.machine.locations import Locations
 from core.runs.control.store import RunStore
-from core.runs.folder.names import rename
+from core.runs.folder.notes import rename
 from core.runs.folder.repeat import command_line, flat, read_wish
 from core.runs.folder.run_yaml import dump_config
 from core.runs.log.events_log import EventWriter

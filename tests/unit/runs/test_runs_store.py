@@ -17,8 +17,8 @@ from core.machine.locations import Locations
 from core.machine.locks import FileLock
 from core.runs.control import create
 from core.runs.control.store import RunStore
-from core.runs.folder.began import changed_since
 from core.runs.folder.job_folder import ExportRequest, JobFolder
+from core.runs.folder.notes import changed_since
 from core.runs.folder.run_yaml import dump_config
 from core.runs.log.events_log import EventTail, EventWriter
 from core.runs.record.summary import summarise

@@ -19,11 +19,9 @@ from core.machine.disk import open_plain
 from core.machine.locks import FileLock
 from core.runs.control.mailbox import send
 from core.runs.control.store import RunStore
-from core.runs.folder.asked import read_asked
-from core.runs.folder.began import changed_since
 from core.runs.folder.flaws import MOST_BYTES, flaw_of
 from core.runs.folder.job_folder import ExportRequest, JobFolder
-from core.runs.folder.names import given_name
+from core.runs.folder.notes import changed_since, given_name, read_asked
 from core.runs.folder.run_yaml import dump_config, read_config
 from core.runs.log.events_log import EventWriter
 from core.runs.process.processes import Owners, read_owners

@@ -24,7 +24,7 @@ from core.runs.folder.job_folder import RUN_ID as PATTERN
 from core.runs.folder.job_folder import ExportRequest, JobFolder, new_run_id, slug
 from core.runs.folder.run_yaml import dump_config, read_config
 from core.runs.process.activity import MemoryKills
-from core.runs.process.wsl import hold_session, session_command
+from core.runs.process.awake import hold_session, session_command
 from core.runs.supervise import kernel_check
 from core.runs.supervise.kernel_check import check_kernels, check_kernels_once, forget_kernels, read_answer
 from core.runs.supervise.supervisor import main
@@ -210,7 +210,7 @@ def test_a_session_that_does_not_leave_holds_nobody_up(
     interop: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = interop('trap "" TERM\nwhile true; do sleep 0.1; done')
-    monkeypatch.setattr("core.runs.process.wsl._LEAVE_SECONDS", 0.3)
+    monkeypatch.setattr("core.runs.process.awake._LEAVE_SECONDS", 0.3)
     with hold_session(wsl=True) as note:
         assert note is None
         held = [child for child in psutil.Process().children() if str(program) in child.cmdline()]

@@ -17,8 +17,8 @@ from core.contract.errors import DataError, MachineError
 from core.data.files.keep import KeptFile
 from core.machine.locks import CardLock
 from core.models.catalog import STARTER, find_model
-from core.runs.folder.asked import read_asked
 from core.runs.folder.job_folder import JobFolder
+from core.runs.folder.notes import read_asked
 from studio.pages.new_run import cache as desk_module
 from studio.pages.new_run import handlers as wires_module
 from studio.pages.new_run import sheet as sheet_module

@@ -24,7 +24,7 @@ WRITERS = (
     "core.machine.sessions",
     "core.runs.control.queue",
     "core.runs.record.summary",
-    "core.runs.folder.names",
+    "core.runs.folder.notes",
     "core.runs.control.create",
 )
 

@@ -20,8 +20,8 @@ from core.cli.follow import of_state
 from core.contract.config import DataChoice, LoraChoice, ModelChoice, RunConfig, TrainChoice
 from core.contract.events import Correction, Failed, Finished, Paused
 from core.machine.locations import ASSETS, REPOSITORY, Locations
-from core.runs.folder.asked import note_asked, read_asked
 from core.runs.folder.job_folder import JobFolder
+from core.runs.folder.notes import note_asked, read_asked
 from core.runs.folder.repeat import flat, read_wish
 from core.runs.folder.run_yaml import dump_config, read_config
 from core.runs.record.words import STATE_WORDS

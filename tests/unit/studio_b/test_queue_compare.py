@@ -15,9 +15,9 @@ from core.contract.events import Correction, Evaluation, Failed, Queued
 from core.machine.locations import Locations
 from core.machine.locks import CardLock
 from core.runs.control.queue import JobQueue
-from core.runs.folder.asked import note_asked
 from core.runs.folder.held_out_rows import Draw, draw_path, write_draw
 from core.runs.folder.job_folder import JobFolder
+from core.runs.folder.notes import note_asked
 from core.runs.folder.run_yaml import dump_config
 from studio.figures.queueing import card_taken
 from studio.figures.run_figures import clock

@@ -19,8 +19,8 @@ from core.contract.errors import DataError, RunError
 from core.contract.events import Event, Resumed
 from core.data.files.keep import keep_file
 from core.machine.locations import Locations
-from core.runs.folder.began import note_began
 from core.runs.folder.job_folder import JobFolder
+from core.runs.folder.notes import note_began
 from core.train.keep import checkpoint, depends, kept_rows
 from core.train.keep.depends import DIFFERS, differences
 from core.train.keep.saver import read_position
