@@ -1,4 +1,4 @@
-/* The slider under the histogram. Its stops are the picture's bins; moving it writes "Longest example", and everything
+/* The slider under the histogram. Its stops are the picture's bins; moving it writes "Max length", and everything
    that follows from it (picture, numbers, summary) is the studio's answer, as when a person types. */
 
 import { put } from "./dom.js";

@@ -31,10 +31,10 @@ _KNOBS = knobs(RunConfig)
 
 
 def listed() -> list[str]:
-    """Every word by its part, a line each: what to ask for, and its plain name."""
+    """Every word by its part, a line each: what to ask for, and its name."""
     lines: list[str] = []
     for part in PARTS:
-        lines += [part.title, *(f"  {term.key:16} {term.heading}" for term in part.terms), ""]
+        lines += [part.title, *(f"  {term.key:16} {term.name}" for term in part.terms), ""]
     return [*lines, "One of them, or a setting of run.yaml:   python3 launcher.py explain rank"]
 
 
@@ -59,13 +59,13 @@ def markdown() -> list[str]:
     lines = []
     for key in README_WORDS:
         term = GLOSSARY[key]
-        text = f"- **{term.heading}**: {term.brief}"
+        text = f"- **{term.name}**: {term.brief}"
         lines += textwrap.wrap(text, README_WIDTH, subsequent_indent="  ", break_on_hyphens=False)
     return lines
 
 
 def _lines(term: Term) -> Iterator[str]:
-    yield term.heading
+    yield term.name
     yield from textwrap.wrap(term.text, WIDTH)
     for knob in _KNOBS.values():
         if knob.term == term.key:

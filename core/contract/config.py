@@ -37,10 +37,10 @@ class ModelChoice(_Part):
     """``starter``, an absolute folder, or a hub id such as ``Qwen/Qwen3-0.6B``."""
     revision: str = ""
     """Hub commit, or a content hash of the folder's config and weight headers; empty until resolved."""
-    quantization: WeightFormName = knob("nf4", "Model in memory (quantisation)", group="memory", term="quantisation")
+    quantization: WeightFormName = knob("nf4", "Quantisation", group="memory", term="quantisation")
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = knob(
         "auto",
-        "Arithmetic (dtype)",
+        "Precision (dtype)",
         "bfloat16 where the card has it, else float16; float32 on the CPU.",
         group="memory",
         see="precision",
@@ -58,32 +58,34 @@ class DataChoice(_Part):
     path: str = ""
     """The file as kept by us (``data/HASH/NAME``), or the user's own path before it is kept."""
     sha256: str = ""
-    layout: Layout = knob("auto", "Layout", "How rows are read; auto recognises it and says why.", group="data")
+    layout: Layout = knob(
+        "auto", "Data format (layout)", "How rows are read; auto recognises it and says why.", group="data"
+    )
     columns: dict[str, str] = {}
     """Roles to columns, such as ``{"prompt": "question"}``; one that is not named has the layout's usual names, one
     with ``""`` has no column."""
     train_on: Literal["answers", "last_answer", "everything", "tool_calls"] = knob(
         "answers",
-        "What is learned",
-        "Answers only, the last answer only, every token, or only the turns that call a tool.",
+        "Train on",
+        "What is learned: answers only, the last answer only, every token, or only the turns that call a tool.",
         group="data",
         see="mask",
     )
     template: Literal["auto", "model", "chatml", "none"] = knob(
         "auto",
-        "How a chat is written (template)",
-        "The model's own where it has one, else ChatML; none for raw text.",
+        "Chat template",
+        "How a chat is written: the model's own where it has one, else ChatML; none for raw text.",
         group="data",
         see="template",
     )
     system_prompt: str = knob(
-        "", "Standing instruction (system prompt)", "Put before rows that bring none of their own.", group="data"
+        "", "System prompt", "Standing instruction, put before rows that bring none of their own.", group="data"
     )
-    eval_fraction: float = knob(0.05, "Share of rows held out", group="data", term="held-out", ge=0.0, le=0.5)
+    eval_fraction: float = knob(0.05, "Evaluation split (share of rows)", group="data", term="held-out", ge=0.0, le=0.5)
     eval_rows_max: int = knob(
         200,
-        "Held-out rows at most",
-        "More rows cost time and tell little more.",
+        "Max evaluation rows",
+        "However large the share: more rows cost time and tell little more.",
         unit="rows",
         group="data",
         see="held-out",
@@ -95,23 +97,27 @@ class DataChoice(_Part):
 class LoraChoice(_Part):
     """The adapter, in peft's own terms (LoRA: Hu et al. 2021, arXiv:2106.09685)."""
 
-    r: int = knob(16, "Size of the adapter (rank)", group="lora", term="rank", ge=1, le=1024)
-    lora_alpha: int = knob(16, "Adapter strength (alpha)", group="lora", term="alpha", ge=1, le=4096)
+    r: int = knob(16, "Rank (r)", group="lora", term="rank", ge=1, le=1024)
+    lora_alpha: int = knob(16, "Alpha", group="lora", term="alpha", ge=1, le=4096)
     lora_dropout: float = knob(
         0.0,
-        "Gaps on purpose (dropout)",
+        "Dropout",
         "Above 0 the fast path is not taken.",
         group="lora",
-        see="dropout",
+        term="dropout",
         ge=0,
         le=0.9,
     )
     target_modules: tuple[str, ...] = TARGETS
     bias: Literal["none", "lora_only"] = knob(
-        "none", "Train offsets too (bias)", "lora_only also trains adapted biases.", group="lora", see="bias"
+        "none",
+        "Bias",
+        "Offsets that layers add: lora_only trains those of adapted layers too.",
+        group="lora",
+        see="bias",
     )
-    use_rslora: bool = knob(False, "Even strength at any size (rsLoRA)", group="lora", term="rslora")
-    use_dora: bool = knob(False, "Direction and size apart (DoRA)", group="lora", term="dora")
+    use_rslora: bool = knob(False, "rsLoRA", group="lora", term="rslora")
+    use_dora: bool = knob(False, "DoRA", group="lora", term="dora")
 
 
 class TrainChoice(_Part):
@@ -119,7 +125,7 @@ class TrainChoice(_Part):
 
     max_length: int = knob(
         2048,
-        "Longest example",
+        "Max length",
         unit="tokens",
         group="learning",
         simple=True,
@@ -129,7 +135,7 @@ class TrainChoice(_Part):
     )
     num_train_epochs: float = knob(
         3.0,
-        "Passes over the data (epochs)",
+        "Epochs",
         unit="epochs",
         group="learning",
         simple=True,
@@ -139,7 +145,7 @@ class TrainChoice(_Part):
     )
     max_steps: int = knob(
         0,
-        "Steps at most",
+        "Max steps",
         "0 means: as many as the epochs need.",
         unit="steps",
         group="learning",
@@ -149,7 +155,7 @@ class TrainChoice(_Part):
     )
     learning_rate: float = knob(
         2e-4,
-        "How strongly to learn (learning rate)",
+        "Learning rate",
         group="learning",
         simple=True,
         term="learning-rate",
@@ -158,8 +164,8 @@ class TrainChoice(_Part):
     )
     per_device_train_batch_size: int = knob(
         4,
-        "Rows at once (batch)",
-        "With accumulation: rows a step.",
+        "Batch size",
+        "Rows at once; times accumulation: rows a step.",
         unit="rows",
         group="learning",
         see="batch",
@@ -167,31 +173,25 @@ class TrainChoice(_Part):
         le=4096,
     )
     gradient_accumulation_steps: int = knob(
-        4, "Batches a step (accumulation)", group="learning", term="accumulation", ge=1, le=4096
+        4, "Gradient accumulation", group="learning", term="accumulation", ge=1, le=4096
     )
     lr_scheduler_type: Literal["linear", "cosine", "constant", "constant_with_warmup"] = knob(
-        "linear", "Rate over time (schedule)", group="learning", term="schedule"
+        "linear", "Learning rate schedule", group="learning", term="schedule"
     )
-    warmup_steps: int = knob(
-        5, "Steps to the full rate (warm-up)", unit="steps", group="learning", term="warm-up", ge=0
-    )
-    weight_decay: float = knob(
-        0.01, "Pull towards zero (weight decay)", group="learning", term="weight-decay", ge=0, le=1
-    )
-    max_grad_norm: float = knob(
-        1.0, "Limit of one step (gradient clipping)", "0: never.", group="learning", term="clipping", ge=0, le=1000
-    )
+    warmup_steps: int = knob(5, "Warm-up steps", unit="steps", group="learning", term="warm-up", ge=0)
+    weight_decay: float = knob(0.01, "Weight decay", group="learning", term="weight-decay", ge=0, le=1)
+    max_grad_norm: float = knob(1.0, "Gradient clipping", "0: never.", group="learning", term="clipping", ge=0, le=1000)
     optim: Literal["auto", "adamw_8bit", "adamw_torch"] = knob(
         "auto",
-        "How steps are made (optimiser)",
-        "adamw_8bit on a GPU, adamw_torch on the CPU.",
+        "Optimiser",
+        "How steps are made: adamw_8bit on a GPU, adamw_torch on the CPU.",
         group="memory",
         see="optimiser",
     )
-    packing: bool = knob(True, "Rows side by side (packing)", group="memory", term="packing")
+    packing: bool = knob(True, "Packing", group="memory", term="packing")
     tokens_per_pass: int = knob(
         0,
-        "Tokens a pass",
+        "Micro-batch size",
         "0 chooses.",
         unit="tokens",
         group="memory",
@@ -201,13 +201,13 @@ class TrainChoice(_Part):
     )
     checkpointing: Literal["auto", "none", "recompute", "offload", "budget"] = knob(
         "auto",
-        "Recompute to save memory (checkpointing)",
+        "Gradient checkpointing",
         group="memory",
         term="recompute",
     )
     memory_gib: float = knob(
         0.0,
-        "Memory to use",
+        "Memory limit",
         "What the run may take of the card in all; 0: nine tenths of what is free.",
         unit="GiB",
         group="memory",
@@ -217,15 +217,15 @@ class TrainChoice(_Part):
     )
     kernels: Literal["auto", "plain"] = knob(
         "auto",
-        "Fast core (kernels)",
-        "auto uses them where card and model allow; plain never.",
+        "Kernels",
+        "Our fast programs for the card: auto uses them where card and model allow; plain never.",
         group="memory",
         see="kernels",
     )
     beta: float = knob(
         0.1,
-        "Preference strength (beta)",
-        "Only for preference data (DPO).",
+        "Beta",
+        "Preference strength, for DPO: a large one keeps the model near the original.",
         group="learning",
         see="dpo",
         gt=0,
@@ -233,7 +233,7 @@ class TrainChoice(_Part):
     )
     eval_steps: int = knob(
         0,
-        "Measure every",
+        "Evaluate every",
         "Held-out loss every so many steps; 0 chooses.",
         unit="steps",
         group="saving",
@@ -260,14 +260,14 @@ class TrainChoice(_Part):
     )
     sample_rows: int = knob(
         1,
-        "Questions on the way",
-        "So many held-out rows are answered when it is measured: first, last, and between for a twentieth of the time.",
+        "Sample answers",
+        "So many held-out rows are answered at an evaluation: first, last, and between for a twentieth of the time.",
         unit="rows",
         group="saving",
         ge=0,
         le=16,
     )
-    seed: int = knob(3407, "Where chance starts (seed)", group="learning", term="seed", ge=0, le=2**31 - 1)
+    seed: int = knob(3407, "Seed", group="learning", term="seed", ge=0, le=2**31 - 1)
 
 
 class RunConfig(_Part):
@@ -276,8 +276,8 @@ class RunConfig(_Part):
     name: str = ""
     method: AskedMethod = knob(
         "auto",
-        "How it learns (method)",
-        "By itself: pairs as preferences, all else as examples. As examples (SFT), a pair gives its chosen answer.",
+        "Training method",
+        "How it learns. By itself: pairs as preferences, all else as examples. As examples (SFT), a pair gives its chosen answer.",
         group="data",
         see="dpo",
     )

@@ -65,7 +65,7 @@ def offer(state: str, code: str, config: RunConfig) -> dict[str, str]:
 
 
 def change_words(changes: dict[str, Any]) -> str:
-    """The change as a person reads it: "Longest example: 1,024"."""
+    """The change as a person reads it: "Max length: 1,024"."""
     return ", ".join(f"{_KNOBS[key].label}: {value_words(key, value)}" for key, value in changes.items())
 
 

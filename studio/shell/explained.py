@@ -44,8 +44,7 @@ def _terms(keys: Iterable[str]) -> list[Term]:
 
 
 def _name(term: Term) -> Markup:
-    """Plain words first, the field's own second."""
-    return tag("dt", tag("b", term.plain), *((" ", tag("span", term.technical)) if term.technical else ()))
+    return tag("dt", tag("b", term.name))
 
 
 def _settings(term: Term) -> Markup | None:
@@ -56,11 +55,11 @@ def _settings(term: Term) -> Markup | None:
 def _setting(knob: Knob, term: Term) -> Markup:
     """As run.yaml has it, with its label where that is another than the term's name."""
     code = tag("code", knob.key)
-    return code if knob.label.startswith(term.plain) else join(code, f": {knob.label}")
+    return code if knob.label == term.name else join(code, f": {knob.label}")
 
 
 def _neighbours(term: Term) -> Markup | None:
-    links = [tag("a", near.plain, href=f"#{near.key}") for near in _terms(term.also)]
+    links = [tag("a", near.name, href=f"#{near.key}") for near in _terms(term.also)]
     return tag("span", say("glossary.also"), " ", *_between(links)) if links else None
 
 

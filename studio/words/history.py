@@ -110,7 +110,7 @@ _COMPARE = {
     "compare.before": "Held-out loss before training",
     "compare.loss": "Training loss, last",
     "compare.steps": "Steps",
-    "compare.epoch": "Passes over the data (epochs)",
+    "compare.epoch": "Epochs",
     "compare.took": "Time within steps",
     "compare.speed": "Speed",
     "compare.memory": "Most memory",

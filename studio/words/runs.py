@@ -192,7 +192,7 @@ _TRY = {
     "try.cancel": "Stop answering",
     "try.settings": "How to answer",
     "try.length": "Longest answer (tokens)",
-    "try.temperature": "Liveliness (temperature), 0 always takes the likeliest word",
+    "try.temperature": "Temperature: 0 always takes the likeliest word",
     "try.seed": "Seed",
     "try.rows": "{count} held-out rows were never trained on.",
     "try.row.next": "Next held-out row",

@@ -99,7 +99,7 @@ def test_the_slider_sets_the_longest_example_and_all_numbers_follow(page: Any, r
     chosen(page, rows, "45 of 45")
     opened(page, "lengths")
     shows(page, "#lengths-figures", "of 45")
-    slider = page.get_by_role("slider", name="Longest example")
+    slider = page.get_by_role("slider", name="Max length")
     slider.focus()
     slider.press("Home")
     page.wait_for_function("() => document.querySelector('#train-max_length input').value !== '256'")

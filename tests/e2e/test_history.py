@@ -127,7 +127,7 @@ def test_a_failed_run_says_why_and_its_button_does_something_about_it(house: Hou
         page = house.page()
         row = page.locator(".run", has_text="The card's memory is full.")
         row.get_by_text("Choose less.").wait_for()
-        mend = row.get_by_role("button", name="Run again with Recompute to save memory (checkpointing): in every layer")
+        mend = row.get_by_role("button", name="Run again with Gradient checkpointing: in every layer")
         mend.wait_for()
         if _:
             mend.click()
@@ -164,7 +164,7 @@ def test_three_runs_are_compared_and_asked_the_same(house: House) -> None:
     differing = page.locator('[data-f="differing"] tr')
     shown = {row.split("\n")[0] for row in differing.all_inner_texts()}
     assert {line.split("\t")[0] for line in shown} == {
-        "Longest example", "How strongly to learn (learning rate)", "Save every",
+        "Max length", "Learning rate", "Save every",
     }  # fmt: skip
     assert page.locator('[data-f="finals"]').get_by_text("Failed").is_visible()
     asked: list[dict[str, Any]] = []

@@ -151,7 +151,7 @@ def test_an_edit_is_answered_at_once_and_survives_a_refresh(page: Any, studio: R
 
 def test_a_value_out_of_range_is_named_and_start_waits(page: Any) -> None:
     page.locator("#train-max_length input").fill("3")
-    page.locator("#summary .fault").get_by_text("Longest example: expected 32 to").wait_for(timeout=5_000)
+    page.locator("#summary .fault").get_by_text("Max length: expected 32 to").wait_for(timeout=5_000)
     assert page.locator("#start").is_disabled()
     page.locator("#train-max_length input").fill("128")
     page.wait_for_function("() => !document.querySelector('#start').disabled", timeout=5_000)

@@ -107,7 +107,7 @@ def stands_out(page: Any) -> list[str]:
 
 def test_a_failure_has_one_button_that_opens_new_run_with_the_change(house: House) -> None:
     page = house.page(f"/watch?run={FULL}")
-    again = page.get_by_role("button", name="Run again with Recompute to save memory (checkpointing): in every layer")
+    again = page.get_by_role("button", name="Run again with Gradient checkpointing: in every layer")
     again.wait_for()
     assert stands_out(page) == [again.inner_text()], "resuming stands back"
     again.click()

@@ -7,6 +7,8 @@ Its parts stand in the order of the way through. A second language is as many ta
 
 from __future__ import annotations
 
+import re
+
 from core.contract.glossary.term import Part, Term
 from core.contract.glossary.terms_model import ADAPTER, DATA, MODEL
 from core.contract.glossary.terms_training import HOME, LEARNING, MEMORY, WATCHING
@@ -29,7 +31,7 @@ GLOSSARY: dict[str, Term] = {term.key: term for part in PARTS for term in part.t
 
 def called(term: Term) -> set[str]:
     """Every way to write a term's name, as ``plainly`` has them."""
-    words = (term.key, term.plain, *term.technical.split(","), *term.names)
+    words = (term.key, *re.split(r"[()]", term.name), *term.names)
     return {plainly(word) for word in words if word.strip()}
 
 

@@ -93,7 +93,7 @@ def prepare(config: RunConfig, locations: Locations, service: DataService) -> Pr
         raise DataError(
             "data.nothing_trained",
             f"Expected trained tokens in {report.path}, found none under this mapping and length.",
-            "Choose another mapping, or a longer 'Longest example'.",
+            "Choose another mapping, or a longer 'Max length'.",
         )
     machine = read_machine(locations.home)
     learned = speeds(locations)

@@ -60,7 +60,7 @@ class Guard:
             raise RunError(
                 "train.nothing_trained",
                 f"Expected tokens to train on in step {step}, found none{_of(self.name_rows())}.",
-                "Leave these rows out, or choose a longer 'Longest example'.",
+                "Leave these rows out, or choose a longer 'Max length'.",
             )
 
     def judge(self, step: int, loss: float, grad_norm: float = 0.0, scale: float | None = None) -> bool:
@@ -118,5 +118,5 @@ def require_targets(trained_tokens: int, rows: int, max_length: int) -> None:
         raise DataError(
             "data.nothing_trained",
             f"Expected tokens to train on, found none in {rows} rows cut at {max_length} tokens.",
-            "Choose another mapping, a longer 'Longest example', or learn from everything.",
+            "Choose another mapping, a longer 'Max length', or learn from everything.",
         )

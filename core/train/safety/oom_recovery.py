@@ -249,7 +249,7 @@ class OomRecovery:
         return MachineError(
             "memory.row",
             f"Expected room for one row of {max(lengths):,} tokens{kept}, found the {self._memory} full.",
-            "Close what else uses it, or choose a shorter 'Longest example', a smaller rank or a smaller model.",
+            "Close what else uses it, or choose a shorter 'Max length', a smaller rank or a smaller model.",
         )
 
 

@@ -80,7 +80,7 @@ def sentences(text: str) -> list[str]:
 def test_a_term_is_short_and_its_neighbours_exist(term: Term) -> None:
     assert 0 < len(term.brief) <= LONGEST_BRIEF
     assert 0 < len(term.more) <= LONGEST_MORE
-    assert len(term.plain) <= LONGEST_NAME
+    assert len(term.name) <= LONGEST_NAME
     assert len(sentences(term.text)) <= 5
     assert term.brief.endswith(".")
     assert term.more.endswith((".", ")"))
@@ -102,24 +102,11 @@ def test_a_term_is_used_where_a_person_reads(term: Term) -> None:
 # ── settings ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_settings_name_plain_words_first() -> None:
-    """The field's own name stands in brackets behind them. Pieces of text are what lengths are counted in."""
-    technical = {plainly(name) for t in GLOSSARY.values() for name in t.technical.split(",") if name} - {"token"}
-    for key, knob in KNOBS.items():
-        plain = plainly(re.sub(r"\(.*?\)", "", knob.label))
-        broken = {name for name in technical if re.search(rf"\b{re.escape(name)}s?\b", plain)}
-        assert broken == set(), f"{key}: {knob.label}"
-        assert not re.match(r"\W", knob.label), key
-
-
 def test_a_setting_that_takes_the_terms_words_is_called_as_the_term_is() -> None:
-    taken = {key: GLOSSARY[knob.term] for key, knob in KNOBS.items() if knob.term}
-    for key, term in taken.items():
-        knob = KNOBS[key]
-        if not knob.hint.startswith(term.brief) or key == "data.eval_fraction":  # a share of what the term names
-            continue
-        usual = term.technical.partition(",")[0]
-        assert knob.label in (term.plain, f"{term.plain} ({usual})", f"{term.plain} ({usual.rstrip('s')})"), key
+    for key, knob in KNOBS.items():
+        term = GLOSSARY.get(knob.term)
+        if term and knob.hint.startswith(term.brief) and key != "data.eval_fraction":  # a share of what the term names
+            assert knob.label == term.name, key
 
 
 def test_every_setting_of_advanced_is_explained() -> None:
@@ -137,16 +124,16 @@ def test_explain_lists_all_and_explains_each_by_every_name(tmp_path: Path) -> No
     for term in GLOSSARY.values():
         assert re.search(rf"^  {term.key} ", out, re.MULTILINE), term.key
         for name in called(term):
-            assert explain(name)[0] == term.heading, name
+            assert explain(name)[0] == term.name, name
     assert max(len(line) for line in listed()) <= 100
 
 
 def test_explain_takes_words_in_a_row_and_settings_as_a_run_yaml_has_them(tmp_path: Path) -> None:
-    assert run("explain", "learning", "rate", home=tmp_path)[1].startswith("How strongly to learn (learning rate)\n")
+    assert run("explain", "learning", "rate", home=tmp_path)[1].startswith("Learning rate\n")
     for asked in ("train.warmup_steps", "warmup_steps", "WARM-UP"):
         code, out, _ = run("explain", asked, home=tmp_path)
-        assert (code, out.splitlines()[0]) == (0, "Steps to the full rate (warm-up)")
-        assert "setting   train.warmup_steps: Steps to the full rate (warm-up). Default: 5." in out
+        assert (code, out.splitlines()[0]) == (0, "Warm-up steps")
+        assert "setting   train.warmup_steps: Warm-up steps. Default: 5." in out
     for key, knob in KNOBS.items():
         assert any(knob.label in line for line in explain(key)), key
 

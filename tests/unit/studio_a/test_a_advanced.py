@@ -20,7 +20,7 @@ CHOSEN = (Resolved(key="train.tokens_per_pass", value="4,096", reason="the faste
 
 def test_what_was_chosen_for_one_says_auto_and_why() -> None:
     shown = auto_view(View(first().config, MACHINE, resolved=CHOSEN))
-    assert "Tokens a pass" in shown
+    assert "Micro-batch size" in shown
     assert "the fastest that fits" in shown
     assert shown.count(">auto<") == 1
     assert "set by you" not in shown

@@ -112,7 +112,7 @@ def test_the_summary_shows_memory_by_part_steps_and_what_is_learned(desk: PageCa
     assert view.figures.sentence in drawn
     assert f"{config.train.max_steps}, of {config.rows_per_step} rows each" in drawn
     assert "The answers are learned" in data.report_view(view)
-    assert "(optimiser)" in train.auto_view(view)
+    assert "Optimiser" in train.auto_view(view)
 
 
 def test_problem_rows_are_listed(config: RunConfig) -> None:
@@ -220,8 +220,8 @@ def test_the_mapping_form_shows_the_roles_of_the_layout(desk: PageCache, config:
 
 
 def test_labels_come_from_the_declaration() -> None:
-    assert label_of(KNOBS["train.max_length"]) == "Longest example (tokens)"
-    assert label_of(KNOBS["train.num_train_epochs"]) == "Passes over the data (epochs)"
+    assert label_of(KNOBS["train.max_length"]) == "Max length (tokens)"
+    assert label_of(KNOBS["train.num_train_epochs"]) == "Epochs"
     assert sum(knob.simple for knob in KNOBS.values()) <= 6
     assert {knob.group for knob in KNOBS.values()} == {*train.GROUPS, "data"}
 

@@ -97,7 +97,7 @@ def test_ways_to_make_it_fit_name_their_price_and_one_click_applies_them(wires: 
     assert drawn.index("Way 2") < drawn.index("2 more ways") < drawn.index("Way 3")
     assert "needs 5.0 GB" in drawn
     assert "&lt;b&gt;" in drawn
-    assert 'aria-label="Apply: Longest example (tokens): 512, Size of the adapter (rank): 8"' in drawn
+    assert 'aria-label="Apply: Max length (tokens): 512, Rank (r): 8"' in drawn
     assert proposals.fit_view(()) is None
     sent = json.dumps({"value": changes})
     values = dict(zip(wires.form.fields, wires.plan.changed(sent, *shown(wires)), strict=True))

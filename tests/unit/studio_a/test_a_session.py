@@ -44,9 +44,9 @@ def test_all_faults_are_named_by_their_labels() -> None:
     with pytest.raises(ConfigError) as caught:
         first().with_values({"train.max_length": 3, "train.learning_rate": None, "data.train_on": "nothing"})
     assert set(caught.value.problems) == {
-        "Longest example: expected 32 to 1,048,576 tokens, found 3.",
-        "How strongly to learn (learning rate): expected more than 0, at most 1, found nothing.",
-        "What is learned: expected answers, last_answer, everything, tool_calls, found nothing.",
+        "Max length: expected 32 to 1,048,576 tokens, found 3.",
+        "Learning rate: expected more than 0, at most 1, found nothing.",
+        "Train on: expected answers, last_answer, everything, tool_calls, found nothing.",
     }
 
 

@@ -257,7 +257,7 @@ def _own_file(wires: Handlers, monkeypatch: pytest.MonkeyPatch, way: str, **fiel
 def test_a_file_of_ones_own_keeps_neither_length_nor_steps_of_the_demo(
     wires: Handlers, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    """1,000 rows once got 60 steps at 256 tokens, while the form said 3 passes."""
+    """1,000 rows once got 60 steps at 256 tokens, while the form said 3 epochs."""
     answer = _own_file(wires, monkeypatch, way)
     config = RunConfig()
     assert answer["field.data.path"] == "/made/own.jsonl"
@@ -272,8 +272,8 @@ def test_a_file_of_ones_own_keeps_neither_length_nor_steps_of_the_demo(
 
 def test_the_form_says_that_fewer_steps_run_than_its_passes(wires: Handlers) -> None:
     said = _looked_at(wires, "window-1", "/made/own.jsonl")
-    assert "Ends after 60 steps (1.2 of 3 passes)" in said["train.ends"]
-    assert "Run all passes" in said["train.ends"]
+    assert "Ends after 60 steps (1.2 of 3 epochs)" in said["train.ends"]
+    assert "Run all epochs" in said["train.ends"]
     assert not wires.edited(Window(), *shown(wires, **{"data.path": str(sample_path("chat"))}))["train.ends"]
     assert not wires.edited(Window(), *shown(wires, **{"train.max_steps": 0}))["train.ends"]
     assert not wires.edited(Window(), *shown(wires, **{"train.max_steps": 5000}))["train.ends"]

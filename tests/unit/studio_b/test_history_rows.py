@@ -141,7 +141,7 @@ def test_a_failed_run_keeps_cause_cure_and_the_button_that_does_it(three: Desk) 
     failed = three.get("history", state="failed")["runs"][0]
     assert (failed["cause"], failed["cure"], failed["next"]) == ("The card's memory is full.", "Choose less.", "mend")
     config = three.get(f"run/{failed['id']}/config")
-    assert config["change"] == "Recompute to save memory (checkpointing): in every layer"
+    assert config["change"] == "Gradient checkpointing: in every layer"
     assert three.client.post(f"/studio/run/{failed['id']}/mend").json() == {"go": "/"}
     assert three.drafts[0].train.checkpointing == "recompute"
     assert three.drafts[0].data.path == "/data/pairs.jsonl"
@@ -162,7 +162,7 @@ def test_a_run_that_came_out_worse_is_no_green_one_anywhere(
     assert (good["tone"], good["cause"], good["next"]) == ("good", "", "")
     assert good["verdict"] == "Better than before training: held-out loss 2.500 → 1.203"
     status = desk.get("points", run=RUN)["status"]
-    assert status["next"]["words"] == "Run again with How strongly to learn (learning rate): 0.0002"
+    assert status["next"]["words"] == "Run again with Learning rate: 0.0002"
     assert status["verdict"]["used"].startswith("Try and Take home use step 100:")
     desk.client.post(f"/studio/run/{RUN}/mend")
     assert desk.drafts[0].train.learning_rate == 2e-4
@@ -230,8 +230,8 @@ def test_the_mildest_change_that_was_not_made_yet_is_proposed() -> None:
         ("train.max_length", 1024),
         ("train.max_length", 512),
     ]
-    assert change_words(made[3]) == "Longest example: 1,024"
-    assert change_words(change_for("train.not_finite", config)) == "How strongly to learn (learning rate): 5e-05"
+    assert change_words(made[3]) == "Max length: 1,024"
+    assert change_words(change_for("train.not_finite", config)) == "Learning rate: 5e-05"
     assert change_for("disk.full", config) == {}
 
 

@@ -1,4 +1,4 @@
-"""How long the rows are, the second panel of the Data block: a histogram under a slider that sets "Longest example".
+"""How long the rows are, the second panel of the Data block: a histogram under a slider that sets "Max length".
 
 The slider's stops are the histogram's bins, ``n`` an octave (as many as make about forty in all)::
 
