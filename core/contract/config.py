@@ -277,7 +277,7 @@ class RunConfig(_Part):
     method: AskedMethod = knob(
         "auto",
         "Training method",
-        "How it learns. By itself: pairs as preferences, all else as examples. As examples (SFT), a pair gives its chosen answer.",
+        "How it learns. By the data: pairs as preferences, all else as examples. SFT takes of pairs the chosen answer.",
         group="data",
         see="dpo",
     )
