@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from core.data.service import doctor_child, reader_child
+from core.data.service import reader_child, work_child
 from core.machine.children.pipe import Limits
 
 
@@ -28,7 +28,7 @@ class ChildHere:
         self.asked.append(f"{self._module} {request['do']}")
         if self._module == "core.data.service.reader_child":
             return {"check": reader_child.check, "drop": reader_child.drop}[request["do"]](request)
-        assert self._module == "core.data.service.doctor_child"
+        assert self._module == "core.data.service.work_child"
 
         def tell(said: Any) -> None:
             if cancelled and cancelled():
@@ -36,7 +36,7 @@ class ChildHere:
             if told:
                 told(said)
 
-        return doctor_child.groups(request, tell)
+        return work_child.groups(request, tell)
 
     def close(self) -> None:
         """Nothing runs."""

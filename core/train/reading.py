@@ -24,6 +24,7 @@ from core.data.render.renderer import renderer
 from core.data.render.rendering import cut_pair, cut_rows, tokenise
 from core.data.service.checked import checked
 from core.data.service.doctor import Doctor
+from core.data.service.reader import ReadFile
 from core.data.tokens.cache import Entry, Source, entry_of, settled, slices
 from core.data.tokens.table import TokenTable
 from core.machine.locations import Locations
@@ -96,7 +97,7 @@ def read_data(
     return RunData(rows.take(train), rows.take(held_out), facts, array("q", (numbers[row] for row in train)))
 
 
-def _found(config: RunConfig, tell: EventReporter, orders: CommandQueue) -> tuple[DataReport, str]:
+def _found(config: RunConfig, tell: EventReporter, orders: CommandQueue) -> ReadFile:
     """What the reader says of the file, and where it left its Examples."""
     tell.stage("preparing", "Reading the data")
 
@@ -121,9 +122,7 @@ def _heard(orders: CommandQueue) -> Iterator[None]:
         raise
 
 
-def _kin(
-    found: tuple[DataReport, str], config: RunConfig, tell: EventReporter, orders: CommandQueue
-) -> tuple[tuple[int, ...], ...]:
+def _kin(found: ReadFile, config: RunConfig, tell: EventReporter, orders: CommandQueue) -> tuple[tuple[int, ...], ...]:
     """Rows of the file that belong on one side of the split, as the window found them, else found now."""
     if not held_out_rows(found[0].usable, config.data):
         return ()
@@ -134,9 +133,9 @@ def _kin(
 
     try:
         with _heard(orders):
-            return doctor.kinship(found, config.data, told, lambda: orders.leaving).rows
+            return doctor.groups(found, config.data, told, lambda: orders.leaving).rows
     finally:
-        doctor.close()
+        doctor.child.close()
 
 
 class _Tables:
@@ -144,7 +143,7 @@ class _Tables:
 
     def __init__(
         self,
-        found: tuple[DataReport, str],
+        found: ReadFile,
         config: RunConfig,
         tokenizer: Any,
         tell: EventReporter,

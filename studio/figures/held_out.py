@@ -31,7 +31,7 @@ class Reader(Protocol):
     def report(self, path: Path, choice: DataChoice) -> DataReport:
         """Reads the file's facts."""
 
-    def kin(self, path: Path, choice: DataChoice) -> tuple[tuple[int, ...], ...]:
+    def split_groups(self, path: Path, choice: DataChoice) -> tuple[tuple[int, ...], ...]:
         """Groups of usable rows, counted from 0, that stay on one side of the split."""
 
     def examples(self, path: Path, choice: DataChoice, indices: Sequence[int]) -> list[Example]:
@@ -102,7 +102,7 @@ class HeldOut:
         if key not in self._splits:
             path = Path(config.data.path)
             usable = self._reader.report(path, config.data).usable
-            kin = self._reader.kin(path, config.data)
+            kin = self._reader.split_groups(path, config.data)
             if len(self._splits) > 50:
                 self._splits.clear()
             self._splits[key] = usable, split_rows(usable, config.data, config.train.seed, kin)[1]

@@ -16,14 +16,15 @@ from pathlib import Path
 from core.contract.config import DataChoice
 from core.contract.data import Example
 from core.contract.findings import Checkup, Finding
-from core.data.doctor.findings import answers, letters, marks, near, repeats
-from core.data.doctor.findings import languages as tongues
+from core.data.doctor.findings import answers, languages, letters, marks, near, repeats
 from core.data.doctor.findings.lengths import RowLength, length_findings
+from core.data.doctor.findings.wording import LISTS
 from core.data.doctor.findings.words import said_in, words_of
-from core.data.doctor.kept_groups import KeptGroups
-from core.data.doctor.split_groups import SplitGroups
+from core.data.doctor.split_groups import KeptGroups, SplitGroups
 
 __all__ = ["Examination", "Setting", "examine"]
+
+_GRAVEST = ("fault", "warning", "note")
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Examination:
 
     def __init__(self, setting: Setting, folder: Path | None = None) -> None:
         self.setting = setting
-        self.kin = SplitGroups(folder)
+        self._groups = SplitGroups(folder)
         self._begun = time.perf_counter()
         self._rows: dict[str, array[int]] = {}
         self._answer_sizes = array("Q")
@@ -52,81 +53,60 @@ class Examination:
         """Looks at one row."""
         text = said_in(example)
         words = words_of(text)
-        self.kin.add(example, words)
-        language = tongues.language_of(text, words)
+        self._groups.add(example, words)
+        language = languages.language_of(text, words)
         self._languages[language] += 1
-        self._note(f"language {language}", example)
-        for kind in marks.marks_in(example):
-            self._note(f"marks {kind}", example)
-        self._look_at_letters(example)
-        self._look_at_answers(example)
+        answer = answers.answer_of(example)
+        if answer is not None:
+            self._answer_sizes.append(len(answer))
+        noted = [f"language {language}", answers.system_of(example), *marks.marks_in(example)]
+        if answers.has_empty_answer(example):
+            noted.append("empty_answers")
+        elif answers.is_one_word(example):
+            noted.append("short_answers")
+        texts = [turn.content for turn in example.messages] + [example.text, example.chosen, example.rejected]
+        whole = "".join(texts).replace("\n", "")
+        if not (whole.isascii() and whole.isprintable()):  # as nearly all are
+            noted += ["non_printing"] if any(map(letters.has_unseen, texts)) else []
+            noted += ["lost_letters"] if any(map(letters.has_damage, texts)) else []
+        for what in noted:
+            self._rows.setdefault(what, array("Q")).append(example.row)
 
     def steps(self) -> Iterator[float]:
         """Compares the rows; yields the share that is done."""
-        yield from self.kin.steps()
+        yield from self._groups.steps()
 
-    def kinship(self) -> KeptGroups:
+    def kept_groups(self) -> KeptGroups:
         """Which rows belong together."""
-        return KeptGroups.of(self.kin.groups(), self.kin.rows)
+        return self._groups.kept()
 
     def checkup(self) -> Checkup:
         """What was found, the gravest first."""
-        order = {"fault": 0, "warning": 1, "note": 2}
-        found = sorted((item for item in self._findings() if item), key=lambda item: order[item.level])
+        findings = [finding for finding in self._findings() if finding]
         return Checkup(
-            rows=len(self.kin.rows),
-            findings=tuple(found),
-            languages={name: round(part, 4) for name, part in tongues.shares(self._languages).items()},
+            rows=len(self._groups.rows),
+            findings=tuple(sorted(findings, key=lambda one: _GRAVEST.index(one.level))),
+            languages={name: round(part, 4) for name, part in languages.shares(self._languages).items()},
             seconds=round(time.perf_counter() - self._begun, 2),
         )
 
     def _findings(self) -> Iterator[Finding | None]:
-        kin, whole = self.kin, len(self.kin.rows)
-        yield repeats.exact_finding(kin.numbered(kin.repeats.exact()), whole)
-        yield near.near_finding(kin.numbered(kin.alike), whole)
-        conflicts = kin.repeats.conflicts()
+        groups, setting, whole = self._groups, self.setting, len(self._groups.rows)
+        yield repeats.exact_finding(groups.numbered(groups.repeats.exact()), whole)
+        yield near.near_finding(groups.numbered(groups.alike), whole)
+        conflicts = groups.repeats.conflicts()
         brief = sum(conflict.brief for conflict in conflicts)
-        yield repeats.conflict_finding(kin.numbered(conflict.members for conflict in conflicts), brief)
-        yield near.leak_finding(kin.rows, kin.groups(), self.setting.choice, self.setting.seed)
-        yield answers.empty_finding(self._noted("empty"), whole)
-        yield answers.short_finding(self._noted("one word"), self._answer_sizes)
-        having = sorted(self._noted("system first") + self._noted("system late"))
-        yield answers.system_finding(self._noted("system none"), having, self.setting.choice.system_prompt)
-        yield answers.late_system_finding(self._noted("system late"))
-        yield from length_findings(self.setting.lengths, self.setting.max_length, whole)
-        yield marks.chat_finding(self._noted("marks chat"), whole)
-        yield marks.phrase_finding(self._noted("marks phrase"), whole)
-        yield marks.debris_finding(self._noted("marks html"), self._noted("marks markdown"), whole)
-        yield letters.unseen_finding(self._noted("unseen"), whole)
-        yield letters.damaged_finding(self._noted("damaged"), whole)
-        yield tongues.language_finding(
-            {name: self._noted(f"language {name}") for name in self._languages}, self._languages
-        )
-
-    def _look_at_letters(self, example: Example) -> None:
-        texts = [turn.content for turn in example.messages]
-        texts += [text for text in (example.text, example.chosen, example.rejected) if text]
-        whole = "".join(texts).replace("\n", "")
-        if whole.isascii() and whole.isprintable():
-            return  # as nearly all are
-        if any(map(letters.has_unseen, texts)):
-            self._note("unseen", example)
-        if any(map(letters.has_damage, texts)):
-            self._note("damaged", example)
-
-    def _look_at_answers(self, example: Example) -> None:
-        answer = answers.answer_of(example)
-        if answer is not None:
-            self._answer_sizes.append(len(answer))
-        if answers.has_empty_answer(example):
-            self._note("empty", example)
-        elif answers.is_one_word(example):
-            self._note("one word", example)
-        if place := answers.system_of(example):
-            self._note(f"system {place}", example)
-
-    def _note(self, what: str, example: Example) -> None:
-        self._rows.setdefault(what, array("Q")).append(example.row)
+        yield repeats.conflict_finding(groups.numbered([conflict.members for conflict in conflicts]), brief)
+        yield near.leak_finding(groups.rows, groups.groups(), setting.choice, setting.seed)
+        yield from length_findings(setting.lengths, setting.max_length, whole)
+        for code in LISTS:
+            yield LISTS[code].finding(code, self._noted(code), whole)
+        yield marks.debris_finding(self._noted("html"), self._noted("markdown"), whole)
+        yield answers.short_finding(self._noted("short_answers"), self._answer_sizes)
+        having = sorted(self._noted("system") + self._noted("late_system"))
+        yield answers.system_finding(self._noted("no_system"), having, setting.choice.system_prompt)
+        rows_of = {name: self._noted(f"language {name}") for name in self._languages}
+        yield languages.language_finding(rows_of, self._languages)
 
     def _noted(self, what: str) -> list[int]:
         return self._rows.get(what, array("Q")).tolist()

@@ -16,7 +16,7 @@ from core.data.doctor.findings.answers import has_empty_answer
 from core.data.doctor.findings.letters import cleaned
 from core.data.doctor.findings.repeats import digest_of
 
-__all__ = ["Mending"]
+__all__ = ["Fixing"]
 
 FIXES = {
     "non_printing": "cleaned of characters that nobody sees",
@@ -26,8 +26,8 @@ FIXES = {
 
 
 @dataclass
-class Mending:
-    """``fixes``: which findings are mended, each in the rows named; no rows named means in all that have it.
+class Fixing:
+    """``fixes``: which findings are fixed, each in the rows named; no rows named means in all that have it.
 
     After ``rows`` is through, ``done`` holds the row numbers that each fix concerned.
 
@@ -50,14 +50,14 @@ class Mending:
         self._among = {code: frozenset(rows) for code, rows in self.fixes}
 
     def rows(self, examples: Iterable[Example]) -> Iterator[Example]:
-        """The mended rows, numbered as they were."""
+        """The fixed rows, numbered as they were."""
         seen: set[int] = set()
         for example in examples:
             self.read += 1
-            found = self._mended(example, seen)
-            if found is not None:
+            fixed = self._fixed(example, seen)
+            if fixed is not None:
                 self.written += 1
-                yield found
+                yield fixed
 
     def origin(self, source: dict[str, Any]) -> dict[str, Any]:
         """What was done, for ORIGIN.json; ``source`` says to what."""
@@ -66,7 +66,7 @@ class Mending:
         ]
         return {"made": "mended", "from": source, "rows_read": self.read, "rows": self.written, "done": done}
 
-    def _mended(self, example: Example, seen: set[int]) -> Example | None:
+    def _fixed(self, example: Example, seen: set[int]) -> Example | None:
         if self._asked("non_printing", example):
             clean = cleaned(example)
             if clean != example:

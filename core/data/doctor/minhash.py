@@ -13,23 +13,21 @@ Two things that a plain search gets wrong with training data:
 * *Long rows.* Of a row with more than ``SKETCH`` shingles the smallest hashes are kept (Broder's sample); two rows are
   compared below the smaller of their last hashes, where both samples are whole.
 
-MinHashSketches go to an unnamed temporary file, so that memory grows by about 90 bytes a row.
+The sketches go to an unnamed temporary file, so that memory grows by about 90 bytes a row.
 """
 
 from __future__ import annotations
 
 import tempfile
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from core.data.doctor.union_find import UnionFind
-
-__all__ = ["ALIKE", "MinHashSketches"]
+__all__ = ["ALIKE", "MinHash", "UnionFind"]
 
 ALIKE = 0.8
 BANDS, DEPTH = 16, 5
@@ -47,7 +45,7 @@ _END = np.uint64(1 << 32)
 _U64 = NDArray[np.uint64]
 
 
-class MinHashSketches:
+class MinHash:
     """Rows go in as word numbers, groups of alike rows come out. Rows are counted from 0 in the order added."""
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -173,29 +171,63 @@ class MinHashSketches:
         order = np.argsort(column, kind="stable")
         edges = np.flatnonzero(np.diff(column[order])) + 1
         starts, stops = np.concatenate(([0], edges)), np.concatenate((edges, [len(order)]))
+        unions = self._unions
         for place in np.flatnonzero(stops - starts > 1):
-            self._join(order[starts[place] : stops[place]].tolist())
+            first: list[int] = []
+            for row in order[starts[place] : stops[place]].tolist():
+                if any(unions.root(row) == unions.root(other) for other in first):
+                    continue
+                same = next((other for other in first if self._are_alike(row, other)), None)
+                if same is not None:
+                    unions.join(row, same)
+                elif len(first) < _MOST_REPRESENTATIVES:
+                    first.append(row)
             yield
-
-    def _join(self, rows: list[int]) -> None:
-        representatives: list[int] = []
-        for row in rows:
-            if any(self._unions.same(row, other) for other in representatives):
-                continue
-            found = next((other for other in representatives if self._are_alike(row, other)), None)
-            if found is not None:
-                self._unions.join(row, found)
-            elif len(representatives) < _MOST_REPRESENTATIVES:
-                representatives.append(row)
 
     def _are_alike(self, row: int, other: int) -> bool:
         pair = (row, other)
         if pair in self._apart or len(self._apart) > max(100_000, _MOST_COMPARED * len(self)):
             return False
-        if self.alike(row, other) >= ALIKE:
-            return True
-        self._apart.add(pair)
-        return False
+        alike = self.alike(row, other) >= ALIKE
+        if not alike:
+            self._apart.add(pair)
+        return alike
+
+
+class UnionFind:
+    """``size`` rows, at first each alone, joined directly or through others (path halving: Tarjan 1975)."""
+
+    def __init__(self, size: int) -> None:
+        self._above = array("q", range(size))
+
+    def root(self, row: int) -> int:
+        """The first row of those that a row is joined with."""
+        above = self._above
+        while above[row] != row:
+            above[row] = above[above[row]]
+            row = above[row]
+        return row
+
+    def join(self, one: int, other: int) -> None:
+        """Puts two rows and all that are joined with them together."""
+        first, second = self.root(one), self.root(other)
+        self._above[max(first, second)] = min(first, second)
+
+    def join_all(self, groups: Iterable[Iterable[int]]) -> None:
+        """Puts each group's rows together."""
+        for group in groups:
+            first, *rest = group
+            for row in rest:
+                self.join(first, row)
+
+    def groups(self) -> list[list[int]]:
+        """All groups of two rows and more, members ascending, in the order of their first rows."""
+        members: dict[int, list[int]] = {}
+        for row in range(len(self._above)):
+            root = self.root(row)
+            if root != row:
+                members.setdefault(root, [root]).append(row)
+        return [members[root] for root in sorted(members)]
 
 
 def _minima(values: _U64, firsts: NDArray[np.int64]) -> NDArray[np.uint32]:

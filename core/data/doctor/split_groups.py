@@ -1,19 +1,73 @@
-"""Which rows belong together, gathered from one pass: repeated, alike, one going on where another ends, or asking one
-question."""
+"""Which rows belong together, so that a split keeps them on one side: repeated, alike, one going on where another ends,
+or asking one question. Found once for a file's content and kept in the cache, where preview, run and window read it."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
+from core.contract.config import DataChoice
 from core.contract.data import Example
 from core.data.doctor.findings.repeats import Repeats
-from core.data.doctor.findings.words import WordNumbers
-from core.data.doctor.minhash import MinHashSketches
-from core.data.doctor.union_find import UnionFind
+from core.data.doctor.findings.words import WordNumbers, said_in, words_of
+from core.data.doctor.minhash import MinHash, UnionFind
+from core.data.files.code_digest import code_digest
+from core.machine.disk import name_of, read_sealed, write_sealed
+from core.machine.locations import Locations
 
-__all__ = ["SplitGroups"]
+__all__ = ["KeptGroups", "SplitGroups", "find_groups", "groups_file", "kept_groups"]
+
+MOST_ROWS = 1_000_000
+"""Rows compared with each other; those behind them are alone."""
+_ROWS_A_SEAM = 64
+Groups = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class KeptGroups:
+    """Groups of rows that belong together: by their place among the usable rows from 0, and by their number in the
+    file. Each row stands in one group at most."""
+
+    places: Groups = ()
+    rows: Groups = ()
+
+    def save(self, target: Path) -> None:
+        """Writes them, whole or not at all. Raises OSError where nothing can be written."""
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_sealed(target, {"places": self.places, "rows": self.rows})
+
+
+def groups_file(locations: Locations, sha256: str, name: str, choice: DataChoice) -> Path:
+    """Where the groups of a file's content are kept; ``choice`` is settled: its layout and columns are those used."""
+    parts = [code_digest("read", "doctor"), sha256, Path(name).suffix.lower(), choice.layout]
+    return locations.cache / "data" / f"groups-{name_of([*parts, sorted(choice.columns.items())])}.json"
+
+
+def kept_groups(place: Path) -> KeptGroups | None:
+    """What was kept there; None where nothing was, or something that is not as it was written."""
+    try:
+        kept = read_sealed(place)
+        made = KeptGroups(*(tuple(tuple(map(int, group)) for group in kept[name]) for name in ("places", "rows")))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return made if [*map(len, made.places)] == [*map(len, made.rows)] else None
+
+
+def find_groups(
+    examples: Iterable[Example], folder: Path | None = None, seam: Callable[[int], None] = lambda _rows: None
+) -> KeptGroups:
+    """Compares rows with each other. ``seam`` is called now and then with the rows so far, and may raise."""
+    found = SplitGroups(folder)
+    for number, example in enumerate(islice(examples, MOST_ROWS), start=1):
+        found.add(example, words_of(said_in(example)))
+        if number % _ROWS_A_SEAM == 0:
+            seam(number)
+    for _ in found.steps():
+        seam(len(found.rows))
+    return found.kept()
 
 
 class SplitGroups:
@@ -22,35 +76,37 @@ class SplitGroups:
     def __init__(self, folder: Path | None = None) -> None:
         self.rows = array("Q")
         self.repeats = Repeats()
-        self._sketches = MinHashSketches(folder)
-        self._sketched = array("Q")
-        self._numbers = WordNumbers()
         self.alike: list[list[int]] = []
+        self._minhash = MinHash(folder)
+        self._hashed = array("Q")
+        self._numbers = WordNumbers()
 
     def add(self, example: Example, words: list[str]) -> None:
         """One row and its words."""
         place = len(self.rows)
         self.rows.append(example.row)
         if self.repeats.add(example):
-            self._sketched.append(place)
-            self._sketches.add(list(map(self._numbers.__getitem__, words)))
+            self._hashed.append(place)
+            self._minhash.add(list(map(self._numbers.__getitem__, words)))
 
     def steps(self) -> Iterator[float]:
         """Compares; yields the share that is done."""
-        if not self._sketched:
-            return
-        yield from self._sketches.steps()
-        self.alike = [[self._sketched[place] for place in group] for group in self._sketches.groups()]
+        if self._hashed:
+            yield from self._minhash.steps()
+            self.alike = [[self._hashed[place] for place in group] for group in self._minhash.groups()]
 
     def groups(self) -> list[list[int]]:
         """Places of rows that must stay on one side of a split."""
         together = UnionFind(len(self.rows))
-        together.join_all(self.repeats.exact())
-        together.join_all(self.alike)
-        together.join_all(self.repeats.openings())
-        together.join_all(self.repeats.questions())
+        for groups in (self.repeats.exact(), self.alike, self.repeats.openings(), self.repeats.questions()):
+            together.join_all(groups)
         return together.groups()
 
-    def numbered(self, groups: Iterable[Iterable[int]]) -> list[list[int]]:
+    def kept(self) -> KeptGroups:
+        """The same as it is kept."""
+        places = self.groups()
+        return KeptGroups(tuple(map(tuple, places)), tuple(map(tuple, self.numbered(places))))
+
+    def numbered(self, groups: Iterable[Sequence[int]]) -> list[list[int]]:
         """Groups of places as groups of row numbers."""
         return [[self.rows[place] for place in group] for group in groups]

@@ -1,8 +1,9 @@
 """A file on its way through the reader, a slice at a time, into a plain list of our own words.
 
-What was read is written once as JSON lines of Examples under a name made of the file's content and the choice, so that
-preview, search, facts and training never read the person's file again. A slice is a fraction of a second: between two
-of them the reader is free for somebody else. What a large file shows first is the *head*, the first rows so far.
+What was read is written once as JSON lines of Examples under a name made of the file's content, the choice and the code
+that reads, so that preview, search, facts and training never read the person's file again. A slice is a fraction of a
+second: between two of them the reader is free for somebody else. What a large file shows first is the *head*, the first
+rows so far.
 
 The list is believed only where its size and its SHA-256 are those that the report beside it names; each process hashes
 it once, for as long as its size and time stay. One that is damaged is read anew.
@@ -14,18 +15,18 @@ import hashlib
 import math
 import os
 import time
-from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import psutil
 
 from core.contract.config import DataChoice
 from core.contract.data import DataReport, Example
 from core.contract.errors import DataError
+from core.data.files.code_digest import code_digest
 from core.data.files.disk_room import Room, forget_oldest, most_for
 from core.data.files.keep import blocks_of
 from core.data.read.examples import Tally, open_reading
@@ -33,14 +34,15 @@ from core.machine.disk import name_of, read_sealed, write_sealed, write_whole
 
 __all__ = ["Check", "changed", "remember", "sweep"]
 
-_VERSION = 5
-"""Counts up when reading changes, so that what older code left is not used."""
 _SOON = 128 << 20
 """Up to this size a file's content is hashed before it is read: it may have been read before."""
 HEAD_ROWS = 1_000
 Identity = tuple[str, int, int]
 """A file as far as is known without reading it: path, size, time."""
 _hashes: dict[Identity, str] = {}
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+"""Work that is done a little at a time, and its result."""
 
 
 class Check:
@@ -56,22 +58,19 @@ class Check:
         self.done = False
         self.waited_for = -math.inf
         """When somebody last asked for the whole of it, on the monotonic clock."""
-        self._tally: Tally | None = None
+        self.tally: Tally | None = None
+        """Of the rows so far; None before rows are read, while the file's content is hashed."""
+        self._chosen = [code_digest("read"), choice.layout, sorted(choice.columns.items())]
         self._written = hashlib.sha256()
         self._stream: BinaryIO | None = None
         self._report: DataReport | None = None
-        self._head = cache / f"head-{name_of([_VERSION, *self.identity, str(self.named), *_chosen(choice)])}.json"
+        self._head = cache / f"head-{name_of([*self.identity, str(self.named), *self._chosen])}.json"
         self._work = self._steps()
 
     @property
     def rows(self) -> int:
         """Rows read so far."""
-        return self._tally.rows if self._tally else 0
-
-    @property
-    def is_begun(self) -> bool:
-        """Whether rows are being read: before that a file's content is hashed."""
-        return self._tally is not None
+        return self.tally.rows if self.tally else 0
 
     @property
     def size(self) -> int:
@@ -90,13 +89,7 @@ class Check:
     def recall(self, seam: Callable[[], None]) -> bool:
         """Whether the content that lies there was read before and is whole: then ``answer`` says what was found. Its
         rows are not read for that; ``seam`` is called now and then, and may raise."""
-        steps = self._recalled()
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                return bool(end.value)
-            seam()
+        return _finished(self._recalled(), seam)
 
     def is_current(self) -> bool:
         """Whether the file is still the one whose reading was begun."""
@@ -105,64 +98,57 @@ class Check:
         except DataError:
             return False
 
-    def answer(self) -> dict[str, Any]:
-        """``{report, examples}`` of a file that was read whole."""
+    def answer(self) -> tuple[DataReport, str]:
+        """The report of a file that was read whole, and where its Examples are."""
         assert self._report
-        report = self._report.model_copy(update={"path": str(self.named)})
-        return {"report": report.model_dump(mode="json"), "examples": str(self._targets()[1])}
+        return self._report.model_copy(update={"path": str(self.named)}), str(_examples_of(self._target()))
 
     def is_looked_at(self) -> bool:
         """Whether there is a head, and nothing better as far as is known without reading the file."""
         known = self.identity in _hashes
-        better = known and _saved(*self._targets()) is not None
-        return (known or self.size > _SOON) and not better and self._looked_at() is not None
+        better = known and self._target().is_file()
+        return (known or self.size > _SOON) and not better and _finished(_kept(self._head)) is not None
 
-    def head(self) -> dict[str, Any]:
-        """``{report, examples}`` of the first rows; made once, so that what was shown stays."""
-        examples = self._head.with_suffix(".jsonl")
-        report = self._looked_at()
+    def head(self) -> tuple[DataReport, str]:
+        """The same of the first rows; made once, so that what was shown stays."""
+        examples = _examples_of(self._head)
+        report = _finished(_kept(self._head))
         if report is None:
-            assert self._tally
+            assert self.tally
             assert self._stream
             self._stream.flush()
             with Path(self._stream.name).open("rb") as written:
                 rows = b"".join(islice(written, HEAD_ROWS))
             write_whole(examples, rows)
-            report = self._tally.report(_hashes.get(self.identity, ""), complete=False)
-            _save(self._head, report, examples, hashlib.sha256(rows).hexdigest())
-        return {"report": report.model_dump(mode="json"), "examples": str(examples)}
+            report = self.tally.report(_hashes.get(self.identity, ""), complete=False)
+            _save(self._head, report, hashlib.sha256(rows).hexdigest())
+        return report, str(examples)
 
     def close(self) -> None:
         """Stops; what was written so far goes."""
         self._work.close()
 
-    def _steps(self) -> Generator[None, None, None]:
+    def _steps(self) -> Steps[None]:
         if (self.size <= _SOON or self.identity in _hashes) and (yield from self._recalled()):
             return
         self.cache.mkdir(mode=0o700, parents=True, exist_ok=True)
         part = self._head.with_name(f"whole-{self._head.stem}.{os.getpid()}.part")
         try:
             with part.open("wb") as self._stream:
-                yield from self._read()
-            yield from self._hash()
+                yield from self._read(self._stream)
+            sha256 = yield from _sha256(self.path, self.identity)
             if _identity(self.path) != self.identity:
                 raise changed(self.named)
-            assert self._tally
-            self._report = self._tally.report(_hashes[self.identity])
-            report, examples = self._targets()
-            part.replace(examples)
-            _save(report, self._report, examples, self._written.hexdigest())
+            assert self.tally
+            self._report = self.tally.report(sha256)
+            part.replace(_examples_of(self._target()))
+            _save(self._target(), self._report, self._written.hexdigest())
             forget_oldest((one, _examples_of(one)) for one in self.cache.glob("report-*.json"))
         finally:
             part.unlink(missing_ok=True)
 
-    def _hash(self) -> Iterator[None]:
-        if self.identity not in _hashes:
-            yield from _hashed(self.path, self.identity)
-
-    def _read(self) -> Iterator[None]:
-        assert self._stream
-        self._tally = tally = Tally(open_reading(self.path, self.choice, self.named))
+    def _read(self, stream: BinaryIO) -> Steps[None]:
+        self.tally = tally = Tally(open_reading(self.path, self.choice, self.named))
         place, room = tally.reading.source.place, Room(self.cache, most_for(self.size))
         yield
         for row in tally.reading.rows():
@@ -170,49 +156,24 @@ class Check:
             if isinstance(row, Example):
                 line = row.model_dump_json(exclude_defaults=True).encode() + b"\n"
                 room.take(len(line))
-                self._stream.write(line)
+                stream.write(line)
                 self._written.update(line)
             self.bytes = place.bytes
             yield
         self.bytes = self.size
 
-    def _recalled(self) -> Generator[None, None, bool]:
-        yield from self._hash()
-        return (yield from self._kept())
-
-    def _kept(self) -> Generator[None, None, bool]:
-        """Whether it was read before and what was left then is whole; with its report."""
-        report, examples = self._targets()
-        found = _saved(report, examples)
-        if found is None:
-            return False
-        identity = _identity(examples)
-        if identity not in _hashes:
-            yield from _hashed(examples, identity)
-        self._report = found[0] if _hashes[identity] == found[1] else None
-        with suppress(OSError):  # used just now: the last to make room for others
-            os.utime(report)
+    def _recalled(self) -> Steps[bool]:
+        yield from _sha256(self.path, self.identity)
+        self._report = yield from _kept(self._target())
+        if self._report:
+            with suppress(OSError):  # used just now: the last to make room for others
+                os.utime(self._target())
         return self._report is not None
 
-    def _looked_at(self) -> DataReport | None:
-        examples = self._head.with_suffix(".jsonl")
-        found = _saved(self._head, examples)
-        if found is None:
-            return None
-        identity = _identity(examples)
-        if identity not in _hashes:
-            deque(_hashed(examples, identity), maxlen=0)
-        return found[0] if _hashes[identity] == found[1] else None
-
-    def _targets(self) -> tuple[Path, Path]:
-        """Where the report and the Examples of the whole file are kept."""
-        parts = [_VERSION, _hashes[self.identity], self.named.suffix.lower(), *_chosen(self.choice)]
-        report = self.cache / f"report-{name_of(parts)}.json"
-        return report, _examples_of(report)
-
-
-def _examples_of(report: Path) -> Path:
-    return report.with_name(report.name.replace("report-", "examples-", 1)).with_suffix(".jsonl")
+    def _target(self) -> Path:
+        """Where the report of the whole file is kept, its Examples beside it."""
+        parts = [_hashes[self.identity], self.named.suffix.lower(), *self._chosen]
+        return self.cache / f"report-{name_of(parts)}.json"
 
 
 def remember(path: Path, sha256: str) -> None:
@@ -228,12 +189,10 @@ def sweep(cache: Path) -> None:
             part.unlink(missing_ok=True)
 
 
-def _hashed(path: Path, identity: Identity) -> Iterator[None]:
-    digest = hashlib.sha256()
-    for block in blocks_of(path):
-        digest.update(block)
-        yield
-    _hashes[identity] = digest.hexdigest()
+def changed(path: Path) -> DataError:
+    """What is said of a file that did not stay as it was."""
+    message = f"Expected {path.name} to stay as it is while it is read, found that it changed."
+    return DataError("data.changed", message, "Choose it again.")
 
 
 def _identity(path: Path) -> Identity:
@@ -244,35 +203,48 @@ def _identity(path: Path) -> Identity:
     return (str(path), status.st_size, status.st_mtime_ns)
 
 
-def changed(path: Path) -> DataError:
-    """What is said of a file that did not stay as it was."""
-    return DataError(
-        "data.changed",
-        f"Expected {path.name} to stay as it is while it is read, found that it changed.",
-        "Choose it again.",
-    )
+def _sha256(path: Path, identity: Identity) -> Steps[str]:
+    if identity not in _hashes:
+        digest = hashlib.sha256()
+        for block in blocks_of(path):
+            digest.update(block)
+            yield
+        _hashes[identity] = digest.hexdigest()
+    return _hashes[identity]
 
 
-def _chosen(choice: DataChoice) -> list[Any]:
-    """What of a choice decides how rows are read."""
-    return [choice.layout, sorted(choice.columns.items())]
+def _examples_of(report: Path) -> Path:
+    return report.with_name(report.name.replace("report-", "examples-", 1)).with_suffix(".jsonl")
 
 
-def _save(target: Path, report: DataReport, examples: Path, sha256: str) -> None:
+def _save(target: Path, report: DataReport, sha256: str) -> None:
     """Keeps a report together with the size and the content hash of its Examples, by which damaged ones are known."""
-    size = examples.stat().st_size
-    said = {"examples_bytes": size, "examples_sha256": sha256, "report": report.model_dump(mode="json")}
-    write_sealed(target, said)
-    _hashes[_identity(examples)] = sha256
+    identity = _identity(_examples_of(target))
+    said: dict[str, Any] = {"examples_bytes": identity[1], "examples_sha256": sha256}
+    write_sealed(target, {**said, "report": report.model_dump(mode="json")})
+    _hashes[identity] = sha256
 
 
-def _saved(target: Path, examples: Path) -> tuple[DataReport, str] | None:
-    """The report that was kept, and the content hash that its Examples must have; None where there is none, or one of
-    the two files is torn as far as is known without reading the Examples."""
+def _kept(target: Path) -> Steps[DataReport | None]:
+    """The report that was kept, where it and its Examples are whole."""
     try:
         said = read_sealed(target)
         report = DataReport.model_validate(said["report"])
-        whole = examples.stat().st_size == said["examples_bytes"]
-        return (report, str(said["examples_sha256"])) if whole else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        identity = _identity(_examples_of(target))
+        if identity[1] == said["examples_bytes"]:
+            sha256 = yield from _sha256(_examples_of(target), identity)
+            return report if sha256 == said["examples_sha256"] else None
+    except (OSError, ValueError, KeyError, TypeError, DataError):
+        pass
+    return None
+
+
+def _finished(steps: Steps[T], seam: Callable[[], None] = lambda: None) -> T:
+    """Does all the work at once; ``seam`` is called in between."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        seam()

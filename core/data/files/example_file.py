@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from array import array
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -47,31 +46,21 @@ class ExampleFile:
 
     def matching(self, search: str, numbers: Sequence[int]) -> Sequence[int]:
         """Positions of the rows with these numbers in the person's file that say ``search``; without either, all."""
-        chosen = self._numbered(numbers) if numbers else range(len(self))
+        wanted = set(numbers)
+        chosen: Sequence[int] = range(len(self))
+        if wanted:
+            chosen = [place for place, number in enumerate(self._numbers) if number in wanted]
         needle = search.casefold()
         if not needle:
             return chosen
         if self._found[0] != needle:
-            self._found = (needle, list(self._saying(needle)))
-        among = set(chosen) if numbers else None
-        return [position for position in self._found[1] if among is None or position in among]
-
-    def _numbered(self, numbers: Iterable[int]) -> list[int]:
-        """Ascending; numbers that no usable row has are left out."""
-        found = []
-        for number in sorted(set(numbers)):
-            place = bisect_left(self._numbers, number)
-            if place < len(self) and self._numbers[place] == number:
-                found.append(place)
-        return found
-
-    def _saying(self, needle: str) -> Iterator[int]:
-        """Whatever its case. A line is looked at as it stands; only one that may match is read."""
-        written = json.dumps(needle, ensure_ascii=False)[1:-1]
-        with self.path.open("rb") as stream:
-            for position, line in enumerate(stream):
-                if written in line.decode().casefold() and _says(json.loads(line), needle):
-                    yield position
+            # A line is looked at as it stands; only one that may match is read.
+            written = json.dumps(needle, ensure_ascii=False)[1:-1]
+            with self.path.open("rb") as stream:
+                likely = ((place, line) for place, line in enumerate(stream) if written in line.decode().casefold())
+                self._found = (needle, [place for place, line in likely if _says(json.loads(line), needle)])
+        among = set(chosen) if wanted else range(len(self))
+        return [place for place in self._found[1] if place in among]
 
 
 def _says(value: object, needle: str) -> bool:

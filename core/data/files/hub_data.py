@@ -44,8 +44,6 @@ def hub_rows(name: str, subset: str, split: str, rows_at_most: int) -> tuple[Ite
     origin: dict[str, Any] = {"made": "hub", "name": name, "subset": subset, "split": split}
     try:
         stream, chosen = _open(name, subset, split)
-    except StudioError:
-        raise
     except Exception as error:  # the classes of the network below change between versions
         raise _translated(error, name) from error
     origin |= chosen
@@ -102,25 +100,18 @@ def _rows(stream: Iterator[dict[str, Any]], name: str, origin: dict[str, Any]) -
     count = 0
     try:
         for row in stream:
-            yield {
-                column: _plain(value, column, changed)
+            # Bytes, alone or as ``datasets`` holds a picture or a sound, are media.
+            media = {
+                column
                 for column, value in row.items()
-                if not _is_media(value, column, left_out)
+                if isinstance(value.get("bytes") if isinstance(value, dict) else value, bytes)
             }
+            left_out.update(media)
+            yield {column: _plain(value, column, changed) for column, value in row.items() if column not in media}
             count += 1
-    except StudioError:
-        raise
     except Exception as error:
         raise _translated(error, name) from error
     origin |= {"rows": count, "written_as_text": dict(changed), "left_out": dict(left_out)}
-
-
-def _is_media(value: Any, column: str, left_out: Counter[str]) -> bool:
-    """Whether a value is bytes, alone or as ``datasets`` holds a picture or a sound."""
-    media = isinstance(value, bytes) or (isinstance(value, dict) and isinstance(value.get("bytes"), bytes))
-    if media:
-        left_out[column] += 1
-    return media
 
 
 def _plain(value: Any, column: str, changed: Counter[str]) -> Any:
@@ -148,11 +139,17 @@ def _no_such(what: str, asked: str, known: list[str], name: str) -> HubError:
 
 def _translated(error: Exception, name: str) -> StudioError:
     """One line for whatever datasets, huggingface_hub or the network raised. Nothing of a server's words is in it."""
-    from huggingface_hub import constants, errors
+    from huggingface_hub import HfApi, constants, errors
 
+    if isinstance(error, StudioError):
+        return error
     chain = _chain(error)
     if type(error).__name__ == "DatasetNotFoundError":
-        chain += _chain(_refusal(name))
+        # datasets says "not found" of missing and of gated ones, without a cause.
+        try:
+            HfApi().auth_check(name, repo_type="dataset")
+        except Exception as refusal:  # noqa: BLE001 - it is what we want
+            chain += _chain(refusal)
     if any(isinstance(one, errors.GatedRepoError) for one in chain):
         return HubError(
             "hub.gated",
@@ -185,21 +182,9 @@ def _translated(error: Exception, name: str) -> StudioError:
     )
 
 
-def _refusal(name: str) -> BaseException | None:
-    """Why the hub does not give a data set: datasets says "not found" of missing and of gated ones, without a cause."""
-    from huggingface_hub import HfApi
-
-    try:
-        HfApi().auth_check(name, repo_type="dataset")
-    except Exception as error:  # noqa: BLE001 - it is what we want
-        return error
-    return None
-
-
 def _chain(error: BaseException | None) -> list[BaseException]:
-    found: list[BaseException] = []
-    following = error
-    while following is not None and following not in found:
-        found.append(following)
-        following = following.__cause__ or following.__context__
-    return found
+    chain: list[BaseException] = []
+    while error is not None and error not in chain:
+        chain.append(error)
+        error = error.__cause__ or error.__context__
+    return chain

@@ -1,4 +1,4 @@
-"""Data sets that are made here: a mixture, a data set of the hub, a file that the doctor mended.
+"""Data sets that are made here: a mixture, a data set of the hub, a file that the doctor fixed.
 
 All of them become one canonical JSONL, kept under its content hash as a chosen file is, with ``ORIGIN.json`` beside it:
 what it was made from, and how. A run trains from one kept file, and nothing downstream learns how that came about.
@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from core.contract.data import Example, Message
+from core.contract.data import Example
 from core.contract.errors import DataError
 from core.data.files.keep import KeptFile, keep_blocks
 from core.machine.disk import write_whole
 from core.machine.locations import Locations
 
-__all__ = ["ORIGIN", "as_row", "origin_of", "write_made", "write_rows"]
+__all__ = ["ORIGIN", "as_row", "origin_of", "write_rows"]
 
 ORIGIN = "ORIGIN.json"
 _BLOCK = 1 << 20
@@ -31,7 +31,16 @@ def as_row(example: Example) -> dict[str, Any]:
     """
     if not example.messages:
         return {"text": example.text}
-    row: dict[str, Any] = {"messages": [_turn(message) for message in example.messages]}
+    row: dict[str, Any] = {"messages": []}
+    for message in example.messages:
+        turn: dict[str, Any] = {"role": message.role, "content": message.content}
+        if message.tool_calls:
+            turn["tool_calls"] = [{"type": "function", "function": call} for call in json.loads(message.tool_calls)]
+        if message.reasoning:
+            turn["reasoning_content"] = message.reasoning
+        if not message.trained:
+            turn["weight"] = 0
+        row["messages"].append(turn)
     if example.chosen:
         for side, answer in (("chosen", example.chosen), ("rejected", example.rejected)):
             row[side] = [{"role": "assistant", "content": answer}]
@@ -40,19 +49,11 @@ def as_row(example: Example) -> dict[str, Any]:
     return row
 
 
-def write_made(examples: Iterable[Example], name: str, origin: dict[str, Any], locations: Locations) -> KeptFile:
-    """Writes Examples as a made data set and keeps it; ``name`` gets the suffix ``.jsonl``, whatever it had.
-
-    Raises:
-        DataError: there are none, or the disk is full.
-    """
-    return write_rows((as_row(example) for example in examples), name, origin, locations)
-
-
 def write_rows(rows: Iterable[dict[str, Any]], name: str, origin: dict[str, Any], locations: Locations) -> KeptFile:
-    """The same for rows of any columns. ``origin`` is read after the last row, so that it may count them.
+    """Writes rows as a made data set and keeps it; ``name`` gets the suffix ``.jsonl``, whatever it had. ``origin`` is
+    read after the last row, so that it may count them.
 
-    Rows that were made before keep the origin that they have: mending what is whole says nothing new of them.
+    Rows that were made before keep the origin that they have: fixing what is whole says nothing new of them.
 
     Raises:
         DataError: there are none, or the disk is full.
@@ -76,23 +77,15 @@ def origin_of(kept: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _turn(message: Message) -> dict[str, Any]:
-    turn: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.tool_calls:
-        turn["tool_calls"] = [{"type": "function", "function": call} for call in json.loads(message.tool_calls)]
-    if message.reasoning:
-        turn["reasoning_content"] = message.reasoning
-    if not message.trained:
-        turn["weight"] = 0
-    return turn
-
-
 def _blocks(rows: Iterable[dict[str, Any]], name: str) -> Iterator[bytes]:
     """The rows as lines, gathered to blocks. What is no UTF-8 text is escaped, and so reads back as it was."""
     pending = bytearray()
     written = False
     for row in rows:
-        pending += _line(row)
+        try:
+            pending += json.dumps(row, ensure_ascii=False).encode() + b"\n"
+        except UnicodeEncodeError:
+            pending += json.dumps(row).encode() + b"\n"
         written = True
         if len(pending) >= _BLOCK:
             yield bytes(pending)
@@ -100,10 +93,3 @@ def _blocks(rows: Iterable[dict[str, Any]], name: str) -> Iterator[bytes]:
     if not written:
         raise DataError("data.nothing", f"Expected rows for {name}, found none.", "Choose another file or selection.")
     yield bytes(pending)
-
-
-def _line(row: dict[str, Any]) -> bytes:
-    try:
-        return json.dumps(row, ensure_ascii=False).encode() + b"\n"
-    except UnicodeEncodeError:
-        return json.dumps(row).encode() + b"\n"

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import math
 import random
-from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from core.contract.config import Layout
-from core.contract.data import DataReport, Example
+from core.contract.data import DataReport
 from core.contract.errors import DataError
+from core.data.files.example_file import ExampleFile
 from core.data.files.made import as_row
 from core.data.read.delimited import apart
 
-__all__ = ["MOST", "Part", "deal", "from_json", "mixed_rows", "origin_of_mixture", "parts_of", "to_json"]
+__all__ = ["Part", "deal", "mixed_rows", "origin_of_mixture", "parts_of"]
 
 MOST = 100.0
 """The largest weight: a row seen a hundred times in one epoch is learned by heart."""
@@ -39,6 +39,15 @@ class Part:
     sha256: str
     usable: int
 
+    def to_json(self) -> dict[str, Any]:
+        """As it crosses a pipe."""
+        return {**self.__dict__, "examples": str(self.examples)}
+
+    @classmethod
+    def from_json(cls, raw: dict[str, Any]) -> Part:
+        """As it came over a pipe."""
+        return cls(**{**raw, "examples": Path(raw["examples"])})
+
 
 def parts_of(found: Sequence[tuple[DataReport, str, float]]) -> list[Part]:
     """Parts from reports, their Examples and their weights.
@@ -54,26 +63,20 @@ def parts_of(found: Sequence[tuple[DataReport, str, float]]) -> list[Part]:
         for source, (report, examples, weight) in zip(names, found, strict=True)
     ]
     for part in parts:
-        if not (math.isfinite(part.weight) and 0 < part.weight <= MOST):
-            raise DataError(
-                "data.mix",
-                f"Expected a weight above 0 and at most {MOST:g} for {part.source}, found {part.weight:g}.",
-                "Choose how often its rows are to be seen in one epoch: 1 is once, 0.5 is every second row.",
-            )
-        if not round(part.weight * part.usable):
-            raise DataError(
-                "data.mix",
-                f"Expected rows of {part.source} in the mixture, found that {part.weight:g} of its {part.usable:,} are "
-                "none.",
-                "Choose a larger weight for it, or leave it out.",
-            )
         first, kind = (_KINDS.get(one.layout, "conversations") for one in (parts[0], part))
-        if first != kind:
-            raise DataError(
-                "data.mix",
-                f"Expected parts of one kind, found {first} in {parts[0].source} and {kind} in {part.source}.",
-                "Mix pairs with pairs, conversations with conversations, and raw text with raw text.",
-            )
+        if not (math.isfinite(part.weight) and 0 < part.weight <= MOST):
+            message = f"Expected a weight above 0 and at most {MOST:g} for {part.source}, found {part.weight:g}."
+            hint = "Choose how often its rows are to be seen in one epoch: 1 is once, 0.5 is every second row."
+        elif not round(part.weight * part.usable):
+            message = f"Expected rows of {part.source} in the mixture, found that {part.weight:g} of its "
+            message += f"{part.usable:,} are none."
+            hint = "Choose a larger weight for it, or leave it out."
+        elif first != kind:
+            message = f"Expected parts of one kind, found {first} in {parts[0].source} and {kind} in {part.source}."
+            hint = "Mix pairs with pairs, conversations with conversations, and raw text with raw text."
+        else:
+            continue
+        raise DataError("data.mix", message, hint)
     return parts
 
 
@@ -89,54 +92,25 @@ def deal(usable: Sequence[int], weights: Sequence[float], seed: int) -> list[tup
     return dealt
 
 
-def mixed_rows(parts: Sequence[Part], seed: int) -> Iterator[dict[str, Any]]:
-    """The rows of the mixture, each read from its part when its turn comes: memory holds places, not rows."""
-    lines = [_Lines(part.examples) for part in parts]
-    try:
-        for part, row in deal([len(one.starts) for one in lines], [part.weight for part in parts], seed):
-            example = Example.model_validate_json(lines[part].at(row))
-            yield {**as_row(example), "source": parts[part].source}
-    finally:
-        for one in lines:
-            one.stream.close()
+def mixed_rows(parts: Sequence[Part], seed: int) -> tuple[int, Iterator[dict[str, Any]]]:
+    """How many rows the mixture has, and they themselves, each read from its part when its turn comes: memory holds
+    places, not rows."""
+    files = [ExampleFile(part.examples) for part in parts]
+    dealt = deal([len(file) for file in files], [part.weight for part in parts], seed)
+
+    def rows() -> Iterator[dict[str, Any]]:
+        places = ([row for part, row in dealt if part == number] for number in range(len(parts)))
+        readers = [file.at(some) for file, some in zip(files, places, strict=True)]
+        for part, _ in dealt:
+            yield {**as_row(next(readers[part])), "source": parts[part].source}
+
+    return len(dealt), rows()
 
 
 def origin_of_mixture(parts: Sequence[Part], seed: int) -> dict[str, Any]:
     """What ORIGIN.json says of a mixture."""
     told = [
-        {
-            "name": part.source,
-            "sha256": part.sha256,
-            "layout": part.layout,
-            "weight": part.weight,
-            "rows": part.usable,
-        }
-        for part in parts
+        {"name": one.source, "sha256": one.sha256, "layout": one.layout, "weight": one.weight, "rows": one.usable}
+        for one in parts
     ]
     return {"made": "mixture", "seed": seed, "parts": told}
-
-
-class _Lines:
-    """A file's lines by number."""
-
-    def __init__(self, path: Path) -> None:
-        self.stream = path.open("rb")
-        self.starts = array("q")
-        place = 0
-        for line in self.stream:
-            self.starts.append(place)
-            place += len(line)
-
-    def at(self, number: int) -> bytes:
-        self.stream.seek(self.starts[number])
-        return self.stream.readline()
-
-
-def to_json(parts: Sequence[Part]) -> list[dict[str, Any]]:
-    """Parts as they cross the pipe."""
-    return [{**part.__dict__, "examples": str(part.examples)} for part in parts]
-
-
-def from_json(raw: Sequence[dict[str, Any]]) -> list[Part]:
-    """Parts as they came over the pipe."""
-    return [Part(**{**one, "examples": Path(one["examples"])}) for one in raw]

@@ -9,10 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from core.contract.config import DataChoice
-from core.contract.data import DataReport
 from core.data.files.admission import admitted, named
 from core.data.files.checking import Check
-from core.data.service.reader import READER, Cancelled, Progress, Reader, never, no_progress
+from core.data.service.reader import READER, Cancelled, Progress, Reader, ReadFile, never, no_progress
 from core.machine.children.pipe import Child, stopped
 from core.machine.locations import Locations
 
@@ -25,7 +24,7 @@ def checked(
     locations: Locations,
     on_progress: Progress = no_progress,
     cancelled: Cancelled = never,
-) -> tuple[DataReport, str]:
+) -> ReadFile:
     """The report of a file as it lies there now, and where its Examples are; read only if it was not read before.
 
     A kept copy is not held to its folder's name here: whoever asks says what content is expected.
@@ -41,8 +40,7 @@ def checked(
     place = admitted(path, locations.home)
     before = Check(place, choice, locations.cache / "data", named(path, place))
     if before.recall(seam):
-        found = before.answer()
-        return DataReport.model_validate(found["report"]), found["examples"]
+        return ReadFile(*before.answer())
     child = Child("core.data.service.reader_child", "reader", READER)
     try:
         return Reader(child, locations, promised=False).check(path, choice, on_progress, cancelled)

@@ -1,4 +1,4 @@
-"""The data room for the window: two warm children that can be killed, and nothing heavy here.
+"""The data room for the window: warm children that can be killed, and nothing heavy here.
 
 The *reader* (pyarrow) turns a person's file into Examples in the cache; the *renderer* (transformers) shows and
 measures them under a template. A hostile file or template ends its child and gives one line; the studio's own process
@@ -19,8 +19,9 @@ from core.contract.methods import METHODS, Method
 from core.data.files.checking import sweep
 from core.data.files.example_file import ExampleFile
 from core.data.files.keep import KeptFile
-from core.data.service.doctor import Doctor
-from core.data.service.reader import READER, Cancelled, Maker, Progress, Reader, never, no_progress
+from core.data.files.mix import parts_of
+from core.data.service.doctor import Doctor, Maker, tokens_at
+from core.data.service.reader import READER, Cancelled, Progress, Reader, ReadFile, never, no_progress
 from core.data.service.tokenising import Tokenising, Work
 from core.data.tokens.cache import Source, entry_of, settled
 from core.data.tokens.facts import facts_of
@@ -58,7 +59,7 @@ class DataService:
         self._maker.close()
         self.reader.close()
         self.renderer.close()
-        self._doctor.close()
+        self._doctor.child.close()
         sweep(self._locations.cache / "data")
 
     def columns(self, path: Path) -> tuple[str, ...]:
@@ -67,7 +68,7 @@ class DataService:
 
     def report(self, path: Path, choice: DataChoice) -> DataReport:
         """What is in a file: rows, usable rows, layout and why, and the first 200 problems."""
-        return self._files.check(path, choice)[0]
+        return self._files.check(path, choice).report
 
     def know(self, kept: KeptFile) -> None:
         """Tells the reader what it would find out by hashing: what it knows by content it need not read again."""
@@ -76,11 +77,11 @@ class DataService:
     def first_look(self, path: Path, choice: DataChoice, seconds: float = 0.0) -> DataReport:
         """The same of a large file's first rows, within a second (``complete`` is False then), or of the whole where
         it is read within ``seconds``."""
-        return self._files.look(path, choice, seconds)[0]
+        return self._files.look(path, choice, seconds).report
 
     def check(self, path: Path, choice: DataChoice, on_progress: Progress, cancelled: Cancelled) -> DataReport:
         """The whole file, with (bytes read, bytes in all, rows so far); DataError ``data.stopped`` when cancelled."""
-        return self._files.check(path, choice, on_progress, cancelled)[0]
+        return self._files.check(path, choice, on_progress, cancelled).report
 
     def mix(
         self,
@@ -91,8 +92,9 @@ class DataService:
         cancelled: Cancelled = never,
     ) -> KeptFile:
         """Files mixed by weight into a made data set, each read under its own choice (see ``core.data.files.mix``)."""
-        found = [(*self._files.check(path, choice, no_progress, cancelled), weight) for path, choice, weight in parts]
-        return self._maker.mix(found, name, seed, on_progress, cancelled)
+        read = [(*self._files.check(path, choice, no_progress, cancelled), weight) for path, choice, weight in parts]
+        request = {"do": "mix", "parts": [part.to_json() for part in parts_of(read)], "name": name, "seed": seed}
+        return self._maker.made(request, on_progress, cancelled)
 
     def from_hub(
         self,
@@ -103,9 +105,13 @@ class DataService:
         on_progress: Progress = no_progress,
         cancelled: Cancelled = never,
     ) -> KeptFile:
-        """A data set of the hub as a made one; ``rows_at_most`` 0 takes all, progress is (rows, rows at most, rows)."""
-        asked = {"name": name, "subset": subset, "split": split, "rows_at_most": rows_at_most}
-        return self._maker.from_hub(asked, on_progress, cancelled)
+        """A data set of the hub as a made one; ``rows_at_most`` 0 takes all, progress is (rows, rows at most, rows).
+
+        Raises:
+            DataError: missing, gated, offline, no such subset or split, a full disk; ``data.stopped``.
+        """
+        asked = {"do": "hub", "name": name, "subset": subset, "split": split, "rows_at_most": rows_at_most}
+        return self._maker.made(asked, on_progress, cancelled)
 
     def preview(
         self,
@@ -174,50 +180,44 @@ class DataService:
 
         Lengths are looked at where a tokenizer is given that takes the rows: of all rows that are tokenised by then.
         """
-        self._doctor.warm()  # it starts while the others read and tokenise
-        found = self._files.check(path, choice, no_progress, cancelled)
+        self._doctor.child.warm()  # it starts while the others read and tokenise
+        file = self._files.check(path, choice, no_progress, cancelled)
         share, most, seed = held_out
-        entry, pairs = None, False
+        tokens = tokens_at(None, max_length, False)
         if tokenizer_folder is not None:
             with contextlib.suppress(DataError):
-                work = self._work(found, choice, tokenizer_folder, None)
-                entry, pairs = self._tokens.kept(work), work.source.pairs
+                work = self._work(file, choice, tokenizer_folder, None)
+                tokens = tokens_at(self._tokens.kept(work), max_length, work.source.pairs)
         dealt = choice.model_copy(update={"eval_fraction": share, "eval_rows_max": most})
-        return self._doctor.checkup(found, dealt, seed, (entry, max_length, pairs), on_progress, cancelled)
+        return self._doctor.checkup(file, dealt, seed, tokens, on_progress, cancelled)
 
-    def mend(self, path: Path, choice: DataChoice, fixes: Sequence[tuple[str, Sequence[int]]]) -> KeptFile:
-        """A new made data set with these findings (code, rows; no rows: all that it names) mended."""
-        return self._doctor.mend(self._files.check(path, choice), fixes)
+    def fix(self, path: Path, choice: DataChoice, fixes: Sequence[tuple[str, Sequence[int]]]) -> KeptFile:
+        """A new made data set with these findings (code, rows; no rows: all that it names) fixed."""
+        return self._doctor.fix(self._files.check(path, choice), fixes)
 
-    def kin(self, path: Path, choice: DataChoice) -> tuple[tuple[int, ...], ...]:
+    def split_groups(self, path: Path, choice: DataChoice) -> tuple[tuple[int, ...], ...]:
         """Groups of usable rows (counted from 0) that ``split_rows`` keeps on one side."""
         if not choice.eval_fraction:
             return ()
-        return self._doctor.kinship(self._files.check(path, choice), choice).places
+        return self._doctor.groups(self._files.check(path, choice), choice).places
 
     def examples(self, path: Path, choice: DataChoice, indices: Sequence[int]) -> list[Example]:
         """The usable rows with these numbers (counted from 0, as ``split_rows`` counts), in the order asked."""
-        wanted, found = set(indices), {}
-        with Path(self._files.check(path, choice)[1]).open("rb") as lines:
-            for number, line in enumerate(lines):
-                if number in wanted:
-                    found[number] = Example.model_validate_json(line)
-        return [found[number] for number in indices if number in found]
+        kept = ExampleFile(Path(self._files.check(path, choice).examples))
+        return list(kept.at(index for index in indices if index < len(kept)))
 
     def numbered(self, path: Path, choice: DataChoice, numbers: Sequence[int]) -> list[Example]:
         """The usable rows that have these numbers in the file, ascending."""
-        kept = ExampleFile(Path(self._files.check(path, choice)[1]))
+        kept = ExampleFile(Path(self._files.check(path, choice).examples))
         return list(kept.at(kept.matching("", numbers))) if numbers else []
 
-    def _work(
-        self, found: tuple[DataReport, str], choice: DataChoice, tokenizer_folder: Path, method: Method | None
-    ) -> Work:
-        report, examples = found
+    def _work(self, file: ReadFile, choice: DataChoice, tokenizer_folder: Path, method: Method | None) -> Work:
+        report = file.report
         learning = METHODS[method or report.method]
         pairs = learning.answers > 1 and learning.takes(report.layout)
         folder = tokenizer_folder.resolve()
         # The first look at a large file is no whole file: its rows are never taken for those of one.
         content = report.sha256 if report.complete else f"{report.sha256} first {report.rows}"
         settled_choice = settled(choice, report.layout, report.mapping)
-        source = Source(content, Path(report.path).name, settled_choice, folder, pairs)
-        return Work(source, examples, report.usable)
+        source = Source(content, file.name, settled_choice, folder, pairs)
+        return Work(source, file.examples, report.usable)

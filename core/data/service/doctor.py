@@ -1,110 +1,134 @@
-"""The doctor as the window asks it: a child of its own that stays warm, so that a preview never waits behind it."""
+"""Long work over rows as the window asks for it: the doctor's child stays warm, so that a preview never waits behind
+it; each data set that is made has a child of its own, which ends with it."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from core.contract.config import DataChoice
-from core.contract.data import DataReport
 from core.contract.errors import DataError
 from core.contract.findings import Checkup
-from core.data.doctor.kept_groups import KeptGroups, groups_file, kept_groups
+from core.data.doctor.split_groups import KeptGroups, groups_file, kept_groups
 from core.data.files.keep import KeptFile
+from core.data.service.reader import Cancelled, Progress, ReadFile, never, no_progress
 from core.data.tokens.cache import Entry, settled
 from core.machine.children.pipe import Child, Limits, stopped
 from core.machine.locations import Locations
 
-__all__ = ["Doctor"]
+__all__ = ["MAKER", "Doctor", "Maker"]
 
+_CHILD = "core.data.service.work_child"
 DOCTOR = Limits(seconds=60, start_seconds=60, memory_bytes=500 << 20, walled=True)
 """``seconds`` of silence: it tells how far it is all the time."""
+MAKER = Limits(seconds=120, start_seconds=60, memory_bytes=2 << 30)
+"""``seconds`` of silence: every row that comes is told."""
 
 
 class Doctor:
-    """Thread-safe; every method may raise DataError."""
+    """Thread-safe; every method may raise DataError: a limit that the child breaks, ``data.stopped`` when cancelled."""
 
-    def __init__(self, locations: Locations, limits: Limits = DOCTOR) -> None:
+    def __init__(self, locations: Locations) -> None:
         self._locations = locations
-        self.child = Child("core.data.service.doctor_child", "doctor", limits)
-
-    def warm(self) -> None:
-        """Starts the child without waiting for it."""
-        self.child.warm()
-
-    def close(self) -> None:
-        """Ends the child."""
-        self.child.close()
+        self.child = Child(_CHILD, "doctor", DOCTOR)
 
     def checkup(
         self,
-        found: tuple[DataReport, str],
+        file: ReadFile,
         choice: DataChoice,
         seed: int,
-        tokens: tuple[Entry | None, int, bool],
+        tokens: dict[str, Any],
         on_progress: Callable[[int, int], None],
-        cancelled: Callable[[], bool],
+        cancelled: Cancelled,
     ) -> Checkup:
-        """Examines a file that was read: ``found`` is its report and where its Examples lie.
-
-        ``tokens``: where its tokens are kept (None: nowhere), the length limit, and whether they are pairs.
-
-        Raises:
-            DataError: ``data.stopped`` when cancelled; the child breaks a limit.
-        """
-        report, examples = found
-        entry, max_length, pairs = tokens
+        """Examines a file that was read; ``tokens`` as ``tokens_at`` gives them."""
         if cancelled():
-            raise stopped(Path(report.path).name)
+            raise stopped(file.name)
         request = {
             "do": "examine",
-            "examples": examples,
-            "usable": report.usable,
+            "examples": file.examples,
+            "usable": file.report.usable,
             "choice": choice.model_dump(mode="json"),
             "seed": seed,
-            "max_length": max_length,
-            "tokens": [str(entry.part(start)) for start in entry.starts()] if entry else [],
-            "pairs": pairs,
-            "kinship": str(self._kinship_file(report, choice)),
+            "groups": str(self._groups_file(file, choice)),
+            **tokens,
         }
-        about = Path(report.path).name
-        return Checkup.model_validate(self.child.ask(request, about, cancelled, lambda told: on_progress(*told)))
+        return Checkup.model_validate(self.child.ask(request, file.name, cancelled, lambda told: on_progress(*told)))
 
-    def kinship(
+    def groups(
         self,
-        found: tuple[DataReport, str],
+        file: ReadFile,
         choice: DataChoice,
         told: Callable[[int], None] = lambda _rows: None,
-        cancelled: Callable[[], bool] = lambda: False,
+        cancelled: Cancelled = never,
     ) -> KeptGroups:
         """Which rows of a file that was read belong together; found now where it was not examined before, with the rows
-        ``told`` that were looked at so far. Raises DataError ``data.stopped`` when cancelled."""
-        report, examples = found
-        place = self._kinship_file(report, choice)
+        ``told`` that were looked at so far."""
+        place = self._groups_file(file, choice)
         known = kept_groups(place)
         if known is None:
-            asked = {"do": "groups", "examples": examples, "kinship": str(place)}
-            self.child.ask(asked, Path(report.path).name, cancelled, lambda said: told(said[0]))
+            asked = {"do": "groups", "examples": file.examples, "groups": str(place)}
+            self.child.ask(asked, file.name, cancelled, lambda said: told(said[0]))
             known = kept_groups(place)
         if known is None:
             raise DataError("data.cache", "Expected the groups of rows just found, found none.", "Try once more.")
         return known
 
-    def mend(self, found: tuple[DataReport, str], fixes: Sequence[tuple[str, Sequence[int]]]) -> KeptFile:
-        """A new data set in which these findings are mended; see ``core.data.doctor.fixes``."""
-        report, examples = found
-        name = Path(report.path).name
+    def fix(self, file: ReadFile, fixes: Sequence[tuple[str, Sequence[int]]]) -> KeptFile:
+        """A new data set in which these findings are fixed; see ``core.data.doctor.fixes``."""
+        report = file.report
         request: dict[str, Any] = {
-            "do": "mend",
-            "examples": examples,
+            "do": "fix",
+            "examples": file.examples,
             "fixes": [[code, list(rows)] for code, rows in fixes],
-            "name": f"{Path(name).stem.removesuffix('-mended')}-mended.jsonl",
-            "source": {"name": name, "sha256": report.sha256, "rows": report.rows, "usable": report.usable},
+            "name": f"{Path(file.name).stem.removesuffix('-mended')}-mended.jsonl",
+            "source": {"name": file.name, "sha256": report.sha256, "rows": report.rows, "usable": report.usable},
             "home": str(self._locations.home),
         }
-        return KeptFile.from_json(self.child.ask(request, name))
+        return KeptFile.from_json(self.child.ask(request, file.name))
 
-    def _kinship_file(self, report: DataReport, choice: DataChoice) -> Path:
-        chosen = settled(choice, report.layout, report.mapping)
-        return groups_file(self._locations, report.sha256, Path(report.path).name, chosen)
+    def _groups_file(self, file: ReadFile, choice: DataChoice) -> Path:
+        chosen = settled(choice, file.report.layout, file.report.mapping)
+        return groups_file(self._locations, file.report.sha256, file.name, chosen)
+
+
+def tokens_at(entry: Entry | None, max_length: int, pairs: bool) -> dict[str, Any]:
+    """What an examination is told of a file's tokens: where they are kept (None: nowhere), the length limit, and
+    whether they are pairs."""
+    parts = [str(entry.part(start)) for start in entry.starts()] if entry else []
+    return {"tokens": parts, "max_length": max_length, "pairs": pairs}
+
+
+class Maker:
+    """Makes data sets, each in a child of its own."""
+
+    def __init__(self, locations: Locations) -> None:
+        self._home = locations.home
+        self._lock = threading.Lock()
+        self._at_work: set[Child] | None = set()
+
+    def close(self) -> None:
+        """Ends what is being made; nothing begins after that."""
+        with self._lock:
+            at_work, self._at_work = self._at_work or set(), None
+        for child in at_work:
+            child.close()
+
+    def made(
+        self, request: dict[str, Any], on_progress: Progress = no_progress, cancelled: Cancelled = never
+    ) -> KeptFile:
+        """The data set of a request to ``work_child``, which names it. Raises DataError as the making does."""
+        child = Child(_CHILD, "maker", MAKER)
+        with self._lock:
+            if self._at_work is None:
+                raise stopped(request["name"])
+            self._at_work.add(child)
+        try:
+            asked, about = {**request, "home": str(self._home)}, request["name"]
+            return KeptFile.from_json(child.ask(asked, about, cancelled, lambda told: on_progress(*told)))
+        finally:
+            child.close()
+            with self._lock:
+                (self._at_work or set()).discard(child)

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from core.contract.config import DataChoice
+from core.contract.data import DataReport
 from core.contract.errors import DataError
 from core.data.files.checking import Check, changed, remember, sweep
 from core.data.read.examples import read_columns
 from core.machine.children.serve import give_back_memory, serve
 
-__all__ = ["check", "drop", "look"]
+__all__ = ["check", "columns", "drop", "know", "look"]
 
 _LOOK_ROWS = 200
 _LOOK_LIMIT_SECONDS = 1.0
@@ -35,26 +36,21 @@ _swept: set[str] = set()
 def look(request: dict[str, Any]) -> dict[str, Any]:
     """``{path, named, choice, cache, seconds}`` → ``{report, examples}`` of the first rows; of the whole if that is
     quick."""
-    with _check(request) as found:
-        if found.is_looked_at():
-            return found.head()
+    with _check(request) as check:
+        if check.is_looked_at():
+            return _told(check.head())
         until = time.monotonic() + _LOOK_LIMIT_SECONDS
-        while not found.advance(request["seconds"]):
+        while not check.advance(request["seconds"]):
             late = time.monotonic() - until
-            if found.is_begun and (found.rows >= _LOOK_ROWS or late > 0):
-                return found.head()
+            if check.tally and (check.rows >= _LOOK_ROWS or late > 0):
+                return _told(check.head())
             if late > _LOOK_LIMIT_SECONDS:
-                raise _slow(found.named)
-        return found.answer()
-
-
-def _slow(path: Path) -> DataError:
-    return DataError(
-        "data.time",
-        f"Expected to read the beginning of {path.name} within {2 * _LOOK_LIMIT_SECONDS:g} seconds, found a disk that "
-        "is slower.",
-        "Have the whole file checked, or copy it to another disk.",
-    )
+                message = (
+                    f"Expected to read the beginning of {check.named.name} within {2 * _LOOK_LIMIT_SECONDS:g} seconds, "
+                    "found a disk that is slower."
+                )
+                raise DataError("data.time", message, "Have the whole file checked, or copy it to another disk.")
+        return _told(check.answer())
 
 
 def check(request: dict[str, Any]) -> dict[str, Any]:
@@ -63,11 +59,20 @@ def check(request: dict[str, Any]) -> dict[str, Any]:
 
     ``begun``: a slice of it was asked for before, so that a file which changed since is no new file but a fault.
     """
-    with _check(request) as found:
-        found.waited_for = time.monotonic()
-        done = found.advance(request["seconds"])
-        so_far = {"done": done, "bytes": found.bytes, "size": found.size, "rows": found.rows}
-        return {**so_far, **found.answer()} if done else so_far
+    with _check(request) as check:
+        check.waited_for = time.monotonic()
+        done = check.advance(request["seconds"])
+        so_far = {"done": done, "bytes": check.bytes, "size": check.size, "rows": check.rows}
+        return {**so_far, **_told(check.answer())} if done else so_far
+
+
+def columns(request: dict[str, Any]) -> list[str]:
+    """``{path, named}`` → the names of its columns."""
+    return list(read_columns(Path(request["path"]), Path(request["named"])))
+
+
+def _told(answer: tuple[DataReport, str]) -> dict[str, Any]:
+    return {"report": answer[0].model_dump(mode="json"), "examples": answer[1]}
 
 
 def know(request: dict[str, Any]) -> None:
@@ -77,9 +82,9 @@ def know(request: dict[str, Any]) -> None:
 
 def drop(request: dict[str, Any]) -> None:
     """Forgets a check that was begun."""
-    found = _checks.pop(_key(request), None)
-    if found:
-        found.close()
+    check = _checks.pop(_key(request), None)
+    if check:
+        check.close()
         give_back_memory()
 
 
@@ -87,29 +92,30 @@ def drop(request: dict[str, Any]) -> None:
 def _check(request: dict[str, Any]) -> Iterator[Check]:
     """The check of this request, gone on with; forgotten where it ends, well or not."""
     key = _key(request)
-    found = _checks.pop(key, None)
-    if found and not found.is_current():
-        found.close()
+    check = _checks.pop(key, None)
+    if check and not check.is_current():
+        check.close()
         if request.get("begun"):
-            raise changed(found.named)
-        found = None
-    if found is None:
+            raise changed(check.named)
+        check = None
+    if check is None:
         path, cache = Path(request["path"]), Path(request["cache"])
         if str(cache) not in _swept:
             sweep(cache)
             _swept.add(str(cache))
-        found = Check(path, DataChoice.model_validate(request["choice"]), cache, _named(request))
+        named = Path(request.get("named") or path)
+        check = Check(path, DataChoice.model_validate(request["choice"]), cache, named)
     ended = True
     try:
-        yield found
-        ended = found.done
+        yield check
+        ended = check.done
     finally:
         if ended:
-            found.close()
-            if found.size > _LARGE:
+            check.close()
+            if check.size > _LARGE:
                 give_back_memory()
         else:
-            _checks[key] = found
+            _checks[key] = check
             _make_room()
 
 
@@ -128,18 +134,9 @@ def _key(request: dict[str, Any]) -> str:
     return repr([request["path"], request.get("named"), request["cache"], choice.get("layout"), columns])
 
 
-def _named(request: dict[str, Any]) -> Path:
-    """The path whose name and suffix the file goes by, where that is not its own."""
-    return Path(request.get("named") or request["path"])
-
-
-def _columns(request: dict[str, Any]) -> list[str]:
-    return list(read_columns(Path(request["path"]), _named(request)))
-
-
 if __name__ == "__main__":
     import pyarrow.parquet  # warm before the first file comes
 
     # Others set aside a gigabyte of addresses at once, which the reader's wall counts.
     pyarrow.set_memory_pool(pyarrow.system_memory_pool())
-    serve({"look": look, "check": check, "drop": drop, "know": know, "columns": _columns})
+    serve({"look": look, "check": check, "drop": drop, "know": know, "columns": columns})

@@ -63,11 +63,25 @@ class Tokenising:
         ``on_progress`` gets (rows done, rows in all).
         """
         entry = entry_of(self._locations, work.source)
-        return entry.manifest() is not None or self._make(work, entry, 1, (on_progress, cancelled))
+        return entry.manifest() is not None or self._make(work, entry, 1, on_progress, cancelled)
 
     def measures(self, work: Work) -> Measures:
         """Lengths of all rows: of a sample where the file is large and was not tokenised whole yet."""
-        return self._measured(work, *self._entry(work))
+        entry, stride = self._entry(work)
+        key = entry.folder.name
+        known = self._measures.pop(key, None)  # put back as the newest
+        if known is None or not entry.manifest():  # it may have been cleared away since
+            tables = entry.tables()
+            if tables is None:
+                self._make(work, entry, stride)
+                tables = entry.tables()
+            if tables is None:
+                raise _not_kept()
+            known = Measures.of(tables, work.source.pairs)
+        self._measures[key] = known
+        while len(self._measures) > _HELD:
+            self._measures.popitem(last=False)
+        return known
 
     def kept(self, work: Work) -> Entry:
         """The entry that ``measures`` reads, made where it was not."""
@@ -82,26 +96,14 @@ class Tokenising:
             return whole, 1
         return entry_of(self._locations, work.source, sample=stride), stride
 
-    def _measured(self, work: Work, entry: Entry, stride: int) -> Measures:
-        key = entry.folder.name
-        known = self._measures.pop(key, None)  # put back as the newest
-        if known is None or not entry.manifest():  # it may have been cleared away since
-            tables = entry.tables()
-            if tables is None:
-                self._make(work, entry, stride, (lambda _done, _total: None, lambda: False))
-                tables = entry.tables()
-            if tables is None:
-                raise _not_kept()
-            known = Measures.of(tables, work.source.pairs)
-        self._measures[key] = known
-        while len(self._measures) > _HELD:
-            self._measures.popitem(last=False)
-        return known
-
     def _make(
-        self, work: Work, entry: Entry, stride: int, watch: tuple[Callable[[int, int], None], Callable[[], bool]]
+        self,
+        work: Work,
+        entry: Entry,
+        stride: int,
+        on_progress: Callable[[int, int], None] = lambda _done, _total: None,
+        cancelled: Callable[[], bool] = lambda: False,
     ) -> bool:
-        on_progress, cancelled = watch
         starts: list[int] = []
         counts = {"rows": 0, "tokens": 0, "refused": 0}
         start = 0

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any
 
 from core.contract.config import DataChoice, Layout
 from core.contract.data import Example
+from core.data.files.code_digest import code_digest
 from core.data.files.example_file import in_groups
 from core.machine.disk import folder_bytes, name_of, write_whole
-from core.machine.imports import version_of
 from core.machine.locations import Locations
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ class Source:
         parts = [
             self.sha256, Path(self.name).suffix.lower(), choice.layout, sorted(choice.columns.items()),
             choice.template, choice.train_on, choice.system_prompt, self.pairs,
-            tokenizer_digest(self.tokenizer_folder), _code_digest(),
+            tokenizer_digest(self.tokenizer_folder),
+            code_digest("read", "render", "tokens", "deal", packages=_PACKAGES),
         ]  # fmt: skip
         return name_of(parts)
 
@@ -241,17 +242,4 @@ def _files_digest(stamps: tuple[tuple[str, int, int], ...]) -> str:
     digest = hashlib.sha256()
     for name, size, _ in stamps:
         digest.update(f"{Path(name).name}\0{size}\0".encode() + Path(name).read_bytes())
-    return digest.hexdigest()
-
-
-@cache
-def _code_digest() -> str:
-    """The source that decides what a row becomes, and the libraries that render and tokenise."""
-    digest = hashlib.sha256()
-    data = Path(__file__).parents[1]
-    rooms = [file for room in ("read", "render", "tokens", "deal") for file in sorted((data / room).glob("*.py"))]
-    for file in [*rooms, data.parent / "contract" / "data.py", data.parent / "machine" / "textfile.py"]:
-        digest.update(file.name.encode() + file.read_bytes())
-    for package in _PACKAGES:
-        digest.update(f"{package}\0{version_of(package)}\0".encode())
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""The window's end of a pipe: a child process that can be asked, watched and ended.
+"""The asking end of a pipe: a child process that can be asked, watched and ended.
 
 A child is started once and stays warm. Every request has a time limit, and while it is worked on the child's memory is
 watched; on a breach the child is killed, the request fails with one line, and the next request finds a fresh child.
@@ -30,6 +30,7 @@ __all__ = ["Child", "Limits", "stopped"]
 
 _LOOK_SECONDS = 0.05
 _LINE_LIMIT = 64 << 20
+_SMALLER = "Choose a smaller file or another template."
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class _Watch:
-    """What is looked at while a request is worked on."""
+    """What is looked at while an answer is waited for."""
 
     about: str
-    cancelled: Callable[[], bool] | None
-    told: Callable[[Any], None] | None
+    cancelled: Callable[[], bool] | None = None
+    told: Callable[[Any], None] | None = None
     memory: bool = True
 
 
@@ -89,9 +90,7 @@ class Child:
     """One warm process of ``python -m MODULE`` that answers JSON lines. Safe to ask from several threads."""
 
     def __init__(self, module: str, name: str, limits: Limits) -> None:
-        self._module = module
-        self._name = name
-        self._limits = limits
+        self._module, self._name, self._limits = module, name, limits
         self._lock = _InOrder()
         self._process: subprocess.Popen[bytes] | None = None
         self._answers: queue.Queue[bytes] = queue.Queue()
@@ -145,25 +144,26 @@ class Child:
     def _answered(self, request: dict[str, Any], watch: _Watch) -> dict[str, Any]:
         if self._closed:
             raise stopped(watch.about)
-        self._start()
+        process = self._start()
         if not self._ready:
-            self._wait(self._limits.start_seconds, _Watch("its libraries", watch.cancelled, None, memory=False))
+            self._wait(self._limits.start_seconds, _Watch("its libraries", watch.cancelled, memory=False))
             self._idle_bytes, self._ready = self._size(), True
-            self._build_wall()
-        self._send(request, watch.about)
+            if self._limits.walled and hasattr(psutil, "RLIMIT_DATA"):
+                with contextlib.suppress(psutil.Error, OSError, ValueError):
+                    running = psutil.Process(process.pid)
+                    wall = int(running.memory_info().data) + self._limits.memory_bytes
+                    running.rlimit(psutil.RLIMIT_DATA, (wall, wall))
+        assert process.stdin
+        try:
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            process.stdin.flush()
+        except OSError as error:
+            raise self._ended(watch.about) from error
         return self._wait(self._limits.seconds, watch)
 
-    def _build_wall(self) -> None:
-        process = psutil.Process(self._process.pid) if self._process and self._limits.walled else None
-        if process is None or not hasattr(process, "rlimit"):
-            return
-        with contextlib.suppress(psutil.Error, OSError, ValueError):
-            wall = int(process.memory_info().data) + self._limits.memory_bytes
-            process.rlimit(psutil.RLIMIT_DATA, (wall, wall))
-
-    def _start(self) -> None:
-        if self.pid is not None:
-            return
+    def _start(self) -> subprocess.Popen[bytes]:
+        if self._process and self._process.poll() is None:
+            return self._process
         self._kill()
         self._answers = queue.Queue()
         self._process = start_tied(
@@ -175,15 +175,7 @@ class Child:
             env={**os.environ, "TOKENIZERS_PARALLELISM": "true"},
         )
         threading.Thread(target=_pump, args=(self._process, self._answers), daemon=True).start()
-
-    def _send(self, request: dict[str, Any], about: str) -> None:
-        assert self._process
-        assert self._process.stdin
-        try:
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
-            self._process.stdin.flush()
-        except OSError as error:
-            raise self._ended(about) from error
+        return self._process
 
     def _wait(self, seconds: float, watch: _Watch) -> dict[str, Any]:
         deadline = time.monotonic() + seconds
@@ -204,25 +196,21 @@ class Child:
             self._look(deadline, seconds, watch)
 
     def _look(self, deadline: float, seconds: float, watch: _Watch) -> None:
+        """Raises DataError where the child has to be ended, which ``ask`` does."""
         if self._closed or (watch.cancelled and watch.cancelled()):
-            self._kill()
             raise stopped(watch.about)
-        if time.monotonic() > deadline:
-            self._kill()
-            raise DataError(
-                "data.time",
-                f"Expected the {self._name} to be done with {watch.about} within {seconds:g} seconds, found it still "
-                "at work: it was ended.",
-                "Choose a smaller file or another template.",
-            )
         if watch.memory and self._size() - self._idle_bytes > self._limits.memory_bytes:
-            self._kill()
-            raise DataError(
-                "data.memory",
+            message = (
                 f"Expected the {self._name} to need less than {self._limits.memory_bytes >> 20:,} MB for "
-                f"{watch.about}, found it above that: it was ended.",
-                "Choose a smaller file or another template.",
+                f"{watch.about}, found it above that: it was ended."
             )
+            raise DataError("data.memory", message, _SMALLER)
+        if time.monotonic() > deadline:
+            message = (
+                f"Expected the {self._name} to be done with {watch.about} within {seconds:g} seconds, found it still "
+                "at work: it was ended."
+            )
+            raise DataError("data.time", message, _SMALLER)
 
     def _size(self) -> int:
         with contextlib.suppress(psutil.Error):
@@ -232,11 +220,9 @@ class Child:
 
     def _ended(self, about: str) -> DataError:
         code = None
-        if self._process:
-            # The pipe closes a moment before the process is gone.
-            with contextlib.suppress(subprocess.TimeoutExpired):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if self._process:  # the pipe closes a moment before the process is gone
                 code = self._process.wait(timeout=2)
-        self._kill()
         return DataError(
             "data.ended",
             f"Expected an answer from the {self._name} about {about}, found that its process ended (exit code {code}).",

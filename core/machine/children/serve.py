@@ -13,6 +13,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +29,20 @@ Handler = Callable[[dict[str, Any]], Any]
 Tell = Callable[[Any], None]
 
 
-def serve(handlers: Mapping[str, Handler], telling: Mapping[str, Callable[[dict[str, Any], Tell], Any]] = {}) -> None:
+def serve(handlers: Mapping[str, Handler], telling: Mapping[str, Callable[..., Any]] = {}) -> None:
     """Answers requests ``{"do": name, ...}`` with ``{"ok": value}`` or ``{"error": {code, message, hint}}``.
 
-    Those of ``telling`` may say how far they are in between: ``{"told": value}``.
+    Those of ``telling`` may say how far they are in between, by their ``tell``: ``{"told": value}``.
     """
     with os.fdopen(os.dup(1), "wb") as answers:
         os.dup2(2, 1)
         _answer(answers, {"ready": os.getpid()})
-        known = {**handlers, **{name: _with_tell(handler, answers) for name, handler in telling.items()}}
+
+        def tell(value: Any) -> None:
+            _answer(answers, {"told": value})
+
+        known: dict[str, Handler] = {**handlers}
+        known |= {name: partial(handler, tell=tell) for name, handler in telling.items()}
         for line in sys.stdin.buffer:
             request = json.loads(line)
             _answer(answers, _handled(known[request["do"]], request))
@@ -48,10 +54,6 @@ def give_back_memory() -> None:
     with contextlib.suppress(OSError, AttributeError):
         trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
         trim(0)
-
-
-def _with_tell(handler: Callable[[dict[str, Any], Tell], Any], answers: Any) -> Handler:
-    return lambda request: handler(request, lambda told: _answer(answers, {"told": told}))
 
 
 def _handled(handler: Handler, request: dict[str, Any]) -> dict[str, Any]:

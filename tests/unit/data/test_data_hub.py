@@ -20,7 +20,7 @@ from core.contract.config import DataChoice
 from core.contract.errors import DataError
 from core.data.files.made import origin_of
 from core.data.service.data_service import DataService
-from core.data.service.reader import MAKER
+from core.data.service.doctor import MAKER
 from core.machine.children.pipe import Child
 from core.machine.locations import Locations
 
@@ -89,7 +89,7 @@ def environment(hub: HubStandIn, tmp_path_factory: pytest.TempPathFactory) -> It
 @pytest.fixture(scope="module")
 def maker(environment: None) -> Iterator[Child]:
     """One maker for many questions: its libraries take seconds to import."""
-    made = Child("core.data.service.maker_child", "maker", MAKER)
+    made = Child("core.data.service.work_child", "maker", MAKER)
     yield made
     made.close()
 

@@ -14,7 +14,7 @@ from whole_rows import read_report
 from core.contract.config import DataChoice
 from core.contract.data import Example, Message
 from core.contract.errors import DataError
-from core.data.files.made import ORIGIN, as_row, origin_of, write_made
+from core.data.files.made import ORIGIN, as_row, origin_of, write_rows
 from core.data.read.examples import read_examples
 from core.machine.locations import Locations
 
@@ -62,7 +62,7 @@ PAIRS = st.lists(
 @given(PLAIN | CHATS | PAIRS)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_is_written_reads_back_equal(locations: Locations, examples: list[Example]) -> None:
-    kept = write_made(examples, "mine.csv", {"how": "made"}, locations)
+    kept = write_rows(map(as_row, examples), "mine.csv", {"how": "made"}, locations)
     read = list(read_examples(kept.path, DataChoice()))
     assert read == [example.model_copy(update={"row": row}) for row, example in enumerate(examples, start=1)]
     assert [as_row(example) for example in read] == [as_row(example) for example in examples]
@@ -70,28 +70,29 @@ def test_what_is_written_reads_back_equal(locations: Locations, examples: list[E
 
 def test_it_is_kept_under_its_content_with_its_origin(locations: Locations) -> None:
     examples = [Example(row=7, text="one"), Example(row=9, text="two")]
-    kept = write_made(iter(examples), "my rows.json", {"from": ["rows.json"], "dropped": 3}, locations)
+    kept = write_rows(map(as_row, examples), "my rows.json", {"from": ["rows.json"], "dropped": 3}, locations)
     assert kept.path == locations.data / kept.sha256 / "my_rows.jsonl"
     assert kept.sha256 == hashlib.sha256(kept.path.read_bytes()).hexdigest()
     assert kept.path.read_text() == '{"text": "one"}\n{"text": "two"}\n'
     assert sorted(entry.name for entry in kept.path.parent.iterdir()) == [ORIGIN, "my_rows.jsonl"]
     assert origin_of(kept.path) == {"from": ["rows.json"], "dropped": 3}
-    assert write_made(examples, "my rows.json", {}, locations) == kept
+    assert write_rows(map(as_row, examples), "my rows.json", {}, locations) == kept
     assert read_report(kept.path, DataChoice()).usable == 2
 
 
 def test_rows_that_were_made_before_keep_their_origin(locations: Locations) -> None:
     examples = [Example(row=1, text="one")]
-    first = write_made(examples, "rows-mended", {"made": "mended", "done": ["cleaned"]}, locations)
-    again = write_made(examples, "rows-mended-mended", {"made": "mended", "done": []}, locations)
+    first = write_rows(map(as_row, examples), "rows-mended", {"made": "mended", "done": ["cleaned"]}, locations)
+    again = write_rows(map(as_row, examples), "rows-mended-mended", {"made": "mended", "done": []}, locations)
     assert again.path.parent == first.path.parent
     assert origin_of(again.path) == {"made": "mended", "done": ["cleaned"]}
     first.path.with_name(ORIGIN).write_text('{"made": ')  # torn: said anew
-    assert origin_of(write_made(examples, "rows-mended", {"made": "again"}, locations).path) == {"made": "again"}
+    again = write_rows(map(as_row, examples), "rows-mended", {"made": "again"}, locations)
+    assert origin_of(again.path) == {"made": "again"}
 
 
 def test_nothing_is_kept_of_nothing(locations: Locations, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="found none"):
-        write_made([], "empty", {}, locations)
+        write_rows([], "empty", {}, locations)
     assert list(locations.data.iterdir()) == []
     assert origin_of(tmp_path / "chosen.csv") == {}

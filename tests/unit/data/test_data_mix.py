@@ -77,7 +77,7 @@ def test_rows_are_the_examples_of_their_parts(tmp_path: Path, pairs: Path) -> No
     examples = list(read_examples(pairs, DataChoice()))
     lines = tmp_path / "examples.jsonl"
     lines.write_bytes(b"".join(example.model_dump_json(exclude_defaults=True).encode() + b"\n" for example in examples))
-    rows = list(mixed_rows([Part("pairs.jsonl", lines, 1.0, "preference", "", 6)], 3))
+    rows = list(mixed_rows([Part("pairs.jsonl", lines, 1.0, "preference", "", 6)], 3)[1])
     mixed = written(tmp_path / "mixed.jsonl", rows)
     read = list(read_examples(mixed, DataChoice()))
     assert [example.rejected for example in read] != [example.rejected for example in examples]

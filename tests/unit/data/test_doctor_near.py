@@ -10,15 +10,13 @@ from itertools import accumulate
 from pathlib import Path
 from random import Random
 
-import numpy as np
 import pytest
 
 from core.contract.data import Example, Message
 from core.data.doctor.examine import examine
 from core.data.doctor.findings.words import WordNumbers, words_of
-from core.data.doctor.kept_groups import find_groups
-from core.data.doctor.minhash import ALIKE, SKETCH, MinHashSketches
-from core.data.doctor.union_find import UnionFind
+from core.data.doctor.minhash import ALIKE, SKETCH, MinHash
+from core.data.doctor.split_groups import find_groups
 
 
 def texts_with_copies(rows: int, seed: int, longest: int = 120) -> tuple[list[list[str]], list[tuple[int, int]]]:
@@ -44,8 +42,8 @@ def jaccard(one: Sequence[str], other: Sequence[str]) -> float:
     return len(first & second) / len(first | second)
 
 
-def sketched(texts: Sequence[Sequence[str]]) -> MinHashSketches:
-    minhash, numbers = MinHashSketches(), WordNumbers()
+def sketched(texts: Sequence[Sequence[str]]) -> MinHash:
+    minhash, numbers = MinHash(), WordNumbers()
     for text in texts:
         minhash.add([numbers[word] for word in text])
     assert len(list(minhash.steps())) > 0
@@ -122,7 +120,7 @@ def test_short_rows_are_alike_only_word_for_word(one: str, other: str, together:
 @pytest.mark.slow
 def test_rows_that_are_nearly_alike_are_not_compared_for_ever() -> None:
     """Fifty thousand rows of 250 templates, each a little less alike than counts: the worst for a banded search."""
-    dice, numbers, minhash = Random(5), WordNumbers(), MinHashSketches()
+    dice, numbers, minhash = Random(5), WordNumbers(), MinHash()
     for row in range(50_000):
         shared = [f"t{row // 200}w{place}" for place in range(60)]
         minhash.add([numbers[word] for word in [*shared, *(f"o{dice.randrange(10**7)}" for _ in range(10))]])
@@ -156,7 +154,7 @@ def test_the_examination_is_quick(rows: int, seconds: float) -> None:
 
 def test_empty_and_single_rows_do_no_harm() -> None:
     assert sketched([["alone", "here"]]).groups() == []
-    assert list(MinHashSketches().steps()) == []
+    assert list(MinHash().steps()) == []
     assert sketched([["a"], [], ["b"]]).groups() == []
 
 
@@ -170,15 +168,10 @@ def exchange(question: str, answer: str) -> tuple[Message, ...]:
     return Message(role="user", content=question), Message(role="assistant", content=answer)
 
 
-def said(row: int, question: str, answer: str) -> Example:
-    return Example(
-        row=row, messages=(Message(role="user", content=question), Message(role="assistant", content=answer))
-    )
-
-
 def rows_with_kin() -> list[Example]:
     texts, _ = texts_with_copies(200, seed=3)
-    rows = [said(2 * number + 1, " ".join(text[:8]), " ".join(text[8:])) for number, text in enumerate(texts)]
+    said = [exchange(" ".join(text[:8]), " ".join(text[8:])) for text in texts]
+    rows = [Example(row=2 * number + 1, messages=turns) for number, turns in enumerate(said)]
     return [*rows, rows[4].model_copy(update={"row": 999})]
 
 
@@ -197,7 +190,7 @@ def test_kinship_is_the_same_in_another_process() -> None:
     script = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "from test_doctor_near import rows_with_kin\n"
-        "from core.data.doctor.kept_groups import find_groups\n"
+        "from core.data.doctor.split_groups import find_groups\n"
         "print(find_groups(rows_with_kin()).rows)\n"
     )
     root = Path(__file__).parents[3]
@@ -207,16 +200,10 @@ def test_kinship_is_the_same_in_another_process() -> None:
 
 
 def test_a_conversation_and_its_continuation_are_kin() -> None:
-    opening = (
-        Message(role="user", content="Tell me of the harbour. " * 6),
-        Message(role="assistant", content="It is wide. " * 9),
-    )
-    longer = (
-        *opening,
-        Message(role="user", content="And the ships?"),
-        Message(role="assistant", content="Many. " * 200),
-    )
-    rows = [Example(row=1, messages=opening), said(2, "Something else?", "No."), Example(row=3, messages=longer)]
+    opening = exchange("Tell me of the harbour. " * 6, "It is wide. " * 9)
+    longer = (*opening, *exchange("And the ships?", "Many. " * 200))
+    said = [opening, exchange("Something else?", "No."), longer]
+    rows = [Example(row=row, messages=turns) for row, turns in enumerate(said, start=1)]
     assert find_groups(rows).rows == ((1, 3),)
     hello = exchange("Hello", "Hi! How can I help?")
     greetings = [
@@ -224,39 +211,3 @@ def test_a_conversation_and_its_continuation_are_kin() -> None:
         for row in range(1, 6)
     ]
     assert find_groups(greetings).rows == ()
-
-
-def test_words_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.data.doctor.findings.words._MOST_WORDS", 100)
-    numbers = WordNumbers()
-    given = [numbers[f"w{number}"] for number in range(1000)]
-    assert len(numbers) <= 100
-    assert [numbers[f"w{number}"] for number in range(1000)] == given
-    assert numbers["x" * 1000] != numbers["x" * 1001]
-    assert max(map(len, numbers)) <= 64
-
-
-def test_unions_join_through_others() -> None:
-    unions = UnionFind(6)
-    unions.join_all([[4, 1], [1, 5], [2]])
-    assert unions.same(4, 5)
-    assert not unions.same(0, 1)
-    assert unions.groups() == [[1, 4, 5]]
-
-
-def test_minima_agree_as_often_as_broder_says() -> None:
-    """P(min A = min B) = |A ∩ B| / |A ∪ B|, over the orders that are drawn here."""
-    from core.data.doctor import minhash
-
-    dice = np.random.default_rng(5)
-    depth, sketches_depth = 1, minhash.DEPTH
-    shared = dice.integers(0, 1 << 32, 600, dtype=np.uint64)
-    one, other = (np.concatenate((shared, dice.integers(0, 1 << 32, 200, dtype=np.uint64))) for _ in range(2))
-    both = np.concatenate((one, other))
-    sketches_bands = minhash.BANDS
-    try:
-        minhash.BANDS, minhash.DEPTH = 2000, depth
-        found = minhash._minima(both, np.array([0, 800]))
-    finally:
-        minhash.BANDS, minhash.DEPTH = sketches_bands, sketches_depth
-    assert float((found[0] == found[1]).mean()) == pytest.approx(0.6, abs=0.04)

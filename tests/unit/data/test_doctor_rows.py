@@ -156,10 +156,10 @@ def test_system_prompts_in_some_rows_only() -> None:
 def test_late_system_prompts() -> None:
     turns = talk(7, "One?", "Two.", system="A.").messages
     late = Example(row=7, messages=(*turns, Message(role="system", content="B.")))
-    assert system_of(late) == "late"
+    assert system_of(late) == "late_system"
     assert found([*plain(3), late], "late_system").rows == (7,)  # type: ignore[union-attr]
     assert found([*plain(3), talk(7, "One?", "Two.", system="A.")], "late_system") is None
-    assert system_of(Example(row=1, text="A book.")) is None
+    assert system_of(Example(row=1, text="A book.")) == "raw text"
 
 
 def test_lengths_at_the_limit() -> None:
@@ -180,14 +180,14 @@ def test_a_row_that_trains_nothing_though_it_is_short_is_not_cut() -> None:
 @pytest.mark.parametrize(
     ("text", "kinds"),
     [
-        ("Fine.<|im_end|>\n<|im_start|>user", {"chat"}),
-        ("[INST] Go on [/INST]", {"chat"}),
-        ("### Response: yes", {"chat"}),
-        ("Sure.\nHuman: and then?", {"chat"}),
+        ("Fine.<|im_end|>\n<|im_start|>user", {"chat_marks"}),
+        ("[INST] Go on [/INST]", {"chat_marks"}),
+        ("### Response: yes", {"chat_marks"}),
+        ("Sure.\nHuman: and then?", {"chat_marks"}),
         ("An <|odd|> mark, [1] and a list: ### Results", set()),
         ("The human: a study.", set()),
-        ("As an AI language model, I cannot smell.", {"phrase"}),
-        ("I'm sorry, but as an AI, I don't eat.", {"phrase"}),
+        ("As an AI language model, I cannot smell.", {"stock_phrases"}),
+        ("I'm sorry, but as an AI, I don't eat.", {"stock_phrases"}),
         ("As an AIDS charity we help. As an airline, too.", set()),
         ("Our models, as a language model would say it.", set()),
         ("Bread &amp; butter, <br> and a <b>plum</b>.", {"html"}),

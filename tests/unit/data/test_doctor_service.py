@@ -13,9 +13,9 @@ from core.contract.config import DataChoice, RunConfig
 from core.contract.errors import DataError
 from core.contract.findings import Checkup
 from core.data.deal.split import places_of, split_rows
-from core.data.doctor.fixes import Mending
-from core.data.doctor.kept_groups import KeptGroups, kept_groups
-from core.data.files.made import origin_of, write_made
+from core.data.doctor.fixes import Fixing
+from core.data.doctor.split_groups import KeptGroups, kept_groups
+from core.data.files.made import as_row, origin_of, write_rows
 from core.data.read.examples import read_examples
 from core.data.service.checked import checked
 from core.data.service.data_service import DataService
@@ -122,10 +122,10 @@ def test_it_tells_how_far_it_is_and_stops_when_asked(service: DataService, tmp_p
     assert checkup(service, path, None).rows == 3000
 
 
-def test_mending_makes_a_new_data_set_and_leaves_the_file_alone(service: DataService, rows: Path) -> None:
+def test_fixing_makes_a_new_data_set_and_leaves_the_file_alone(service: DataService, rows: Path) -> None:
     before = rows.read_bytes()
     fixes: list[tuple[str, Sequence[int]]] = [("exact_duplicates", ()), ("empty_answers", ()), ("non_printing", ())]
-    kept = service.mend(rows, DataChoice(), fixes)
+    kept = service.fix(rows, DataChoice(), fixes)
     assert rows.read_bytes() == before
     assert kept.name == "rows-mended.jsonl"
     mended, whole = list(read_examples(kept.path, DataChoice())), list(read_examples(rows, DataChoice()))
@@ -144,13 +144,13 @@ def test_mending_makes_a_new_data_set_and_leaves_the_file_alone(service: DataSer
         "exact_duplicates": [12, 25], "empty_answers": [7], "non_printing": [9],
     }  # fmt: skip
     assert checkup(service, kept.path, None).findings == ()
-    assert service.mend(rows, DataChoice(), fixes) == kept
-    assert service.mend(kept.path, DataChoice(), fixes) == kept  # nothing more to do: its origin is still told
+    assert service.fix(rows, DataChoice(), fixes) == kept
+    assert service.fix(kept.path, DataChoice(), fixes) == kept  # nothing more to do: its origin is still told
     assert origin_of(kept.path) == origin
 
 
 def test_only_the_rows_named_are_mended(service: DataService, rows: Path) -> None:
-    kept = service.mend(rows, DataChoice(), [("exact_duplicates", (25,))])
+    kept = service.fix(rows, DataChoice(), [("exact_duplicates", (25,))])
     assert origin_of(kept.path)["done"][0]["rows"] == [25]
     assert origin_of(kept.path)["rows"] == 29
 
@@ -158,7 +158,7 @@ def test_only_the_rows_named_are_mended(service: DataService, rows: Path) -> Non
 @pytest.mark.parametrize("fixes", [[], [("near_duplicates", ())], [("exact_duplicates", ()), ("markup", (3,))]])
 def test_what_has_no_safe_fix_is_refused(fixes: list[tuple[str, Sequence[int]]]) -> None:
     with pytest.raises(DataError, match="safe fix"):
-        Mending(fixes)
+        Fixing(fixes)
 
 
 UNSEEN = "\u200b\ufeff"
@@ -184,13 +184,11 @@ def test_a_row_that_only_nobody_sees_goes(tmp_path: Path, good: dict[str, str], 
     path.write_text("".join(json.dumps(row) + "\n" for row in (good, *bad)))
     rows = list(read_examples(path, DataChoice()))
     assert len(rows) == 1 + len(bad)
-    mending = Mending([("non_printing", ())])
-    made = write_made(mending.rows(rows), "mended", {}, Locations(tmp_path / "home").make())
+    fixing = Fixing([("non_printing", ())])
+    made = write_rows(map(as_row, fixing.rows(rows)), "mended", {}, Locations(tmp_path / "home").make())
     report = read_report(made.path, DataChoice())
     assert (report.rows, report.usable) == (1, 1)
-    assert mending.done == {
-        "non_printing": [row.row for row in rows if row.row > 1 or UNSEEN in "".join(good.values())]
-    }
+    assert fixing.done == {"non_printing": [row.row for row in rows if row.row > 1 or UNSEEN in "".join(good.values())]}
 
 
 def test_window_and_run_find_the_same_kin(service: DataService, rows: Path, tmp_path: Path) -> None:
@@ -198,15 +196,15 @@ def test_window_and_run_find_the_same_kin(service: DataService, rows: Path, tmp_
     choice = DataChoice(path=str(rows), eval_fraction=0.2)
     elsewhere = Locations(tmp_path / "elsewhere").make()
     doctor = Doctor(elsewhere)
-    alone = doctor.kinship(checked(rows, choice, elsewhere), choice)
-    doctor.close()
+    alone = doctor.groups(checked(rows, choice, elsewhere), choice)
+    doctor.child.close()
     assert alone.rows == ((2, 12, 25),)
-    assert service.kin(rows, choice) == alone.places == ((1, 11, 24),)
+    assert service.split_groups(rows, choice) == alone.places == ((1, 11, 24),)
     held_out = HeldOut(service)._split(RunConfig(data=choice))[1]
     numbers = [example.row for example in read_examples(rows, choice)]
     kin = places_of(numbers, alone.rows)
     assert held_out == split_rows(30, choice, RunConfig().train.seed, kin)[1]
-    assert service.kin(rows, choice.model_copy(update={"eval_fraction": 0.0})) == ()
+    assert service.split_groups(rows, choice.model_copy(update={"eval_fraction": 0.0})) == ()
 
 
 def test_no_held_out_row_is_trained_on_in_other_words(service: DataService, tmp_path: Path) -> None:
@@ -214,7 +212,7 @@ def test_no_held_out_row_is_trained_on_in_other_words(service: DataService, tmp_
     texts = [f"{LONG} {n} {n * 7919} {n * 104729} word{n} thing{n} place{n}" for n in range(40)]
     path.write_text("\n".join(json.dumps({"prompt": f"ask {n // 2}", "completion": texts[n // 2]}) for n in range(80)))
     choice = DataChoice(eval_fraction=0.25)
-    kin = service.kin(path, choice)
+    kin = service.split_groups(path, choice)
     training, held = split_rows(80, choice, 3, kin)
     assert len(held) == 20
     assert not {row // 2 for row in training} & {row // 2 for row in held}

@@ -92,8 +92,8 @@ class FakeData:
         on_progress(40, 400)
         return self.found
 
-    def mend(self, path: Path, choice: DataChoice, fixes: Any) -> KeptFile:
-        self.asked.append(f"mend {fixes}")
+    def fix(self, path: Path, choice: DataChoice, fixes: Any) -> KeptFile:
+        self.asked.append(f"fix {fixes}")
         return KeptFile(Path("/made/mended.jsonl"), "cd" * 32, "mended.jsonl", 9)
 
     def mix(self, parts: Any, name: str, seed: int, on_progress: Any, cancelled: Any) -> KeptFile:

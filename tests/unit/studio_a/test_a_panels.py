@@ -18,7 +18,7 @@ from made_window import FINDING, MACHINE, FakeData, Window, made_wires, shown
 from core.contract.data import DataFacts, Preview
 from core.contract.errors import DataError, HubError, StudioError
 from core.contract.findings import Checkup, Finding
-from core.data.files.made import write_made
+from core.data.files.made import as_row, write_rows
 from studio.pages.new_run import cache as desk
 from studio.pages.new_run.data import block as data
 from studio.pages.new_run.data import checkup, lengths, preview, sources
@@ -239,7 +239,7 @@ def test_a_fault_in_the_rest_of_a_large_file_is_said(wires: Handlers, fake_data:
 def test_a_fix_writes_a_new_set_and_the_way_back_leads_to_the_file(wires: Handlers, fake_data: FakeData) -> None:
     list(wires.looked(Window(), "", *shown(wires)))
     answer = list(wires.data.made(Window(), told({"fix": "exact_duplicates"}), *shown(wires)))[-1]
-    assert fake_data.asked[-1] == "mend [('exact_duplicates', ())]"
+    assert fake_data.asked[-1] == "fix [('exact_duplicates', ())]"
     assert answer["field.data.path"] == "/made/mended.jsonl"
     assert wires.sheet.back("/made/mended.jsonl") == str(sample_path("instruction"))
     back = list(wires.data.made(Window(), told({"back": "/old/file.jsonl"}), *shown(wires)))[-1]
@@ -251,13 +251,13 @@ def test_a_fix_writes_a_new_set_and_the_way_back_leads_to_the_file(wires: Handle
 def test_a_made_set_says_what_it_was_made_from(studio: Studio) -> None:
     example = desk_example()
     origin = {"made": "mended", "from": {"name": "<a>.jsonl"}, "done": [{"what": "left out", "count": 12}]}
-    kept = write_made([example], "x", origin, studio.locations)
+    kept = write_rows([as_row(example)], "x", origin, studio.locations)
     drawn = str(data.origin_view(str(kept.path), "/old"))
     assert "made from &lt;a&gt;.jsonl: 12 rows left out. Your file is as it was." in drawn
     assert "Back to the file" in drawn
     # The same rows twice would be the same file, which keeps its first origin.
     parts = {"made": "mixture", "parts": [{"name": "a", "weight": 2}]}
-    mixed = write_made([example, example], "y", parts, studio.locations)
+    mixed = write_rows([as_row(example)] * 2, "y", parts, studio.locations)
     assert "a × 2" in str(data.origin_view(str(mixed.path)))
     assert data.origin_view("/no/such/file") is None
 

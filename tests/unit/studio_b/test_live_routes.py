@@ -68,7 +68,7 @@ class Reader:
             roles=(), method="sft",
         )  # fmt: skip
 
-    def kin(self, path: object, choice: object) -> tuple[tuple[int, ...], ...]:
+    def split_groups(self, path: object, choice: object) -> tuple[tuple[int, ...], ...]:
         return ()
 
     def examples(self, path: object, choice: object, indices: list[int]) -> list[Example]:

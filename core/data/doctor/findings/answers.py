@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from typing import Literal
 
 from core.contract.data import Example
 from core.contract.findings import Finding
-from core.data.doctor.findings.wording import Remedy, finding, how_many, is_often, rows_are, share
+from core.data.doctor.findings.wording import finding, how_many, share
 from core.data.doctor.findings.words import words_of
 
-__all__ = [
-    "answer_of", "empty_finding", "has_empty_answer", "is_one_word", "late_system_finding", "short_finding",
-    "system_finding", "system_of",
-]  # fmt: skip
+__all__ = ["answer_of", "has_empty_answer", "is_one_word", "short_finding", "system_finding", "system_of"]
 
 _STAND_INS = frozenset(
     {"null", "nan", "undefined", "nooutput", "no output", "noinput", "no input", "#n/a", "#ref!", "#value!", "#name?",
@@ -36,7 +34,11 @@ def answer_of(example: Example) -> str | None:
 def has_empty_answer(example: Example) -> bool:
     """Whether an answer that would be trained says nothing, or only that something is missing."""
     answers = [turn.content for turn in example.messages if turn.role == "assistant" and not turn.tool_calls]
-    return any(map(_says_nothing, [*answers, example.chosen] if example.chosen else answers))
+    for text in [*answers, example.chosen] if example.chosen else answers:
+        bare = text.strip().lower()
+        if not bare or (len(bare) <= 24 and not _STAND_INS.isdisjoint({bare, bare.strip("<>()\"'")})):
+            return True
+    return False
 
 
 def is_one_word(example: Example) -> bool:
@@ -45,23 +47,8 @@ def is_one_word(example: Example) -> bool:
     answer = answer_of(example)
     if answer is None or not 0 < len(answer.strip()) <= 40 or len(words := words_of(answer)) != 1:
         return False
-    return words[0] not in words_of(_last_question(example))
-
-
-def _last_question(example: Example) -> str:
-    return next((turn.content for turn in reversed(example.messages) if turn.role == "user"), "")
-
-
-def empty_finding(rows: list[int], whole: int) -> Finding | None:
-    """Rows with an empty answer."""
-    if not rows:
-        return None
-    text = (
-        f"{rows_are(len(rows), 'has', 'have')} an answer that is empty or only stands for one (null, NaN): the model "
-        "learns to answer nothing."
-    )
-    remedy = Remedy("drop_rows", f"Leave out {how_many(len(rows), 'row')}")
-    return finding("empty_answers", "fault" if is_often(rows, whole) else "warning", text, rows, remedy=remedy)
+    question = next((turn.content for turn in reversed(example.messages) if turn.role == "user"), "")
+    return words[0] not in words_of(question)
 
 
 def short_finding(rows: list[int], lengths: Sequence[int]) -> Finding | None:
@@ -72,20 +59,18 @@ def short_finding(rows: list[int], lengths: Sequence[int]) -> Finding | None:
     if usual < _LONG_ANSWER:
         return None
     text = (
-        f"{rows_are(len(rows))} answered in one word ({share(len(rows), len(lengths))}), where the usual answer has "
-        f"{usual:,.0f} characters. Right for a label or a name; else the model learns to be curt."
+        f"{how_many(len(rows), 'row is', 'rows are')} answered in one word ({share(len(rows), len(lengths))}), where "
+        f"the usual answer has {usual:,.0f} characters. Right for a label or a name; else the model learns to be curt."
     )
     return finding("short_answers", "note", text, rows)
 
 
-def system_of(example: Example) -> str | None:
-    """``none``, ``first`` or ``late`` (a system prompt behind the first turn, or two); None for raw text."""
+def system_of(example: Example) -> Literal["no_system", "system", "late_system", "raw text"]:
+    """Where a row's system prompt stands; late: behind the first turn, or two."""
     if not example.messages:
-        return None
+        return "raw text"
     places = [place for place, turn in enumerate(example.messages) if turn.role == "system" and turn.content.strip()]
-    if not places:
-        return "none"
-    return "first" if places == [0] else "late"
+    return "no_system" if not places else "system" if places == [0] else "late_system"
 
 
 def system_finding(without: list[int], having: list[int], default: str) -> Finding | None:
@@ -99,21 +84,3 @@ def system_finding(without: list[int], having: list[int], default: str) -> Findi
         f"{how} are listed; a system prompt given under Data fills those without."
     )
     return finding("system_prompts", "note", text, fewer)
-
-
-def late_system_finding(rows: list[int]) -> Finding | None:
-    """Rows whose system prompt does not stand first, or that bring two."""
-    if not rows:
-        return None
-    text = (
-        f"{how_many(len(rows), 'row has', 'rows have')} a system prompt in the midst of the conversation, or two: "
-        "many chat templates refuse that or leave it out."
-    )
-    return finding("late_system", "warning", text, rows)
-
-
-def _says_nothing(text: str) -> bool:
-    bare = text.strip()
-    if not bare:
-        return True
-    return len(bare) <= 24 and {bare.lower(), bare.lower().strip("<>()\"'")} & _STAND_INS != set()

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from core.contract.findings import Finding
-from core.data.doctor.findings.wording import finding, how_many, rows_are, share
+from core.data.doctor.findings.wording import finding, how_many, share
 
 __all__ = ["RowLength", "length_findings"]
 
@@ -35,29 +35,19 @@ def length_findings(lengths: Iterable[RowLength], max_length: int, whole: int) -
             if not item.trained:
                 gone.append(item.row)
     of = f" of {how_many(measured, 'row')} looked at" if measured < whole else ""
-    return [
-        *_long(long_rows, max_length, (lost, tokens, longest, measured), of),
-        *_gone(gone, max_length, measured, of),
-    ]
-
-
-def _long(rows: list[int], max_length: int, counts: tuple[int, int, int, int], of: str) -> Iterable[Finding]:
-    if not rows:
-        return
-    lost, tokens, longest, measured = counts
-    text = (
-        f"{rows_are(len(rows))} longer than {max_length:,} tokens and cut there ({share(len(rows), measured)}{of}): "
-        f"{lost:,} tokens ({share(lost, tokens)}) are not learned from. The longest has {longest:,}."
-    )
-    yield finding("long_rows", "warning" if 20 * len(rows) > measured else "note", text, rows)
-
-
-def _gone(rows: list[int], max_length: int, measured: int, of: str) -> Iterable[Finding]:
-    if not rows:
-        return
-    text = (
-        f"{rows_are(len(rows), 'has', 'have')} no answer left within {max_length:,} tokens "
-        f"({share(len(rows), measured)}{of}): nothing is learned there. Allow longer examples, or shorten the "
-        "questions."
-    )
-    yield finding("answer_cut", "fault" if 20 * len(rows) > measured else "warning", text, rows)
+    findings = []
+    if long_rows:
+        text = (
+            f"{how_many(len(long_rows), 'row is', 'rows are')} longer than {max_length:,} tokens and cut there "
+            f"({share(len(long_rows), measured)}{of}): {lost:,} tokens ({share(lost, tokens)}) are not learned from. "
+            f"The longest has {longest:,}."
+        )
+        findings.append(finding("long_rows", "warning" if 20 * len(long_rows) > measured else "note", text, long_rows))
+    if gone:
+        text = (
+            f"{how_many(len(gone), 'row has', 'rows have')} no answer left within {max_length:,} tokens "
+            f"({share(len(gone), measured)}{of}): nothing is learned there. Allow longer examples, or shorten the "
+            "questions."
+        )
+        findings.append(finding("answer_cut", "fault" if 20 * len(gone) > measured else "warning", text, gone))
+    return findings

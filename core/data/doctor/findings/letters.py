@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import re
 
-from core.contract.data import Example, Message
-from core.contract.findings import Finding
-from core.data.doctor.findings.wording import Remedy, finding, how_many, is_often
+from core.contract.data import Example
 
-__all__ = ["clean", "cleaned", "damaged_finding", "has_damage", "has_unseen", "unseen_finding"]
+__all__ = ["clean", "cleaned", "has_damage", "has_unseen"]
 
 _DIRECTIONS = "\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
@@ -51,7 +49,7 @@ def clean(text: str) -> str:
 
 def cleaned(example: Example) -> Example:
     """The row with every text of its turns cleaned."""
-    messages = tuple(_cleaned_turn(turn) for turn in example.messages)
+    messages = tuple(turn.model_copy(update={"content": clean(turn.content)}) for turn in example.messages)
     texts = {name: clean(getattr(example, name)) for name in ("text", "chosen", "rejected")}
     return example.model_copy(update={"messages": messages, **texts})
 
@@ -61,34 +59,6 @@ def has_damage(text: str) -> bool:
     if text.isascii() and not _CONTROLS.search(text):
         return False
     return _DAMAGE.search(text) is not None
-
-
-def unseen_finding(rows: list[int], whole: int) -> Finding | None:
-    """Rows with characters that nobody sees."""
-    if not rows:
-        return None
-    text = (
-        f"{how_many(len(rows), 'row holds', 'rows hold')} characters that nobody sees (control characters, zero-width "
-        "spaces, byte order marks): the model learns to write them, and a search for a word misses it."
-    )
-    remedy = Remedy("clean_text", f"Take unseen characters out of {how_many(len(rows), 'row')}")
-    return finding("non_printing", "warning" if is_often(rows, whole) else "note", text, rows, remedy=remedy)
-
-
-def damaged_finding(rows: list[int], whole: int) -> Finding | None:
-    """Rows whose letters are lost: nothing can bring them back here."""
-    if not rows:
-        return None
-    text = (
-        f"{how_many(len(rows), 'row holds', 'rows hold')} letters that were damaged on their way (\ufffd, "
-        "\u00e2\u20ac\u2122, a formula without its \\): the model learns to write them. Save the source as UTF-8."
-    )
-    return finding("lost_letters", "warning" if is_often(rows, whole) else "note", text, rows)
-
-
-def _cleaned_turn(turn: Message) -> Message:
-    content = clean(turn.content)
-    return turn if content == turn.content else turn.model_copy(update={"content": content})
 
 
 def _reads_leftwards(text: str) -> bool:

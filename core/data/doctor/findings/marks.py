@@ -13,9 +13,9 @@ from core.contract.data import Example
 from core.contract.findings import Finding
 from core.data.doctor.findings.wording import finding, how_many, is_often
 
-__all__ = ["Kind", "chat_finding", "debris_finding", "marks_in", "phrase_finding"]
+__all__ = ["Kind", "debris_finding", "marks_in"]
 
-Kind = Literal["chat", "html", "markdown", "phrase"]
+Kind = Literal["chat_marks", "html", "markdown", "stock_phrases"]
 
 # Every repetition below has an end: a hostile row must not make a pattern look at its rest again and again.
 _CHAT = re.compile(
@@ -52,61 +52,34 @@ _CODE_BLOCK = re.compile(r"```.*?(?:```|\Z)|`[^`\n]+`", re.DOTALL)
 
 
 _CHAT_HINTS = (
-    "<|",
-    "<｜",
-    "inst]",
-    "sys>",
-    "_of_turn>",
-    "###",
-    "human: ",
-    "assistant: ",
-    "user: ",
-    "s>",
-    "[available",
-    "[tool_",
-)
+    "<|", "<｜", "inst]", "sys>", "_of_turn>", "###", "human: ", "assistant: ", "user: ", "s>", "[available", "[tool_",
+)  # fmt: skip
 _PHRASE_HINTS = ("an ai", "artificial", "language model", "knowledge cut", "regenerate")
 """What a text must hold, in lower case, to be looked at closely: a hundred times quicker than looking."""
 
 
 def marks_in(example: Example) -> frozenset[Kind]:
     """The kinds of left-over mark-up in a row."""
+    answers = [turn.content for turn in example.messages if turn.role == "assistant"]
+    answers += [text for text in (example.chosen, example.text) if text]
     texts = [turn.content for turn in example.messages if turn.role in ("user", "assistant")]
     texts += [text for text in (example.text, example.chosen, example.rejected) if text]
     whole = "\n\x00".join(texts)
     lower = whole.lower()
     found: set[Kind] = set()
     if any(hint in lower for hint in _CHAT_HINTS) and any(map(_CHAT.search, texts)):
-        found.add("chat")
-    if any(hint in lower for hint in _PHRASE_HINTS) and _has_phrase(example):
-        found.add("phrase")
-    if ("<" in whole or "&" in whole) and _has_html(whole):
-        found.add("html")
-    if ("](" in whole or "\\" in whole) and _has_markdown(whole):
-        found.add("markdown")
+        found.add("chat_marks")
+    if any(hint in lower for hint in _PHRASE_HINTS) and any(map(_PHRASE.search, answers)):
+        found.add("stock_phrases")
+    html = [_ENTITY, _TAG] if "<" in whole or "&" in whole else []
+    markdown = [_IMAGE, _ESCAPED] if "](" in whole or "\\" in whole else []
+    if any(pattern.search(whole) for pattern in (*html, *markdown)):
+        bare = _CODE_BLOCK.sub(" ", whole)
+        if any(pattern.search(bare) for pattern in html) and not _ABOUT_CODE.search(whole):
+            found.add("html")
+        if markdown and (_IMAGE.search(bare) or (_ESCAPED.search(bare) and not _ABOUT_CODE.search(bare))):
+            found.add("markdown")
     return frozenset(found)
-
-
-def chat_finding(rows: list[int], whole: int) -> Finding | None:
-    """Rows with another model's chat marks."""
-    if not rows:
-        return None
-    text = (
-        f"{how_many(len(rows), 'row holds', 'rows hold')} another model's chat marks in the text itself (such as "
-        "<|im_end|>, [INST] or ### Response:): a turn then ends where none should, or the model writes them."
-    )
-    return finding("chat_marks", "fault" if is_often(rows, whole) else "warning", text, rows)
-
-
-def phrase_finding(rows: list[int], whole: int) -> Finding | None:
-    """Answers in the words of a chat service."""
-    if not rows:
-        return None
-    text = (
-        f'{how_many(len(rows), "answer speaks", "answers speak")} as a chat service does ("As an AI language '
-        'model"): the model learns to refuse and to excuse itself in these words.'
-    )
-    return finding("stock_phrases", "warning" if is_often(rows, whole) else "note", text, rows)
 
 
 def debris_finding(html: list[int], escaped: list[int], whole: int) -> Finding | None:
@@ -121,22 +94,3 @@ def debris_finding(html: list[int], escaped: list[int], whole: int) -> Finding |
         f"{'; '.join(kinds)}. The model learns to write it."
     )
     return finding("markup", "warning" if is_often(rows, whole) else "note", text, rows)
-
-
-def _has_phrase(example: Example) -> bool:
-    answers = [turn.content for turn in example.messages if turn.role == "assistant"]
-    return any(_PHRASE.search(text) for text in [*answers, example.chosen, example.text] if text)
-
-
-def _has_html(text: str) -> bool:
-    if not (_ENTITY.search(text) or _TAG.search(text)) or _ABOUT_CODE.search(text):
-        return False
-    bare = _CODE_BLOCK.sub(" ", text)
-    return bool(_ENTITY.search(bare) or _TAG.search(bare))
-
-
-def _has_markdown(text: str) -> bool:
-    if not (_IMAGE.search(text) or _ESCAPED.search(text)):
-        return False
-    bare = _CODE_BLOCK.sub(" ", text)
-    return bool(_IMAGE.search(bare) or (_ESCAPED.search(bare) and not _ABOUT_CODE.search(bare)))

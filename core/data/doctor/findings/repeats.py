@@ -11,13 +11,14 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Literal
 
 import numpy as np
 
 from core.contract.data import Example
 from core.contract.findings import Finding
 from core.data.doctor.findings.answers import answer_of
-from core.data.doctor.findings.wording import Remedy, finding, how_many, is_often
+from core.data.doctor.findings.wording import finding, how_many, is_often
 
 __all__ = ["Conflict", "Repeats", "conflict_finding", "digest_of", "exact_finding", "normal"]
 
@@ -85,18 +86,19 @@ class Repeats:
 
     def conflicts(self) -> list[Conflict]:
         """Questions that are answered in different ways; pairs, where one's better answer is another's worse one."""
-        clashes = (self._at_odds(group) for group in self.questions())
-        return [Conflict(tuple(rows), all(self._brief[row] for row in rows)) for rows in clashes if len(rows) > 1]
+        conflicts = []
+        for group in self.questions():
+            chosen, refused = ({column[row] for row in group} for column in (self._answers, self._refused))
+            rows = group if len(chosen) > 1 else []
+            if any(refused):
+                clash = chosen & refused
+                rows = [row for row in group if self._answers[row] in clash or self._refused[row] in clash]
+            if len(rows) > 1:
+                conflicts.append(Conflict(tuple(rows), all(self._brief[row] for row in rows)))
+        return conflicts
 
     def _most(self) -> int:
         return max(20, len(self._rows) // 200)
-
-    def _at_odds(self, group: Sequence[int]) -> Sequence[int]:
-        if any(self._refused[row] for row in group):
-            chosen = {self._answers[row] for row in group}
-            clash = chosen & {self._refused[row] for row in group}
-            return [row for row in group if self._answers[row] in clash or self._refused[row] in clash]
-        return group if len({self._answers[row] for row in group}) > 1 else ()
 
 
 def exact_finding(groups: Sequence[Sequence[int]], whole: int) -> Finding | None:
@@ -108,8 +110,9 @@ def exact_finding(groups: Sequence[Sequence[int]], whole: int) -> Finding | None
         f"{how_many(len(again), 'row repeats', 'rows repeat')} an earlier row word for word: what stands twice is "
         "learned twice as strongly, and by heart."
     )
-    remedy = Remedy("keep_first", f"Leave out {how_many(len(again), 'repeated row')}")
-    return finding("exact_duplicates", "warning" if is_often(again, whole) else "note", text, again, groups, remedy)
+    level: Literal["warning", "note"] = "warning" if is_often(again, whole) else "note"
+    leave_out = f"Leave out {how_many(len(again), 'repeated row')}"
+    return finding("exact_duplicates", level, text, again, groups, ("keep_first", leave_out))
 
 
 def conflict_finding(groups: Sequence[Sequence[int]], brief: int) -> Finding | None:

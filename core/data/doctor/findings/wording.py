@@ -1,4 +1,5 @@
-"""Findings in words: counts as people say them, and a Finding cut to what crosses to the window."""
+"""Findings in words: counts as people say them, a Finding cut to what crosses to the window, and the findings that are
+a list of rows and nothing else."""
 
 from __future__ import annotations
 
@@ -9,30 +10,23 @@ from typing import Literal
 
 from core.contract.findings import Finding, Fix
 
-__all__ = ["Remedy", "finding", "how_many", "is_often", "rows_are", "share"]
+__all__ = ["LISTS", "RowList", "finding", "how_many", "is_often", "share"]
 
 _ROWS_SHOWN = 500
 _GROUPS_SHOWN = 100
 _MEMBERS_SHOWN = 50
-
-
-@dataclass(frozen=True)
-class Remedy:
-    """A safe fix, and the words on its button."""
-
-    fix: Fix = ""
-    text: str = ""
+Level = Literal["fault", "warning", "note"]
 
 
 def finding(
     code: str,
-    level: Literal["fault", "warning", "note"],
+    level: Level,
     text: str,
     rows: Sequence[int],
     groups: Iterable[Sequence[int]] = (),
-    remedy: Remedy = Remedy(),
+    fix: tuple[Fix, str] = ("", ""),
 ) -> Finding:
-    """The finding; ``rows`` are all of them, of which the first cross."""
+    """The finding; ``rows`` are all of them, of which the first cross; ``fix``: a safe one, and its button's words."""
     return Finding(
         code=code,
         level=level,
@@ -40,19 +34,14 @@ def finding(
         text=text,
         rows=tuple(rows[:_ROWS_SHOWN]),
         groups=tuple(tuple(group[:_MEMBERS_SHOWN]) for group in islice(groups, _GROUPS_SHOWN)),
-        fix=remedy.fix,
-        fix_text=remedy.text,
+        fix=fix[0],
+        fix_text=fix[1],
     )
 
 
 def how_many(count: int, one: str, many: str = "") -> str:
-    """``1 row``, ``1,200 rows``."""
+    """``1 row``, ``1,200 rows``; ``1 row is``, ``1,200 rows are``."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
-
-
-def rows_are(count: int, one: str = "is", many: str = "are") -> str:
-    """``1 row is``, ``1,200 rows are``; or with other verbs."""
-    return f"{count:,} {f'row {one}' if count == 1 else f'rows {many}'}"
 
 
 def share(part: float, whole: float) -> str:
@@ -64,5 +53,60 @@ def share(part: float, whole: float) -> str:
 
 
 def is_often(rows: Sequence[int], whole: int) -> bool:
-    """Whether more than a hundredth of the rows (and more than three) is concerned: below, a finding is a note."""
+    """Whether more than a hundredth of the rows (and more than three) is concerned."""
     return len(rows) > max(3, whole // 100)
+
+
+@dataclass(frozen=True)
+class RowList:
+    """A finding that lists rows: its level where they are many and where they are few, and its words behind their
+    number (for one row, for several, and what both go on with)."""
+
+    often: Level
+    seldom: Level
+    one: str
+    many: str
+    text: str
+    fix: Fix = ""
+    fix_text: str = ""
+
+    def finding(self, code: str, rows: list[int], whole: int) -> Finding | None:
+        """The finding, where there are such rows among the ``whole``."""
+        level = self.often if is_often(rows, whole) else self.seldom
+        text = f"{how_many(len(rows), self.one, self.many)} {self.text}"
+        fix = (self.fix, self.fix_text.format(how_many(len(rows), "row")))
+        return finding(code, level, text, rows, fix=fix) if rows else None
+
+
+LISTS = {
+    "empty_answers": RowList(
+        "fault", "warning", "row has", "rows have",
+        "an answer that is empty or only stands for one (null, NaN): the model learns to answer nothing.",
+        "drop_rows", "Leave out {}",
+    ),
+    "late_system": RowList(
+        "warning", "warning", "row has", "rows have",
+        "a system prompt in the midst of the conversation, or two: many chat templates refuse that or leave it out.",
+    ),
+    "chat_marks": RowList(
+        "fault", "warning", "row holds", "rows hold",
+        "another model's chat marks in the text itself (such as <|im_end|>, [INST] or ### Response:): a turn then ends "
+        "where none should, or the model writes them.",
+    ),
+    "stock_phrases": RowList(
+        "warning", "note", "answer speaks", "answers speak",
+        'as a chat service does ("As an AI language model"): the model learns to refuse and to excuse itself in these '
+        "words.",
+    ),
+    "non_printing": RowList(
+        "warning", "note", "row holds", "rows hold",
+        "characters that nobody sees (control characters, zero-width spaces, byte order marks): the model learns to "
+        "write them, and a search for a word misses it.",
+        "clean_text", "Take unseen characters out of {}",
+    ),
+    "lost_letters": RowList(
+        "warning", "note", "row holds", "rows hold",
+        "letters that were damaged on their way (\ufffd, \u00e2\u20ac\u2122, a formula without its \\): the model "
+        "learns to write them. Save the source as UTF-8.",
+    ),
+}  # fmt: skip

@@ -260,7 +260,7 @@ class DataHandlers:
         finding = view.finding(str(wish.get("fix", "")))
         if finding is None:
             raise DataError("doctor.stale", say("doctor.stale"), say("doctor.stale.do"))
-        return lambda _: service.mend(path_of(config.data), config.data, [(finding.code, ())])
+        return lambda _: service.fix(path_of(config.data), config.data, [(finding.code, ())])
 
 
 def _is_small(view: View) -> bool:
