@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from core.contract.knobs import knob
 from core.contract.methods import DEFAULT_METHOD, METHODS, AskedMethod, LearningMethod, Method, method_for
-from core.contract.weight_forms import WEIGHT_FORMS, WeightForm, WeightFormName
+from core.contract.weight_forms import DEFAULT_WEIGHT_FORM, WEIGHT_FORMS, WeightForm, WeightFormName
 
 __all__ = ["DataChoice", "Layout", "LoraChoice", "ModelChoice", "RunConfig", "TrainChoice"]
 
@@ -37,7 +37,7 @@ class ModelChoice(_Part):
     """``starter``, an absolute folder, or a hub id such as ``Qwen/Qwen3-0.6B``."""
     revision: str = ""
     """Hub commit, or a content hash of the folder's config and weight headers; empty until resolved."""
-    quantization: WeightFormName = knob("nf4", "Quantisation", group="memory", term="quantisation")
+    quantization: WeightFormName = knob(DEFAULT_WEIGHT_FORM, "Quantisation", group="memory", term="quantisation")
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = knob(
         "auto",
         "Precision (dtype)",

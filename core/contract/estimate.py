@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from core.contract.methods import DEFAULT_METHOD, Method
+from core.contract.weight_forms import DEFAULT_WEIGHT_FORM
 
 __all__ = ["Advice", "Estimate", "LearnedRun", "MemoryPart", "Probe", "Resolved", "Suggestion"]
 
@@ -94,7 +95,7 @@ class LearnedRun(_Fact):
     model: str = ""
     shape: str = ""
     method: Method = DEFAULT_METHOD
-    quantization: str = "nf4"
+    quantization: str = DEFAULT_WEIGHT_FORM
     checkpointing: str = "none"
     kernels: str = "auto"
     rank: int = 16

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-__all__ = ["WEIGHT_FORMS", "WeightForm", "WeightFormName"]
+__all__ = ["DEFAULT_WEIGHT_FORM", "SMALLEST_WEIGHT_FORM", "WEIGHT_FORMS", "WeightForm", "WeightFormName"]
 
 WeightFormName = Literal["nf4", "none"]
 """As ``model.quantization`` has it in a config."""
+DEFAULT_WEIGHT_FORM: WeightFormName = "nf4"
 NF4_BLOCK, NF4_NESTED_BLOCK = 64, 256
 NF4_TABLES_BYTES = 16 * 4 + 256 * 4 + 4
 """The 16 levels, the 256 levels of the scales, and the scales' offset, in float32."""
@@ -59,3 +60,5 @@ WEIGHT_FORMS: Mapping[str, WeightForm] = MappingProxyType(
         ),
     }
 )  # fmt: skip
+
+SMALLEST_WEIGHT_FORM = min(WEIGHT_FORMS.values(), key=lambda form: form.bits)

@@ -24,6 +24,7 @@ from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.estimate import Suggestion
+from core.contract.weight_forms import SMALLEST_WEIGHT_FORM, WEIGHT_FORMS
 from core.estimate.duration import seconds_per_token
 from core.estimate.fit import chosen, put, usual_tokens
 from core.estimate.inputs.cards import BALANCED, published
@@ -251,7 +252,8 @@ def _free(config: RunConfig) -> Changes:
 
 def _four(config: RunConfig) -> Changes:
     """The same, and weights in 4 bits: all that costs time and memory, and no result."""
-    return {**_free(config), **({"model.quantization": "nf4"} if config.model.quantization == "none" else {})}
+    larger = config.model.form.bits > SMALLEST_WEIGHT_FORM.bits
+    return {**_free(config), **({"model.quantization": SMALLEST_WEIGHT_FORM.name} if larger else {})}
 
 
 def _shorter(base: Trial) -> list[Changes]:
@@ -271,8 +273,8 @@ def _gains(
         limit, most = config.train.max_length, min(facts.longest, spec.shape.max_position_embeddings)
         lengths = sorted({most, *(length for length in LENGTHS if length < most)}, reverse=True)
         yield DATA, [{"train.max_length": length} for length in lengths if length > limit]
-    if config.model.quantization == "nf4":
-        yield MORE, [{"model.quantization": "none"}]
+    bits, order = config.model.form.bits, sorted(WEIGHT_FORMS.values(), key=lambda form: form.bits)
+    yield MORE, [{"model.quantization": form.name} for form in order if form.bits > bits]
     ranks = [rank for rank in RANKS if config.lora.r < rank <= 4 * config.lora.r]
     yield MORE, [{"lora.r": rank, "lora.lora_alpha": _alpha(config, rank)} for rank in ranks]
 
@@ -333,7 +335,7 @@ def _words(config: RunConfig, changes: Changes, spec: ModelSpec | None) -> str:
         "train.max_length": lambda value: (
             f"examples {'cut at' if value < config.train.max_length else 'up to'} {value:,} tokens"
         ),
-        "model.quantization": lambda value: "weights in 4 bits" if value == "nf4" else "weights in 16 bits",
+        "model.quantization": lambda value: f"weights in {WEIGHT_FORMS[value].bits} bits",
         "lora.r": lambda value: f"rank {value}",
     }
     parts = [f"{spec.title} in its place"] if spec is not None else []

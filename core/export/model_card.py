@@ -79,19 +79,13 @@ def write_card(folder: Path, config: RunConfig, record: RunRecord, made: Made) -
 
 def _origin(config: RunConfig, form: ExportForm, checkpoint: str, dtype: str) -> str:
     revision = f" at revision `{config.model.revision}`" if config.model.revision else ""
-    quantised = (
-        "4-bit NF4 with double quantisation"
-        if config.model.quantization == "nf4"
-        else config.model.dtype.replace("auto", "16 bits")
-    )
-    merged = (
-        "\nThe adapter was added to the original 16-bit weights, not to the 4-bit ones that it was trained over.\n"
-        if form.whole and config.model.quantization == "nf4"
-        else ""
-    )
+    held = config.model.form.detail or config.model.dtype.replace("auto", "16 bits")
+    bits, merged = config.model.form.bits, ""
+    if form.whole and config.model.form.quantised:
+        merged = f"\nThe adapter was added to the original 16-bit weights, not to the {bits}-bit ones trained over.\n"
     return (
         f"{form.what.format(dtype=dtype)} made with Luthier from `{base_name(config)}`{revision}, "
-        f"held in {quantised} while training ({config.method.upper()}), {checkpoint}.\n{merged}\n"
+        f"held in {held} while training ({config.method.upper()}), {checkpoint}.\n{merged}\n"
         f"Data: `{_plain(Path(config.data.path).name)}`, SHA-256 `{config.data.sha256}`.\n"
     )
 

@@ -181,7 +181,7 @@ def _plan(config: RunConfig, spec: ModelSpec, data: RunData, trainer: Any, parts
 
 
 def _where(config: RunConfig, loaded: LoadedModel, device: torch.device, packed: bool) -> str:
-    weights = "4-bit NF4" if config.model.quantization == "nf4" else "full weights"
+    weights = config.model.form.words
     word: Callable[[Any], str] = lambda dtype: str(dtype).removeprefix("torch.")  # noqa: E731
     attention = attention_line(device, loaded.dtype, loaded.model.config, packed)
     return f"{weights}, {word(loaded.dtype)} on {device}; {attention}"

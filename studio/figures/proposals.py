@@ -17,6 +17,7 @@ from typing import Any
 
 from core.contract.config import RunConfig, TrainChoice
 from core.contract.knobs import knobs
+from core.contract.weight_forms import SMALLEST_WEIGHT_FORM
 from core.runs.record.outcome import Outcome
 from studio.words.text import say
 
@@ -84,8 +85,8 @@ def _less_memory(config: RunConfig) -> dict[str, Any]:
         return {"train.checkpointing": "recompute"}
     if config.train.checkpointing == "recompute":
         return {"train.checkpointing": "offload"}
-    if config.model.quantization == "none":
-        return {"model.quantization": "nf4"}
+    if config.model.form.bits > SMALLEST_WEIGHT_FORM.bits:
+        return {"model.quantization": SMALLEST_WEIGHT_FORM.name}
     return {"train.max_length": max(_SHORTEST, config.train.max_length // 2)}
 
 

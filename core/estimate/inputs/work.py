@@ -178,7 +178,7 @@ def work_of(
         tokens=tokens,
         row=min(tokens, config.train.max_length if row is None else row),
         dtype_bytes=DTYPE_BYTES.get(config.model.dtype, 2 if gpu else 4),
-        quantized=config.model.quantization == "nf4",
+        quantized=config.model.form.quantised,
         policy=policy_of(train.checkpointing, gpu, fast),
         eight_bit_optimiser=train.optim == "adamw_8bit",
         fast=fast,
