@@ -120,8 +120,11 @@ def test_a_folder_has_few_entries() -> None:
 
 
 def test_tests_stand_in_folders_named_as_their_rooms() -> None:
-    rooms = {path.stem for path in (ROOT / "core").iterdir() if not path.name.startswith(("_", "."))}
-    folders = {path.name for path in (ROOT / "tests" / "unit").iterdir() if path.is_dir() and path.name[0] not in "_."}
+    """Counted by their files: what a checkout keeps of folders that went (their ``__pycache__``) is none."""
+    rooms = {path.relative_to(ROOT / "core").parts[0].removesuffix(".py") for path in (ROOT / "core").rglob("*.py")}
+    tests = ROOT / "tests" / "unit"
+    folders = {path.relative_to(tests).parts[0] for path in tests.glob("*/**/*.py")}
+    rooms.discard("__init__")
     assert {name for name in folders if not name.startswith("studio")} == rooms
 
 
