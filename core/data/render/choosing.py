@@ -1,21 +1,34 @@
-"""Which template a tokenizer is rendered with, and what a person is told of that choice.
+"""Which template a tokenizer is rendered with, what it can show, and what a person is told of that choice.
 
-The tokenizer's own comes first; a base model without one gets ChatML, and is told so; raw text has none.
+The tokenizer's own comes first; a base model without one gets ChatML, and is told so; raw text has none. Before it is
+used a template is tried with small conversations: does it show a system prompt, a tool's answer, a function call, a
+list of functions, what was thought? How does it want a call written down, and what ends a turn?
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from itertools import takewhile
 from typing import Any
 
 from core.contract.config import DataChoice
 from core.contract.errors import DataError
-from core.data.render.template import Ask, TemplateChoice, chatml
+from core.data.render.mask import Ending, alike
+from core.data.render.template import Ask, CallForm, TemplateChoice, answering, calling, turn_of
 
-__all__ = ["decide", "turn_enders", "warned", "words_on_bos", "writes_bos"]
+__all__ = ["decide", "tried", "turn_enders", "writes_bos"]
 
 Tokenizer = Any
+_SENTINEL = "Xtried0Q"
+_REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
+
+_FORMS = tuple(CallForm(id, text) for text in (False, True) for id in ("", "functions.{name}:{number}", "c{number:08}"))
+"""Tried in this order. The second id is what Kimi's templates write for a name, the third what Mistral's demand."""
+_PARAMETERS = {"type": "object", "properties": {"at": {"type": "string", "description": ""}}, "required": ["at"]}
+_QUESTION = turn_of("user", "Hello")
 
 
 def decide(tokenizer: Tokenizer, choice: DataChoice | TemplateChoice) -> TemplateChoice:
@@ -26,25 +39,23 @@ def decide(tokenizer: Tokenizer, choice: DataChoice | TemplateChoice) -> Templat
     """
     if isinstance(choice, TemplateChoice):
         return choice
-    own = _own_template(tokenizer)
+    own = tokenizer.chat_template
+    own = str(own.get("default", "")) if isinstance(own, dict) else str(own or "")  # of several named ones the default
     made = TemplateChoice("none", train_on=choice.train_on, system_prompt=choice.system_prompt)
     if choice.template == "none" or (choice.layout == "text" and choice.template == "auto"):
         return made
-    if choice.template == "chatml" or (choice.template == "auto" and not own):
-        return _chatml(tokenizer, made, asked=choice.template == "chatml")
-    if not own:
+    if choice.template == "model" and not own:
         raise DataError(
             "data.no_template",
             "Expected a chat template in the model, found none.",
             "Choose the template auto or ChatML, or an instruct model.",
         )
-    return replace(made, kind="model", source=own, name="the model's own")
-
-
-def _chatml(tokenizer: Tokenizer, made: TemplateChoice, asked: bool) -> TemplateChoice:
-    vocabulary = tokenizer.get_vocab()
-    known = "<|im_start|>" in vocabulary and "<|im_end|>" in vocabulary
-    notes = [] if asked else ["The model brings no chat template: ChatML is used, and export will carry it."]
+    if choice.template != "chatml" and own:
+        return replace(made, kind="model", source=own, name="the model's own")
+    notes = []
+    if choice.template == "auto":
+        notes.append("The model brings no chat template: ChatML is used, and export will carry it.")
+    known = {"<|im_start|>", "<|im_end|>"} <= set(tokenizer.get_vocab())
     if not known:
         notes.append(
             "ChatML's marks are no tokens of this model: they are plain text, and its end-of-text token ends an answer."
@@ -53,24 +64,107 @@ def _chatml(tokenizer: Tokenizer, made: TemplateChoice, asked: bool) -> Template
     return replace(made, kind="chatml", source=source, name="ChatML", notes=tuple(notes))
 
 
-def _own_template(tokenizer: Tokenizer) -> str:
-    """The tokenizer's template; of several named ones the default."""
-    own = tokenizer.chat_template
-    return str(own.get("default", "")) if isinstance(own, dict) else str(own or "")
+def chatml(known: bool, bos: bool) -> str:
+    """The ChatML template.
+
+    Where the tokenizer knows ``<|im_end|>`` as one token, it ends every turn. Elsewhere the marks are plain text, and
+    an answer is ended by the tokenizer's own end-of-text token, at which a base model stops already. ``bos``: whether
+    the tokenizer itself begins a text with its BOS, which the template then has to write.
+    """
+    answer_end = "'<|im_end|>'" if known else "eos_token"
+    return (
+        ("{{ bos_token }}" if bos else "")
+        + "{% for message in messages %}"
+        + "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] }}"
+        + "{{ " + answer_end + " if message['role'] == 'assistant' else '<|im_end|>' }}{{ '\\n' }}"
+        + "{% endfor %}"
+        + "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+    )  # fmt: skip
 
 
-def warned(choice: TemplateChoice, specials: Sequence[str]) -> TemplateChoice:
-    """The choice with notes on what a person would not expect of its template."""
-    notes = list(choice.notes)
-    if not choice.ending.strip():
-        notes.append("The template writes no end of turn: the end-of-text token is put behind the last answer.")
-    elif not choice.ending.strip().endswith(tuple(specials)):
-        notes.append(
-            f"{choice.ending.strip()} is no token of this model: it is plain text, and ends an answer in many tokens."
+def tried(choice: TemplateChoice, tokenizer: Tokenizer, ask: Ask) -> TemplateChoice:
+    """The same choice with what its template turned out to show, and with notes on it.
+
+    Raises:
+        DataError: the template cannot even render a question and its answer.
+    """
+    specials = turn_enders(tokenizer)
+    wants_tools = not _renders(ask, [_QUESTION]) and _renders(ask, [_QUESTION], [])
+    asked = partial(ask, tools=[]) if wants_tools else ask
+    rendered = asked([_QUESTION, turn_of("assistant", _SENTINEL)])
+    if _SENTINEL not in rendered:
+        raise DataError(
+            "data.template_answers",
+            "Expected a chat template that writes the answer, found one that leaves it out.",
+            "Choose the template ChatML, or another model.",
         )
-    if not choice.shows_system and choice.system_prompt:
-        notes.append("The template knows no system prompt: it stands at the beginning of the first question.")
-    return replace(choice, notes=tuple(dict.fromkeys(notes)))
+    answer = turn_of("assistant", "Hi")
+    bare = [_QUESTION, turn_of("assistant", "Wait"), turn_of("tool", _SENTINEL), turn_of("assistant", "Done")]
+    listed = [{"type": "function", "function": {"name": _SENTINEL, "description": "", "parameters": _PARAMETERS}}]
+    form = next((form for form in _FORMS if _shows_calls(asked, form)), None)
+    thoughts = (key for key in _REASONING_KEYS if _shows(asked, [_QUESTION, {**answer, key: _SENTINEL}]))
+    made = replace(
+        choice,
+        ending=_ending(asked, rendered.partition(_SENTINEL)[2], specials),
+        shows_system=_shows(asked, [turn_of("system", _SENTINEL), _QUESTION, answer]),
+        shows_bare_answers=_shows(asked, bare),
+        shows_tools=_shows(ask, [_QUESTION, answer], tools=listed),
+        wants_tools=wants_tools,
+        calls=form,
+        drops_text=form is not None and not _shows(asked, [_QUESTION, _small_call(_SENTINEL, form)]),
+        reasoning_key=next(thoughts, ""),
+    )
+    return replace(made, notes=tuple(dict.fromkeys(_notes(made, specials, tokenizer, asked))))
+
+
+def _shows_calls(ask: Ask, form: CallForm) -> bool:
+    """Whether a call is shown whole under this form, alone, and with its answer behind it."""
+    call = _small_call("", form)
+    answer = answering(turn_of("tool", "Xtried2Q"), call["tool_calls"][0], form)
+    whole = [_QUESTION, call, answer, turn_of("assistant", "Done")]
+    try:
+        return all(_SENTINEL in text and "Xtried1Q" in text for text in (ask([_QUESTION, call]), ask(whole))) and (
+            "Xtried2Q" in ask(whole)
+        )
+    except DataError:
+        return False
+
+
+def _small_call(content: str, form: CallForm) -> dict[str, Any]:
+    name = "look" if content else _SENTINEL
+    return {**turn_of("assistant", content), "tool_calls": [calling(name, {"at": "Xtried1Q"}, 0, form)]}
+
+
+def _shows(ask: Ask, turns: list[dict[str, Any]], **more: Any) -> bool:
+    try:
+        return _SENTINEL in ask(turns, **more)
+    except DataError:
+        return False
+
+
+def _renders(ask: Ask, turns: list[dict[str, Any]], tools: list[Any] | None = None) -> bool:
+    try:
+        return bool(ask(turns, tools=tools))
+    except DataError:
+        return False
+
+
+def _ending(ask: Ask, behind: str, specials: Sequence[str]) -> str:
+    """What ends an answer's turn: of what stands ``behind`` the last one that which also stands behind an earlier one,
+    through its last special token, unless that is one that a text begins with."""
+    mark = Ending("", tuple(specials))
+    turns = [turn_of("assistant", _SENTINEL), turn_of("user", "Xtried1Q"), turn_of("assistant", "Hi")]
+    own, begins = behind, ""
+    with suppress(DataError):
+        begins = ask([turn_of("user", "Xtried1Q")]).partition("Xtried1Q")[0]
+        gap = ask([_QUESTION, *turns]).partition(_SENTINEL)[2].partition("Xtried1Q")[0]
+        own = gap[: alike(behind, gap)]
+    opens = {token for token, _ in mark.found(begins)[:1]}
+    closing = list(takewhile(lambda one: one[0] not in opens, mark.found(own)))
+    if closing:
+        return own[: closing[-1][1]]
+    found = mark.found(behind)
+    return behind[: found[0][1]] if found else own.rstrip()
 
 
 def turn_enders(tokenizer: Tokenizer) -> tuple[str, ...]:
@@ -88,14 +182,21 @@ def writes_bos(tokenizer: Tokenizer) -> bool:
     return bos is not None and tokenizer("a")["input_ids"][:1] == [bos]
 
 
-def words_on_bos(tokenizer: Tokenizer, ask: Ask) -> Iterator[str]:
-    """What to say where a conversation does not begin with exactly one BOS, though this tokenizer's texts do."""
-    bos = tokenizer.bos_token_id
-    if not writes_bos(tokenizer):
-        return
-    text = ask([{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}])
-    first = tokenizer(text, add_special_tokens=False)["input_ids"][:2]
-    if first[:1] != [bos]:
-        yield f"The template does not begin with {tokenizer.bos_token}, as texts of this model do: none is added."
-    elif first == [bos, bos]:
-        yield f"The template begins with {tokenizer.bos_token} twice: rows are trained as it writes them."
+def _notes(choice: TemplateChoice, specials: Sequence[str], tokenizer: Tokenizer, ask: Ask) -> Iterator[str]:
+    """What a person would not expect of a template that was tried."""
+    yield from choice.notes
+    ending = choice.ending.strip()
+    if not ending:
+        yield "The template writes no end of turn: the end-of-text token is put behind the last answer."
+    elif not ending.endswith(tuple(specials)):
+        yield f"{ending} is no token of this model: it is plain text, and ends an answer in many tokens."
+    if not choice.shows_system and choice.system_prompt:
+        yield "The template knows no system prompt: it stands at the beginning of the first question."
+    if writes_bos(tokenizer):
+        bos = tokenizer.bos_token_id
+        text = ask([_QUESTION, turn_of("assistant", "Hi")])
+        first = tokenizer(text, add_special_tokens=False)["input_ids"][:2]
+        if first[:1] != [bos]:
+            yield f"The template does not begin with {tokenizer.bos_token}, as texts of this model do: none is added."
+        elif first == [bos, bos]:
+            yield f"The template begins with {tokenizer.bos_token} twice: rows are trained as it writes them."

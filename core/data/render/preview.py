@@ -86,7 +86,12 @@ def _kind(token: int, label: int, special: frozenset[int]) -> Kind:
 
 
 def _spans(tokenizer: Any, encoded: Encoded, first: int, kinds: list[Kind]) -> tuple[Span, ...]:
-    return tuple(_shortened(_runs(tokenizer, encoded, first, kinds)))
+    """The beginning of a row, as spans."""
+    room, spans = SHOWN_CHARACTERS, []
+    for span in _runs(tokenizer, encoded, first, kinds):
+        spans.append(span if len(span.text) <= room else span.model_copy(update={"text": span.text[:room] + "…"}))
+        room = max(0, room - len(span.text))
+    return tuple(spans)
 
 
 def _runs(tokenizer: Any, encoded: Encoded, first: int, kinds: list[Kind]) -> Iterator[Span]:
@@ -102,13 +107,3 @@ def _runs(tokenizer: Any, encoded: Encoded, first: int, kinds: list[Kind]) -> It
             text += tokenizer.decode(encoded.ids[-1:])
         yield Span(text=text, kind=kind, tokens=stop - position)
         position = stop
-
-
-def _shortened(spans: Iterator[Span]) -> Iterator[Span]:
-    room = SHOWN_CHARACTERS
-    for span in spans:
-        if len(span.text) <= room:
-            yield span
-        else:
-            yield span.model_copy(update={"text": span.text[:room] + "…"})
-        room = max(0, room - len(span.text))

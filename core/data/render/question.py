@@ -2,19 +2,36 @@
 
 Where the template shows no system prompt, that stands in the first question, as it did in the rows; after raw text the
 question is raw text, which the model goes on with. Asked for by the training run and by the conversation after it.
+
+How long one may be: tokenising a megabyte and reading it takes minutes in which a run stands still. So characters are
+counted before there are tokens, and tokens before the model sees them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from core.contract.config import DataChoice
 from core.contract.data import Example, Message
-from core.data.render.question_length import check_characters, check_tokens
+from core.contract.errors import DataError
 from core.data.render.renderer import renderer
 from core.data.render.template import layout_turns
 
-__all__ = ["question_ids"]
+__all__ = ["check_characters", "question_ids"]
+
+_CHARACTERS_A_TOKEN = 16
+"""Four as a rule; code with much white space has more."""
+_HINT = "Ask a shorter one."
+
+
+def check_characters(messages: Iterable[Message], most: int) -> None:
+    """Raises DataError where these turns cannot be ``most`` tokens, whatever the vocabulary."""
+    count = sum(len(message.content) + len(message.tool_calls) for message in messages)
+    if count > _CHARACTERS_A_TOKEN * most:
+        raise DataError(
+            "question.long", f"Expected a question of at most {most:,} tokens here, found {count:,} characters.", _HINT
+        )
 
 
 def question_ids(tokenizer: Any, messages: tuple[Message, ...], choice: DataChoice, most: int) -> list[int]:
@@ -32,5 +49,8 @@ def question_ids(tokenizer: Any, messages: tuple[Message, ...], choice: DataChoi
     else:
         text = made.ask(turns, generation=True)
     ids: list[int] = tokenizer(text, add_special_tokens=plain)["input_ids"]
-    check_tokens(len(ids), most)
+    if len(ids) >= most:  # no room for an answer
+        raise DataError(
+            "question.long", f"Expected a question of less than {most:,} tokens here, found {len(ids):,}.", _HINT
+        )
     return ids

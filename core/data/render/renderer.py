@@ -1,4 +1,9 @@
-"""A tokenizer with a decided template: examples in, token ids and mask out. What ``render`` offers is done here."""
+"""A tokenizer with a decided template: rows in, token ids and mask out.
+
+Which tokens are trained is decided here and in ``mask``: a row's turns are laid out (``template``) and rendered,
+``mask`` says which characters each answer has, ``Renderer._wanted`` which answers are learned, and the tokenizer's own
+record (``tokens.row``) which tokens hold these characters.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +18,10 @@ from core.contract.config import DataChoice
 from core.contract.data import Example, Message, RowProblem
 from core.contract.errors import DataError, StudioError
 from core.data.files.example_file import in_groups
-from core.data.render.choosing import decide, turn_enders, warned, words_on_bos, writes_bos
-from core.data.render.patience import limited_time, out_of_memory, require_short
-from core.data.render.spans import Ending, Opening, Ranges, Render, Turns, find_answers
+from core.data.render.choosing import decide, tried, turn_enders, writes_bos
+from core.data.render.mask import Ending, Opening, Ranges, Render, Turns, find_answers
 from core.data.render.template import TemplateChoice, layout_turns, tools_of
-from core.data.render.trying import tried
+from core.data.render.template_limits import limited_time, out_of_memory, require_short
 from core.data.tokens.row import Encoded, token_range
 from core.machine.textfile import one_line
 
@@ -60,16 +64,14 @@ class Renderer:
 
     def __init__(self, tokenizer: Tokenizer, choice: TemplateChoice) -> None:
         self.tokenizer = tokenizer
-        self._specials = turn_enders(tokenizer)
         self.special_ids = frozenset(
             number for number, token in tokenizer.added_tokens_decoder.items() if token.special
         )
         self._openings: dict[tuple[str, str], Opening] = {}
         self.choice = choice
         if choice.kind != "none" and not choice.ending:
-            self.choice = warned(tried(choice, self.ask, self._specials), self._specials)
-            self.choice = replace(self.choice, notes=(*self.choice.notes, *words_on_bos(tokenizer, self.ask)))
-        self._ending = Ending(self.choice.ending, self._specials)
+            self.choice = tried(choice, tokenizer, self.ask)
+        self._ending = Ending(self.choice.ending, turn_enders(tokenizer))
 
     def ask(self, turns: Sequence[dict[str, Any]], *, tools: list[Any] | None = None, generation: bool = False) -> str:
         """The turns as transformers' own ``apply_chat_template`` renders them.
@@ -81,7 +83,9 @@ class Renderer:
         try:
             with limited_time():
                 if "strftime_now" in self.choice.source:
-                    _bound_dates(self.choice.source)
+                    # The one template that transformers compiled of this source gets its dates by ``_now``. What is
+                    # handed to a rendering itself reaches a template as plain data, a function as text.
+                    _compiled(self.choice.source).environment.globals["strftime_now"] = _now
                 rendered = self.tokenizer.apply_chat_template(
                     list(turns),
                     tools=[] if tools is None and self.choice.wants_tools else tools,
@@ -115,7 +119,9 @@ class Renderer:
         Raises:
             DataError: the template refuses the row, or leaves one of its two answers out.
         """
-        last = self if self.choice.train_on == "last_answer" else self._for_pairs()
+        last = self
+        if self.choice.train_on != "last_answer":
+            last = renderer(self.tokenizer, replace(self.choice, train_on="last_answer"))
         sides = last._batch([with_answer(example), with_answer(example, "rejected")])
         chosen, rejected = (side for side in sides if isinstance(side, Encoded))
         for name, side in (("chosen", chosen), ("rejected", rejected)):
@@ -127,9 +133,6 @@ class Renderer:
                     "Choose the template ChatML, or leave this row out.",
                 )
         return chosen, rejected
-
-    def _for_pairs(self) -> Renderer:
-        return renderer(self.tokenizer, replace(self.choice, train_on="last_answer"))
 
     def encode_many(self, examples: Iterable[Example]) -> Iterator[Encoded | RowProblem]:
         """Every row in order, tokenised in batches; a RowProblem for a row that the template refuses.
@@ -164,22 +167,17 @@ class Renderer:
 
     def _tokenised(self, laid: list[Laid | RowProblem]) -> dict[int, Any]:
         """The tokenizer's record of each row, by the identity of its Example."""
-        plain = {id(item[0]): self._is_plain(item[0]) for item in laid if not isinstance(item, RowProblem)}
-        encodings: dict[int, Any] = {}
-        for special in set(plain.values()):
-            group = [item for item in laid if not isinstance(item, RowProblem) and plain[id(item[0])] == special]
-            texts = [text for _, text, _ in group]
-            made = self._backend().encode_batch(texts, add_special_tokens=special)
-            encodings.update((id(item[0]), found) for item, found in zip(group, made, strict=True))
-        return encodings
-
-    def _backend(self) -> Any:
-        """The tokenizer's own core, set as a plain call of the tokenizer sets it; asked at once, it copies no lists."""
+        # The tokenizer's own core, set as a plain call of the tokenizer sets it; asked at once, it copies no lists.
         backend = self.tokenizer.backend_tokenizer
         backend.no_truncation()
         backend.no_padding()
         backend.encode_special_tokens = self.tokenizer.split_special_tokens
-        return backend
+        encodings: dict[int, Any] = {}
+        for special in (False, True):
+            rows = [item for item in laid if not isinstance(item, RowProblem) and self._is_plain(item[0]) == special]
+            made = backend.encode_batch([text for _, text, _ in rows], add_special_tokens=special) if rows else []
+            encodings.update((id(item[0]), encoding) for item, encoding in zip(rows, made, strict=True))
+        return encodings
 
     def _joined(self, laid: list[Laid | RowProblem], encodings: dict[int, Any]) -> Iterator[Encoded | RowProblem]:
         for item in laid:
@@ -220,7 +218,9 @@ class Renderer:
         ids = list(encoding.ids)
         answers = [[token_range(encoding, span, len(text)) for span in answer] for answer in spans]
         eos = self.tokenizer.eos_token_id
-        ended = self._ends_open(example, text, spans) and eos is not None and ids[-1:] != [eos]
+        closed = self.choice.kind == "none" or bool(self.choice.ending.strip())
+        said_last = bool(spans) and bool(spans[-1]) and not text[spans[-1][-1][1] :].strip()
+        ended = (bool(example.text) or (not closed and said_last)) and eos is not None and ids[-1:] != [eos]
         if ended:
             # Nothing may stand between the answer and its end, or the model would never come to write that end.
             start, stop = answers[-1][-1]
@@ -247,12 +247,6 @@ class Renderer:
         kept = [spans for spans, message in said if message.trained and (message.tool_calls or not wants_calls)]
         return [span for spans in kept for span in spans]
 
-    def _ends_open(self, example: Example, text: str, spans: list[Ranges]) -> bool:
-        if example.text:
-            return True
-        closed = self.choice.kind == "none" or bool(self.choice.ending.strip())
-        return not closed and bool(spans) and bool(spans[-1]) and not text[spans[-1][-1][1] :].strip()
-
 
 def _opening(render: Render, system: Turns) -> Opening:
     """What the template writes behind a question under this system prompt where the model is to begin."""
@@ -272,12 +266,10 @@ def with_answer(example: Example, side: str = "chosen") -> Example:
     return example.model_copy(update={"messages": (*example.messages, answer), "chosen": "", "rejected": ""})
 
 
-def _bound_dates(source: str) -> None:
-    """Gives the one template that transformers compiled of this source its dates by ``_now``. What is handed to a
-    rendering itself reaches a template as plain data, a function as text."""
+def _compiled(source: str) -> Any:
     from transformers.utils.chat_template_utils import _compile_jinja_template
 
-    _compile_jinja_template(source).environment.globals["strftime_now"] = _now
+    return _compile_jinja_template(source)
 
 
 def _now(form: str) -> str:

@@ -1,9 +1,7 @@
 """Conversations under a chat template: token ids, and the mask of what is trained. One way for preview and training.
 
-A row is rendered by the template (``template``), its answers are found in the text (``spans``), the text is tokenised,
-and the answers' characters become trained tokens (``tokens``). No second BOS is written, the end of turn behind a
-trained answer is always trained, and padding is none of this room's: labels are made row by row, before anything is
-padded.
+What other rooms ask for; how it is done stands in ``renderer`` and ``mask``. No second BOS is written, the end of turn
+behind a trained answer is always trained, and padding is none of this room's: labels are made row by row.
 
 Heavy: wants a transformers tokenizer with a ``tokenizer.json`` (a fast one, which knows each token's characters).
 """
@@ -132,14 +130,6 @@ def tokenise(using: Renderer, examples: Iterable[Example], pairs: bool) -> Token
     return made.table()
 
 
-def _nothing_learned(item: Encoded, max_length: int) -> RowProblem:
-    """Why a row is left out that has no trained token within the limit."""
-    if not item.trained:
-        return RowProblem(row=item.row, code="row.no_answer", text="nothing to learn: it holds no turn that is trained")
-    text = f"nothing to learn within {max_length:,} tokens: the answer is cut away whole"
-    return RowProblem(row=item.row, code="row.cut_away", text=text)
-
-
 def cut_rows(table: TokenTable, max_length: int, take: Callable[[TokenRow], object]) -> list[RowProblem]:
     """Hands on the rows to train within the limit; returns why others have nothing to learn there."""
     problems = []
@@ -147,6 +137,10 @@ def cut_rows(table: TokenTable, max_length: int, take: Callable[[TokenRow], obje
         kept = [row for row, _, _ in item.cut(max_length) if row.trained_tokens]
         for row in kept:
             take(row)
-        if not kept:
-            problems.append(_nothing_learned(item, max_length))
+        if not item.trained:
+            text = "nothing to learn: it holds no turn that is trained"
+            problems.append(RowProblem(row=item.row, code="row.no_answer", text=text))
+        elif not kept:
+            text = f"nothing to learn within {max_length:,} tokens: the answer is cut away whole"
+            problems.append(RowProblem(row=item.row, code="row.cut_away", text=text))
     return problems

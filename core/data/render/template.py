@@ -1,9 +1,7 @@
-"""Which chat template a run uses, what that template can show, and how a row's turns are laid out for it.
+"""What a chat template can show, and how a row's turns are laid out for it.
 
-The tokenizer's own template comes first; a base model without one gets ChatML, and is told so; raw text has none.
-Before use a template is *tried* with small conversations: does it show a system prompt, a tool's answer, a function
-call, a list of functions? What it cannot show is put where it is shown (a system prompt into the first question, a
-call into the answer's text), since a template that silently leaves a turn out would silently drop data.
+What it cannot show (``choosing`` finds out) is put where it is shown: a system prompt into the first question, a call
+into the answer's text. A template that silently leaves a turn out would silently drop data.
 
 Nothing here knows transformers: a template is reached through ``Ask``, a function that renders turns.
 """
@@ -23,7 +21,6 @@ __all__ = [
     "TemplateChoice",
     "answering",
     "calling",
-    "chatml",
     "drops_text",
     "layout_turns",
     "tools_of",
@@ -62,8 +59,6 @@ class TemplateChoice:
     train_on: Literal["answers", "last_answer", "everything", "tool_calls"] = "answers"
     system_prompt: str = ""
     shows_system: bool = True
-    shows_tool_answers: bool = True
-    """A tool's answer to a call that is shown as one."""
     shows_bare_answers: bool = True
     """A tool's answer without such a call before it."""
     shows_tools: bool = False
@@ -78,24 +73,6 @@ class TemplateChoice:
     ending: str = ""
 
 
-def chatml(known: bool, bos: bool) -> str:
-    """The ChatML template.
-
-    Where the tokenizer knows ``<|im_end|>`` as one token, it ends every turn. Elsewhere the marks are plain text, and
-    an answer is ended by the tokenizer's own end-of-text token, at which a base model stops already. ``bos``: whether
-    the tokenizer itself begins a text with its BOS, which the template then has to write.
-    """
-    answer_end = "'<|im_end|>'" if known else "eos_token"
-    return (
-        ("{{ bos_token }}" if bos else "")
-        + "{% for message in messages %}"
-        + "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] }}"
-        + "{{ " + answer_end + " if message['role'] == 'assistant' else '<|im_end|>' }}{{ '\\n' }}"
-        + "{% endfor %}"
-        + "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
-    )  # fmt: skip
-
-
 def tools_of(example: Example, choice: TemplateChoice) -> list[Any] | None:
     """The functions to hand to the template; None where there are none or it cannot show them."""
     return list(json.loads(example.tools)) if example.tools and choice.shows_tools else None
@@ -107,10 +84,18 @@ def layout_turns(example: Example, choice: TemplateChoice) -> list[dict[str, Any
     if choice.system_prompt and not (turns and turns[0]["role"] == "system"):
         turns.insert(0, turn_of("system", choice.system_prompt))
     if example.tools and not choice.shows_tools:
-        _add_system(turns, f"You may call these functions:\n{example.tools}")
+        told = f"You may call these functions:\n{example.tools}"
+        if turns and turns[0]["role"] == "system":
+            turns[0] = turn_of("system", f"{turns[0]['content']}\n\n{told}")
+        else:
+            turns.insert(0, turn_of("system", told))
     if choice.shows_system or not (turns and turns[0]["role"] == "system"):
         return turns
-    return _folded(turns)
+    # The system prompt becomes the beginning of the first question.
+    system, *rest = turns
+    if rest and rest[0]["role"] == "user":
+        return [turn_of("user", f"{system['content']}\n\n{rest[0]['content']}"), *rest[1:]]
+    return [turn_of("user", system["content"]), *rest]
 
 
 def drops_text(example: Example, choice: TemplateChoice) -> bool:
@@ -121,63 +106,36 @@ def drops_text(example: Example, choice: TemplateChoice) -> bool:
 def _shown(messages: Sequence[Message], choice: TemplateChoice) -> list[dict[str, Any]]:
     turns: list[dict[str, Any]] = []
     waiting: list[dict[str, Any]] = []
+    """Calls whose answer has not come yet."""
     made = 0
     for message in messages:
         if message.role == "tool":
-            turns.append(_tool_answer(message, waiting, choice))
-            continue
-        turn, waiting = _said(message, choice), []
-        if message.tool_calls:
-            calls = json.loads(message.tool_calls)
-            if choice.calls is None:
-                turn["content"] = f"{turn['content']}\n{_written(calls)}".strip()
+            if waiting and choice.calls is not None:
+                turns.append(answering(turn_of("tool", message.content), waiting.pop(0), choice.calls))
             else:
-                numbered = enumerate(calls, start=made)
-                waiting = [calling(call["name"], call["arguments"], at, choice.calls) for at, call in numbered]
-                turn["tool_calls"] = list(waiting)
-                made += len(calls)
+                turns.append(turn_of("tool" if choice.shows_bare_answers else "user", message.content))
+            continue
+        turn, waiting = turn_of(message.role, message.content), []
+        if message.reasoning and choice.reasoning_key:
+            turn[choice.reasoning_key] = message.reasoning
+        elif message.reasoning:
+            turn["content"] = f"<think>\n{message.reasoning}\n</think>\n\n{message.content}".rstrip()
+        calls = json.loads(message.tool_calls) if message.tool_calls else []
+        if choice.calls is not None and calls:
+            numbered = enumerate(calls, start=made)
+            waiting = [calling(call["name"], call["arguments"], at, choice.calls) for at, call in numbered]
+            turn["tool_calls"] = list(waiting)
+            made += len(calls)
+        elif calls:
+            written = (f"<tool_call>\n{json.dumps(call, ensure_ascii=False)}\n</tool_call>" for call in calls)
+            turn["content"] = "\n".join([turn["content"], *written]).strip()
         turns.append(turn)
     return turns
-
-
-def _said(message: Message, choice: TemplateChoice) -> dict[str, Any]:
-    """What a turn says, and what was thought before it: under the template's own key, else between tags."""
-    if message.reasoning and choice.reasoning_key:
-        return {**turn_of(message.role, message.content), choice.reasoning_key: message.reasoning}
-    if message.reasoning:
-        return turn_of(message.role, f"<think>\n{message.reasoning}\n</think>\n\n{message.content}".rstrip())
-    return turn_of(message.role, message.content)
-
-
-def _tool_answer(message: Message, waiting: list[dict[str, Any]], choice: TemplateChoice) -> dict[str, Any]:
-    """A tool's answer, to the first of the calls that wait for theirs; where none is shown, as a question."""
-    if waiting and choice.calls is not None:
-        return answering(turn_of("tool", message.content), waiting.pop(0), choice.calls)
-    return turn_of("tool" if choice.shows_bare_answers else "user", message.content)
 
 
 def answering(turn: dict[str, Any], call: dict[str, Any], form: CallForm) -> dict[str, Any]:
     """A tool's turn as the answer to this call."""
     return {**turn, "tool_call_id": call["id"], "name": call["function"]["name"]} if form.id else turn
-
-
-def _written(calls: list[dict[str, Any]]) -> str:
-    return "\n".join(f"<tool_call>\n{json.dumps(call, ensure_ascii=False)}\n</tool_call>" for call in calls)
-
-
-def _add_system(turns: list[dict[str, Any]], text: str) -> None:
-    if turns and turns[0]["role"] == "system":
-        turns[0] = turn_of("system", f"{turns[0]['content']}\n\n{text}")
-    else:
-        turns.insert(0, turn_of("system", text))
-
-
-def _folded(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The system prompt as the beginning of the first question."""
-    system, *rest = turns
-    if rest and rest[0]["role"] == "user":
-        return [turn_of("user", f"{system['content']}\n\n{rest[0]['content']}"), *rest[1:]]
-    return [turn_of("user", system["content"]), *rest]
 
 
 def turn_of(role: str, content: str) -> dict[str, Any]:

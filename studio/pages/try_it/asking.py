@@ -18,7 +18,7 @@ from core.chat.client import adapter_folder
 from core.chat.messages import Side
 from core.contract.data import Message
 from core.contract.errors import RunError
-from core.data.render.question_length import check_characters
+from core.data.render.question import check_characters
 from core.runs.control.store import RunStore
 from core.runs.folder.job_folder import JobFolder
 from studio.words.text import say

@@ -14,7 +14,7 @@ import pytest
 
 from core.contract.config import DataChoice
 from core.contract.errors import DataError, StudioError
-from core.data.render.patience import UnfitTemplateError, limited_time, require_short
+from core.data.render.template_limits import UnfitTemplateError, limited_time, require_short
 from core.data.service.data_service import DataService
 
 LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}" + "{% endfor %}" * 3

@@ -1,4 +1,4 @@
-"""What is trained under templates of every trait, told twice: by ``core.data.render.spans`` and ``template_judge``."""
+"""What is trained under templates of every trait, told twice: by ``core.data.render.mask`` and ``template_judge``."""
 
 from __future__ import annotations
 

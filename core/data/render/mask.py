@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 from itertools import groupby
 from typing import Protocol
 
@@ -24,10 +24,8 @@ from core.data.render.marking import Marker, Place, Turns, thoughtless, untagged
 
 __all__ = ["Ending", "Opening", "Ranges", "Render", "Turns", "alike", "find_answers"]
 
-
 _PIECE = re.compile(r"<[^<>]+>|\[[^\[\]]+\]|\w+")
-
-
+"""A tag or a word."""
 Ranges = list[tuple[int, int]]
 
 
@@ -81,7 +79,13 @@ class Ending:
 
     def found(self, text: str) -> list[tuple[str, int]]:
         """The special tokens of a text, each with the position behind it."""
-        return [(one[0], one.end()) for one in _any_of(self.specials).finditer(text)] if self.specials else []
+        if not self.specials:
+            return []
+        return [(one[0], one.end()) for one in self._any.finditer(text)]
+
+    @cached_property
+    def _any(self) -> re.Pattern[str]:
+        return re.compile("|".join(map(re.escape, self.specials)))
 
     def next_to(self, gap: str, opening: str) -> int:
         """How far a special token reaches that directly follows an answer and is not what the next turn begins with."""
@@ -90,11 +94,6 @@ class Ending:
             return 0
         opens = found[0][0] in opening or (len(found) == 1 and self.text.strip())
         return 0 if opens else found[0][1]
-
-
-@lru_cache(maxsize=8)
-def _any_of(specials: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile("|".join(map(re.escape, specials)))
 
 
 def alike(one: str, other: str) -> int:
@@ -199,7 +198,8 @@ class _Finder:
         if header is not None:
             return low + header
         # Nothing of what asks for a turn stands there: behind a tool's answer, the turn before may simply go on.
-        silent = parts and sure <= same and not any(token in gap[sure:] for token in _tags(asking[sure:]))
+        tags = _PIECE.findall(unthinking(asking[sure:]))
+        silent = parts and sure <= same and not any(one in gap[sure:] for one in tags or [asking[sure:]])
         return low + sure if before in ("tool", "assistant") and silent else None
 
     def _first(self, number: int, mark: int) -> int:
@@ -278,11 +278,6 @@ def _once(places: list[Place]) -> list[Place]:
         return places
     first = {(place.turn, place.number): place for place in reversed(places)}
     return [place for place in places if not place.name or first[place.turn, place.number] is place]
-
-
-def _tags(text: str) -> list[str]:
-    """The tags and words of what asks for a turn."""
-    return _PIECE.findall(unthinking(text)) or [text]
 
 
 def _behind_one(gap: str, header: str) -> int | None:
