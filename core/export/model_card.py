@@ -12,6 +12,7 @@ import yaml
 
 from core.contract.config import RunConfig
 from core.contract.forms import FORMS, ExportForm, Form
+from core.contract.tasks import DEFAULT_TASK, TASKS
 from core.runs.record.job_record import RunRecord, effective_config
 
 __all__ = ["Ending", "Made", "base_name", "write_card"]
@@ -61,7 +62,7 @@ def write_card(folder: Path, config: RunConfig, record: RunRecord, made: Made) -
     front = {
         "base_model": base_name(config),
         "library_name": form.library,
-        "pipeline_tag": "text-generation",
+        "pipeline_tag": TASKS[DEFAULT_TASK].pipeline,
         "tags": [form.tag, config.method, "luthier"],
     }
     parts = [
@@ -112,15 +113,16 @@ def _use(config: RunConfig, form: ExportForm) -> str:
     base = config.model.name if hub else "the folder of the base model"
     revision = f', revision="{config.model.revision}"' if hub and config.model.revision else ""
     lines = [] if form.whole else ["from peft import PeftModel"]
-    classes = "AutoModelForCausalLM, AutoTokenizer" + ("" if form.whole else ", GenerationConfig")
+    kind = TASKS[DEFAULT_TASK].model_class
+    classes = f"{kind}, AutoTokenizer" + ("" if form.whole else ", GenerationConfig")
     lines += [f"from transformers import {classes}", ""]
     lines += ['tokenizer = AutoTokenizer.from_pretrained("this folder")']
     if not form.whole:
-        lines += [f'base = AutoModelForCausalLM.from_pretrained("{base}"{revision}, dtype="auto")']
+        lines += [f'base = {kind}.from_pretrained("{base}"{revision}, dtype="auto")']
         lines += ['base.generation_config = GenerationConfig.from_pretrained("this folder")  # where an answer ends']
         lines += ['model = PeftModel.from_pretrained(base, "this folder")']
     else:
-        lines += ['model = AutoModelForCausalLM.from_pretrained("this folder", dtype="auto")']
+        lines += [f'model = {kind}.from_pretrained("this folder", dtype="auto")']
     return "## Use\n\n```python\n" + "\n".join(lines) + "\n```\n"
 
 

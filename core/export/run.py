@@ -23,6 +23,7 @@ from core.chat.client import adapter_folder
 from core.contract.config import RunConfig
 from core.contract.errors import DataError, MachineError, ModelError, RunError
 from core.contract.events import Exported, Finished, Stopped
+from core.contract.tasks import DEFAULT_TASK, TASKS
 from core.data.files.example_file import examples_in
 from core.data.render.rendering import apply_template_to, load_tokenizer, resolve_template, stop_token_ids
 from core.data.service.checked import checked
@@ -167,6 +168,7 @@ def _verify(job: _Job) -> tuple[str, ...]:
     job.tell.stage("verifying", "Reloading it with plain peft and transformers")
     request = {
         "form": job.request.form,
+        "class": TASKS[DEFAULT_TASK].model_class,
         "folder": str(job.draft),
         "base": str(job.base),
         "adapter": str(job.checkpoint / "adapter"),

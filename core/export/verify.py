@@ -26,7 +26,7 @@ LEAST_COSINE = 0.999
 
 
 def main(arguments: Sequence[str]) -> int:
-    """``request``: form, folder, base, adapter (of the checkpoint), prompt."""
+    """``request``: form, model class, folder, base, adapter (of the checkpoint), prompt."""
     request = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
     try:
         _import_libraries()
@@ -57,7 +57,7 @@ def _adapter(request: dict[str, Any]) -> list[str]:
     original = load_file(Path(request["adapter"]) / "adapter_model.safetensors")
     same = exported.keys() == original.keys() and all(exported[name].equal(original[name]) for name in original)
     _expect(same, "the exported tensors differ from the checkpoint's")
-    model = PeftModel.from_pretrained(_load(request["base"]), request["folder"]).eval()
+    model = PeftModel.from_pretrained(_load(request["base"], request["class"]), request["folder"]).eval()
     tokenizer = _tokenizer(request["folder"])
     tuned = _logits(model, tokenizer, request["prompt"])
     with model.disable_adapter():
@@ -79,9 +79,11 @@ def _merged(request: dict[str, Any]) -> list[str]:
 
     tokenizer = _tokenizer(request["folder"])
     expected = _logits(
-        PeftModel.from_pretrained(_load(request["base"]), request["adapter"]).eval(), tokenizer, request["prompt"]
+        PeftModel.from_pretrained(_load(request["base"], request["class"]), request["adapter"]).eval(),
+        tokenizer,
+        request["prompt"],
     )
-    found = _logits(_load(request["folder"]), tokenizer, request["prompt"])
+    found = _logits(_load(request["folder"], request["class"]), tokenizer, request["prompt"])
     _expect(bool(found.isfinite().all()), "the merged model gives logits that are no numbers")
     cosine = float(torch.nn.functional.cosine_similarity(found.double().flatten(), expected.double().flatten(), dim=0))
     _expect(cosine >= LEAST_COSINE, f"its logits have cosine {cosine:.5f} with base + adapter, expected {LEAST_COSINE}")
@@ -96,12 +98,14 @@ CHECKS = {"adapter": _adapter, "merged": _merged}
 """By the form of the export (``core.contract.forms``): what must hold once it is reloaded."""
 
 
-def _load(folder: str) -> Any:
-    from transformers import AutoModelForCausalLM
+def _load(folder: str, kind: str) -> Any:
+    import transformers
 
-    return AutoModelForCausalLM.from_pretrained(
-        folder, dtype="auto", local_files_only=True, use_safetensors=True
-    ).eval()
+    return (
+        getattr(transformers, kind)
+        .from_pretrained(folder, dtype="auto", local_files_only=True, use_safetensors=True)
+        .eval()
+    )
 
 
 def _tokenizer(folder: str) -> Any:

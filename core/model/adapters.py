@@ -17,6 +17,7 @@ from torch import nn
 
 from core.contract.config import TARGETS, LoraChoice
 from core.contract.errors import ModelError, first_line
+from core.contract.tasks import DEFAULT_TASK, TASKS
 from core.models.checks.adapter import check_adapter
 
 __all__ = ["Targets", "adapter_targets", "add_adapter", "load_adapter", "save_adapter", "trainable"]
@@ -82,7 +83,7 @@ def add_adapter(model: Any, lora: LoraChoice, seed: int) -> Any:
         bias=lora.bias,
         use_rslora=lora.use_rslora,
         use_dora=lora.use_dora,
-        task_type="CAUSAL_LM",
+        task_type=TASKS[DEFAULT_TASK].peft_type,
     )
     cards = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices=cards):

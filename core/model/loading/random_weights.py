@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import transformers
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig
 
 from core.contract.catalogue import ModelShape, ModelSpec
 from core.contract.errors import ModelError
+from core.contract.tasks import DEFAULT_TASK, TASKS
 from core.model.attention import packed
 from core.model.loading.assemble import Target, assemble
 from core.model.loading.load import LoadedModel, freeze, plain_words, resolve_dtype
@@ -130,7 +132,7 @@ class _Drawn:
 
 def _entries(config: Any, place: tuple[torch.device, torch.dtype], seed: int) -> Iterator[tuple[str, _Drawn]]:
     with torch.device("meta"):
-        skeleton = AutoModelForCausalLM.from_config(config)
+        skeleton = getattr(transformers, TASKS[DEFAULT_TASK].model_class).from_config(config)
     # A tied weight is listed once, under its first name, as it would lie in a file.
     for number, (name, parameter) in enumerate(skeleton.named_parameters()):
         yield name, _Drawn(parameter.shape, place, (seed << 20) + number, _fill(skeleton, name))

@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, GenerationConfig
+import transformers
+from transformers import GenerationConfig
 from transformers.utils import logging as transformers_logging
 
 from core.contract.errors import ModelError
+from core.contract.tasks import DEFAULT_TASK, TASKS
 from core.model.faults import is_card_fault
 from core.model.loading import weight_cache
 from core.model.loading.assemble import Target, assemble, class_of
@@ -115,7 +117,8 @@ def _stream(files: list[Path], parts: tuple[Any, Target], name: str, tell: Progr
 def _by_transformers(folder: Path, config: Any, target: Target, tell: Progress) -> Any:
     size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     with quiet_bars(lambda done, total: tell(size * done // max(1, total), size)):
-        model, report = AutoModelForCausalLM.from_pretrained(str(folder), config=config, **target.options())
+        kind = getattr(transformers, TASKS[DEFAULT_TASK].model_class)
+        model, report = kind.from_pretrained(str(folder), config=config, **target.options())
     _check_complete(folder, report if isinstance(report, dict) else report.to_dict())
     return model
 

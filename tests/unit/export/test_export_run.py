@@ -207,7 +207,8 @@ def test_the_fresh_process_finds_a_wrong_export(form: str, trained_adapter: Path
         name = next(name for name in weights if "lora_B" in name)
         save_file({**weights, name: weights[name] * 1.001}, tmp_path / "out" / "adapter_model.safetensors")
     request: dict[str, Any] = {
-        "form": form, "folder": str(tmp_path / "out"), "base": str(ASSETS / "starter"),
+        "form": form, "class": "AutoModelForCausalLM", "folder": str(tmp_path / "out"),
+        "base": str(ASSETS / "starter"),
         "adapter": str(trained_adapter), "prompt": "Hello.",
     }  # fmt: skip
     with pytest.raises(ValueError, match=r"differ from|cosine"):

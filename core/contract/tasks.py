@@ -1,0 +1,31 @@
+"""TASKS: what a model is trained to give, a row each: which head it has, and by which names libraries know it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["DEFAULT_TASK", "TASKS", "Task", "TaskName"]
+
+TaskName = Literal["language-model"]
+DEFAULT_TASK: TaskName = "language-model"
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task."""
+
+    title: str
+    model_class: str
+    """The class of transformers that builds a model with this head."""
+    peft_type: str
+    """peft's ``task_type``, which decides what of a head an adapter folder holds."""
+    pipeline: str
+    """The hub's ``pipeline_tag``."""
+
+
+TASKS: dict[TaskName, Task] = {
+    "language-model": Task(
+        title="Language model", model_class="AutoModelForCausalLM", peft_type="CAUSAL_LM", pipeline="text-generation"
+    ),
+}
