@@ -19,6 +19,7 @@ from typing import Any, TypeGuard
 
 __all__ = [
     "APPENDING",
+    "append_line",
     "cure",
     "drafted",
     "file_sha256",
@@ -72,6 +73,24 @@ def write_whole(target: Path, content: bytes | str, *, mode: int = 0o600, durabl
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """Adds a line, in one write; the caller holds a lock. Half a line, left by who died in its write, is closed first.
+
+    Raises:
+        OSError: the disk is full, or nothing may be written there; nothing of the line stands.
+    """
+    descriptor = open_plain(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+    try:
+        size = os.fstat(descriptor).st_size
+        torn = size and os.pread(descriptor, 1, size - 1) != b"\n"
+        whole = b"\n" * bool(torn) + line + b"\n"
+        if os.write(descriptor, whole) < len(whole):
+            os.ftruncate(descriptor, size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    finally:
+        os.close(descriptor)
 
 
 def write_sealed(target: Path, said: Mapping[str, Any], *, durable: bool = False) -> None:

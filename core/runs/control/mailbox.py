@@ -6,8 +6,6 @@ supervisor starts a new attempt under the same lock, so that no command falls be
 
 from __future__ import annotations
 
-import errno
-import os
 import time
 from collections.abc import Collection
 from pathlib import Path
@@ -15,7 +13,7 @@ from pathlib import Path
 from core.contract.commands import Command, Verb, parse_command
 from core.contract.errors import MachineError, RunError
 from core.contract.events import Acknowledged, Starting, parse_event
-from core.machine.disk import cure, open_plain
+from core.machine.disk import append_line, cure
 from core.machine.locks import locked
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventTail, last_event
@@ -39,15 +37,15 @@ class Mailbox:
 
     def poll(self) -> list[Command]:
         """The new commands: not acknowledged yet, not for an earlier attempt, ours to obey. Costs a look at a file."""
-        found = [command for line in self._tail.read_lines() if (command := self._accept(line))]
-        self._seen.update(command.id for command in found)
-        return found
-
-    def _accept(self, line: bytes) -> Command | None:
-        command = parse_command(line)
-        if command is None or command.id in self._seen or command.attempt < self._attempt:
-            return None
-        return command if command.verb in self._verbs else None
+        commands = []
+        for line in self._tail.read_lines():
+            command = parse_command(line)
+            if command is None or command.id in self._seen or command.attempt < self._attempt:
+                continue
+            if command.verb in self._verbs:
+                self._seen.add(command.id)
+                commands.append(command)
+        return commands
 
 
 def open_mailbox(folder: JobFolder, attempt: int) -> Mailbox:
@@ -66,19 +64,16 @@ def send(
     """
     if not folder.path.is_dir():
         raise RunError("run.unknown", f"Expected the run {folder.name}, found it deleted.")
+    command = Command(verb=verb, at=time.time(), prompt=prompt, max_new_tokens=max_new_tokens)
     try:
-        return _send(folder, Command(verb=verb, at=time.time(), prompt=prompt, max_new_tokens=max_new_tokens), attempt)
+        with locked(folder.commands):
+            meant = attempt if attempt is not None else present_attempt(folder.events)
+            command = command.model_copy(update={"attempt": meant})
+            append_line(folder.commands, command.model_dump_json().encode())
+            return command
     except OSError as error:
         message = f"Could not write {folder.commands.name} ({error.strerror})."
         raise MachineError("disk.write", message, cure(error, "then ask again")) from error
-
-
-def _send(folder: JobFolder, command: Command, attempt: int | None) -> Command:
-    with locked(folder.commands):
-        meant = attempt if attempt is not None else present_attempt(folder.events)
-        meant_for = command.model_copy(update={"attempt": meant})
-        _append(folder.commands, meant_for.model_dump_json().encode() + b"\n")
-    return meant_for
 
 
 def present_attempt(events: Path) -> int:
@@ -96,16 +91,3 @@ def acknowledged_ids(events: Path) -> set[str]:
 def begun_attempt(events: Path) -> int:
     """The last attempt for which a worker was started; 0 where none was."""
     return max((event.attempt for event in EventTail(events).read() if isinstance(event, Starting)), default=0)
-
-
-def _append(path: Path, line: bytes) -> None:
-    descriptor = open_plain(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
-    try:
-        size = os.fstat(descriptor).st_size
-        if size and os.pread(descriptor, 1, size - 1) != b"\n":
-            line = b"\n" + line  # a sender that died in its write leaves half a line, which is no command
-        if os.write(descriptor, line) < len(line):
-            os.ftruncate(descriptor, size)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    finally:
-        os.close(descriptor)

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from core.contract.estimate import LearnedRun
 from core.estimate.learned import LEAST_STEPS, Learned
+from core.machine.disk import append_line
 from core.machine.locations import Locations
 from core.machine.locks import locked
 from core.runs.folder.job_folder import JobFolder
@@ -33,15 +34,25 @@ def learned_file(locations: Locations) -> Path:
 
 def speeds(locations: Locations) -> Learned:
     """All that finished runs taught, the newest last; empty where there is no file."""
-    return Learned(tuple(_lines(learned_file(locations)))[-NEWEST:])
+    try:
+        with learned_file(locations).open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - MOST_BYTES))
+            raw = file.read()
+    except OSError:
+        return Learned()
+    known: list[LearnedRun] = []
+    for text in filter(None, raw.split(b"\n")):
+        with suppress(ValidationError):
+            known.append(LearnedRun.model_validate_json(text))
+    return Learned(tuple(known[-NEWEST:]))
 
 
 def append(locations: Locations, line: LearnedRun) -> None:
-    """Adds a line. A torn last line, left by a machine that went down, is closed first."""
+    """Adds a line. Raises OSError where the disk does not take it."""
     path = learned_file(locations)
-    with locked(path), path.open("ab+") as file:
-        torn = file.tell() > 0 and _last_byte(path) != b"\n"
-        file.write((b"\n" if torn else b"") + line.model_dump_json().encode() + b"\n")
+    with locked(path):
+        append_line(path, line.model_dump_json().encode())
 
 
 def learn(folder: JobFolder, record: RunRecord, locations: Locations) -> None:
@@ -55,63 +66,29 @@ def learn(folder: JobFolder, record: RunRecord, locations: Locations) -> None:
 
 def line_of(run_id: str, record: RunRecord) -> LearnedRun | None:
     """Predicted and measured of a run that ended well; None where it was too short or nothing was predicted."""
-    predicted = record.plan.predicted if record.plan else None
-    own = own_steps(record.steps) if record.steps else []
-    if (
-        predicted is None
-        or record.plan is None
-        or record.state not in ("finished", "stopped")
-        or len(own) < LEAST_STEPS
-    ):
+    plan, own = record.plan, own_steps(record.steps)
+    if plan is None or plan.predicted is None or record.state not in ("finished", "stopped") or len(own) < LEAST_STEPS:
         return None
     drawn = [step.power_watts for step in own if step.power_watts]
-    return predicted.model_copy(
+    first, start_seconds = record.steps[0], 0.0
+    if record.started_at is not None and (first.attempt, first.step) == (1, 1):
+        # What the first attempt took until its first step, but for what it measured before.
+        measured = sum(evaluation.seconds for evaluation in record.evaluations if evaluation.step == 0)
+        start_seconds = max(0.0, first.at - first.seconds - measured - record.started_at)
+    return plan.predicted.model_copy(
         update={
             "run_id": run_id,
             "at": record.ended_at or 0.0,
-            "kernels": "fast" if record.plan.fast else "plain",
+            "kernels": "fast" if plan.fast else "plain",
             "measured_bytes": _most(step.memory_bytes for step in own if step.reserved_bytes is not None),
             "measured_reserved_bytes": _most(step.reserved_bytes for step in own),
             "measured_tokens_per_second": rate_of(own),
             "watts": sum(drawn) / len(drawn) if drawn else 0.0,
             "steps": len(own),
-            "start_seconds": _start_seconds(record),
+            "start_seconds": min(MOST_START_SECONDS, start_seconds),
         }
     )
 
 
-def _start_seconds(record: RunRecord) -> float:
-    """What the first attempt took until its first step, but for what it measured before."""
-    first = record.steps[0]
-    if record.started_at is None or first.attempt != 1 or first.step != 1:
-        return 0.0
-    measured = sum(found.seconds for found in record.evaluations if found.step == 0)
-    return min(MOST_START_SECONDS, max(0.0, first.at - first.seconds - measured - record.started_at))
-
-
 def _most(sizes: Iterable[int | None]) -> int:
     return max((size for size in sizes if size), default=0)
-
-
-def _lines(path: Path) -> list[LearnedRun]:
-    try:
-        with path.open("rb") as file:
-            file.seek(0, 2)
-            file.seek(max(0, file.tell() - MOST_BYTES))
-            raw = file.read()
-    except OSError:
-        return []
-    return [line for text in raw.split(b"\n") if text and (line := _parsed(text)) is not None]
-
-
-def _parsed(text: bytes) -> LearnedRun | None:
-    try:
-        return LearnedRun.model_validate_json(text)
-    except ValidationError:
-        return None
-
-
-def _last_byte(path: Path) -> bytes:
-    with path.open("rb") as file:
-        file.seek(-1, 2)
-        return file.read(1)

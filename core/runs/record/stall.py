@@ -26,7 +26,7 @@ from statistics import median
 
 from core.contract.events import Acknowledged, Event, Hello, Queued, Resumed, Stage, Starting, Step
 
-__all__ = ["Heartbeat", "Limit", "Stall", "Work", "limit_of", "step_limit"]
+__all__ = ["STEP_SECONDS", "Heartbeat", "Limit", "Stall", "Work"]
 
 STEP_SECONDS = 300.0
 STEP_MEDIANS = 10.0
@@ -101,7 +101,11 @@ class Heartbeat:
 
     def hear(self, event: Event, now: float) -> None:
         """Takes one event of the worker. One that repeats the progress it told before is no beat."""
-        if isinstance(event, _NO_BEAT) or (isinstance(event, Stage) and self._told(event)):
+        old = self._stage
+        if isinstance(event, Stage) and old:
+            if (event.stage, event.text, event.done) == (old.stage, old.text, old.done):
+                return
+        elif isinstance(event, _NO_BEAT):
             return
         self._heard = self._lit = now
         self._work = None
@@ -136,8 +140,12 @@ class Heartbeat:
         return median(self._seconds) if self._seconds else 0.0
 
     def limit(self) -> Limit:
-        """What holds at present."""
-        return limit_of(self.stage, list(self._seconds))
+        """What holds at present; for steps and measured batches it follows the run's own pace."""
+        if self.stage not in ("training", "evaluating"):
+            return _LIMITS.get(self.stage, _BEFORE_THE_FIRST)
+        # Before a step was measured, a first pass on a slow machine, or with kernels to compile, has no pace to go by.
+        step = Limit(max(STEP_SECONDS, STEP_MEDIANS * self.median_seconds))
+        return step if self._seconds else _LIMITS["first_step"]
 
     def stalled(self, now: float) -> Stall | None:
         """The stall, where there is one."""
@@ -150,10 +158,6 @@ class Heartbeat:
             return Stall(self._words(), silent, limit.silent)
         return None
 
-    def _told(self, event: Stage) -> bool:
-        old = self._stage
-        return old is not None and (event.stage, event.text, event.done) == (old.stage, old.text, old.done)
-
     def _words(self) -> str:
         stage = self._stage
         if stage is None:
@@ -163,19 +167,6 @@ class Heartbeat:
             return f"Step {self._step + 1} did not end{pace}"
         far = f" at {stage.done:,.0f} of {stage.total:,.0f} {stage.unit}".rstrip() if stage.total else ""
         return f"'{stage.stage.replace('_', ' ')}' stood still{far}"
-
-
-def limit_of(stage: str, step_seconds: list[float]) -> Limit:
-    """The limit of a stage ('' before the first); that of steps and measured batches follows the run's own pace."""
-    if stage in ("training", "evaluating"):
-        # Before a step was measured, a first pass on a slow machine, or with kernels to compile, has no pace to go by.
-        return Limit(step_limit(step_seconds)) if step_seconds else _LIMITS["first_step"]
-    return _LIMITS.get(stage, _BEFORE_THE_FIRST)
-
-
-def step_limit(step_seconds: list[float]) -> float:
-    """``max(5 min, 10 × median)``, in seconds."""
-    return max(STEP_SECONDS, STEP_MEDIANS * median(step_seconds)) if step_seconds else STEP_SECONDS
 
 
 def _minutes(seconds: float) -> str:

@@ -16,16 +16,15 @@ from typing import Literal
 
 from pydantic import TypeAdapter
 
-from core.contract.config import RunConfig
 from core.contract.errors import StudioError
-from core.contract.events import Event, Starting, parse_event
+from core.contract.events import Event, Starting, Step, parse_event
 from core.machine.disk import folder_bytes, read_plain, write_whole
 from core.machine.locks import is_held
 from core.runs.folder.flaws import MOST_BYTES, flaw_of
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.notes import given_name
 from core.runs.log.events_log import EventTail
-from core.runs.record.job_record import RUNNING, RunRecord, State, fold
+from core.runs.record.job_record import RUNNING, State, fold
 from core.runs.record.outcome import Measure, Outcome, Verdict, measures, outcome
 
 __all__ = ["UNREADABLE_HINT", "RunSummary", "nobody_lives", "summarise"]
@@ -35,7 +34,6 @@ UNREADABLE_HINT = "Mend its folder, or delete the run."
 _MOST_SECONDS, _MOST_COUNT = 1e11, 1 << 53
 """What a page can still show."""
 _STEP = b'{"kind":"step"'
-_STARTING = b'{"kind":"starting"'
 
 
 @dataclass(frozen=True)
@@ -47,17 +45,17 @@ class RunSummary:
     run_id: str
     name: str
     state: State
-    started_at: float | None
-    ended_at: float | None
-    method: str
-    model_name: str
-    data_name: str
-    last_step: int
-    total_steps: int
-    train_loss: float | None
-    eval_loss: float | None
-    preset: str
-    bytes_on_disk: int | None
+    started_at: float | None = None
+    ended_at: float | None = None
+    method: str = ""
+    model_name: str = ""
+    data_name: str = ""
+    last_step: int = 0
+    total_steps: int = 0
+    train_loss: float | None = None
+    eval_loss: float | None = None
+    preset: str = ""
+    bytes_on_disk: int | None = None
     failure: str = ""
     failure_code: str = ""
     failure_hint: str = ""
@@ -94,23 +92,18 @@ def summarise(folder: JobFolder) -> RunSummary:
     if flaw := flaw_of(folder.path):
         return _unreadable(folder, flaw)
     try:
-        return _summary(folder)
+        # Dead before the log was read means that what was read is all there will be.
+        dead = nobody_lives(folder)
+        key = _key(folder, dead)
+        summary = _kept(folder, key)
+        if summary is None:
+            summary = _make(folder, dead)
+            with suppress(OSError):
+                write_whole(folder.summary_json, _KEPT.dump_json(_Kept(key, summary)))
     except OSError as error:
         return _unreadable(folder, f"{Path(error.filename or folder.path).name} cannot be read ({error.strerror})")
-
-
-def _summary(folder: JobFolder) -> RunSummary:
-    dead = nobody_lives(folder)
-    key = _key(folder, dead)
-    summary = _read(folder, key)
-    if summary is None:
-        # Dead before the log was read means that what was read is all there will be.
-        summary = _make(folder, dead)
-        with suppress(OSError):
-            write_whole(folder.summary_json, _KEPT.dump_json(_Kept(key, summary)))
-    if dead and summary.state in RUNNING and nobody_lives(folder):
-        return replace(summary, state="lost")
-    return summary
+    lost = dead and summary.state in RUNNING and nobody_lives(folder)
+    return replace(summary, state="lost") if lost else summary
 
 
 def nobody_lives(folder: JobFolder) -> bool:
@@ -124,17 +117,6 @@ def _unreadable(folder: JobFolder, reason: str) -> RunSummary:
         run_id=folder.name,
         name=folder.name,
         state="unreadable",
-        started_at=None,
-        ended_at=None,
-        method="",
-        model_name="",
-        data_name="",
-        last_step=0,
-        total_steps=0,
-        train_loss=None,
-        eval_loss=None,
-        preset="",
-        bytes_on_disk=None,
         failure=f"This run cannot be read: {reason}.",
         failure_code="run.unreadable",
         failure_hint=UNREADABLE_HINT,
@@ -150,35 +132,28 @@ def scan(lines: Iterable[bytes]) -> Iterator[Event]:
             steps.append(line)
             last = line
             continue
-        if line.startswith(_STARTING):
-            yield from _standing(steps, line)
+        event = parse_event(line)
+        if isinstance(event, Starting):  # what came after the checkpoint that an attempt begins at is dropped
+            while steps:
+                step = parse_event(steps[-1])
+                if isinstance(step, Step) and step.step <= event.resumed_step:
+                    yield step
+                    break
+                steps.pop()
             last = b""
-        yield from _parsed(line)
-    yield from _parsed(last)
-
-
-def _standing(steps: list[bytes], starting: bytes) -> Iterator[Event]:
-    """Drops what came after the checkpoint that an attempt begins at, and gives the step before that."""
-    begins = parse_event(starting)
-    limit = begins.resumed_step if isinstance(begins, Starting) else 0
-    while steps:
-        step = next(_parsed(steps[-1]), None)
-        if step is not None and step.step <= limit:
-            yield step
-            return
-        steps.pop()
-
-
-def _parsed(line: bytes) -> Iterator[Event]:
-    if line and (event := parse_event(line)) is not None:
+        if event is not None:
+            yield event
+    if last and (event := parse_event(last)) is not None:
         yield event
 
 
 def _make(folder: JobFolder, dead: bool) -> RunSummary:
-    tail = EventTail(folder.events)
-    record, config, given = fold(scan(tail.read_lines())), _config(folder), given_name(folder)
+    tail, config = EventTail(folder.events), None
+    record, given = fold(scan(tail.read_lines())), given_name(folder)
+    with suppress(StudioError):  # a listing shows what can be shown
+        config = folder.config()
     failure = record.failure if record.state == "failed" else None
-    became = outcome(record)
+    became, losses = outcome(record), measures(record)
     return RunSummary(
         run_id=folder.name,
         name=given if given is not None else config.name if config else folder.name,
@@ -191,7 +166,7 @@ def _make(folder: JobFolder, dead: bool) -> RunSummary:
         last_step=record.last_step,
         total_steps=record.plan.total_steps if record.plan else (config.train.max_steps if config else 0),
         train_loss=record.steps[-1].loss if record.steps else None,
-        eval_loss=_eval_loss(record),
+        eval_loss=losses[-1].loss if losses else None,
         preset=config.preset if config else "",
         bytes_on_disk=folder_bytes(folder.path, folder.summary_json.name),
         failure=failure.message if failure else "",
@@ -204,18 +179,6 @@ def _make(folder: JobFolder, dead: bool) -> RunSummary:
         damaged=tail.damaged + (dead and tail.torn),
         begun=record.begun,
     )
-
-
-def _eval_loss(record: RunRecord) -> float | None:
-    known = measures(record)
-    return known[-1].loss if known else None
-
-
-def _config(folder: JobFolder) -> RunConfig | None:
-    try:
-        return folder.config()
-    except StudioError:
-        return None  # a listing shows what can be shown
 
 
 def _key(folder: JobFolder, dead: bool) -> list[int]:
@@ -239,7 +202,7 @@ def _stat(path: Path, field: str) -> int:
         return 0
 
 
-def _read(folder: JobFolder, key: list[int]) -> RunSummary | None:
+def _kept(folder: JobFolder, key: list[int]) -> RunSummary | None:
     try:
         kept = _KEPT.validate_json(read_plain(folder.summary_json, MOST_BYTES["summary.json"]))
     except (OSError, ValueError):

@@ -17,7 +17,7 @@ from core.contract.events import Evaluation, Finished, Plan, Step
 from core.machine.locations import Locations
 from core.runs.control.store import RunStore
 from core.runs.record.job_record import RunRecord, fold
-from core.runs.record.learned import _start_seconds, append, learn, learned_file, line_of, speeds
+from core.runs.record.learned import append, learn, learned_file, line_of, speeds
 
 SAID = LearnedRun(card="H200", model="a/b", shape="x", predicted_bytes=900, predicted_tokens_per_second=150.0)
 
@@ -130,10 +130,14 @@ def test_a_line_without_end_counts_as_none(locations: Locations) -> None:
 
 
 def test_starting_is_learned_apart_from_training_and_measuring() -> None:
-    def record(**facts: object) -> RunRecord:
-        steps = (Step(step=1, attempt=1, at=120.0, seconds=2.0),)
-        return RunRecord(**{"started_at": 100.0, "steps": steps, **facts})  # type: ignore[arg-type]
+    def start_seconds(**facts: object) -> float:
+        steps = tuple(Step(step=n, attempt=1, at=118.0 + 2 * n, seconds=2.0, tokens=9) for n in range(1, 21))
+        known = {"started_at": 100.0, "steps": steps, "state": "finished", "plan": Plan(predicted=SAID)}
+        line = line_of("run-1", RunRecord(**{**known, **facts}))  # type: ignore[arg-type]
+        assert line is not None
+        return line.start_seconds
 
-    assert _start_seconds(record()) == 18.0
-    assert _start_seconds(record(evaluations=(Evaluation(step=0, seconds=5.0),))) == 13.0
-    assert _start_seconds(record(steps=(Step(step=9, attempt=2, at=120.0, seconds=2.0),))) == 0.0
+    assert start_seconds() == 18.0
+    assert start_seconds(evaluations=(Evaluation(step=0, seconds=5.0),)) == 13.0
+    resumed = tuple(Step(step=n, attempt=2, at=120.0 + n, seconds=2.0, tokens=9) for n in range(9, 29))
+    assert start_seconds(steps=resumed) == 0.0

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from test_runs_supervisor import gone
 
 from core.machine.disk import write_whole
 from core.machine.hardware import Gpu, Machine
@@ -255,6 +256,7 @@ def test_a_worker_is_found_by_its_mark_where_nobody_wrote_it_down(tmp_path: Path
     child = subprocess.Popen(SLEEP, env={**os.environ, MARK: str(folder.path)}, start_new_session=True)
     known = identify(child.pid)
     assert known is not None
+    assert gone(lambda: find_worker(folder) is None), "its environment is there a moment after it is started"
     assert find_worker(folder) == known
     bystander = subprocess.Popen(SLEEP, env={**os.environ, MARK: "/another/job"}, start_new_session=True)
     end_tree(folder, known, 0.0)

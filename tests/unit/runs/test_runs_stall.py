@@ -6,7 +6,7 @@ import pytest
 
 from core.contract.events import Acknowledged, Checkpoint, Hello, Stage, Starting, Step
 from core.runs.process.clock import AwakeClock
-from core.runs.record.stall import Heartbeat, Work, limit_of, step_limit
+from core.runs.record.stall import Heartbeat, Work
 
 IDLE, BUSY = 0.005, 0.5
 """CPU seconds a second: of a process that only listens, and of one that computes."""
@@ -28,10 +28,12 @@ def looked(beat: Heartbeat, since: float, until: float, cores: float = IDLE, mov
 
 
 @pytest.mark.parametrize(
-    ("seconds", "limit"), [([], 300.0), ([1.0, 2.0, 3.0], 300.0), ([29.0, 40.0, 50.0], 400.0), ([1, 1, 900], 300.0)]
+    ("seconds", "limit"), [([1.0, 2.0, 3.0], 300.0), ([29.0, 40.0, 50.0], 400.0), ([1, 1, 900], 300.0)]
 )
 def test_a_step_may_take_ten_times_the_median_and_five_minutes_at_least(seconds: list[float], limit: float) -> None:
-    assert step_limit(seconds) == limit
+    beat = Heartbeat(0.0, earlier=seconds)
+    beat.hear(Stage(stage="training"), 0.0)
+    assert (beat.limit().silent, beat.limit().at_work) == (limit, 0.0)
 
 
 def test_a_step_that_does_not_end_is_a_stall_however_busy_the_process() -> None:
@@ -90,7 +92,6 @@ def test_progress_within_a_stage_is_a_heartbeat_and_its_repetition_is_not() -> N
 
 @pytest.mark.parametrize("stage", ["preparing", "loading", "first_step", "saving", "merging", "verifying"])
 def test_a_silent_stage_lives_while_it_computes_or_reads_but_not_for_ever(stage: str) -> None:
-    limit = limit_of(stage, []).silent
     for rate in ({"cores": BUSY}, {"moved": 2e6}):
         beat = Heartbeat(0.0)
         beat.hear(Stage(stage=stage), 0.0)  # type: ignore[arg-type]
@@ -100,6 +101,7 @@ def test_a_silent_stage_lives_while_it_computes_or_reads_but_not_for_ever(stage:
         assert beat.stalled(3600.0) is not None
     beat = Heartbeat(0.0)
     beat.hear(Stage(stage=stage), 0.0)  # type: ignore[arg-type]
+    limit = beat.limit().silent
     looked(beat, 0.0, limit)
     assert beat.stalled(limit - 1) is None
     assert beat.stalled(limit) is not None
