@@ -12,8 +12,9 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import psutil
 
 from core.machine.imports import version_of
 
-__all__ = ["COMMAND_SECONDS", "Host"]
+__all__ = ["COMMAND_SECONDS", "Host", "at_once"]
 
 COMMAND_SECONDS = 2.0
 TEXT_BYTES = 1 << 18
@@ -127,6 +128,22 @@ class Host:
         finally:
             with contextlib.suppress(Exception):
                 pynvml.nvmlShutdown()
+
+
+def at_once(questions: Sequence[Callable[[], Any]], seconds: float) -> list[Any]:
+    """What each answers within so many seconds, else None: one that never comes back is left behind with its thread."""
+    answers: list[Any] = [None] * len(questions)
+
+    def ask(number: int) -> None:
+        answers[number] = questions[number]()
+
+    threads = [threading.Thread(target=ask, args=(number,), daemon=True) for number in range(len(questions))]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + seconds
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return list(answers)
 
 
 def _standing(folder: Path) -> Path:

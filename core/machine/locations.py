@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -136,17 +137,12 @@ def _check_owner(home: Path) -> None:
     A disk that keeps no permissions (Windows' under WSL, a USB stick) shows everything as everybody's: there they say
     nothing, and nothing could be done.
     """
-    if not home.stat().st_mode & stat.S_IWOTH or not _keeps_permissions(home):
+    if not home.stat().st_mode & stat.S_IWOTH:
         return
+    from tempfile import TemporaryFile  # brings much along, and is asked here only
+
+    with suppress(OSError), TemporaryFile(dir=home) as file:  # made with 0600
+        if os.fstat(file.fileno()).st_mode & stat.S_IWOTH:
+            return
     message = f"Expected a folder for runs and data that only you may write to, found one that everybody may: {home}."
     raise MachineError("home.open", message, f"Choose another, such as --home {home / 'luthier'}; or: chmod o-w {home}")
-
-
-def _keeps_permissions(folder: Path) -> bool:
-    from tempfile import TemporaryFile
-
-    try:
-        with TemporaryFile(dir=folder) as file:  # made with 0600
-            return not os.fstat(file.fileno()).st_mode & stat.S_IWOTH
-    except OSError:
-        return True

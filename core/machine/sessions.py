@@ -67,17 +67,12 @@ def revoke(locations: Locations) -> int:
         known = Sessions()
         with suppress(OSError):  # what cannot be read is ended all the same
             known = read_sessions(path)
-        _renew_secret(locations.studio)
+        with suppress(OSError, ValueError, RecursionError):  # a living studio reads its own secret from there
+            studio = json.loads(read_plain(locations.studio, _MOST_BYTES))
+            if isinstance(studio, dict):
+                write_whole(locations.studio, json.dumps({**studio, "secret": secrets.token_urlsafe(32)}), mode=0o600)
         _write(path, Sessions(secrets.token_hex(16)))
     return sum(until > time.time() for until in known.browsers.values())
-
-
-def _renew_secret(path: Path) -> None:
-    """Another secret where a studio lives; it reads its own from there."""
-    with suppress(OSError, ValueError, RecursionError):
-        known = json.loads(read_plain(path, _MOST_BYTES))
-        if isinstance(known, dict):
-            write_whole(path, json.dumps({**known, "secret": secrets.token_urlsafe(32)}), mode=0o600)
 
 
 def _write(path: Path, sessions: Sessions) -> None:

@@ -34,7 +34,11 @@ def exit_code(command: Callable[[], int], interrupted: int = 130) -> int:
             sys.stdout.flush()
             return code
         except _ReaderGoneError:
-            _to_nowhere()
+            # Python's own flush at the end of the process has to find somebody; a stream in memory has no descriptor.
+            with contextlib.suppress(OSError, ValueError):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, sys.stdout.fileno())
+                os.close(nowhere)
             return READER_GONE
         except StudioError as error:
             print(error, file=sys.stderr)
@@ -77,14 +81,6 @@ def _plain_stream(stream: TextIO) -> TextIO:
 
 class _ReaderGoneError(Exception):
     """Whoever read what is printed has left."""
-
-
-def _to_nowhere() -> None:
-    """Lets Python's own flush at the end of the process find somebody; a stream in memory has no descriptor."""
-    with contextlib.suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
 
 
 class _Plain:

@@ -42,9 +42,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("usage: python -m core.proof PROOF_DIR", file=sys.stderr)
         return 1
     folder = JobFolder(Path(words[0]).resolve())
-    writer = open_writer(folder)
+    writer, machine = open_writer(folder), read_machine()
+    device = "cuda:0" if machine.gpu else "cpu"
+    writer.write(Hello(device=device, device_name=machine.gpu.name if machine.gpu else ""))
     try:
-        _prove(folder, writer)
+        card = _take_card(Locations.find(), machine, writer)
+        try:
+            _measure(folder, writer)
+        finally:
+            card.release()
     except (StudioError, OSError) as error:
         hint = error.hint if isinstance(error, StudioError) else "worker.log in the proof's folder has the details."
         code = error.code if isinstance(error, StudioError) else "proof.fault"
@@ -61,17 +67,6 @@ def progress_of(line: str) -> tuple[int, int] | None:
         return None
     number, total = (int(part) for part in found.groups() if part)
     return (number - 1, total) if total > 1 else None  # one alone is within its rung
-
-
-def _prove(folder: JobFolder, writer: EventWriter) -> None:
-    machine = read_machine()
-    card = machine.gpu
-    writer.write(Hello(device="cuda:0" if card else "cpu", device_name=card.name if card else ""))
-    held = _take_card(Locations.find(), machine, writer)
-    try:
-        _measure(folder, writer)
-    finally:
-        held.release()
 
 
 def _take_card(locations: Locations, machine: Machine, writer: EventWriter) -> CardLock:

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import os
 import re
-import threading
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 
-from core.machine.host import COMMAND_SECONDS, Host
+from core.machine.host import COMMAND_SECONDS, Host, at_once
 
 __all__ = ["NETWORK_DISKS", "WINDOWS_DISKS", "Driver", "Surroundings", "read_surroundings"]
 
@@ -71,8 +69,13 @@ class Surroundings:
 def read_surroundings(home: Path, host: Host | None = None) -> Surroundings:
     """Asks the machine, nvidia-smi's three questions beside each other; about as long as the slowest of them."""
     host = host or Host()
-    models = _models_folder(host)
-    disks = _mounts(host)
+    told = host.environment
+    own = Path(told.get("HOME") or os.path.expanduser("~"))  # noqa: PTH111 - the recording's home, not ours
+    models = Path(told.get("HF_HUB_CACHE") or f"{told.get('HF_HOME') or own / '.cache/huggingface'}/hub")
+    rows = [line.split() for line in host.text("/proc/mounts").splitlines()]
+    mounts = [(row[1].replace("\\040", " "), row[2]) for row in rows if len(row) >= 3]
+    disks = sorted(mounts, key=lambda one: -len(one[0]))  # the longest path first
+    in_container = host.exists("/.dockerenv") or host.exists("/run/.containerenv")
     return Surroundings(
         compiler=host.compiler(),
         python_header=host.python_header(),
@@ -85,7 +88,7 @@ def read_surroundings(home: Path, host: Host | None = None) -> Surroundings:
         models_disk=_disk_of(models, disks),
         writable=host.writable(home),
         seconds_ahead=host.seconds_ahead(home),
-        container=_in_container(host),
+        container=in_container or bool(re.search(r"docker|kubepods|containerd|lxc", host.text("/proc/1/cgroup"))),
         devices=host.exists("/dev/dxg") or any(name.startswith("nvidia") for name in host.names("/dev")),
         on_battery=_on_battery(host),
         wsl_one="-Microsoft" in host.text("/proc/version"),
@@ -97,7 +100,9 @@ def read_surroundings(home: Path, host: Host | None = None) -> Surroundings:
 def read_driver(host: Host) -> Driver:
     """nvidia-smi's answers; an empty Driver where there is none."""
     program = WSL_SMI if host.exists(WSL_SMI) else "nvidia-smi"
-    header, query, apps = _at_once(host, ([program], [program, QUERY, CSV], [program, APPS, CSV]))
+    commands = ([program], [program, QUERY, CSV], [program, APPS, CSV])
+    said = at_once([partial(host.run, command) for command in commands], COMMAND_SECONDS + 0.2)
+    header, query, apps = (words or "" for words in said)
     cuda = re.search(r"CUDA (?:UMD )?Version:\s*(\d+)\.(\d+)", header)
     version = re.search(r"Driver Version:\s*([\d.]+)", header)
     if not cuda:
@@ -105,36 +110,17 @@ def read_driver(host: Host) -> Driver:
         return Driver(problem=problem[:160])
     fields = [word.strip() for word in (query.splitlines() or [""])[0].split(",")]
     fields += [""] * (6 - len(fields))
+    rows = [[word.strip() for word in line.split(",")] for line in apps.splitlines()]
+    held = [(PurePosixPath(row[1].replace("\\", "/")).name, _number(row[2])) for row in rows if len(row) == 3]
+    programs = [(name, int(size)) for name, size in held if size]
     return Driver(
         version=version[1] if version else fields[1],
         cuda=(int(cuda[1]), int(cuda[2])),
         power_limit=_number(fields[3]),
         power_default=_number(fields[4]),
         mig=fields[5] == "Enabled",
-        programs=tuple(_programs(apps)),
+        programs=tuple(sorted(programs, key=lambda one: -one[1])),
     )
-
-
-def _at_once(host: Host, commands: Sequence[Sequence[str]]) -> list[str]:
-    """What each prints; one that the kernel never lets go of is left behind, with the thread that waits for it."""
-    said = [""] * len(commands)
-
-    def ask(number: int) -> None:
-        said[number] = host.run(commands[number])
-
-    threads = [threading.Thread(target=ask, args=(number,), daemon=True) for number in range(len(commands))]
-    for thread in threads:
-        thread.start()
-    end = time.monotonic() + COMMAND_SECONDS + 0.2
-    for thread in threads:
-        thread.join(max(0.0, end - time.monotonic()))
-    return list(said)
-
-
-def _programs(text: str) -> list[tuple[str, int]]:
-    rows = [[word.strip() for word in line.split(",")] for line in text.splitlines()]
-    found = [(PurePosixPath(row[1].replace("\\", "/")).name, _number(row[2])) for row in rows if len(row) == 3]
-    return sorted(((name, int(size)) for name, size in found if size), key=lambda one: -one[1])
 
 
 def _number(text: str) -> float | None:
@@ -144,29 +130,8 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _models_folder(host: Host) -> Path:
-    """Where huggingface_hub keeps its models, by its own variables."""
-    told = host.environment
-    home = Path(told.get("HOME") or os.path.expanduser("~"))  # noqa: PTH111 - the recording's home, not ours
-    hub = told.get("HF_HUB_CACHE") or f"{told.get('HF_HOME') or home / '.cache/huggingface'}/hub"
-    return Path(hub)
-
-
-def _mounts(host: Host) -> list[tuple[str, str]]:
-    """Mount point and kind of file system, the longest path first."""
-    rows = [line.split() for line in host.text("/proc/mounts").splitlines()]
-    found = [(row[1].replace("\\040", " "), row[2]) for row in rows if len(row) >= 3]
-    return sorted(found, key=lambda one: -len(one[0]))
-
-
 def _disk_of(folder: Path, mounts: list[tuple[str, str]]) -> str:
     return next((kind for place, kind in mounts if folder.is_relative_to(place)), "")
-
-
-def _in_container(host: Host) -> bool:
-    if host.exists("/.dockerenv") or host.exists("/run/.containerenv"):
-        return True
-    return bool(re.search(r"docker|kubepods|containerd|lxc", host.text("/proc/1/cgroup")))
 
 
 def _on_battery(host: Host) -> bool:

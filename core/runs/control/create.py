@@ -71,20 +71,16 @@ def make_export(run: JobFolder, request: ExportRequest) -> tuple[JobFolder, File
     sweep_exports(run)
     run.jobs.mkdir(mode=0o700, exist_ok=True)
     with locked(run.jobs / ".lock"):
-        name = _free_name(run, request.name)
+        name, number = request.name, 1
+        while os.path.lexists(run.exports / name) or not _free(run.jobs / name):
+            number += 1
+            name = f"{request.name[:60]}-{number}"
         text = yaml.safe_dump(request.model_copy(update={"name": name}).model_dump(mode="json"), sort_keys=False)
         return make_job(run.jobs / name, "export.yaml", text, queued=True)
 
 
-def _free_name(run: JobFolder, wish: str) -> str:
-    name, number = wish, 1
-    while os.path.lexists(run.exports / name) or not _cleared(run.jobs / name):
-        number += 1
-        name = f"{wish[:60]}-{number}"
-    return name
-
-
-def _cleared(job: Path) -> bool:
+def _free(job: Path) -> bool:
+    """Whether the name can be given: a dead job that stands there gives it back."""
     if not job.exists():
         return True
     lock = FileLock(JobFolder(job).supervisor_lock)

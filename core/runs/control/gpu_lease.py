@@ -1,6 +1,6 @@
-"""A guest on the card: an interactive job (Try, a probe) in a child that holds it between runs and answers over a pipe.
+"""A lease of the card: an interactive job (Try, a probe) in a child that holds it between runs and answers over a pipe.
 
-A guest takes the card without waiting, says so when a run holds it, and leaves within seconds when a run wants it.
+Such a child takes the card without waiting, says so when a run holds it, and leaves within seconds when a run wants it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TextIO
 
 from core.contract.errors import MachineError, StudioError
@@ -71,11 +72,16 @@ def take_card(locations: Locations, lock_name: str, holder: str) -> CardLock:
     card = CardLock(locations.make(), lock_name)
     patience = time.monotonic() + ENDING_SECONDS
     while not card.acquire(wait=False, holder=holder):
-        found = held_by(locations, lock_name) or "another program"
-        if not _is_ending(locations, found) or time.monotonic() > patience:
+        other = held_by(locations, lock_name) or "another program"  # or it let go between our try and our look
+        ending, last = other == "another program", None
+        if RUN_ID.fullmatch(other):
+            with suppress(OSError):
+                last = last_event(JobFolder(locations.runs / other).events)
+            ending = last is not None and last.kind in LAST_KINDS  # its process ends a moment later
+        if not ending or time.monotonic() > patience:
             raise MachineError(
                 "card.busy",
-                f"Expected a free card, found it held by {found}.",
+                f"Expected a free card, found it held by {other}.",
                 "Ask through that run while it trains, or ask again when it has ended.",
             )
         time.sleep(0.1)
@@ -164,14 +170,3 @@ def ending_of(code: int | None, printed: Sequence[str]) -> tuple[str, str]:
     """How a dead child ended, in words, and the last line that it printed."""
     why = "killed by somebody, or because memory ran out" if code == -9 else f"exit code {code}"
     return why, next((line.strip() for line in reversed(printed) if line.strip()), "")
-
-
-def _is_ending(locations: Locations, holder: str) -> bool:
-    """Whether the holder is a run that has said its last word: its process ends a moment later."""
-    if not RUN_ID.fullmatch(holder):
-        return holder == "another program"  # it let go between our try and our look
-    try:
-        last = last_event(JobFolder(locations.runs / holder).events)
-    except OSError:
-        return False
-    return last is not None and last.kind in LAST_KINDS

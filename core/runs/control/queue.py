@@ -76,20 +76,17 @@ class JobQueue:
     def first_living(self, card: str) -> str | None:
         """The run whose turn it is for this card; the dead before it are dropped."""
         for run_id, wanted in self.cards().items():
-            if not self._lives(run_id):
-                self._drop_dead(run_id)
-            elif wanted in (card, ""):
-                return run_id
+            if self._lives(run_id):
+                if wanted in (card, ""):
+                    return run_id
+                continue
+            with locked(self._locations.locks / "queue"):
+                if not self._lives(run_id):  # it may have been resumed in between
+                    self._write([other for other in self.waiting() if other != run_id])
         return None
 
     def _lives(self, run_id: str) -> bool:
         return is_held(JobFolder(self._locations.runs / run_id).supervisor_lock)
-
-    def _drop_dead(self, run_id: str) -> None:
-        with locked(self._locations.locks / "queue"):
-            # Looked at again under the lock: it may have been resumed in between.
-            if not self._lives(run_id):
-                self._write([other for other in self.waiting() if other != run_id])
 
     def _change(self, arrange: Callable[[list[str]], list[str]], run_id: str) -> None:
         with locked(self._locations.locks / "queue"):

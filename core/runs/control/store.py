@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 
 from core.contract.commands import Verb
 from core.contract.config import RunConfig
 from core.contract.errors import MachineError, RunError
-from core.contract.events import Queued, Resumed, Stopped
+from core.contract.events import Event, Queued, Resumed, Stopped
 from core.machine.disk import cure
 from core.machine.locations import Locations
 from core.machine.locks import FileLock, is_held
@@ -69,11 +69,20 @@ class RunStore:
         """
         with Drafts(self.locations).once(draft_id) as (known, note):
             if known:
-                self._start_again(known)
+                # A first Start that was cut off before its supervisor came up is brought to its end.
+                with take_over(self.open(known)) as dead:
+                    if dead is not None and dead.record.state == "queued":
+                        self._hand_on(dead, max(dead.record.attempt, 1), Queued())
                 return known
             folder, lock = make_run(self.locations, config, queued=True, note=note)
-            with _whole_or_gone(folder, lock):
+            try:
                 self._queue.add(folder.name)
+            except OSError as error:  # nobody would start a run that is not queued, and its lock would stay held
+                lock.release()
+                with suppress(OSError):
+                    throw_away(folder.path)
+                message = f"Could not start a run in {folder.path.parent} ({error.strerror or error})."
+                raise MachineError("disk.write", message, cure(error, "or choose another with --home")) from error
             self._spawn(folder, lock)
             return folder.name
 
@@ -89,12 +98,15 @@ class RunStore:
         with take_over(folder, LEAVING_SECONDS) as dead:
             if dead is None or dead.record.state == "finished":
                 raise RunError("run.busy", f"{run_id} is still at work.", "Try again in a moment.")
-            self._requeue(dead, anyway)
+            resumed = Resumed(step=dead.folder.newest_step(), anyway=anyway)
+            self._hand_on(dead, dead.record.attempt + 1, resumed, Queued(), head=True)
 
     def adopt(self) -> list[str]:
         """Gives every worker without a supervisor a new one; the jobs' names. For a studio that starts."""
         sweep(self.locations)
-        return [folder.name for folder in self._all_jobs() if not flaw_of(folder.path) and self._adopt(folder)]
+        sound = [run for run in self._runs() if not flaw_of(run.path)]
+        jobs = [job for run in sound for job in (run, *_jobs(run))]
+        return [job.name for job in jobs if not flaw_of(job.path) and self._adopt(job)]
 
     # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -275,20 +287,10 @@ class RunStore:
         self._spawn(folder, lock)
         return True
 
-    def _start_again(self, run_id: str) -> None:
-        """A first Start that was cut off before its supervisor came up is brought to its end."""
-        with take_over(self.open(run_id)) as dead:
-            if dead is not None and dead.record.state == "queued":
-                dead.say(max(dead.record.attempt, 1), Queued())
-                self._queue.add(run_id)
-                self._hand_on(dead)
-
-    def _requeue(self, dead: DeadJob, anyway: bool) -> None:
-        dead.say(dead.record.attempt + 1, Resumed(step=dead.folder.newest_step(), anyway=anyway), Queued())
-        self._queue.add(dead.folder.name, head=True)
-        self._hand_on(dead)
-
-    def _hand_on(self, dead: DeadJob) -> None:
+    def _hand_on(self, dead: DeadJob, attempt: int, *events: Event, head: bool = False) -> None:
+        """Queues a dead job again, with what is to be said of it, and starts its supervisor."""
+        dead.say(attempt, *events)
+        self._queue.add(dead.folder.name, head)
         dead.hold.give()
         self._spawn(dead.folder, dead.lock)
 
@@ -332,25 +334,6 @@ class RunStore:
         for path in self.locations.runs.iterdir():
             if RUN_ID.fullmatch(path.name):
                 yield JobFolder(path)
-
-    def _all_jobs(self) -> Iterator[JobFolder]:
-        for run in self._runs():
-            if not flaw_of(run.path):
-                yield run
-                yield from _jobs(run)
-
-
-@contextmanager
-def _whole_or_gone(folder: JobFolder, lock: FileLock) -> Iterator[None]:
-    """A run that cannot be queued has not been made: nobody would start it, and its lock would stay held."""
-    try:
-        yield
-    except OSError as error:
-        lock.release()
-        with suppress(OSError):
-            throw_away(folder.path)
-        message = f"Could not start a run in {folder.path.parent} ({error.strerror or error})."
-        raise MachineError("disk.write", message, cure(error, "or choose another with --home")) from error
 
 
 def _unreadable(folder: JobFolder, reason: str) -> RunError:

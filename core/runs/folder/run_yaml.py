@@ -45,7 +45,7 @@ def read_stored(path: Path) -> tuple[RunConfig, list[str]]:
     Raises:
         ConfigError: the file is missing or no plain file, is no YAML mapping, or has a value that cannot be used.
     """
-    raw = read_fields(path, _plain_text)
+    raw = read_fields(path, lambda file: read_plain(file, MOST_YAML_BYTES).decode())
     try:
         return RunConfig.model_validate(raw), []
     except ValidationError as error:
@@ -60,10 +60,6 @@ def expect_sound(config: RunConfig) -> None:
     """Raises ConfigError where the config has faults between its fields, and so cannot start."""
     if problems := config.problems():
         raise ConfigError("config.faults", "This run cannot start:", "", problems)
-
-
-def _plain_text(path: Path) -> str:
-    return read_plain(path, MOST_YAML_BYTES).decode()
 
 
 def _text(path: Path) -> str:
@@ -83,7 +79,8 @@ def read_fields(path: Path, read: Callable[[Path], str] = _text) -> dict[str, An
     except OSError as error:
         raise ConfigError("config.unreadable", f"Expected a run file at {path}, found {error.strerror}.") from error
     except NOT_YAML as error:
-        raise ConfigError("config.yaml", f"{path} is not YAML: {_one_line(error)}.", "Mend that line.") from error
+        why = " ".join(str(error).split())[:400]
+        raise ConfigError("config.yaml", f"{path} is not YAML: {why}.", "Mend that line.") from error
     if not isinstance(raw, dict):
         raise ConfigError(
             "config.yaml", f"Expected fields in {path}, found {type(raw).__name__}.", "See README, run.yaml."
@@ -145,10 +142,6 @@ def _faults(path: Path, problems: list[str]) -> ConfigError:
     return ConfigError("config.faults", f"{path.name} has {count}:", "", problems)
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:400]
-
-
 def _say(fault: dict[str, Any]) -> str:
     if fault["type"] == "extra_forbidden":
         near = _near(fault)
@@ -161,17 +154,12 @@ def _key(fault: dict[str, Any]) -> str:
 
 
 def _near(fault: dict[str, Any]) -> str:
+    """The field that a misspelt one was meant to be; empty where none is like it."""
     if fault["type"] != "extra_forbidden":
         return ""
-    near = difflib.get_close_matches(str(fault["loc"][-1])[:80], _siblings(fault["loc"]), n=1)
-    return near[0] if near else ""
-
-
-def _siblings(location: tuple[Any, ...]) -> list[str]:
-    model: type[BaseModel] = RunConfig
-    for part in location[:-1]:
-        annotation = model.model_fields[str(part)].annotation
-        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
-            return []
-        model = annotation
-    return list(model.model_fields)
+    model: Any = RunConfig
+    for part in fault["loc"][:-1]:
+        model = model.model_fields[str(part)].annotation
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            return ""
+    return next(iter(difflib.get_close_matches(str(fault["loc"][-1])[:80], list(model.model_fields), n=1)), "")

@@ -34,22 +34,24 @@ class Standing:
 
     def gone(self) -> bool:
         """Whether one of both is not there any more, or is another one. Costs two looks."""
-        return any(self._is_other(place) for place in self._places)
+        for place in self._places:
+            try:
+                entry = os.lstat(place)
+            except FileNotFoundError:
+                if place in self._seen:
+                    return True
+                continue
+            except OSError:
+                continue  # it cannot be seen now: no reason to end anything
+            now = (entry.st_dev, entry.st_ino)
+            if self._seen.setdefault(place, now) != now:
+                return True
+        return False
 
     def check(self) -> None:
         """Raises FolderGoneError where it is gone."""
         if self.gone():
             raise FolderGoneError(f"{self._places[0]} was deleted or moved while it was being worked on")
-
-    def _is_other(self, place: Path) -> bool:
-        try:
-            found = os.lstat(place)
-        except FileNotFoundError:
-            return place in self._seen
-        except OSError:
-            return False  # it cannot be seen now: no reason to end anything
-        now = (found.st_dev, found.st_ino)
-        return self._seen.setdefault(place, now) != now
 
 
 @contextmanager

@@ -35,7 +35,11 @@ def work_of(worker: Identity) -> Work:
             cpu += sum(one.cpu_times()[:4])  # its own and those of its children that have ended
             counted = one.io_counters()
             moved += counted.read_chars + counted.write_chars + counted.read_bytes
-    return Work(cpu, moved, _waits_for_a_disk(worker.pid))
+    on_disk = False  # in the state that Linux calls D
+    for stat in Path(f"/proc/{worker.pid}/task").glob("*/stat"):
+        with suppress(OSError):
+            on_disk |= stat.read_bytes().rpartition(b")")[2].split()[:1] == [b"D"]
+    return Work(cpu, moved, on_disk)
 
 
 def halted(worker: Identity) -> bool:
@@ -73,11 +77,8 @@ class MemoryKills:
         """By whom, or why, behind "was killed (signal 9)"."""
         if self.more is None:
             return "by somebody, or because memory ran out"
-        return (
-            "because memory ran out"
-            if self.more
-            else "by somebody or another program; the kernel counted no lack of memory"
-        )
+        other = "by somebody or another program; the kernel counted no lack of memory"
+        return "because memory ran out" if self.more else other
 
 
 def wake(who: Identity | None) -> None:
@@ -93,12 +94,3 @@ def _memory_kills() -> int | None:
             if line.startswith("oom_kill "):
                 return int(line.split()[1])
     return None
-
-
-def _waits_for_a_disk(pid: int) -> bool:
-    """Whether a thread is in the state that Linux calls D; elsewhere no."""
-    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
-        with suppress(OSError):
-            if stat.read_bytes().rpartition(b")")[2].split()[:1] == [b"D"]:
-                return True
-    return False

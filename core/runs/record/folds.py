@@ -30,7 +30,8 @@ class Folds:
             OSError: the log is no regular file, or may not be read.
         """
         with self._guard:
-            self._forget_cut(folder)
+            if (known := self._known.get(folder.path)) and known[0].cut():
+                del self._known[folder.path]  # a log that became shorter is not the one that was read
             if folder.path not in self._known:
                 self._known[folder.path] = (EventTail(folder.events), RunFold())
             self._known.move_to_end(folder.path)
@@ -41,11 +42,6 @@ class Folds:
                 self._known.popitem(last=False)
             torn = dead and tail.torn
             return replace(fold.record, damaged=tail.damaged + torn)
-
-    def _forget_cut(self, folder: JobFolder) -> None:
-        """A log that became shorter than what was read of it is not the one that was read."""
-        if (known := self._known.get(folder.path)) and known[0].cut():
-            del self._known[folder.path]
 
     def forget(self, folder: JobFolder) -> None:
         """Drops what is known of a job that is deleted."""

@@ -123,14 +123,13 @@ class RunFold:
             acknowledged=frozenset(self._acknowledged),
         )
 
-    def _queued(self, event: Queued) -> None:
-        self._facts.update(state="queued", queued_reason=event.reason, ended_at=None, failure=None, pending="")
-        self._facts.setdefault("started_at", event.at)
-
-    def _resumed(self, event: Resumed) -> None:
-        self._facts.update(
-            anyway=event.anyway, state="queued", queued_reason="", ended_at=None, failure=None, pending="", stage=None
-        )
+    def _queued(self, event: Queued | Resumed) -> None:
+        self._facts.update(state="queued", queued_reason="", ended_at=None, failure=None, pending="")
+        if isinstance(event, Resumed):
+            self._facts.update(anyway=event.anyway, stage=None)
+        else:
+            self._facts.update(queued_reason=event.reason)
+            self._facts.setdefault("started_at", event.at)
 
     def _starting(self, event: Starting) -> None:
         """A new attempt: what came after its checkpoint is forgotten. A worker that finds that checkpoint bad and takes
@@ -144,11 +143,8 @@ class RunFold:
         for metrics in lists:
             metrics[:] = [metric for metric in metrics if metric.step <= event.resumed_step]
 
-    def _hello(self, event: Hello) -> None:
-        self._facts["hello"] = event
-
-    def _plan(self, event: Plan) -> None:
-        self._facts["plan"] = event
+    def _told(self, event: Hello | Plan) -> None:
+        self._facts[event.kind] = event
 
     def _stage(self, event: Stage) -> None:
         self._facts.update(stage=event, stepped=False)
@@ -178,29 +174,27 @@ class RunFold:
         if event.command in ("pause", "stop", "save"):
             self._facts["pending"] = event.command
 
-    def _paused(self, _event: Paused) -> None:
-        self._facts.update(state="paused", pending="")
-
-    def _ended(self, event: Finished | Stopped | Failed) -> None:
-        failure = event if isinstance(event, Failed) else None
-        self._facts.update(state=event.kind, ended_at=event.at, failure=failure, pending="")
+    def _over(self, event: Paused | Finished | Stopped | Failed) -> None:
+        self._facts.update(state=event.kind, pending="")
+        if not isinstance(event, Paused):
+            self._facts.update(ended_at=event.at, failure=event if isinstance(event, Failed) else None)
 
 
 _HANDLERS: dict[type[Event], Callable[[RunFold, Any], None]] = {
     Queued: RunFold._queued,
-    Resumed: RunFold._resumed,
+    Resumed: RunFold._queued,
     Starting: RunFold._starting,
-    Hello: RunFold._hello,
-    Plan: RunFold._plan,
+    Hello: RunFold._told,
+    Plan: RunFold._told,
     Stage: RunFold._stage,
     Step: RunFold._step,
     Evaluation: RunFold._evaluation,
     Checkpoint: RunFold._checkpoint,
     Acknowledged: RunFold._acknowledge,
-    Paused: RunFold._paused,
-    Finished: RunFold._ended,
-    Stopped: RunFold._ended,
-    Failed: RunFold._ended,
+    Paused: RunFold._over,
+    Finished: RunFold._over,
+    Stopped: RunFold._over,
+    Failed: RunFold._over,
 }
 
 
@@ -222,15 +216,9 @@ def effective_config(config: RunConfig, corrections: Iterable[Correction]) -> Ru
         section, _, key = correction.key.partition(".")
         values = config.model_dump()
         if isinstance(values.get(section), dict) and key in values[section]:
-            values[section][key] = _value(correction.new)
+            values[section][key] = correction.new
+            with contextlib.suppress(ValueError):  # a number where it is one
+                values[section][key] = json.loads(correction.new)
             with contextlib.suppress(ValidationError):
                 config = RunConfig.model_validate(values)
     return config
-
-
-def _value(text: str) -> object:
-    """A correction's value: a number where it is one."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

@@ -85,16 +85,12 @@ def _mark(gpu: Gpu) -> str:
     named = os.environ.get("CC", "")
     compilers = [shutil.which(name) or "" for name in (named, "gcc", "clang")]
     headers = [str(Path(sysconfig.get_path(kind)) / "Python.h") for kind in ("include", "platinclude")]
-    files = [[path, _written_at(path)] for path in (*compilers, *headers)]
+    files = []
+    for path in map(Path, filter(None, (*compilers, *headers))):
+        with suppress(OSError):
+            files.append([str(path), path.stat().st_mtime_ns])
     libraries = [version_of(name) for name in ("torch", "triton")]
     return json.dumps([gpu.uuid, gpu.name, gpu.driver, sys.executable, sys.version, named, libraries, files])
-
-
-def _written_at(path: str) -> int:
-    try:
-        return Path(path).stat().st_mtime_ns
-    except OSError:
-        return 0
 
 
 def read_answer(printed: bytes) -> Note | None:

@@ -144,7 +144,8 @@ def exit_words(code: int | None, step: int, kills: MemoryKills) -> tuple[str, st
         message = "The worker ended (signal 6) because memory ran out."
         return message, f"Close other programs or choose a smaller model. {again}"
     if code is not None and code < 0:
-        return f"The worker was ended by signal {-code} ({_signal_name(-code)}).", f"{again} worker.log has its words."
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else "unknown"
+        return f"The worker was ended by signal {-code} ({name}).", f"{again} worker.log has its words."
     found = "without an exit code that we could see" if code is None else f"with exit code {code}"
     return f"The worker ended {found} before it had finished.", f"See worker.log in the run's folder. {again}"
 
@@ -159,10 +160,3 @@ def card_fault_line(printed: bytes) -> str:
     what the last attempt printed; '' where none did."""
     lines = printed.decode(errors="replace").rpartition(_HEADING)[2].splitlines()
     return next((line.strip()[:200] for line in reversed(lines) if _CARD_FAULT.search(line)), "")
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return "unknown"
