@@ -28,7 +28,7 @@ from core.machine.hardware import read_machine
 from core.machine.imports import without_card
 from core.machine.locations import Locations
 from core.models.catalog import find_model
-from core.runs.control.gpu_lease import Patience, ending_of, left_the_card, spawn_guest
+from core.runs.control.gpu_lease import Patience, ending_of, left_the_card, spawn_leased
 from core.runs.folder.job_folder import JobFolder
 from core.runs.record.outcome import by_merit, standing
 
@@ -164,7 +164,7 @@ class _Child:
     """The child process and its pipes. What it prints on stderr is kept for the one line when it dies."""
 
     def __init__(self, setup: Setup, locations: Locations) -> None:
-        self._process = spawn_guest("core.chat.child", _environment())
+        self._process = spawn_leased("core.chat.child", _environment())
         self._locations, self._card = locations, setup.lock_name
         self._last_words: deque[str] = deque(maxlen=20)
         self._said: queue.Queue[str] = queue.Queue()

@@ -8,15 +8,27 @@ import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from core.contract.errors import MachineError
 
-__all__ = ["ASSETS", "PRESETS", "REPOSITORY", "Locations"]
+__all__ = ["ASSETS", "PRESETS", "REPOSITORY", "Entry", "Locations"]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ASSETS = REPOSITORY / "assets"
 PRESETS = REPOSITORY / "presets"
 USUAL = "luthier-studio"
+
+
+class Entry:
+    """A path by its name below the folder that its owner stands for (the owner's only field)."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, owner: Any, _type: type | None = None) -> Path:
+        folder: Path = owner.home if isinstance(owner, Locations) else owner.path
+        return folder / self._name
 
 
 @dataclass(frozen=True)
@@ -39,65 +51,30 @@ class Locations:
             raise MachineError("home.repository", message, "Choose another: --home ~/luthier-studio")
         return cls(root)
 
-    @property
-    def runs(self) -> Path:
-        """One folder a run."""
-        return self.home / "runs"
-
-    @property
-    def data(self) -> Path:
-        """Data files, kept once each under their content hash."""
-        return self.home / "data"
-
-    @property
-    def uploads(self) -> Path:
-        """Files on their way in, under names of ours."""
-        return self.home / "uploads"
-
-    @property
-    def locks(self) -> Path:
-        """One lock file a card (``gpu-UUID``) and one for the CPU."""
-        return self.home / "locks"
-
-    @property
-    def cache(self) -> Path:
-        """What can be thrown away: tokenised rows, lengths."""
-        return self.home / "cache"
-
-    @property
-    def proofs(self) -> Path:
-        """What was proven and measured on this machine, one folder a proof."""
-        return self.home / "proofs"
-
-    @property
-    def queue(self) -> Path:
-        """The waiting jobs, in order."""
-        return self.home / "queue.json"
-
-    @property
-    def kernels(self) -> Path:
-        """With what our kernels were tried and ran."""
-        return self.home / "kernels.json"
-
-    @property
-    def draft(self) -> Path:
-        """What the visitor has chosen so far."""
-        return self.home / "draft.json"
-
-    @property
-    def studio(self) -> Path:
-        """The living studio's process and port, for a second start to find."""
-        return self.home / "studio.json"
-
-    @property
-    def sessions(self) -> Path:
-        """Hashed cookies of the browsers that were let in (0600)."""
-        return self.home / "sessions.json"
-
-    @property
-    def password(self) -> Path:
-        """The salted hash of the password of ``--listen`` (0600)."""
-        return self.home / "password.json"
+    runs = Entry("runs")
+    """One folder a run."""
+    data = Entry("data")
+    """Data files, kept once each under their content hash."""
+    uploads = Entry("uploads")
+    """Files on their way in, under names of ours."""
+    locks = Entry("locks")
+    """One lock file a card (``gpu-UUID``) and one for the CPU."""
+    cache = Entry("cache")
+    """What can be thrown away: tokenised rows, lengths."""
+    proofs = Entry("proofs")
+    """What was proven and measured on this machine, one folder a proof."""
+    queue = Entry("queue.json")
+    """The waiting jobs, in order."""
+    kernels = Entry("kernels.json")
+    """With what our kernels were tried and ran."""
+    draft = Entry("draft.json")
+    """What the visitor has chosen so far."""
+    studio = Entry("studio.json")
+    """The living studio's process and port, for a second start to find."""
+    sessions = Entry("sessions.json")
+    """Hashed cookies of the browsers that were let in (0600)."""
+    password = Entry("password.json")
+    """The salted hash of the password of ``--listen`` (0600)."""
 
     def command(self, *words: str | Path) -> str:
         """A command line for a person, quoted for a shell; it names this root where it would not be found without."""

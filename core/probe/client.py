@@ -27,7 +27,7 @@ from core.machine.hardware import Machine, read_machine
 from core.machine.locations import Locations
 from core.probe.messages import Setup
 from core.probe.window import lesson, longest_window
-from core.runs.control.gpu_lease import Patience, ending_of, left_the_card, spawn_guest
+from core.runs.control.gpu_lease import Patience, ending_of, left_the_card, spawn_leased
 from core.runs.record.learned import append
 from core.runs.supervise.kernel_check import check_kernels_once, forget_kernels
 from core.runs.supervise.worker_process import card_environment
@@ -124,7 +124,7 @@ class _Child:
     """The child process. Its words come over a thread, so that waiting for one can be given up."""
 
     def __init__(self, setup: Setup, environment: Mapping[str, str]) -> None:
-        self._process = spawn_guest("core.probe.child", environment)
+        self._process = spawn_leased("core.probe.child", environment)
         self._said: queue.Queue[str] = queue.Queue()
         self._last_words: deque[str] = deque(maxlen=20)
         assert self._process.stdout is not None

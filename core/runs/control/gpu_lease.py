@@ -31,7 +31,7 @@ __all__ = [
     "fault_words",
     "leave_when_wanted",
     "left_the_card",
-    "spawn_guest",
+    "spawn_leased",
     "take_card",
 ]
 
@@ -49,9 +49,9 @@ class LineWriter:
     @classmethod
     def take_stdout(cls) -> LineWriter:
         """Libraries print to stdout; from now on that goes to stderr, and the pipe is for our words alone."""
-        mouth = cls(os.fdopen(os.dup(1), "w", encoding="utf-8"))
+        writer = cls(os.fdopen(os.dup(1), "w", encoding="utf-8"))
         os.dup2(2, 1)
-        return mouth
+        return writer
 
     def say(self, word: dict[str, Any]) -> None:
         """One line; where nobody listens any more this process has nothing left to do."""
@@ -93,7 +93,7 @@ def left_the_card(who: str) -> MachineError:
     return MachineError("card.busy", f"A run waits for the card, so {who} left it.", "Ask when it has ended.")
 
 
-def leave_when_wanted(locations: Locations, lock_name: str, mouth: LineWriter, who: str) -> None:
+def leave_when_wanted(locations: Locations, lock_name: str, writer: LineWriter, who: str) -> None:
     """Begins to look once a second whether a run waits for the card; says so then, and ends this process.
 
     Args:
@@ -104,16 +104,16 @@ def leave_when_wanted(locations: Locations, lock_name: str, mouth: LineWriter, w
     def look() -> None:
         while not card_wanted(locations, lock_name):
             time.sleep(LOOK_SECONDS)
-        mouth.say(fault_words(left_the_card(who)))
+        writer.say(fault_words(left_the_card(who)))
         os._exit(0)
 
     threading.Thread(target=look, daemon=True).start()
 
 
 class Patience:
-    """The client's watch over a guest that it waits for: how long it may take, and that it leaves when a run waits.
+    """The client's watch over a child that it waits for: how long it may take, and that it leaves when a run waits.
 
-    A guest looks for itself, and leaves within two seconds. One that is deep in a library or a hostile file may not
+    The child looks for itself, and leaves within two seconds. One that is deep in a library or a hostile file may not
     come to look: whoever waits for it then has it killed.
     """
 
@@ -152,7 +152,7 @@ def fault_words(error: StudioError) -> dict[str, Any]:
     return error.told()
 
 
-def spawn_guest(module: str, environment: Mapping[str, str]) -> subprocess.Popen[str]:
+def spawn_leased(module: str, environment: Mapping[str, str]) -> subprocess.Popen[str]:
     """The client's end: ``python -m MODULE`` with its three pipes, in text."""
     return start_tied(
         [sys.executable, "-m", module],

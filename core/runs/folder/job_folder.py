@@ -24,6 +24,7 @@ from core.contract.config import RunConfig
 from core.contract.errors import ConfigError, RunError
 from core.contract.forms import DEFAULT_FORM, Form
 from core.machine.disk import read_plain
+from core.machine.locations import Entry
 from core.machine.yaml_text import MOST_YAML_BYTES, NOT_YAML, load_yaml
 from core.runs.folder.run_yaml import read_stored
 
@@ -51,6 +52,27 @@ class JobFolder:
 
     path: Path
 
+    run_yaml = Entry("run.yaml")
+    """The config of a training run, written once."""
+    export_yaml = Entry("export.yaml")
+    """The request of an export job, written once."""
+    proof_yaml = Entry("proof.yaml")
+    """What a proof is to prove, written once."""
+    events = Entry("events.jsonl")
+    """The log, append only. Whoever may write it holds an flock on it."""
+    commands = Entry("commands.jsonl")
+    """The mailbox, append only; each line is written under an flock on it."""
+    supervisor_json = Entry("supervisor.json")
+    """Supervisor and worker, each by pid and creation time."""
+    supervisor_lock = Entry("supervisor.lock")
+    """Held by flock as long as the job's supervisor lives."""
+    summary_json = Entry("summary.json")
+    """A throw-away summary for listings, valid for the byte count that it names."""
+    given_name = Entry("name")
+    """The name that a person gave the run later; absent where nobody did."""
+    log = Entry("worker.log")
+    """What supervisor and worker print."""
+
     @property
     def kind(self) -> Literal["train", "export", "proof"]:
         """What the worker does here: the file that stands decides."""
@@ -62,56 +84,6 @@ class JobFolder:
     def name(self) -> str:
         """Run id, or the name of the export."""
         return self.path.name
-
-    @property
-    def run_yaml(self) -> Path:
-        """The config of a training run, written once."""
-        return self.path / "run.yaml"
-
-    @property
-    def export_yaml(self) -> Path:
-        """The request of an export job, written once."""
-        return self.path / "export.yaml"
-
-    @property
-    def proof_yaml(self) -> Path:
-        """What a proof is to prove, written once."""
-        return self.path / "proof.yaml"
-
-    @property
-    def events(self) -> Path:
-        """The log, append only. Whoever may write it holds an flock on it."""
-        return self.path / "events.jsonl"
-
-    @property
-    def commands(self) -> Path:
-        """The mailbox, append only; each line is written under an flock on it."""
-        return self.path / "commands.jsonl"
-
-    @property
-    def supervisor_json(self) -> Path:
-        """Supervisor and worker, each by pid and creation time."""
-        return self.path / "supervisor.json"
-
-    @property
-    def supervisor_lock(self) -> Path:
-        """Held by flock as long as the job's supervisor lives."""
-        return self.path / "supervisor.lock"
-
-    @property
-    def summary_json(self) -> Path:
-        """A throw-away summary for listings, valid for the byte count that it names."""
-        return self.path / "summary.json"
-
-    @property
-    def given_name(self) -> Path:
-        """The name that a person gave the run later; absent where nobody did."""
-        return self.path / "name"
-
-    @property
-    def log(self) -> Path:
-        """What supervisor and worker print."""
-        return self.path / "worker.log"
 
     @property
     def run_folder(self) -> JobFolder:
@@ -186,8 +158,7 @@ class JobFolder:
 
     def newest_step(self) -> int:
         """The step of the newest checkpoint, 0 where none stands."""
-        newest = self.newest_checkpoint()
-        return checkpoint_step(newest.name) or 0 if newest else 0
+        return max(self.whole_checkpoints(), default=0)
 
 
 def checkpoint_step(name: str) -> int | None:

@@ -98,7 +98,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         made[0].stdout.readline()
         return made[0]
 
-    monkeypatch.setattr(client, "spawn_guest", spawn)
+    monkeypatch.setattr(client, "spawn_leased", spawn)
     monkeypatch.setattr(client, "ENDING_SECONDS", 0.2)
     return made
 
