@@ -35,7 +35,17 @@ def load_yaml(text: str) -> Any:
     """
     if len(text) > MOST_YAML_BYTES:
         raise ValueError(f"longer than {MOST_YAML_BYTES:,} characters")
-    _look_through(text)
+    depth = 0
+    for count, event in enumerate(yaml.parse(text, Loader=_LOADER)):
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError(f"aliases (*{str(event.anchor)[:40]}) are not read")
+        if isinstance(event, yaml.ScalarEvent) and _LONG_NUMBER.fullmatch(event.value):
+            raise ValueError(f"a number of {len(event.value):,} digits")
+        depth += isinstance(event, _OPENS) - isinstance(event, _CLOSES)
+        if depth > MOST_DEPTH:
+            raise ValueError(f"more than {MOST_DEPTH} values within each other")
+        if count > MOST_VALUES:
+            raise ValueError(f"more than {MOST_VALUES:,} values")
     loader = _LOADER(text)
     try:
         return loader.get_single_data()
@@ -51,18 +61,3 @@ def shown(value: object) -> str:
         return short.repr(value)
     except ValueError:  # a number of more digits than Python writes
         return f"a very long {type(value).__name__}"
-
-
-def _look_through(text: str) -> None:
-    depth = 0
-    for count, event in enumerate(yaml.parse(text, Loader=_LOADER)):
-        if isinstance(event, yaml.AliasEvent):
-            raise ValueError(f"aliases (*{str(event.anchor)[:40]}) are not read")
-        if isinstance(event, yaml.ScalarEvent) and _LONG_NUMBER.fullmatch(event.value):
-            raise ValueError(f"a number of {len(event.value):,} digits")
-        depth += isinstance(event, _OPENS)
-        depth -= isinstance(event, _CLOSES)
-        if depth > MOST_DEPTH:
-            raise ValueError(f"more than {MOST_DEPTH} values within each other")
-        if count > MOST_VALUES:
-            raise ValueError(f"more than {MOST_VALUES:,} values")

@@ -23,11 +23,17 @@ def room_findings(machine: Machine, around: Surroundings) -> Iterator[MachineFin
     yield from _memory(machine, around)
     yield from _disk(machine, around)
     yield from _places(machine, around)
-    yield from _wsl(machine, around)
-    if around.seconds_ahead > AHEAD_SECONDS:
+    if machine.wsl and not around.wsl_one and not around.systemd:
+        yield advice(
+            "wsl.systemd",
+            "systemd is off in this WSL: nothing keeps the machine from sleeping during a run.",
+            "Add systemd=true under [boot] in /etc/wsl.conf, then in PowerShell: wsl --shutdown",
+        )
+    if (ahead := around.seconds_ahead) > AHEAD_SECONDS:
+        span = f"{ahead / 60:.0f} minutes" if ahead < 7200 else f"{ahead / 3600:.0f} hours"
         yield advice(
             "clock.behind",
-            f"The clock is {_span(around.seconds_ahead)} behind the newest run's log: it jumped.",
+            f"The clock is {span} behind the newest run's log: it jumped.",
             "wsl --shutdown in PowerShell, then start again" if machine.wsl else "sudo timedatectl set-ntp true",
         )
 
@@ -127,16 +133,3 @@ def _places(machine: Machine, around: Surroundings) -> Iterator[MachineFinding]:
             f"Models lie at {models}, on the Windows disk: loading takes several times longer.",
             "Move them into the Linux home, and unset HF_HOME.",
         )
-
-
-def _wsl(machine: Machine, around: Surroundings) -> Iterator[MachineFinding]:
-    if machine.wsl and not around.wsl_one and not around.systemd:
-        yield advice(
-            "wsl.systemd",
-            "systemd is off in this WSL: nothing keeps the machine from sleeping during a run.",
-            "Add systemd=true under [boot] in /etc/wsl.conf, then in PowerShell: wsl --shutdown",
-        )
-
-
-def _span(seconds: float) -> str:
-    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.0f} hours"

@@ -104,7 +104,8 @@ def make_job(path: Path, file: str, text: str, queued: bool) -> tuple[JobFolder,
     try:
         fresh.path.mkdir(mode=0o700)
         lock.acquire()
-        _write_durably(fresh.path / file, text)
+        (fresh.path / file).write_text(text, encoding="utf-8")
+        make_durable(fresh.path / file)
         if queued:
             writer = EventWriter(fresh.events, attempt=1)
             writer.write(Queued())
@@ -120,11 +121,6 @@ def make_job(path: Path, file: str, text: str, queued: bool) -> tuple[JobFolder,
 def _refused(path: Path, error: Exception) -> MachineError:
     message = f"Could not make the folder {path} ({getattr(error, 'strerror', '') or error})."
     return MachineError("disk.write", message, cure(error, "or choose another with --home"))
-
-
-def _write_durably(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
-    make_durable(path)
 
 
 def throw_away(path: Path) -> None:

@@ -17,7 +17,7 @@ from core.contract.config import TARGETS, LoraChoice, RunConfig
 from core.contract.data import DataFacts, DataReport
 from core.contract.errors import ConfigError, DataError, RunError
 from core.contract.estimate import Estimate, Resolved
-from core.contract.methods import DEFAULT_METHOD, METHODS, Method
+from core.contract.methods import DEFAULT_METHOD, METHODS
 from core.data.files.keep import keep_file
 from core.data.read.account import account_lines, refused_lines
 from core.data.service.data_service import DataService
@@ -81,7 +81,8 @@ def prepare(config: RunConfig, locations: Locations, service: DataService) -> Pr
     config, taken = _gone_on_from(config, locations)
     spec = find_model(config.model.source, config.model.name, config.model.revision)
     _check_targets(config, spec)
-    config = _with_model(config, spec)
+    model = config.model.model_copy(update={"revision": spec.revision, "name": spec.name, "source": spec.source})
+    config = config.model_copy(update={"model": model})
     config, report = _with_data(config, locations, service)
     asked = config
     config = _with_method(config, report)
@@ -98,7 +99,8 @@ def prepare(config: RunConfig, locations: Locations, service: DataService) -> Pr
     machine = read_machine(locations.home)
     learned = speeds(locations)
     config, resolved = resolve(config, spec, facts, machine, learned)
-    suited = [_suited(method)] if asked.method == "auto" else []
+    reason = METHODS[method].reason
+    suited = [Resolved(key="method", value=method, reason=reason)] if asked.method == "auto" else []
     resolved = [*taken, *suited, *resolved]
     figures = estimate(config, spec, facts, machine, learned)
     return Prepared(config, asked, spec, report, facts, tuple(resolved), figures, machine)
@@ -156,10 +158,6 @@ def _listed(values: dict[str, Any], keys: list[str]) -> str:
     return ", ".join(f"lora.{key} {values[key]}" for key in keys)
 
 
-def _suited(method: Method) -> Resolved:
-    return Resolved(key="method", value=method, reason=METHODS[method].reason)
-
-
 def _with_method(config: RunConfig, report: DataReport) -> RunConfig:
     """The config under its method, which fits the rows and the other settings."""
     config = config.with_method(report.method)
@@ -173,11 +171,6 @@ def _with_method(config: RunConfig, report: DataReport) -> RunConfig:
     if problems := config.problems():
         raise ConfigError("config.faults", f"This run has {len(problems)} fault(s):", "", problems)
     return config
-
-
-def _with_model(config: RunConfig, spec: ModelSpec) -> RunConfig:
-    model = config.model.model_copy(update={"revision": spec.revision, "name": spec.name, "source": spec.source})
-    return config.model_copy(update={"model": model})
 
 
 def _with_revision(config: RunConfig, folder: Path) -> RunConfig:

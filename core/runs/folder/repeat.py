@@ -36,16 +36,13 @@ def command_line(locations: Locations, run_yaml: Path, asked: RunConfig, effecti
 
 def flat(config: RunConfig) -> dict[str, Any]:
     """Every setting by its dotted key, in the order of declaration."""
-    return dict(_flat(config, ""))
+    return dict(_flat(config))
 
 
-def _flat(part: BaseModel, prefix: str) -> Iterator[tuple[str, Any]]:
+def _flat(part: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name in type(part).model_fields:
         value = getattr(part, name)
-        if isinstance(value, BaseModel):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
+        yield from _flat(value, f"{prefix}{name}.") if isinstance(value, BaseModel) else [(f"{prefix}{name}", value)]
 
 
 def read_wish(path: Path, settings: Sequence[str] = ()) -> RunConfig:
@@ -58,14 +55,11 @@ def read_wish(path: Path, settings: Sequence[str] = ()) -> RunConfig:
             them are named at once.
     """
     raw = read_fields(path)
-    if isinstance(data := raw.get("data"), dict) and isinstance(given := data.get("path"), str) and given:
-        data["path"] = _beside(path, given)
+    data = raw.get("data")
+    given = data.get("path") if isinstance(data, dict) else None
+    if isinstance(data, dict) and isinstance(given, str) and given and not given.startswith("~"):
+        data["path"] = str(path.absolute().parent / given)  # an absolute path stays
     return checked(raw, path, [f"--set {setting!r}: {_SETTING}" for setting in settings if not _put(raw, setting)])
-
-
-def _beside(path: Path, given: str) -> str:
-    """An absolute path stays, ``~`` is somebody's home, all else is counted from the file's folder."""
-    return given if given.startswith("~") else str(path.absolute().parent / given)
 
 
 def _put(raw: dict[str, Any], setting: str) -> bool:

@@ -34,8 +34,19 @@ def start_supervisor(
     Raises:
         MachineError: no process can be made; ``then`` is what a person does once there is room for one.
     """
+    passed = {"LUTHIER_HOME": str(locations.home), LOCK_VARIABLE: str(lock.fileno())}
     try:
-        process = _spawn(folder, locations, lock, command)
+        with os.fdopen(open_plain(folder.log, APPENDING), "ab") as log:
+            process = subprocess.Popen(
+                [*command, str(folder.path)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=REPOSITORY,
+                env={**QUICK, **os.environ, **passed},
+                start_new_session=True,
+                pass_fds=[lock.fileno()],
+            )
     except OSError as error:
         message = f"Could not start a process for {folder.name} ({error.strerror})."
         raise MachineError("machine.process", message, f"Close other programs, then {then}.") from error
@@ -43,22 +54,6 @@ def start_supervisor(
         lock.release()
     # Reaped when it ends before us, so that no zombie stays; it does not mind when we end first.
     threading.Thread(target=process.wait, name=f"reap-{process.pid}", daemon=True).start()
-
-
-def _spawn(folder: JobFolder, locations: Locations, lock: FileLock, command: Sequence[str]) -> subprocess.Popen[bytes]:
-    passed = {"LUTHIER_HOME": str(locations.home), LOCK_VARIABLE: str(lock.fileno())}
-    environment = {**QUICK, **os.environ, **passed}
-    with os.fdopen(open_plain(folder.log, APPENDING), "ab") as log:
-        return subprocess.Popen(
-            [*command, str(folder.path)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=REPOSITORY,
-            env=environment,
-            start_new_session=True,
-            pass_fds=[lock.fileno()],
-        )
 
 
 def inherited_lock(folder: JobFolder) -> FileLock | None:

@@ -86,28 +86,19 @@ def _tokens_left(plan: Plan, record: RunRecord, config: RunConfig) -> float:
     first = record.last_step // an_epoch * an_epoch
     whole = first + an_epoch
     last = min(whole, plan.total_steps)
-    later = max(0, plan.total_steps - whole) / an_epoch * plan.train_tokens
-    return later + _of_this_epoch(plan, record, (first, last, whole))
-
-
-def _of_this_epoch(plan: Plan, record: RunRecord, steps: tuple[int, int, int]) -> float:
-    """Tokens of the epoch that is on its way: what it has, less what its steps had; a part of it in proportion.
-
-    Args:
-        steps: the step before its first, its last in this run, and its last in a run that sees all of it.
-    """
-    first, last, whole = steps
+    # Of this epoch: what it has, less what its steps had; a part of it in proportion.
     begin, end = (bisect_right(record.steps, number, key=_number) for number in (first, last))
     done = list(map(_tokens, record.steps[begin:end]))
-    unknown = max(0, record.last_step - first - len(done)) * plan.train_tokens / (whole - first)
+    unknown = max(0, record.last_step - first - len(done)) * plan.train_tokens / an_epoch
     to_come = max(0.0, plan.train_tokens - sum(done) - unknown)
-    return to_come * max(0, last - record.last_step) / (whole - record.last_step)
+    now = to_come * max(0, last - record.last_step) / (whole - record.last_step)
+    return now + max(0, plan.total_steps - whole) / an_epoch * plan.train_tokens
 
 
 def _between(plan: Plan, record: RunRecord, config: RunConfig, own: Sequence[Step]) -> float:
     """Measurements, and whatever else lies between steps, for the rest of the run. A night's sleep and a clock that was
     set lie between two steps as well: what is longer than a step may be silent says nothing of the others."""
-    took = {found.step: found.seconds for found in record.evaluations}
+    took = {evaluation.step: evaluation.seconds for evaluation in record.evaluations}
     every = config.train.eval_steps
     now, to_come = record.last_step, 0
     if plan.eval_rows:

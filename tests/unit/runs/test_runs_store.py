@@ -80,10 +80,10 @@ def test_a_config_with_faults_makes_nothing(store: RunStore) -> None:
 
 
 def test_a_full_disk_leaves_nothing_behind(store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path, text: str) -> None:
+    def full(path: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(create, "_write_durably", full)
+    monkeypatch.setattr(create, "make_durable", full)
     with pytest.raises(MachineError, match="No space left"):
         store.start(config("x"))
     assert [path for path in store.locations.runs.iterdir() if path.name != ".drafts"] == []
@@ -301,7 +301,7 @@ def test_a_starter_killed_half_way_leaves_one_run_of_its_draft(
     def kill(*_: object) -> None:
         raise Killed
 
-    for place in ("core.runs.control.create._write_durably", "core.runs.control.queue.JobQueue.add"):
+    for place in ("core.runs.control.create.make_durable", "core.runs.control.queue.JobQueue.add"):
         with monkeypatch.context() as patch:
             patch.setattr(place, kill)
             with pytest.raises(Killed):
