@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import core.estimate.terms as terms
 from core.contract.catalogue import ModelSpec
-from core.estimate import terms
 from core.estimate.inputs.cards import published
 from core.estimate.inputs.work import Work
 from core.estimate.learned import Learned
@@ -45,7 +45,7 @@ def cost_of(seconds: tuple[float, float] | None, machine: Machine, learned: Lear
 
 def disk_of(work: Work, spec: ModelSpec) -> Disk:
     """What is fetched and written."""
-    one = terms.lora_bytes(work) + terms.optimiser_bytes(work)
+    one = terms.lora_bytes(work) + work.model.optimiser_bytes
     return Disk(0 if spec.cached else spec.download_bytes, CHECKPOINTS * one, 2 * spec.shape.parameters)
 
 

@@ -27,7 +27,7 @@ from core.estimate.inputs.cards import Published, published
 from core.estimate.inputs.rows import Rows
 from core.estimate.inputs.work import Work
 from core.estimate.learned import Speed
-from core.estimate.terms import adapter_parameters, kept_of, layer_bytes_per_token
+from core.estimate.terms import adapter_parameters, kept_of
 from core.machine.hardware import Machine
 
 __all__ = [
@@ -133,18 +133,18 @@ def seconds_per_token(work: Work, row_tokens: float, card: Published) -> float:
 def _computed(work: Work, row_tokens: float, card: Published) -> float:
     """Seconds that the card is at work for one token."""
     products, attention = _operations(work, row_tokens)
-    again = _recomputed(work)
-    bytes_whole = WHOLE_BYTES if work.quantized else BORDERED_BYTES if work.fast else 0.0
-    made_whole = bytes_whole * work.shape.linear_parameters * (2 + again)
-    moved = work.shape.num_hidden_layers * layer_bytes_per_token(work) * (TRAFFIC if work.fast else PLAIN_TRAFFIC)
+    model, again = work.model, _recomputed(work)
+    bytes_whole = WHOLE_BYTES if model.quantized else BORDERED_BYTES if model.fast else 0.0
+    made_whole = bytes_whole * model.shape.linear_parameters * (2 + again)
+    moved = model.shape.num_hidden_layers * model.kept_per_token * (TRAFFIC if model.fast else PLAIN_TRAFFIC)
     traffic = made_whole / work.tokens + moved * (1 + again / 3)
     return (products / PRODUCTS_SHARE + attention / ATTENTION_SHARE) / card.operations + traffic / card.bytes
 
 
 def _launched(work: Work) -> float:
     """A token's share of what the host needs to launch a pass."""
-    layers = work.shape.num_hidden_layers * (1 + LAUNCHED_AGAIN * _recomputed(work))
-    return LAUNCH_SECONDS * layers * (MORE_NORMS if work.four_norms else 1.0) / work.tokens
+    layers = work.model.shape.num_hidden_layers * (1 + LAUNCHED_AGAIN * _recomputed(work))
+    return LAUNCH_SECONDS * layers * (MORE_NORMS if work.model.family.four_norms else 1.0) / work.tokens
 
 
 def operations_per_token(work: Work, row_tokens: float) -> float:
@@ -153,10 +153,10 @@ def operations_per_token(work: Work, row_tokens: float) -> float:
 
 
 def _operations(work: Work, row_tokens: float) -> tuple[float, float]:
-    shape = work.shape
+    shape = work.model.shape
     head = shape.vocab_size * shape.hidden_size
     queries = shape.num_attention_heads * shape.head_dim
-    left_out = shape.hidden_size * shape.intermediate_size * shape.num_hidden_layers if work.fast else 0
+    left_out = shape.hidden_size * shape.intermediate_size * shape.num_hidden_layers if work.model.fast else 0
     recomputed = _recomputed(work)
     again = recomputed * 2 * (shape.linear_parameters - left_out)
     products = 4 * (shape.linear_parameters + head) + again + 6 * adapter_parameters(work)
@@ -165,4 +165,4 @@ def _operations(work: Work, row_tokens: float) -> tuple[float, float]:
 
 
 def _recomputed(work: Work) -> float:
-    return 1 - kept_of(work) / work.shape.num_hidden_layers
+    return 1 - kept_of(work) / work.model.shape.num_hidden_layers

@@ -10,11 +10,11 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import core.estimate.terms as terms
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.estimate import Estimate, MemoryPart
-from core.estimate import terms
 from core.estimate.cost import cost_of, disk_of
 from core.estimate.duration import operations_per_token, predicted_rate, run_seconds, start_seconds
 from core.estimate.fit import usual_tokens
@@ -111,7 +111,7 @@ def _time(
     learned, like = rest
     time = run_seconds(usual, rows, tokens, machine, speed)
     known = learned.start_seconds(like) if learned is not None else None
-    start = start_seconds(2 * usual.shape.parameters, known)
+    start = start_seconds(2 * usual.model.shape.parameters, known)
     whole = (time.seconds[0] + start[0], time.seconds[1] + start[1]) if time.seconds else None
     cost = cost_of(whole, machine, learned)
     return {

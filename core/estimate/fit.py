@@ -241,7 +241,7 @@ def _best(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, limi
     base = pass_work(config, spec, rows, machine, sizes[0])
     card = (published(machine.gpu.name) if machine.gpu else None) or BALANCED
     for policy in _policies(config, spec, machine):
-        way = policy_of(policy, base.gpu, base.fast)
+        way = policy_of(policy, base.model.gpu, base.model.fast)
         for work in _fitting(base, way, sizes, lambda work: _fits(work, limit, machine)):
             if way == "budget" and work.tokens > largest and not config.train.tokens_per_pass:
                 break
@@ -275,7 +275,7 @@ def _policies(config: RunConfig, spec: ModelSpec, machine: Machine) -> tuple[str
     chosen = config.train.checkpointing
     if chosen != "auto":
         return (chosen,)
-    fast = work_of(config, spec, 1, machine.gpu is not None).fast
+    fast = work_of(config, spec, 1, machine.gpu is not None).model.fast
     return ("none", "budget", "recompute") if fast else ("none", "recompute")
 
 

@@ -127,7 +127,7 @@ def likeness(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, w
         method=config.trained_method,
         quantization=config.model.quantization,
         checkpointing=work.policy,
-        kernels="fast" if work.fast else "plain",
+        kernels="fast" if work.model.fast else "plain",
         rank=config.lora.r,
         longest=work.tokens,
         mean_row=rows.mean,

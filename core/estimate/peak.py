@@ -21,8 +21,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+import core.estimate.terms as terms
 from core.contract.estimate import MemoryPart
-from core.estimate import terms
 from core.estimate.inputs.layer import longest_kept
 from core.estimate.inputs.work import Work
 
@@ -56,29 +56,61 @@ class Height:
 
 def peak_bytes(work: Work) -> int:
     """The most memory that a step takes at once, gaps and context included."""
-    return _total(_fullest(work))
+    return height(work).total
 
 
 def height(work: Work) -> Height:
-    """The highest moment, part by part."""
-    work = _fullest(work)
+    """The highest moment of a run, part by part."""
+    return _height(_fullest(work))
+
+
+def _height(work: Work) -> Height:
     gradients, activations, loss, workspace = max(_moments(work), key=sum)
-    parts = {
-        "weights": terms.weights_bytes(work),
-        "lora": terms.lora_bytes(work),
-        "gradients": gradients,
-        "optimiser": terms.optimiser_bytes(work),
-        "activations": activations,
-        "loss": loss,
-        "workspace": workspace,
-    }
-    parts["slack"] = terms.slack_bytes(work, sum(parts.values()))
-    return Height({**parts, "context": terms.context_bytes(work)})
+    allocated = terms.always_bytes(work) + gradients + activations + loss + workspace
+    return Height(
+        {
+            "weights": work.model.weights_bytes,
+            "lora": terms.lora_bytes(work),
+            "gradients": gradients,
+            "optimiser": work.model.optimiser_bytes,
+            "activations": activations,
+            "loss": loss,
+            "workspace": workspace,
+            "slack": terms.slack_bytes(work, allocated),
+            "context": terms.context_bytes(work),
+        }
+    )
+
+
+def _moments(work: Work) -> list[tuple[int, int, int, int]]:
+    """``(gradients, activations, loss, workspace)`` at each moment of the module's table."""
+    gradients, workspace = terms.gradients_bytes(work), terms.workspace_bytes(work)
+    earlier, room = (0 if work.single else gradients), terms.CUBLAS_BYTES if work.model.gpu else 0
+    moments = [
+        (earlier, terms.stored_bytes(work), terms.loss_bytes(work), room),
+        (earlier, terms.activations_bytes(work), 0, workspace),
+        (gradients, terms.last_activations_bytes(work), 0, workspace),
+        (2 * gradients, 0, 0, room),
+    ]
+    if terms.kept_of(work) < work.model.shape.num_hidden_layers:
+        activations, made = terms.recomputing_bytes(work)
+        moments.append((gradients, activations, 0, made + room))
+    return moments
+
+
+def _fullest(work: Work) -> Work:
+    """The pass in which a run takes most: under a budget maybe a shorter one, of which everything is kept. Where all
+    rows are equally long, a pass has a whole number of them."""
+    if work.policy != "budget" or terms.kept_of(work) == work.model.shape.num_hidden_layers:
+        return work
+    tokens, row = whole_tokens(work), work.model.row
+    whole = work.at(tokens if work.varied else max(0, min(tokens, work.tokens) // row * row))
+    return whole if whole.tokens and _height(whole).total > _height(work).total else work
 
 
 def whole_tokens(work: Work) -> int:
     """Tokens of the longest pass of which a budget keeps everything."""
-    return longest_kept(work.layer, work.end, work.shape.num_hidden_layers, terms.room_bytes(work))
+    return longest_kept(work.model.layer, work.model.end, work.model.shape.num_hidden_layers, terms.room_bytes(work))
 
 
 def memory_terms(work: Work) -> tuple[MemoryPart, ...]:
@@ -101,29 +133,29 @@ def memory_terms(work: Work) -> tuple[MemoryPart, ...]:
 
 def _words(work: Work) -> dict[Key, str]:
     trained = f"{_count(terms.adapter_parameters(work))} numbers"
-    bits = "8 bits" if work.eight_bit_optimiser else "32 bits"
-    logits = "piece by piece" if work.pieces else "whole"
+    bits = "8 bits" if work.model.eight_bit_optimiser else "32 bits"
+    logits = "piece by piece" if work.model.pieces else "whole"
     return {
         "weights": _weights(work),
-        "lora": f"rank {work.lora.r}: {trained} in 32 bits",
+        "lora": f"rank {work.model.lora.r}: {trained} in 32 bits",
         "gradients": f"one for each of {trained}" + (", none yet when activations are highest" if work.single else ""),
         "optimiser": f"two moments of {trained} in {bits}",
         "activations": _activations(work),
-        "loss": f"last norm and logits over a vocabulary of {work.shape.vocab_size:,}, {logits}",
+        "loss": f"last norm and logits over a vocabulary of {work.model.shape.vocab_size:,}, {logits}",
         "workspace": "the largest matrix, made whole for its product",
         "slack": "held by torch's allocator between tensors, and not to be had",
-        "context": "CUDA context and kernels" if work.gpu else "Python and its libraries",
+        "context": "CUDA context and kernels" if work.model.gpu else "Python and its libraries",
     }
 
 
 def _weights(work: Work) -> str:
-    shape = work.shape
+    shape = work.model.shape
     weights = f"{_count(shape.parameters)} weights"
-    bits = 8 * work.dtype_bytes
-    if not work.quantized:
+    bits = 8 * work.model.dtype_bytes
+    if not work.model.quantized:
         return f"{weights}, {bits} bits"
-    whole = (shape.parameters - shape.linear_parameters) * work.dtype_bytes
-    tables = terms.weights_bytes(work) - whole - shape.linear_parameters // 2
+    whole = (shape.parameters - shape.linear_parameters) * work.model.dtype_bytes
+    tables = work.model.weights_bytes - whole - shape.linear_parameters // 2
     head = "embedding, which is the head too," if shape.tie_word_embeddings else "embedding and head"
     return (
         f"{weights}, NF4 with double quantisation: of it {_size(tables)} are its tables, "
@@ -137,40 +169,6 @@ def _count(number: int) -> str:
 
 def _size(size: int) -> str:
     return f"{size / terms.GIB:.2f} GB" if size >= terms.GIB / 10 else f"{size / 2**20:.1f} MB"
-
-
-def _total(work: Work) -> int:
-    allocated = terms.always_bytes(work) + max(map(sum, _moments(work)))
-    return allocated + terms.slack_bytes(work, allocated) + terms.context_bytes(work)
-
-
-def _moments(work: Work) -> tuple[tuple[int, int, int, int], ...]:
-    """``(gradients, activations, loss, workspace)`` at each moment of the module's table."""
-    gradients, workspace = terms.gradients_bytes(work), terms.workspace_bytes(work)
-    earlier, room = (0 if work.single else gradients), terms.CUBLAS_BYTES if work.gpu else 0
-    recomputed = (
-        [(gradients, *terms.recomputing_bytes(work))] if terms.kept_of(work) < work.shape.num_hidden_layers else []
-    )
-    return (
-        (earlier, terms.stored_bytes(work), terms.loss_bytes(work), room),
-        (earlier, terms.activations_bytes(work), 0, workspace),
-        (gradients, terms.last_activations_bytes(work), 0, workspace),
-        (2 * gradients, 0, 0, room),
-        *((g, activations, 0, made + room) for g, activations, made in recomputed),
-    )
-
-
-def _fullest(work: Work) -> Work:
-    """The pass in which a run takes most."""
-    if work.policy != "budget" or terms.kept_of(work) == work.shape.num_hidden_layers:
-        return work
-    whole = work.at(_possible(work, whole_tokens(work)))
-    return whole if whole.tokens and _total(whole) > _total(work) else work
-
-
-def _possible(work: Work, tokens: int) -> int:
-    """The largest pass of no more tokens that there can be: of equal rows a whole number."""
-    return tokens if work.varied else max(0, min(tokens, work.tokens) // work.row * work.row)
 
 
 def _activations(work: Work) -> str:

@@ -258,7 +258,7 @@ def _four(config: RunConfig) -> Changes:
 
 def _shorter(base: Trial) -> list[Changes]:
     """Lengths at which rows would be cut, the longest first."""
-    return [{"train.max_length": length} for length in LENGTHS if length < base.judged.work.row]
+    return [{"train.max_length": length} for length in LENGTHS if length < base.judged.work.model.row]
 
 
 def _gains(

@@ -1,4 +1,5 @@
-"""The table of families: which decoder layers have a fast twin, and how each model turns hidden states into logits.
+"""The table of model families, read by the planner and by the layers: which decoder layers we have a fast form of, and
+how each model turns hidden states into logits.
 
 A family is a ``model_type`` of config.json. Adding one is adding a line here, and a test that its gradients equal
 plain peft's. A model that is not in the table trains through plain peft and its own head.
@@ -9,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-__all__ = ["FAMILIES", "Family", "Head", "family_of", "head_of"]
+__all__ = ["FAMILIES", "Family", "Head", "family_of", "head_of", "is_gemma"]
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,8 @@ class Family:
     ``fast`` says that ``core.model.layers.decoder_layer`` knows the layer. ``qkv`` and ``gate_up`` name the projections
     whose outputs lie side by side, ``norms`` the layer's norms in the order in which they run (four of them: two are
     Gemma's, after attention and after the MLP). ``head_norms``: queries and keys are normalised per head before they
-    are turned. ``norm_offset`` is added to a norm's weight.
+    are turned. ``norm_offset`` is added to a norm's weight. ``capped``: attention's logits are. ``qkv_bias``: queries,
+    keys and values have biases, whether or not the config says so.
     """
 
     fast: bool = False
@@ -29,6 +31,18 @@ class Family:
     qkv: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")
     gate_up: tuple[str, ...] = ("gate_proj", "up_proj")
     norms: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")
+    capped: bool = False
+    qkv_bias: bool = False
+
+    @property
+    def four_norms(self) -> bool:
+        """Whether a norm stands behind attention and behind the MLP as well."""
+        return len(self.norms) == 4
+
+    @property
+    def fused(self) -> bool:
+        """Whether q, k and v are one projection, and gate and up another."""
+        return len(self.qkv) == 1
 
 
 @dataclass(frozen=True)
@@ -54,15 +68,21 @@ _GEMMA_2 = replace(
 FAMILIES: dict[str, Family] = {
     "llama": _LLAMA,
     "mistral": _LLAMA,
-    "qwen2": _LLAMA,
+    "qwen2": replace(_LLAMA, qkv_bias=True),
     "qwen3": replace(_LLAMA, head_norms=True),
     "gemma": _GEMMA,
-    "gemma2": _GEMMA_2,
+    "gemma2": replace(_GEMMA_2, capped=True),
     "gemma3_text": replace(_GEMMA_2, head_norms=True),
     "phi3": replace(_LLAMA, qkv=("qkv_proj",), gate_up=("gate_up_proj",)),
     "granite": Family(),
     "cohere": Family(),
 }
+
+
+def is_gemma(model_type: str) -> bool:
+    """Whether it is one of Gemma's, in the table or not: float16 overflows there, and the head is the embedding even
+    where the config does not say it."""
+    return model_type.startswith("gemma")
 
 
 def family_of(config: Any) -> Family | None:

@@ -2,120 +2,66 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
 from core.contract.catalogue import ModelShape, ModelSpec
 from core.contract.config import LoraChoice, RunConfig
 from core.estimate.inputs.layer import FastLayer, ModelEnd, attention_columns, rounded_rank
+from core.models.families import FAMILIES, Family
 
-__all__ = ["FAST_TYPES", "GIB", "HEAD_TYPES", "Policy", "Work", "matrices", "policy_of", "target_names", "work_of"]
+__all__ = ["GIB", "AdaptedModel", "Policy", "Work", "nf4_bytes", "policy_of", "target_names", "work_of"]
 
 Policy = Literal["none", "recompute", "offload", "budget"]
 GIB = 1024**3
-FAST_TYPES = frozenset({"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3"})
-"""Families whose decoder layers have a fast twin; a test holds this to the table in ``core.models.families``."""
-HEAD_TYPES = FAST_TYPES | {"granite", "cohere"}
-"""Families whose logits we know how to make piece by piece; same test."""
-HEAD_NORM_TYPES = frozenset({"qwen3", "gemma3_text"})
-"""Families that normalise queries and keys per head, and keep both for it."""
-FOUR_NORM_TYPES = frozenset({"gemma2", "gemma3_text"})
-"""Families with a norm behind attention and MLP as well."""
-CAPPED_TYPES = frozenset({"gemma2"})
-"""Families that cap attention's logits: plain layers then keep the scores of every pair of tokens."""
-FUSED_TYPES = frozenset({"phi3"})
-"""Families that hold q, k, v in one projection, and gate and up in another."""
 DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
-_ATTENTION, _MLP = ("q_proj", "k_proj", "v_proj", "o_proj"), ("gate_proj", "up_proj", "down_proj")
-_FUSED = {"q_proj": "qkv_proj", "k_proj": "qkv_proj", "v_proj": "qkv_proj",
-          "gate_proj": "gate_up_proj", "up_proj": "gate_up_proj"}  # fmt: skip
+ENDS = ("lm_head", "embed_tokens")
+TABLES_BYTES = 16 * 4 + 256 * 4 + 4
+EIGHT_BIT_FROM = 4096
+"""bitsandbytes keeps the states of smaller tensors in 32 bits."""
 
 
-@dataclass(frozen=True)
-class Work:
-    """One pass. ``tokens`` is T, ``row`` the longest row in it, ``dtype_bytes`` the arithmetic's.
+@dataclass(frozen=True, eq=False)
+class AdaptedModel:
+    """A model with its adapter: all that passes of any size have in common, counted once for all of them.
 
-    ``fast`` says that our own layers run. ``limit_bytes``: what a run under a budget may use on the card in all.
+    ``row`` is the longest row of the data, ``dtype_bytes`` the arithmetic's, ``fast`` says that our own layers run,
+    ``pieces`` that the loss makes its logits piece by piece, ``flash`` that attention reads heads where they lie.
     """
 
     shape: ModelShape
+    family: Family
     lora: LoraChoice
-    tokens: int
     row: int
     dtype_bytes: int
     quantized: bool
-    policy: Policy
     eight_bit_optimiser: bool
     fast: bool
     pieces: bool
-    """Whether the loss makes its logits piece by piece."""
-    kernels: bool
-    """Whether our loss kernel may run."""
-    head_norms: bool
-    four_norms: bool
-    capped: bool
-    fused: bool
     flash: bool
-    """Whether attention reads heads where they lie."""
     gpu: bool
-    limit_bytes: int
-    single: bool = False
-    """Whether a step is one pass: no gradient of an earlier one stands while its activations are at their height."""
-    varied: bool = False
-    """Whether passes differ in size, so that the allocator's gaps do not fit again."""
-    context_bytes: int = GIB // 2
-    """What CUDA takes beside the allocator, on a card."""
-    kind: str = ""
-    """``model_type`` of config.json."""
-
-    @cached_property
-    def fixed(self) -> dict[str, int]:
-        """Figures that do not follow from tokens and policy, remembered by name; shared with what ``at`` gives."""
-        return {}
-
-    @cached_property
-    def own(self) -> dict[str, int]:
-        """Figures of this very pass, remembered by name."""
-        return {}
-
-    def at(self, tokens: int, policy: Policy | None = None, single: bool | None = None) -> Work:
-        """The same work on another pass. What both have in common is not counted again: a plan tries dozens."""
-        _ = (
-            self.layer,
-            self.end,
-            self.adapted,
-            self.adapted_ends,
-            self.biases,
-            self.fixed,
-        )  # made here, so that they are among what is copied
-        other = object.__new__(Work)
-        other.__dict__.update(self.__dict__)
-        other.__dict__.pop("own", None)
-        changed: dict[str, object] = {"tokens": tokens, "row": min(tokens, self.row)}
-        if policy is not None:
-            changed["policy"] = policy
-        if single is not None:
-            changed["single"] = single
-        other.__dict__.update(changed)
-        return other
 
     @cached_property
     def layer(self) -> FastLayer:
         """One fast layer of this model."""
         shape = self.shape
         queries, keys = shape.num_attention_heads * shape.head_dim, shape.num_key_value_heads * shape.head_dim
+        stacks = (self.family.qkv, ("o_proj",), self.family.gate_up, ("down_proj",))
+        rq, ro, rg, rd = (rounded_rank(self.lora.r * len(self.adapted.keys() & set(stack))) for stack in stacks)
         return FastLayer(
             hidden=shape.hidden_size,
             queries=queries,
             keys=keys,
             inner=shape.intermediate_size,
             head_dim=shape.head_dim,
-            ranks=self._ranks,
+            ranks=(rq, ro, rg, rd),
             itemsize=self.dtype_bytes,
-            attention=attention_columns(queries, keys, "bfloat16" if self.flash else "float16", self.capped),
-            head_norms=self.head_norms,
-            four_norms=self.four_norms,
+            attention=attention_columns(queries, keys, "bfloat16" if self.flash else "float16", self.family.capped),
+            head_norms=self.family.head_norms,
+            four_norms=self.family.four_norms,
         )
 
     @cached_property
@@ -124,19 +70,28 @@ class Work:
         return ModelEnd(self.shape.hidden_size, self.shape.vocab_size, self.dtype_bytes, self.fast)
 
     @cached_property
+    def matrices(self) -> dict[str, tuple[int, int]]:
+        """The projections of one decoder layer: name to (in, out)."""
+        return _matrices(self.shape, self.family)
+
+    @cached_property
     def adapted(self) -> dict[str, tuple[int, int]]:
         """The projections of one layer that get an adapter: name to (in, out). A model that has none of the usual names
         gets one on each."""
-        every = matrices(self.shape, self.fused)
-        asked = [_FUSED.get(name, name) if self.fused else name for name in self.lora.target_modules]
-        found = {name: every[name] for name in asked if name in every}
-        return found if found or self.adapted_ends else every
+        names: dict[str, str] = {}
+        if self.family.fused:
+            names = dict.fromkeys(Family().qkv, self.family.qkv[0]) | dict.fromkeys(
+                Family().gate_up, self.family.gate_up[0]
+            )
+        asked = [names.get(name, name) for name in self.lora.target_modules]
+        adapted = {name: self.matrices[name] for name in asked if name in self.matrices}
+        return adapted if adapted or self.adapted_ends else self.matrices
 
     @cached_property
     def adapted_ends(self) -> dict[str, tuple[int, int]]:
         """Embedding and head, as far as they get an adapter: name to (in, out)."""
         hidden, words = self.shape.hidden_size, self.shape.vocab_size
-        ends = {"embed_tokens": (words, hidden), "lm_head": (hidden, words)}
+        ends = dict(zip(ENDS, ((hidden, words), (words, hidden)), strict=True))
         return {name: ends[name] for name in self.lora.target_modules if name in ends}
 
     @cached_property
@@ -144,21 +99,85 @@ class Work:
         """Lengths of the trained biases of one layer, in the base's own dtype (``lora_only``)."""
         if self.lora.bias == "none":
             return ()
-        have = {*(_ATTENTION if self.shape.attention_bias else ()), *(_MLP if self.shape.mlp_bias else ())}
-        have |= set(_ATTENTION[:3]) if self.kind == "qwen2" else set()
+        plain = Family()
+        have = set(plain.qkv) if self.family.qkv_bias else set()
+        have |= {*plain.qkv, "o_proj"} if self.shape.attention_bias else set()
+        have |= {*plain.gate_up, "down_proj"} if self.shape.mlp_bias else set()
         return tuple(outputs for name, (_, outputs) in self.adapted.items() if name in have)
 
-    @property
-    def _ranks(self) -> tuple[int, int, int, int]:
-        def rank(*names: str) -> int:
-            return rounded_rank(self.lora.r * sum(name in self.adapted for name in names))
+    @cached_property
+    def weights_bytes(self) -> int:
+        """The base model: projections in NF4 or whole; embedding, head and norms always whole."""
+        shape = self.shape
+        if not self.quantized:
+            return shape.parameters * self.dtype_bytes
+        layer = sum(nf4_bytes(*sizes) for sizes in self.matrices.values())
+        whole = shape.parameters - shape.linear_parameters
+        return whole * self.dtype_bytes + shape.num_hidden_layers * layer
 
-        return (
-            rank("q_proj", "k_proj", "v_proj", "qkv_proj"),
-            rank("o_proj"),
-            rank("gate_proj", "up_proj", "gate_up_proj"),
-            rank("down_proj"),
-        )
+    @cached_property
+    def adapter_numbers(self) -> int:
+        """Trained numbers of the adapter, in float32 whatever the base's dtype is: R (in + out) for each adapted
+        matrix, and one scale a row for DoRA."""
+        return self._of_each_tensor(lambda size: size)
+
+    @cached_property
+    def optimiser_bytes(self) -> int:
+        """AdamW's two moments: in 8 bits a byte each with a scale a block of 256, else as large as the parameter."""
+        layers = self.shape.num_hidden_layers
+        if self.eight_bit_optimiser:
+            return self._of_each_tensor(_moments) + layers * sum(map(_moments, self.biases))
+        return 8 * self.adapter_numbers + 2 * self.dtype_bytes * layers * sum(self.biases)
+
+    @cached_property
+    def kept_per_token(self) -> int:
+        """Bytes that a layer which is not recomputed keeps of one token; see ``core.estimate.terms``."""
+        if self.fast:
+            return self.layer.kept
+        shape, family, b = self.shape, self.family, self.dtype_bytes
+        hidden, inner = shape.hidden_size, shape.intermediate_size
+        queries, keys = shape.num_attention_heads * shape.head_dim, shape.num_key_value_heads * shape.head_dim
+        more = (queries + keys if family.head_norms else 0) + (2 * hidden if family.four_norms else 0)
+        small = 4 * shape.num_attention_heads + 8 + 4 * (more + len(self.adapted) * self.lora.r)
+        if family.capped:
+            small += shape.num_attention_heads * self.row * (2 * b + 4) + 2 * b * (queries - keys)
+        if self.lora.use_dora:  # each product with and without the adapter, the latter in float32, and its input again
+            small += (b + 4) * sum(outputs for _, outputs in self.adapted.values()) + b * hidden
+        if b == 4:
+            return 4 * (4 * hidden + 2 * queries + 2 * keys + 4 * inner) + small
+        return 2 * (2 * queries + 2 * keys + 3 * inner) + 4 * (5 * hidden + queries + inner) + 8 * hidden + small
+
+    def _of_each_tensor(self, count: Callable[[int], int]) -> int:
+        """``count`` of every tensor of the adapter: A, B and DoRA's scales; a layer's as often as there are layers."""
+        total = 0
+        for adapted, times in ((self.adapted, self.shape.num_hidden_layers), (self.adapted_ends, 1)):
+            for inputs, outputs in adapted.values():
+                scales = (outputs,) if self.lora.use_dora else ()
+                total += times * sum(map(count, (self.lora.r * inputs, self.lora.r * outputs, *scales)))
+        return total
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """One pass of so many tokens. ``limit_bytes``: what a run under a budget may use on the card in all.
+
+    ``single``: a step is one pass, so that no gradient of an earlier one stands while its activations are at their
+    height. ``varied``: passes differ in size, so that the allocator's gaps do not fit again. ``context_bytes``: what
+    CUDA takes beside the allocator, on a card.
+    """
+
+    model: AdaptedModel
+    tokens: int
+    policy: Policy
+    limit_bytes: int
+    single: bool = False
+    varied: bool = False
+    context_bytes: int = GIB // 2
+
+    def at(self, tokens: int, policy: Policy | None = None, single: bool | None = None) -> Work:
+        """The same work on another pass."""
+        single = self.single if single is None else single
+        return replace(self, tokens=tokens, policy=policy or self.policy, single=single)
 
 
 def work_of(
@@ -170,75 +189,28 @@ def work_of(
         row: the longest row, else the length limit.
         limit: bytes that a run under a budget may use, else as the config says.
     """
-    train = config.train
-    fast = _fast(config, spec, gpu)
-    return Work(
+    train, lora, family = config.train, config.lora, FAMILIES.get(spec.model_type)
+    # Our layers want kernels, a family that they know, plain LoRA, and rows without padding.
+    plain = train.kernels == "plain" or lora.use_dora or lora.lora_dropout > 0 or lora.bias != "none"
+    fast = gpu and config.packed and family is not None and family.fast and not plain
+    # TRL's losses take pieces of their own; a formula that stands in for one without kernels holds all logits whole
+    # (``core.train.methods.dpo``). Our loss reads the head itself, but for one with an adapter.
+    pieces = family is not None and "lm_head" not in lora.target_modules
+    model = AdaptedModel(
         shape=spec.shape,
-        lora=config.lora,
-        tokens=tokens,
-        row=min(tokens, config.train.max_length if row is None else row),
+        family=family or Family(),
+        lora=lora,
+        row=min(tokens, train.max_length if row is None else row),
         dtype_bytes=DTYPE_BYTES.get(config.model.dtype, 2 if gpu else 4),
         quantized=config.model.form.quantised,
-        policy=policy_of(train.checkpointing, gpu, fast),
         eight_bit_optimiser=train.optim == "adamw_8bit",
         fast=fast,
-        pieces=_pieces(config, spec),
-        kernels=gpu,  # ours, or TRL's
-        head_norms=spec.model_type in HEAD_NORM_TYPES,
-        four_norms=spec.model_type in FOUR_NORM_TYPES,
-        capped=spec.model_type in CAPPED_TYPES,
-        fused=spec.model_type in FUSED_TYPES,
+        pieces=pieces if config.learning.own_loss else train.kernels != "plain",
         flash=config.model.dtype not in ("float16", "float32"),
         gpu=gpu,
-        limit_bytes=round(train.memory_gib * GIB) if limit is None else limit,
-        kind=spec.model_type,
     )
-
-
-def target_names(spec: ModelSpec) -> tuple[str, ...]:
-    """What can get an adapter in a model of a family that we know, with the names that we map; else nothing."""
-    if spec.model_type not in HEAD_TYPES:
-        return ()
-    ends = ("lm_head", "embed_tokens")
-    return (*matrices(spec.shape), *(matrices(spec.shape, True) if spec.model_type in FUSED_TYPES else ()), *ends)
-
-
-def matrices(shape: ModelShape, fused: bool = False) -> dict[str, tuple[int, int]]:
-    """The projections of one decoder layer: name to (in, out)."""
-    hidden, inner = shape.hidden_size, shape.intermediate_size
-    queries = shape.num_attention_heads * shape.head_dim
-    keys = shape.num_key_value_heads * shape.head_dim
-    out = {"o_proj": (queries, hidden), "down_proj": (inner, hidden)}
-    if fused:
-        return {"qkv_proj": (hidden, queries + 2 * keys), "gate_up_proj": (hidden, 2 * inner), **out}
-    return {
-        "q_proj": (hidden, queries),
-        "k_proj": (hidden, keys),
-        "v_proj": (hidden, keys),
-        "gate_proj": (hidden, inner),
-        "up_proj": (hidden, inner),
-        **out,
-    }
-
-
-def _readable_head(config: RunConfig, spec: ModelSpec) -> bool:
-    """Whether our loss reads the head itself: one with an adapter is left to the model, and its logits are whole."""
-    return spec.model_type in HEAD_TYPES and "lm_head" not in config.lora.target_modules
-
-
-def _fast(config: RunConfig, spec: ModelSpec, gpu: bool) -> bool:
-    """Our layers want kernels, a family with a twin, plain LoRA, and rows without padding."""
-    lora, train = config.lora, config.train
-    plain = train.kernels == "plain" or lora.use_dora or lora.lora_dropout > 0 or lora.bias != "none"
-    return gpu and config.packed and spec.model_type in FAST_TYPES and not plain
-
-
-def _pieces(config: RunConfig, spec: ModelSpec) -> bool:
-    """TRL's losses take pieces of their own; a formula that stands in for one without kernels holds all logits whole
-    (``core.train.methods.dpo``)."""
-    if not config.learning.own_loss:
-        return config.train.kernels != "plain"
-    return _readable_head(config, spec)
+    limit = round(train.memory_gib * GIB) if limit is None else limit
+    return Work(model, tokens, policy_of(train.checkpointing, gpu, fast), limit)
 
 
 def policy_of(chosen: str, gpu: bool, fast: bool) -> Policy:
@@ -248,3 +220,37 @@ def policy_of(chosen: str, gpu: bool, fast: bool) -> Policy:
     if chosen == "budget":
         return "budget" if fast else "recompute" if gpu else "none"
     return "recompute" if chosen == "recompute" else "none"
+
+
+def target_names(spec: ModelSpec) -> tuple[str, ...]:
+    """What can get an adapter in a model of a family that we know, with the names that we map; else nothing."""
+    family = FAMILIES.get(spec.model_type)
+    if family is None:
+        return ()
+    return (*_matrices(spec.shape, Family()), *_matrices(spec.shape, family), *ENDS)
+
+
+def nf4_bytes(inputs: int, outputs: int) -> int:
+    """One matrix in NF4 with double quantisation."""
+    weights = inputs * outputs
+    scales = math.ceil(weights / 64)
+    return math.ceil(weights / 2) + scales + 4 * math.ceil(scales / 256) + TABLES_BYTES
+
+
+def _matrices(shape: ModelShape, family: Family) -> dict[str, tuple[int, int]]:
+    hidden, inner = shape.hidden_size, shape.intermediate_size
+    queries, keys = shape.num_attention_heads * shape.head_dim, shape.num_key_value_heads * shape.head_dim
+    heads = (queries + 2 * keys,) if family.fused else (queries, keys, keys)
+    reading = zip(
+        (*family.qkv, *family.gate_up), (*heads, *((2 * inner,) if family.fused else (inner, inner))), strict=True
+    )
+    return {
+        **{name: (hidden, width) for name, width in reading},
+        "o_proj": (queries, hidden),
+        "down_proj": (inner, hidden),
+    }
+
+
+def _moments(size: int) -> int:
+    """Of one tensor, in 8 bits."""
+    return 8 * size if size < EIGHT_BIT_FROM else 2 * (size + 4 * math.ceil(size / 256))

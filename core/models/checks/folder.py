@@ -18,6 +18,7 @@ from core.contract.errors import ModelError
 from core.models.checks.claims import check_claims, check_fit, check_tokenizer
 from core.models.checks.files import check_files, read_json
 from core.models.checks.weights import read_tensors, refuse_other_weights
+from core.models.families import is_gemma
 
 __all__ = [
     "TOKENIZER_NAMES",
@@ -71,7 +72,7 @@ def read_shape(config: dict[str, Any], name: str = "the model") -> ModelShape:
         head_dim=_size(config, "head_dim", name, max(1, hidden // heads)),
         vocab_size=_size(config, "vocab_size", name),
         max_position_embeddings=_size(config, "max_position_embeddings", name, 2048),
-        tie_word_embeddings=bool(config.get("tie_word_embeddings", _ties(config))),
+        tie_word_embeddings=bool(config.get("tie_word_embeddings", is_gemma(str(config.get("model_type", ""))))),
         sliding_window=_window(config),
         attention_bias=config.get("attention_bias") is True,
         mlp_bias=config.get("mlp_bias") is True,
@@ -181,11 +182,6 @@ def _size(config: dict[str, Any], key: str, name: str, implied: int | None = Non
             "Choose a model of a Llama-like family.",
         )
     return value
-
-
-def _ties(config: dict[str, Any]) -> bool:
-    # Gemma's configs leave the key out, and their classes tie.
-    return str(config.get("model_type", "")).startswith("gemma")
 
 
 def _window(config: dict[str, Any]) -> int | None:

@@ -12,16 +12,7 @@ from core.contract.catalogue import ModelShape, ModelSpec
 from core.contract.config import LoraChoice, RunConfig, TrainChoice
 from core.estimate import terms
 from core.estimate.inputs import layer
-from core.estimate.inputs.work import (
-    FAST_TYPES,
-    FOUR_NORM_TYPES,
-    FUSED_TYPES,
-    GIB,
-    HEAD_NORM_TYPES,
-    HEAD_TYPES,
-    Work,
-    work_of,
-)
+from core.estimate.inputs.work import GIB, Work, nf4_bytes, work_of
 from core.estimate.peak import height, peak_bytes, whole_tokens
 
 TINY = ModelShape(
@@ -63,18 +54,18 @@ def test_nf4_is_what_bitsandbytes_holds(sizes: tuple[int, int]) -> None:
     tensors = [layer.weight.data, state.absmax, state.code, state.offset, state.state2.absmax, state.state2.code]
     held = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     assert state.nested
-    assert terms.nf4_bytes(inputs, outputs) == pytest.approx(held, abs=16)
+    assert nf4_bytes(inputs, outputs) == pytest.approx(held, abs=16)
 
 
 def test_whole_weights_are_parameters_times_bytes() -> None:
     config = RunConfig().model_copy(update={"model": RunConfig().model.model_copy(update={"quantization": "none"})})
     fast = work_of(config, SPEC, 64, gpu=True)
-    assert terms.weights_bytes(fast) == 2 * TINY.parameters
+    assert fast.model.weights_bytes == 2 * TINY.parameters
     assert terms.workspace_bytes(fast) > terms.CUBLAS_BYTES, "our layers border whole weights as well"
     plain = config.model_copy(update={"train": TrainChoice(kernels="plain")})
     assert terms.workspace_bytes(work_of(plain, SPEC, 64, gpu=True)) == terms.CUBLAS_BYTES
     assert terms.workspace_bytes(work_of(plain, SPEC, 64, gpu=False)) == 0
-    assert terms.weights_bytes(work(gpu=True)) < 0.5 * terms.weights_bytes(fast)
+    assert work(gpu=True).model.weights_bytes < 0.5 * fast.model.weights_bytes
 
 
 @pytest.mark.parametrize(("kind", "dtype"), [("llama", "bfloat16"), ("llama", "float32"), ("qwen3", "bfloat16"),
@@ -183,7 +174,7 @@ def test_trained_numbers_and_moments_are_those_of_the_library(kind: str, lora: d
         made.step()
         states = [value for state in made.state.values() for key, value in state.items() if key not in ("step", *MAPS)]
         held = sum(value.nbytes for value in states if hasattr(value, "nbytes"))
-        assert terms.optimiser_bytes(work(kind=kind, lora=choice, optim=name)) == held
+        assert work(kind=kind, lora=choice, optim=name).model.optimiser_bytes == held
 
 
 def test_biases_that_a_config_names_are_counted() -> None:
@@ -199,7 +190,7 @@ def test_eight_bit_moments_are_a_quarter() -> None:
     config = RunConfig()
     whole = work_of(config, large, 64, gpu=True)
     eight = work_of(config.model_copy(update={"train": TrainChoice(optim="adamw_8bit")}), large, 64, gpu=True)
-    ratio = terms.optimiser_bytes(eight) / terms.optimiser_bytes(whole)
+    ratio = eight.model.optimiser_bytes / whole.model.optimiser_bytes
     assert 0.25 <= ratio < 0.35
 
 
@@ -287,7 +278,7 @@ def test_sizes_of_a_real_layer_are_those_of_the_plan(kind: str) -> None:
             update={"model": RunConfig().model.model_copy(update={"dtype": "bfloat16"})}
         )
         fast = checkpointing_layers(_fast_model(kind, 1, "bfloat16", lora))[0]
-        assert fast_layer_sizes(fast) == work_of(config, shape, 64, gpu=True).layer
+        assert fast_layer_sizes(fast) == work_of(config, shape, 64, gpu=True).model.layer
 
 
 def test_the_loss_stops_growing_where_it_is_made_in_pieces(model: Callable[[str], ModelSpec]) -> None:
@@ -309,14 +300,8 @@ def test_dpo_without_kernels_holds_the_logits_of_both_sides_whole(model: Callabl
 def test_constants_are_those_of_the_rooms_they_speak_for() -> None:
     pytest.importorskip("torch")
     from core.kernels.linear_cross_entropy import LOGITS_AT_ONCE
-    from core.models.families import FAMILIES
 
     assert layer.LOGITS_AT_ONCE == LOGITS_AT_ONCE
-    assert {name for name, family in FAMILIES.items() if len(family.norms) == 4} == FOUR_NORM_TYPES
-    assert {name for name, family in FAMILIES.items() if len(family.qkv) == 1} == FUSED_TYPES
-    assert {name for name, family in FAMILIES.items() if family.fast} == FAST_TYPES
-    assert set(FAMILIES) == HEAD_TYPES
-    assert {name for name, family in FAMILIES.items() if family.head_norms} == HEAD_NORM_TYPES
 
 
 def test_padding_and_preferences_take_plain_layers() -> None:

@@ -56,14 +56,14 @@ def test_plan_and_run_leave_the_same_to_the_gaps(monkeypatch: pytest.MonkeyPatch
     trained = [torch.empty(terms.adapter_parameters(work), device="meta")]
     trained[0].requires_grad_()
     model = SimpleNamespace(parameters=lambda: iter(trained))
-    there = terms.weights_bytes(work) + terms.lora_bytes(work)
+    there = work.model.weights_bytes + terms.lora_bytes(work)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: there, raising=False)
-    monkeypatch.setattr(checkpointing, "fast_layer_sizes", lambda _: work.layer)
+    monkeypatch.setattr(checkpointing, "fast_layer_sizes", lambda _: work.model.layer)
     base = SimpleNamespace(config=SimpleNamespace(vocab_size=spec.shape.vocab_size))
     monkeypatch.setattr(checkpointing, "base_causal_model", lambda _: base)
     found = checkpointing._budget(model, None, may_allocate(8.0, CARD), 2)  # type: ignore[arg-type]
-    assert (found.layer, found.end) == (work.layer, work.end)
-    assert found.bytes == pytest.approx(terms.room_bytes(work), abs=0.05 * terms.optimiser_bytes(work))
+    assert (found.layer, found.end) == (work.model.layer, work.model.end)
+    assert found.bytes == pytest.approx(terms.room_bytes(work), abs=0.05 * work.model.optimiser_bytes)
 
 
 @pytest.mark.usefixtures("card")

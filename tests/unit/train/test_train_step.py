@@ -343,7 +343,7 @@ def test_what_plan_and_estimate_say_of_fast_layers_is_what_runs(
     train(folder, log, letters)
     (plan,) = log.of("plan")
     spec = find_model(config.model.source, config.model.name, config.model.revision)
-    said = work_of(config, spec, 64, gpu=True).fast
+    said = work_of(config, spec, 64, gpu=True).model.fast
     assert (plan.fast, ran["fast"] > 0) == (said, said)
     assert f"{2 if said else 0} of 2 layers fast" in plan.lines
     assert ("2 layers plain: batches are padded" in plan.lines) == (not said)
