@@ -23,6 +23,7 @@ from core.kernels import cross_entropy, linear_cross_entropy, reference, rms_nor
 from core.kernels.dispatch import use_triton
 from core.kernels.lora import Projection, lora_linears
 from core.kernels.weights import nf4
+from core.kernels.weights.nf4_reference import Nf4
 
 __all__ = ["CASES", "Case", "prove", "table"]
 
@@ -263,7 +264,7 @@ def _nf4_parts(g: torch.Generator, size: Size) -> Tensors:
 def _four_bits(packed: torch.Tensor, code: torch.Tensor, absmax: torch.Tensor) -> Tensors:
     height = int((2 * packed.numel()) ** 0.5)
     wide = (code.float(), absmax.float())
-    weight = nf4.Nf4(packed, wide[1], wide[0], 64, None, None, 1, None, (height, height), code.dtype)
+    weight = Nf4(packed, wide[1], wide[0], 64, None, None, 1, None, (height, height), code.dtype)
     return (nf4.dequantize(weight),)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from core.contract.errors import ConfigError
+from core.contract.weight_forms import DEFAULT_WEIGHT_FORM, WEIGHT_FORMS
 
 __all__ = ["Setting", "add_flags", "check", "flags_of", "from_flags"]
 
@@ -55,7 +56,7 @@ class Setting:
     )
     optim: str = _flag("auto", "optimiser", ("auto", "adamw_8bit", "adamw_torch"))
     upcast: bool = _flag(False, "plain: peft's prepare_model_for_kbit_training (float32 norms, embedding, head)")
-    quantization: str = _flag("nf4", "base weights", ("nf4", "none"))
+    quantization: str = _flag(DEFAULT_WEIGHT_FORM, "base weights", tuple(WEIGHT_FORMS))
     dtype: str = _flag("auto", "arithmetic", ("auto", "bfloat16", "float16", "float32"))
     draw_b: bool = _flag(False, "draw the adapter's B instead of zeros")
     seed: int = _flag(3407, "of weights, adapter, rows and their order")

@@ -28,6 +28,7 @@ from core.contract.config import LoraChoice, ModelChoice, RunConfig
 from core.contract.errors import MachineError, first_line
 from core.contract.events import Evaluation
 from core.contract.events import Step as StepEvent
+from core.contract.weight_forms import WEIGHT_FORMS
 from core.kernels.dispatch import twins_only
 from core.machine.hardware import read_machine
 from core.model.adapters import add_adapter, trainable
@@ -230,7 +231,7 @@ def _draw_b(peft_model: Any, seed: int) -> None:
 
 
 def _weights_line(loaded: LoadedModel, setting: Setting) -> str:
-    weights = "4-bit NF4" if setting.quantization == "nf4" else "full weights"
+    weights = WEIGHT_FORMS[setting.quantization].words
     model, device = loaded.model, next(loaded.model.parameters()).device
     used = model.config._attn_implementation
     attention = attention_line(device, loaded.dtype, model.config) if used == PACKED_ATTENTION else f"attention: {used}"

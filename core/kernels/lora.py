@@ -26,12 +26,12 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from core.kernels.weights.nf4 import Nf4, Place, border
-from core.kernels.weights.nf4_stack import Table, border_all
+from core.kernels.reference import wide
+from core.kernels.weights.forms import PLAIN, HeldForm
+from core.kernels.weights.nf4_stack import Table
 
 __all__ = ["Normed", "Projection", "Stack", "lora_linears", "uncast"]
 
-Weight = Callable[[], torch.Tensor]
 WORD_BYTES = 16
 """What a GPU's thread moves at once."""
 TILE = 64
@@ -44,16 +44,20 @@ NARROW = 1024
 class Projection:
     """``y = x W' + bias + scale · (x A') B'``; A ``[R, D]`` and B ``[O, R]`` are None where no adapter sits.
 
-    ``weight()`` gives W ``[O, D]``, dequantised anew where it is held in 4 bits; ``nf4`` is then what it is held in.
+    ``held`` is the frozen weight as its form keeps it: a function that gives it, or its quantised tensors.
     """
 
-    weight: Weight
+    held: Any
     bias: torch.Tensor | None
     a: torch.Tensor | None
     b: torch.Tensor | None
     scale: float
     shape: tuple[int, int]
-    nf4: Nf4 | None = None
+    form: HeldForm = PLAIN
+
+    def weight(self) -> torch.Tensor:
+        """W ``[O, D]``, made wide anew where it is held in fewer bits."""
+        return self.form.widen(self.held, None)
 
     @property
     def rank(self) -> int:
@@ -122,18 +126,26 @@ class Stack:
         if self.again:
             return self.again.pop()
         m = like.new_empty(self.rows + self.rank, self.width + self.rank)
-        if not border_all([(part.nf4, part.a, part.b, part.scale) for part in self.parts], m, self.tables):
-            self._one_by_one(m)
+        at_once = self.parts[0].form.border_all
+        if at_once is None or not at_once(self.parts, m, self.tables):
+            self.write_by_parts(m)
         if self.again is not None:
             self.again.append(m)
         return m
 
-    def _one_by_one(self, m: torch.Tensor) -> None:
+    def write_by_parts(self, m: torch.Tensor) -> None:
+        """M in plain torch, whatever the forms: its definition, and the path without kernels."""
         row = rank = 0
-        for number, part in enumerate(self.parts, start=1):
-            place = Place(out=m, row=row, rank=rank, rows=self.rows, last=number == len(self.parts))
-            border(part.nf4 or part.weight(), part.a, part.b, part.scale, place)
-            row, rank = row + part.shape[0], rank + part.rank
+        with torch.no_grad():
+            m[: self.rows, self.width :] = 0
+            for part in self.parts:
+                rows, columns = slice(row, row + part.shape[0]), slice(self.width + rank, self.width + rank + part.rank)
+                part.form.widen(part.held, m[rows, : self.width])
+                if part.a is not None and part.b is not None:
+                    m[rows, columns] = part.b.to(wide(part.b.dtype)) * part.scale
+                    m[self.rows + rank : self.rows + rank + part.rank, : self.width] = part.a
+                row, rank = row + part.shape[0], rank + part.rank
+            m[self.rows + rank :, : self.width] = 0
 
     def room(self, like: torch.Tensor, width: int) -> torch.Tensor:
         """An empty ``[T, width + R]`` for T rows of ``like``."""
@@ -156,7 +168,8 @@ class Stack:
         weight = m[: self.rows].T
         if all(part.bias is None for part in self.parts):
             return torch.mm(x, weight, out=out)
-        return torch.addmm(self._bias(x), x, weight, out=out)
+        biases = [x.new_zeros(p.shape[0]) if p.bias is None else p.bias.to(x.dtype) for p in self.parts]
+        return torch.addmm(biases[0] if len(biases) == 1 else torch.cat(biases), x, weight, out=out)
 
     def low(self, x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
         """``x A'`` ``[T, R]``, written into the last columns of ``x [T, D + R]``."""
@@ -219,10 +232,6 @@ class Stack:
             row, rank, start = row + part.shape[0], rank + part.rank, start + part.shape[0] * part.rank
             places.append((row, rank, start))
         return places
-
-    def _bias(self, x: torch.Tensor) -> torch.Tensor:
-        biases = [x.new_zeros(p.shape[0]) if p.bias is None else p.bias.to(x.dtype) for p in self.parts]
-        return biases[0] if len(biases) == 1 else torch.cat(biases)
 
 
 def uncast(backward: Callable[..., Any]) -> Any:

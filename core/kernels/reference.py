@@ -8,20 +8,13 @@ Shapes: T tokens, D hidden, V vocabulary, O outputs, R rank, H heads.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch.nn import functional as F
 
-if TYPE_CHECKING:
-    from core.kernels.weights.nf4 import Nf4, Place
-
 __all__ = [
     "IGNORED",
-    "border",
     "cross_entropy",
     "cross_entropy_gradient_",
-    "dequantize",
     "gate",
     "gate_backward_",
     "geglu",
@@ -220,58 +213,3 @@ def linear_cross_entropy(
         labels: ``[T]``, already shifted; -100 where there is no target.
     """
     return cross_entropy(hidden @ weight.T, labels, scale, softcap).sum()
-
-
-def dequantize(weight: Nf4, out: torch.Tensor | None = None) -> torch.Tensor:
-    """``level4[n] · m`` in float32, rounded to the weight's dtype (Dettmers et al. 2023, arXiv:2305.14314).
-
-    Args:
-        out: ``[O, D]`` with rows that may be strided; in another dtype the rounded values are converted.
-    """
-    packed = weight.packed.reshape(-1)
-    numbers = torch.stack((packed >> 4, packed & 15), dim=-1).view(-1)[: weight.shape[0] * weight.shape[1]]
-    values = _scaled(weight.code[numbers.int()], _magnitudes(weight), weight.blocksize)
-    values = values.to(weight.dtype).view(weight.shape)
-    return values if out is None else out.copy_(values)
-
-
-def _magnitudes(weight: Nf4) -> torch.Tensor:
-    """Each block's largest magnitude, ``level8[q] · nested + offset`` where it is quantised itself."""
-    if weight.nested_absmax is None or weight.nested_code is None or weight.offset is None:
-        return weight.absmax
-    levels = weight.nested_code[weight.absmax.int()]
-    return _scaled(levels, weight.nested_absmax, weight.nested_blocksize) + weight.offset
-
-
-def _scaled(values: torch.Tensor, scales: torch.Tensor, blocksize: int) -> torch.Tensor:
-    """Each block of ``values`` times its scale; the last block may be short."""
-    count = values.numel()
-    blocks = F.pad(values, (0, -count % blocksize)).view(-1, blocksize)
-    return blocks.mul_(scales[:, None]).view(-1)[:count]
-
-
-def border(
-    weight: Nf4 | torch.Tensor, a: torch.Tensor | None, b: torch.Tensor | None, scale: float, place: Place
-) -> None:
-    """Writes W ``[O, D]``, ``scale · B`` beside it and A below into the bordered matrix ``place.out``.
-
-    Columns beside W and outside of B's become zero, and with ``place.last`` so do the rows below the last A. The
-    corner is left as it is.
-
-    Args:
-        a: ``[R, D]``; ``b``: ``[O, R]``; both None where there is no adapter.
-    """
-    height, width = weight.shape
-    rank = 0 if b is None else b.shape[1]
-    rows, below = place.out[place.row : place.row + height], place.out[place.rows + place.rank :, :width]
-    with torch.no_grad():
-        if isinstance(weight, torch.Tensor):
-            rows[:, :width] = weight
-        else:
-            dequantize(weight, rows[:, :width])
-        rows[:, width:] = 0
-        if a is not None and b is not None:
-            rows[:, width + place.rank : width + place.rank + rank] = b.to(wide(b.dtype)) * scale
-            below[:rank] = a
-        if place.last:
-            below[rank:] = 0

@@ -17,21 +17,12 @@ import torch
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "unit" / "kernels")]
 
-from nf4_cases import (  # noqa: E402
-    BLOCKSIZES,
-    assembled,
-    bordered,
-    draw,
-    draw_stack,
-    empty_border,
-    parts_of,
-    same_bits,
-)
+from nf4_cases import BLOCKSIZES, draw, draw_stack, same_bits  # noqa: E402
 
-from core.kernels import reference  # noqa: E402
 from core.kernels.dispatch import use_triton  # noqa: E402
-from core.kernels.weights import nf4  # noqa: E402
-from core.kernels.weights.nf4 import Nf4, border, dequantize  # noqa: E402
+from core.kernels.weights import nf4_reference  # noqa: E402
+from core.kernels.weights.nf4 import dequantize  # noqa: E402
+from core.kernels.weights.nf4_reference import Nf4  # noqa: E402
 from core.kernels.weights.nf4_stack import Table, border_all  # noqa: E402
 
 pytestmark = [
@@ -82,36 +73,27 @@ def test_dequantised_bits_are_those_of_bitsandbytes(dtype: torch.dtype, nested: 
         assert (room[:, shape[1] :] == 7).all()
 
 
-@pytest.mark.parametrize("lookup", ["gather", "load", "select"])
-def test_every_look_up_gives_the_same(lookup: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nf4, "LOOKUP", lookup)
-    for shape in [(1024, 4096), (77, 1032), (65, 333)]:
-        drawn = draw(shape, torch.float16, device="cuda")
-        assert same_bits(dequantize(drawn.weight), drawn.dense)
-
-
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("stack", STACKS, ids=str)
 def test_the_bordered_matrix_is_the_assembled_one(stack: Any, dtype: torch.dtype) -> None:
     skip_without(dtype)
     torch.manual_seed(2)
     drawn = draw_stack(*stack, dtype, device="cuda")
-    found, wanted = bordered(border, drawn, dtype), assembled(drawn, dtype)
-    assert same_bits(found, wanted)
-    assert same_bits(bordered(reference.border, drawn, dtype), wanted)
-    at_once, kept = empty_border(drawn, dtype), list[Table]()
+    by_parts = drawn.empty()
+    drawn.stack.write_by_parts(by_parts)
+    assert same_bits(by_parts, drawn.wanted)
+    at_once, kept = drawn.empty(), list[Table]()
     for _ in range(2):
         at_once.fill_(float("nan"))
-        assert border_all(parts_of(drawn), at_once, kept) == (stack[1] % 8 == 0)
-        assert same_bits(at_once, wanted) if stack[1] % 8 == 0 else at_once.isnan().all()
+        assert border_all(drawn.stack.parts, at_once, kept) == (stack[1] % 8 == 0)
+        assert same_bits(at_once, drawn.wanted) if stack[1] % 8 == 0 else at_once.isnan().all()
 
 
-@pytest.mark.parametrize("width", [8192, 8190])
-def test_more_values_than_32_bits_can_count(width: int) -> None:
-    """Rows at both ends against the twin: blocks and words are then numbered far beyond the first."""
+def test_more_values_than_32_bits_can_count() -> None:
+    """Rows at both ends against the reference: blocks and words are then numbered far beyond the first."""
     if torch.cuda.mem_get_info()[0] < 12 << 30:
         pytest.skip("too little memory")
-    rows, few = 262_208, 64  # few rows hold whole blocks at both widths
+    rows, few, width = 262_208, 64, 8192
     blocks = -(-rows * width // 64)
     drawn = draw((few, 64), torch.float16, nested=False, device="cuda").weight
     packed = torch.randint(0, 256, (rows * width // 2,), dtype=torch.uint8, device="cuda")
@@ -125,4 +107,4 @@ def test_more_values_than_32_bits_can_count(width: int) -> None:
         part = Nf4(
             packed[bytes_at], absmax[blocks_at], drawn.code, 64, None, None, 1, None, (few, width), torch.float16
         )
-        assert same_bits(found[rows_at], reference.dequantize(part))
+        assert same_bits(found[rows_at], nf4_reference.dequantize(part))

@@ -24,11 +24,12 @@ from bitsandbytes.functional import dequantize_4bit, quantize_4bit  # noqa: E402
 from nf4_cases import nf4_of  # noqa: E402
 from triton.testing import do_bench  # noqa: E402
 
+from core.kernels.lora import Projection, Stack  # noqa: E402
 from core.kernels.weights import nf4  # noqa: E402
-from core.kernels.weights.nf4 import Place, border, dequantize  # noqa: E402
+from core.kernels.weights.forms import HELD_FORMS  # noqa: E402
+from core.kernels.weights.nf4 import dequantize  # noqa: E402
 
 SHAPES = [(14336, 4096), (4096, 14336), (4096, 4096), (1024, 4096)]
-LOOKUPS = ["gather", "load", "select"]
 TILES = [(128, 4, 4), (128, 2, 4), (128, 8, 4), (256, 2, 8), (256, 4, 8), (256, 4, 4), (512, 1, 4), (512, 2, 8)]
 RANK, ROTATING = 16, 4
 
@@ -61,21 +62,22 @@ def of_shape(shape: tuple[int, int]) -> dict[str, Any]:
                           compress_statistics=True) for _ in range(ROTATING)]  # fmt: skip
     outs = rotating([torch.empty(shape, device="cuda", dtype=torch.bfloat16) for _ in range(ROTATING)])
     theirs, weights = rotating(made), rotating([nf4_of(packed, state, shape) for packed, state in made])
-    matrices = [torch.empty(height + RANK, width + RANK, device="cuda", dtype=torch.bfloat16) for _ in range(ROTATING)]
-    places = rotating([Place(matrix, 0, 0, height, last=True) for matrix in matrices])
     a, b = torch.randn(RANK, width, device="cuda"), torch.randn(height, RANK, device="cuda")
+    form, like = HELD_FORMS["nf4"], torch.empty(0, device="cuda", dtype=torch.bfloat16)
+    parts = [Projection(nf4_of(*one, shape), None, a, b, 1.0, shape, form) for one in made]
+    stacks = rotating([Stack((part,)) for part in parts])
 
     def ours() -> object:
         return dequantize(next(weights), next(outs))
 
     def bordered() -> object:
-        return border(next(weights), a, b, 1.0, next(places))
+        return next(stacks).matrix(like)
 
     def bitsandbytes() -> object:
         packed, state = next(theirs)
         return dequantize_4bit(packed, state, out=next(outs))
 
-    held = (nf4.LOOKUP, nf4.WORDS, nf4.ROWS, nf4.WARPS)
+    held = (nf4.WORDS, nf4.ROWS, nf4.WARPS)
     found: dict[str, Any] = {
         "bytes": int(height * width * (0.5 + 1 / 64 + 2)),
         "fill": microseconds(lambda: next(outs).zero_()),
@@ -86,10 +88,11 @@ def of_shape(shape: tuple[int, int]) -> dict[str, Any]:
                  {"bitsandbytes": bitsandbytes, "dequantize": ours, "border": bordered}.items()},
         "variants": {},
     }  # fmt: skip
-    for lookup, tile in itertools.product(LOOKUPS, TILES):
-        nf4.LOOKUP, (nf4.WORDS, nf4.ROWS, nf4.WARPS) = lookup, tile
-        found["variants"][f"{lookup} {tile}"] = [microseconds(ours), microseconds(bordered)]
-    nf4.LOOKUP, nf4.WORDS, nf4.ROWS, nf4.WARPS = held
+    for tile in TILES:
+        nf4.WORDS, nf4.ROWS, nf4.WARPS = tile
+        stacks = rotating([Stack((part,)) for part in parts])  # a table counts programs of its tile
+        found["variants"][str(tile)] = [microseconds(ours), microseconds(bordered)]
+    nf4.WORDS, nf4.ROWS, nf4.WARPS = held
     found["terabytes_per_second"] = round(found["bytes"] / found["dequantize"] / 1e6, 2)
     found["times_bitsandbytes"] = round(found["bitsandbytes"] / found["dequantize"], 2)
     return found

@@ -1,7 +1,10 @@
 """The bordered matrix of a whole stack of NF4 projections in one launch.
 
-``core.kernels.weights.nf4.border`` writes one projection a launch, and is told with every launch where its tensors are.
-Here that stands in a table on the card, a row of ``FIELDS`` integers a projection, made once::
+    M = [[ W , s·B ],        W [ΣO, D] stacked, s·B [ΣO, ΣR] block-diagonal,
+         [ A ,  -  ]]        A [ΣR, D] stacked; the corner is never read
+
+so that ``[x, x A'] [W, s·B]'`` and ``[dy, dy s·B] [W; A]`` are one matrix product each. What a launch is told of the
+tensors stands in a table on the card, a row of ``FIELDS`` integers a projection, made once::
 
     packed  absmax  nested_absmax  nested_code  offset  code  A  B      addresses
     scale                                                               float32, its bits
@@ -18,19 +21,38 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
-from core.kernels.dispatch import jit, launch, rows_run, tl
+from core.kernels.dispatch import block_of, jit, launch, rows_run, tl
 from core.kernels.weights import nf4
-from core.kernels.weights.nf4 import Nf4, below, beside, programs, rounding, sides, wide_rows
+from core.kernels.weights.nf4 import read_by_words, rounding, wide_rows
+from core.kernels.weights.nf4_reference import Nf4
 
 __all__ = ["Part", "Table", "border_all"]
 
 FIELDS = 17
-Part = tuple[Nf4 | None, torch.Tensor | None, torch.Tensor | None, float]
-"""A projection: its weight (None where it is not NF4), A ``[R, D]``, B ``[O, R]``, and its scale."""
+
+
+class Part(Protocol):
+    """A projection of the stack: ``core.kernels.lora.Projection``."""
+
+    @property
+    def held(self) -> Any:
+        """Its weight; one that is not in NF4 leaves the stack to be written part by part."""
+
+    @property
+    def a(self) -> torch.Tensor | None:
+        """``[R, D]``."""
+
+    @property
+    def b(self) -> torch.Tensor | None:
+        """``[O, R]``."""
+
+    @property
+    def scale(self) -> float:
+        """What B is multiplied by, in float32."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +69,29 @@ class Table:
 
 
 @jit
+def beside(  # type: ignore[no-untyped-def]
+    out, b, scale, program, height, stride, width, rank, r, edge, SIDE: tl.constexpr, TALL: tl.constexpr
+):  # fmt: skip
+    """The columns right of W: zero but for ``scale · B``."""
+    row, column = program * TALL + tl.arange(0, TALL), tl.arange(0, SIDE)
+    mine = (column >= rank) & (column < rank + r)
+    inside = (row < height)[:, None] & (column < edge)[None, :]
+    start = row.to(tl.int64)[:, None]
+    values = tl.load(b + start * r + (column - rank)[None, :], mask=inside & mine[None, :], other=0.0)
+    tl.store(out + start * stride + width + column[None, :], values.to(tl.float32) * scale, mask=inside)
+
+
+@jit
+def below(out, a, program, stride, width, chunks, r, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The rows under W: A, and zeros under it."""
+    row = (program // chunks).to(tl.int64)
+    columns = (program % chunks) * BLOCK + tl.arange(0, BLOCK)
+    inside = columns < width
+    values = tl.load(a + row * width + columns, mask=inside & (row < r), other=0.0)
+    tl.store(out + row * stride + columns, values, mask=inside)
+
+
+@jit
 def _field(table, number):  # type: ignore[no-untyped-def]
     return tl.load(table + number).to(tl.int32)
 
@@ -55,7 +100,7 @@ def _field(table, number):  # type: ignore[no-untyped-def]
 def _kernel(  # type: ignore[no-untyped-def]
     out, table, span, units, eighths, chunks,
     PARTS: tl.constexpr, FIELDS: tl.constexpr, SIDE: tl.constexpr, TALL: tl.constexpr, STEP: tl.constexpr,
-    GROUP: tl.constexpr, BLOCKSIZE: tl.constexpr, LOOKUP: tl.constexpr, WORDS: tl.constexpr, COLUMNS: tl.constexpr,
+    NESTED: tl.constexpr, GROUP: tl.constexpr, BLOCKSIZE: tl.constexpr, WORDS: tl.constexpr, COLUMNS: tl.constexpr,
     ROWS: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0)
@@ -69,14 +114,14 @@ def _kernel(  # type: ignore[no-untyped-def]
     top = out + row.to(tl.int64) * stride
     if program < weights:
         packed = tl.load(mine).to(tl.pointer_type(tl.uint8))
-        absmax = tl.load(mine + 1).to(tl.pointer_type(tl.uint8))
+        absmax = tl.load(mine + 1).to(tl.pointer_type(tl.uint8 if NESTED else tl.float32))
         nested_absmax = tl.load(mine + 2).to(tl.pointer_type(tl.float32))
         nested_code = tl.load(mine + 3).to(tl.pointer_type(tl.float32))
         offset = tl.load(mine + 4).to(tl.pointer_type(tl.float32))
         code = tl.load(mine + 5).to(tl.pointer_type(tl.float32))
         wide_rows(
             top, packed, absmax, nested_absmax, nested_code, offset, code, (program // chunks) * ROWS,
-            program % chunks, height, span, units, 8, STEP, True, GROUP, BLOCKSIZE, LOOKUP, WORDS, ROWS,
+            program % chunks, height, span, units, STEP, NESTED, GROUP, BLOCKSIZE, WORDS, ROWS,
         )  # fmt: skip
     elif program < weights + besides:
         b = tl.load(mine + 7).to(tl.pointer_type(tl.float32))
@@ -89,76 +134,69 @@ def _kernel(  # type: ignore[no-untyped-def]
 
 
 def border_all(parts: Sequence[Part], out: torch.Tensor, kept: list[Table]) -> bool:
-    """Writes all of M, as ``nf4.border`` does for each part and the last of them; False: nothing was written.
+    """Writes all of M but its corner; False: nothing was written.
+
+    Columns beside W and outside of B's become zero, and so do the rows below the last A.
 
     Args:
-        out: ``[ΣO + P, D + P]`` as in ``nf4.Place``, its rows one after another.
+        out: ``[ΣO + P, D + P]`` with P the sum of ranks, rounded up so that rows begin on 16 bytes or on a cache line;
+            its rows one after another.
         kept: the stack's own list, where its table waits for the next call.
     """
     if not rows_run(out):
         return False
-    adapters = tuple([0 if tensor is None else tensor.data_ptr() for part in parts for tensor in part[1:3]])
+    adapters = tuple([0 if tensor is None else tensor.data_ptr() for part in parts for tensor in (part.a, part.b)])
     if not kept or kept[0].adapters != adapters:
         kept[:] = [_table(parts, out, adapters)]
-    table, weight = kept[0], parts[0][0]
-    if table.numbers is None or weight is None:
+    table, weight = kept[0], parts[0].held
+    if table.numbers is None:
         return False
     width, columns = weight.shape[1], out.shape[1] - weight.shape[1]
     launch(
         _kernel, (table.grid,), out, table.numbers, width // nf4.WORD, out.stride(0) // nf4.WORD, columns // 8,
         table.chunks, PARTS=len(parts), FIELDS=FIELDS, SIDE=table.side, TALL=table.tall,
-        STEP=rounding(weight.dtype, out.dtype), GROUP=weight.nested_blocksize, BLOCKSIZE=weight.blocksize,
-        LOOKUP=nf4.LOOKUP, WORDS=nf4.WORDS, COLUMNS=nf4.WORDS * nf4.WORD, ROWS=nf4.ROWS, num_warps=nf4.WARPS,
-        enable_fp_fusion=False,
+        STEP=rounding(weight.dtype, out.dtype), NESTED=weight.offset is not None, GROUP=weight.nested_blocksize,
+        BLOCKSIZE=weight.blocksize, WORDS=nf4.WORDS, COLUMNS=nf4.WORDS * nf4.WORD, ROWS=nf4.ROWS,
+        num_warps=nf4.WARPS, enable_fp_fusion=False,
     )  # fmt: skip
     return True
 
 
 def _table(parts: Sequence[Part], out: torch.Tensor, adapters: tuple[int, ...]) -> Table:
-    weights = [weight for weight, *_ in parts if weight is not None]
-    if len(weights) < len(parts) or not _alike(weights, out) or not all(map(_whole, parts)):
+    weights: list[Nf4] = [part.held for part in parts if isinstance(part.held, Nf4)]
+    if len(weights) < len(parts) or not _alike(weights, out) or not all(map(_read_as_they_lie, parts)):
         return Table(adapters, None)
     width, stride = weights[0].shape[1], out.stride(0)
     columns = stride - width
     chunks = -(-width // (nf4.WORDS * nf4.WORD))
+    side = block_of(max(1, columns))  # one program beside W: a block that holds all columns, and as many rows as fit
+    tall = max(1, nf4.WORDS * nf4.WORD // side)
     rows = sum(weight.shape[0] for weight in weights)
     numbers: list[list[int]] = []
     first = row = rank = 0
-    for number, (weight, (_, a, b, scale)) in enumerate(zip(weights, parts, strict=True), start=1):
-        height, r = weight.shape[0], 0 if b is None else b.shape[1]
-        for_w, for_b = programs(height, chunks, columns)
+    for number, (weight, part) in enumerate(zip(weights, parts, strict=True), start=1):
+        height, r = weight.shape[0], 0 if part.b is None else part.b.shape[1]
+        for_w, for_b = chunks * -(-height // nf4.ROWS), -(-height // tall) if columns else 0
         under = columns - rank if number == len(parts) else r
-        places = [first, for_w, for_b, height, row, rank, r, rows + rank]
-        numbers.append([*_addresses(weight, a, b), struct.unpack("<i", struct.pack("<f", scale))[0], *places])
+        tensors = (weight.packed, weight.absmax, weight.nested_absmax, weight.nested_code, weight.offset, weight.code,
+                   part.a, part.b)  # fmt: skip
+        scale = struct.unpack("<i", struct.pack("<f", part.scale))[0]
+        places = (first, for_w, for_b, height, row, rank, r, rows + rank)
+        numbers.append([*(0 if tensor is None else tensor.data_ptr() for tensor in tensors), scale, *places])
         first, row, rank = first + for_w + for_b + under * chunks, row + height, rank + r
-    return Table(adapters, _on(out.device, numbers), first, chunks, *sides(columns))
-
-
-def _addresses(weight: Nf4, a: torch.Tensor | None, b: torch.Tensor | None) -> list[int]:
-    tensors: list[Any] = [weight.packed, weight.absmax, weight.nested_absmax, weight.nested_code, weight.offset,
-                          weight.code, a, b]  # fmt: skip
-    return [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
-
-
-def _on(device: torch.device, numbers: list[list[int]]) -> torch.Tensor:
-    """The table there. From pinned memory, so that nothing waits for the card."""
-    table = torch.tensor(numbers, dtype=torch.int64, pin_memory=device.type == "cuda")
-    return table.to(device, non_blocking=True)
+    # From pinned memory, so that nothing waits for the card.
+    table = torch.tensor(numbers, dtype=torch.int64, pin_memory=out.device.type == "cuda")
+    return Table(adapters, table.to(out.device, non_blocking=True), first, chunks, side, tall)
 
 
 def _alike(weights: Sequence[Nf4], out: torch.Tensor) -> bool:
     """Whether one kernel, compiled for the first of them, reads them all by words and fits their M."""
-    one = weights[0]
-    same = all(
-        (w.shape[1], w.dtype, w.blocksize, w.nested_blocksize)
-        == (one.shape[1], one.dtype, one.blocksize, one.nested_blocksize)
-        and w.offset is not None and w.packed.data_ptr() % 4 == 0 and w.packed.device == out.device
-        for w in weights
-    )  # fmt: skip
-    by_words = one.shape[1] % nf4.WORD == 0 and out.stride(0) % nf4.WORD == 0
-    return same and by_words and out.stride(0) == out.shape[1] and out.numel() < 1 << 34
+    kinds = {(w.shape[1], w.dtype, w.blocksize, w.nested_blocksize, w.offset is None) for w in weights}
+    here = all(w.packed.device == out.device and read_by_words(w, out) for w in weights)
+    return len(kinds) == 1 and here and out.stride(0) == out.shape[1]
 
 
-def _whole(part: Part) -> bool:
-    """Whether A and B are read as they lie: float32, row after row."""
-    return all(tensor is None or (tensor.dtype == torch.float32 and tensor.is_contiguous()) for tensor in part[1:3])
+def _read_as_they_lie(part: Part) -> bool:
+    """A and B are float32, row after row."""
+    pair = (part.a, part.b)
+    return all(tensor is None or (tensor.dtype == torch.float32 and tensor.is_contiguous()) for tensor in pair)

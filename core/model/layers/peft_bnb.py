@@ -23,7 +23,8 @@ from torch import nn
 
 from core.kernels.dispatch import use_triton
 from core.kernels.lora import Projection
-from core.kernels.weights.nf4 import Nf4, dequantize
+from core.kernels.weights.forms import HELD_FORMS, PLAIN
+from core.kernels.weights.nf4_reference import Nf4
 
 __all__ = [
     "base_causal_model",
@@ -66,33 +67,24 @@ def why_not_static(module: nn.Module) -> str:
 
     What may change between calls (disabled, merged, active adapters) is left to ``read_projection``.
     """
+    base: Any = module
     if isinstance(module, LoraLayer):
-        return _why_not_lora(module)
-    if is_adapted(module):
+        if getattr(module, "lora_variant", None):
+            return "DoRA or another variant"
+        if any(not isinstance(dropout, nn.Identity) for dropout in module.lora_dropout.values()):
+            return "adapter dropout"
+        if any(linear.bias is not None for linear in module.lora_B.values()):
+            return "adapter bias"
+        if len(module.lora_A) != 1:
+            return f"{len(module.lora_A)} adapters"
+        if module.lora_embedding_A:
+            return "an adapted embedding"
+        base = module.get_base_layer()
+    elif is_adapted(module):
         return "a trained copy"
-    return _why_not_base(module)
-
-
-def _why_not_lora(module: Any) -> str:
-    if getattr(module, "lora_variant", None):
-        return "DoRA or another variant"
-    if any(not isinstance(dropout, nn.Identity) for dropout in module.lora_dropout.values()):
-        return "adapter dropout"
-    if any(linear.bias is not None for linear in module.lora_B.values()):
-        return "adapter bias"
-    if len(module.lora_A) != 1:
-        return f"{len(module.lora_A)} adapters"
-    if module.lora_embedding_A:
-        return "an adapted embedding"
-    return _why_not_base(module.get_base_layer())
-
-
-def _why_not_base(base: nn.Module) -> str:
     if type(base) is not nn.Linear and not isinstance(base, bitsandbytes.nn.Linear4bit):
         return f"layer class {type(base).__name__}"
-    if any(p.requires_grad for p in base.parameters()):
-        return "trained base weights"
-    return ""
+    return "trained base weights" if any(p.requires_grad for p in base.parameters()) else ""
 
 
 def read_projection(module: Any) -> Projection | None:
@@ -139,16 +131,18 @@ def _projection(
     """Made once for ``module``, which is peft's around the base or the base itself, and the same object again while
     everything that it was read from is the same."""
     weight, bias = base._parameters["weight"], base._parameters["bias"]
-    state = weight.quant_state if isinstance(base, bitsandbytes.nn.Linear4bit) else None
+    state: Any = weight.quant_state if isinstance(base, bitsandbytes.nn.Linear4bit) else None
     read_from = (weight if state is None else state, state and state.absmax, _is_ours(state), bias, a, b)
     address, known = weight.data_ptr(), _KNOWN.get(module)
-    if known is None or known.address != address or known.scale != scale or not _same(known.read_from, read_from):
-        held = _read_nf4(weight.data, state) if _is_ours(state) else None
-        values = _weight(base) if held is None else lambda: dequantize(held)
-        found = Projection(values, bias, a, b, scale, (base.out_features, base.in_features), held)
-        if state is not None and held is None:
-            return found
-        known = _KNOWN[module] = _Known(read_from, address, scale, found)
+    same = known is not None and known.address == address and known.scale == scale
+    if known is None or not same or not all(map(is_, known.read_from, read_from)):
+        ours = _is_ours(state) and state.quant_type in _READERS and len(state.shape) == 2
+        held = _READERS[state.quant_type](weight.data, state) if ours else _weight(base)
+        form = HELD_FORMS[state.quant_type] if ours else PLAIN
+        projection = Projection(held, bias, a, b, scale, (base.out_features, base.in_features), form)
+        if state is not None and not ours:
+            return projection
+        known = _KNOWN[module] = _Known(read_from, address, scale, projection)
     return known.projection
 
 
@@ -160,10 +154,6 @@ def _is_ours(state: Any) -> bool:
     return state is not None and (not state.code.is_cuda or use_triton(state.code))
 
 
-def _same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    return all(map(is_, one, other))
-
-
 def _weight(base: Any) -> Callable[[], torch.Tensor]:
     weight = base.weight
     if isinstance(base, bitsandbytes.nn.Linear4bit):
@@ -171,9 +161,7 @@ def _weight(base: Any) -> Callable[[], torch.Tensor]:
     return lambda: weight
 
 
-def _read_nf4(packed: torch.Tensor, state: Any) -> Nf4 | None:
-    if state.quant_type != "nf4" or len(state.shape) != 2:
-        return None
+def _read_nf4(packed: torch.Tensor, state: Any) -> Nf4:
     nested = state.state2
     return Nf4(
         packed=packed.view(torch.uint8),
@@ -187,3 +175,7 @@ def _read_nf4(packed: torch.Tensor, state: Any) -> Nf4 | None:
         shape=(state.shape[0], state.shape[1]),
         dtype=state.dtype,
     )
+
+
+_READERS = {"nf4": _read_nf4}
+"""By bitsandbytes' names, which are those of our forms."""

@@ -16,6 +16,8 @@ from typing import Any, Protocol
 import torch
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, BitsAndBytesConfig
 
+from core.kernels.weights.forms import HELD_FORMS, HeldForm
+
 __all__ = ["Entry", "Target", "assemble", "class_of"]
 
 
@@ -34,15 +36,20 @@ class Target:
     device: torch.device
     dtype: torch.dtype
     quantization: str
-    """``nf4`` or ``none``."""
+    """A name of ``core.contract.weight_forms``."""
     attention: str
+
+    @property
+    def form(self) -> HeldForm:
+        """How the decoder's matrices are held."""
+        return HELD_FORMS[self.quantization]
 
     def options(self) -> dict[str, Any]:
         """What every call of ``from_pretrained`` is given."""
         return {
             "dtype": self.dtype,
             "device_map": {"": self.device},
-            "quantization_config": self.quantization_config() if self.quantization == "nf4" else None,
+            "quantization_config": self.quantization_config() if self.form.loading else None,
             "attn_implementation": self.attention,
             "use_safetensors": True,
             "trust_remote_code": False,
@@ -51,13 +58,8 @@ class Target:
         }
 
     def quantization_config(self) -> BitsAndBytesConfig:
-        """NF4 with double quantisation, computing in the target's dtype."""
-        return BitsAndBytesConfig(
-            load_in_4bit=True,
-            bnb_4bit_quant_type="nf4",
-            bnb_4bit_use_double_quant=True,
-            bnb_4bit_compute_dtype=self.dtype,
-        )
+        """bitsandbytes' options of the form, computing in the target's dtype."""
+        return BitsAndBytesConfig(**self.form.loading, bnb_4bit_compute_dtype=self.dtype)
 
 
 def class_of(config: Any) -> Any:

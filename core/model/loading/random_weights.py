@@ -20,6 +20,7 @@ from transformers import AutoConfig
 from core.contract.catalogue import ModelShape, ModelSpec
 from core.contract.errors import ModelError
 from core.contract.tasks import DEFAULT_TASK, TASKS
+from core.contract.weight_forms import DEFAULT_WEIGHT_FORM
 from core.model.attention import packed
 from core.model.loading.assemble import Target, assemble
 from core.model.loading.load import LoadedModel, freeze, plain_words, resolve_dtype
@@ -51,7 +52,7 @@ def random_model(
     name: str | ModelSpec,
     device: torch.device,
     *,
-    quantization: str = "nf4",
+    quantization: str = DEFAULT_WEIGHT_FORM,
     dtype: str = "auto",
     layers: int = 0,
     seed: int = 0,
@@ -61,7 +62,7 @@ def random_model(
 
     Args:
         name: a catalogue key or hub id, ``tiny``, or a model's own description.
-        quantization: ``nf4`` or ``none``.
+        quantization: a name of ``core.contract.weight_forms``.
         dtype: as in ModelChoice.
         layers: how many decoder layers; 0 takes the shape's own.
         attn_implementation: as ``load_base`` takes it.

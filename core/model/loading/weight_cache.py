@@ -1,12 +1,12 @@
 """Weights that were quantised once, kept for the next load: a 7B is read as 4 GB in place of 14.5.
 
-    CACHE/nf4/KEY/weights.safetensors   as ``state_dict`` gives them, in bitsandbytes' own serialised form
-    CACHE/nf4/KEY/manifest.json         size and SHA-256 of the header of that file, and of which model it is
+    CACHE/FORM/KEY/weights.safetensors   as ``state_dict`` gives them, in bitsandbytes' own serialised form
+    CACHE/FORM/KEY/manifest.json         size and SHA-256 of the header of that file, and of which model it is
 
-KEY is a hash of everything that the bits follow from: config.json, name, size, time and header of every weight file,
-the dtype, where they were quantised, and the libraries' versions. So a changed model has another key, and its old entry
-goes when the new one is written. An entry is written beside its place, flushed, and renamed whole; one that is not as
-its manifest says is removed and the model is read from its own files.
+FORM is the name of a weight form; KEY is a hash of everything that the bits follow from: config.json, name, size, time
+and header of every weight file, the dtype, where they were quantised, and the libraries' versions. So a changed model
+has another key, and its old entry goes when the new one is written. An entry is written beside its place, flushed, and
+renamed whole; one that is not as its manifest says is removed and the model is read from its own files.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from core.kernels.weights.forms import HELD_FORMS
 from core.machine.disk import folder_bytes, make_durable, name_of
 from core.model.loading.assemble import Target
 from core.model.loading.tensor_stream import DTYPES
@@ -40,18 +40,20 @@ WORDS = {dtype: word for word, dtype in DTYPES.items()}
 
 
 def key(folder: Path, files: list[Path], target: Target) -> str:
-    """Names the quantised form of a folder's weights on this device in this dtype."""
+    """Names the quantised form of a folder's weights on this device in this dtype: FORM/KEY."""
     states = [path.stat() for path in files]  # of what a link leads to
     parts = [
         FORMAT, fingerprint(folder), [(state.st_size, state.st_mtime_ns) for state in states],
         str(target.dtype), target.device.type, [version(library) for library in LIBRARIES],
     ]  # fmt: skip
-    return f"{_of(folder, target)}-{name_of(parts)}"
+    # The first half stays when the model's files change.
+    model = name_of([str(folder.resolve()), str(target.dtype), target.device.type])[:16]
+    return f"{target.quantization}/{model}-{name_of(parts)}"
 
 
 def find(cache: Path, key: str) -> Path | None:
     """The weight file of an entry that is as its manifest says; a bad one is removed."""
-    place = cache / "nf4" / key
+    place = cache / key
     try:
         said = json.loads((place / MANIFEST).read_text(encoding="utf-8"))
         weights = place / WEIGHTS
@@ -68,18 +70,19 @@ def find(cache: Path, key: str) -> Path | None:
 
 def drop(cache: Path, key: str) -> None:
     """Removes one entry."""
-    shutil.rmtree(cache / "nf4" / key, ignore_errors=True)
+    shutil.rmtree(cache / key, ignore_errors=True)
 
 
 def cached_bytes(cache: Path) -> int:
     """What the cache takes on the disk."""
-    return folder_bytes(cache / "nf4")
+    return sum(folder_bytes(cache / name) for name, form in HELD_FORMS.items() if form.cached)
 
 
 def clear(cache: Path) -> int:
     """Empties the cache; returns the bytes that this gave back."""
     freed = cached_bytes(cache)
-    shutil.rmtree(cache / "nf4", ignore_errors=True)
+    for name in HELD_FORMS:
+        shutil.rmtree(cache / name, ignore_errors=True)
     return freed
 
 
@@ -93,11 +96,14 @@ def store(cache: Path, key: str, model: Any, read_bytes: int) -> str:
         return ""
     tensors = _tensors(model)
     size = sum(tensor.nbytes for tensor in tensors.values())
-    place = cache / "nf4" / key
-    part = place.with_name(f"{key}.part-{os.getpid()}")
+    place = cache / key
+    part = place.with_name(f"{place.name}.part-{os.getpid()}")
     try:
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _forget_others(place)
+        # What an earlier state of this model left, and what a process that was killed left half written.
+        for other in place.parent.glob(f"{place.name.partition('-')[0]}-*"):
+            if other != place:
+                shutil.rmtree(other, ignore_errors=True)
         if shutil.disk_usage(place.parent).free < size + SPARED_BYTES:
             return "; not kept quantised, since the disk has too little room"
         part.mkdir(mode=0o700)
@@ -107,18 +113,6 @@ def store(cache: Path, key: str, model: Any, read_bytes: int) -> str:
         shutil.rmtree(part, ignore_errors=True)
         return f"; not kept quantised: {error.strerror or error}"
     return f"; kept quantised for the next time ({size / 1e9:.1f} GB)"
-
-
-def _of(folder: Path, target: Target) -> str:
-    """The part of a key that stays when the model's files change."""
-    return name_of([str(folder.resolve()), str(target.dtype), target.device.type])[:16]
-
-
-def _forget_others(place: Path) -> None:
-    """Removes what an earlier state of this model left, and what a process that was killed left half written."""
-    for other in place.parent.glob(f"{place.name.partition('-')[0]}-*"):
-        if other != place:
-            shutil.rmtree(other, ignore_errors=True)
 
 
 def _tensors(model: Any) -> dict[str, torch.Tensor]:
@@ -131,30 +125,20 @@ def _tensors(model: Any) -> dict[str, torch.Tensor]:
 
 def _write(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
     """Tensor by tensor: safetensors' own writer copies the whole model to the host first."""
-    header = _header(tensors)
+    header, end = dict[str, Any](__metadata__={"format": "pt"}), 0
+    for name, tensor in tensors.items():
+        begin, end = end, end + tensor.nbytes
+        header[name] = {"dtype": WORDS[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # the format wants the tensors aligned
     with (folder / WEIGHTS).open("wb") as file:
-        file.write(header)
+        file.write(len(text).to_bytes(8, "little") + text)
         for tensor in tensors.values():
             file.write(tensor.detach().contiguous().cpu().reshape(-1).view(torch.uint8).numpy().data)
     make_durable(folder / WEIGHTS)
-    said = {"bytes": (folder / WEIGHTS).stat().st_size, "header_sha256": hashlib.sha256(header).hexdigest()}
+    said = {"bytes": (folder / WEIGHTS).stat().st_size, "header_sha256": _header_hash(folder / WEIGHTS)}
     (folder / MANIFEST).write_text(json.dumps({"format": FORMAT, **said}), encoding="utf-8")
     make_durable(folder / MANIFEST)
-
-
-def _header(tensors: dict[str, torch.Tensor]) -> bytes:
-    text = json.dumps(dict(_places(tensors))).encode()
-    text += b" " * (-len(text) % 8)  # the format wants the tensors aligned
-    return len(text).to_bytes(8, "little") + text
-
-
-def _places(tensors: dict[str, torch.Tensor]) -> Iterator[tuple[str, Any]]:
-    yield "__metadata__", {"format": "pt"}
-    begin = 0
-    for name, tensor in tensors.items():
-        end = begin + tensor.nbytes
-        yield name, {"dtype": WORDS[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
-        begin = end
 
 
 def _header_hash(path: Path) -> str:

@@ -49,7 +49,7 @@ def read_weights(
     begun, tell = time.perf_counter(), on_progress or (lambda _done, _total: None)
     try:
         files = _streamable(folder, config)
-        key = weight_cache.key(folder, files, target) if cache and target.quantization == "nf4" else None
+        key = weight_cache.key(folder, files, target) if cache and target.form.cached else None
         found = _from_cache((cache, key), folder, (config, target), tell) if cache and key else None
         model, read_bytes = found or _streamed(folder, files, (config, target), tell)
     except NotStreamableError as reason:

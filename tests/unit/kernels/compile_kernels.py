@@ -67,12 +67,9 @@ TURN = {"HEADS": 8, "HALF": 64}
 BACK = ("dq", "dk", "dv", "out", "cos", "sin")
 LOSS = {"IGNORED": -100, "PARTS": 2, "LANES": 2048}
 
-NF4_POINTERS = dict.fromkeys(("nested_absmax", "nested_code", "offset", "code", "a", "b"), "*fp32")
+NF4_POINTERS = dict.fromkeys(("nested_absmax", "nested_code", "offset", "code"), "*fp32")
 NF4_POINTERS |= {"packed": "*u8", "absmax": "*u8"}
-NF4 = {
-    "UNIT": 8, "BORDER": True, "SIDE": 16, "TALL": 64, "STEP": None, "NESTED": True, "GROUP": 256, "BLOCKSIZE": 64,
-    "LOOKUP": "gather", "WORDS": 128, "ROWS": 4,
-}  # fmt: skip
+NF4 = {"STEP": None, "NESTED": True, "GROUP": 256, "BLOCKSIZE": 64, "WORDS": 128, "ROWS": 4}
 
 SOURCES = (
     Source(
@@ -104,27 +101,13 @@ SOURCES = (
         "cross_entropy alone", cross_entropy._kernel, ("logits",), {**LOSS, "CAPPED": False, "GRADIENT": False}, 8, 4
     ),
     # Words, magnitudes and B are read one by one, but every store is of 16 bytes.
-    Source("nf4", nf4._kernel, ("out", "low"), {**NF4, "WIDE": True, "COLUMNS": 1024}, 4, 26, NF4_POINTERS),
+    Source("nf4", nf4._kernel, ("out",), NF4, 4, 26, NF4_POINTERS),
     Source(
-        "nf4 of a stack",
-        nf4_stack._kernel,
-        ("out",),
-        {
-            "PARTS": 3,
-            "FIELDS": nf4_stack.FIELDS,
-            "SIDE": 64,
-            "TALL": 16,
-            "COLUMNS": 1024,
-            **{name: NF4[name] for name in ("STEP", "GROUP", "BLOCKSIZE", "LOOKUP", "WORDS", "ROWS")},
-        },
-        4,
-        53,
+        "nf4 of a stack", nf4_stack._kernel, ("out",),
+        {"PARTS": 3, "FIELDS": nf4_stack.FIELDS, "SIDE": 64, "TALL": 16, "COLUMNS": 1024, **NF4}, 4, 53,
         {"table": "*i64"},
     ),
-    Source(
-        "nf4 of odd widths", nf4._kernel, ("out", "low"), {**NF4, "WIDE": False, "COLUMNS": 256}, 4, 62, NF4_POINTERS
-    ),
-)
+)  # fmt: skip
 
 
 def narrow_accesses(ptx: str) -> int:

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from bitsandbytes.functional import dequantize_4bit, quantize_4bit
 
-from core.kernels.weights.nf4 import Nf4, Place
-from core.kernels.weights.nf4_stack import Part
+from core.kernels.lora import Projection, Stack
+from core.kernels.weights.forms import HELD_FORMS
+from core.kernels.weights.nf4_reference import Nf4
 
 BLOCKSIZES = (64, 128, 256, 512, 1024, 2048, 4096)
 
@@ -47,70 +48,43 @@ def nf4_of(packed: torch.Tensor, state: Any, shape: tuple[int, int]) -> Nf4:
 
 @dataclass(frozen=True)
 class Stacked:
-    """Projections that share their input, each with its adapter (None without) and scale."""
+    """Projections that share their input, in NF4 and as they are, and their bordered matrix by ``cat``."""
 
-    weights: list[Any]  # Nf4 or tensors
-    dense: list[torch.Tensor]
-    adapters: list[tuple[torch.Tensor | None, torch.Tensor | None]]
-    scales: list[float]
+    stack: Stack
+    plain: Stack
+    wanted: torch.Tensor
+    """NaN in its corner."""
+
+    def empty(self) -> torch.Tensor:
+        """The bordered matrix before anything is written: NaN."""
+        return torch.full_like(self.wanted, float("nan"))
 
 
 def draw_stack(heights: list[int], width: int, ranks: list[int], dtype: torch.dtype, device: str = "cpu") -> Stacked:
-    """NF4 projections of these heights and ranks, A and B in float32."""
+    """NF4 projections of these heights and ranks, A and B in float32, each with a scale of its own."""
     drawn = [draw((height, width), dtype, device=device) for height in heights]
-    adapters: list[tuple[torch.Tensor | None, torch.Tensor | None]] = []
-    for height, rank in zip(heights, ranks, strict=True):
+    nf4, plain = list[Projection](), list[Projection]()
+    for number, (one, rank) in enumerate(zip(drawn, ranks, strict=True)):
+        height, scale = one.weight.shape[0], 0.7 + 0.3 * number
         pair = (torch.randn(rank, width, device=device), torch.randn(height, rank, device=device))
-        adapters.append(pair if rank else (None, None))
-    scales = [0.7 + 0.3 * number for number in range(len(heights))]
-    return Stacked([d.weight for d in drawn], [d.dense for d in drawn], adapters, scales)
+        a, b = pair if rank else (None, None)
+        nf4.append(Projection(one.weight, None, a, b, scale, one.weight.shape, HELD_FORMS["nf4"]))
+        plain.append(Projection(lambda dense=one.dense: dense, None, a, b, scale, one.weight.shape))  # type: ignore[misc]
+    stack = Stack(tuple(nf4))
+    return Stacked(stack, Stack(tuple(plain)), assembled(stack, [one.dense for one in drawn], dtype))
 
 
-def bordered(border: Any, stack: Stacked, dtype: torch.dtype) -> torch.Tensor:
-    """The bordered matrix as ``border`` writes it; what it leaves alone is NaN."""
-    rows = _sizes(stack)[0]
-    out = empty_border(stack, dtype)
-    row = before = 0
-    for number, (weight, (a, b)) in enumerate(zip(stack.weights, stack.adapters, strict=True)):
-        last = number == len(stack.weights) - 1
-        border(weight, a, b, stack.scales[number], Place(out, row, before, rows, last))
-        row, before = row + weight.shape[0], before + (0 if a is None else a.shape[0])
-    return out
-
-
-def parts_of(stack: Stacked) -> list[Part]:
-    """As ``border_all`` takes them."""
-    return [(weight, *pair, scale) for weight, pair, scale in zip(
-        stack.weights, stack.adapters, stack.scales, strict=True)]  # fmt: skip
-
-
-def empty_border(stack: Stacked, dtype: torch.dtype) -> torch.Tensor:
-    """The bordered matrix before anything is written: NaN."""
-    rows, width, rank = _sizes(stack)
-    padded = -(-rank // 8) * 8
-    return torch.full((rows + padded, width + padded), float("nan"), dtype=dtype, device=stack.dense[0].device)
-
-
-def assembled(stack: Stacked, dtype: torch.dtype) -> torch.Tensor:
-    """The same matrix by ``block_diag`` and ``cat``, with NaN in its corner."""
-    _, width, rank = _sizes(stack)
-    padding = -rank % 8
-    like = stack.dense[0]
-    scaled = [
-        torch.zeros(weight.shape[0], 0, device=like.device) if b is None else b * scale
-        for weight, (_, b), scale in zip(stack.weights, stack.adapters, stack.scales, strict=True)
-    ]
+def assembled(stack: Stack, dense: list[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
+    """M by ``block_diag`` and ``cat``, with NaN in its corner."""
+    device, width = dense[0].device, stack.width
+    scaled = [torch.zeros(p.shape[0], 0, device=device) if p.b is None else p.b * p.scale for p in stack.parts]
+    padding = stack.rank - sum(part.rank for part in stack.parts)
     beside = torch.nn.functional.pad(torch.block_diag(*scaled), (0, padding)).to(dtype)
-    lows = [a for a, _ in stack.adapters if a is not None]
-    below = torch.cat([*lows, torch.zeros(padding, width, device=like.device)]).to(dtype)
-    corner = torch.full((below.shape[0], beside.shape[1]), float("nan"), dtype=dtype, device=like.device)
-    upper = torch.cat([torch.cat(stack.dense).to(dtype), beside], dim=1)
+    lows = [part.a for part in stack.parts if part.a is not None]
+    below = torch.cat([*lows, torch.zeros(padding, width, device=device)]).to(dtype)
+    corner = torch.full((below.shape[0], beside.shape[1]), float("nan"), dtype=dtype, device=device)
+    upper = torch.cat([torch.cat(dense).to(dtype), beside], dim=1)
     return torch.cat([upper, torch.cat([below, corner], dim=1)])
-
-
-def _sizes(stack: Stacked) -> tuple[int, int, int]:
-    rows = sum(weight.shape[0] for weight in stack.weights)
-    return rows, stack.weights[0].shape[1], sum(0 if a is None else a.shape[0] for a, _ in stack.adapters)
 
 
 def same_bits(found: torch.Tensor, wanted: torch.Tensor) -> bool:

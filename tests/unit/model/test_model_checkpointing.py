@@ -73,8 +73,8 @@ def test_matrices_are_made_once_for_a_recomputation_and_its_backward_pass(monkey
     surgery.apply(model, surgery.plan(model, force=True))
     loss_model, batch = LossModel(model), packed_batch([7, 12])
     made: list[int] = []
-    border = lora.border
-    monkeypatch.setattr(lora, "border", lambda *arguments: (made.append(1), border(*arguments)))
+    write = lora.Stack.write_by_parts
+    monkeypatch.setattr(lora.Stack, "write_by_parts", lambda stack, m: (made.append(1), write(stack, m)))
     counts, found = [], []
     enough = recomputed_bytes(LAYER, 19) + LAYER.matrices
     for room in (enough - 1, enough):
@@ -87,8 +87,8 @@ def test_matrices_are_made_once_for_a_recomputation_and_its_backward_pass(monkey
         made.clear()
         found.append(gradients(model))
     assert_close(found[1], found[0], 0)
-    # A layer has 7 projections; the down projection's matrix is not made for the recomputation.
-    assert counts == [2 * (7 + 6 + 7), 2 * (7 + 6 + 1)]
+    # A layer has 4 stacks; the down projection's matrix is not made for the recomputation.
+    assert counts == [2 * (4 + 3 + 4), 2 * (4 + 3 + 1)]
 
 
 LAYER = FastLayer(

@@ -1,0 +1,57 @@
+"""What an NF4 weight is held in, and its dequantisation in plain torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional as F
+
+__all__ = ["Nf4", "dequantize"]
+
+
+@dataclass(frozen=True)
+class Nf4:
+    """An NF4 weight, as tensors of one device.
+
+    ``nested_absmax``, ``nested_code`` and ``offset`` are None where ``absmax`` is float32 (not quantised again).
+    """
+
+    packed: torch.Tensor  # uint8, two values a byte
+    absmax: torch.Tensor  # [blocks], uint8 or float32
+    code: torch.Tensor  # [16], float32
+    blocksize: int
+    nested_absmax: torch.Tensor | None  # [groups of blocks], float32
+    nested_code: torch.Tensor | None  # [256], float32
+    nested_blocksize: int
+    offset: torch.Tensor | None  # one value, float32
+    shape: tuple[int, int]  # O, D
+    dtype: torch.dtype  # what values are rounded to
+
+
+def dequantize(weight: Nf4, out: torch.Tensor | None = None) -> torch.Tensor:
+    """``level4[n] · m`` in float32, rounded to the weight's dtype (Dettmers et al. 2023, arXiv:2305.14314).
+
+    Args:
+        out: ``[O, D]`` with rows that may be strided; in another dtype the rounded values are converted.
+    """
+    packed = weight.packed.reshape(-1)
+    numbers = torch.stack((packed >> 4, packed & 15), dim=-1).view(-1)[: weight.shape[0] * weight.shape[1]]
+    values = _scaled(weight.code[numbers.int()], _magnitudes(weight), weight.blocksize)
+    values = values.to(weight.dtype).view(weight.shape)
+    return values if out is None else out.copy_(values)
+
+
+def _magnitudes(weight: Nf4) -> torch.Tensor:
+    """Each block's largest magnitude, ``level8[q] · nested + offset`` where it is quantised itself."""
+    if weight.nested_absmax is None or weight.nested_code is None or weight.offset is None:
+        return weight.absmax
+    levels = weight.nested_code[weight.absmax.int()]
+    return _scaled(levels, weight.nested_absmax, weight.nested_blocksize) + weight.offset
+
+
+def _scaled(values: torch.Tensor, scales: torch.Tensor, blocksize: int) -> torch.Tensor:
+    """Each block of ``values`` times its scale; the last block may be short."""
+    count = values.numel()
+    blocks = F.pad(values, (0, -count % blocksize)).view(-1, blocksize)
+    return blocks.mul_(scales[:, None]).view(-1)[:count]
