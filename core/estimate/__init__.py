@@ -3,14 +3,15 @@
 ::
 
     lengths ─► rows        the data under a length limit: steps, tokens, the fullest step
-    layer ─► work          one fast layer in bytes (the run counts with it too); one pass of a config as numbers
+    layer ─► work          one fast layer in bytes (the run counts with it too); a model with its adapter, and one pass
     cards                  what is published of a card
     terms ─► peak          memory: each part, and the highest moment
     learned                what finished runs of this machine make of memory and time
-    time, cost             counted work over published rates; energy, money and disk
+    duration               counted work over published rates
     fit                    the plan: every automatic value made definite
     judge                  a plan against what is free, with its sentence
-    estimate               all of it for one config;  predict: the same, kept to be compared with what was measured
+    estimate               all of it for one config, energy and disk too
+    predict                the same, kept to be compared with what was measured
     suggest, advise        what else could be chosen: for the machine's sake, for the data's
 
 Each imports only what stands above it.

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.estimate.inputs.cards import Published, published
+from core.estimate.inputs.cards import BALANCED, Published, published_of
 from core.estimate.inputs.rows import Rows
 from core.estimate.inputs.work import Work
 from core.estimate.learned import Speed
@@ -99,7 +99,7 @@ def _rates(work: Work, rows: Rows, machine: Machine, speed: Speed | None) -> tup
         spread = speed.spread
         return (speed.tokens_per_second * (1 - spread), speed.tokens_per_second * (1 + spread)), speed.basis
     name = machine.gpu.name if machine.gpu else ""
-    card = published(name)
+    card = published_of(machine)
     if card is None:
         return None, f"no speed known for {name or 'the CPU of this machine'} yet; the first steps will tell"
     if MEASURED_CARD in name:
@@ -121,13 +121,14 @@ def _rates(work: Work, rows: Rows, machine: Machine, speed: Speed | None) -> tup
 
 def predicted_rate(work: Work, rows: Rows, machine: Machine) -> float:
     """Tokens a second by counting alone; 0 for a card of which nothing is published, and for a CPU."""
-    card = published(machine.gpu.name) if machine.gpu else None
+    card = published_of(machine)
     return 1 / seconds_per_token(work, rows.seen, card) if card else 0.0
 
 
-def seconds_per_token(work: Work, row_tokens: float, card: Published) -> float:
-    """Counted work and traffic of one token over a card's published rates, or its share of launching a pass."""
-    return max(_computed(work, row_tokens, card), _launched(work))
+def seconds_per_token(work: Work, row_tokens: float, card: Published | None) -> float:
+    """Counted work and traffic of one token over a card's published rates, or its share of launching a pass. Where
+    nothing is published, over those of a balanced card: two settings can be compared."""
+    return max(_computed(work, row_tokens, card or BALANCED), _launched(work))
 
 
 def _computed(work: Work, row_tokens: float, card: Published) -> float:

@@ -8,36 +8,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import core.estimate.terms as terms
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.estimate import Estimate, MemoryPart
-from core.estimate.cost import cost_of, disk_of
 from core.estimate.duration import operations_per_token, predicted_rate, run_seconds, start_seconds
-from core.estimate.fit import usual_tokens
+from core.estimate.inputs.cards import published_of
 from core.estimate.inputs.rows import Rows, learned_rows, rows_of, steps_per_epoch, total_steps
-from core.estimate.inputs.work import Work
 from core.estimate.judge import Judged, gigabytes, judge, sentence_of
-from core.estimate.learned import Learned, Likeness, Memory, Speed
+from core.estimate.learned import Learned, Memory
 from core.estimate.peak import memory_terms
 from core.machine.hardware import Machine
 
-__all__ = ["estimate"]
+__all__ = ["CHECKPOINTS", "estimate"]
 
 HOST_BYTES = 3 * terms.GIB
 """Resident size of a worker beside a card: libraries, CUDA's host side, and a part of the weights on its way."""
+CHECKPOINTS = 4
+"""The newest two, the best, and one on its way (``core.train.keep.checkpoint``; a test holds the number to it)."""
 LEAST_SAID = 0.005
+JOULES_A_KWH = 3.6e6
+Range = tuple[float, float]
 
 
 def estimate(
-    config: RunConfig,
-    spec: ModelSpec,
-    facts: DataFacts | None,
-    machine: Machine,
-    learned: Learned | None = None,
+    config: RunConfig, spec: ModelSpec, facts: DataFacts | None, machine: Machine, learned: Learned | None = None
 ) -> Estimate:
     """What this run would need on this machine.
 
@@ -45,17 +42,30 @@ def estimate(
         facts: lengths of the data's rows; None before it is read, when every row is taken as full.
         learned: finished runs of this machine, predicted and measured (``core.runs.record.learned.speeds``).
     """
-    rows = rows_of(config, facts)
-    found = judge(config, spec, rows, machine, learned)
-    config, work = found.config, found.work
+    learned = learned or Learned()
+    judged = judge(config, spec, rows_of(config, facts), machine, learned)
+    config, rows, work, card = judged.config, judged.rows, judged.work, machine.gpu
     steps = total_steps(config, rows.train) if rows.known else 0
-    usual = work.at(usual_tokens(config, rows, work.tokens))
-    speed = None
-    if learned is not None and learned.runs:
-        counted = predicted_rate(usual, rows, machine), operations_per_token(usual, rows.seen)
-        speed = learned.speed(found.like, *counted)
+    seconds, tokens_per_second, time_basis = _time(judged, _tokens(config, rows, facts, steps), machine, learned)
+    energy_kwh, energy_basis = _energy(seconds, machine, learned)
+    pinned = terms.pinned_bytes(work)
+    host = HOST_BYTES + pinned if card else judged.peak
+    download = 0 if spec.cached else spec.download_bytes
+    checkpoints = CHECKPOINTS * (terms.lora_bytes(work) + work.model.optimiser_bytes)
+    short = _short_of(download + checkpoints, machine.disk_free_bytes, host if card else 0, machine.ram_free_bytes)
     return Estimate(
-        device=machine.gpu.name if machine.gpu else "cpu",
+        terms=tuple(_with_difference(memory_terms(work), judged.peak - judged.counted.total)),
+        peak_bytes=judged.peak,
+        allocated_bytes=judged.allocated,
+        reserved_bytes=judged.reserved,
+        free_bytes=judged.free,
+        total_bytes=card.total_bytes if card else machine.ram_total_bytes,
+        held_bytes=card.held_bytes if card else machine.ram_total_bytes - machine.ram_free_bytes,
+        device=card.name if card else "cpu",
+        verdict=judged.verdict,
+        sentence=sentence_of(judged),
+        host_bytes=host,
+        pinned_bytes=pinned,
         total_steps=steps,
         rows_per_step=config.rows_per_step,
         steps_per_epoch=steps_per_epoch(config, rows.train) if rows.known else 0,
@@ -64,74 +74,58 @@ def estimate(
         rows_cut=rows.cut,
         tokens_lost=rows.lost,
         padding_saved=rows.padding,
-        notes=(*_notes(config, spec, facts, rows, found.memory), *_short_of(work, spec, machine)),
-        learned_from=found.memory.runs,
-        **_memory(found, machine),
-        **_time(usual, rows, _tokens(config, rows, facts, steps), machine, speed, (learned, found.like)),
-        **_disk(work, spec, machine),
+        seconds=seconds,
+        tokens_per_second=tokens_per_second,
+        time_basis=time_basis,
+        energy_kwh=energy_kwh,
+        energy_basis=energy_basis,
+        disk_bytes=download + checkpoints,
+        disk_free_bytes=machine.disk_free_bytes,
+        download_bytes=download,
+        checkpoints_bytes=checkpoints,
+        merged_bytes=2 * spec.shape.parameters,
+        notes=(*_notes(config, spec, facts, rows, judged.memory), *short),
+        learned_from=judged.memory.runs,
     )
-
-
-def _memory(found: Judged, machine: Machine) -> dict[str, Any]:
-    pinned = terms.pinned_bytes(found.work)
-    return {
-        "terms": tuple(_with_difference(memory_terms(found.work), found.peak - found.counted.total)),
-        "peak_bytes": found.peak,
-        "allocated_bytes": found.allocated,
-        "reserved_bytes": found.reserved,
-        "free_bytes": found.free,
-        "total_bytes": machine.gpu.total_bytes if machine.gpu else machine.ram_total_bytes,
-        "held_bytes": machine.gpu.held_bytes if machine.gpu else machine.ram_total_bytes - machine.ram_free_bytes,
-        "verdict": found.verdict,
-        "sentence": sentence_of(found),
-        "host_bytes": HOST_BYTES + pinned if machine.gpu else found.peak,
-        "pinned_bytes": pinned,
-    }
 
 
 def _with_difference(counted: tuple[MemoryPart, ...], difference: int) -> Iterator[MemoryPart]:
     """What was learned stands with the activations: of the rest every byte is counted."""
-    for term in counted:
-        if difference and term.key == "activations":
-            term = term.model_copy(
-                update={"at_peak": max(0, term.at_peak + difference), "bytes": max(0, term.bytes + difference)}
+    for part in counted:
+        if difference and part.key == "activations":
+            part = part.model_copy(
+                update={"at_peak": max(0, part.at_peak + difference), "bytes": max(0, part.bytes + difference)}
             )
-        yield term
+        yield part
 
 
-def _time(
-    usual: Work,
-    rows: Rows,
-    tokens: float,
-    machine: Machine,
-    speed: Speed | None,
-    rest: tuple[Learned | None, Likeness],
-) -> dict[str, Any]:
-    """The whole run by the clock: starting counts too."""
-    learned, like = rest
-    time = run_seconds(usual, rows, tokens, machine, speed)
-    known = learned.start_seconds(like) if learned is not None else None
-    start = start_seconds(2 * usual.model.shape.parameters, known)
-    whole = (time.seconds[0] + start[0], time.seconds[1] + start[1]) if time.seconds else None
-    cost = cost_of(whole, machine, learned)
-    return {
-        "seconds": whole,
-        "time_basis": time.basis,
-        "tokens_per_second": time.tokens_per_second,
-        "energy_kwh": cost.kwh,
-        "energy_basis": cost.basis,
-    }
+def _time(judged: Judged, tokens: float, machine: Machine, learned: Learned) -> tuple[Range | None, Range | None, str]:
+    """Seconds of the whole run, starting included; tokens a second; and on what they rest."""
+    usual, rows = judged.usual, judged.rows
+    counted = predicted_rate(usual, rows, machine), operations_per_token(usual, rows.seen)
+    time = run_seconds(usual, rows, tokens, machine, learned.speed(judged.like, *counted))
+    if time.seconds is None:
+        return None, time.tokens_per_second, time.basis
+    low, high = start_seconds(2 * usual.model.shape.parameters, learned.start_seconds(judged.like))
+    return (time.seconds[0] + low, time.seconds[1] + high), time.tokens_per_second, time.basis
 
 
-def _disk(work: Work, spec: ModelSpec, machine: Machine) -> dict[str, Any]:
-    disk = disk_of(work, spec)
-    return {
-        "disk_bytes": disk.download + disk.checkpoints,
-        "disk_free_bytes": machine.disk_free_bytes,
-        "download_bytes": disk.download,
-        "checkpoints_bytes": disk.checkpoints,
-        "merged_bytes": disk.merged,
-    }
+def _energy(seconds: Range | None, machine: Machine, learned: Learned) -> tuple[Range | None, str]:
+    """Energy of the card over so many seconds, in kWh, and of what it is reckoned."""
+    card = machine.gpu
+    if card is None:
+        return None, "what a CPU draws is not known here"
+    if watts := learned.watts(card.name) or 0.0:
+        basis = f"the card drew {watts:.0f} W in earlier runs; the rest of the machine is not in it"
+    elif watts := card.power_limit_watts or 0.0:
+        basis = f"at the card's limit of {watts:.0f} W, without the machine's rest"
+    elif known := published_of(machine):
+        watts = known.watts
+        basis = f"at the {watts:.0f} W that are published for this card, without the machine's rest"
+    else:
+        return None, "what this card draws is not known"
+    kwh = watts / JOULES_A_KWH
+    return (seconds[0] * kwh, seconds[1] * kwh) if seconds else None, basis
 
 
 def _tokens(config: RunConfig, rows: Rows, facts: DataFacts | None, steps: int) -> float:
@@ -146,16 +140,14 @@ def _tokens(config: RunConfig, rows: Rows, facts: DataFacts | None, steps: int) 
     return trained + measured + reference
 
 
-def _short_of(work: Work, spec: ModelSpec, machine: Machine) -> Iterator[str]:
+def _short_of(disk: int, disk_free: int | None, host: int, host_free: int) -> Iterator[str]:
     """What the card is not asked for, and is short all the same."""
-    disk = disk_of(work, spec)
-    need, free = disk.download + disk.checkpoints, machine.disk_free_bytes
-    if free is not None and need > free:
-        yield f"The disk has {gigabytes(free)} free, and {gigabytes(need)} are needed: make room, or choose another."
-    host = HOST_BYTES + terms.pinned_bytes(work)
-    if machine.gpu is not None and host > machine.ram_free_bytes:
+    if disk_free is not None and disk > disk_free:
+        missing = f"The disk has {gigabytes(disk_free)} free, and {gigabytes(disk)} are needed"
+        yield f"{missing}: make room, or choose another."
+    if host > host_free:
         yield (
-            f"About {gigabytes(host)} of the machine's own memory are needed, and {gigabytes(machine.ram_free_bytes)} "
+            f"About {gigabytes(host)} of the machine's own memory are needed, and {gigabytes(host_free)} "
             "are free: close other programs."
         )
 

@@ -24,7 +24,7 @@ from core.contract.data import DataFacts
 from core.contract.estimate import Resolved
 from core.contract.methods import DEFAULT_METHOD
 from core.estimate.duration import seconds_per_token
-from core.estimate.inputs.cards import BALANCED, published
+from core.estimate.inputs.cards import published_of
 from core.estimate.inputs.rows import Rows, rows_of, total_steps
 from core.estimate.inputs.work import GIB, Policy, Work, policy_of, work_of
 from core.estimate.learned import Learned, likeness
@@ -239,7 +239,7 @@ def _best(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, limi
     best: _Candidate | None = None
     largest, sizes = max(BUDGET_TOKENS, row_tokens(config, rows)), _sizes(config, rows, gpu=machine.gpu is not None)
     base = pass_work(config, spec, rows, machine, sizes[0])
-    card = (published(machine.gpu.name) if machine.gpu else None) or BALANCED
+    card = published_of(machine)
     for policy in _policies(config, spec, machine):
         way = policy_of(policy, base.model.gpu, base.model.fast)
         for work in _fitting(base, way, sizes, lambda work: _fits(work, limit, machine)):

@@ -7,7 +7,7 @@ from typing import Literal
 
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
-from core.estimate.fit import SPARE, free_bytes, limit_bytes, pass_tokens, pass_work, plan
+from core.estimate.fit import SPARE, free_bytes, limit_bytes, pass_tokens, pass_work, plan, usual_tokens
 from core.estimate.inputs.rows import Rows
 from core.estimate.inputs.work import Work
 from core.estimate.learned import Learned, Likeness, Memory, likeness
@@ -22,10 +22,13 @@ Verdict = Literal["fits", "tight", "too_large", "unknown"]
 
 @dataclass(frozen=True)
 class Judged:
-    """``counted`` is arithmetic alone; ``peak``, ``allocated`` and ``reserved`` are corrected by what was learned."""
+    """``work`` is the largest pass, ``usual`` one of a usual size. ``counted`` is arithmetic alone; ``peak``,
+    ``allocated`` and ``reserved`` are corrected by what was learned."""
 
     config: RunConfig
+    rows: Rows
     work: Work
+    usual: Work
     like: Likeness
     memory: Memory
     counted: Height
@@ -41,15 +44,23 @@ def judge(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, lear
     """The plan for this config on this machine, and whether it fits."""
     config, _ = plan(config, spec, rows, machine, learned)
     work = pass_work(config, spec, rows, machine, pass_tokens(config, rows))
+    usual = work.at(usual_tokens(config, rows, work.tokens))
     like = likeness(config, spec, rows, machine, work)
-    memory = learned.memory(like) if learned is not None and learned.runs else Memory()
+    memory = learned.memory(like) if learned is not None else Memory()
     counted = height(work)
     allocated = round(counted.allocated * memory.allocated)
     reserved = max(allocated, round(counted.reserved * memory.reserved))
     peak = reserved + counted.parts["context"]
     limit, free = limit_bytes(config, machine), free_bytes(machine)
-    verdict = _verdict(peak, counted.total, limit, free)
-    return Judged(config, work, like, memory, counted, allocated, reserved, peak, limit, free, verdict)
+    # The limit is held by counting, as the run itself does; what is free has to bear what was learned as well.
+    verdict: Verdict
+    if limit is None or free is None:
+        verdict = "unknown"
+    elif counted.total <= limit and peak <= SPARE * free:  # a run that may use all has nothing left to err in
+        verdict = "fits"
+    else:
+        verdict = "tight" if peak <= free else "too_large"
+    return Judged(config, rows, work, usual, like, memory, counted, allocated, reserved, peak, limit, free, verdict)
 
 
 def sentence_of(found: Judged) -> str:
@@ -73,12 +84,3 @@ def sentence_of(found: Judged) -> str:
 def gigabytes(size: int) -> str:
     """In words. Cards are sold in units of 1024³ bytes under the name GB, and people compare with the box."""
     return f"{size / GIB:.1f} GB"
-
-
-def _verdict(peak: int, counted: int, limit: int | None, free: int | None) -> Verdict:
-    """The limit is held by counting, as the run itself does; what is free has to bear what was learned as well."""
-    if limit is None or free is None:
-        return "unknown"
-    if counted <= limit and peak <= SPARE * free:  # whoever allows a run all that is free has nothing left to err in
-        return "fits"
-    return "tight" if peak <= free else "too_large"

@@ -9,7 +9,6 @@ from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.estimate import LearnedRun, Probe
 from core.estimate.duration import operations_per_token, predicted_rate
-from core.estimate.fit import usual_tokens
 from core.estimate.inputs.rows import rows_of
 from core.estimate.judge import judge
 from core.machine.hardware import Machine
@@ -20,16 +19,14 @@ __all__ = ["as_empty", "predict", "probed"]
 def predict(config: RunConfig, spec: ModelSpec, facts: DataFacts | None, machine: Machine) -> LearnedRun:
     """Arithmetic alone, whatever was learned: a later comparison is with what was counted."""
     machine = as_empty(config, machine)
-    rows = rows_of(config, facts)
-    found = judge(config, spec, rows, machine, None)
-    usual = found.work.at(usual_tokens(found.config, rows, found.work.tokens))
+    judged = judge(config, spec, rows_of(config, facts), machine, None)
     return LearnedRun(
-        **asdict(found.like),
+        **asdict(judged.like),
         model=spec.name,
-        predicted_bytes=found.allocated,
-        predicted_reserved_bytes=found.reserved,
-        predicted_tokens_per_second=predicted_rate(usual, rows, machine),
-        operations=operations_per_token(usual, rows.seen),
+        predicted_bytes=judged.allocated,
+        predicted_reserved_bytes=judged.reserved,
+        predicted_tokens_per_second=predicted_rate(judged.usual, judged.rows, machine),
+        operations=operations_per_token(judged.usual, judged.rows.seen),
     )
 
 

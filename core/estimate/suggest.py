@@ -18,6 +18,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from core.contract.catalogue import ModelSpec
@@ -26,103 +27,99 @@ from core.contract.data import DataFacts
 from core.contract.estimate import Suggestion
 from core.contract.weight_forms import SMALLEST_WEIGHT_FORM, WEIGHT_FORMS
 from core.estimate.duration import seconds_per_token
-from core.estimate.fit import chosen, put, usual_tokens
-from core.estimate.inputs.cards import BALANCED, published
+from core.estimate.fit import chosen, put
+from core.estimate.inputs.cards import published_of
 from core.estimate.inputs.rows import rows_of
 from core.estimate.judge import Judged, gigabytes, judge
 from core.estimate.learned import Learned
 from core.machine.hardware import Machine
+from core.models.catalog import catalogue
 
-__all__ = ["Kind", "Trial", "make_it_fit", "use_the_room"]
+__all__ = ["make_it_fit", "use_the_room"]
 
-Kind = int
 FREE, TIME, RANK, DATA, MORE, MODEL = range(6)
-"""``MORE`` to learn is only offered where there is room."""
+"""Kinds of change, in their order. ``MORE`` to learn is only offered where there is room."""
 LENGTHS = (32768, 16384, 8192, 6144, 4096, 3072, 2048, 1536, 1024, 768, 512, 384, 256)
 RANKS = (256, 128, 64, 32, 16, 8)
-SMALLER = 2
 FASTER = 0.97
 """A change that is offered for its speed takes no more than this share of the time."""
 SPARED = 0.9
 """So is a stronger change where a milder one fits."""
+CHECKPOINTING = {
+    "auto": "activations kept as far as they fit",
+    "budget": "activations recomputed where they do not fit",
+    "offload": "activations recomputed, layer inputs in host memory",
+    "none": "nothing recomputed",
+}
 Changes = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Trial:
+class _Trial:
     """One config, judged; ``seconds`` is the time for all its tokens by counting, on a scale of its own."""
 
     judged: Judged
     seconds: float
     rows_cut: int
-    rows: int
 
 
 @dataclass(frozen=True)
 class _Asker:
-    """Judges changes of one config, and remembers what it is compared with."""
+    """Judges changes of one config, and remembers each: ladders share steps, and a change to what is chosen already is
+    none. A step may name another model."""
 
     config: RunConfig
     spec: ModelSpec
     facts: DataFacts | None
     machine: Machine
     learned: Learned | None
-    tried: dict[object, Trial] = field(default_factory=dict)
-    """Every trial so far by what it changes: ladders share steps, and a change to what is chosen already is none."""
+    tried: dict[object, _Trial] = field(default_factory=dict)
 
-    def trial(self, changes: Changes, spec: ModelSpec | None = None) -> Trial:
+    def trial(self, changes: Changes, spec: ModelSpec | None = None) -> _Trial:
         spec, config = spec or self.spec, self.config
-        for key, value in changes.items():
-            config = put(config, key, value)
-        place = (
-            spec.name,
-            frozenset(change for change in changes.items() if chosen(self.config, change[0]) != change[1]),
-        )
+        changed = {key: value for key, value in changes.items() if chosen(self.config, key) != value}
+        place = spec.name, frozenset(changed.items())
         if place not in self.tried:
-            self.tried[place] = self._tried(config, spec)
+            for key, value in changed.items():
+                config = put(config, key, value)
+            judged = judge(config, spec, rows_of(config, self.facts), self.machine, self.learned)
+            tokens = judged.rows.tokens_per_epoch or config.train.max_length
+            seconds = tokens * seconds_per_token(judged.usual, judged.rows.seen, published_of(self.machine))
+            self.tried[place] = _Trial(judged, seconds, judged.rows.cut)
         return self.tried[place]
 
-    def _tried(self, config: RunConfig, spec: ModelSpec) -> Trial:
-        rows = rows_of(config, self.facts)
-        found = judge(config, spec, rows, self.machine, self.learned)
-        work = found.work.at(usual_tokens(found.config, rows, found.work.tokens))
-        card = published(self.machine.gpu.name) if self.machine.gpu else None
-        tokens = rows.tokens_per_epoch or config.train.max_length
-        return Trial(found, tokens * seconds_per_token(work, rows.seen, card or BALANCED), rows.cut, rows.train)
+    @cached_property
+    def base(self) -> _Trial:
+        return self.trial({})
 
-    def suggestion(self, base: Trial, changes: Changes, spec: ModelSpec | None = None) -> Suggestion:
-        found = self.trial(changes, spec)
-        slower = found.seconds / base.seconds if base.seconds else 1.0
-        more = found.rows_cut - base.rows_cut
-        text = _text(base, found, slower, more, _words(self.config, changes, spec))
+    def suggestion(self, changes: Changes, spec: ModelSpec | None = None) -> Suggestion:
+        trial = self.trial(changes, spec)
+        slower = trial.seconds / self.base.seconds if self.base.seconds else 1.0
+        more = trial.rows_cut - self.base.rows_cut
         return Suggestion(
             changes={key: str(value) for key, value in changes.items()},
-            text=text,
-            peak_bytes=found.judged.peak,
-            verdict=found.judged.verdict,
+            text=f"{_what(self.config, changes, spec)}: {', '.join(_effects(self.base, trial, slower, more))}.",
+            peak_bytes=trial.judged.peak,
+            verdict=trial.judged.verdict,
             slower=round(slower, 4),
             rows_cut=more,
         )
 
-    def mildest(self, base: Trial, ladder: Sequence[tuple[Changes, ModelSpec | None]]) -> Suggestion | None:
-        """The first step of a ladder that fits, each needing less than the one before; else the first that is tight."""
-        if not ladder:
-            return None
-        made: dict[int, Suggestion] = {}
+    def mildest(self, ladder: Sequence[Changes], specs: Sequence[ModelSpec] = ()) -> Suggestion | None:
+        """The first step of a ladder that fits, each needing less than the one before; else, where nothing fits now,
+        the first that is tight. ``specs``: the models of the steps, where they are others."""
+        last = len(ladder) - 1
+        for enough in ("fits",), ("fits", "tight"):
 
-        def good(step: int) -> bool:
-            if step not in made:
-                made[step] = self.suggestion(base, *ladder[step])
-            return made[step].verdict in enough
+            def good(step: int, enough: tuple[str, ...] = enough) -> bool:
+                return self.trial(ladder[step], specs[step] if specs else None).judged.verdict in enough
 
-        enough, last = {"fits"}, len(ladder) - 1
-        if not good(last):
-            enough = {"fits", "tight"} if base.judged.verdict == "too_large" else set()
-            if not good(last):
-                return None
-        first = bisect_left(range(last), True, key=good)
-        good(first)
-        return made[first]
+            if ladder and good(last):
+                first = bisect_left(range(last), True, key=good)
+                return self.suggestion(ladder[first], specs[first] if specs else None)
+            if self.base.judged.verdict != "too_large":
+                break
+        return None
 
 
 def make_it_fit(
@@ -139,17 +136,17 @@ def make_it_fit(
         others: models to fall back on; None: those of the catalogue.
     """
     asker = _Asker(config, spec, facts, machine, learned)
-    base = asker.trial({})
-    if base.judged.verdict in ("fits", "unknown"):
+    if asker.base.judged.verdict in ("fits", "unknown"):
         return ()
-    found: list[tuple[Kind, Suggestion]] = []
-    for kind, ladder in _ladders(config, base):
-        made = asker.mildest(base, [(changes, None) for changes in ladder])
-        if made is not None and _is_of_use(made, [other for _, other in found]):
-            found.append((kind, made))
-    smaller = _by_size(spec, _known(others))[0]
-    found += [(MODEL, made) for made in _smaller(asker, base, smaller, 1 if found else SMALLER)]
-    return tuple(made for _, made in sorted(found, key=_cost))
+    ways: list[tuple[int, Suggestion]] = []
+    for kind, ladder in _reductions(config, asker.base):
+        made = asker.mildest(ladder)
+        if made is not None and _is_of_use(made, [way for _, way in ways]):
+            ways.append((kind, made))
+    if (made := _smaller(asker, _alike(spec, catalogue() if others is None else others))) is not None:
+        ways.append((MODEL, made))
+    order = sorted(ways, key=lambda way: (way[1].verdict != "fits", way[0], way[1].rows_cut, way[1].slower))
+    return tuple(made for _, made in order)
 
 
 def use_the_room(
@@ -162,108 +159,41 @@ def use_the_room(
 ) -> tuple[Suggestion, ...]:
     """What a run that fits could do with room that is left: faster first, then more of the data, then more to learn."""
     asker = _Asker(config, spec, facts, machine, learned)
-    base = asker.trial({})
-    if base.judged.verdict != "fits":
+    if asker.base.judged.verdict != "fits":
         return ()
-    found: list[tuple[Kind, Suggestion]] = []
-    for kind, ladder in _gains(config, spec, facts, base):
-        made = asker.mildest(base, [(changes, None) for changes in ladder])
+    ways: list[tuple[int, Suggestion]] = []
+    for kind, ladder in _gains(config, spec, facts, asker.base):
+        made = asker.mildest(ladder)
         if made is None or (kind == DATA and made.rows_cut >= 0):  # as many rows are cut as before, only later
             continue
-        if kind != FREE or (made.slower < FASTER and _is_new(made, found)):
-            found.append((kind, made))
-    larger = _by_size(spec, _known(others))[1]
-    models = [(_model(other), other) for other in reversed(larger)]
-    if (most := asker.mildest(base, models)) is not None:
-        found.append((MODEL, most))
-    return tuple(made for _, made in sorted(found, key=lambda item: (item[0], item[1].rows_cut, item[1].slower)))
+        same = any((made.peak_bytes, made.slower) == (way.peak_bytes, way.slower) for _, way in ways)
+        if kind != FREE or (made.slower < FASTER and not same):
+            ways.append((kind, made))
+    alike = _alike(spec, catalogue() if others is None else others)
+    larger = [other for other in reversed(alike) if other.shape.parameters > 1.3 * spec.shape.parameters]
+    if (made := asker.mildest([_model(other) for other in larger], larger)) is not None:
+        ways.append((MODEL, made))
+    return tuple(made for _, made in sorted(ways, key=lambda way: (way[0], way[1].rows_cut, way[1].slower)))
 
 
-def _smaller(asker: _Asker, base: Trial, others: Sequence[ModelSpec], most: int) -> list[Suggestion]:
-    """Smaller models, the largest first: as they are, else with what costs no result, else the smallest, rows cut."""
-    four = _four(asker.config)
-    tight: list[Suggestion] = []
-    for changes in ({}, four):
-        found = _in_its_place(asker, base, others, most, changes)
-        if any(made.verdict == "fits" for made in found):
-            return found
-        tight = tight or found
-    if tight:
-        return tight
-    ladder = [({**four, **length, **_model(others[-1])}, others[-1]) for length in _shorter(base)] if others else []
-    made = asker.mildest(base, ladder)
-    return [] if made is None else [made]
-
-
-def _in_its_place(
-    asker: _Asker, base: Trial, others: Sequence[ModelSpec], most: int, changes: Changes
-) -> list[Suggestion]:
-    found: list[Suggestion] = []
-    left = list(others)
-    while left and len(found) < most:
-        made = asker.mildest(base, [({**changes, **_model(other)}, other) for other in left])
-        if made is None:
-            break
-        found.append(made)
-        left = left[[other.name for other in left].index(made.changes["model.name"]) + 1 :]
-    return found
-
-
-def _ladders(config: RunConfig, base: Trial) -> Iterator[tuple[Kind, list[Changes]]]:
-    """For each kind of change its steps, the mildest first."""
-    train, free = config.train, _free(config)
-    yield FREE, [free] if free else []
-    four = _four(config)
-    yield FREE, [four] if four != free else []
-    yield (
-        TIME,
-        [{"train.checkpointing": way} for way in ("budget", "offload") if train.checkpointing not in ("auto", way)],
-    )
+def _reductions(config: RunConfig, base: _Trial) -> Iterator[tuple[int, list[Changes]]]:
+    """For each kind of change that needs less memory its steps, the mildest first."""
+    free, four, now = _free(config), _four(config), config.train.checkpointing
+    starts = [free] if four == free else [free, four]
+    for start in starts:
+        yield FREE, [start] if start else []
+    yield TIME, [{"train.checkpointing": way} for way in ("budget", "offload") if now not in ("auto", way)]
     ranks = [{"lora.r": rank, "lora.lora_alpha": _alpha(config, rank)} for rank in RANKS if rank < config.lora.r]
+    for start in starts:
+        yield RANK, [{**start, **rank} for rank in ranks]
     lengths = _shorter(base)
-    yield RANK, [{**free, **rank} for rank in ranks]
-    if four != free:
-        yield RANK, [{**four, **rank} for rank in ranks]
-    yield DATA, [{**free, **length} for length in lengths]
-    if ranks:
-        yield DATA, [{**free, **ranks[-1], **length} for length in lengths]
-    if four != free:
-        yield DATA, [{**four, **length} for length in lengths]
-
-
-def _free(config: RunConfig) -> Changes:
-    """Choices by hand that the plan would make otherwise, and what keeps our own layers away."""
-    changes: Changes = {}
-    train = config.train
-    if train.checkpointing != "auto":
-        changes["train.checkpointing"] = "auto"
-    if train.tokens_per_pass:
-        changes["train.tokens_per_pass"] = 0
-    if train.optim == "adamw_torch":
-        changes["train.optim"] = "adamw_8bit"
-    if train.kernels == "plain":
-        changes["train.kernels"] = "auto"
-    if not train.packing and config.learning.packs:
-        changes["train.packing"] = True
-    if train.memory_gib:
-        changes["train.memory_gib"] = 0.0
-    return changes
-
-
-def _four(config: RunConfig) -> Changes:
-    """The same, and weights in 4 bits: all that costs time and memory, and no result."""
-    larger = config.model.form.bits > SMALLEST_WEIGHT_FORM.bits
-    return {**_free(config), **({"model.quantization": SMALLEST_WEIGHT_FORM.name} if larger else {})}
-
-
-def _shorter(base: Trial) -> list[Changes]:
-    """Lengths at which rows would be cut, the longest first."""
-    return [{"train.max_length": length} for length in LENGTHS if length < base.judged.work.model.row]
+    for start in (free, *({**free, **rank} for rank in ranks[-1:]), *starts[1:]):
+        yield DATA, [{**start, **length} for length in lengths]
 
 
 def _gains(
-    config: RunConfig, spec: ModelSpec, facts: DataFacts | None, base: Trial
-) -> Iterator[tuple[Kind, list[Changes]]]:
+    config: RunConfig, spec: ModelSpec, facts: DataFacts | None, base: _Trial
+) -> Iterator[tuple[int, list[Changes]]]:
     """For each kind of gain its steps, the greatest first."""
     free = _free(config)
     yield FREE, [free] if free else []
@@ -279,26 +209,58 @@ def _gains(
     yield MORE, [{"lora.r": rank, "lora.lora_alpha": _alpha(config, rank)} for rank in ranks]
 
 
+def _smaller(asker: _Asker, alike: Sequence[ModelSpec]) -> Suggestion | None:
+    """The largest of the smaller models that fits: as it is, else with what costs no result, else the smallest with
+    rows cut."""
+    others = [other for other in alike if other.shape.parameters < 0.9 * asker.spec.shape.parameters]
+    four, tight = _four(asker.config), None
+    for changes in ({}, four):
+        made = asker.mildest([{**changes, **_model(other)} for other in others], others)
+        if made is not None and made.verdict == "fits":
+            return made
+        tight = tight or made
+    if tight is not None or not others:
+        return tight
+    lengths = _shorter(asker.base)
+    return asker.mildest([{**four, **length, **_model(others[-1])} for length in lengths], [others[-1]] * len(lengths))
+
+
+def _free(config: RunConfig) -> Changes:
+    """Choices by hand that the plan would make otherwise, and what keeps our own layers away."""
+    train = config.train
+    wanted = {
+        "train.checkpointing": "auto",
+        "train.tokens_per_pass": 0,
+        "train.optim": "adamw_8bit" if train.optim == "adamw_torch" else train.optim,
+        "train.kernels": "auto",
+        "train.packing": train.packing or config.learning.packs,
+        "train.memory_gib": 0.0,
+    }
+    return {key: value for key, value in wanted.items() if chosen(config, key) != value}
+
+
+def _four(config: RunConfig) -> Changes:
+    """The same, and weights in 4 bits: all that costs time and memory, and no result."""
+    larger = config.model.form.bits > SMALLEST_WEIGHT_FORM.bits
+    return {**_free(config), **({"model.quantization": SMALLEST_WEIGHT_FORM.name} if larger else {})}
+
+
+def _shorter(base: _Trial) -> list[Changes]:
+    """Lengths at which rows would be cut, the longest first."""
+    return [{"train.max_length": length} for length in LENGTHS if length < base.judged.work.model.row]
+
+
 def _alpha(config: RunConfig, rank: int) -> int:
     """The strength that keeps the adapter's scale as it is: alpha / rank, or alpha / √rank where that is chosen."""
     share = rank / config.lora.r
     return max(1, round(config.lora.lora_alpha * (share**0.5 if config.lora.use_rslora else share)))
 
 
-def _known(others: Sequence[ModelSpec] | None) -> Sequence[ModelSpec]:
-    if others is not None:
-        return others
-    from core.models.catalog import catalogue
-
-    return catalogue()
-
-
-def _by_size(spec: ModelSpec, others: Sequence[ModelSpec]) -> tuple[list[ModelSpec], list[ModelSpec]]:
-    """Smaller ones, the largest first, and larger ones, the smallest first; of one size those of the same family."""
-    size = spec.shape.parameters
+def _alike(spec: ModelSpec, others: Sequence[ModelSpec]) -> list[ModelSpec]:
+    """Other models that answer turns if this one does, the nearest in size first; of one size the same family first."""
     alike = [other for other in others if other.instruct == spec.instruct and other.name != spec.name]
-    near = sorted(alike, key=lambda other: (abs(other.shape.parameters - size), other.model_type != spec.model_type))
-    return [o for o in near if o.shape.parameters < 0.9 * size], [o for o in near if o.shape.parameters > 1.3 * size]
+    size = spec.shape.parameters
+    return sorted(alike, key=lambda one: (abs(one.shape.parameters - size), one.model_type != spec.model_type))
 
 
 def _model(spec: ModelSpec) -> Changes:
@@ -314,19 +276,10 @@ def _is_of_use(made: Suggestion, milder: Sequence[Suggestion]) -> bool:
     return made.verdict == "fits" and (saves or made.rows_cut < min(other.rows_cut for other in fitting))
 
 
-def _is_new(made: Suggestion, found: Sequence[tuple[Kind, Suggestion]]) -> bool:
-    """Whether it comes to anything that none of these comes to."""
-    return all((made.peak_bytes, made.slower) != (other.peak_bytes, other.slower) for _, other in found)
-
-
-def _cost(item: tuple[Kind, Suggestion]) -> tuple[float, ...]:
-    kind, made = item
-    return made.verdict != "fits", kind, made.rows_cut, made.slower, made.peak_bytes
-
-
-def _words(config: RunConfig, changes: Changes, spec: ModelSpec | None) -> str:
-    said: dict[str, Callable[[Any], str]] = {
-        "train.checkpointing": lambda value: _WAYS[value],
+def _what(config: RunConfig, changes: Changes, spec: ModelSpec | None) -> str:
+    """What is changed, in words."""
+    words: dict[str, Callable[[Any], str]] = {
+        "train.checkpointing": lambda value: CHECKPOINTING[value],
         "train.tokens_per_pass": lambda _: "passes as large as fit",
         "train.optim": lambda _: "the optimiser in 8 bits",
         "train.kernels": lambda _: "fast kernels",
@@ -339,29 +292,19 @@ def _words(config: RunConfig, changes: Changes, spec: ModelSpec | None) -> str:
         "lora.r": lambda value: f"rank {value}",
     }
     parts = [f"{spec.title} in its place"] if spec is not None else []
-    parts += [said[key](value) for key, value in changes.items() if key in said]
-    text = ", ".join(parts)
+    text = ", ".join([*parts, *(words[key](value) for key, value in changes.items() if key in words)])
     return text[:1].upper() + text[1:]
 
 
-_WAYS = {
-    "auto": "activations kept as far as they fit",
-    "budget": "activations recomputed where they do not fit",
-    "offload": "activations recomputed, layer inputs in host memory",
-    "none": "nothing recomputed",
-}
-
-
-def _text(base: Trial, found: Trial, slower: float, more_cut: int, words: str) -> str:
-    parts = [f"{words}: {gigabytes(found.judged.peak)} in place of {gigabytes(base.judged.peak)}"]
+def _effects(base: _Trial, trial: _Trial, slower: float, more_cut: int) -> Iterator[str]:
+    yield f"{gigabytes(trial.judged.peak)} in place of {gigabytes(base.judged.peak)}"
     if slower >= 2:
-        parts.append(f"{slower:.1f} times as long")
+        yield f"{slower:.1f} times as long"
     elif slower >= 1.01:
-        parts.append(f"{slower - 1:.0%} slower")
+        yield f"{slower - 1:.0%} slower"
     elif slower <= 0.99:
-        parts.append(f"{1 - slower:.0%} faster")
+        yield f"{1 - slower:.0%} faster"
     if more_cut > 0:
-        parts.append(f"{more_cut:,} more rows are cut" if base.rows_cut else f"{more_cut:,} rows are cut")
+        yield f"{more_cut:,} more rows are cut" if base.rows_cut else f"{more_cut:,} rows are cut"
     elif more_cut < 0:
-        parts.append(f"{-more_cut:,} rows fewer are cut")
-    return ", ".join(parts) + "."
+        yield f"{-more_cut:,} rows fewer are cut"

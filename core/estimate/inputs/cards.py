@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["BALANCED", "CARDS", "Published", "published"]
+from core.machine.hardware import Machine
+
+__all__ = ["BALANCED", "CARDS", "Published", "published", "published_of"]
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,6 @@ CARDS: dict[str, Published] = {
 }
 OTHER_CHIPS = ("laptop", "mobile", "max q", "super")
 """Words that mark another chip under the same number."""
-
-
 BALANCED = Published(60e12, 500e9, 200.0, 50)
 """A card of middling figures, for the factor between two settings where nothing is published of this one."""
 
@@ -69,3 +69,8 @@ def published(card: str) -> Published | None:
     name = max(matching, key=len, default="")
     other = [word for word in OTHER_CHIPS if word in words and word not in name.lower()]
     return CARDS[name] if name and not other else None
+
+
+def published_of(machine: Machine) -> Published | None:
+    """What is published of the machine's card; None where there is none."""
+    return published(machine.gpu.name) if machine.gpu else None

@@ -13,8 +13,8 @@ from core.contract.config import LoraChoice, ModelChoice, RunConfig, TrainChoice
 from core.contract.data import DataFacts
 from core.contract.estimate import LearnedRun, Probe
 from core.estimate import Learned, estimate, predict, probed
-from core.estimate.cost import CHECKPOINTS
 from core.estimate.duration import operations_per_token, seconds_per_token, start_seconds
+from core.estimate.estimate import CHECKPOINTS
 from core.estimate.inputs.cards import published
 from core.estimate.inputs.work import GIB, work_of
 from core.machine.hardware import Machine
