@@ -6,7 +6,6 @@ A draw by default; all 10,000 with ``-m slow``. ``-s`` shows the counts, the wor
 from __future__ import annotations
 
 import contextlib
-import json
 import random
 import time
 from collections import Counter
@@ -15,14 +14,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from malformed import SUFFIXES, corpus, mutated
+from malformed import corpus, mutated
 
 from core.contract.config import DataChoice, Layout
 from core.contract.data import DataReport, Example
 from core.contract.errors import DataError
-from core.data.read.layouts import KNOWN_COLUMNS
 from core.data.service.data_service import DataService
 from core.machine.locations import Locations
 
@@ -149,38 +145,3 @@ def test_mutated_files(trial: Trial, count: int) -> None:
         trial.put(suffix, content, layout, drawn.choice(["text", "a", "column 1"]) if drawn.random() < 0.1 else "")
     assert trial.counts["read"] > count // 10
     assert len(trial.counts) >= 5
-
-
-NAMES = st.sampled_from(sorted(KNOWN_COLUMNS | {"role", "content", "from", "value", "tool_calls", "name", "arguments"}))
-WORDS = st.text(max_size=8) | st.sampled_from(["user", "assistant", "gpt", "human", "[", "[{}]", "null", "\ud800", "1"])
-LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | WORDS
-VALUES = st.recursive(
-    LEAVES,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES | WORDS, inner, max_size=4),
-    max_leaves=10,
-)
-RECORDS = st.lists(st.dictionaries(NAMES, VALUES, max_size=4) | VALUES, max_size=6)
-PIECES = st.sampled_from([*'",;\t|\n\r\0ü1a ', "\r\n", '""', "text", "label", "prompt"])
-LINES = RECORDS.map(lambda rows: "\n".join(map(json.dumps, rows)).encode())
-WRAPPED = RECORDS.map(lambda rows: json.dumps({"data": rows, "x": rows}).encode())
-TABLE = st.lists(PIECES | WORDS, max_size=40).map(lambda found: "".join(found).encode("utf-8", "surrogatepass"))
-MADE_FILES = st.one_of(
-    st.tuples(st.sampled_from([".jsonl", ".json"]), LINES),
-    st.tuples(st.just(".json"), RECORDS.map(lambda rows: json.dumps(rows).encode())),
-    st.tuples(st.just(".json"), WRAPPED),
-    st.tuples(st.sampled_from([".csv", ".tsv"]), TABLE),
-    st.tuples(st.sampled_from(SUFFIXES), st.binary(max_size=60)),
-)
-
-
-@pytest.mark.parametrize("count", [40, pytest.param(MADE, marks=pytest.mark.slow)])
-def test_files_made_of_wrong_parts(trial: Trial, count: int) -> None:
-    @given(MADE_FILES, st.sampled_from(["auto", *LAYOUTS]))
-    @settings(
-        max_examples=count, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
-    )
-    def every(made: tuple[str, bytes], layout: Any) -> None:
-        trial.put(*made, layout)
-
-    every()
-    assert sum(trial.counts.values()) >= count

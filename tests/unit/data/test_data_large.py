@@ -20,7 +20,7 @@ from core.contract.data import DataReport
 from core.contract.errors import DataError
 from core.data.service.data_service import DataService
 from core.data.service.reader import LOOK_SECONDS, SLICE_SECONDS
-from core.machine.children.pipe import Child, Limits, _InOrder
+from core.machine.children.pipe import Child, Limits
 from core.machine.locations import Locations
 
 MEMORY_BYTES = 500 << 20
@@ -180,17 +180,8 @@ def of_long_rows(path: Path) -> None:
     path.write_text("".join(json.dumps({"text": "🦜" * 2_000_000}, ensure_ascii=False) + "\n" for _ in range(8)))
 
 
-def of_small_parts(path: Path) -> None:
-    path.write_text('{"text": "good"}\n{"text": "x", "more": [' + '{"":0},' * 400_000 + "0]}\n")
-
-
 def of_long_array_rows(path: Path) -> None:
     path.write_text('[{"text": "good"}, {"text": "' + "x" * 12_000_000 + '"}]')
-
-
-def of_large_row_group(path: Path) -> None:
-    """One row group of 80 MB, in pages of 20 MB."""
-    parquet(path, {"text": ["y" * 20_000 + str(number) for number in range(4000)]}, compression="zstd")
 
 
 def of_large_pages(path: Path) -> None:
@@ -224,9 +215,7 @@ HOSTILE = [
     (of_one_line, ".csv", (2, 1), "row 1: no CSV: the record is longer than"),
     (of_one_record, ".csv", None, "at row 1: no CSV: the record is longer than"),
     pytest.param(of_long_rows, ".jsonl", (8, 8), "", marks=pytest.mark.slow),
-    pytest.param(of_small_parts, ".jsonl", (2, 2), "", marks=pytest.mark.slow),
     (of_long_array_rows, ".json", None, "line 1 (row 2)"),
-    pytest.param(of_large_row_group, ".parquet", (4000, 4000), "", marks=pytest.mark.slow),
     pytest.param(of_large_pages, ".parquet", None, "larger ones behind row 0", marks=pytest.mark.slow),
     (of_large_row, ".parquet", (3, 2), "row 2: the row is larger than"),
     (of_many_columns, ".csv", None, "at most 1,000 columns"),
@@ -305,28 +294,6 @@ def test_a_burst_is_refused_before_it_is_seen(tmp_path: Path, monkeypatch: pytes
         assert child.ask({"do": "fine"}) == 5
     finally:
         child.close()
-
-
-def test_who_asked_first_is_served_first_and_who_went_away_is_passed_over() -> None:
-    order, held = _InOrder(), threading.Event()
-    served: list[int] = []
-
-    def wait(number: int) -> None:
-        with order:
-            served.append(number)
-
-    threads = [threading.Thread(target=wait, args=(number,)) for number in range(4)]
-    with order:
-        for number, thread in enumerate(threads):
-            if number == 2:
-                order._given_up.add(order._last)
-                order._last += 1
-            thread.start()
-            while order._last < number + 2 + (number >= 2):
-                held.wait(0.001)
-    for thread in threads:
-        thread.join(5)
-    assert served == [0, 1, 2, 3]
 
 
 @pytest.mark.slow

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from whole_rows import encode_pair, encode_rows, preview_rows, text_of
 
 from core.contract.config import DataChoice
@@ -22,7 +20,7 @@ from core.data.render.rendering import (
     resolve_template,
     stop_token_ids,
 )
-from core.data.render.template import layout_turns, tools_of
+from core.data.render.template import layout_turns
 
 Made = Callable[..., Any]
 CHATML = (
@@ -118,27 +116,6 @@ def test_ids_equal_transformers_own_with_one_bos_at_most(make_tokenizer: Made, n
     found = encode(tokenizer, example, DataChoice(), 10_000).input_ids
     assert list(found) == expected
     assert found.count(tokenizer.bos_token_id) == (1 if name == "trims" else 0)
-
-
-WORDS = st.text(st.sampled_from("ab \n<|im_endstart>🦜é:"), min_size=1, max_size=12).filter(str.strip)
-
-
-@given(st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=3), st.sampled_from(["chatml", "trims", "no_prompt"]))
-@settings(max_examples=60, deadline=None)
-def test_what_is_trained_decodes_to_the_answers(make_tokenizer: Made, pairs: list[tuple[str, str]], name: str) -> None:
-    tokenizer = _made.setdefault(name, make_tokenizer())
-    tokenizer.chat_template = ALL[name]
-    example = talk(*[text for pair in pairs for text in pair])
-    text = text_of(renderer(tokenizer, DataChoice()), example)
-    found = learned(tokenizer, example)
-    end = "<|im_end|>" if name == "chatml" else "<eos>"
-    answers = [(answer.strip() if name == "trims" else answer) + end for _, answer in pairs]
-    # A token across the edge of an answer is trained whole: it may bring a space or a line end of the header along.
-    assert [one.lstrip() for one in found] == [one.lstrip() for one in answers]
-    assert all(one in text for one in found)
-
-
-_made: dict[str, Any] = {}
 
 
 @pytest.mark.parametrize(
@@ -369,12 +346,3 @@ def test_the_preview_of_a_pair_shows_both_sides(tokenizer: Any) -> None:
         assert side.tokens == len(parts[0]) + len(answer)
         assert side.spans[-1].text == tokenizer.decode(answer)
     assert [side.spans[-1].kind for side in sides] == ["trained", "avoided"]
-
-
-def test_layout_keeps_what_a_row_brings(tokenizer: Any) -> None:
-    choice = resolve_template(tokenizer, DataChoice(template="chatml"))
-    example = talk("a", "b", system="S").model_copy(update={"tools": '[{"name": "f"}]'})
-    turns = layout_turns(example, choice)
-    assert turns[0]["content"].startswith("S\n\n")
-    assert '[{"name": "f"}]' in turns[0]["content"]
-    assert tools_of(example, choice) is None

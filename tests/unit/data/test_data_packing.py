@@ -1,4 +1,4 @@
-"""Windows, passes, pieces and the split: every row exactly once, none over the limit, the same for the same seed."""
+"""Windows, micro-batches, pieces and the split: every row once, none over the limit, the same for the same seed."""
 
 from __future__ import annotations
 
@@ -32,11 +32,9 @@ def test_windows_deal_every_row_once_an_epoch(n_rows: int, rows_per_step: int, e
     assert sorted(row for window in dealt for row in window) == list(range(n_rows))
     assert all(len(window) == rows_per_step for window in dealt[:-1])
     assert dealt == windows(n_rows, rows_per_step, epoch, seed)
-
-
-def test_windows_differ_between_epochs_and_seeds() -> None:
-    assert windows(100, 8, 0, 1) != windows(100, 8, 1, 1)
-    assert windows(100, 8, 0, 1) != windows(100, 8, 0, 2)
+    if n_rows >= 100:
+        assert dealt != windows(n_rows, rows_per_step, epoch + 1, seed)
+        assert dealt != windows(n_rows, rows_per_step, epoch, seed + 1)
 
 
 @given(st.integers(0, 3000), st.integers(32, 512), st.integers(0, 1))
@@ -46,16 +44,6 @@ def test_pieces_cover_a_text_without_gap(length: int, max_length: int, bos: int)
     assert pieces[-1][1] == length
     assert all(before[1] == after[0] for before, after in pairwise(pieces))
     assert all(stop - start + (bos if start else 0) <= max_length for start, stop in pieces)
-
-
-@given(st.integers(0, 2000), st.floats(0, 0.5), st.integers(1, 300), st.integers(0, 1000))
-def test_split_parts_all_rows(n_rows: int, fraction: float, most: int, seed: int) -> None:
-    choice = DataChoice(eval_fraction=fraction, eval_rows_max=most)
-    training, held = split_rows(n_rows, choice, seed)
-    assert sorted(training + held) == list(range(n_rows))
-    assert len(held) <= most
-    assert bool(held) == (n_rows >= 5 and fraction > 0)
-    assert split_rows(n_rows, choice, seed) == (training, held)
 
 
 def test_split_of_few_rows() -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,6 @@ from core.data.read import jsonstream
 from core.data.read.delimited import recognise
 from core.data.read.examples import read_columns, read_examples
 from core.data.read.layouts import KNOWN_COLUMNS
-from core.data.read.sources import open_source
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
 VALUES = st.recursive(
@@ -29,22 +26,6 @@ VALUES = st.recursive(
     max_leaves=6,
 )
 ROWS = st.lists(st.dictionaries(TEXT, VALUES, min_size=1, max_size=4), min_size=1, max_size=8)
-
-
-def records_of(name: str, content: bytes) -> list[Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / name
-        path.write_bytes(content)
-        return [record.fault or record.values for record in open_source(path, KNOWN_COLUMNS).records()]
-
-
-@given(ROWS, st.sampled_from([None, 1, 4]), st.booleans())
-@settings(max_examples=30, deadline=None)
-def test_an_array_is_read_as_json_reads_it(rows: list[dict[str, Any]], indent: int | None, escaped: bool) -> None:
-    text = json.dumps(rows, indent=indent, ensure_ascii=escaped)
-    assert records_of("rows.json", text.encode()) == json.loads(text)
-    wrapped = json.dumps({"version": [1, {"a": "]"}], "data": rows, "more": 1}, indent=indent, ensure_ascii=escaped)
-    assert records_of("rows.json", wrapped.encode()) == json.loads(text)
 
 
 @given(ROWS)
@@ -57,28 +38,6 @@ def test_an_array_is_read_alike_through_the_smallest_buffer(rows: list[dict[str,
             return super().read(3)
 
     assert [row for row, _, _ in jsonstream.array_rows(Drip(text), "rows.json")] == rows
-
-
-@given(ROWS, st.sampled_from(["\n", "\r\n", "\n\n"]))
-@settings(max_examples=30, deadline=None)
-def test_lines_are_read_as_json_reads_them(rows: list[dict[str, Any]], end: str) -> None:
-    text = end.join(json.dumps(row, ensure_ascii=False) for row in rows) + end
-    assert records_of("rows.jsonl", text.encode()) == rows
-
-
-CELL = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=12)
-
-
-@given(st.lists(st.tuples(CELL, CELL, CELL), min_size=1, max_size=8), st.sampled_from(",;\t|"))
-@settings(max_examples=50, deadline=None)
-def test_fields_are_read_as_csv_reads_them(rows: list[tuple[str, str, str]], delimiter: str) -> None:
-    written = io.StringIO(newline="")
-    writer = csv.writer(written, delimiter=delimiter, quoting=csv.QUOTE_ALL)
-    writer.writerow(["instruction", "input", "output"])
-    writer.writerows(rows)
-    expected = list(csv.reader(io.StringIO(written.getvalue(), newline=""), delimiter=delimiter))[1:]
-    found = records_of("rows.csv", written.getvalue().encode())
-    assert [list(row.values()) for row in found] == expected
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
@@ -132,6 +91,7 @@ def test_a_broken_array_names_its_line(tmp_path: Path) -> None:
         ("rows.csv", b"prompt,completion\nquestion,\n", "completion is empty"),
         ("rows.json", '[{"text": "a"}]'.encode("utf-16-le"), "binary"),
         ("rows.jsonl", b"\xff\xfe\x00", "UTF-16"),
+        ("rows.csv", "prompt,completion\na,b\n".encode("utf-32"), "UTF-8"),
     ],
 )
 def test_bad_files_get_one_line(tmp_path: Path, name: str, content: bytes, said: str) -> None:
@@ -151,14 +111,6 @@ def test_deep_and_long_lines_are_problems_of_their_rows(tmp_path: Path, monkeypa
     report = read_report(path, DataChoice())
     assert [problem.row for problem in report.problems] == [2, 3, 4]
     assert [example.row for example in read_examples(path, DataChoice())] == [1, 5]
-
-
-def test_content_counts_more_than_the_suffix(tmp_path: Path) -> None:
-    path = tmp_path / "rows.json"
-    path.write_text('{"prompt": "a", "completion": "b"}\n{"prompt": "c", "completion": "d"}\n')
-    assert read_report(path, DataChoice()).rows == 2
-    path.write_text('{\n "data": [\n{"prompt": "a", "completion": "b"}]}')
-    assert read_report(path, DataChoice()).rows == 1
 
 
 @pytest.mark.parametrize(
@@ -223,8 +175,11 @@ def test_plain_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["rows.json", "rows.jsonl", "rows.ndjson"])
-@pytest.mark.parametrize("text", ['[{"text": "a"}, {"text": "b"}]', '[\n{"text": "a"},\n{"text": "b"}\n]\n'])
-def test_an_array_is_one_under_any_name(tmp_path: Path, name: str, text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    ['[{"text": "a"}, {"text": "b"}]', '[\n{"text": "a"},\n{"text": "b"}\n]\n', '{"text": "a"}\n{"text": "b"}\n'],
+)
+def test_content_counts_more_than_the_suffix(tmp_path: Path, name: str, text: str) -> None:
     path = tmp_path / name
     path.write_text(text)
     assert [example.text for example in read_examples(path, DataChoice())] == ["a", "b"]
@@ -263,13 +218,6 @@ def test_lines_of_text_are_numbered_as_an_editor_counts(tmp_path: Path) -> None:
     path = tmp_path / "book.txt"
     path.write_text("one\n" * 70_000 + "\n\nlast\n")
     assert [example.row for example in read_examples(path, DataChoice())][-2:] == [70_000, 70_003]
-
-
-def test_utf_32_is_no_utf_16(tmp_path: Path) -> None:
-    path = tmp_path / "rows.csv"
-    path.write_bytes("prompt,completion\na,b\n".encode("utf-32"))
-    with pytest.raises(DataError, match="UTF-8"):
-        read_report(path, DataChoice())
 
 
 def test_parquet_values_that_cannot_be_told_are_faults_of_their_rows(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,12 +49,6 @@ def test_without_groups_rows_are_dealt_as_ever(n_rows: int, fraction: float, see
     assert split_rows(n_rows, choice, seed, [])[1] == drawn
 
 
-def test_rows_alone_are_dealt_as_without_groups_where_no_group_was_drawn() -> None:
-    choice = DataChoice(eval_fraction=0.1)
-    training, held = split_rows(100, choice, 5)
-    assert split_rows(100, choice, 5, [training[:2], training[7:9]]) == (training, held)
-
-
 def test_a_large_group_is_trained_on_while_others_are_left() -> None:
     choice = DataChoice(eval_fraction=0.2)
     group = list(range(15))
@@ -70,11 +63,6 @@ def test_only_large_groups_are_held_out_whole_and_where_that_is_too_many_singly(
     assert held in fives
     tens = [list(range(10)), list(range(10, 20))]
     assert len(split_rows(20, choice, 1, tens)[1]) == 6
-
-
-@pytest.mark.parametrize("choice", [DataChoice(eval_fraction=0), DataChoice()])
-def test_nothing_is_held_out_of_nothing(choice: DataChoice) -> None:
-    assert split_rows(4, choice, 1, [[0, 1]]) == ([0, 1, 2, 3], [])
 
 
 def test_places_of_row_numbers() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from template_judge import Marks, faults
-from template_kinds import DEFIANT, KINDS, SPECIALS
+from template_kinds import DEFIANT, FAMILIES, KINDS, PUBLISHED, SPECIALS, Kind
 from template_matrix import judged
 from template_rows import rows
 
@@ -39,14 +39,30 @@ def marked(make_tokenizer: Made) -> Any:
     return _kept["made"]
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_masks_of_every_kind_of_conversation(marked: Any, name: str) -> None:
-    kind = KINDS[name]
-    marked.chat_template, marked.eos_token = kind.source, kind.eos
-    using = Renderer(marked, decide(marked, DataChoice()))
-    found = {row: judged(marked, using, example, kind.marks) for row, example in ROWS}
+def check(tokenizer: Any, kind: Kind, source: str) -> None:
+    tokenizer.bos_token, tokenizer.eos_token, tokenizer.chat_template = kind.bos, kind.eos, source or None
+    using = Renderer(tokenizer, decide(tokenizer, DataChoice()))
+    tokenizer.chat_template = using.choice.source
+    found = {row: judged(tokenizer, using, example, kind.marks) for row, example in ROWS}
     assert {row: why for row, why in found.items() if why[0] not in ("right", "unfit", "both")} == {}
     assert sum(why[0] == "both" for why in found.values()) <= kind.refused
+
+
+@pytest.mark.parametrize("name", [*KINDS, *FAMILIES])
+def test_masks_of_every_kind_of_conversation(marked: Any, name: str) -> None:
+    kind = {**KINDS, **FAMILIES}[name]
+    check(marked, kind, kind.source)
+
+
+@pytest.mark.parametrize("words", ["qwen2", "gpt-2", "phi-3"])
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_masks_under_published_templates(shared_data: Path, name: str, words: str) -> None:
+    if words not in _kept:
+        from transformers import AutoTokenizer
+
+        _kept[words] = AutoTokenizer.from_pretrained(str(shared_data / "tokenizers" / words))
+        _kept[words].add_special_tokens({"additional_special_tokens": list(SPECIALS)})
+    check(_kept[words], PUBLISHED[name], (shared_data / "templates" / f"{name}.jinja").read_text())
 
 
 def test_the_judge_sees_every_token_that_is_trained_or_not_by_mistake(marked: Any) -> None:

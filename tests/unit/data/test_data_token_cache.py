@@ -19,7 +19,7 @@ from core.contract.errors import DataError
 from core.data.files.example_file import ExampleFile
 from core.data.service.data_service import DataService
 from core.data.tokens import cache as token_cache
-from core.data.tokens.cache import Entry, Source, clear_cached, entry_of, list_cached, slices
+from core.data.tokens.cache import Entry, Source, clear_cached, list_cached, slices
 from core.data.tokens.row import Encoded
 from core.data.tokens.table import TableMaker, TokenTable
 from core.machine.locations import Locations
@@ -49,17 +49,6 @@ def test_a_table_gives_back_what_was_put_in(tmp_path_factory: Any, items: list[E
         for item, kept in zip((i for i in items if isinstance(i, Encoded)), table.items(), strict=True):
             if item.ids:
                 assert kept.cut(length) == item.cut(length)
-
-
-def test_a_full_disk_leaves_no_half_of_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(stream: Any, **_: object) -> None:
-        stream.write(b"PK half")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("core.data.tokens.table.np.savez", full)
-    with pytest.raises(OSError, match="No space"):
-        TableMaker().table().save(tmp_path / "part.npz")
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture
@@ -284,10 +273,3 @@ def test_search_looks_at_what_rows_say(tmp_path: Path) -> None:
     assert found("TAB\tHERE \\") == [8]
     assert found("grüsse", (7, 8, 9, 7)) == [7]
     assert found("", (8, 3, 5)) == [3, 8]
-
-
-def test_entries_of_one_source_are_found_again(locations: Locations, source: Source) -> None:
-    assert entry_of(locations, source) == entry_of(locations, source)
-    assert entry_of(locations, source, sample=10) != entry_of(locations, source)
-    assert entry_of(locations, source).tables() is None
-    assert entry_of(locations, source).starts() == []

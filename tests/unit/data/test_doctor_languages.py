@@ -10,50 +10,28 @@ from core.data.doctor.findings.languages import UNSURE, language_of
 from core.data.doctor.findings.words import words_of
 
 SAID = {
-    "English": "The ship has left the harbour and will not be back before the end of the week, which is "
-    "what they told us.",
-    "Spanish": "El barco ha salido del puerto y no volverá antes de que termine la semana, según lo que "
-    "nos dijeron ayer.",
-    "French": "Le bateau a quitté le port et il ne sera pas de retour avant la fin de la semaine, c'est "
-    "ce que l'on nous dit.",
-    "German": "Das Schiff hat den Hafen verlassen und wird nicht vor dem Ende der Woche zurück sein, wie "
-    "man es uns sagte.",
-    "Italian": "La nave ha lasciato il porto e non tornerà prima della fine della settimana, come ci "
-    "hanno detto ieri gli altri.",
-    "Portuguese": "O navio deixou o porto e não volta antes do fim da semana, como nos disseram ontem os "
-    "homens que lá estão.",
-    "Dutch": "Het schip heeft de haven verlaten en is niet voor het einde van de week terug, zoals ze "
-    "ons gisteren zeiden.",
-    "Swedish": "Skeppet har lämnat hamnen och kommer inte tillbaka före slutet av veckan, det är vad de "
-    "sade till oss i går.",
-    "Danish": "Skibet har forladt havnen og kommer ikke tilbage før ugens udgang, det er hvad de sagde "
-    "til mig og til dig.",
-    "Norwegian": "Skipet har forlatt havnen og kommer ikke tilbake før uken er over, det er hva de sa til "
-    "meg etter noe venting.",
-    "Finnish": "Laiva on lähtenyt satamasta ja se ei palaa ennen kuin viikko on ohi, niin kuin he "
-    "sanoivat, mutta hän ei tiedä.",
-    "Polish": "Statek wyszedł z portu i nie wróci przed końcem tygodnia, jak nam to powiedziano, ale nie "
-    "jest to pewne dla nas.",
-    "Czech": "Loď opustila přístav a nevrátí se před koncem týdne, jak nám řekli, ale není to jisté, "
-    "protože je to na moři.",
-    "Romanian": "Nava a părăsit portul și nu se va întoarce până la sfârșitul săptămânii, din ce ni s-a "
-    "spus, dar nu este sigur.",
-    "Hungarian": "A hajó elhagyta a kikötőt, és nem tér vissza a hét vége előtt, ahogy azt nekünk mondták, "
-    "de ez csak egy hír.",
-    "Turkish": "Gemi limandan ayrıldı ve hafta sonuna kadar geri dönmeyecek, bize böyle söylendi ama bu "
-    "çok da kesin değil.",
-    "Indonesian": "Kapal itu telah meninggalkan pelabuhan dan tidak akan kembali sebelum akhir pekan, "
-    "seperti yang dikatakan oleh mereka.",
-    "Vietnamese": "Con tàu đã rời cảng và sẽ không trở về trước cuối tuần, đó là những gì người ta nói với "
-    "chúng tôi trong các tin.",
-    "Russian": "Корабль покинул порт и не вернётся до конца недели, как нам сказали, но это ещё не точно, "
-    "так что мы ждём.",
-    "Ukrainian": "Корабель залишив порт і не повернеться до кінця тижня, як нам сказали, але це ще не є "
-    "точно, що він буде.",
-    "Bulgarian": "Корабът напусна пристанището и няма да се върне преди края на седмицата, както ни казаха, "
-    "но това не е сигурно.",
-    "Arabic": "غادرت السفينة الميناء ولن تعود قبل نهاية الأسبوع كما قيل لنا في هذا اليوم، لكن لا أحد "
-    "يعرف ما هو الذي كان على الطريق.",
+    "English": "The ship has left the harbour and will not be back before the end of the week, which is what they told",
+    "Spanish": "barco ha salido del puerto y no volverá antes de que termine la semana, según lo que nos dijeron ayer.",
+    "French": "bateau a quitté le port et il ne sera pas de retour avant la fin de la semaine, c'est ce que l'on nous",
+    "German": "Schiff hat den Hafen verlassen und wird nicht vor dem Ende der Woche zurück sein, wie man es uns sagte.",
+    "Italian": "nave ha lasciato il porto e non tornerà prima della fine della settimana, come ci hanno detto ieri gli",
+    "Portuguese": "O navio deixou o porto e não volta antes do fim da semana, como nos disseram ontem os homens que lá",
+    "Dutch": "schip heeft de haven verlaten en is niet voor het einde van de week terug, zoals ze ons gisteren zeiden.",
+    "Swedish": "Skeppet har lämnat hamnen och kommer inte tillbaka före slutet av veckan, det är vad de sade till oss",
+    "Danish": "Skibet har forladt havnen og kommer ikke tilbage før ugens udgang, det er hvad de sagde til mig og til",
+    "Norwegian": "forlatt havnen og kommer ikke tilbake før uken er over, det er hva de sa til meg etter noe venting.",
+    "Finnish": "lähtenyt satamasta ja se ei palaa ennen kuin viikko on ohi, niin kuin he sanoivat, mutta hän ei tiedä.",
+    "Polish": "Statek wyszedł z portu i nie wróci przed końcem tygodnia, jak nam to powiedziano, ale nie jest to pewne",
+    "Czech": "Loď opustila přístav a nevrátí se před koncem týdne, jak nám řekli, ale není to jisté, protože je to na",
+    "Romanian": "Nava a părăsit portul și nu se va întoarce până la sfârșitul săptămânii, din ce ni s-a spus, dar nu",
+    "Hungarian": "A hajó elhagyta a kikötőt, és nem tér vissza a hét vége előtt, ahogy azt nekünk mondták, de ez csak",
+    "Turkish": "limandan ayrıldı ve hafta sonuna kadar geri dönmeyecek, bize böyle söylendi ama bu çok da kesin değil.",
+    "Indonesian": "itu telah meninggalkan pelabuhan dan tidak akan kembali sebelum akhir pekan, seperti yang dikatakan",
+    "Vietnamese": "tàu đã rời cảng và sẽ không trở về trước cuối tuần, đó là những gì người ta nói với chúng tôi trong",
+    "Russian": "Корабль покинул порт и не вернётся до конца недели, как нам сказали, но это ещё не точно, так что мы",
+    "Ukrainian": "Корабель залишив порт і не повернеться до кінця тижня, як нам сказали, але це ще не є точно, що він",
+    "Bulgarian": "Корабът напусна пристанището и няма да се върне преди края на седмицата, както ни казаха, но това не",
+    "Arabic": "السفينة الميناء ولن تعود قبل نهاية الأسبوع كما قيل لنا في هذا اليوم، لكن لا أحد يعرف ما هو الذي كان على",
     "Persian": "کشتی بندر را ترک کرد و تا پایان هفته باز نمی گردد، این را به ما گفتند که هم در راه است و هم با باد.",
     "Urdu": "جہاز بندرگاہ سے نکل گیا ہے اور ہفتے کے آخر تک واپس نہیں آئے گا، یہ ہم کو کل بتایا گیا تھا جو سچ ہے۔",
     "Chinese": "船已经离开港口，周末之前不会回来，这是他们昨天告诉我们的。",

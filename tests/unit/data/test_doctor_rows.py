@@ -17,7 +17,6 @@ from core.data.doctor.findings.lengths import RowLength, length_findings
 from core.data.doctor.findings.letters import clean, has_damage, has_unseen
 from core.data.doctor.findings.marks import marks_in
 from core.data.doctor.findings.repeats import digest_of
-from core.data.doctor.findings.wording import share
 
 LONG = "It depends on the weather, on the season and on what the harbour master says about the tide that morning. "
 
@@ -173,10 +172,6 @@ def test_lengths_at_the_limit() -> None:
     assert "of 4 rows looked at" in length_findings(rows, 512, 40_000)[0].text
 
 
-def test_a_row_that_trains_nothing_though_it_is_short_is_not_cut() -> None:
-    assert length_findings([RowLength(1, 20, 0)], 512, 1) == []
-
-
 @pytest.mark.parametrize(
     ("text", "kinds"),
     [
@@ -285,8 +280,3 @@ def test_the_gravest_comes_first() -> None:
     levels = [finding.level for finding in examine(rows).findings]
     assert levels == sorted(levels, key=["fault", "warning", "note"].index)
     assert levels[0] == "fault"
-
-
-@pytest.mark.parametrize(("part", "words"), [(0, "0.0"), (1, "less than 0.1"), (29, "2.9"), (30, "3"), (1000, "100")])
-def test_shares_in_words(part: int, words: str) -> None:
-    assert share(part, 1000 if part != 1 else 1001) == f"{words}\u00a0%", "never on two lines"

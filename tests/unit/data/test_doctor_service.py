@@ -220,13 +220,6 @@ def test_no_held_out_row_is_trained_on_in_other_words(service: DataService, tmp_
     assert finding.level == "note"
 
 
-def test_leaks_that_cannot_be_helped_are_a_warning(service: DataService, tmp_path: Path) -> None:
-    path = tmp_path / "one.jsonl"
-    path.write_text("\n".join(json.dumps({"prompt": "the same", "completion": LONG}) for _ in range(20)))
-    finding = next(one for one in checkup(service, path, None).findings if one.code == "leakage")
-    assert (finding.level, finding.count) == ("warning", 2)
-
-
 @pytest.mark.parametrize(
     "content", ["", "{", "[]", '{"places": [[1]], "rows": []}', '{"places": [["a"]], "rows": [[1]]}']
 )
