@@ -1,15 +1,26 @@
-"""What a cell of a row holds, in Python's types and in words: texts, JSON, and why something is neither."""
+"""One row of a file as it was found, and what its cells hold: texts, JSON, and why something is neither."""
 
 from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 from typing import Any
 
 from core.data.read.jsonstream import LongNumber
 from core.machine.textfile import broken
 
-__all__ = ["RowError", "as_json", "kind_of", "parsed", "text_of"]
+__all__ = ["Record", "RowError", "as_json", "kind_of", "parsed", "text_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One row: ``values`` by column, or the ``fault`` for which it has none; ``size`` in characters, roughly."""
+
+    row: int
+    values: dict[str, Any]
+    fault: str = ""
+    size: int = 0
 
 
 class RowError(Exception):

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from core.contract.errors import DataError
+from core.data.read.cells import Record
 from core.data.read.delimited import apart
 from core.data.read.jsonstream import ROW_LIMIT
-from core.data.read.record import Record
 from core.machine.textfile import Place
 
 __all__ = ["open_parquet"]
@@ -35,7 +35,9 @@ def open_parquet(path: Path) -> tuple[tuple[str, ...], Callable[[Place], Iterato
     try:
         with _file(path) as file:
             columns = apart(list(file.schema_arrow.names))
-            rows, row_bytes = file.metadata.num_rows, _row_bytes(file)
+            rows, count = file.metadata.num_rows, min(file.metadata.num_row_groups, 1000)
+            groups = [file.metadata.row_group(number) for number in range(count)]
+            row_bytes = max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=0)
     except MemoryError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -75,12 +77,6 @@ def _file(path: Path) -> Any:
         thrift_string_size_limit=_METADATA_LIMIT,
         thrift_container_size_limit=_METADATA_LIMIT // 64,
     )
-
-
-def _row_bytes(file: Any) -> int:
-    """Bytes of a row, taken from the row group whose rows are the largest."""
-    groups = [file.metadata.row_group(number) for number in range(min(file.metadata.num_row_groups, 1000))]
-    return max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=0)
 
 
 def _records(batch: Any, columns: tuple[str, ...], before: int) -> Iterator[Record]:

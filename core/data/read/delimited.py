@@ -43,7 +43,16 @@ def recognise(head: str, known: frozenset[str], tabs: bool, whole: bool) -> Dial
     if told := _TOLD.match(head):
         candidates, head = [told[1]], head[told.end() :]
     samples = {one: _sample(head, one, whole) for one in candidates}
-    delimiter = max(candidates, key=lambda one: (_names(samples[one], known) > 1, *_agreement(samples[one])))
+
+    def fitness(one: str) -> tuple[bool, float, int]:
+        """Under the right delimiter alone fields of the first line are columns that are known, and records agree."""
+        if not (rows := samples[one]):
+            return False, 0.0, 0
+        names = sum(field.strip().lower() in known for field in rows[0])
+        width, count = Counter(map(len, rows)).most_common(1)[0]
+        return names > 1, count / len(rows) if width > 1 else 0.0, -width if width > 20 else 0
+
+    delimiter = max(candidates, key=fitness)
     rows = samples[delimiter]
     if not rows:
         return Dialect(delimiter, False, ("column 1",), told is not None)
@@ -109,18 +118,6 @@ def _sample(head: str, delimiter: str, whole: bool) -> list[list[str]]:
         return []
     # The last record of a beginning may be cut in two.
     return found if whole or len(found) < 2 or len(found) == _SAMPLE else found[:-1]
-
-
-def _names(rows: list[list[str]], known: frozenset[str]) -> int:
-    """How many fields of the first line are columns that are known here: under the right delimiter alone."""
-    return sum(field.strip().lower() in known for field in rows[0]) if rows else 0
-
-
-def _agreement(rows: list[list[str]]) -> tuple[float, int]:
-    if not rows:
-        return (0.0, 0)
-    width, count = Counter(map(len, rows)).most_common(1)[0]
-    return (count / len(rows) if width > 1 else 0.0, -width if width > 20 else 0)
 
 
 def _is_header(rows: list[list[str]], known: frozenset[str]) -> bool:

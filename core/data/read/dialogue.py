@@ -91,15 +91,22 @@ def _turn(turn: Any, where: str) -> Iterator[Message]:
         raise RowError("row.role", f"{where} is said by {said_by!r}, expected user, assistant, system or tool")
     calls = turn.get("tool_calls") or turn.get("function_call")
     text, thought, called = _content(_first(turn, _CONTENT), where, has_calls=bool(calls))
-    thought = thought or _reasoning(turn, where)
+    reasoning = _first(turn, _REASONING)
+    if reasoning and not thought:
+        thought = text_of(reasoning, f"the reasoning of {where}")
     made = _calls(calls or called, where) if calls or called else ""
     if str(said_by).lower() in _CALLERS and not made:
         made = _call_text(text)
         text = "" if made else text
     if thought and speaker != "assistant":
         raise RowError("row.reasoning", f"{where} holds reasoning, but is said by {said_by}")
-    trained = speaker != "assistant" or _is_trained(_first(turn, _WEIGHT), where)
-    yield Message(role=speaker, content=text, tool_calls=made, reasoning=thought, trained=trained)
+    weight = _first(turn, _WEIGHT) if speaker == "assistant" else None  # OpenAI's: 1, or 0 for what is not learned
+    if weight not in (None, 0, 1):
+        told = f"the weight of {where} is {kind_of(weight)}, expected 0 (not learned) or 1 (learned)"
+        raise RowError("row.weight", told)
+    yield Message(
+        role=speaker, content=text, tool_calls=made, reasoning=thought, trained=weight is None or bool(weight)
+    )
 
 
 def _first(turn: dict[str, Any], keys: tuple[str, ...]) -> Any:
@@ -128,38 +135,25 @@ def _content(content: Any, where: str, has_calls: bool) -> tuple[str, str, list[
     return texts[0], thoughts[0], found["tool_call"]
 
 
-def _reasoning(turn: dict[str, Any], where: str) -> str:
-    value = _first(turn, _REASONING)
-    return text_of(value, f"the reasoning of {where}") if value else ""
-
-
-def _is_trained(weight: Any, where: str) -> bool:
-    """OpenAI's ``weight``: 1, as without one, or 0 for an answer that is not learned."""
-    if weight not in (None, 0, 1):
-        found = kind_of(weight)
-        raise RowError("row.weight", f"the weight of {where} is {found}, expected 0 (not learned) or 1 (learned)")
-    return bool(weight is None or weight)
-
-
 def _call_text(text: str) -> str:
     """A ShareGPT function_call turn as a list of calls; empty where the text is no such JSON (it then stays text)."""
     found = parsed(text)
     calls = found if isinstance(found, list) else [found]
-    whole = all(isinstance(call, dict) and isinstance(call.get("name"), str) and "arguments" in call for call in calls)
-    if not calls or not whole or any(set(call) != {"name", "arguments"} for call in calls):
+    whole = (isinstance(call, dict) and set(call) == {"name", "arguments"} for call in calls)
+    if not calls or not all(whole) or not all(isinstance(call["name"], str) for call in calls):
         return ""
-    return as_json([{**call, "arguments": arguments_of(call["arguments"])} for call in calls], "function_call")
+    return _calls(calls, "function_call")
 
 
 def _calls(calls: Any, where: str) -> str:
     """OpenAI's tool_calls as a list of name and arguments."""
-    found = []
+    made = []
     for call in calls if isinstance(calls, list) else [calls]:
-        made = call.get("function", call) if isinstance(call, dict) else None
-        if not isinstance(made, dict) or not isinstance(made.get("name"), str):
+        function = call.get("function", call) if isinstance(call, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
             raise RowError("row.tools", f"{where} has a tool call without a name")
-        found.append({"name": made["name"], "arguments": arguments_of(made.get("arguments"))})
-    return as_json(found, where)
+        made.append({"name": function["name"], "arguments": arguments_of(function.get("arguments"))})
+    return as_json(made, where)
 
 
 def arguments_of(value: Any) -> Any:

@@ -11,10 +11,9 @@ from core.contract.config import DataChoice
 from core.contract.data import DataReport, Example, RowProblem, SkippedRows
 from core.contract.errors import DataError
 from core.contract.methods import method_for
-from core.data.read.cells import RowError
+from core.data.read.cells import Record, RowError
 from core.data.read.dialogue import TURN_KEYS
 from core.data.read.layouts import KNOWN_COLUMNS, ROLES, Found, listed, recognise_layout
-from core.data.read.record import Record
 from core.data.read.sources import Source, open_source
 from core.data.read.turns import to_example
 from core.machine.textfile import one_line
@@ -39,7 +38,7 @@ class Reading:
     unread: tuple[str, ...] = ()
     """Columns that play no role."""
     unread_keys: tuple[str, ...] = ()
-    """Keys of turns that are not read."""
+    """Keys of turns that nothing reads: not dropped without a word."""
 
     def rows(self) -> Iterator[Example | RowProblem]:
         """Every row in order: an Example, or why it cannot be used.
@@ -47,20 +46,22 @@ class Reading:
         Raises:
             DataError: the file itself breaks off (a JSON array with a fault, a torn Parquet file).
         """
-        refused = 0
+        shown = 0
         for record in _decoded(self.source):
-            row = self._row(record)
-            if isinstance(row, RowProblem) and (refused := refused + 1) <= PROBLEMS_SHOWN and not record.fault:
-                row = row.model_copy(update={"raw": _raw(record)})
-            yield row
-
-    def _row(self, record: Record) -> Example | RowProblem:
-        if record.fault:
-            return RowProblem(row=record.row, code="row.unreadable", text=_short(record.fault))
-        try:
-            return to_example(self.found.layout, self.found.mapping, record.row, record.values)
-        except RowError as fault:
-            return RowProblem(row=record.row, code=fault.code, text=_short(fault.text))
+            problem = ("row.unreadable", record.fault)
+            try:
+                if not record.fault:
+                    yield to_example(self.found.layout, self.found.mapping, record.row, record.values)
+                    continue
+            except RowError as fault:
+                problem = (fault.code, fault.text)
+            raw = ""
+            if shown < PROBLEMS_SHOWN and not record.fault:
+                # As it stands in its file; each cell is cut first, since one may be a book.
+                cells = (f"{name}: {one_line(str(value)[:400], 200)}" for name, value in record.values.items())
+                raw = one_line("; ".join(islice(cells, 20)), 400)
+            shown += 1
+            yield RowProblem(row=record.row, code=problem[0], text=_short(problem[1]), raw=raw)
 
 
 @dataclass
@@ -101,6 +102,9 @@ class Tally:
             DataError: no row of the whole file can be trained on.
         """
         source, found = self.reading.source, self.reading.found
+        told = [f"columns {listed(self.reading.unread)}"] if self.reading.unread else []
+        told += [f"keys of turns {listed(self.reading.unread_keys)}"] if self.reading.unread_keys else []
+        not_read = f" Not read: {'; '.join(told)}." if told else ""
         named = source.named or source.path
         if complete and not self.usable:
             raise _nothing(self, named)
@@ -111,7 +115,7 @@ class Tally:
             rows=self.rows,
             usable=self.usable,
             layout=found.layout,
-            reason=f"{found.reason} ({source.how}).{_unread_words(self.reading)}",
+            reason=f"{found.reason} ({source.how}).{not_read}",
             columns=self.reading.columns,
             mapping=found.mapping,
             roles=ROLES[found.layout],
@@ -136,7 +140,10 @@ def open_reading(path: Path, choice: DataChoice, named: Path | None = None) -> R
     except DataError as error:
         raise DataError(error.code, f"{named.name}: {error.message}", error.hint) from error
     unread = tuple(column for column in columns if column not in found.mapping.values())
-    return Reading(source, found, columns, unread, _unread_keys(found, sample))
+    cells = (record.values.get(column) for record in sample for column in found.mapping.values())
+    turns = [turn for cell in cells if isinstance(cell, list) for turn in cell if isinstance(turn, dict)]
+    keys = {str(key) for turn in turns if not {"role", "from"}.isdisjoint(turn) for key in turn}
+    return Reading(source, found, columns, unread, tuple(sorted(keys - TURN_KEYS)))
 
 
 def read_columns(path: Path, named: Path | None = None) -> tuple[str, ...]:
@@ -175,23 +182,6 @@ def _look(path: Path, named: Path) -> tuple[Source, tuple[str, ...], list[Record
     return source, columns, sample
 
 
-def _unread_keys(found: Found, sample: list[Record]) -> tuple[str, ...]:
-    """Keys of turns that nothing reads: not dropped without a word."""
-    turns = [record.values.get(column) for record in sample for column in found.mapping.values()]
-    keys = {str(key) for value in turns if isinstance(value, list) for turn in value if _is_turn(turn) for key in turn}
-    return tuple(sorted(keys - TURN_KEYS))
-
-
-def _unread_words(reading: Reading) -> str:
-    told = [f"columns {listed(reading.unread)}"] if reading.unread else []
-    told += [f"keys of turns {listed(reading.unread_keys)}"] if reading.unread_keys else []
-    return f" Not read: {'; '.join(told)}." if told else ""
-
-
-def _is_turn(value: object) -> bool:
-    return isinstance(value, dict) and not {"role", "from"}.isdisjoint(value)
-
-
 def _check_columns(path: Path, columns: tuple[str, ...]) -> None:
     if len(columns) > COLUMNS_LIMIT:
         raise DataError(
@@ -226,12 +216,6 @@ def _no_text(path: Path, row: int = 0) -> DataError:
     where = f" behind row {row:,}" if row else ""
     message = f"Expected text in UTF-8 or UTF-16, found other bytes in {path.name}{where}."
     return DataError("data.encoding", message, "Save it as UTF-8.")
-
-
-def _raw(record: Record) -> str:
-    """The beginning of a row as it stands in its file; each cell is cut first, since one may be a book."""
-    cells = (f"{column}: {one_line(str(value)[:400], 200)}" for column, value in record.values.items())
-    return one_line("; ".join(islice(cells, 20)), 400)
 
 
 def _short(text: str) -> str:

@@ -88,21 +88,14 @@ def starts_like_lines(head: str) -> bool:
     A list alone in its line may be a whole array without line ends: it is one where it holds objects.
     """
     line, _, rest = head.strip().partition("\n")
-    if line.startswith("["):
-        return _is_plain_list(line)
     try:
         first = json.loads(line)
     except (ValueError, RecursionError):
-        return bool(rest.strip()) and re.match(r"\s*\{.*\}\s*$", rest.lstrip().partition("\n")[0]) is not None
+        second = rest.lstrip().partition("\n")[0]
+        return not line.startswith("[") and re.match(r"\s*\{.*\}\s*$", second) is not None
+    if isinstance(first, list):
+        return not any(isinstance(one, dict) for one in first)
     return isinstance(first, dict) and (bool(rest.strip()) or not isinstance(first.get("data"), list))
-
-
-def _is_plain_list(line: str) -> bool:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return not any(isinstance(one, dict) for one in value)
 
 
 def array_rows(stream: TextIO, name: str) -> Iterator[tuple[Any, str, int]]:

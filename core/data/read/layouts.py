@@ -8,13 +8,13 @@ filled in here.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from core.contract.config import DataChoice, Layout
 from core.contract.errors import DataError
+from core.data.read.cells import parsed
 from core.data.read.dialogue import are_spoken
 from core.machine.textfile import one_line
 
@@ -59,8 +59,16 @@ _TABLE: dict[Layout, tuple[Role, ...]] = {
         _role("label", "kto_tag"),
         _SYSTEM,
     ),
-    "sharegpt": (_role("conversations", "messages", *_TURNS), _SYSTEM, _optional("tools", "functions")),
-    "messages": (_role("messages", "conversations", *_TURNS), _SYSTEM, _optional("tools", "functions")),
+    "sharegpt": (
+        _role("conversations", "messages", *_TURNS),
+        _SYSTEM,
+        _optional("tools", "functions"),
+    ),
+    "messages": (
+        _role("messages", "conversations", *_TURNS),
+        _SYSTEM,
+        _optional("tools", "functions"),
+    ),
     "alpaca": (
         _role("instruction"),
         _optional("input", "context"),
@@ -115,44 +123,33 @@ def recognise_layout(
             raise _fault(f"a column {column!r} for {role}", columns)
     given = dict(choice.columns)
     mapped = {role: column for role, column in given.items() if column}
-    _check_apart(mapped)
-    if choice.layout != "auto":
-        return _complete(choice.layout, f"{LAYOUT_NAMES[choice.layout]}, as you chose", given, columns, header)
-    if mapped:
-        layout = next((layout for layout in _TABLE if _covers(layout, mapped)), None)
-        if layout is None:
-            raise _fault(f"roles of one layout, not {', '.join(mapped)}", columns)
-        return _complete(layout, f"{LAYOUT_NAMES[layout]}, by the columns you mapped", given, columns, header)
-    _check_whole_rows(columns)
-    return _by_names(columns, sample) or _by_content(columns, sample, header)
-
-
-def _check_apart(mapped: dict[str, str]) -> None:
-    """One column is one role: a prompt that is its own completion would teach to repeat the question."""
     for column in mapped.values():
         roles = [role for role, other in mapped.items() if other == column]
-        if len(roles) > 1:
+        if len(roles) > 1:  # a prompt that is its own completion would teach to repeat the question
             raise DataError(
                 "data.column_twice",
                 f"Expected a column of its own for each of {' and '.join(roles)}, found {column!r} for all of them.",
                 "Choose another column, or none, for one of them.",
             )
-
-
-def _check_whole_rows(columns: tuple[str, ...]) -> None:
-    """A tree of messages, one a row (OpenAssistant's export), is no conversation a row, and no raw text either."""
-    if {"message_id", "parent_id", "role", "text"} <= set(columns):
+    if choice.layout != "auto":
+        return _complete(choice.layout, f"{LAYOUT_NAMES[choice.layout]}, as you chose", given, columns, header)
+    if mapped:
+        layout = next((one for one in _TABLE if _required(one) <= set(mapped) <= set(ROLES[one])), None)
+        if layout is None:
+            raise _fault(f"roles of one layout, not {', '.join(mapped)}", columns)
+        return _complete(layout, f"{LAYOUT_NAMES[layout]}, by the columns you mapped", given, columns, header)
+    if {"message_id", "parent_id", "role", "text"} <= set(columns):  # OpenAssistant's export
         raise DataError(
             "data.tree",
             "Expected a whole conversation in each row, found single messages of a tree "
             "(columns message_id, parent_id, role, text): what a message answers stands in another row.",
             "Take a version of the data set with whole conversations, or put each thread into one row of messages.",
         )
+    return _by_names(columns, sample) or _by_content(columns, sample, header)
 
 
-def _covers(layout: Layout, given: dict[str, str]) -> bool:
-    required = {role.name for role in _TABLE[layout] if role.required}
-    return set(given) <= set(ROLES[layout]) and required <= set(given)
+def _required(layout: Layout) -> set[str]:
+    return {role.name for role in _TABLE[layout] if role.required}
 
 
 def _complete(layout: Layout, reason: str, given: dict[str, str], columns: tuple[str, ...], header: bool) -> Found:
@@ -184,10 +181,10 @@ def _usual(layout: Layout, columns: tuple[str, ...]) -> dict[str, str]:
 
 
 def _by_names(columns: tuple[str, ...], sample: Sequence[dict[str, Any]]) -> Found | None:
-    for layout, roles in _TABLE.items():
+    for layout, roles in ROLES.items():
         mapping = _usual(layout, columns)
-        if all(role.name in mapping for role in roles if role.required) and _fits(layout, mapping, columns, sample):
-            names = [one_line(mapping[role.name], 40) for role in roles if role.name in mapping]
+        if _required(layout) <= set(mapping) and _fits(layout, mapping, columns, sample):
+            names = [one_line(mapping[role], 40) for role in roles if role in mapping]
             shown = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
             verb = "columns" if len(names) > 1 else "column"
             return Found(layout, f"{verb} {shown}: {LAYOUT_NAMES[layout]}", mapping)
@@ -214,13 +211,10 @@ def _fits(layout: Layout, mapping: dict[str, str], columns: tuple[str, ...], sam
 
 
 def _turn_keys(sample: Sequence[dict[str, Any]], column: str) -> set[str]:
+    """The keys of the first turn."""
     for row in sample:
-        turns = row.get(column)
-        if isinstance(turns, str) and turns.lstrip().startswith("["):
-            try:
-                turns = json.loads(turns)
-            except (ValueError, RecursionError):
-                continue
+        cell = row.get(column)
+        turns = parsed(cell) if isinstance(cell, str) and cell.lstrip().startswith("[") else cell
         if isinstance(turns, list) and turns and isinstance(turns[0], dict):
             return set(turns[0])
     return set()

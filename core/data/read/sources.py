@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from core.contract.errors import DataError
+from core.data.read.cells import Record
 from core.data.read.columnar import open_parquet
 from core.data.read.delimited import Dialect, recognise, records
 from core.data.read.jsonstream import ROW_LIMIT, RowDecoder, array_rows, starts_like_lines
-from core.data.read.record import Record
 from core.machine.textfile import ACCEPTED, Place, first_bytes, open_text
 
 __all__ = ["Record", "Source", "open_source"]
@@ -181,7 +181,7 @@ def _plain(path: Path, start: str) -> Source:
 
     def rows(place: Place) -> Iterator[Record]:
         with open_text(path, place) as stream:
-            yield from (_paragraphs if blank else _text_lines)(stream)
+            yield from _paragraphs(stream) if blank else _text_lines(stream)
 
     return Source(path, "text", how, ("text",), rows)
 

@@ -82,7 +82,17 @@ def _preference(row: _Row) -> Example:
     if sides[0][:-1] != sides[1][:-1]:
         raise RowError("row.pair", "chosen and rejected do not answer the same conversation")
     answers = tuple(side[-1] for side in sides)
-    _check_answers(answers)
+    for name, answer in zip(("chosen", "rejected"), answers, strict=True):
+        if answer.role != "assistant":
+            raise RowError("row.pair", "chosen and rejected must end with an answer")
+        if answer.tool_calls:
+            raise RowError("row.pair", f"{name} calls a tool, expected an answer in words")
+        if answer.reasoning:
+            raise RowError("row.reasoning", f"{name} holds reasoning of its own, which is not trained in pairs")
+        if not answer.content.strip():
+            raise RowError("row.empty", f"{name} is empty")
+    if answers[0].content == answers[1].content:
+        raise RowError("row.pair", "chosen and rejected are the same text")
     prompt = _with_system(row, _prompt(before, sides[0][:-1], answers))
     if not any(message.role == "user" for message in prompt):
         raise RowError("row.pair", "found no prompt that chosen and rejected answer")
@@ -102,20 +112,6 @@ def _before(row: _Row) -> list[Message]:
     if given.strip():
         return [said("user", f"{row.text('prompt')}\n\n{given}")]
     return read_turns(row.text("prompt"), row.mapping["prompt"])
-
-
-def _check_answers(answers: tuple[Message, ...]) -> None:
-    for name, answer in zip(("chosen", "rejected"), answers, strict=True):
-        if answer.role != "assistant":
-            raise RowError("row.pair", "chosen and rejected must end with an answer")
-        if answer.tool_calls:
-            raise RowError("row.pair", f"{name} calls a tool, expected an answer in words")
-        if answer.reasoning:
-            raise RowError("row.reasoning", f"{name} holds reasoning of its own, which is not trained in pairs")
-        if not answer.content.strip():
-            raise RowError("row.empty", f"{name} is empty")
-    if answers[0].content == answers[1].content:
-        raise RowError("row.pair", "chosen and rejected are the same text")
 
 
 def _prompt(before: list[Message], own: list[Message], answers: tuple[Message, ...]) -> list[Message]:
@@ -162,10 +158,6 @@ def _classification(row: _Row) -> Example:
     return _conversation(row, [said("user", row.text("text")), said("assistant", answer)])
 
 
-def _raw_text(row: _Row) -> Example:
-    return Example(row=row.number, text=row.text("text"))
-
-
 _READERS: dict[Layout, Callable[[_Row], Example]] = {
     "alpaca": _alpaca,
     "prompt_completion": _prompt_completion,
@@ -174,7 +166,7 @@ _READERS: dict[Layout, Callable[[_Row], Example]] = {
     "preference": _preference,
     "kto": _kto,
     "classification": _classification,
-    "text": _raw_text,
+    "text": lambda row: Example(row=row.number, text=row.text("text")),
 }
 
 
