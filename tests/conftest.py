@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
 from core.machine.locations import REPOSITORY, Locations
 
 SHARED_DATA = REPOSITORY.parent / "shared" / "data"
+LONGEST_FIRST = ("e2e", "chaos", "train", "kernels", "models", "runs", "data", "model", "bench")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -21,7 +23,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("no_proxy", "127.0.0.1,localhost")
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # two workers' threads on two cores would spin for each other
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # workers' threads would spin for each other
     if "not slow" not in str(config.getoption("markexpr")):
         return  # tests for a card come here, too, where there may be no hypothesis
     from hypothesis import settings
@@ -30,21 +32,29 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("repeatable")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files are handed out in this order: browsers, then the rooms whose files take longest, so that none is last."""
+    order = {folder: place for place, folder in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: min(order.get(word, len(order)) for word in item.nodeid.split("/")[:3]))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Whole runs and browsers, each of them several processes, follow one another on one worker; files fill the other.
+    """Files go to whoever is free; those that drive a browser follow one another, one lane for four cores.
 
-    Two at once on two cores wait for each other until somebody's patience ends. Their share comes first: by number of
-    tests, as xdist would have it, the longest would come last.
+    A browser, its studio and a run are several processes: two lanes on two cores wait for each other until somebody's
+    patience ends. A lane waits more than it computes, so it has a worker beside those of the cores (tests/suite.py).
     """
     from xdist.scheduler import LoadFileScheduling
 
-    class OneAfterTheOther(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            whole = nodeid.startswith(("tests/chaos/", "tests/e2e/"))
-            return "whole runs" if whole else str(super()._split_scope(nodeid))
+    lanes = max(1, (os.cpu_count() or 2) // 4)
 
-    return OneAfterTheOther(config, log)
+    class BrowsersInLanes(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = str(super()._split_scope(nodeid))
+            return f"browsers {crc32(file.encode()) % lanes}" if file.startswith("tests/e2e/") else file
+
+    return BrowsersInLanes(config, log)
 
 
 @pytest.fixture(autouse=True)

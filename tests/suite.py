@@ -17,8 +17,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PYTHON = Path(sys.executable)
 SOURCES = ("core", "studio", "launcher.py")
-ALL_WORKERS = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
-"""Who follows whom is said in tests/conftest.py."""
+CORES = os.cpu_count() or 2
+ALL_WORKERS = ["-n", str(CORES + max(1, CORES // 4)), "--dist", "loadfile", "--no-loadscope-reorder"]
+"""One a core, and some for browser tests, which mostly wait; who follows whom is said in tests/conftest.py."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -35,14 +36,13 @@ def main(arguments: Sequence[str]) -> int:
         "floors": ["lint-imports"],
     }
     failed = [name for name, command in ({} if chosen else checks).items() if not run(name, command)]
-    kinds = "not gpu" if slow else "not gpu and not slow"
-    if chosen:
-        parts = {"tests": ["pytest", *ALL_WORKERS, "-m", kinds, *chosen]}
-    else:  # what measures time runs after the others, alone
+    if slow and not chosen:  # some of the slow ones measure time: they run after the others
         parts = {
-            "tests": ["pytest", *ALL_WORKERS, "-m", f"{kinds} and not alone"],
-            "tests that measure time": ["pytest", "-m", f"{kinds} and alone"],
+            "tests": ["pytest", *ALL_WORKERS, "-m", "not gpu and not alone"],
+            "tests that measure time": ["pytest", "-m", "not gpu and alone"],
         }
+    else:
+        parts = {"tests": ["pytest", *ALL_WORKERS, "-m", "not gpu" if slow else "not gpu and not slow", *chosen]}
     failed += [name for name, command in parts.items() if not run(name, command)]
     print(f"\nFailed: {', '.join(failed)}" if failed else "\nAll checks passed.", flush=True)
     return 1 if failed else 0
@@ -53,7 +53,7 @@ def run(name: str, command: list[str]) -> bool:
     print(f"── {name} {'─' * (60 - len(name))}", flush=True)
     started = time.monotonic()
     path = os.pathsep.join([str(PYTHON.parent), os.environ.get("PATH", "")])
-    # One thread each: two workers share two cores, and torch would start as many threads in every process.
+    # One thread each: the workers share the cores, and torch would start as many threads in every process.
     environment = {"OMP_NUM_THREADS": "1", **os.environ, "PATH": path}
     program = [str(PYTHON.parent / command[0]), *command[1:]]
     code = subprocess.run(program, cwd=ROOT, env=environment, check=False).returncode

@@ -1,7 +1,7 @@
 """What the window promises of time and memory, in a real browser against a studio of its own.
 
-Times are the best of a few tries, each begun when the machine has a core to spare: it is our part that is promised, and
-not that of who else computes. Eight hours of ticking are 28,800 looks at a growing run, one after another without the
+A time is kept when one of a few tries keeps it, and costs are processor time: it is our part that is promised, and not
+that of who else computes. Eight hours of ticking are 28,800 looks at a growing run, one after another without the
 pauses between; by default an eighth of an hour is ticked, and ``-m slow`` ticks all of it.
 """
 
@@ -18,7 +18,7 @@ import pytest
 from driving import RunningStudio, running_studio
 from made_runs import append, past, step, write_run
 from visiting import WINDOW, enter, let_in
-from waiting import until, wait_for_calm
+from waiting import until
 
 from core.contract.events import Evaluation
 from core.machine.locations import Locations
@@ -33,6 +33,7 @@ STEPS = 20_000
 PAINTED_MS, USABLE_MS, ANSWERED_MS = 1_000, 2_000, 300
 SHARE = 0.05
 AT_REST = SHARE / 2
+TRIES = 6
 TICKS, SOME_TICKS = 28_800, 450
 MB = 1 << 20
 
@@ -72,11 +73,11 @@ USABLE = """(() => {
 """Notes when Start can be pressed, in milliseconds since the page was asked for."""
 
 
-@pytest.mark.alone
 def test_it_is_painted_within_a_second_and_start_can_be_pressed_within_two(page: Any) -> None:
-    painted, usable = [], []
-    for _ in range(4):
-        wait_for_calm()
+    painted, usable = [PAINTED_MS + 1.0], [USABLE_MS + 1.0]
+    for _ in range(TRIES):
+        if min(painted) <= PAINTED_MS and min(usable) <= USABLE_MS:
+            break
         page.reload()
         page.wait_for_function("() => window.usableAt")
         painted.append(page.evaluate("() => performance.getEntriesByName('first-contentful-paint')[0].startTime"))
@@ -87,11 +88,11 @@ def test_it_is_painted_within_a_second_and_start_can_be_pressed_within_two(page:
     assert min(usable) <= USABLE_MS, usable
 
 
-@pytest.mark.alone
 def test_an_edit_is_answered_within_300_ms(page: Any) -> None:
-    took = []
+    took = [ANSWERED_MS + 1.0]
     for value in ("1", "2", "4", "5", "6"):
-        wait_for_calm()
+        if min(took) <= ANSWERED_MS:
+            break
         took.append(page.evaluate(EDIT, value))
     print(f"an edit is answered in {min(took):.0f} ms", took)
     assert min(took) <= ANSWERED_MS, took
@@ -148,7 +149,6 @@ def growing(run: JobFolder, seconds: float) -> Iterator[None]:
     thread.join()
 
 
-@pytest.mark.alone
 def test_looking_at_a_long_run_costs_a_twentieth_of_a_core(
     watching: Any, house: tuple[RunningStudio, JobFolder]
 ) -> None:
@@ -167,9 +167,8 @@ def test_looking_at_a_long_run_costs_a_twentieth_of_a_core(
     with growing(house[1], 0.5):
         watching.wait_for_timeout(2_000)
         for _ in range(3):
-            wait_for_calm(5)
             before = now()
-            watching.wait_for_timeout(6_000)
+            watching.wait_for_timeout(5_000)
             took, *spent = (late - early for late, early in zip(now(), before, strict=True))
             shares.append([part / took for part in spent])
     of_thread, of_page, of_server = (min(part) for part in zip(*shares, strict=True))

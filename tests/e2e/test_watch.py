@@ -11,7 +11,6 @@ import pytest
 from driving import running_studio
 from made_runs import append, past, step, write_run
 from visiting import Visit, let_in
-from waiting import wait_for_calm
 
 from core.contract.events import (
     Acknowledged,
@@ -149,16 +148,16 @@ def test_hovering_reads_every_chart_at_that_step(house: House) -> None:
     page.close()
 
 
-@pytest.mark.alone
 def test_twenty_thousand_steps_open_within_a_second(house: House) -> None:
-    """From the click to the drawn curve, cold: the server has never read the run. The best of three visits, each begun
-    when the machine has a core to spare, since it is our part that is promised and not that of who else computes."""
+    """From the click to the drawn curve, cold: the server has never read the run. The best of three visits counts,
+    since it is our part that is promised and not that of who else computes."""
     page = house.page(f"/watch?run={LIVING}")  # the browser has our scripts by now
     wait_for_chart(page)
     page.context.add_init_script(DRAWN)
-    took = []
+    took = [1_000]
     for run_id in COLD:
-        wait_for_calm(30)
+        if min(took) < 1_000:
+            break
         page.goto(f"{house.studio.root}/watch?run={run_id}")
         page.wait_for_function("() => window.drawnAt")
         took.append(page.evaluate("() => window.drawnAt"))
