@@ -3,7 +3,7 @@
 The card's lock is taken without waiting and held while this process lives. It leaves at once when its pipe closes,
 also while the model is still loading, and within a second or two when a run waits for the card.
 
-Everything heavy lies in ``speaker`` and is imported when the card is ours: a busy card is answered at once.
+Everything heavy lies in ``generator`` and is imported when the card is ours: a busy card is answered at once.
 """
 
 from __future__ import annotations
@@ -19,74 +19,70 @@ from core.chat.messages import Ask, Fault, Piece, Setup
 from core.contract.errors import MachineError, StudioError
 from core.machine.imports import importing
 from core.machine.locations import Locations
-from core.runs.control.gpu_lease import LineWriter, end_with_the_pipe, fault_words, leave_when_wanted, take_card
+from core.runs.control.gpu_lease import LineWriter, end_with_the_pipe, leave_when_wanted, take_card
 
 __all__ = ["main"]
 
 
-class Ear:
-    """Reads the client's lines on a thread of its own: questions into a queue, cancelled ones into a set."""
+class Questions:
+    """What the client asked and what it took back, heard on a thread of its own, also in the middle of an answer."""
 
-    def __init__(self, mouth: LineWriter) -> None:
+    def __init__(self, writer: LineWriter) -> None:
         self.asked: queue.Queue[Ask] = queue.Queue()
         self.cancelled: set[str] = set()
-        self._mouth = mouth
+        self._writer = writer
 
-    def start(self) -> None:
-        """Begins to listen; ends the process when the pipe closes, also in the middle of a word."""
-        end_with_the_pipe(self._hear)
-
-    def _hear(self, line: str) -> None:
+    def hear(self, line: str) -> None:
+        """Takes one line of the client."""
         try:
-            word = json.loads(line)
-            if "cancel" in word:
-                self.cancelled.add(str(word["cancel"]))
+            message = json.loads(line)
+            if "cancel" in message:
+                self.cancelled.add(str(message["cancel"]))
             else:
-                self.asked.put(Ask.model_validate(word))
+                self.asked.put(Ask.model_validate(message))
         except (ValueError, TypeError, ValidationError):
-            self._mouth.say(_said(MachineError("talk.word", "Expected a question, found a line that is none.")))
+            fault = MachineError("talk.word", "Expected a question, found a line that is none.")
+            self._writer.say(Fault.of(fault).model_dump())
 
 
 def main() -> int:
     """Reads Setup, then questions, until stdin closes."""
-    mouth = LineWriter.take_stdout()
-    ear = Ear(mouth)
+    writer = LineWriter.take_stdout()
+    questions = Questions(writer)
     try:
         setup = Setup.model_validate_json(sys.stdin.readline())
-        ear.start()
+        end_with_the_pipe(questions.hear)
         locations = Locations.find(setup.home)
         card = take_card(locations, setup.lock_name, "Try")
-        leave_when_wanted(locations, setup.lock_name, mouth, "the model")
+        leave_when_wanted(locations, setup.lock_name, writer, "the model")
         with importing():
             from core.chat.generator import load_chat_model
-        speaker = load_chat_model(setup)
+        chat_model = load_chat_model(setup)
     except StudioError as error:
-        mouth.say(_said(error))
+        writer.say(Fault.of(error).model_dump())
         return 1
-    mouth.say({"ready": True})
+    writer.say({"ready": True})
     while card.fileno() >= 0:  # held until the process ends
-        _answer(speaker, ear.asked.get(), ear.cancelled, mouth)
+        answer(chat_model, questions, writer)
     return 0
 
 
-def _answer(speaker: Any, ask: Ask, cancelled: set[str], mouth: LineWriter) -> None:
+def answer(chat_model: Any, questions: Questions, writer: LineWriter) -> None:
+    """Waits for a question and streams the answers of its sides, base first."""
     from core.chat.generator import Cancelled
 
+    ask = questions.asked.get()
     try:
-        for side in (side for side in speaker.sides if side in ask.sides):
-            for text in speaker.stream(ask, side, lambda: ask.id in cancelled):
-                mouth.say(Piece(id=ask.id, side=side, text=text).model_dump())
-            mouth.say(Piece(id=ask.id, side=side, done=True).model_dump())
+        for side in (side for side in chat_model.sides if side in ask.sides):
+            for text in chat_model.stream(ask, side, lambda: ask.id in questions.cancelled):
+                writer.say(Piece(id=ask.id, side=side, text=text).model_dump())
+            writer.say(Piece(id=ask.id, side=side, done=True).model_dump())
     except Cancelled:
         pass
     except StudioError as error:
-        mouth.say(_said(error, ask.id))
+        writer.say(Fault.of(error, ask.id).model_dump())
     finally:
-        cancelled.discard(ask.id)
-
-
-def _said(error: StudioError, question: str = "") -> dict[str, Any]:
-    return Fault(id=question, **fault_words(error)).model_dump()
+        questions.cancelled.discard(ask.id)
 
 
 if __name__ == "__main__":

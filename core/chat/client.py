@@ -25,12 +25,12 @@ from core.chat.messages import Ask, Piece, Setup, Side
 from core.contract.config import RunConfig
 from core.contract.errors import ModelError, RunError, StudioError
 from core.machine.hardware import read_machine
-from core.machine.imports import without_card
 from core.machine.locations import Locations
 from core.models.catalog import find_model
 from core.runs.control.gpu_lease import Patience, ending_of, left_the_card, spawn_leased
 from core.runs.folder.job_folder import JobFolder
 from core.runs.record.outcome import by_merit, standing
+from core.runs.supervise.worker_process import card_environment
 
 __all__ = ["Answer", "ChatClient", "adapter_folder"]
 
@@ -39,6 +39,7 @@ LOADING_SECONDS = 900.0
 ANSWER_SECONDS = 600.0
 """From one piece of an answer to the next."""
 LOOK_SECONDS, ENDING_SECONDS = 0.25, 5.0
+AGAIN = "Ask again: it is started anew."
 
 
 @dataclass(frozen=True)
@@ -82,11 +83,14 @@ class ChatClient:
             sides=sides if self._adapter else ("base",),
         )  # fmt: skip
         with self._lock:
-            child = self._living_child()
+            if self._child is None or not self._child.alive():
+                self.close()
+                self._child = _Child(self._setup(), self._locations)
+            child = self._child
             child.send(question.model_dump())
             finished = False
             try:
-                yield from _answers(child, question.id, sides=len(set(question.sides)))
+                yield from _answers(child, question)
                 finished = True
             finally:
                 if not finished and child.alive():
@@ -98,12 +102,6 @@ class ChatClient:
         child, self._child = self._child, None
         if child:
             child.close()
-
-    def _living_child(self) -> _Child:
-        if self._child is None or not self._child.alive():
-            self.close()
-            self._child = _Child(self._setup(), self._locations)
-        return self._child
 
     def _setup(self) -> Setup:
         model = self._config.model
@@ -128,8 +126,8 @@ def adapter_folder(run: JobFolder, checkpoint: str) -> Path:
     Raises:
         RunError: no such checkpoint stands.
     """
-    found = by_merit(run) if checkpoint == "best" else list(standing(run))[::-1]
-    chosen = [path for path in found if checkpoint in ("best", "last", path.name)]
+    newest_or_best_first = by_merit(run) if checkpoint == "best" else list(standing(run))[::-1]
+    chosen = [path for path in newest_or_best_first if checkpoint in ("best", "last", path.name)]
     if not chosen:
         raise RunError(
             "run.no_checkpoint", f"Expected a checkpoint ({checkpoint}) in {run.name}, found none.", "Save first."
@@ -146,37 +144,42 @@ def _question(**values: Any) -> Ask:
         raise RunError("talk.question", f"{place}: {fault['msg']}, found {fault['input']!r}."[:300]) from error
 
 
-def _answers(child: _Child, question: str, sides: int) -> Iterator[Answer]:
+def _answers(child: _Child, question: Ask) -> Iterator[Answer]:
     texts: dict[Side, str] = {"base": "", "tuned": ""}
+    sides = len(set(question.sides))
     while sides:
-        word = child.receive()
-        if word.get("id", question) != question:
+        line = child.receive()
+        if line.get("id", question.id) != question.id:
             continue  # the rest of a question that was cancelled
-        if "code" in word:
-            raise StudioError(word["code"], word["message"], word.get("hint", ""))
-        piece = Piece.model_validate(word)
+        _raise_fault(line)
+        piece = Piece.model_validate(line)
         texts[piece.side] += piece.text
         sides -= piece.done
         yield Answer(piece.side, texts[piece.side], piece.done)
+
+
+def _raise_fault(line: dict[str, Any]) -> None:
+    if "code" in line:
+        raise StudioError(line["code"], line["message"], line.get("hint", ""))
 
 
 class _Child:
     """The child process and its pipes. What it prints on stderr is kept for the one line when it dies."""
 
     def __init__(self, setup: Setup, locations: Locations) -> None:
-        self._process = spawn_leased("core.chat.child", _environment())
         self._locations, self._card = locations, setup.lock_name
-        self._last_words: deque[str] = deque(maxlen=20)
-        self._said: queue.Queue[str] = queue.Queue()
+        quiet = {"HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONUTF8": "1"}
+        card = card_environment(os.environ, read_machine(), plain=False)
+        self._process = spawn_leased("core.chat.child", {**os.environ, **quiet, **card})
+        self._printed: deque[str] = deque(maxlen=20)
+        self._lines: queue.Queue[str] = queue.Queue()
         assert self._process.stdout is not None
         assert self._process.stderr is not None
-        self._listener = _listen(self._process.stderr, self._last_words.append)
-        self._hearer = _listen(self._process.stdout, self._said.put, end=lambda: self._said.put(""))
+        self._printing = _reading(self._process.stderr, self._printed.append)
+        self._answering = _reading(self._process.stdout, self._lines.put, end=lambda: self._lines.put(""))
         try:
             self.send(setup.model_dump(mode="json"))
-            ready = self.receive(LOADING_SECONDS)
-            if "code" in ready:
-                raise StudioError(ready["code"], ready["message"], ready.get("hint", ""))
+            _raise_fault(self.receive(LOADING_SECONDS))
         except BaseException:
             self.close()
             raise
@@ -184,40 +187,43 @@ class _Child:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def send(self, word: dict[str, Any]) -> None:
+    def send(self, line: dict[str, Any]) -> None:
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(word) + "\n")
+            self._process.stdin.write(json.dumps(line) + "\n")
             self._process.stdin.flush()
         except (OSError, ValueError) as error:
             raise self._died() from error
 
     def receive(self, seconds: float = ANSWER_SECONDS) -> dict[str, Any]:
-        """Its next word. A child that says nothing for so long, or stays on a card that a run waits for, is killed."""
+        """Its next line. A child that says nothing for so long, or stays on a card that a run waits for, is killed."""
         patience = Patience(self._locations, self._card, seconds)
         while True:
-            try:
-                line = self._said.get(timeout=LOOK_SECONDS)
-            except queue.Empty:
-                if why := patience.is_over():
-                    self._process.kill()
-                    raise left_the_card("the model") if why == "card" else _too_slow(seconds) from None
+            with contextlib.suppress(queue.Empty):
+                line = self._lines.get(timeout=LOOK_SECONDS)
+                break
+            why = patience.is_over()
+            if not why:
                 continue
-            if not line:
-                self._said.put("")  # whoever asks once more hears the same
-                raise self._died()
-            word: dict[str, Any] = json.loads(line)
-            return word
+            self._process.kill()
+            if why == "card":
+                raise left_the_card("the model")
+            raise RunError(
+                "talk.slow",
+                f"Expected a word from the model within {seconds / 60:.0f} minutes, found none: it was ended.",
+                AGAIN,
+            )
+        if not line:
+            self._lines.put("")  # whoever asks once more hears the same
+            raise self._died()
+        message: dict[str, Any] = json.loads(line)
+        return message
 
     def close(self) -> None:
         """Closing its stdin ends the child; one that does not hear that is killed."""
         self._shut(self._process.stdin)
-        try:
-            self._process.wait(timeout=ENDING_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        for thread, pipe in ((self._hearer, self._process.stdout), (self._listener, self._process.stderr)):
+        self._wait()
+        for thread, pipe in ((self._answering, self._process.stdout), (self._printing, self._process.stderr)):
             thread.join(timeout=1)
             if not thread.is_alive():
                 self._shut(pipe)
@@ -228,44 +234,29 @@ class _Child:
             with contextlib.suppress(OSError):  # it died with our words in the pipe
                 pipe.close()
 
-    def _died(self) -> StudioError:
+    def _wait(self) -> None:
         try:
-            self._process.wait(timeout=5)
+            self._process.wait(timeout=ENDING_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._listener.join(timeout=1)  # its last words may still be on their way
-        why, last = ending_of(self._process.returncode, tuple(self._last_words))
-        return RunError(
-            "talk.died", f"The model that answers ended ({why}). {last}".strip()[:300], "Ask again: it is started anew."
-        )
+
+    def _died(self) -> StudioError:
+        self._wait()
+        self._printing.join(timeout=1)  # its last lines may still be on their way
+        why, last = ending_of(self._process.returncode, tuple(self._printed))
+        return RunError("talk.died", f"The model that answers ended ({why}). {last}".strip()[:300], AGAIN)
 
 
-def _listen(pipe: IO[str], take: Callable[[str], None], end: Callable[[], None] = lambda: None) -> threading.Thread:
-    """Hands a pipe's lines on, each as it comes, and then says that it ended."""
+def _reading(pipe: IO[str], take: Callable[[str], None], end: Callable[[], None] = lambda: None) -> threading.Thread:
+    """A thread that hands a pipe's lines on, each as it comes, and then says that it ended."""
 
-    def listen() -> None:
+    def read() -> None:
         with contextlib.suppress(ValueError):  # closed by close()
             for line in pipe:
                 take(line)
         end()
 
-    thread = threading.Thread(target=listen, daemon=True)
+    thread = threading.Thread(target=read, daemon=True)
     thread.start()
     return thread
-
-
-def _too_slow(seconds: float) -> StudioError:
-    message = f"Expected a word from the model within {seconds / 60:.0f} minutes, found none: it was ended."
-    return RunError("talk.slow", message, "Ask again: it is started anew.")
-
-
-def _environment() -> dict[str, str]:
-    """Cards in NVML's order and the first one of them, by which the lock was chosen; no word to anyone."""
-    extra = {"HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONUTF8": "1"}
-    card = read_machine().gpu
-    if card:
-        extra |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": card.cuda_name}
-    else:
-        extra |= without_card(os.environ)
-    return {**os.environ, **extra}

@@ -19,17 +19,18 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from core.contract.config import DataChoice, ModelChoice
 from core.contract.data import Message
+from core.contract.errors import StudioError
 
 __all__ = ["Ask", "Fault", "Piece", "Setup", "Side"]
 
 Side = Literal["base", "tuned"]
 
 
-class _Word(BaseModel):
+class _Line(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Setup(_Word):
+class Setup(_Line):
     """What is loaded, once. ``adapter`` is a folder in peft's format, or empty for the base model alone."""
 
     folder: str
@@ -40,7 +41,7 @@ class Setup(_Word):
     lock_name: str
 
 
-class Ask(_Word):
+class Ask(_Line):
     """One question to both sides, or to those named. Temperature 0 is greedy."""
 
     id: str
@@ -52,7 +53,7 @@ class Ask(_Word):
     sides: tuple[Side, ...] = Field(("base", "tuned"), min_length=1)
 
 
-class Piece(_Word):
+class Piece(_Line):
     """A further piece of one side's answer; ``done`` closes that side."""
 
     id: str
@@ -61,10 +62,15 @@ class Piece(_Word):
     done: bool = False
 
 
-class Fault(_Word):
+class Fault(_Line):
     """A StudioError on its way to the client. ``id`` is empty where it ends the child."""
 
     id: str = ""
     code: str
     message: str
     hint: str = ""
+
+    @classmethod
+    def of(cls, error: StudioError, question: str = "") -> Fault:
+        """The fault that ended a question, or the child."""
+        return cls(id=question, code=error.code, message=error.message, hint=error.hint)
