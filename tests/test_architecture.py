@@ -25,7 +25,6 @@ STILL_KNOTS = (
         "core.estimate", "core.estimate.cost", "core.estimate.estimate", "core.estimate.fit", "core.estimate.judge",
         "core.estimate.peak", "core.estimate.predict", "core.estimate.suggest",
     },
-    {"studio.pages.history.routes", "studio.server.live"},
     {
         "core.train.evaluate.held_out", "core.train.loop", "core.train.methods.sft", "core.train.safety.oom_recovery",
         "core.train.safety.preflight", "core.train.step.mixin",

@@ -199,11 +199,6 @@ class PointCache:
                 self._runs.popitem(last=False)
             return found
 
-    def forget(self, run_id: str) -> None:
-        """Drops a run that was deleted."""
-        with self._lock:
-            self._runs.pop(run_id, None)
-
 
 def _known(values: list[float | None]) -> array[float]:
     """A column's new values, all at once; one that the machine does not measure at all costs next to nothing."""

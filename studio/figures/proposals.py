@@ -12,16 +12,20 @@ A change is a setting of the config, so that New run shows it like any other and
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 from core.contract.config import RunConfig, TrainChoice
+from core.contract.errors import StudioError
 from core.contract.knobs import knobs
 from core.contract.weight_forms import SMALLEST_WEIGHT_FORM
-from core.runs.record.outcome import Outcome
+from core.runs.folder.job_folder import JobFolder
+from core.runs.record.job_record import RunRecord, effective_config
+from core.runs.record.outcome import Outcome, outcome
 from studio.words.text import say
 
-__all__ = ["change_for", "change_words", "next_action", "offer", "trouble", "value_words"]
+__all__ = ["change_for", "change_words", "next_action", "next_button", "trouble", "trouble_of", "value_words"]
 
 _SHORTEST = 256
 _WORSE = "run.worse"
@@ -31,6 +35,11 @@ _KNOBS = knobs(RunConfig)
 def trouble(failure_code: str, became: Outcome | None) -> str:
     """The code of what is to be done something about: of the failure, or that the model came out worse; else empty."""
     return failure_code or (_WORSE if became and became.verdict == "worse" else "")
+
+
+def trouble_of(record: RunRecord) -> str:
+    """The same of a run's record."""
+    return trouble(record.failure.code if record.failure else "", outcome(record))
 
 
 def next_action(state: str, code: str) -> str:
@@ -54,15 +63,18 @@ def change_for(code: str, config: RunConfig) -> dict[str, Any]:
     return found(config) if found else {}
 
 
-def offer(state: str, code: str, config: RunConfig) -> dict[str, str]:
-    """The next action as the button of a page: what it asks for, and its words; both "" where nothing needs to be done.
-
-    Args:
-        config: the effective one, so that what is proposed has not been made yet.
-    """
-    verb = next_action(state, code)
-    words = change_words(change_for(code, config)) if verb == "mend" else ""
-    return {"verb": verb, "words": say("history.mend", change=words) if words else say.get(f"history.{verb}")}
+def next_button(folder: JobFolder, record: RunRecord) -> dict[str, str]:
+    """The next action as a page's button: what it asks for, and its words; both "" where nothing needs to be done, or
+    the run's run.yaml cannot be read."""
+    code = trouble_of(record)
+    verb = next_action(record.state, code)
+    if verb:  # in most ticks not: then no file needs to be read
+        with contextlib.suppress(StudioError):
+            # The effective settings: what is proposed has not been made yet.
+            changes = change_for(code, effective_config(folder.config(), record.corrections)) if verb == "mend" else {}
+            words = say("history.mend", change=change_words(changes)) if changes else say.get(f"history.{verb}")
+            return {"verb": verb, "words": words}
+    return {"verb": "", "words": ""}
 
 
 def change_words(changes: dict[str, Any]) -> str:
@@ -96,7 +108,7 @@ def _gentler(config: RunConfig) -> dict[str, Any]:
     return {"train.learning_rate": float(f"{rate:.3g}")}
 
 
-def _plain(_: RunConfig) -> dict[str, Any]:
+def _plain_kernels(_: RunConfig) -> dict[str, Any]:
     return {"train.kernels": "plain"}
 
 
@@ -107,9 +119,9 @@ _CHANGES: dict[str, Callable[[RunConfig], dict[str, Any]]] = {
     "model.memory": _less_memory,
     "train.not_finite": _gentler,
     _WORSE: _gentler,
-    "worker.restarts": _plain,
-    "worker.stalled": _plain,
-    "gpu.unusable": _plain,
+    "worker.restarts": _plain_kernels,
+    "worker.stalled": _plain_kernels,
+    "gpu.unusable": _plain_kernels,
 }
 _ANYWAY = frozenset({"run.differs"})
 """``core.train.keep.depends.DIFFERS``, which stands on the heavy floor; a test holds the two together."""

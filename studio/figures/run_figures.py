@@ -1,36 +1,23 @@
-"""What pages show of a run, as plain values: words, shares and switches, made from its record and nothing else.
+"""A run's figures as words: sizes, times, steps, its title and its buttons, as all pages write them.
 
-Pure functions: a record, a config and the present time go in, JSON-ready values come out. What is not known is None or
-"–", never 0. The time that is left is ``core.runs.record.pace``'s: by tokens, with measuring and saving, and a range
-that is called estimated until ten steps are done.
+What is not known is "–", never 0.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from core.contract.config import RunConfig
-from core.contract.events import Correction, Stage, Step
-from core.contract.knobs import knobs
-from core.contract.methods import MEASURES
-from core.runs.record.job_record import RunRecord
-from core.runs.record.outcome import Measure, best, measures, outcome
-from core.runs.record.pace import Left, time_left
-from core.runs.record.words import damage_words
-from studio.figures.card_readings import card_state, forecast_bytes, speed_words
-from studio.figures.verdicts import tone_of, verdict_of
-from studio.words.text import STATES, say
+from studio.words.text import say
 
 __all__ = [
+    "LIVING",
     "UNKNOWN",
     "buttons_of",
     "bytes_words",
     "clock",
-    "correction_words",
     "day_and_time",
     "duration",
     "made_at",
@@ -38,56 +25,20 @@ __all__ = [
     "own_title",
     "passes_words",
     "run_title",
-    "status",
     "steps_words",
 ]
 
 UNKNOWN = "–"
-_LOOKED = 20
-"""So many of the last steps are looked at for a reading: a bad one has none."""
-_KNOBS = knobs(RunConfig)
-_LIVING = frozenset({"queued", "starting", "training"})
+LIVING = frozenset({"queued", "starting", "training"})
+"""States of a run that has not ended."""
+_RESUMABLE = frozenset({"paused", "stopped", "failed", "lost"})
 _MOST_SECONDS = 1e11
 """What a calendar can still show."""
-_WITHIN = frozenset({"first_step", "evaluating", "saving"})
-"""Stages within the training: the bar stays with the whole run's progress, so that it does not jump to and fro."""
-_RESUMABLE = frozenset({"paused", "stopped", "failed", "lost"})
-
-
-def status(record: RunRecord, config: RunConfig | None, name: str, now: float) -> dict[str, Any]:
-    """Everything that the watch page shows beside its charts."""
-    word, title, became = STATES[record.state][0], run_title(config, name), outcome(record)
-    left = time_left(record, config) if config and not _waits(record) else None  # nobody knows how long it will wait
-    return {
-        "state": record.state,
-        "word": word,
-        "tone": tone_of(record.state, became),
-        "verdict": verdict_of(became),
-        "name": title,
-        "sentence": _sentence(record),
-        "tab": _tab(record, word, title),
-        "stage": _stage(record, now),
-        "share": _share(record),
-        "facts": _facts(record, config, left, now),
-        "buttons": buttons_of(record.state, record.pending) | _anyway(record),
-        "plan": list(record.plan.lines) if record.plan else [],
-        "corrections": [correction_words(item) for item in record.corrections],
-        "notes": _notes(record),
-        "failure": _failure(record),
-        "kept": bool(record.checkpoints),
-        "living": record.state in _LIVING,
-    }
-
-
-def _notes(record: RunRecord) -> list[list[str]]:
-    damage = [[words, say("run.damaged.hint")]] if (words := damage_words(record.damaged)) else []
-    told = dict.fromkeys((note.text, note.hint) for note in record.notes if note.text)  # each attempt says them anew
-    return damage + [list(pair) for pair in told]
 
 
 def buttons_of(state: str, pending: str = "") -> dict[str, bool]:
     """Which commands make sense now. While one is being obeyed only the harder stop is left."""
-    living = state in _LIVING
+    living = state in LIVING
     free = living and not pending
     return {
         "pause": free and state != "queued",
@@ -96,12 +47,6 @@ def buttons_of(state: str, pending: str = "") -> dict[str, bool]:
         "stop": free,
         "stop_now": living and bool(pending),
     }
-
-
-def _anyway(record: RunRecord) -> dict[str, bool]:
-    """A run that was refused for what differs would be refused again: it goes on only when a person says so."""
-    differs = record.state == "failed" and record.failure is not None and record.failure.code == "run.differs"
-    return {"anyway": differs} | ({"resume": False} if differs else {})
 
 
 def run_title(config: RunConfig | None, run_id: str) -> str:
@@ -126,190 +71,21 @@ def made_at(run_id: str) -> float | None:
         return None
 
 
-def _sentence(record: RunRecord) -> str:
-    """One sentence that is announced when it changes; it holds nothing that changes with every step."""
-    if record.pending:
-        return say(f"pending.{record.pending}")
-    step = f"{record.last_step:,}"
-    if _waits(record):
-        return say("state.waiting.sentence", what=record.stage.text) if record.stage else ""
-    if record.state == "queued" and record.queued_reason:
-        return say("state.queued.why", reason=record.queued_reason)
-    if record.state in ("stopped", "failed", "lost") and not record.checkpoints:
-        return say(f"state.{record.state}.nothing")
-    if record.state == "finished":
-        return say("state.finished.sentence", took=duration((record.ended_at or 0) - (record.started_at or 0)))
-    kept = f"{record.checkpoints[-1].step:,}" if record.checkpoints else UNKNOWN
-    return say(f"state.{record.state}.sentence", step=step, kept=kept)
-
-
-def _tab(record: RunRecord, word: str, title: str) -> str:
-    share = _share(record)
-    percent = f" {share:.0%}".replace("%", " %") if record.state == "training" and share is not None else ""
-    return f"{word}{percent} · {title} · Luthier"
-
-
-def _stage(record: RunRecord, now: float) -> dict[str, Any] | None:
-    """What is going on within the state; a step that came after the stage means that training goes on."""
-    stage = record.stage
-    if stage is None or record.state not in ("starting", "training"):
-        return None
-    stepped = record.stepped and stage.stage not in ("merging", "verifying")
-    if stepped or stage.stage == "training":
-        step, total = f"{record.last_step:,}", f"{record.plan.total_steps:,}" if record.plan else UNKNOWN
-        return {"text": say("stage.step", step=step, total=total), "detail": "", "share": None}
-    own = stage.total > 0 and stage.stage not in _WITHIN
-    share = min(stage.done / stage.total, 1.0) if own else None
-    since = duration(now - stage.at) if share is None and now - stage.at >= 10 else ""
-    said = "" if stage.stage == "waiting" else stage.text  # the sentence above says for what
-    detail = " · ".join(part for part in (said, since and say("stage.since", time=since)) if part)
-    return {"text": _stage_words(stage), "detail": detail, "share": share, "waits": stage.stage == "waiting"}
-
-
-def _waits(record: RunRecord) -> bool:
-    """Whether the worker waits for something outside itself and has not gone on since."""
-    stage = record.stage
-    if stage is None or stage.stage != "waiting" or record.state not in ("starting", "training"):
-        return False
-    return not record.stepped
-
-
-def _stage_words(stage: Stage) -> str:
-    word = say(f"stage.{stage.stage}")
-    if stage.total <= 0:
-        return word
-    if stage.unit == "bytes":
-        return f"{word} {_of_bytes(stage.done, stage.total)}"
-    return f"{word} {stage.done:,.0f} {say('run.of')} {stage.total:,.0f} {stage.unit}".rstrip()
-
-
-def _of_bytes(done: float, total: float) -> str:
-    """ "1.2 of 4.1 GB": the unit once where both have it."""
-    first, second = bytes_words(done), bytes_words(total)
-    number, unit = first.split(" ")
-    return f"{number if second.endswith(' ' + unit) else first} {say('run.of')} {second}"
-
-
-def _share(record: RunRecord) -> float | None:
-    if record.plan is None or record.plan.total_steps <= 0:
-        return None
-    return min(record.last_step / record.plan.total_steps, 1.0)
-
-
-def _facts(record: RunRecord, config: RunConfig | None, left: Left | None, now: float) -> dict[str, str]:
-    last = record.steps[-1] if record.steps else None
-    total = record.plan.total_steps if record.plan else 0
-    return {
-        "finish": clock(now + left.middle, now) if left is not None else UNKNOWN,
-        "left": _left(left),
-        "took": _took(record, now),
-        "step": steps_words(record.last_step, total) if total else UNKNOWN,
-        "epoch": _epoch(last, config),
-        "speed": speed_words(record) or UNKNOWN,
-        "memory": _memory(last, record),
-        "loss": _loss(last.loss) if last and last.loss is not None else UNKNOWN,
-        "held_out": _held_out(measures(record)),
-        "device": _device(record, last),
-        **measured_words(record),
-    }
-
-
-def measured_words(record: RunRecord) -> dict[str, str]:
-    """What the run's method measures beside the loss: the latest of a step and of the held-out rows; nothing else."""
-    found = {}
-    for name in MEASURES:
-        step, held_out = (_latest(events, name) for events in (record.steps[-_LOOKED:], record.evaluations))
-        if step is not None:
-            now = measure_words(name, step)
-            held = None if held_out is None else measure_words(name, held_out)
-            found[name] = now if held is None else say("measure.held_out", now=now, held_out=held)
-    return found
-
-
-def _latest(events: Sequence[Any], name: str) -> float | None:
-    return next((value for event in reversed(events) if (value := getattr(event, name)) is not None), None)
-
-
 def measure_words(name: str, value: float) -> str:
-    """One reading beside the loss."""
-    return f"{100 * value:.0f}\u00a0%" if name == "accuracy" else _loss(value)
-
-
-def _left(left: Left | None) -> str:
-    if left is None:
-        return UNKNOWN
-    low, high = duration(left.low), duration(left.high)
-    return say("left.estimated", low=low, high=high) if left.estimated else duration(left.middle)
-
-
-def _held_out(known: Sequence[Measure]) -> str:
-    """The latest, and the best where that is an earlier one."""
-    lowest = best(known)
-    if lowest is None:
-        return UNKNOWN
-    latest = known[-1].loss
-    key = "loss.best" if lowest.step else "loss.best.before"
-    return say(key, latest=_loss(latest), best=_loss(lowest.loss)) if lowest.loss < latest else _loss(latest)
-
-
-def _took(record: RunRecord, now: float) -> str:
-    if record.started_at is None or (record.ended_at is not None and not record.begun):
-        return UNKNOWN
-    end = record.ended_at
-    if end is None and record.state in ("paused", "lost"):
-        end = record.steps[-1].at if record.steps else record.started_at
-    return duration((now if end is None else end) - record.started_at)
-
-
-def _epoch(last: Step | None, config: RunConfig | None) -> str:
-    if last is None:
-        return UNKNOWN
-    total = f" {say('run.of')} {config.train.num_train_epochs:g}" if config and not config.train.max_steps else ""
-    return f"{last.epoch:.2f}{total}"
-
-
-def _memory(last: Step | None, record: RunRecord) -> str:
-    if last is None or last.memory_bytes is None:
-        return UNKNOWN
-    forecast = forecast_bytes(record)
-    now = bytes_words(last.memory_bytes)
-    if not forecast:
-        return now
-    return say("memory.forecast", now=_unbroken(now), forecast=_unbroken(bytes_words(forecast)))
-
-
-def _unbroken(figure: str) -> str:
-    """A figure that keeps its unit on its own line."""
-    return figure.replace(" ", "\u00a0")
-
-
-def _device(record: RunRecord, last: Step | None) -> str:
-    name = (record.hello.device_name or record.hello.device) if record.hello else UNKNOWN
-    now = card_state(last) if record.state == "training" else ""
-    return f"{name}: {now}" if now else name
-
-
-def _failure(record: RunRecord) -> dict[str, str] | None:
-    if record.state == "lost":
-        return {"message": say("state.lost.cause"), "hint": say("state.lost.cure")}
-    if record.failure is None:
-        return None
-    return {"message": record.failure.message or say("state.failed.unknown"), "hint": record.failure.hint}
-
-
-def correction_words(item: Correction) -> str:
-    """A later change of the settings, by the name that the setting has on the page."""
-    key = _KNOBS[item.key].label if item.key in _KNOBS else item.key
-    return say("correction", step=f"{item.step:,}", key=key, old=item.old, new=item.new, reason=item.reason)
-
-
-def _loss(value: float) -> str:
+    """One reading: an accuracy in per cent, a loss or a margin to three places."""
+    if name == "accuracy":
+        return f"{100 * value:.0f}\u00a0%"
     return f"{value:.3f}" if math.isfinite(value) else UNKNOWN
 
 
 def steps_words(done: int, total: int) -> str:
     """How far a run is: "1,200 of 5,000"; the first alone where it is not known of how many."""
     return f"{done:,} {say('run.of')} {total:,}" if total else f"{done:,}"
+
+
+def passes_words(passes: float) -> str:
+    """Passes over the data, to a tenth."""
+    return f"{passes:,.1f}" if passes >= 0.05 else "<0.1"
 
 
 def bytes_words(count: float) -> str:
@@ -331,14 +107,7 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min"
     hours, minutes = divmod(minutes, 60)
-    if hours < 24:
-        return f"{hours} h {minutes:02d} min"
-    return f"{hours // 24} d {hours % 24} h"
-
-
-def passes_words(passes: float) -> str:
-    """Passes over the data, to a tenth."""
-    return f"{passes:,.1f}" if passes >= 0.05 else "<0.1"
+    return f"{hours} h {minutes:02d} min" if hours < 24 else f"{hours // 24} d {hours % 24} h"
 
 
 def clock(at: float, now: float) -> str:

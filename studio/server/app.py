@@ -34,8 +34,6 @@ from studio.words.text import say
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from core.runs.folder.job_folder import JobFolder
-    from studio.server.live import Live
     from studio.server.opening import Opening
     from studio.services.services import Studio
     from studio.shell.markup import Markup
@@ -148,22 +146,17 @@ def _serve(locations: Locations, listener: socket.socket, door: AccessTokens, fr
 
 def application(studio: Studio, failed: Callable[[], None]) -> FastAPI:
     """All pages and routes, not yet guarded. ``failed`` is told where New run could not be built."""
-    from fastapi import FastAPI, Request
-    from fastapi.exceptions import RequestValidationError
-    from fastapi.responses import JSONResponse
+    from fastapi import FastAPI
     from starlette.middleware import Middleware
+    from starlette.responses import PlainTextResponse
 
-    from core.contract.errors import StudioError
-    from studio.pages.doctor.kept_tokens import kept_tokens
-    from studio.pages.new_run.data.upload import uploads
-    from studio.pages.proof.proofs import proofs
     from studio.server.access.bodies import Bounded
-    from studio.server.access.routes import PAGES
     from studio.server.files import OurFiles
-    from studio.server.live import routes
-    from studio.server.plain import plain_pages
+    from studio.server.pages import page_routes
     from studio.server.values import PlainValues
+    from studio.shell.frame import PAGES
     from studio.shell.installed import manifest_route
+    from studio.shell.json_routes import answer_faults
     from studio.shell.responses import Shell
 
     opening = _opening(studio, failed)
@@ -175,31 +168,16 @@ def application(studio: Studio, failed: Callable[[], None]) -> FastAPI:
         middleware=[shell, Middleware(Bounded), Middleware(PlainValues)],
         lifespan=opening.lifespan,
     )
-
-    @app.exception_handler(StudioError)
-    def said(_: Request, error: StudioError) -> JSONResponse:
-        return JSONResponse(error.told(), 409)
-
-    @app.exception_handler(RequestValidationError)
-    def misread(_: Request, error: RequestValidationError) -> JSONResponse:
-        """Names the fields and repeats nothing of what was sent: it need not even be text."""
-        fields = ", ".join(sorted({str(fault["loc"][-1])[:40] for fault in error.errors() if fault["loc"]}))
-        message = (
-            f"Expected other values, found some that cannot be used: {fields.encode('ascii', 'replace').decode()}."
-        )
-        return JSONResponse({"code": "request", "message": message, "hint": "Load the page again."}, 422)
+    answer_faults(app)
 
     @app.get("/studio/standing")
     async def standing() -> dict[str, bool]:
         return {"built": await opening.built()}
 
-    app.include_router(uploads(studio))
-    app.include_router(routes(_live(studio)))
-    app.include_router(kept_tokens(studio.locations))
-    app.include_router(proofs(studio))
-    app.include_router(plain_pages(studio))
-    app.include_router(manifest_route())
+    for router in (*page_routes(studio), manifest_route()):
+        app.include_router(router)
     app.mount("/studio/assets", OurFiles(ASSETS))
+    app.mount("/studio", PlainTextResponse("Not found.", 404))  # what is asked below it is never Gradio's
     app.mount("/", opening)
     return app
 
@@ -215,42 +193,18 @@ def _opening(studio: Studio, failed: Callable[[], None]) -> Opening:
         return outline(studio.machine())
 
     def build() -> FastAPI:
-        app = _built(studio)
+        """Without a collection of garbage in between: importing and building only ever adds objects, and looking
+        through them again and again took a fifth of the time."""
+        gc.disable()
+        try:
+            from studio.server.window import new_run_app
+
+            app = new_run_app(studio)
+        finally:
+            gc.freeze()
+            gc.enable()
         app.add_middleware(Dressed, outline=empty)
         studio.wake()
         return app
 
-    return Opening(build, lambda: document("/", empty(), script="/studio/assets/js/opening.js"), failed)
-
-
-def _built(studio: Studio) -> FastAPI:
-    """New run, without a collection of garbage in between: importing and building only ever adds objects, and looking
-    through them again and again took a fifth of the time."""
-    gc.disable()
-    try:
-        from studio.server.window import new_run_app
-
-        return new_run_app(studio)
-    finally:
-        gc.freeze()
-        gc.enable()
-
-
-def _live(studio: Studio) -> Live:
-    """The live pages' view of this studio; a run that is run again becomes the draft of New run."""
-    from core.chat.client import ChatClient
-    from studio.figures.held_out import HeldOut
-    from studio.pages.try_it.asking import ChatClients
-    from studio.server.live import Live
-
-    def begin(folder: JobFolder, checkpoint: str) -> ChatClient:
-        return ChatClient(studio.locations, folder.config(), folder.path, checkpoint=checkpoint)
-
-    return Live(
-        locations=studio.locations,
-        store=studio.store,
-        talks=ChatClients(begin),
-        held_out=HeldOut(studio.data),
-        redraft=studio.drafts.redraft,
-        read_machine=studio.machine,
-    )
+    return Opening(build, lambda: document("/", empty(), script="/studio/assets/js/pages/opening.js"), failed)

@@ -8,7 +8,6 @@ import gradio as gr
 from fastapi import FastAPI
 
 from studio.pages import new_run
-from studio.server.unheard import Unheard
 from studio.services.services import Studio
 from studio.shell.theme import theme
 from studio.words.text import say
@@ -23,32 +22,23 @@ def new_run_app(studio: Studio) -> FastAPI:
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     with gr.Blocks(title=say("app"), analytics_enabled=False, fill_width=True) as blocks:
         new_run.build(studio)
-    _calm(blocks)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that server-side rendering is off, as we ask for
-        _mount(app, blocks, studio.port)
-    app.add_middleware(Unheard, queue=blocks._queue)
-    return app
-
-
-def _calm(blocks: gr.Blocks) -> None:
-    """Gradio's queue looks for events a thousand times a second, whether or not anybody is there: a twentieth of a core
-    for nothing. On Windows it takes longer pauses, by these two fields; so does it here, and no edit is felt later."""
+    # Gradio's queue looks for events a thousand times a second, whether or not anybody is there: a twentieth of a core
+    # for nothing. On Windows it takes longer pauses, by these two fields; so does it here, and no edit is felt later.
     queue = blocks._queue
     queue.sleep_when_free, queue.progress_update_sleep_when_free = QUEUE_SECONDS, PROGRESS_SECONDS
-
-
-def _mount(app: FastAPI, blocks: gr.Blocks, port: int) -> None:
-    gr.mount_gradio_app(
-        app,
-        blocks,
-        path="/",
-        server_name="127.0.0.1",
-        server_port=port,
-        footer_links=[],
-        run_history=False,
-        show_error=False,
-        ssr_mode=False,
-        enable_monitoring=False,
-        theme=theme(),
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that server-side rendering is off, as we ask for
+        gr.mount_gradio_app(
+            app,
+            blocks,
+            path="/",
+            server_name="127.0.0.1",
+            server_port=studio.port,
+            footer_links=[],
+            run_history=False,
+            show_error=False,
+            ssr_mode=False,
+            enable_monitoring=False,
+            theme=theme(),
+        )
+    return app

@@ -1,4 +1,5 @@
-"""What every page is handed: where things lie, the store of runs, the data service, and the machine as read lately."""
+"""What every page is handed: where things lie, the store of runs, the data service, chats, and the machine as read
+lately."""
 
 from __future__ import annotations
 
@@ -9,10 +10,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from core.chat.client import ChatClient
 from core.data.service.data_service import DataService
 from core.machine.hardware import Machine, read_machine
 from core.machine.locations import Locations
 from core.runs.control.store import RunStore
+from core.runs.folder.job_folder import JobFolder
+from studio.services.chats import ChatClients
 from studio.services.session import Drafts
 
 __all__ = ["Studio", "opened"]
@@ -24,7 +28,7 @@ WAKE_SECONDS = 1.5
 
 @dataclass
 class Studio:
-    """One studio process. Pages get it as their only argument: ``build(studio)``."""
+    """One studio process. Pages get it as their first argument: ``build(studio)``, ``page(studio)``."""
 
     locations: Locations
     store: RunStore
@@ -35,6 +39,10 @@ class Studio:
 
     def __post_init__(self) -> None:
         self.drafts = Drafts(self.locations)
+        self.chats = ChatClients(self._chat)
+
+    def _chat(self, folder: JobFolder, checkpoint: str) -> ChatClient:
+        return ChatClient(self.locations, folder.config(), folder.path, checkpoint=checkpoint)
 
     def machine(self) -> Machine:
         """The machine, read again when the last reading is older than a few seconds (free memory moves)."""
@@ -66,4 +74,5 @@ def opened(locations: Locations, port: int) -> Iterator[Studio]:
     try:
         yield studio
     finally:
+        studio.chats.leave()
         studio.data.close()

@@ -13,11 +13,13 @@ from studio.shell.markup import Markup, icon, join, tag
 from studio.shell.modules import preloads
 from studio.words.text import say
 
-__all__ = ["document", "head", "header", "title"]
+__all__ = ["PAGES", "document", "head", "header", "title"]
 
 LINKS = (("/", "nav.new"), ("/watch", "nav.watch"), ("/try", "nav.try"), ("/history", "nav.history"))
 MORE = (("/take-home", "nav.take"), ("/doctor", "nav.doctor"), ("/proof", "nav.proof"), ("/glossary", "nav.glossary"))
 TITLES = {**dict(LINKS), **dict(MORE)}
+PAGES = tuple(TITLES)
+"""The paths of all pages."""
 THEMES = ("", "light", "dark")
 LIVE = "/studio/assets/studio.js"
 

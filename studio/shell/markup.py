@@ -9,9 +9,8 @@ from __future__ import annotations
 import html as _html
 
 from core.contract.errors import StudioError
-from studio.words.text import say
 
-__all__ = ["Markup", "fault", "icon", "join", "safe", "tag", "wording"]
+__all__ = ["Markup", "fault", "icon", "join", "safe", "tag"]
 
 
 class Markup(str):
@@ -72,8 +71,3 @@ def fault(error: StudioError | str) -> Markup:
         class_="fault",
         role="alert",
     )
-
-
-def wording(prefix: str) -> dict[str, str]:
-    """All words whose key begins with ``prefix.``, keys without it: what a page hands to its script."""
-    return say.under(prefix)

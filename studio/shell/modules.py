@@ -6,16 +6,16 @@ at the end of four journeys, and its numbers after that.
 
 from __future__ import annotations
 
+import os
 import re
 from functools import cache
 
 from core.machine.locations import ASSETS
 from studio.shell.markup import Markup, join, tag
 
-__all__ = ["needed", "preloads"]
+__all__ = ["preloads"]
 
-_ALWAYS = "notice.js"
-_IMPORT = re.compile(r'^import .* from "\./(\w+\.js)";$', re.MULTILINE)
+_IMPORT = re.compile(r'^import .* from "(\.[\w./]+\.js)";$', re.MULTILINE)
 _LIVE = re.compile(r' data-live="(\w+)"')
 
 
@@ -24,15 +24,16 @@ def preloads(content: Markup) -> Markup:
     live = _LIVE.search(content)
     if live is None:
         return Markup()
-    names = {**dict.fromkeys(needed(f"{live.group(1)}.js")), **dict.fromkeys(needed(_ALWAYS))}
+    names = dict.fromkeys((*_needed(f"pages/{live.group(1)}.js"), *_needed("notice.js")))
     return join(*(tag("link", rel="modulepreload", href=f"/studio/assets/js/{name}") for name in names))
 
 
 @cache
-def needed(script: str) -> tuple[str, ...]:
-    """A script of ``assets/js`` and all that it leads to, by file name; itself first."""
-    found = [script]
-    for name in found:  # grows while it is walked
+def _needed(script: str) -> tuple[str, ...]:
+    """A script and all that it leads to, itself first; paths below ``assets/js``."""
+    names = [script]
+    for name in names:  # grows while it is walked
         source = (ASSETS / "js" / name).read_text(encoding="utf-8")
-        found += [other for other in _IMPORT.findall(source) if other not in found]
-    return tuple(found)
+        imported = (os.path.normpath(f"{name}/../{path}") for path in _IMPORT.findall(source))
+        names += [other for other in imported if other not in names]
+    return tuple(names)

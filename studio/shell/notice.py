@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-from studio.shell.markup import Markup, join, tag, wording
+from studio.shell.markup import Markup, join, tag
 from studio.words.text import say
 
 __all__ = ["notice"]
@@ -23,5 +23,5 @@ def notice() -> Markup:
     fault = tag("p", role="status", class_="hint", data_notice="fault")
     inner = tag("div", *boxes, about, fault, class_="notice-list")
     sheet = tag("link", rel="stylesheet", href="/studio/assets/notice.css")
-    told = json.dumps(wording("notice"))
+    told = json.dumps(say.under("notice"))
     return join(sheet, tag("details", tag("summary", say("notice.title")), inner, class_="notice", data_told=told))

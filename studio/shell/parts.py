@@ -17,7 +17,7 @@ def board(value: str = "", elem_id: str | None = None, **options: Any) -> gr.HTM
 
 
 def channel(name: str) -> gr.Textbox:
-    """A hidden field through which ``assets/js/panels.js`` says that a button with ``data-do="NAME"`` was pressed.
+    """A hidden field through which a script says that a button with ``data-do="NAME"`` was pressed (``panels.js``).
 
     Its event is ``change`` (Gradio tells of ``input`` only in fields that are seen), so nothing else may write into it.
     What arrives is JSON: ``{"value": its data-value, "form": the fields of its data-form, "n": a number}``.

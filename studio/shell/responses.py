@@ -43,7 +43,9 @@ def dress(page: str, path: str, outline: Markup) -> str:
     page = _MANIFEST.sub("", _OUTSIDE.sub("", page))
     reading = tag("script", src="/studio/assets/boot.js")  # before Gradio's own scripts
     sheet = tag("link", rel="stylesheet", href="/studio/assets/model_list.css")
-    top = join(reading, title(path), head(), sheet, tag("script", type="module", src="/studio/assets/js/new_run.js"))
+    top = join(
+        reading, title(path), head(), sheet, tag("script", type="module", src="/studio/assets/js/pages/new_run.js")
+    )
     page = page.replace("<head>", f"<head>{top}", 1)
     stands = tag("main", outline, class_="plain", data_outline=True)
     return re.sub(r"(<body[^>]*>)", lambda found: found.group(1) + header(path) + stands, page, count=1)

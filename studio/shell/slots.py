@@ -17,7 +17,7 @@ __all__ = ["answer_settings", "button", "dialog", "live", "none_yet", "run_choic
 
 
 def live(name: str, words: dict[str, Any], *children: object) -> Markup:
-    """The page's one element; its script is ``assets/js/NAME.js``."""
+    """The page's one element; its script is ``assets/js/pages/NAME.js``."""
     asleep = tag("noscript", tag("p", say("run.away")))
     everything = json.dumps({"away": say("run.away"), **words})
     return tag("section", *children, asleep, class_=f"live live-{name}", data_live=name, data_words=everything)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from core.data.tokens.cache import Cached, list_cached
 from core.machine.doctor.examine import MachineFinding, examine
 from studio.figures.run_figures import bytes_words, day_and_time
+from studio.pages.doctor.words import say
 from studio.services.services import Studio
 from studio.shell.markup import Markup, icon, join, tag
 from studio.shell.slots import button, live, slot
-from studio.words.text import say
 
 __all__ = ["cache_view", "page", "view"]
 

@@ -1,14 +1,14 @@
-"""The glossary page: every word of the trade that the studio uses, with a search. ``assets/js/glossary.js`` finds."""
+"""The glossary page: every word of the trade that the studio uses, with a search (``assets/js/pages/glossary.js``)."""
 
 from __future__ import annotations
 
 from core.contract.glossary.term import Part
 from core.contract.glossary.words import PARTS
+from studio.pages.glossary.words import say
 from studio.services.services import Studio
 from studio.shell.explained import entry
-from studio.shell.markup import Markup, tag, wording
+from studio.shell.markup import Markup, tag
 from studio.shell.slots import live, slot
-from studio.words.text import say
 
 __all__ = ["page"]
 
@@ -23,7 +23,7 @@ def page(_: Studio) -> Markup:
     aside = tag("nav", tag("ul", *leaps), aria_label=say("glossary.parts"), class_="parts-of")
     parts = tag("div", *map(_part, PARTS), class_="glossary-parts")
     body = tag("div", aside, parts, class_="glossary-desk")
-    return live("glossary", wording("glossary"), sheet, tag("div", head, _search(), class_="glossary-head"), body)
+    return live("glossary", say.under("glossary"), sheet, tag("div", head, _search(), class_="glossary-head"), body)
 
 
 # ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

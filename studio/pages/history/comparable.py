@@ -15,7 +15,7 @@ from core.contract.config import RunConfig
 from core.contract.knobs import knobs
 from core.runs.folder.held_out_rows import Draw
 from core.runs.folder.repeat import flat
-from studio.words.text import say
+from studio.pages.history.words import say
 
 __all__ = ["Basis", "apart_words", "groups"]
 

@@ -2,18 +2,19 @@
 
 ::
 
-    /history                    queue, sieve, rows           assets/js/history.js, queue.js
-    /history?compare=A,B,C      two to five runs compared    assets/js/compare.js
+    /history                    queue, sieve, rows           assets/js/pages/history.js
+    /history?compare=A,B,C      two to five runs compared    assets/js/pages/history/compare.js
 """
 
 from __future__ import annotations
 
 from studio.figures.history_rows import SPANS
+from studio.pages.history.words import say
 from studio.services.services import Studio
-from studio.shell.markup import Markup, join, tag, wording
+from studio.shell.markup import Markup, join, tag
 from studio.shell.notice import notice
 from studio.shell.slots import answer_settings, button, dialog, live, none_yet, slot, way_back
-from studio.words.text import STATES, say
+from studio.words.text import STATES
 
 __all__ = ["page"]
 
@@ -25,8 +26,8 @@ LETTERS = "ABCDE"
 
 def page(_: Studio) -> Markup:
     """The skeleton; rows, queue and comparison are filled in by the scripts."""
-    words: dict[str, object] = {**wording("history"), **_copying()}
-    words |= {"queue": wording("queue"), "compared": _compare_words(), "letters": LETTERS}
+    words: dict[str, object] = {**say.under("history"), **_copying()}
+    words |= {"queue": say.under("queue"), "compared": _compare_words(), "letters": LETTERS}
     sheet = tag("link", rel="stylesheet", href="/studio/assets/history.css")
     back = slot("back", "a", say("compare.back"), href="/history", hidden=True)
     title = slot("title", "h1", say("history.title"))
@@ -90,7 +91,7 @@ def _picked() -> Markup:
 def _compare() -> Markup:
     runs = slot("compared", "ul", class_="compared")
     apart = slot("apart", "p", class_="apart", hidden=True)
-    charts = join(tag("h2", say("watch.charts"), class_="sr-only"), slot("compare-charts", "div", class_="charts"))
+    charts = join(tag("h2", say("chart.charts"), class_="sr-only"), slot("compare-charts", "div", class_="charts"))
     figures = _table("compare.figures", "finals", "compare.figure")
     settings = _table("compare.settings", "differing", "compare.setting")
     same = slot("same", "p", class_="hint")
@@ -119,7 +120,7 @@ def _ask() -> Markup:
 
 def _compare_words() -> dict[str, object]:
     tried = {key: say(f"try.{name}") for key, name in (("waiting", "waiting"), ("nothing", "nothing"))}
-    return wording("compare") | tried | {"chart": wording("chart"), "no_answer": say("try.no_answer")}
+    return say.under("compare") | tried | {"chart": say.under("chart"), "no_answer": say("try.no_answer")}
 
 
 def _copying() -> dict[str, str]:

@@ -1,12 +1,12 @@
-"""The proof page: what the fast core does on this very machine, on request. Filled by ``assets/js/proof.js``."""
+"""The proof page: what the fast core does on this very machine, on request. Filled by ``assets/js/pages/proof.js``."""
 
 from __future__ import annotations
 
 from core.proof.store import KINDS
+from studio.pages.proof.words import say
 from studio.services.services import Studio
-from studio.shell.markup import Markup, tag, wording
+from studio.shell.markup import Markup, tag
 from studio.shell.slots import button, live, slot
-from studio.words.text import say
 
 __all__ = ["page"]
 
@@ -22,7 +22,7 @@ def page(studio: Studio) -> Markup:
     offers = tag("div", *(_offer(kind) for kind in KINDS), class_="offers")
     title = tag("h2", say("proof.results"))
     none = slot("none", "p", say("proof.none"), class_="about")
-    words = wording("proof")
+    words = say.under("proof")
     said = slot("said", "p", role="status", class_="sr-only")
     return live("proof", words, head, fault, offers, said, title, none, slot("results", "ul", class_="proofs"))
 

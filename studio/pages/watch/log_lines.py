@@ -7,13 +7,16 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from core.contract.events import Event, parse_event
+from core.contract.config import RunConfig
+from core.contract.events import Correction, Event, parse_event
+from core.contract.knobs import knobs
 from core.runs.log.events_log import EventTail
-from studio.figures.run_figures import bytes_words, correction_words, duration
-from studio.words.text import say
+from studio.figures.run_figures import bytes_words, duration
+from studio.pages.watch.words import say
 
-__all__ = ["log_lines", "said"]
+__all__ = ["correction_words", "log_lines", "said"]
 
+_KNOBS = knobs(RunConfig)
 _STEP = b'{"kind":"step"'
 _TOLD_BY_RESULT = ("training", "evaluating", "saving")
 """Stages that come again and again; what they lead to has a line of its own."""
@@ -42,6 +45,12 @@ def said(events: Iterable[Event]) -> list[str]:
         if words:
             lines.append(f"{time.strftime('%H:%M:%S', time.localtime(event.at))}  {words}")
     return lines
+
+
+def correction_words(item: Correction) -> str:
+    """A later change of the settings, by the name that the setting has on the page."""
+    key = _KNOBS[item.key].label if item.key in _KNOBS else item.key
+    return say("correction", step=f"{item.step:,}", key=key, old=item.old, new=item.new, reason=item.reason)
 
 
 def _starting(event: Any) -> str:

@@ -1,16 +1,16 @@
-"""The watch page: one run while it works, and what became of it. Filled by ``assets/js/watch.js``."""
+"""The watch page: one run while it works, and what became of it. Filled by ``assets/js/pages/watch.js``."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from core.contract.methods import MEASURES
+from studio.pages.watch.words import say
 from studio.services.services import Studio
 from studio.shell.explained import leads_to
-from studio.shell.markup import Markup, tag, wording
+from studio.shell.markup import Markup, tag
 from studio.shell.notice import notice
 from studio.shell.slots import button, dialog, live, none_yet, slot, verdict, way_back
-from studio.words.text import say
 
 __all__ = ["charts", "page"]
 
@@ -25,7 +25,7 @@ FORMS = {"margin": "number", "accuracy": "share"}
 
 def page(_: Studio) -> Markup:
     """The skeleton, without a run in it yet."""
-    words = {"chart": wording("chart"), "charts": charts(), "way": wording("way")}
+    words = {"chart": say.under("chart"), "charts": charts(), "way": say.under("way")}
     again = button("", "primary", data_f="verdict-again", hidden=True)
     some = slot("some", "div", _head(), verdict(again), _failure(), _facts(), _charts(), _way(), _folded(), hidden=True)
     return live("watch", words, _fault(), none_yet(), some, _stop_dialog())
@@ -123,7 +123,7 @@ def _charts() -> Markup:
     smooth = tag("label", tag("span", say("watch.smooth")), slot("smooth", "select", *options))
     whole = button(say("watch.whole"), data_f="whole", hidden=True)
     hint = tag("p", say("watch.charts.help"), class_="hint")
-    title, meant = tag("h2", say("watch.charts")), leads_to("part-watching", say("glossary.readings"))
+    title, meant = tag("h2", say("chart.charts")), leads_to("part-watching", say("glossary.readings"))
     bar = tag("div", title, hint, meant, whole, smooth, class_="charts-bar")
     return tag("section", bar, slot("charts", "div", class_="charts"), class_="charts-box")
 

@@ -21,11 +21,11 @@ from core.contract.glossary.words import GLOSSARY, PARTS, called, plainly
 from core.contract.knobs import knobs
 from core.machine.locations import REPOSITORY
 from studio.pages.glossary import page as page_of_words
+from studio.pages.glossary.words import say
 from studio.pages.new_run.train.block import GROUPS
 from studio.pages.take_home import page as take_home
 from studio.pages.try_it import page as try_it
 from studio.pages.watch import page as watch
-from studio.words.text import say
 
 KNOBS = knobs(RunConfig)
 README = (REPOSITORY / "README.md").read_text("utf-8")

@@ -17,7 +17,7 @@ from core.machine.locations import Locations
 from core.proof.store import KINDS
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventWriter
-from studio.pages.proof.proofs import proofs
+from studio.pages.proof.routes import routes
 from studio.services.services import Studio
 
 BEGUN = (Queued(), Starting(), Hello(), Stage(stage="verifying"))
@@ -74,7 +74,7 @@ def test_no_result_closes_the_list(home: Locations) -> None:
         for make in FILES.values():
             make(write(home, kind, number := number + 1))
     app = FastAPI()
-    app.include_router(proofs(Studio(home, store=None, data=None)))  # type: ignore[arg-type]
+    app.include_router(routes(Studio(home, store=None, data=None)))  # type: ignore[arg-type]
     answer = TestClient(app).get("/studio/proofs")
     assert answer.status_code == 200
     told = json.loads(answer.content, parse_constant=pytest.fail)

@@ -25,7 +25,7 @@ from core.proof.store import KINDS, Kind, Proof, Proofs, flags_for
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventWriter
 from core.runs.record.job_record import fold
-from studio.pages.proof.proofs import shown
+from studio.pages.proof.view import shown
 
 
 def machine_with(gib: int) -> Machine:

@@ -1,8 +1,7 @@
 """Every door, tried from every side: host × origin × route of the living application × cookie, some 6,000 requests.
 
-The routes are asked of the application as it is built, Gradio's among them. A route that stands neither in the guard's
-list (``studio/server/access/routes.py``) nor among ``NOBODYS`` fails the first test: whoever adds one says whether a
-browser may use it. Behind the guard stands a probe, so "runs nothing" is counted and not hoped for.
+The routes are asked of the application as it is built, Gradio's among them. Behind the guard stands a probe, so "runs
+nothing" is counted and not hoped for.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from typing import Any
 import pytest
 
 from core.machine.locations import Locations
-from studio.server.access import routes as allowed
 from studio.server.access.address import Front
 from studio.server.access.guard import Guard
+from studio.server.access.routes import READ, WRITE, is_allowed
 from studio.server.access.sessions import AccessTokens
 from studio.server.app import application
 from studio.server.window import new_run_app
@@ -38,28 +37,6 @@ HOSTS = {
     "malformed": "127.0.0.1:8765@evil.example",
 }
 ORIGINS = ("none", "own", "http://evil.example", "null")
-ALLOWED = {f"GET {path}" for path in allowed.READ} | {
-    f"{verb} {path}" for verb, all in allowed.WRITE.items() for path in all
-}
-SESSION = {re.sub(r"\{\w+\}", "{}", route) for route in ALLOWED}
-"""What a browser that was let in may ask: the guard's own list."""
-NOBODYS = set("""
-HEAD /  GET /openapi.json  HEAD /openapi.json  GET /config  POST /login  GET /logout
-GET /pwa_icon  GET /pwa_icon/{}  GET /monitoring  GET /monitoring/summary  GET /monitoring/{}
-GET /gradio_api/deep_link  GET /gradio_api/user  GET /gradio_api/login_check  GET /gradio_api/token
-GET /gradio_api/dev/reload  GET /gradio_api/runs  GET /gradio_api/info  GET /gradio_api/openapi.json
-GET /gradio_api/custom_component/{}/{}/{}/{}  GET /gradio_api/proxy={}  HEAD /gradio_api/proxy={}
-GET /gradio_api/file={}  HEAD /gradio_api/file={}  GET /gradio_api/file/{}
-POST /gradio_api/stream/{}  POST /gradio_api/stream/{}/close  GET /gradio_api/stream/{}/{}/{}/playlist.m3u8
-GET /gradio_api/stream/{}/{}/{}/{}.{}  GET /gradio_api/stream/{}/{}/{}/playlist-file
-POST /gradio_api/api/{}  POST /gradio_api/run/{}  POST /gradio_api/call/{}  POST /gradio_api/call/v2/{}
-GET /gradio_api/call/{}/{}  GET /gradio_api/call/v2/{}/{}
-POST /gradio_api/component_server  GET /gradio_api/queue/status  GET /gradio_api/upload_progress
-POST /gradio_api/upload  GET /gradio_api/theme.css  POST /gradio_api/process_recording
-POST /gradio_api/vibe-edit  POST /gradio_api/undo-vibe-edit  GET /gradio_api/vibe-code  POST /gradio_api/vibe-code
-POST /gradio_api/vibe-starter-queries
-""".replace("\n", "  ").strip().split("  "))  # fmt: skip
-"""What Gradio brings and nobody needs here: files by path, a proxy, its own API, share and edit tools."""
 AT_THE_DOOR = {"GET /enter", "POST /enter", "POST /studio/token"}
 """Answered by the guard itself."""
 
@@ -80,21 +57,29 @@ def walk(routes: Iterable[Any], before: str = "") -> Iterator[str]:
             yield from (f"{method} {short}{'/{}' if files else ''}" for method in getattr(route, "methods", ["GET"]))
 
 
+def allowed(route: str) -> bool:
+    """Whether a browser that was let in may ask it."""
+    return route not in AT_THE_DOOR and is_allowed(*route.replace("{}", "a1").split(" "))
+
+
 @pytest.fixture(scope="module")
 def live_routes(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """The route table of the application as it is served."""
     locations = Locations(tmp_path_factory.mktemp("home")).make()
     studio = Studio(locations, store=None, data=None, port=PORT)  # type: ignore[arg-type]
     mounted = application(studio, failed=pytest.fail).routes
-    return set(walk(mounted)) | set(walk(new_run_app(studio).routes))
+    return set(walk(mounted)) | set(walk(new_run_app(studio).routes)) - {"GET /studio/{}"}
 
 
-def test_every_route_is_classified(live_routes: set[str]) -> None:
-    assert sorted(live_routes - SESSION - NOBODYS) == [], (
-        "may a browser use these? then studio/server/access/routes.py names them"
-    )
-    assert sorted((SESSION | NOBODYS) - live_routes) == [], "these do not exist any more"
-    assert not SESSION & NOBODYS
+def test_a_session_uses_our_routes_and_of_gradios_what_its_page_needs(live_routes: set[str]) -> None:
+    ours = {route for route in live_routes if "/studio/" in route}
+    assert len(ours) > 30
+    assert [route for route in sorted(ours) if not allowed(route)] == []
+    needed = {f"GET {path}" for path in READ} | {f"{verb} {path}" for verb, paths in WRITE.items() for path in paths}
+    named = {re.sub(r"\{\w+\}", "{}", route) for route in needed} - {"GET /studio/{}", "POST /studio/{}"}
+    assert sorted(named - live_routes) == [], "these do not exist any more"
+    refused = {route.split(" ")[1] for route in live_routes if not allowed(route)}
+    assert {"/config", "/login", "/gradio_api/file={}", "/gradio_api/proxy={}", "/gradio_api/upload"} <= refused
 
 
 @dataclass
@@ -162,13 +147,13 @@ def headers_of(host: str, origin: str, cookie: str) -> dict[str, str]:
 def may(host: str, origin: str, cookie: str, route: str) -> bool:
     """What the table of the issue allows: our hosts, our pages, a known browser, a route of a session."""
     at_home = host in ("good", "name") and (origin == "own" or (origin == "none" and route.startswith("GET ")))
-    return at_home and bool(cookie) and (route in SESSION or route == "GET /enter")
+    return at_home and bool(cookie) and (allowed(route) or route == "GET /enter")
 
 
-def test_every_cell_that_is_not_allowed_is_refused_and_runs_nothing(knocking: Knocking) -> None:
+def test_every_cell_that_is_not_allowed_is_refused_and_runs_nothing(knocking: Knocking, live_routes: set[str]) -> None:
     async def all_cells() -> int:
         count = 0
-        for route in sorted(SESSION | NOBODYS | AT_THE_DOOR):
+        for route in sorted(live_routes | AT_THE_DOOR):
             method, path = route.replace("{}", "a1").split(" ")
             for host in HOSTS:
                 for origin in ORIGINS:
@@ -178,7 +163,7 @@ def test_every_cell_that_is_not_allowed_is_refused_and_runs_nothing(knocking: Kn
                         cell = (route, host, origin, bool(cookie), status)
                         if may(host, origin, cookie, route):
                             assert status == 200, cell
-                            assert len(knocking.probe.entered) == (route in SESSION), cell
+                            assert len(knocking.probe.entered) == allowed(route), cell
                         else:
                             assert status in (401, 403), cell
                             assert not knocking.probe.entered, cell
@@ -192,11 +177,13 @@ def test_every_cell_that_is_not_allowed_is_refused_and_runs_nothing(knocking: Kn
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
-def test_what_the_browser_says_is_of_another_site_is_refused(knocking: Knocking, site: str) -> None:
+def test_what_the_browser_says_is_of_another_site_is_refused(
+    knocking: Knocking, live_routes: set[str], site: str
+) -> None:
     """Also where the cookie came along: another port of this machine is of the same site for SameSite."""
 
     async def all_routes() -> None:
-        for route in sorted(SESSION | NOBODYS):
+        for route in sorted(live_routes):
             method, path = route.replace("{}", "a1").split(" ")
             for origin in ORIGINS[:2]:
                 given = headers_of("good", origin, knocking.cookie) | {"sec-fetch-site": site}
@@ -207,10 +194,10 @@ def test_what_the_browser_says_is_of_another_site_is_refused(knocking: Knocking,
     assert not knocking.probe.entered
 
 
-def test_no_socket_and_no_odd_method_opens_anywhere(knocking: Knocking) -> None:
+def test_no_socket_and_no_odd_method_opens_anywhere(knocking: Knocking, live_routes: set[str]) -> None:
     async def all_routes() -> None:
         given = headers_of("good", "own", knocking.cookie)
-        for path in sorted({route.replace("{}", "a1").split(" ")[1] for route in SESSION | NOBODYS}):
+        for path in sorted({route.replace("{}", "a1").split(" ")[1] for route in live_routes}):
             assert (await knocking.ask("GET", path, given, "websocket"))[0] == 403, path
             for method in ("OPTIONS", "TRACE", "PATCH", "DELETE", "CONNECT", "HEAD", "get", "PROPFIND"):
                 assert (await knocking.ask(method, path, given))[0] == 403, (method, path)

@@ -21,9 +21,6 @@ from studio.server.files import OurFiles
 from studio.shell.frame import document
 from studio.shell.markup import Markup, fault, join, tag
 from studio.shell.responses import Dressed, Sealed, Shell, dress, gradio_policy, plain_policy
-from studio.words.runs import RUNS
-from studio.words.start import START
-from studio.words.text import STATES, say
 
 PAGE = (
     '<html><head><meta property="og:image" content="https://raw.githubusercontent.com/x.png" />'
@@ -57,14 +54,15 @@ def test_a_fault_names_all_problems_as_text() -> None:
 
 def test_a_live_page_names_all_modules_of_its_script_at_once() -> None:
     """Found one after another, they were four journeys; and what other pages need is not loaded at all."""
-    page = document("/watch", tag("section", data_live="watch"))
-    named = set(re.findall(r'<link rel="modulepreload" href="/studio/assets/js/(\w+\.js)">', page))
-    led_to = {"watch.js", "notice.js"}
-    for _ in range(9):
-        led_to |= {
-            one for name in led_to for one in re.findall(r'from "\./(\w+\.js)"', (ASSETS / "js" / name).read_text())
-        }
-    assert named == led_to
+    page = document("/history", tag("section", data_live="history"))
+    named = re.findall(r'<link rel="modulepreload" href="/studio/assets/js/([\w/]+\.js)">', page)
+    assert {"pages/history.js", "pages/history/compare.js", "chart.js", "scale.js", "dom.js", "notice.js"} <= set(named)
+    assert len(set(named)) == len(named)
+    assert "pages/watch.js" not in named
+    for script in named:  # every import of every one of them is among them
+        source = (ASSETS / "js" / script).read_text()
+        imported = {(ASSETS / "js" / script).parent / path for path in re.findall(r' from "(.+)";', source)}
+        assert {path.resolve() for path in imported} <= {(ASSETS / "js" / name).resolve() for name in named}
     assert page.index("modulepreload") < page.index('type="module"')
     assert "modulepreload" not in document("/x", tag("p", "no script of its own"))
 
@@ -133,22 +131,6 @@ def test_only_files_for_the_browser_are_served() -> None:
     assert client.get("/starter/model.safetensors").status_code == 404
     assert client.get("/starter/make_starter.py").status_code == 404
     assert client.get("/samples/instruction.jsonl").status_code == 404
-
-
-def test_nothing_is_loaded_from_outside() -> None:
-    for path in [*ASSETS.glob("*.css"), *ASSETS.rglob("*.js"), *ASSETS.glob("*.svg")]:
-        text = path.read_text("utf-8").replace("http://www.w3.org/2000/svg", "")
-        assert "http:" not in text, path
-        assert "https:" not in text, path
-
-
-def test_words_stand_once_and_say_looks_them_up() -> None:
-    assert START.keys().isdisjoint(RUNS)
-    assert say("data.row", row=3) == "Row 3"
-    with pytest.raises(KeyError):
-        say("no.such.word")
-    ended = {"finished", "stopped", "failed", "lost", "unreadable"}
-    assert set(STATES) == {"queued", "starting", "training", "paused"} | ended
 
 
 def test_wsl_opens_the_browser_of_windows_and_linux_its_own() -> None:

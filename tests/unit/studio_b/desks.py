@@ -1,4 +1,4 @@
-"""The live routes over made runs, with a conversation that answers at once: for tests of the history."""
+"""The live routes over made runs, with a chat and a data service that answer at once."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from core.contract.config import RunConfig
+from core.contract.data import DataReport, Example, Message
+from core.contract.errors import ModelError
 from core.machine.hardware import Machine
 from core.machine.locations import Locations
 from core.runs.control.store import RunStore
 from core.runs.folder.job_folder import JobFolder
-from studio.figures.held_out import HeldOut
-from studio.pages.try_it.asking import ChatClients
-from studio.server.live import Live, routes
+from studio.server.pages import page_routes
+from studio.services.chats import ChatClients
+from studio.services.services import Studio
+from studio.shell.json_routes import answer_faults
 
 MACHINE = Machine(
     gpus=(), cpu_count=2, ram_total_bytes=2**34, ram_free_bytes=2**33, disk_free_bytes=2**35, system="Linux", wsl=False
@@ -27,29 +30,60 @@ MACHINE = Machine(
 class Said:
     side: str
     text: str
-    done: bool = True
+    done: bool
 
 
 @dataclass
-class Echo:
-    """Says whose side it is on; remembers which sides were asked."""
+class FakeChat:
+    """Says whose side it is on, a word at a time; remembers what it was asked."""
 
-    run_id: str
-    asked: list[tuple[str, ...]] = field(default_factory=list)
+    run_id: str = ""
+    fault: ModelError | None = None
+    asked: list[Any] = field(default_factory=list)
+    closed: bool = False
 
-    def ask(self, *_: object, sides: tuple[str, ...] = ("base", "tuned")) -> Iterator[Said]:
-        self.asked.append(sides)
-        yield from (Said(side, f"{side} of {self.run_id}") for side in sides)
+    def ask(
+        self, messages: list[dict[str, str]], *settings: object, sides: tuple[str, ...] = ("base", "tuned")
+    ) -> Iterator[Said]:
+        self.asked.append((messages, settings, sides))
+        for side in sides:
+            yield Said(side, f"{side}", False)
+            if self.fault:
+                raise self.fault
+            yield Said(side, f"{side} of {self.run_id}", True)
 
     def close(self) -> None:
-        return
+        self.closed = True
+
+
+class Reader:
+    """A data service with ten rows."""
+
+    def report(self, path: object, choice: object) -> DataReport:
+        return DataReport(
+            path="", sha256="", bytes=1, rows=10, usable=10, layout="alpaca", reason="", columns=(), mapping={},
+            roles=(), method="sft",
+        )  # fmt: skip
+
+    def split_groups(self, path: object, choice: object) -> tuple[tuple[int, ...], ...]:
+        return ()
+
+    def examples(self, path: object, choice: object, indices: list[int]) -> list[Example]:
+        turns = (Message(role="user", content="q"), Message(role="assistant", content="a"))
+        return [Example(row=index + 1, messages=turns) for index in indices]
+
+    def numbered(self, path: object, choice: object, numbers: list[int]) -> list[Example]:
+        turns = (Message(role="user", content="of the draw"), Message(role="assistant", content="b"))
+        return [Example(row=number, messages=turns) for number in numbers]
 
 
 @dataclass
 class Desk:
+    """A studio's routes without its guard; the chats that were begun, and the drafts that were made."""
+
     client: TestClient
-    live: Live
-    talks: list[Echo]
+    studio: Studio
+    chats: list[FakeChat]
     drafts: list[RunConfig]
 
     def get(self, path: str, **asked: Any) -> Any:
@@ -59,14 +93,19 @@ class Desk:
 
 
 def made_desk(locations: Locations) -> Desk:
-    talks: list[Echo] = []
+    chats: list[FakeChat] = []
     drafts: list[RunConfig] = []
 
-    def begin(folder: JobFolder, checkpoint: str) -> Echo:
-        talks.append(Echo(folder.name))
-        return talks[-1]
+    def begin(folder: JobFolder, checkpoint: str) -> FakeChat:
+        chats.append(FakeChat(folder.name))
+        return chats[-1]
 
-    live = Live(locations, RunStore(locations), ChatClients(begin), HeldOut(None), drafts.append, lambda: MACHINE)  # type: ignore[arg-type]
+    studio = Studio(locations, RunStore(locations), Reader())  # type: ignore[arg-type]
+    studio.machine = lambda: MACHINE  # type: ignore[method-assign]
+    studio.chats = ChatClients(begin)
+    studio.drafts.redraft = drafts.append  # type: ignore[method-assign]
     app = FastAPI()
-    app.include_router(routes(live))
-    return Desk(TestClient(app), live, talks, drafts)
+    answer_faults(app)
+    for router in page_routes(studio):
+        app.include_router(router)
+    return Desk(TestClient(app), studio, chats, drafts)

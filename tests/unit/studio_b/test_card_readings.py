@@ -12,9 +12,9 @@ from core.contract.estimate import LearnedRun
 from core.contract.events import Event, Plan, Sample, Stage
 from core.estimate.inputs.cards import CARDS
 from core.runs.record.job_record import fold
-from studio.figures import run_figures
 from studio.figures.card_readings import card_share, card_state, forecast_bytes, speed_words
-from studio.pages.watch.samples import KEPT, answers_on_the_way
+from studio.pages.watch import view
+from studio.pages.watch.answers import KEPT, answers_on_the_way
 
 
 def predicted(card: str, operations: float) -> LearnedRun:
@@ -47,7 +47,7 @@ def test_one_stutter_moves_the_share_no_further_than_its_rank() -> None:
 def test_an_unknown_share_is_left_out(card: str, operations: float) -> None:
     assert speed_words(run_on(card, operations)) == "900 tok/s"
     assert speed_words(fold(past(0))) == ""
-    assert run_figures.status(fold(past(0)), RunConfig(), "x", 0.0)["facts"]["speed"] == "–"
+    assert view.status(fold(past(0)), RunConfig(), "x", 0.0)["facts"]["speed"] == "–"
 
 
 def test_the_forecast_is_in_the_terms_of_what_is_measured() -> None:
@@ -55,7 +55,7 @@ def test_the_forecast_is_in_the_terms_of_what_is_measured() -> None:
     on_card = step(31).model_copy(update={"reserved_bytes": 6_000_000_000})
     assert forecast_bytes(run_on("x", 1.0, on_card)) == 5_000_000_000
     assert forecast_bytes(fold([])) == 0
-    told = run_figures.status(run_on("x", 1.0), RunConfig(), "x", 0.0)["facts"]["memory"]
+    told = view.status(run_on("x", 1.0), RunConfig(), "x", 0.0)["facts"]["memory"]
     assert told.endswith(", forecast 700\u00a0MB"), "a figure keeps its unit on its line"
 
 
@@ -69,11 +69,11 @@ def test_what_the_card_does_not_tell_is_left_out() -> None:
 def test_a_run_that_waits_says_for_what_and_no_longer_when_it_goes_on() -> None:
     events = past(30, total=400)
     waits = Stage(at=events[-1].at + 5, attempt=1, stage="waiting", text="1 GB more room")
-    told = run_figures.status(fold([*events, waits]), RunConfig(), "x", waits.at)
+    told = view.status(fold([*events, waits]), RunConfig(), "x", waits.at)
     assert told["stage"]["waits"] is True
     assert told["sentence"].endswith("1 GB more room")
     assert told["facts"]["finish"] == told["facts"]["left"] == "–", "nobody knows for how long"
-    on = run_figures.status(fold([*events, waits, step(31, waits.at + 9)]), RunConfig(), "x", waits.at + 9)
+    on = view.status(fold([*events, waits, step(31, waits.at + 9)]), RunConfig(), "x", waits.at + 9)
     assert not (on["stage"] or {}).get("waits")
     assert "room" not in on["sentence"]
     assert on["facts"]["left"] != "–"

@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import json
 import os
+import re
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from fastapi.routing import APIRoute
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_runs import past
@@ -32,12 +34,12 @@ from core.runs.control.prepare import _gone_on_from
 from core.runs.control.store import RunStore
 from core.runs.folder.job_folder import ExportRequest, JobFolder
 from studio.pages.new_run.data.upload import _name, uploaded
-from studio.pages.try_it.asking import Question
-from studio.server.access import routes as allowed
 from studio.server.access.address import Front
 from studio.server.access.guard import Guard
 from studio.server.access.sessions import AccessTokens
 from studio.server.app import application
+from studio.server.pages import page_routes
+from studio.services.chats import Question
 from studio.services.services import Studio
 
 CANARY = "canary-5f1c"
@@ -187,6 +189,14 @@ class Browser:
         studio = Studio(locations, RunStore(locations), DataService(locations, guarded=True), 8765)
         door = AccessTokens(locations.sessions)
         app = application(studio, failed=pytest.fail)
+        ours = [
+            route
+            for router in page_routes(studio)
+            for route in router.routes
+            if isinstance(route, APIRoute) and route.path.startswith("/studio/")
+        ]
+        self.routes = [(method, route.path) for route in ours for method in route.methods]
+        self.routes.append(("GET", "/studio/assets/{path}"))
         self.app: Any = Guard(app, door, Front(8765), lambda: "s") if guarded else app
         self.headers = [
             (b"host", b"127.0.0.1:8765"), (b"origin", b"http://127.0.0.1:8765"), (b"content-type", b"application/json"),
@@ -213,22 +223,13 @@ class Browser:
         return int(sent[0]["status"]), answer.decode("utf-8", "replace")
 
 
-def routes() -> list[tuple[str, str]]:
-    """Every route of ours that takes a name in its path."""
-    named = [("GET", path) for path in allowed.READ]
-    named += [(method, path) for method, paths in allowed.WRITE.items() for path in paths]
-    return [(method, path) for method, path in named if path.startswith("/studio/") and "{" in path]
-
-
 def test_a_thousand_names_in_every_route_touch_nothing(jail: Locations) -> None:
     browser = Browser(jail, guarded=True)
 
     async def all_of_them() -> None:
-        for method, route in routes():
-            for name in NAMES:
-                if name == RUN:
-                    continue
-                path = route.replace("{id}", name, 1).replace("{id}", name).replace("{path}", name)
+        for method, route in browser.routes:
+            for name in [name for name in NAMES if name != RUN and "{" in route]:
+                path = re.sub(r"\{\w+\}", lambda _, name=name: name, route)
                 status, answer = await browser.ask(method, path, {}, {"name": "a"})
                 assert status in (403, 404, 405, 409, 422), (method, path, status)
                 assert CANARY not in answer
@@ -240,8 +241,7 @@ def test_a_thousand_names_in_every_route_touch_nothing(jail: Locations) -> None:
 def test_names_in_queries_and_bodies_touch_nothing(jail: Locations) -> None:
     """Some of them, past the guard too: every route stands for itself."""
     browser = Browser(jail, guarded=False)
-    waiting = ("/studio/standing", "/studio/ended", "/studio/assets/{path}")
-    reading = [path for path in allowed.READ if path.startswith("/studio/") and path not in waiting]
+    reading = [path for method, path in browser.routes if method == "GET" and path.startswith("/studio/")]
     user = [{"role": "user", "content": "x"}]
 
     async def all_of_them() -> None:
@@ -249,7 +249,7 @@ def test_names_in_queries_and_bodies_touch_nothing(jail: Locations) -> None:
             plain = name.replace("/", "").replace("\n", "")  # with more segments it would be another route
             for path in reading:
                 query = dict.fromkeys(("run", "runs", "a", "b", "tag", "name", "id", "ids"), name)
-                status, answer = await browser.ask("GET", path.replace("{id}", RUN), query, None)
+                status, answer = await browser.ask("GET", re.sub(r"\{\w+\}", RUN, path), query, None)
                 assert status in (200, 400, 404, 409, 422), (path, name, status)
                 assert CANARY not in answer
             for body in ({"run": name, "messages": user}, {"run": RUN, "checkpoint": name, "messages": user}):

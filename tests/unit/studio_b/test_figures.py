@@ -16,6 +16,7 @@ from core.runs.folder.job_folder import JobFolder
 from core.runs.record.job_record import fold
 from studio.figures import run_figures
 from studio.figures.points import RunPoints, Window
+from studio.pages.watch import view
 from studio.pages.watch.log_lines import log_lines, said
 from studio.pages.watch.page import charts
 from studio.words.text import STATES
@@ -24,7 +25,7 @@ CONFIG = RunConfig(data=DataChoice(path="/home/me/good.jsonl"), model=ModelChoic
 
 
 def status(events: list, config: RunConfig | None = CONFIG, now: float = BEGAN + 500) -> dict:
-    return run_figures.status(fold(events), config, "2026-11-20_2243_test_k3f9", now)
+    return view.status(fold(events), config, "2026-11-20_2243_test_k3f9", now)
 
 
 def test_a_training_run_says_when_it_ends() -> None:
@@ -63,7 +64,7 @@ def test_a_step_after_a_stage_means_training(stage_of: Callable[..., Stage]) -> 
 @pytest.mark.parametrize("state", STATES)
 def test_every_state_has_a_sentence_and_its_buttons(state: str) -> None:
     record = fold(past(120))
-    shown = run_figures.status(type(record)(**{**vars(record), "state": state}), CONFIG, "x", BEGAN + 500)
+    shown = view.status(type(record)(**{**vars(record), "state": state}), CONFIG, "x", BEGAN + 500)
     assert shown["sentence"]
     assert (shown["word"], shown["tone"]) == STATES[state]
     on = {name for name, is_on in shown["buttons"].items() if is_on}
@@ -220,4 +221,4 @@ def test_the_log_and_the_page_tell_one_time() -> None:
 
 def test_a_run_that_left_the_queue_took_no_time() -> None:
     record = fold([events.Queued(at=0.0), events.Stopped(at=66.0)])
-    assert run_figures._took(record, 100.0) == run_figures.UNKNOWN
+    assert view._took(record, 100.0) == run_figures.UNKNOWN

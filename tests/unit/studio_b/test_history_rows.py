@@ -19,16 +19,17 @@ from core.cli import commands as cli
 from core.cli.follow import of_state
 from core.contract.config import DataChoice, LoraChoice, ModelChoice, RunConfig, TrainChoice
 from core.contract.events import Correction, Failed, Finished, Paused
-from core.machine.locations import ASSETS, REPOSITORY, Locations
+from core.machine.locations import Locations
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.notes import note_asked, read_asked
-from core.runs.folder.repeat import flat, read_wish
+from core.runs.folder.repeat import read_wish
 from core.runs.folder.run_yaml import dump_config, read_config
 from core.runs.record.words import STATE_WORDS
 from studio.figures import run_figures
 from studio.figures.history_rows import RowFilter
 from studio.figures.proposals import change_for, change_words, next_action
-from studio.pages.take_home import listing
+from studio.pages.take_home.view import keep
+from studio.pages.watch.view import status as watch_status
 from studio.services.session import Drafts, load, reopened
 from studio.words.text import STATES
 
@@ -166,13 +167,13 @@ def test_a_run_that_came_out_worse_is_no_green_one_anywhere(
     assert status["verdict"]["used"].startswith("Try and Take home use step 100:")
     desk.client.post(f"/studio/run/{RUN}/mend")
     assert desk.drafts[0].train.learning_rate == 2e-4
-    kept = listing.keep(folder, desk.live.store.record(RUN), None, [])
+    kept = keep(folder, desk.studio.store.record(RUN), None, [])
     assert kept["verdict"] == status["verdict"]
     assert kept["checkpoints"][0]["words"] == (
         "Best of the saved, step 100 (held-out loss 2.700, 2.500 before training)"
     )
     assert adapter_folder(folder, "best").name == "step-000100"
-    assert cli.main(["runs", "--home", str(desk.live.locations.home)]) == 0
+    assert cli.main(["runs", "--home", str(desk.studio.locations.home)]) == 0
     folder.run_yaml.write_text("lora: {r: none}")
     assert desk.get("points", run=RUN)["status"]["next"]["verb"] == "", "what cannot be read is not run again"
     listed = capsys.readouterr().out.splitlines()
@@ -209,7 +210,7 @@ def test_a_run_that_would_be_another_goes_on_when_a_person_says_so(
     monkeypatch.setattr("core.runs.control.store.start_supervisor", lambda *_: None)
     assert desk.client.post(f"/studio/run/{RUN}/anyway").json() == {"ok": True}
     assert '"kind":"resumed"' in folder.events.read_text().replace(" ", "")
-    assert desk.live.store.record(RUN).anyway
+    assert desk.studio.store.record(RUN).anyway
     assert cli._parser().parse_args(["resume", RUN, "--anyway"]).anyway
     assert not cli._parser().parse_args(["resume", RUN]).anyway
 
@@ -251,7 +252,7 @@ def test_the_yaml_is_the_effective_config_and_the_command_line_reads_back_the_sa
     line = desk.get(f"run/{RUN}/config")["command"]
     chosen = cli._parser().parse_args(cli_words(line))
     assert again(chosen) == read_config(file)
-    assert chosen.home == str(desk.live.locations.home)
+    assert chosen.home == str(desk.studio.locations.home)
 
 
 def cli_words(line: str) -> list[str]:
@@ -333,29 +334,14 @@ def test_tab_page_history_and_command_line_say_the_same_word(
     word = STATE_WORDS[state]  # type: ignore[index]
     assert STATES[state][0] == word
     make_run(past(5), RUN)
-    run = desk.live.store.list()[0]
+    run = desk.studio.store.list()[0]
     shown = type(run)(**{**vars(run), "state": state})
     monkeypatch.setattr("core.runs.control.store.RunStore.list", lambda _: [shown])
-    record = type(desk.live.store.record(RUN))(state=state)  # type: ignore[arg-type]
-    status = run_figures.status(record, None, RUN, 1.0)
+    record = type(desk.studio.store.record(RUN))(state=state)  # type: ignore[arg-type]
+    status = watch_status(record, None, RUN, 1.0)
     assert status["word"] == word  # the page
     assert status["tab"].startswith(word)  # the tab's title
     assert desk.get("history")["runs"][0]["word"] == word
-    assert cli.main(["runs", "--home", str(desk.live.locations.home)]) == 0
+    assert cli.main(["runs", "--home", str(desk.studio.locations.home)]) == 0
     assert f" {word} " in capsys.readouterr().out
     assert of_state(state, "x").split()[0] == word.lower()  # type: ignore[arg-type]
-
-
-def test_every_word_of_the_history_is_used_by_its_page_or_its_scripts() -> None:
-    from studio.words.history import HISTORY
-
-    sources = "".join(path.read_text() for path in (ASSETS / "js").glob("*.js"))
-    sources += "".join(
-        path.read_text() for path in (REPOSITORY / "studio").rglob("*.py") if path.parent.name != "words"
-    )
-    sources += " ".join(f"compare.key.{key}" for key in flat(RunConfig()))
-    tails = {key: {key, key.split(".", 1)[1], key.rsplit(".", 1)[1]} for key in HISTORY if "key." not in key}
-    tails |= {key: {key} for key in HISTORY if "key." in key}
-    unused = [key for key, known in tails.items() if not any(tail in sources for tail in known)]
-    assert unused == []
-    assert json.loads(json.dumps(HISTORY)) == HISTORY

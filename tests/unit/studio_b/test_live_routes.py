@@ -4,103 +4,33 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
-from fastapi.testclient import TestClient
+from desks import Desk, FakeChat, made_desk
 from made_runs import append, past
 
 from core.contract.config import RunConfig
-from core.contract.data import DataReport, Example, Message
+from core.contract.data import Example, Message
 from core.contract.errors import ModelError
 from core.contract.events import Exported, Failed, Finished, Paused, Queued, Sample, Stage, Starting
 from core.machine.disk import write_sealed
 from core.machine.locations import Locations
-from core.runs.control.store import RunStore
 from core.runs.folder.held_out_rows import Draw, draw_path, kept_draw, write_draw
 from core.runs.folder.job_folder import JobFolder
-from studio.figures.held_out import HeldOut, question_and_answer
+from studio.figures.held_out import question_and_answer
 from studio.figures.points import EXACT
-from studio.pages.try_it.asking import ChatClients
-from studio.server.live import Live, routes
+from studio.services.chats import ChatClients
 
 MakeRun = Callable[..., JobFolder]
 RUN = "2026-11-20_2243_test_k3f9"
 
 
-@dataclass
-class Said:
-    side: str
-    text: str
-    done: bool
-
-
-class FakeTalk:
-    """Answers with what it was asked, a word at a time."""
-
-    def __init__(self, fault: ModelError | None = None) -> None:
-        self.asked: list[Any] = []
-        self.closed = False
-        self.fault = fault
-
-    def ask(self, messages: list[dict[str, str]], *settings: object) -> Iterator[Said]:
-        self.asked.append((messages, settings))
-        yield Said("base", "I", False)
-        if self.fault:
-            raise self.fault
-        yield Said("base", "I am", True)
-        yield Said("tuned", "Yours", True)
-
-    def close(self) -> None:
-        self.closed = True
-
-
-class Reader:
-    """A data service with ten rows."""
-
-    def report(self, path: object, choice: object) -> DataReport:
-        return DataReport(
-            path="", sha256="", bytes=1, rows=10, usable=10, layout="alpaca", reason="", columns=(), mapping={},
-            roles=(), method="sft",
-        )  # fmt: skip
-
-    def split_groups(self, path: object, choice: object) -> tuple[tuple[int, ...], ...]:
-        return ()
-
-    def examples(self, path: object, choice: object, indices: list[int]) -> list[Example]:
-        turns = (Message(role="user", content="q"), Message(role="assistant", content="a"))
-        return [Example(row=index + 1, messages=turns) for index in indices]
-
-    def numbered(self, path: object, choice: object, numbers: list[int]) -> list[Example]:
-        turns = (Message(role="user", content="of the draw"), Message(role="assistant", content="b"))
-        return [Example(row=number, messages=turns) for number in numbers]
-
-
-@dataclass
-class Desk:
-    client: TestClient
-    live: Live
-    talks: list[FakeTalk]
-    drafts: list[RunConfig]
-
-
 @pytest.fixture
 def desk(locations: Locations) -> Desk:
-    talks: list[FakeTalk] = []
-    drafts: list[RunConfig] = []
-
-    def begin(folder: JobFolder, checkpoint: str) -> FakeTalk:
-        talks.append(FakeTalk())
-        return talks[-1]
-
-    live = Live(locations, RunStore(locations), ChatClients(begin), HeldOut(Reader()), drafts.append)
-    app = FastAPI()
-    app.include_router(routes(live))
-    return Desk(TestClient(app), live, talks, drafts)
+    return made_desk(locations)
 
 
 def test_a_tick_has_words_and_numbers_and_asks_for_the_log_apart(desk: Desk, make_run: MakeRun) -> None:
@@ -198,7 +128,7 @@ def test_a_run_can_be_repeated(desk: Desk, make_run: MakeRun) -> None:
     folder = make_run(past(5, finished=True), name="Again")
     config = desk.client.get(f"/studio/run/{RUN}/config").json()
     assert "learning_rate" in config["yaml"]
-    assert config["command"] == f"python3 launcher.py train {folder.run_yaml} --home {desk.live.locations.home}"
+    assert config["command"] == f"python3 launcher.py train {folder.run_yaml} --home {desk.studio.locations.home}"
     assert desk.client.post(f"/studio/run/{RUN}/rerun").json() == {"go": "/"}
     assert desk.drafts == [folder.config()]
 
@@ -233,7 +163,7 @@ def test_a_form_without_room_says_how_much_is_short(
 ) -> None:
     make_run(past(100, finished=True), checkpoints=(100,))
     monkeypatch.setattr(
-        "studio.pages.take_home.listing.shutil.disk_usage", lambda _: type("Usage", (), {"free": 1_000_000})()
+        "studio.pages.take_home.view.shutil.disk_usage", lambda _: type("Usage", (), {"free": 1_000_000})()
     )
     forms = {form["key"]: form for form in desk.client.get(f"/studio/run/{RUN}/keep").json()["forms"]}
     assert forms["adapter"]["room"]
@@ -260,32 +190,32 @@ def question(**more: Any) -> dict[str, Any]:
 def test_both_answers_are_streamed_and_the_child_stays_warm(desk: Desk, make_run: MakeRun) -> None:
     make_run(past(5, finished=True), checkpoints=(5,))
     heard = lines(desk.client.post("/studio/ask", json=question(temperature=0.5, seed=7, max_new_tokens=9)))
-    assert heard[-1] == {"side": "tuned", "text": "Yours", "done": True}
-    assert desk.talks[0].asked == [([{"role": "user", "content": "Who are you?"}], (9, 0.5, 7))]
+    assert heard[-1] == {"side": "tuned", "text": f"tuned of {RUN}", "done": True}
+    assert desk.chats[0].asked == [([{"role": "user", "content": "Who are you?"}], (9, 0.5, 7), ("base", "tuned"))]
     desk.client.post("/studio/ask", json=question())
-    assert len(desk.talks) == 1
+    assert len(desk.chats) == 1
     desk.client.post("/studio/ask", json=question(checkpoint="last"))
-    assert len(desk.talks) == 2
-    assert desk.talks[0].closed
+    assert len(desk.chats) == 2
+    assert desk.chats[0].closed
 
 
 def test_a_fault_in_mid_answer_is_the_last_line(desk: Desk, make_run: MakeRun) -> None:
     make_run(past(5, finished=True))
     fault = ModelError("model.gone", "Expected the model, found it gone.", "Download it again.")
-    desk.live.talks = ChatClients(lambda folder, checkpoint: FakeTalk(fault))
+    desk.studio.chats = ChatClients(lambda folder, checkpoint: FakeChat(fault=fault))
     heard = lines(desk.client.post("/studio/ask", json=question()))
     assert heard[-1] == {"fault": "Expected the model, found it gone. Download it again."}
 
 
 def test_an_idle_child_is_let_go(make_run: MakeRun, desk: Desk) -> None:
     make_run(past(5, finished=True))
-    talk = FakeTalk()
-    desk.live.talks = ChatClients(lambda folder, checkpoint: talk, idle_seconds=0.05)
+    chat = FakeChat()
+    desk.studio.chats = ChatClients(lambda folder, checkpoint: chat, idle_seconds=0.05)
     desk.client.post("/studio/ask", json=question())
     deadline = time.monotonic() + 5
-    while not talk.closed and time.monotonic() < deadline:
+    while not chat.closed and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert talk.closed
+    assert chat.closed
 
 
 def test_a_training_run_answers_itself(
@@ -293,7 +223,7 @@ def test_a_training_run_answers_itself(
 ) -> None:
     folder = make_run(past(10, total=20))
     alive(folder)
-    send = desk.live.store.sample
+    send = desk.studio.store.sample
 
     def answered(run_id: str, prompt: str, max_new_tokens: int) -> str:
         command = send(run_id, prompt, max_new_tokens)
@@ -301,14 +231,14 @@ def test_a_training_run_answers_itself(
             append(folder, [Sample(attempt=1, command_id=command, side=side, prompt=prompt, text=f"{side} says")])
         return command
 
-    monkeypatch.setattr(desk.live.store, "sample", answered)
+    monkeypatch.setattr(desk.studio.store, "sample", answered)
     heard = lines(desk.client.post("/studio/ask", json=question()))
     assert heard[1:] == [{"side": side, "text": f"{side} says", "done": True} for side in ("base", "tuned")]
-    assert desk.talks == []
+    assert desk.chats == []
 
 
 def test_a_question_is_put_behind_the_system_prompt_that_was_trained() -> None:
-    from studio.pages.try_it.asking import Question
+    from studio.services.chats import Question
 
     asked = Question.model_validate(question())
     assert [message.role for message in asked.after("Be brief.").messages] == ["system", "user"]
@@ -375,7 +305,7 @@ def test_questions_of_all_kinds_of_rows() -> None:
 
 def test_a_hub_models_merged_size_is_known_before_it_is_made() -> None:
     from core.contract.config import ModelChoice
-    from studio.pages.take_home.listing import _merged_bytes
+    from studio.pages.take_home.view import _merged_bytes
 
     qwen = RunConfig(model=ModelChoice(source="hub", name="Qwen/Qwen3-4B"))
     assert _merged_bytes(qwen) == pytest.approx(8.04e9, rel=0.01)
@@ -401,8 +331,8 @@ def test_a_newer_best_checkpoint_is_the_one_that_answers(desk: Desk, make_run: M
     newer.mkdir()
     (newer / "MANIFEST.json").write_text(json.dumps({"eval_loss": 1.2 + 1 / 200}))
     desk.client.post("/studio/ask", json=question())
-    assert len(desk.talks) == 2
-    assert desk.talks[0].closed
+    assert len(desk.chats) == 2
+    assert desk.chats[0].closed
 
 
 def test_the_history_says_why_a_run_failed_until_it_goes_on(

@@ -1,0 +1,43 @@
+/* The glossary's search: a term stays when all words that were typed occur in its names, its text or its settings; what
+   it only leads to does not count. A leap to a term that the search hides ends the search. */
+
+import { field, say, show } from "../dom.js";
+
+export function page(root, words) {
+  const search = field(root, "search");
+  const count = field(root, "count");
+  const terms = [...root.querySelectorAll(".term")].map((term) => ({
+    term,
+    text: [term.dataset.names, ...[...term.querySelectorAll("dt, dd:not(.aside), code")].map((one) => one.textContent)]
+      .join(" ")
+      .toLowerCase(),
+  }));
+  const parts = [...root.querySelectorAll("[data-part]")];
+
+  const sift = () => {
+    const wanted = search.value.trim().toLowerCase().split(/[\s_]+/).filter(Boolean);
+    let found = 0;
+    for (const { term, text } of terms) {
+      const fits = wanted.every((word) => text.includes(word));
+      show(term, fits);
+      found += fits;
+    }
+    for (const part of parts) show(part, part.querySelector(".term:not([hidden])"));
+    say(count, wanted.length === 0 ? "" : found === 0 ? words.none : told(words.found, found, terms.length));
+  };
+  const leap = () => {
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (!target || !target.closest("[hidden]")) return;
+    search.value = "";
+    sift();
+    target.scrollIntoView();
+  };
+  search.addEventListener("input", sift);
+  window.addEventListener("hashchange", leap);
+  show(field(root, "sieve"), true);
+  sift(); // a browser that came back may have kept what was typed
+}
+
+function told(words, count, total) {
+  return words.replace("{count}", count).replace("{total}", total);
+}

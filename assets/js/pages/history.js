@@ -1,0 +1,180 @@
+/* The history page: runs found by the studio's sieve, changed only where something changed. With ?compare=A,B the same
+   page shows these runs beside each other (compare.js). */
+
+import { ask, poll } from "../ask.js";
+import { Compare } from "./history/compare.js";
+import { choose } from "../confirm.js";
+import { field, put, say, show } from "../dom.js";
+import { Queue } from "./history/queue.js";
+import { Row } from "./history/run_row.js";
+
+const PAGE = 50;
+const MOST = 5;
+const SIEVE = { words: "search", state: "filter", model: "model", method: "method", when: "span" };
+
+export function page(root, words) {
+  const compared = new URLSearchParams(location.search).get("compare");
+  return compared ? new Compare(root, words, compared) : new History(root, words);
+}
+
+class History {
+  constructor(root, words) {
+    Object.assign(this, { root, words, runs: [], tag: "", rows: new Map(), limit: PAGE, picked: new Set(), typing: 0 });
+    this.get = (name) => field(root, name);
+    this.queue = new Queue(this);
+    for (const name of Object.values(SIEVE)) this.get(name).addEventListener("input", () => this.sought());
+    this.get("reset").addEventListener("click", () => this.reset());
+    this.get("more").addEventListener("click", () => this.further());
+    this.get("unpick").addEventListener("click", () => { this.picked.clear(); this.choice(); this.get("search").focus(); });
+    this.turn = poll(root, () => this.tick(), () => 3000);
+  }
+
+  /** What is looked for now, as the studio wants to be asked. */
+  asked() {
+    const wanted = new URLSearchParams({ limit: this.limit });
+    for (const [key, name] of Object.entries(SIEVE)) if (this.get(name).value.trim()) wanted.set(key, this.get(name).value.trim());
+    return wanted;
+  }
+
+  async tick() {
+    const asked = this.asked();
+    try {
+      const answer = await ask(`/studio/history?${asked}&tag=${this.tag}`);
+      if (this.away) this.fault("");
+      this.away = false;
+      if (!answer.same && `${asked}` === `${this.asked()}`) this.take(answer);
+    } catch (error) {
+      this.away = true;
+      this.fault(error.message || this.words.away);
+    }
+    if (`${asked}` !== `${this.asked()}`) setTimeout(() => this.turn());
+  }
+
+  /** Another wish: what is here already is sifted at once, the studio finds the rest. */
+  sought() {
+    this.limit = PAGE;
+    this.sift();
+    clearTimeout(this.typing);
+    this.typing = setTimeout(() => this.turn(), 120);
+  }
+
+  reset() {
+    for (const name of Object.values(SIEVE)) this.get(name).value = "";
+    this.sought();
+    this.get("search").focus();
+  }
+
+  async further() {
+    const last = this.runs.length;
+    this.limit += PAGE;
+    await this.turn();
+    this.rows.get(this.runs[last]?.id)?.title.focus();
+  }
+
+  take(answer) {
+    Object.assign(this, { tag: answer.tag, runs: answer.runs, count: answer.count, all: answer.all });
+    this.offer("model", answer.models, (name) => name);
+    this.offer("method", answer.methods, (name) => this.words[`method.${name}`] ?? name);
+    this.queue.take(answer.queue);
+    say(this.get("disk"), answer.disk);
+    show(this.get("disk"), answer.disk);
+    this.fill();
+    const { holder } = answer.queue;
+    document.title = holder?.id ? this.words.tab.replace("{words}", holder.word) : (this.title ??= document.title);
+  }
+
+  /** What there is to choose from; a choice that stands is left alone. */
+  offer(name, values, written) {
+    const select = this.get(name);
+    const known = [...select.options].slice(1).map((option) => option.value);
+    if (`${known}` === `${values}`) return;
+    const chosen = select.value;
+    while (select.options.length > 1) select.lastElementChild.remove();
+    for (const value of values) select.append(new Option(written(value), value));
+    select.value = values.includes(chosen) ? chosen : "";
+    show(select.closest("label"), values.length > 1);
+  }
+
+  /** One row a run, kept by its id: what stands stays where it is. */
+  fill() {
+    const box = this.get("runs");
+    const wanted = new Set(this.runs.map((run) => run.id));
+    for (const [id, row] of this.rows) if (!wanted.has(id)) { row.root.remove(); this.rows.delete(id); }
+    this.runs.forEach((run, index) => {
+      let row = this.rows.get(run.id);
+      if (!row) this.rows.set(run.id, (row = new Row(this, run.id)));
+      if (box.children[index] !== row.root) box.insertBefore(row.root, box.children[index] ?? null);
+      row.update(run);
+      show(row.root, true);
+    });
+    show(this.get("none"), !this.all);
+    show(this.get("some"), this.all);
+    show(this.get("nothing"), this.all && !this.count);
+    const rest = this.count - this.runs.length;
+    show(this.get("more"), rest > 0);
+    say(this.get("more"), this.words.more.replace("{count}", Math.min(rest, PAGE)));
+    this.counted(this.count);
+    this.choice();
+  }
+
+  /** The rows that are here, until the studio has answered. */
+  sift() {
+    const wanted = this.get("search").value.trim().toLowerCase().split(/\s+/).filter(Boolean);
+    const plain = [["group", "filter"], ["model", "model"], ["method", "method"]].map(([key, name]) => [key, this.get(name).value]);
+    for (const run of this.runs) {
+      const fits = plain.every(([key, value]) => !value || run[key] === value) && wanted.every((word) => run.words.includes(word));
+      show(this.rows.get(run.id)?.root, fits);
+    }
+  }
+
+  counted(count) {
+    say(this.get("count"), this.words.count.replace("{count}", count.toLocaleString("en")).replace("{all}", this.all.toLocaleString("en")));
+  }
+
+  /** The choice for the comparison: two to five. */
+  choice() {
+    const { picked, words } = this;
+    for (const row of this.rows.values()) row.picked(picked.has(row.id), picked.size >= MOST);
+    show(this.get("picked"), picked.size);
+    say(this.get("picked-count"), picked.size ? words.picked.replace("{count}", picked.size) : "");
+    const link = this.get("compare-link");
+    show(link, picked.size > 1);
+    say(link, words.compare.replace("{count}", picked.size));
+    put(link, "href", `/history?compare=${[...picked].join(",")}`);
+  }
+
+  pick(id, on) {
+    if (on) this.picked.add(id);
+    else this.picked.delete(id);
+    this.choice();
+  }
+
+  /** Asks the studio to do something to a run; says what became of it. */
+  async command(run, verb, body = {}) {
+    if (verb === "delete") {
+      say(this.get("delete-name"), run.title);
+      say(this.get("delete-size"), run.size);
+      if ((await choose(this.get("delete-dialog"))) !== "delete") return false;
+    }
+    return this.send(`/studio/run/${encodeURIComponent(run.id)}/${verb}`, body, this.words[`done.${verb}`] ?? "");
+  }
+
+  async send(path, body, done) {
+    this.fault("");
+    try {
+      const answer = await ask(path, body);
+      if (answer.go) location.assign(answer.go);
+      else await this.turn();
+      say(this.get("said"), done);
+      return true;
+    } catch (error) {
+      this.fault(error.message || this.words.away);
+      return false;
+    }
+  }
+
+  fault(text) {
+    say(this.get("fault"), text);
+    show(this.get("fault"), text);
+  }
+}

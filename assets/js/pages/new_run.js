@@ -1,0 +1,72 @@
+/* New run: files chosen or dropped go straight to the studio's disk, the studio's answer to Start is followed, and
+   Ctrl+Enter starts. Fields and views are Gradio's; panels, buttons within boards and the slider have files of their
+   own. */
+
+import { advanced } from "./new_run/advanced.js";
+import { modelList } from "./new_run/model_list.js";
+import { notices } from "../notice.js";
+import { panels } from "./new_run/panels.js";
+import { forgiven, gathered, send, tell, type } from "./new_run/sending.js";
+import { slider } from "./new_run/slider.js";
+
+const chosen = (id) => type("data-upload", id);
+const joined = (id) => tell("mix", { mix: "add", upload: id }, gathered(document.querySelector('[data-form="mix"]')));
+
+document.addEventListener("change", (event) => {
+  const { target } = event;
+  for (const zone of target.closest("#block-data")?.querySelectorAll("[data-fault]") ?? []) forgiven(zone);
+  if (!["data-file", "mix-file"].includes(target.id) || !target.files.length) return;
+  send(target.closest("[data-busy]"), target.files[0], target.id === "data-file" ? chosen : joined);
+  target.value = "";
+});
+
+/* A file dropped anywhere on the page is meant for the zone; the browser must not open it instead. */
+for (const name of ["dragover", "dragleave", "drop"]) {
+  document.addEventListener(name, (event) => {
+    const zone = document.querySelector("[data-drop]");
+    if (!zone || ![...(event.dataTransfer?.types ?? [])].includes("Files")) return;
+    event.preventDefault();
+    zone.toggleAttribute("data-over", name === "dragover");
+    if (name === "drop" && event.dataTransfer.files.length) send(zone, event.dataTransfer.files[0], chosen);
+  });
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+  const start = document.getElementById("start");
+  if (start && !start.disabled) start.click();
+});
+
+/* Gradio gives each choice of a radio group a name of its own; the arrow keys and screen readers want one. */
+function oneName() {
+  for (const group of document.querySelectorAll("fieldset.block[id]"))
+    for (const choice of group.querySelectorAll('input[type="radio"]')) if (choice.name !== group.id) choice.name = group.id;
+}
+
+/* A list of choices scrolls, and so would be a stop of the Tab key of its own, which ends nowhere when it closes. */
+function noStop() {
+  for (const list of document.querySelectorAll('ul[role="listbox"]:not([tabindex])')) list.tabIndex = -1;
+}
+
+/* The outline stands until Gradio has drawn the same page with its fields. */
+function takeOver() {
+  const outline = document.querySelector("main[data-outline]");
+  if (outline && document.querySelector("gradio-app #machine h1") && document.getElementById("start")) outline.remove();
+}
+
+const [panelsMoved, sliderMoved, modelListMoved] = [panels(), slider(), modelList()];
+
+new MutationObserver(() => {
+  takeOver();
+  oneName();
+  noStop();
+  panelsMoved();
+  sliderMoved();
+  modelListMoved();
+  const link = document.querySelector("a[data-goto]:not([data-gone])");
+  if (!link) return;
+  link.setAttribute("data-gone", "");
+  location.assign(link.href);
+}).observe(document.documentElement, { childList: true, subtree: true, attributes: true, attributeFilter: ["data-goto"] });
+notices();
+advanced();

@@ -1,0 +1,118 @@
+/* The proof page: asks for a proof, shows how far it is, and lists what was found. A proof is a job of its own; leaving
+   the page stops nothing. */
+
+import { ask, poll } from "../ask.js";
+import { field, list, make, put, say, show } from "../dom.js";
+
+export function page(root, words) {
+  return new Proofs(root, words);
+}
+
+class Proofs {
+  constructor(root, words) {
+    Object.assign(this, { root, words, living: true, rows: new Map(), was: new Map() });
+    for (const button of root.querySelectorAll("[data-start]")) button.addEventListener("click", () => this.send(`start/${button.dataset.start}`));
+    for (const button of root.querySelectorAll("[data-stop]")) button.addEventListener("click", () => this.send(`${button.dataset.id}/stop`));
+    this.turn = poll(root, () => this.tick(), () => (this.living ? 1000 : 5000));
+  }
+
+  async tick() {
+    try {
+      const { proofs } = await ask("/studio/proofs");
+      if (this.away) this.fault("");
+      this.away = false;
+      this.take(proofs);
+    } catch (error) {
+      this.away = true;
+      this.fault(error.message || this.words.away);
+    }
+  }
+
+  take(proofs) {
+    this.living = proofs.some((one) => one.living);
+    for (const start of this.root.querySelectorAll("[data-start]")) this.work(start.dataset.start, proofs);
+    this.fill(proofs.filter((one) => !one.living));
+    this.announce(proofs);
+  }
+
+  /** A kind's progress; the keyboard is taken along when its button goes. */
+  work(kind, proofs) {
+    const part = (name) => this.root.querySelector(`[data-${name}="${kind}"]`);
+    const now = proofs.find((one) => one.kind === kind && one.living);
+    const [start, stop, bar] = [part("start"), part("stop"), part("bar")];
+    const held = document.activeElement === start || document.activeElement === stop;
+    show(part("work"), now);
+    show(start, !now);
+    if (held) (now ? stop : start).focus();
+    if (!now) return;
+    stop.dataset.id = now.id;
+    say(part("text"), now.progress.text);
+    if (now.progress.share === null) bar.removeAttribute("value");
+    else put(bar, "value", now.progress.share.toFixed(4));
+  }
+
+  /** Said aloud when a proof begins or ends, and not at every step of it. */
+  announce(proofs) {
+    for (const one of proofs) {
+      const before = this.was.get(one.id);
+      if (before !== undefined && before !== one.verdict) say(field(this.root, "said"), `${one.title}: ${one.verdict}`);
+      this.was.set(one.id, one.verdict);
+    }
+  }
+
+  fill(proofs) {
+    const box = field(this.root, "results");
+    const wanted = new Set(proofs.map((one) => one.id));
+    for (const [id, row] of this.rows) if (!wanted.has(id)) { row.remove(); this.rows.delete(id); }
+    proofs.forEach((one, index) => {
+      if (!this.rows.has(one.id)) this.rows.set(one.id, this.row(one));
+      const row = this.rows.get(one.id);
+      if (box.children[index] !== row) box.insertBefore(row, box.children[index] ?? null);
+    });
+    show(field(this.root, "none"), !proofs.length);
+  }
+
+  /** One result; an ended proof never changes. */
+  row(one) {
+    const { words } = this;
+    const state = make("span", { class: `state tone-${one.tone}` }, make("span", { class: "dot", "aria-hidden": "true" }), make("b", {}, one.verdict));
+    const head = make("div", { class: "run-head" }, make("h3", {}, `${one.title}, ${one.when}`), state);
+    const facts = make("dl", { class: "proof-facts" }, ...one.facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
+    const remove = make("button", { type: "button", class: "quiet danger", "aria-label": `${words.delete}: ${one.title}, ${one.when}`, onclick: () => this.remove(one.id) }, words.delete);
+    const more = make("details", { class: "run-more" }, make("summary", { "aria-label": `${words.figures}: ${one.title}, ${one.when}` }, words.figures),
+      make("p", {}, make("code", { class: "path" }, one.command)), this.table(one));
+    return make("li", { class: "card" }, head, one.cause ? make("p", { class: "run-cause" }, one.cause) : null,
+      one.note ? make("p", {}, one.note) : null, one.facts.length ? facts : null,
+      make("div", { class: "run-foot" }, one.rows.length ? more : null, remove));
+  }
+
+  table(one) {
+    const head = make("tr", {}, ...one.head.map((name) => make("th", { scope: "col" }, name)));
+    const body = make("tbody");
+    list(body, one.rows, () => make("tr"), (row, cells) => row.append(...cells.map((cell, index) => make(index ? "td" : "th", index ? {} : { scope: "row" }, cell))));
+    const caption = make("caption", { class: "sr-only" }, `${one.title}, ${one.when}`);
+    return make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `${one.title}, ${one.when}` }, make("table", { class: "figures-table" }, caption, make("thead", {}, head), body));
+  }
+
+  async remove(id) {
+    const rows = [...this.rows.values()];
+    const next = rows[rows.indexOf(this.rows.get(id)) + 1] ?? rows[rows.indexOf(this.rows.get(id)) - 1];
+    await this.send(`${id}/delete`);
+    (next?.querySelector("button") ?? this.root.querySelector("[data-start]:not([hidden])"))?.focus();
+  }
+
+  async send(path) {
+    this.fault("");
+    try {
+      await ask(`/studio/proofs/${path}`, {});
+      await this.turn();
+    } catch (error) {
+      this.fault(error.message || this.words.away);
+    }
+  }
+
+  fault(text) {
+    say(field(this.root, "fault"), text);
+    show(field(this.root, "fault"), text);
+  }
+}

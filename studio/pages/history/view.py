@@ -1,0 +1,249 @@
+"""Two to five runs beside each other: what they differ in, how they ended, and their curves on common steps.
+
+Curves: every run's columns are asked for over the same span, so that their buckets have one width and stand at the same
+steps; a run that ended earlier is null behind its end. Smoothing is each run's own, before the buckets are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from core.contract.config import RunConfig
+from core.contract.errors import RunError
+from core.contract.knobs import knobs
+from core.contract.methods import MEASURES
+from core.runs.folder.held_out_rows import Draw
+from core.runs.folder.repeat import flat
+from core.runs.record.job_record import RunRecord, effective_config
+from core.runs.record.outcome import Measure, best, measures, outcome
+from studio.figures.points import RunPoints, Window
+from studio.figures.proposals import value_words
+from studio.figures.run_figures import UNKNOWN, bytes_words, duration, measure_words, steps_words
+from studio.figures.verdicts import tone_of
+from studio.pages.history.comparable import Basis, apart_words, groups
+from studio.pages.history.words import say
+from studio.words.text import STATES
+
+__all__ = ["MOST", "Compared", "chosen", "comparison", "curves", "differing", "finals"]
+
+MOST = 5
+_KNOBS = knobs(RunConfig)
+_OWN = ("name", "data.sha256", "model.revision", "model.source", "resume_from")
+"""Keys that differ by themselves, or that another key says better."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One of the runs: what it is called, what it was asked for, and what became of it."""
+
+    run_id: str
+    title: str
+    config: RunConfig | None
+    record: RunRecord
+    draw: Draw | None = None
+
+    @property
+    def effective(self) -> RunConfig | None:
+        """Its config with what was corrected while it ran."""
+        return effective_config(self.config, self.record.corrections) if self.config else None
+
+
+def chosen(text: str) -> list[str]:
+    """The run ids of an address, each once.
+
+    Raises:
+        RunError: fewer than two, or more than five.
+    """
+    found = list(dict.fromkeys(part for part in text.split(",") if part))
+    if not 2 <= len(found) <= MOST:
+        message = f"Expected two to {MOST} runs to compare, found {len(found)}."
+        raise RunError("compare.count", message, say("compare.choose"))
+    return found
+
+
+def comparison(runs: Sequence[Compared], points: Sequence[RunPoints], window: Window) -> dict[str, Any]:
+    """Everything that the comparison shows."""
+    rows, same = differing([run.effective for run in runs])
+    bases = [Basis(run.effective, run.draw) for run in runs]
+    together = groups(bases)
+    return {
+        "groups": together,
+        "apart": apart_words(bases, together),
+        "runs": [_head(run) for run in runs],
+        "differing": rows,
+        "same": say("compare.same", count=same),
+        "finals": finals(runs, together),
+        "curves": curves(runs, points, window),
+    }
+
+
+def _head(run: Compared) -> dict[str, Any]:
+    word, tone = STATES[run.record.state][0], tone_of(run.record.state, outcome(run.record))
+    base = run.config.model.model_dump_json() if run.config else run.run_id
+    living = run.record.state in ("queued", "starting", "training")
+    return {
+        "id": run.run_id, "title": run.title, "word": word, "tone": tone, "base": base, "living": living,
+        "model": run.config.model.name if run.config else UNKNOWN, "kept": bool(run.record.checkpoints),
+    }  # fmt: skip
+
+
+# ── settings ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def differing(configs: Sequence[RunConfig | None]) -> tuple[list[dict[str, Any]], int]:
+    """The settings in which these configs differ, and the number of those in which they do not."""
+    known = [flat(config) if config else {} for config in configs]
+    keys = [key for key in flat(RunConfig()) if key not in _OWN]
+    rows = [_setting(key, [values.get(key) for values in known]) for key in keys if _differs(key, known)]
+    return rows, len(keys) - len(rows)
+
+
+def _differs(key: str, known: Sequence[dict[str, Any]]) -> bool:
+    values = [values.get(key) for values in known]
+    return any(value != values[0] for value in values)
+
+
+def _setting(key: str, values: Sequence[Any]) -> dict[str, Any]:
+    label = _KNOBS[key].label if key in _KNOBS else say.get(f"compare.key.{key}") or key
+    words = [UNKNOWN if value is None else _words(key, value) for value in values]
+    return {"key": key, "label": label, "values": words}
+
+
+def _words(key: str, value: Any) -> str:
+    if key == "data.path":
+        return Path(value).name or UNKNOWN
+    if isinstance(value, (tuple, list)):
+        return ", ".join(map(str, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{role}: {column}" for role, column in value.items()) or UNKNOWN
+    if isinstance(value, bool):
+        return say("compare.yes" if value else "compare.no")
+    return value_words(key, value) or UNKNOWN
+
+
+# ── figures ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def finals(runs: Sequence[Compared], together: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
+    """The figures at the end (or as of now), a line each; the lowest held-out loss of those that can be ranked
+    ``together`` is marked as the best."""
+    bests = [best(measures(run.record)) for run in runs]
+    lowest = {place for group in together for place in _lowest(group, bests)}
+    lines = [
+        ("state", [STATES[run.record.state][0] for run in runs]),
+        ("best", [_best(one) for one in bests]),
+        ("held_out", [_loss(_measured(run.record)[-1:]) for run in runs]),
+        ("before", [_loss(_measured(run.record)[:1]) for run in runs]),
+        *((name, [_measure(run.record, name) for run in runs]) for name in MEASURES),
+        ("loss", [_loss([step.loss for step in run.record.steps[-1:] if step.loss is not None]) for run in runs]),
+        ("steps", [_steps(run.record) for run in runs]),
+        ("epoch", [f"{run.record.steps[-1].epoch:.2f}" if run.record.steps else UNKNOWN for run in runs]),
+        ("took", [_took(run.record) for run in runs]),
+        ("speed", [_speed(run.record) for run in runs]),
+        ("memory", [_memory(run.record) for run in runs]),
+    ]
+    return [
+        {
+            "key": key,
+            "label": say(f"compare.{key}"),
+            "values": values,
+            "best": [key == "best" and place in lowest for place in range(len(runs))],
+        }
+        for key, values in lines
+        if any(value != UNKNOWN for value in values)
+    ]
+
+
+def _lowest(group: Sequence[int], bests: Sequence[Measure | None]) -> list[int]:
+    """Of a group, whose training led lowest; nobody where there is nobody to be lower than."""
+    known = {place: one for place in group if (one := bests[place]) is not None}
+    least = min((one.loss for one in known.values()), default=None)
+    return [place for place, one in known.items() if one.step and one.loss == least] if len(known) > 1 else []
+
+
+def _measure(record: RunRecord, name: str) -> str:
+    known = [value for item in record.evaluations if (value := getattr(item, name)) is not None]
+    return measure_words(name, known[-1]) if known else UNKNOWN
+
+
+def _measured(record: RunRecord) -> list[float]:
+    return [one.loss for one in measures(record)]
+
+
+def _best(lowest: Measure | None) -> str:
+    if lowest is None:
+        return UNKNOWN
+    return f"{lowest.loss:.3f}" if lowest.step else say("compare.untrained", loss=f"{lowest.loss:.3f}")
+
+
+def _loss(values: Sequence[float]) -> str:
+    return f"{values[0]:.3f}" if values else UNKNOWN
+
+
+def _steps(record: RunRecord) -> str:
+    total = record.plan.total_steps if record.plan else 0
+    return steps_words(record.last_step, total)
+
+
+def _took(record: RunRecord) -> str:
+    """The time within steps: pauses, and the wait for the card, tell nothing of a run."""
+    seconds = sum(step.seconds for step in record.steps)
+    return duration(seconds) if seconds else UNKNOWN
+
+
+def _speed(record: RunRecord) -> str:
+    seconds = sum(step.seconds for step in record.steps)
+    return f"{sum(step.tokens for step in record.steps) / seconds:,.0f} tok/s" if seconds else UNKNOWN
+
+
+def _memory(record: RunRecord) -> str:
+    peak = max((step.memory_bytes for step in record.steps if step.memory_bytes is not None), default=None)
+    return UNKNOWN if peak is None else bytes_words(peak)
+
+
+# ── curves ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def curves(runs: Sequence[Compared], points: Sequence[RunPoints], window: Window) -> dict[str, Any]:
+    """The model of ``assets/js/chart.js``: series ``train0``, ``train1`` … over common steps, ``held0`` … as points."""
+    until = window.last or max((run.record.last_step for run in runs), default=0)
+    span = Window(level=window.level, first=window.first, last=max(until, 1))
+    answers = [one.answer(run.record, span) for run, one in zip(runs, points, strict=True)]
+    width = answers[0]["width"]
+    buckets = [[int(step // width) for step in answer["steps"]] for answer in answers]
+    order = sorted({bucket for own in buckets for bucket in own})
+    steps = _steps_of(answers, buckets)
+    drawn = {}
+    for number, (answer, own) in enumerate(zip(answers, buckets, strict=True)):
+        column = (answer["smooth"] or answer["raw"]).get("loss")
+        if column is not None:
+            drawn[f"train{number}"] = _spread(column, own, order)
+    return {
+        "steps": [steps[bucket] for bucket in order],
+        "raw": drawn,
+        "points": {f"held{number}": _within(answer["evaluations"], span) for number, answer in enumerate(answers)},
+        "last": {f"train{number}": answer["last"].get("loss") for number, answer in enumerate(answers)},
+        "first": span.first, "begin": span.first, "until": span.last, "since": until,
+    }  # fmt: skip
+
+
+def _steps_of(answers: Sequence[dict[str, Any]], buckets: Sequence[Sequence[int]]) -> dict[int, float]:
+    """Where a bucket is drawn: at the middle of its fullest run."""
+    steps: dict[int, float] = {}
+    for answer, own in zip(answers, buckets, strict=True):
+        for bucket, step in zip(own, answer["steps"], strict=True):
+            steps[bucket] = max(steps.get(bucket, step), step)
+    return steps
+
+
+def _spread(column: dict[str, Any], own: Sequence[int], order: Sequence[int]) -> dict[str, Any]:
+    low = dict(zip(own, column["low"], strict=True))
+    high = dict(zip(own, column["high"] or column["low"], strict=True))
+    return {"low": [low.get(bucket) for bucket in order], "high": [high.get(bucket) for bucket in order]}
+
+
+def _within(evaluations: Sequence[Any], span: Window) -> list[Any]:
+    return [item for item in evaluations if span.first <= item[0] <= span.last]

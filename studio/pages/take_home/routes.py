@@ -1,0 +1,51 @@
+"""The routes of the take-home page: which runs have something to take, what that is, and exports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from core.runs.folder.job_folder import ExportRequest
+from core.runs.folder.notes import named_config
+from studio.figures.held_out import HeldOut
+from studio.figures.history_rows import row
+from studio.pages.take_home.view import export_names, keep
+from studio.services.services import Studio
+from studio.shell.json_routes import DONE, tagged
+
+__all__ = ["routes"]
+
+
+def routes(studio: Studio, held_out: HeldOut) -> APIRouter:
+    """``/studio/runs``, ``/studio/run/ID/keep`` (both for Try, too) and ``/studio/run/ID/export``."""
+    router = APIRouter(prefix="/studio")
+    store = studio.store
+
+    @router.get("/runs")
+    def runs(kept: int = 0, tag: str = "") -> dict[str, Any]:
+        rows = [row(summary) for summary in store.list()]
+        count = len(rows)
+        if kept:
+            rows = [row for row in rows if row["can"]["watch"] and store.open(row["id"]).newest_checkpoint()]
+        return tagged({"runs": rows, "all": count}, tag)
+
+    @router.get("/run/{run_id}/keep")
+    def kept(run_id: str) -> dict[str, Any]:
+        folder, record = store.open(run_id), store.record(run_id)
+        config = named_config(folder)
+        exports = [(name, store.export_record(run_id, name)) for name in export_names(folder)]
+        rows = held_out.count(folder.path, config, record.plan)
+        return {**keep(folder, record, config, exports), **rows, "command": studio.locations.command("export", run_id)}
+
+    @router.post("/run/{run_id}/export")
+    def export(run_id: str, request: ExportRequest) -> dict[str, str]:
+        studio.chats.leave()
+        return {"name": store.export(run_id, request)}
+
+    @router.post("/run/{run_id}/export/{name}/stop")
+    def stop_export(run_id: str, name: str) -> dict[str, bool]:
+        store.stop_export(run_id, name)
+        return DONE
+
+    return router

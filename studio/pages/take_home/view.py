@@ -1,0 +1,144 @@
+"""What a run has to take home: checkpoints, forms with their sizes and the room for them, exports: plain values."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from core.contract.config import RunConfig
+from core.contract.events import Exported
+from core.contract.forms import FORMS
+from core.machine.locations import ASSETS
+from core.models.catalog import cached_models, catalogue
+from core.runs.folder.flaws import flaw_of
+from core.runs.folder.job_folder import JOB_NAME, JobFolder, checkpoint_step
+from core.runs.record.job_record import RunRecord
+from core.runs.record.outcome import by_merit, measures, outcome, standing
+from studio.figures.run_figures import bytes_words
+from studio.figures.verdicts import used_words, verdict_of
+from studio.pages.take_home.words import say
+from studio.words.text import STATES
+
+__all__ = ["export_names", "keep"]
+
+
+def export_names(folder: JobFolder) -> list[str]:
+    """The run's export jobs, newest first."""
+    try:
+        jobs = [path for path in folder.jobs.iterdir() if JOB_NAME.fullmatch(path.name) and not flaw_of(path)]
+        return [path.name for path in sorted(jobs, key=lambda path: path.lstat().st_mtime, reverse=True)]
+    except OSError:
+        return []
+
+
+def keep(
+    folder: JobFolder, record: RunRecord, config: RunConfig | None, exports: Sequence[tuple[str, RunRecord]]
+) -> dict[str, Any]:
+    """What the run has to try and to take home: checkpoints, forms with their sizes, exports with their progress."""
+    free = shutil.disk_usage(folder.path).free
+    return {
+        "living": record.state in ("queued", "starting", "training"),
+        "checkpoints": _checkpoints(folder, record),
+        "verdict": verdict_of(outcome(record), used_words(folder)),
+        "forms": _forms(folder, config, free),
+        "disk": say("home.disk", free=bytes_words(free)),
+        "jobs": [_job(folder, name, export) for name, export in exports],
+    }
+
+
+def _checkpoints(folder: JobFolder, record: RunRecord) -> list[dict[str, str]]:
+    """The best and the last, and what else stands; a loss only where one was measured."""
+    losses = standing(folder)
+    if not losses:
+        return []
+    best, last = by_merit(folder)[0], next(reversed(losses))
+    named = [("best", best), *([("last", last)] if last != best else [])]
+    others = [(path.name, path) for path in reversed(losses) if path not in (best, last)]
+    before = next((one.loss for one in measures(record) if one.step == 0), None)
+    return [
+        {"name": name, "words": _checkpoint_words(name, path, losses[path], before)} for name, path in named + others
+    ]
+
+
+def _checkpoint_words(name: str, path: Path, loss: float | None, before: float | None) -> str:
+    """Its step and its loss; the best one also says where the model before training was better."""
+    kind, step = name if name in ("best", "last") else "other", f"{checkpoint_step(path.name) or 0:,}"
+    if loss is None:
+        return say(f"checkpoint.{kind}", step=step)
+    if kind == "best" and before is not None and before <= loss:
+        losses = say("checkpoint.loss.before", loss=f"{loss:.3f}", before=f"{before:.3f}")
+        return say("checkpoint.best.before", step=step) + losses
+    return say(f"checkpoint.{kind}", step=step) + say("checkpoint.loss", loss=f"{loss:.3f}")
+
+
+def _forms(folder: JobFolder, config: RunConfig | None, free: int) -> list[dict[str, Any]]:
+    """Sizes as they will be, and whether there is room: the adapter as it lies in the checkpoint; what holds the base
+    is twice its parameters."""
+    newest = folder.newest_checkpoint()
+    adapter = _folder_bytes(newest / "adapter") if newest else 0
+    sizes = {key: _merged_bytes(config) if form.whole else adapter for key, form in FORMS.items()}
+    return [{"key": key, "size": _size_words(size, free), "room": size <= free} for key, size in sizes.items()]
+
+
+def _size_words(size: int, free: int) -> str:
+    if not size:
+        return ""
+    about = say("home.size", size=bytes_words(size))
+    return about if size <= free else f"{about}. {say('home.no_room', short=bytes_words(size - free))}"
+
+
+def _merged_bytes(config: RunConfig | None) -> int:
+    """Bytes of the base in 16 bits: its files on this disk, or for a hub model its parameters; 0 where unknown."""
+    if config is None:
+        return 0
+    if config.model.source == "starter":
+        return _folder_bytes(ASSETS / "starter", "*.safetensors")
+    if config.model.source == "folder":
+        return _folder_bytes(Path(config.model.name), "*.safetensors")
+    return _hub_bytes(config.model.name)
+
+
+@cache
+def _hub_bytes(name: str) -> int:
+    known = (spec for specs in (catalogue, cached_models) for spec in specs() if spec.name == name)
+    return next((2 * spec.shape.parameters for spec in known), 0)
+
+
+def _folder_bytes(folder: Path, pattern: str = "*") -> int:
+    try:
+        return sum(path.stat().st_size for path in folder.glob(pattern) if path.is_file())
+    except OSError:
+        return 0
+
+
+def _job(folder: JobFolder, name: str, record: RunRecord) -> dict[str, Any]:
+    word, tone = STATES[record.state]
+    done: Exported | None = record.exported[-1] if record.exported else None
+    stage = record.stage
+    share = stage.done / stage.total if stage is not None and stage.total > 0 else None
+    return {
+        "name": name,
+        "title": name,
+        "word": say("export.state.training") if record.state == "training" else word,
+        "tone": tone,
+        "living": record.state in ("queued", "starting", "training"),
+        "share": share,
+        "sentence": _job_words(record, done),
+        "checks": list(done.checks) if done else [],
+        "path": str(folder.exports / name) if done else "",
+    }
+
+
+def _job_words(record: RunRecord, done: Exported | None) -> str:
+    if done:
+        return say("export.done", form=say(f"form.{done.form}"), size=bytes_words(done.bytes))
+    if record.failure:
+        return f"{record.failure.message} {record.failure.hint}".strip()
+    if record.state == "queued":
+        return record.queued_reason or say("state.queued.sentence")
+    if record.state == "lost":
+        return say("export.lost")
+    return (record.stage.text or say(f"stage.{record.stage.stage}")) if record.stage else say("state.starting.export")

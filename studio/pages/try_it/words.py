@@ -1,0 +1,24 @@
+"""Words of the Try page."""
+
+from __future__ import annotations
+
+from studio.words.text import say as shared
+
+__all__ = ["say"]
+
+_WORDS = {
+    "try.title": "Try it against the original",
+    "try.about": "The same question goes to the model as it was and to the one that you trained.",
+    "try.send": "Ask both",
+    "try.row.next": "Next held-out row",
+    "try.row.before": "Previous",
+    "try.base": "Original",
+    "try.tuned": "Finetuned",
+    "try.right": "Right answer",
+    "try.living": "This run is training: it answers between two steps, as it is now, with the likeliest words.",
+    "try.sampling": "Asked the training run; it answers between two steps.",
+    "try.unanswered": "Expected an answer of the training run, found none in time.",
+    "try.unanswered.hint": "Ask again when the run is paused or done.",
+}
+
+say = shared.with_words(_WORDS)

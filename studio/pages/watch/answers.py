@@ -1,0 +1,45 @@
+"""Answers on the way, as the watch page shows them: a question, the base's answer, and each measurement's beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.contract.events import Sample
+from core.runs.record.job_record import RunRecord
+from studio.figures.run_figures import duration
+from studio.pages.watch.words import say
+
+__all__ = ["answers_on_the_way"]
+
+PREFIX = "way-"
+KEPT = 60
+"""So many measurements are shown of one question; a longer run shows the first, the last, and every so many between."""
+
+
+def answers_on_the_way(record: RunRecord) -> list[dict[str, Any]]:
+    """One entry a question, in their order; the newest answer first. An attempt that went back drops what it redid."""
+    asked: dict[str, list[Sample]] = {}
+    for sample in record.samples:
+        if sample.command_id.startswith(PREFIX):
+            kept = asked.setdefault(sample.command_id, [])
+            while kept and kept[-1].step >= sample.step:
+                kept.pop()
+            kept.append(sample)
+    return [_shown(found) for _, found in sorted(asked.items())]
+
+
+def _shown(found: list[Sample]) -> dict[str, Any]:
+    last = found[-1]
+    answers = [(_when(sample), sample.text) for sample in reversed(_thinned(found))]
+    slowest = max(sample.seconds for sample in found)
+    cost = say("way.cost", time=duration(slowest) if slowest >= 1 else f"{slowest:.1f} s") if slowest else ""
+    return {"prompt": last.prompt, "right": last.right, "answers": answers, "cost": cost}
+
+
+def _when(sample: Sample) -> str:
+    return say("way.step", step=f"{sample.step:,}") if sample.side == "tuned" else say("way.base")
+
+
+def _thinned(found: list[Sample]) -> list[Sample]:
+    stride = -(-len(found) // KEPT)
+    return [one for at, one in enumerate(found) if at % stride == 0 or at == len(found) - 1]

@@ -1,0 +1,88 @@
+"""The routes of the watch page: one tick of a run, and the commands that steer it.
+
+Everything here looks at run folders or passes a command on to ``core.runs``; no run knows that a page exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+
+from core.runs.control.store import RunStore
+from studio.figures.points import PointCache, Window
+from studio.pages.watch.view import watched
+from studio.services.services import Studio
+from studio.shell.json_routes import DONE
+
+__all__ = ["routes"]
+
+VERBS = ("pause", "resume", "save", "stop", "stop_now")
+
+
+def routes(studio: Studio, points: PointCache) -> APIRouter:
+    """``/studio/points`` and ``/studio/run/ID/VERB``."""
+    router = APIRouter(prefix="/studio")
+    store = studio.store
+
+    @router.get("/points")
+    def tick(request: Request) -> JSONResponse:
+        asked = request.query_params
+        run_id = asked.get("run", "") or _newest(store)
+        if not run_id:
+            return JSONResponse({"run": ""})
+        window = Window(
+            since=_whole(asked.get("since")),
+            shape=asked.get("shape", ""),
+            level=_share(asked.get("smooth")),
+            first=_whole(asked.get("first")),
+            last=_whole(asked.get("last")),
+        )
+        folder, record = store.open(run_id), store.record(run_id)
+        shown = watched(folder, record, with_log=asked.get("log") == "1")
+        # An answer of our own: FastAPI would look through its thousands of numbers for what is no JSON.
+        return JSONResponse({"run": run_id, **shown, "points": points.get(run_id).answer(record, window)})
+
+    def obeying(verb: str) -> Callable[[str], dict[str, bool]]:
+        def obey(run_id: str) -> dict[str, bool]:
+            getattr(store, verb)(run_id)
+            return DONE
+
+        return obey
+
+    for verb in VERBS:
+        router.post(f"/run/{{run_id}}/{verb}")(obeying(verb))
+
+    @router.post("/run/{run_id}/anyway")
+    def anyway(run_id: str) -> dict[str, bool]:
+        """Goes on though data or versions are others: a person has said so."""
+        store.resume(run_id, anyway=True)
+        return DONE
+
+    @router.post("/run/{run_id}/discard")
+    def discard(run_id: str) -> dict[str, str]:
+        """Ends a run at once and deletes it."""
+        studio.chats.leave(run_id)
+        store.discard(run_id)
+        return {"go": "/history"}
+
+    return router
+
+
+def _newest(store: RunStore) -> str:
+    """The living run, else the newest, else nothing."""
+    runs = [run for run in store.list() if run.state != "unreadable"]
+    living = [run.run_id for run in runs if run.state in ("training", "starting")]
+    return (living or [run.run_id for run in runs] or [""])[0]
+
+
+def _whole(text: str | None) -> int:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 12 else 0
+
+
+def _share(text: str | None) -> float:
+    try:
+        return min(max(float(text or 0), 0.0), 1.0)
+    except ValueError:
+        return 0.0

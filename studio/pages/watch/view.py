@@ -1,0 +1,234 @@
+"""What the watch page shows of a run beside its charts, made from its record: words, shares and switches.
+
+JSON-ready values; what is not known is None or "–", never 0. The time that is left is ``core.runs.record.pace``'s: by
+tokens, with measuring and saving, and a range that is called estimated until ten steps are done.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from core.contract.config import RunConfig
+from core.contract.events import Stage
+from core.contract.methods import MEASURES
+from core.runs.folder.job_folder import JobFolder
+from core.runs.folder.notes import named_config
+from core.runs.record.job_record import RunRecord
+from core.runs.record.outcome import best, measures, outcome
+from core.runs.record.pace import Left, time_left
+from core.runs.record.words import damage_words, unknown_fields_words
+from studio.figures.card_readings import card_state, forecast_bytes, speed_words
+from studio.figures.proposals import next_button
+from studio.figures.run_figures import (
+    LIVING,
+    UNKNOWN,
+    buttons_of,
+    bytes_words,
+    clock,
+    duration,
+    measure_words,
+    run_title,
+    steps_words,
+)
+from studio.figures.verdicts import tone_of, used_words, verdict_of
+from studio.pages.watch.answers import answers_on_the_way
+from studio.pages.watch.log_lines import correction_words, log_lines
+from studio.pages.watch.words import say
+from studio.words.text import STATES
+
+__all__ = ["status", "watched"]
+
+_LOOKED = 20
+"""So many of the last steps are looked at for a reading: a bad one has none."""
+_WITHIN = frozenset({"first_step", "evaluating", "saving"})
+"""Stages within the training: the bar stays with the whole run's progress, so that it does not jump to and fro."""
+
+
+def watched(folder: JobFolder, record: RunRecord, with_log: bool) -> dict[str, Any]:
+    """One tick: the record's ``status``, what only the folder tells, and the ``log`` where it is asked for."""
+    shown = status(record, named_config(folder), folder.name, time.time())
+    shown["kept"] = folder.newest_checkpoint() is not None
+    if shown["verdict"]:
+        shown["verdict"]["used"] = used_words(folder)
+    words = unknown_fields_words(folder.unknown_fields())
+    if words and [words, ""] not in shown["notes"]:
+        shown["notes"].append([words, ""])
+    shown["way"] = answers_on_the_way(record)
+    shown["next"] = next_button(folder, record)
+    return {"status": shown} | ({"log": log_lines(folder.events)} if with_log else {})
+
+
+def status(record: RunRecord, config: RunConfig | None, name: str, now: float) -> dict[str, Any]:
+    """What the record alone tells."""
+    word, title, became = STATES[record.state][0], run_title(config, name), outcome(record)
+    total = record.plan.total_steps if record.plan else 0
+    share = min(record.last_step / total, 1.0) if total > 0 else None
+    percent = f" {100 * share:.0f} %" if record.state == "training" and share is not None else ""
+    left = time_left(record, config) if config and not _waits(record) else None  # nobody knows how long it will wait
+    notes = dict.fromkeys((note.text, note.hint) for note in record.notes if note.text)  # each attempt says them anew
+    damage = damage_words(record.damaged)
+    return {
+        "state": record.state,
+        "word": word,
+        "tone": tone_of(record.state, became),
+        "verdict": verdict_of(became),
+        "name": title,
+        "sentence": _sentence(record),
+        "tab": f"{word}{percent} · {title} · Luthier",
+        "stage": _stage(record, now),
+        "share": share,
+        "facts": _facts(record, config, left, now),
+        "buttons": _buttons(record),
+        "plan": list(record.plan.lines) if record.plan else [],
+        "corrections": [correction_words(item) for item in record.corrections],
+        "notes": ([[damage, say("run.damaged.hint")]] if damage else []) + [list(pair) for pair in notes],
+        "failure": _failure(record),
+        "kept": bool(record.checkpoints),
+        "living": record.state in LIVING,
+    }
+
+
+def _buttons(record: RunRecord) -> dict[str, bool]:
+    """A run that was refused for what differs would be refused again: it goes on only when a person says so."""
+    differs = record.state == "failed" and record.failure is not None and record.failure.code == "run.differs"
+    buttons = {**buttons_of(record.state, record.pending), "anyway": differs}
+    return buttons | ({"resume": False} if differs else {})
+
+
+def _sentence(record: RunRecord) -> str:
+    """One sentence that is announced when it changes; it holds nothing that changes with every step."""
+    if record.pending:
+        return say(f"pending.{record.pending}")
+    if _waits(record):
+        return say("state.waiting.sentence", what=record.stage.text) if record.stage else ""
+    if record.state == "queued" and record.queued_reason:
+        return say("state.queued.why", reason=record.queued_reason)
+    if record.state in ("stopped", "failed", "lost") and not record.checkpoints:
+        return say(f"state.{record.state}.nothing")
+    if record.state == "finished":
+        return say("state.finished.sentence", took=duration((record.ended_at or 0) - (record.started_at or 0)))
+    kept = f"{record.checkpoints[-1].step:,}" if record.checkpoints else UNKNOWN
+    return say(f"state.{record.state}.sentence", step=f"{record.last_step:,}", kept=kept)
+
+
+def _waits(record: RunRecord) -> bool:
+    """Whether the worker waits for something outside itself and has not gone on since."""
+    stage = record.stage
+    waiting = stage is not None and stage.stage == "waiting" and record.state in ("starting", "training")
+    return waiting and not record.stepped
+
+
+def _stage(record: RunRecord, now: float) -> dict[str, Any] | None:
+    """What is going on within the state; a step that came after the stage means that training goes on."""
+    stage = record.stage
+    if stage is None or record.state not in ("starting", "training"):
+        return None
+    stepped = record.stepped and stage.stage not in ("merging", "verifying")
+    if stepped or stage.stage == "training":
+        step, total = f"{record.last_step:,}", f"{record.plan.total_steps:,}" if record.plan else UNKNOWN
+        return {"text": say("stage.step", step=step, total=total), "detail": "", "share": None}
+    own = stage.total > 0 and stage.stage not in _WITHIN
+    share = min(stage.done / stage.total, 1.0) if own else None
+    since = duration(now - stage.at) if share is None and now - stage.at >= 10 else ""
+    said = "" if stage.stage == "waiting" else stage.text  # the sentence above says for what
+    detail = " · ".join(part for part in (said, since and say("stage.since", time=since)) if part)
+    return {"text": _stage_words(stage), "detail": detail, "share": share, "waits": stage.stage == "waiting"}
+
+
+def _stage_words(stage: Stage) -> str:
+    """ "Downloading 1.2 of 4.1 GB", "Measuring held-out loss 10 of 15 rows": a unit that both have is said once."""
+    word, of = say(f"stage.{stage.stage}"), say("run.of")
+    if stage.total <= 0:
+        return word
+    if stage.unit != "bytes":
+        return f"{word} {stage.done:,.0f} {of} {stage.total:,.0f} {stage.unit}".rstrip()
+    done, total = bytes_words(stage.done), bytes_words(stage.total)
+    number, unit = done.split(" ")
+    return f"{word} {number if total.endswith(f' {unit}') else done} {of} {total}"
+
+
+def _facts(record: RunRecord, config: RunConfig | None, left: Left | None, now: float) -> dict[str, str]:
+    last = record.steps[-1] if record.steps else None
+    total = record.plan.total_steps if record.plan else 0
+    epochs = f" {say('run.of')} {config.train.num_train_epochs:g}" if config and not config.train.max_steps else ""
+    return {
+        "finish": UNKNOWN if left is None else clock(now + left.middle, now),
+        "left": _left(left),
+        "took": _took(record, now),
+        "step": steps_words(record.last_step, total) if total else UNKNOWN,
+        "epoch": f"{last.epoch:.2f}{epochs}" if last else UNKNOWN,
+        "speed": speed_words(record) or UNKNOWN,
+        "memory": _memory(record),
+        "loss": measure_words("loss", last.loss) if last and last.loss is not None else UNKNOWN,
+        "held_out": _held_out(record),
+        "device": _device(record),
+        **_measured(record),
+    }
+
+
+def _left(left: Left | None) -> str:
+    if left is None:
+        return UNKNOWN
+    low, high = duration(left.low), duration(left.high)
+    return say("left.estimated", low=low, high=high) if left.estimated else duration(left.middle)
+
+
+def _took(record: RunRecord, now: float) -> str:
+    if record.started_at is None or (record.ended_at is not None and not record.begun):
+        return UNKNOWN
+    end = record.ended_at
+    if end is None and record.state in ("paused", "lost"):
+        end = record.steps[-1].at if record.steps else record.started_at
+    return duration((now if end is None else end) - record.started_at)
+
+
+def _memory(record: RunRecord) -> str:
+    """What the run takes, beside the forecast; a figure keeps its unit on its own line."""
+    taken, forecast = record.steps[-1].memory_bytes if record.steps else None, forecast_bytes(record)
+    if taken is None:
+        return UNKNOWN
+    if not forecast:
+        return bytes_words(taken)
+    now, planned = (bytes_words(count).replace(" ", "\u00a0") for count in (taken, forecast))
+    return say("memory.forecast", now=now, forecast=planned)
+
+
+def _held_out(record: RunRecord) -> str:
+    """The latest held-out loss, and the best where that is an earlier one."""
+    known = measures(record)
+    lowest = best(known)
+    if lowest is None:
+        return UNKNOWN
+    latest, least = measure_words("loss", known[-1].loss), measure_words("loss", lowest.loss)
+    key = "loss.best" if lowest.step else "loss.best.before"
+    return say(key, latest=latest, best=least) if lowest.loss < known[-1].loss else latest
+
+
+def _device(record: RunRecord) -> str:
+    name = (record.hello.device_name or record.hello.device) if record.hello else UNKNOWN
+    now = card_state(record.steps[-1]) if record.state == "training" and record.steps else ""
+    return f"{name}: {now}" if now else name
+
+
+def _measured(record: RunRecord) -> dict[str, str]:
+    """What the run's method measures beside the loss: the latest of a step and of the held-out rows; nothing else."""
+    shown = {}
+    for name in MEASURES:
+        step, held_out = (
+            next((value for event in reversed(events) if (value := getattr(event, name)) is not None), None)
+            for events in (record.steps[-_LOOKED:], record.evaluations)
+        )
+        if step is not None:
+            now = measure_words(name, step)
+            held = None if held_out is None else measure_words(name, held_out)
+            shown[name] = now if held is None else say("measure.held_out", now=now, held_out=held)
+    return shown
+
+
+def _failure(record: RunRecord) -> dict[str, str] | None:
+    if record.state == "lost":
+        return {"message": say("state.lost.cause"), "hint": say("state.lost.cure")}
+    if record.failure is None:
+        return None
+    return {"message": record.failure.message or say("state.failed.unknown"), "hint": record.failure.hint}

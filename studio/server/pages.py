@@ -1,0 +1,61 @@
+"""Puts the pages together: each plain page in our frame, and the JSON routes that its script asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from fastapi import APIRouter
+from fastapi.responses import HTMLResponse
+
+from studio.figures.held_out import HeldOut
+from studio.figures.points import PointCache
+from studio.pages.doctor import page as doctor
+from studio.pages.doctor import routes as doctor_routes
+from studio.pages.glossary import page as glossary
+from studio.pages.history import page as history
+from studio.pages.history import routes as history_routes
+from studio.pages.new_run.data.upload import uploads
+from studio.pages.proof import page as proof
+from studio.pages.proof import routes as proof_routes
+from studio.pages.take_home import page as take_home
+from studio.pages.take_home import routes as take_home_routes
+from studio.pages.try_it import page as try_it
+from studio.pages.try_it import routes as try_it_routes
+from studio.pages.watch import page as watch
+from studio.pages.watch import routes as watch_routes
+from studio.services.services import Studio
+from studio.shell.frame import document
+from studio.shell.markup import Markup
+
+__all__ = ["PLAIN_PAGES", "page_routes"]
+
+PLAIN_PAGES: dict[str, Callable[[Studio], Markup]] = {
+    "/watch": watch.page,
+    "/try": try_it.page,
+    "/take-home": take_home.page,
+    "/history": history.page,
+    "/doctor": doctor.page,
+    "/proof": proof.page,
+    "/glossary": glossary.page,
+}
+"""The pages without Gradio; each is made anew whenever it is asked for."""
+
+
+def page_routes(studio: Studio) -> Iterator[APIRouter]:
+    """The routes of all pages; what two of them keep is made here, once."""
+    points, held_out = PointCache(), HeldOut(studio.data)
+    yield uploads(studio)
+    yield watch_routes.routes(studio, points)
+    yield try_it_routes.routes(studio, held_out)
+    yield take_home_routes.routes(studio, held_out)
+    yield history_routes.routes(studio, points)
+    yield doctor_routes.routes(studio)
+    yield proof_routes.routes(studio)
+    router = APIRouter(default_response_class=HTMLResponse)
+    for path, page in PLAIN_PAGES.items():
+        router.add_api_route(path, _plain_page(studio, path, page), methods=["GET"])
+    yield router
+
+
+def _plain_page(studio: Studio, path: str, page: Callable[[Studio], Markup]) -> Callable[[], str]:
+    return lambda: document(path, page(studio))

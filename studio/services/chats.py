@@ -1,0 +1,134 @@
+"""Questions to a run's model: one child is kept warm for the run and checkpoint that were asked last.
+
+So a second question needs no loading. The child is let go when another one is asked, when nobody asked for ten
+minutes, or when the studio closes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from core.chat.client import adapter_folder
+from core.chat.messages import Side
+from core.contract.data import Message
+from core.contract.errors import RunError
+from core.runs.folder.job_folder import JobFolder
+from studio.words.text import say
+
+__all__ = ["Chat", "ChatClients", "Question"]
+
+IDLE_SECONDS = 600.0
+BOTH: tuple[Side, ...] = ("base", "tuned")
+
+
+class Question(BaseModel):
+    """What is asked of a run's checkpoint, and how it is to answer. Temperature 0 always takes the likeliest token."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    run: str
+    checkpoint: Annotated[str, StringConstraints(pattern=r"^(best|last|step-[0-9]{6,})$")] = "best"
+    messages: tuple[Message, ...] = Field(min_length=1)
+    max_new_tokens: int = Field(128, ge=1, le=4096)
+    temperature: float = Field(0.0, ge=0.0, le=5.0)
+    seed: int = Field(0, ge=0, le=2**31 - 1)
+    sides: tuple[Side, ...] = Field(BOTH, min_length=1, max_length=2)
+
+    def after(self, system_prompt: str) -> Question:
+        """The question as the run's rows were trained: behind its system prompt, where it brings none."""
+        if not system_prompt or self.messages[0].role == "system":
+            return self
+        return self.model_copy(update={"messages": (Message(role="system", content=system_prompt), *self.messages)})
+
+
+class Chat(Protocol):
+    """``core.chat.client.ChatClient``, as far as it is used here."""
+
+    def ask(
+        self,
+        messages: list[dict[str, str]],
+        max_new_tokens: int,
+        temperature: float,
+        seed: int,
+        *,
+        sides: tuple[Side, ...] = BOTH,
+    ) -> Any:
+        """A generator of the sides' answers as they grow; closing it cancels the question."""
+
+    def close(self) -> None:
+        """Ends the child."""
+
+
+class ChatClients:
+    """The one chat that is kept warm. ``begin`` makes one for a run's folder and a checkpoint's name."""
+
+    def __init__(self, begin: Callable[[JobFolder, str], Chat], idle_seconds: float = IDLE_SECONDS) -> None:
+        self._begin = begin
+        self._idle_seconds = idle_seconds
+        self._lock = threading.Lock()
+        self._key = ("", "", "")
+        self._chat: Chat | None = None
+        self._timer: threading.Timer | None = None
+
+    def ask(self, folder: JobFolder, question: Question) -> Iterator[dict[str, Any]]:
+        """Both sides' answers as they grow: ``{"side", "text", "done"}``, ``text`` being all of it so far.
+
+        Raises:
+            RunError: another question is being answered.
+        """
+        if not self._lock.acquire(blocking=False):
+            raise RunError("talk.busy", say("try.busy"), say("try.busy.hint"))
+        try:
+            chat = self._warm(folder, question.checkpoint)
+            messages = [message.model_dump(exclude_defaults=True) for message in question.messages]
+            only: dict[str, Any] = {} if question.sides == BOTH else {"sides": question.sides}
+            answers = chat.ask(messages, question.max_new_tokens, question.temperature, question.seed, **only)
+            with contextlib.closing(answers):  # the page may go away in mid-answer: that cancels the question
+                for answer in answers:
+                    yield {"side": answer.side, "text": answer.text, "done": answer.done}
+        except Exception:
+            self._close()
+            raise
+        finally:
+            if self._chat is not None:
+                self._timer = threading.Timer(self._idle_seconds, self.leave)
+                self._timer.daemon = True
+                self._timer.start()
+            self._lock.release()
+
+    def leave(self, run_id: str = "") -> None:
+        """Lets the child go (that of ``run_id`` only, where one is named), unless it is answering."""
+        if run_id and self._key[0] != run_id:
+            return
+        if self._lock.acquire(blocking=False):
+            try:
+                self._close()
+            finally:
+                self._lock.release()
+
+    def _warm(self, folder: JobFolder, checkpoint: str) -> Chat:
+        """The chat with this checkpoint: the one that is there, else a new one in its place."""
+        self._stop_timer()
+        step = ""  # which step the name means now: "best" may be another one by now
+        with contextlib.suppress(RunError):  # there is none, which the chat says itself
+            step = adapter_folder(folder, checkpoint).name
+        key = (folder.name, checkpoint, step)
+        if self._chat is None or self._key != key:
+            self._close()
+            self._chat, self._key = self._begin(folder, checkpoint), key
+        return self._chat
+
+    def _close(self) -> None:
+        self._stop_timer()
+        chat, self._chat, self._key = self._chat, None, ("", "", "")
+        if chat is not None:
+            chat.close()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

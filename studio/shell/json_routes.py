@@ -1,0 +1,43 @@
+"""What the JSON routes of all pages have in common: how a fault is answered, and answers that are sent once.
+
+A fault is ``{"code", "message", "hint"}`` with status 404 (no such run), 409, or 422 for values that cannot be used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+
+from core.contract.errors import StudioError
+
+__all__ = ["DONE", "answer_faults", "tagged"]
+
+DONE = {"ok": True}
+"""The answer to a command that was obeyed."""
+
+
+def answer_faults(app: FastAPI) -> None:
+    """Has an application answer every error of ours as one line for a person."""
+
+    @app.exception_handler(StudioError)
+    def said(_: Request, error: StudioError) -> JSONResponse:
+        return JSONResponse(error.told(), 404 if error.code == "run.unknown" else 409)
+
+    @app.exception_handler(RequestValidationError)
+    def misread(_: Request, error: RequestValidationError) -> JSONResponse:
+        """Names the fields and repeats nothing of what was sent: it need not even be text."""
+        fields = ", ".join(sorted({str(fault["loc"][-1])[:40] for fault in error.errors() if fault["loc"]}))
+        named = fields.encode("ascii", "replace").decode()
+        message = f"Expected other values, found some that cannot be used: {named}."
+        return JSONResponse({"code": "request", "message": message, "hint": "Load the page again."}, 422)
+
+
+def tagged(answer: dict[str, Any], tag: str) -> dict[str, Any]:
+    """The answer and its tag; to a page that names this tag only that it is the same."""
+    now = hashlib.sha256(json.dumps(answer).encode()).hexdigest()[:16]
+    return {"same": True, "tag": now} if tag == now else {"tag": now, **answer}
