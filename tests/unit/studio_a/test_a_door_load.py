@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import threading
 import time
@@ -220,6 +221,16 @@ def test_a_password_file_without_a_password_is_said(
         front_of(Wish("127.0.0.1", without_tls=True), 8765, locations)
 
 
+class EverybodysFiles:
+    """``os`` on a disk that keeps no permissions."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def fstat(self, _: int) -> os.stat_result:
+        return os.stat_result([0o100666, *[0] * 9])
+
+
 @pytest.mark.parametrize(
     ("mode", "taken"), [(0o700, True), (0o755, True), (0o775, True), (0o777, False), (0o1777, False)]
 )
@@ -235,6 +246,5 @@ def test_a_root_folder_that_everybody_may_write_to_is_refused(
     with pytest.raises(MachineError, match="that only you may write to"):
         locations.make()
     assert list(locations.home.iterdir()) == []
-    everybodys = type("Stat", (), {"st_mode": 0o100666})  # Windows' disk, seen from WSL
-    monkeypatch.setattr("core.machine.locations.os.fstat", lambda _: everybodys)
+    monkeypatch.setattr("core.machine.locations.os", EverybodysFiles())  # Windows' disk, seen from WSL
     assert locations.make().runs.is_dir()
