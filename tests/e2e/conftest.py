@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from driving import RunningStudio, launch, running_studio
 
-sys.path.append(str(Path(__file__).parents[1] / "unit" / "studio_b"))  # runs are made there as a worker writes them
+sys.path.append(str(Path(__file__).parents[1] / "unit" / "studio"))  # runs are made there as a worker writes them
 
 from screens import furnished
 

@@ -65,6 +65,9 @@ class Reader:
             roles=(), method="sft",
         )  # fmt: skip
 
+    def first_look(self, path: object, choice: object, seconds: float = 0.0) -> DataReport:
+        return self.report(path, choice)
+
     def split_groups(self, path: object, choice: object) -> tuple[tuple[int, ...], ...]:
         return ()
 
