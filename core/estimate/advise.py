@@ -25,7 +25,7 @@ from core.contract.config import TARGETS, RunConfig
 from core.contract.data import DataFacts, DataReport
 from core.contract.estimate import Advice
 from core.contract.findings import Checkup
-from core.estimate.inputs.lengths import lengths_of
+from core.estimate.inputs.lengths import table_of
 from core.estimate.inputs.rows import Rows, rows_of, total_steps
 
 __all__ = ["advise", "rank_for"]
@@ -231,7 +231,7 @@ def _padded(case: _Case) -> bool:
 
 
 def _length_for(facts: DataFacts, most: int) -> int:
-    ordered = lengths_of(facts.lengths).sorted
+    ordered = table_of(facts).whole.sorted
     needed = ordered[min(len(ordered) - 1, math.ceil(0.99 * len(ordered)))]
     return min(most, -(-needed // 256) * 256)
 

@@ -12,30 +12,30 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from itertools import accumulate
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate, compress
 from operator import mul
 from statistics import NormalDist
-from typing import Generic, TypeVar
 
 from core.contract.data import DataFacts
 
-__all__ = ["Lengths", "learned_lengths", "learned_others", "lengths_of", "total_of"]
+__all__ = ["Lengths", "RowTable", "learned_lengths", "table_of"]
 
 GRID = 64
 """Points of the sorted lengths at which the longest row of a batch is looked up."""
 SURE = 0.025
 """How likely a run may have a step with more tokens than its fullest is taken to have. Such a step is cut in two where
 tokens a pass are limited to that."""
-KEPT = 8
 
 
 class Lengths:
-    """The lengths of a data set, uncut. Every method takes the limit at which rows are cut."""
+    """The lengths of a data set, uncut: ``given`` in its order, and ``sorted``. Every method takes the limit at which
+    rows are cut."""
 
     def __init__(self, lengths: Sequence[int]) -> None:
-        self.sorted = sorted(lengths)
+        self.given, self.sorted = lengths, sorted(lengths)
         squares = list(map(mul, self.sorted, self.sorted))
         self._sums: tuple[list[int], ...] = tuple(
             [0, *accumulate(part)] for part in (self.sorted, squares, map(mul, squares, self.sorted))
@@ -43,11 +43,6 @@ class Lengths:
 
     def __len__(self) -> int:
         return len(self.sorted)
-
-    @property
-    def whole(self) -> int:
-        """Tokens of all rows, uncut."""
-        return self._sums[0][-1]
 
     def longest(self, limit: int) -> int:
         """The longest row."""
@@ -64,7 +59,7 @@ class Lengths:
 
     def lost(self, limit: int) -> int:
         """Tokens beyond the limit."""
-        return self.whole - self.tokens(limit)
+        return self._sums[0][-1] - self.tokens(limit)
 
     def top(self, rows: int, limit: int) -> int:
         """Tokens of the longest ``rows`` rows together."""
@@ -106,66 +101,31 @@ class Lengths:
         return max(0, round(longest * len(self)) - self.tokens(limit))
 
 
-Given = TypeVar("Given")
-Made = TypeVar("Made")
+@dataclass(frozen=True)
+class RowTable:
+    """The lengths of a data set's rows. ``learned`` are those that a run takes under the limit at which they were
+    counted: it leaves out rows with nothing trained within its limit. ``others``: of preferences the shorter side's
+    lengths, of the same rows; None where nobody has measured them."""
+
+    whole: Lengths
+    learned: Lengths
+    others: Lengths | None
+    learned_others: Lengths | None
+    trained: int
 
 
-class _Remembered(Generic[Given, Made]):
-    """The few answers used last, by the object that they were made from: a long tuple is as slow to hash as to sum."""
-
-    def __init__(self, make: Callable[[Given], Made]) -> None:
-        self._make = make
-        self._known: OrderedDict[int, tuple[Given, Made]] = OrderedDict()
-
-    def __call__(self, given: Given) -> Made:
-        found = self._known.pop(id(given), None)  # put back as the newest
-        if found is None or found[0] is not given:
-            found = (given, self._make(given))
-        self._known[id(given)] = found
-        while len(self._known) > KEPT:
-            self._known.popitem(last=False)
-        return found[1]
-
-
-def _of_learned(facts: DataFacts) -> Sequence[int]:
-    if 0 not in facts.trained:
-        return facts.lengths
-    kept = tuple(length for length, trained in zip(facts.lengths, facts.trained, strict=True) if trained)
-    return kept or facts.lengths
-
-
-_lengths: _Remembered[Sequence[int], Lengths] = _Remembered(Lengths)
-_totals: _Remembered[Sequence[int], int] = _Remembered(sum)
-
-
-def _others_of_learned(facts: DataFacts) -> Sequence[int]:
-    if 0 not in facts.trained or not any(facts.trained):
-        return facts.others
-    return tuple(length for length, trained in zip(facts.others, facts.trained, strict=True) if trained)
-
-
-_learned: _Remembered[DataFacts, Sequence[int]] = _Remembered(_of_learned)
-_others: _Remembered[DataFacts, Sequence[int]] = _Remembered(_others_of_learned)
-
-
-def lengths_of(lengths: Sequence[int]) -> Lengths:
-    """The sorted form of these lengths, remembered."""
-    return _lengths(lengths)
+@lru_cache(maxsize=8)
+def table_of(facts: DataFacts) -> RowTable:
+    """The rows, sorted once for all limits: what takes milliseconds is found again by the facts."""
+    whole, others = Lengths(facts.lengths), Lengths(facts.others) if facts.others else None
+    learned, learned_others = whole, others
+    if 0 in facts.trained and any(facts.trained):
+        learned = Lengths(tuple(compress(facts.lengths, facts.trained)))
+        learned_others = Lengths(tuple(compress(facts.others, facts.trained))) if facts.others else None
+    return RowTable(whole, learned, others, learned_others, sum(facts.trained))
 
 
 def learned_lengths(facts: DataFacts, limit: int) -> Sequence[int]:
-    """Lengths of the rows that a run takes, remembered: it leaves out those with nothing trained within its limit.
-
-    All of them where trained tokens were not counted under this limit: any may have something to train.
-    """
-    return _learned(facts) if limit == facts.max_length else facts.lengths
-
-
-def learned_others(facts: DataFacts, limit: int) -> Sequence[int]:
-    """Of preferences the shorter side's lengths, of the same rows; empty where nobody has measured them."""
-    return _others(facts) if facts.others and limit == facts.max_length else facts.others
-
-
-def total_of(numbers: Sequence[int]) -> int:
-    """Their sum, remembered."""
-    return _totals(numbers)
+    """Lengths of the rows that a run takes. All of them where trained tokens were not counted under this limit: any may
+    have something to train."""
+    return table_of(facts).learned.given if limit == facts.max_length else facts.lengths

@@ -10,7 +10,7 @@ from core.contract.config import DataChoice, RunConfig
 from core.contract.data import DataFacts
 from core.data.deal.packing import windows
 from core.data.deal.split import held_out_rows, split_rows
-from core.estimate.inputs.lengths import learned_lengths, learned_others, lengths_of, total_of
+from core.estimate.inputs.lengths import Lengths, learned_lengths, table_of
 
 __all__ = ["Rows", "dealt_steps", "learned_rows", "rows_of", "steps_per_epoch", "total_steps", "train_rows"]
 
@@ -86,33 +86,31 @@ def rows_of(config: RunConfig, facts: DataFacts | None) -> Rows:
     if facts is None or not facts.lengths:
         full = limit * config.rows_per_step
         return Rows(train=0, longest=limit, tokens_per_epoch=0, trained_per_epoch=0, cut=0, known=False, fullest=full)
-    whole, lengths = lengths_of(facts.lengths), lengths_of(learned_lengths(facts, limit))
+    table = table_of(facts)
+    lengths = table.learned if limit == facts.max_length else table.whole
     train = train_rows(config, facts)
     scale = train / len(lengths)
-    tokens, beside = lengths.tokens(limit), _beside(config, facts)
-    steps = total_steps(config, train)
+    tokens, beside = lengths.tokens(limit), 0
+    if config.learning.answers > 1:
+        others = table.learned_others if limit == facts.max_length else table.others
+        beside = (others or lengths).tokens(limit)
+    trained: float = table.trained
+    if limit != facts.max_length:  # by the share of the tokens: nearly right, until they are counted again
+        trained *= tokens / max(1, table.whole.tokens(facts.max_length))
     batch = min(config.train.per_device_train_batch_size, max(1, train))
     return Rows(
         train=train,
         longest=lengths.longest(limit),
         tokens_per_epoch=round((tokens + beside) * scale),
         beside=round(beside * scale),
-        trained_per_epoch=round(_trained(facts, limit, tokens) * scale),
-        cut=round(whole.cut(limit) * facts.rows / len(whole)),
+        trained_per_epoch=round(trained * scale),
+        cut=round(table.whole.cut(limit) * facts.rows / len(table.whole)),
         known=True,
-        fullest=_fullest(config, facts, train, steps),
+        fullest=_fullest(config, facts, lengths, train),
         lost=round(lengths.lost(limit) * scale),
         padding=round(lengths.padding(batch, limit) * scale),
         square=lengths.tokens(limit, 2) / len(lengths),
     )
-
-
-def _beside(config: RunConfig, facts: DataFacts) -> int:
-    """Tokens of the shorter side of each preference that a run takes; 0 where rows are no pairs."""
-    if config.learning.answers == 1:
-        return 0
-    limit = config.train.max_length
-    return lengths_of(learned_others(facts, limit) or learned_lengths(facts, limit)).tokens(limit)
 
 
 def dealt_steps(config: RunConfig, facts: DataFacts, most_rows: int) -> tuple[tuple[int, ...], ...]:
@@ -147,31 +145,13 @@ def _dealt(train: tuple[int, ...], seed: int, rows_per_step: int, steps: int) ->
     return tuple(found)
 
 
-def _fullest(config: RunConfig, facts: DataFacts, train: int, steps: int) -> int:
-    """Tokens of the step that has most: looked up where it is certain which rows each step has, else reckoned."""
-    limit = config.train.max_length
-    lengths = learned_lengths(facts, limit)
-    if _is_certain(config, facts) and max(len(lengths), steps * config.rows_per_step) <= DEALT_ROWS:
+def _fullest(config: RunConfig, facts: DataFacts, lengths: Lengths, train: int) -> int:
+    """Tokens of the step that has most. It is looked up where all is certain: every row's length, which of them are
+    taken at this limit, and which are held out of those; else reckoned."""
+    limit, steps, rows = config.train.max_length, total_steps(config, train), len(lengths)
+    whole = not facts.sampled and facts.rows == len(facts.lengths) and facts.max_length == limit
+    split = not held_out_rows(rows, config.data) or (facts.kin is not None and rows == len(facts.lengths))
+    if whole and split and max(rows, steps * config.rows_per_step) <= DEALT_ROWS:
         dealt = dealt_steps(config, facts, 2 * DEALT_ROWS)  # a few more where groups left fewer to hold out
-        return max(sum(min(lengths[row], limit) for row in step) for step in dealt)
-    return lengths_of(lengths).fullest(min(config.rows_per_step, max(1, train)), steps, limit)
-
-
-def _is_certain(config: RunConfig, facts: DataFacts) -> bool:
-    """Whether every row's length is known, which of them are taken at this limit, and which are held out of those."""
-    whole = not facts.sampled and facts.rows == len(facts.lengths) and facts.max_length == config.train.max_length
-    if not whole:
-        return False
-    rows = len(learned_lengths(facts, facts.max_length))
-    return not held_out_rows(rows, config.data) or (facts.kin is not None and rows == len(facts.lengths))
-
-
-def _trained(facts: DataFacts, limit: int, tokens: int) -> float:
-    """Trained tokens under the limit: as counted where they were counted under it, else by the share of the tokens.
-
-    The share is nearly right, for the moment until they are counted again.
-    """
-    counted = total_of(facts.trained)
-    if limit == facts.max_length:
-        return counted
-    return counted * tokens / max(1, lengths_of(facts.lengths).tokens(facts.max_length))
+        return max(sum(min(lengths.given[row], limit) for row in step) for step in dealt)
+    return lengths.fullest(min(config.rows_per_step, max(1, train)), steps, limit)

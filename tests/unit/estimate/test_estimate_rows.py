@@ -16,7 +16,7 @@ from core.contract.data import DataFacts
 from core.data.deal.packing import windows
 from core.data.deal.split import split_rows
 from core.estimate import estimate
-from core.estimate.inputs.lengths import KEPT, Lengths, lengths_of
+from core.estimate.inputs.lengths import Lengths
 from core.estimate.inputs.rows import rows_of, total_steps
 from core.machine.hardware import Machine
 
@@ -163,15 +163,6 @@ def test_twenty_thousand_rows_follow_a_slider(
         estimate(RunConfig(train=TrainChoice(max_length=limit)), spec, facts, machine)
         took.append(time.process_time() - begun)
     assert sorted(took)[len(took) // 4] < 0.005, "processor time; other work on this machine slows single answers"
-
-
-def test_lengths_in_use_stay_remembered_while_others_come() -> None:
-    used = (3, 1, 2)
-    first = lengths_of(used)
-    others = [(number, number) for number in range(3 * KEPT)]
-    for other in others:
-        lengths_of(other)
-        assert lengths_of(used) is first
 
 
 @settings(max_examples=40, deadline=None)
