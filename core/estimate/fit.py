@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
@@ -31,6 +31,7 @@ from core.estimate.learned import Learned, likeness
 from core.estimate.peak import peak_bytes
 from core.estimate.terms import context_of, pinned_bytes
 from core.machine.hardware import Machine
+from core.models.families import is_gemma
 
 __all__ = [
     "SPARE",
@@ -82,38 +83,39 @@ def resolve(
 def plan(
     config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, learned: Learned | None = None
 ) -> tuple[RunConfig, list[Resolved]]:
-    """``resolve`` where the data's numbers are known already."""
-    counted = _planned(config, spec, rows, machine)
-    if config.train.memory_gib or machine.gpu is None or learned is None or not learned.runs:
-        return counted
-    more = _beyond(counted[0], spec, rows, machine, learned)
-    return _planned(config, spec, rows, machine, more) if more > 1 else counted
+    """``resolve`` where the data's numbers are known already.
 
-
-def _beyond(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, learned: Learned) -> float:
-    """How far earlier runs like this plan went beyond what was counted, where that is beyond its limit too; else 1."""
-    work, limit = pass_work(config, spec, rows, machine, pass_tokens(config, rows)), limit_bytes(config, machine)
-    more = learned.memory(likeness(config, spec, rows, machine, work)).reserved
-    return more if limit is not None and more * peak_bytes(work) > limit else 1.0
+    Where earlier runs like the plan took more than counted, and so much more would be beyond its limit, it is made
+    again with so much less.
+    """
+    counted, lines = _planned(config, spec, rows, machine, 1.0)
+    limit = limit_bytes(counted, machine)
+    if config.train.memory_gib or machine.gpu is None or learned is None or limit is None:
+        return counted, lines
+    work = pass_work(counted, spec, rows, machine, pass_tokens(counted, rows))
+    more = learned.memory(likeness(counted, spec, rows, machine, work)).reserved
+    if more <= 1 or more * peak_bytes(work) <= limit:
+        return counted, lines
+    return _planned(config, spec, rows, machine, more)
 
 
 def _planned(
-    config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, more: float = 1.0
+    config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, more: float
 ) -> tuple[RunConfig, list[Resolved]]:
-    chosen: list[Resolved] = []
-
-    def take(config: RunConfig, choices: Iterator[Choice]) -> RunConfig:
-        for key, value, reason in choices:
+    """Each part of the plan from what those before it chose; ``more``: runs like this one took so many times what is
+    counted."""
+    lines: list[Resolved] = []
+    parts: tuple[Callable[[RunConfig], Iterator[Choice]], ...] = (
+        lambda config: _arithmetic(config, spec, machine),
+        lambda config: _memory(config, machine, more),
+        lambda config: _pass(config, spec, rows, machine),
+        lambda config: _intervals(config, rows),
+    )
+    for part in parts:
+        for key, value, reason in part(config):
             config = put(config, key, value)
-            chosen.append(Resolved(key=key, value=str(value), reason=reason))
-        return config
-
-    config = take(config, _dtype(config, spec, machine))
-    config = take(config, _optimiser(config, machine))
-    config = take(config, _memory(config, machine, more))
-    config = take(config, _pass(config, spec, rows, machine))
-    config = take(config, _intervals(config, rows))
-    return config, chosen
+            lines.append(Resolved(key=key, value=str(value), reason=reason))
+    return config, lines
 
 
 def free_bytes(machine: Machine) -> int | None:
@@ -170,26 +172,23 @@ def usual_tokens(config: RunConfig, rows: Rows, most: int) -> int:
     return max(1, min(most, round(average / max(1, parts))))
 
 
-def _dtype(config: RunConfig, spec: ModelSpec, machine: Machine) -> Iterator[Choice]:
-    if config.model.dtype != "auto":
-        return
-    if machine.gpu is None:
-        yield "model.dtype", "float32", "the CPU computes fastest and most exactly in 32 bits"
-    elif machine.gpu.bf16:
-        yield "model.dtype", "bfloat16", f"{machine.gpu.name} has it"
-    elif spec.model_type.startswith("gemma"):
-        yield "model.dtype", "float32", f"{machine.gpu.name} has no bfloat16, and Gemma overflows in float16"
-    else:
-        yield "model.dtype", "float16", f"{machine.gpu.name} has no bfloat16"
-
-
-def _optimiser(config: RunConfig, machine: Machine) -> Iterator[Choice]:
-    if config.train.optim != "auto":
-        return
-    if machine.gpu is None:
-        yield "train.optim", "adamw_torch", "on the CPU memory is no worry"
-    else:
-        yield "train.optim", "adamw_8bit", "a quarter of the memory for the same result"
+def _arithmetic(config: RunConfig, spec: ModelSpec, machine: Machine) -> Iterator[Choice]:
+    """The dtype of the arithmetic, and the optimiser."""
+    card = machine.gpu
+    if config.model.dtype == "auto":
+        if card is None:
+            yield "model.dtype", "float32", "the CPU computes fastest and most exactly in 32 bits"
+        elif card.bf16:
+            yield "model.dtype", "bfloat16", f"{card.name} has it"
+        elif is_gemma(spec.model_type):
+            yield "model.dtype", "float32", f"{card.name} has no bfloat16, and Gemma overflows in float16"
+        else:
+            yield "model.dtype", "float16", f"{card.name} has no bfloat16"
+    if config.train.optim == "auto":
+        if card is None:
+            yield "train.optim", "adamw_torch", "on the CPU memory is no worry"
+        else:
+            yield "train.optim", "adamw_8bit", "a quarter of the memory for the same result"
 
 
 def _memory(config: RunConfig, machine: Machine, more: float) -> Iterator[Choice]:
@@ -201,88 +200,69 @@ def _memory(config: RunConfig, machine: Machine, more: float) -> Iterator[Choice
             yield "train.memory_gib", share, f"{SPARE / more:.0%} of the {free / GIB:.1f} GB that are free{earlier}"
 
 
-@dataclass(frozen=True)
-class _Candidate:
-    policy: str
-    tokens: int
-    cost: float
-    """Seconds a token."""
-
-
 def _pass(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine) -> Iterator[Choice]:
     """Checkpointing and tokens a pass, together."""
-    limit = limit_bytes(config, machine)
-    found = None if limit is None else _best(config, spec, rows, machine, limit)
-    sizes = _sizes(config, rows, gpu=machine.gpu is not None)
-    if found is None:
+    limit, sizes = limit_bytes(config, machine), _sizes(config, rows, gpu=machine.gpu is not None)
+    fast = work_of(config, spec, 1, machine.gpu is not None).model.fast
+    policies: tuple[str, ...] = ("none", "budget", "recompute") if fast else ("none", "recompute")  # the fastest first
+    if config.train.checkpointing != "auto":
+        policies = (config.train.checkpointing,)
+    best = None if limit is None else _best(config, spec, rows, machine, policies, limit)
+    if best is not None:
+        policy, tokens = best
+    else:  # the one that needs least, and the smallest pass, if that is any help
+        policy = "budget" if "budget" in policies else policies[-1]
         tokens = sizes[-1] if limit is not None else min(sizes[0], max(sizes[-1], USEFUL_TOKENS))
-        policy = _least(config, spec, machine)
-    else:
-        policy, tokens = found.policy, found.tokens
     if config.train.checkpointing == "auto":
-        yield "train.checkpointing", policy, _reason(policy, limit)
+        if policy == "none":
+            reason = "everything fits as it is, which is faster"
+        elif limit is None:
+            reason = "the card does not say what is free"
+        else:
+            reason = "each pass keeps what fits, and recomputes the rest"
+            reason = reason if policy == "budget" else "else a pass would not fit"
+        yield "train.checkpointing", policy, reason
     if config.train.tokens_per_pass == 0:
-        fits = "the longest row, alone" if found is None and limit is not None else "the fastest that fits"
-        yield "train.tokens_per_pass", tokens, fits
+        alone = best is None and limit is not None
+        yield "train.tokens_per_pass", tokens, "the longest row, alone" if alone else "the fastest that fits"
 
 
-def _reason(policy: str, limit: int | None) -> str:
-    if policy == "none":
-        return "everything fits as it is, which is faster"
-    if limit is None:
-        return "the card does not say what is free"
-    return "each pass keeps what fits, and recomputes the rest" if policy == "budget" else "else a pass would not fit"
+def _best(
+    config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, policies: Sequence[str], limit: int
+) -> tuple[str, int] | None:
+    """Policy and tokens of the fastest pass that fits; of equals the one that keeps everything, and then the larger."""
+    sizes = _sizes(config, rows, gpu=machine.gpu is not None)
+    best, least = None, math.inf
+    largest = max(BUDGET_TOKENS, row_tokens(config, rows))
+    base, card = pass_work(config, spec, rows, machine, sizes[0]), published_of(machine)
 
+    def fits(work: Work) -> bool:
+        return peak_bytes(work) <= limit and pinned_bytes(work) <= PINNED_SHARE * machine.ram_free_bytes
 
-def _best(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, limit: int) -> _Candidate | None:
-    """The fastest that fits; of equals the one that keeps everything, and then the larger pass."""
-    best: _Candidate | None = None
-    largest, sizes = max(BUDGET_TOKENS, row_tokens(config, rows)), _sizes(config, rows, gpu=machine.gpu is not None)
-    base = pass_work(config, spec, rows, machine, sizes[0])
-    card = published_of(machine)
-    for policy in _policies(config, spec, machine):
-        way = policy_of(policy, base.model.gpu, base.model.fast)
-        for work in _fitting(base, way, sizes, lambda work: _fits(work, limit, machine)):
-            if way == "budget" and work.tokens > largest and not config.train.tokens_per_pass:
+    for policy in policies:
+        own = policy_of(policy, base.model.gpu, base.model.fast)
+        for work in _fitting(base, own, sizes, fits):
+            if own == "budget" and work.tokens > largest and not config.train.tokens_per_pass:
                 break
             cost = seconds_per_token(work.at(usual_tokens(config, rows, work.tokens)), rows.seen, card)
-            if best is None or cost < best.cost or (cost == best.cost and policy == best.policy == "budget"):
-                best = _Candidate(policy, work.tokens, cost)
+            if cost < least or (cost == least and best is not None and policy == best[0] == "budget"):
+                best, least = (policy, work.tokens), cost
     return best
 
 
-def _fitting(base: Work, way: Policy, sizes: Sequence[int], fits: Callable[[Work], bool]) -> Iterator[Work]:
+def _fitting(base: Work, policy: Policy, sizes: Sequence[int], fits: Callable[[Work], bool]) -> Iterator[Work]:
     """The passes worth their time: under a budget all that fit, the smallest first; else the largest that fits.
 
     A smaller one that keeps as much costs more a token. A whole step in one pass may fit where a part of it does not.
     """
-    passes = [base.at(tokens, way, single=tokens >= sizes[0] and base.single) for tokens in sizes]
-    if way == "budget":
+    passes = [base.at(tokens, policy, single=tokens >= sizes[0] and base.single) for tokens in sizes]
+    if policy == "budget":
         yield from takewhile(fits, reversed(passes))
     elif fits(passes[0]):
         yield passes[0]
     else:
         first = bisect_left(range(len(passes)), True, lo=1, key=lambda place: fits(passes[place]))
         yield from passes[first : first + 1]
-
-
-def _fits(work: Work, limit: int, machine: Machine) -> bool:
-    return peak_bytes(work) <= limit and pinned_bytes(work) <= PINNED_SHARE * machine.ram_free_bytes
-
-
-def _policies(config: RunConfig, spec: ModelSpec, machine: Machine) -> tuple[str, ...]:
-    """Those worth trying, the fastest first."""
-    chosen = config.train.checkpointing
-    if chosen != "auto":
-        return (chosen,)
-    fast = work_of(config, spec, 1, machine.gpu is not None).model.fast
-    return ("none", "budget", "recompute") if fast else ("none", "recompute")
-
-
-def _least(config: RunConfig, spec: ModelSpec, machine: Machine) -> str:
-    """The one that needs least."""
-    policies = _policies(config, spec, machine)
-    return "budget" if "budget" in policies else policies[-1]
 
 
 def _sizes(config: RunConfig, rows: Rows, gpu: bool) -> list[int]:
