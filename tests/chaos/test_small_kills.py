@@ -28,34 +28,21 @@ def killed(line: str) -> int:
     return int(found[1])
 
 
-def test_checkpoints_rotation_and_log_survive_kills_inside_their_writes() -> None:
-    line = chaos("small", 75)
-    assert killed(line) >= 75
-    assert "worker bytes" in line.replace("after ", ""), "no kill was inside a write"
-
-
-def test_what_was_made_durable_survives_a_power_cut() -> None:
-    assert killed(chaos("power", 25)) >= 25
-
-
-def test_starters_supervisors_and_workers_survive_kills_inside_their_calls() -> None:
-    assert killed(chaos("jobs", 15)) >= 15
+@pytest.mark.parametrize(
+    ("part", "kills"),
+    [
+        ("small", 75), ("power", 25), ("jobs", 15),
+        pytest.param("small", 700, marks=pytest.mark.slow),
+        pytest.param("power", 200, marks=pytest.mark.slow),
+        pytest.param("jobs", 200, marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
+def test_nothing_is_lost_by_kills_inside_writes_and_calls(part: str, kills: int) -> None:
+    """Workers and their logs, rotation and checkpoints; the same with the power going; starters and supervisors."""
+    line = chaos(part, kills)
+    assert killed(line) >= kills
+    assert part != "small" or "worker bytes" in line.replace("after ", ""), "no kill was inside a write"
 
 
 def test_a_disk_that_is_full_at_any_megabyte_loses_nothing() -> None:
     assert "full at" in chaos("disk")
-
-
-@pytest.mark.slow
-def test_seven_hundred_kills_inside_writes() -> None:
-    assert killed(chaos("small")) >= 700
-
-
-@pytest.mark.slow
-def test_two_hundred_power_cuts() -> None:
-    assert killed(chaos("power")) >= 200
-
-
-@pytest.mark.slow
-def test_two_hundred_kills_of_starters_supervisors_and_workers() -> None:
-    assert killed(chaos("jobs")) >= 200

@@ -36,7 +36,7 @@ from .judge import must
 
 __all__ = ["WholeFigures", "kill_whole", "kill_whole_runs", "starter_config", "uninterrupted"]
 
-VICTIMS = (
+VICTIMS = [
     "worker",
     "worker",
     "supervisor",
@@ -47,7 +47,7 @@ VICTIMS = (
     "supervisor",
     "worker",
     "studio",
-)
+]
 """Four workers, three supervisors, three studios of every ten."""
 STEPS = 30
 KILLS_A_LIFE = 5

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
+from living_runs import Config, Until, chosen
 
 from core.contract.config import DataChoice, RunConfig
 from core.machine.locations import REPOSITORY, Locations
@@ -24,21 +26,19 @@ def store(locations: Locations, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))  # the fakes are scripts, which see their own folder only
     monkeypatch.setenv("PYDANTIC_DISABLE_PLUGINS", "1")  # looking for them is a tenth of a short process's time
     yield RunStore(locations, SUPERVISOR)
-    for process in psutil.process_iter():
-        try:
-            if process.pid != os.getpid() and any(str(locations.home) in word for word in process.cmdline()):
-                process.kill()
-        except psutil.Error:
-            continue
+    home = str(locations.home)
+    for process in chosen(lambda one: one.pid != os.getpid() and any(home in word for word in one.cmdline())):
+        with suppress(psutil.Error):
+            process.kill()
 
 
 @pytest.fixture
-def config() -> Callable[[str], RunConfig]:
+def config() -> Config:
     return lambda name: RunConfig(name=name, data=DataChoice(path="/data/rows.jsonl"))
 
 
 @pytest.fixture
-def until(store: RunStore) -> Callable[..., RunRecord]:
+def until(store: RunStore) -> Until:
     """Waits until a run is in one of these states."""
 
     def wait(run_id: str, *states: str, seconds: float = 60.0) -> RunRecord:

@@ -9,12 +9,11 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
-from test_runs_supervisor import gone
+from living_runs import chosen, gone
 
 from core.machine.locations import REPOSITORY
 from core.runs.process.activity import halted, work_of
@@ -62,14 +61,9 @@ def test_windows_is_held_awake_by_a_thread_that_waits_for_us(monkeypatch: pytest
     assert awake_command(True, 42, nowhere) is None
     monkeypatch.delenv("WSL_DISTRO_NAME")
     assert awake_command(True, 42, lambda name: f"/x/{name}") is None
-
-
-def test_a_distribution_of_any_name_is_one_word(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WSL_DISTRO_NAME", "Ubuntu'; calc.exe #")
     command = awake_command(True, 42, lambda name: f"/x/{name}")
-    assert command is not None
-    script = base64.b64decode(command[4]).decode("utf-16-le")
-    assert "'Ubuntu''; calc.exe #'" in script
+    assert "'Ubuntu''; calc.exe #'" in base64.b64decode(command[4]).decode("utf-16-le"), "one word, whatever its name"
 
 
 def test_the_holder_lives_as_long_as_the_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +133,6 @@ def test_on_wsl_session_and_wish_end_with_a_supervisor_that_is_killed(tmp_path: 
         env={**os.environ, "PATH": path, "WSL_DISTRO_NAME": "Ubuntu"},
     )  # fmt: skip
     try:
-        assert holder.stdout is not None
         assert holder.stdout.readline() == b"None\n", "no warning: the session is held"
         assert gone(lambda: len(_waiting_for(holder.pid)) < 2, 20)
         said = (tmp_path / "wsl.exe.said").read_text().splitlines()
@@ -150,14 +143,8 @@ def test_on_wsl_session_and_wish_end_with_a_supervisor_that_is_killed(tmp_path: 
     assert gone(lambda: bool(_waiting_for(holder.pid)), 20)
 
 
-def _waiting_for(pid: int) -> list[int]:
-    """Processes that wait for this one, zombies left out."""
-    found = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            if f"--pid={pid}" in process.cmdline():
-                found.append(process.pid)
-    return found
+def _waiting_for(pid: int) -> list[psutil.Process]:
+    return chosen(lambda process: f"--pid={pid}" in process.cmdline())
 
 
 def _children() -> list[int]:
@@ -167,20 +154,15 @@ def _children() -> list[int]:
 # ── worker.log ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_log_within_its_cap_is_left_alone(tmp_path: Path) -> None:
+def test_a_long_log_keeps_its_head_and_its_tail_and_goes_on(tmp_path: Path) -> None:
     log = tmp_path / "worker.log"
     assert not cap_log(log)
     log.write_text("one\n")
     assert not cap_log(log)
-    assert (log.read_text(), older_log(log).exists()) == ("one\n", False)
-    assert log_tail(log) == b"one\n"
-
-
-def test_a_long_log_keeps_its_head_and_its_tail_and_goes_on(tmp_path: Path) -> None:
-    log = tmp_path / "worker.log"
+    assert (log_tail(log), older_log(log).exists()) == (b"one\n", False)
+    log.unlink()
     with log.open("ab") as worker, log.open("ab") as supervisor:
-        for number in range(1_200_000):
-            worker.write(b"line %07d\n" % number)
+        worker.write(b"".join(b"line %07d\n" % number for number in range(1_200_000)))
         worker.flush()
         assert cap_log(log)
         worker.write(b"after the cut\n")

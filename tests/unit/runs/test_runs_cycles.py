@@ -10,53 +10,32 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 
 import psutil
 import pytest
-from test_runs_supervisor import gone, marked
+from living_runs import Config, Until, chosen, gone, marked
 
-from core.contract.config import RunConfig
 from core.machine.locks import held_by, is_held
 from core.runs.control.queue import JobQueue
 from core.runs.control.store import RunStore
 from core.runs.process.processes import read_owners
-from core.runs.record.job_record import RunRecord
 
-Config = Callable[[str], RunConfig]
-Until = Callable[..., RunRecord]
 ENDS = ("stop", "stop_now", "pause", "finish", "before it runs")
 SEED = 7
 
 
-@dataclass(frozen=True)
-class Held:
-    """What this process, which plays the studio, holds."""
-
-    resident_bytes: int
-    descriptors: int
-    threads: int
-    children: int
-
-    @classmethod
-    def now(cls) -> Held:
-        gc.collect()
-        process = psutil.Process()
-        return cls(
-            process.memory_info().rss, process.num_fds(), process.num_threads(), len(process.children(recursive=True))
-        )
+def held() -> tuple[int, int, int, int]:
+    """What this process, which plays the studio, holds: descriptors, threads, children, bytes."""
+    gc.collect()
+    me = psutil.Process()
+    return me.num_fds(), me.num_threads(), len(me.children(recursive=True)), me.memory_info().rss
 
 
-def of_this_root(store: RunStore) -> list[str]:
-    """Every process of these runs, zombies among them, by its command line."""
-    found = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            if process.pid != os.getpid() and str(store.locations.home) in " ".join(process.cmdline()):
-                found.append(" ".join(process.cmdline()))
-    return found
+def of_this_root(store: RunStore) -> list[psutil.Process]:
+    """Every process of these runs."""
+    home = str(store.locations.home)
+    return chosen(lambda process: process.pid != os.getpid() and home in " ".join(process.cmdline()))
 
 
 def cycle(store: RunStore, config: Config, until: Until, end: str) -> None:
@@ -76,32 +55,22 @@ def cycle(store: RunStore, config: Config, until: Until, end: str) -> None:
     store.delete(run_id)
 
 
-def cycles(store: RunStore, config: Config, until: Until, count: int) -> None:
-    for number in range(5):  # what is imported and cached once
-        cycle(store, config, until, ENDS[number])
-    assert gone(lambda: bool(of_this_root(store)))
-    before = Held.now()
+@pytest.mark.parametrize("count", [5, pytest.param(500, marks=pytest.mark.slow)])
+def test_cycles_leave_nothing(store: RunStore, config: Config, until: Until, count: int) -> None:
+    for end in ENDS:  # what is imported and cached once
+        cycle(store, config, until, end)
+    assert gone(lambda: of_this_root(store))
+    before = held()
     for number in range(count):
         cycle(store, config, until, ENDS[number % len(ENDS)])
-    assert gone(lambda: bool(of_this_root(store)) or Held.now().threads > before.threads)
-    after = Held.now()
+    assert gone(lambda: of_this_root(store) or held()[1] > before[1])
+    after = held()
     print(f"{count} cycles: {before} -> {after}")
-    assert (after.descriptors, after.threads, after.children) == (
-        before.descriptors, before.threads, before.children,
-    )  # fmt: skip
-    assert after.resident_bytes - before.resident_bytes < 2_000_000 + 10_000 * count
+    assert after[:3] == before[:3]
+    assert after[3] - before[3] < 2_000_000 + 10_000 * count
     assert held_by(store.locations, "cpu") is None
     assert JobQueue(store.locations).waiting() == []
     assert [path.name for path in store.locations.runs.iterdir() if path.name[0] != "."] == []
-
-
-def test_ten_cycles_leave_nothing(store: RunStore, config: Config, until: Until) -> None:
-    cycles(store, config, until, 5)
-
-
-@pytest.mark.slow
-def test_five_hundred_cycles_leave_nothing(store: RunStore, config: Config, until: Until) -> None:
-    cycles(store, config, until, 500)
 
 
 def halt(store: RunStore, run_id: str, draw: random.Random) -> None:
@@ -116,8 +85,11 @@ def halt(store: RunStore, run_id: str, draw: random.Random) -> None:
         time.sleep(pause)
 
 
-def halts(store: RunStore, config: Config, until: Until, count: int, steps: int) -> None:
-    """A run that is halted at random moments is the run that was never halted: each step once, one attempt."""
+@pytest.mark.parametrize(("count", "steps"), [(6, 60), pytest.param(200, 2500, marks=pytest.mark.slow)])
+def test_a_run_that_is_halted_at_random_is_none_the_worse(
+    store: RunStore, config: Config, until: Until, count: int, steps: int
+) -> None:
+    """It is the run that was never halted: each step once, one attempt."""
     draw = random.Random(SEED)
     run_id = store.start(config(f"train {steps}"))
     until(run_id, "training")
@@ -126,16 +98,7 @@ def halts(store: RunStore, config: Config, until: Until, count: int, steps: int)
     record = until(run_id, "finished", seconds=120 + steps * 0.1)
     assert [step.step for step in record.steps] == list(range(1, steps + 1))
     assert (record.attempt, record.notes) == (1, ())
-    assert gone(lambda: bool(of_this_root(store)))
-
-
-def test_a_run_that_is_halted_at_random_is_none_the_worse(store: RunStore, config: Config, until: Until) -> None:
-    halts(store, config, until, count=6, steps=60)
-
-
-@pytest.mark.slow
-def test_two_hundred_halts_are_none_the_worse(store: RunStore, config: Config, until: Until) -> None:
-    halts(store, config, until, count=200, steps=2500)
+    assert gone(lambda: of_this_root(store))
 
 
 @pytest.mark.slow
@@ -152,5 +115,5 @@ def test_halted_while_it_starts_and_while_it_is_stopped(store: RunStore, config:
         assert len(record.acknowledged) == 1, f"cycle {number}"
         folder = store.open(run_id)
         assert gone(lambda path=folder: is_held(path.supervisor_lock) or is_held(path.events))  # type: ignore[misc]
-    assert gone(lambda: bool(of_this_root(store)))
+    assert gone(lambda: of_this_root(store))
     assert held_by(store.locations, "cpu") is None

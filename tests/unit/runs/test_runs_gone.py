@@ -7,44 +7,22 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
+from living_runs import Config, Until, chosen, gone
 
-from core.contract.config import RunConfig
 from core.contract.errors import RunError
 from core.machine.locations import REPOSITORY
 from core.machine.locks import held_by
 from core.runs.control.store import RunStore
 from core.runs.folder.job_folder import JobFolder
-from core.runs.record.job_record import RunRecord
-
-Config = Callable[[str], RunConfig]
-Until = Callable[..., RunRecord]
 
 
 def processes_of(folder: JobFolder) -> list[psutil.Process]:
     """Supervisor and worker: each is told the folder as its last word."""
-    found = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            if process.cmdline()[-1:] == [str(folder.path)] and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
-
-
-def all_go(folder: JobFolder, seconds: float = 10.0) -> bool:
-    return until_true(lambda: not processes_of(folder), seconds)
-
-
-def until_true(asked: Callable[[], bool], seconds: float = 10.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not asked() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return asked()
+    return chosen(lambda process: process.cmdline()[-1:] == [str(folder.path)])
 
 
 @pytest.mark.parametrize("way", ["deleted", "moved"])
@@ -56,7 +34,7 @@ def test_a_run_whose_folder_is_taken_away_ends(store: RunStore, config: Config, 
         folder.path.rename(folder.path.with_name("elsewhere"))
     else:
         shutil.rmtree(folder.path, ignore_errors=True)
-    assert all_go(folder)
+    assert gone(lambda: processes_of(folder))
     assert not folder.path.exists()
     for ask in (store.stop, store.delete):
         with pytest.raises(RunError, match="none called"):
@@ -69,8 +47,8 @@ def test_what_its_worker_made_since_goes_with_it(store: RunStore, config: Config
     until(folder.name, "training")
     shutil.rmtree(folder.path, ignore_errors=True)
     (folder.checkpoints / "step-000005").mkdir(parents=True, exist_ok=True)  # as a worker does that saves
-    assert all_go(folder)
-    assert until_true(lambda: not folder.path.exists())
+    assert gone(lambda: processes_of(folder))
+    assert gone(folder.path.exists)
 
 
 def test_a_waiting_run_whose_folder_is_deleted_leaves_the_queue_alone(
@@ -79,12 +57,12 @@ def test_a_waiting_run_whose_folder_is_deleted_leaves_the_queue_alone(
     first = store.start(config("train 100000"))
     until(first, "training")
     waiting = store.open(store.start(config("train 3")))
-    assert until_true(lambda: store.record(waiting.name).queued_reason != "")
+    assert gone(lambda: store.record(waiting.name).queued_reason == "")
     shutil.rmtree(waiting.path)
-    assert all_go(waiting)
+    assert gone(lambda: processes_of(waiting))
     assert store.queue() == []
     before = store.locations.queue.stat().st_ino
-    time.sleep(1.0)
+    time.sleep(0.5)
     assert store.locations.queue.stat().st_ino == before  # nobody renames it over and over
     assert store.record(first).state == "training"
 
@@ -99,7 +77,6 @@ def test_a_worker_whose_supervisor_is_dead_ends_with_its_folder(tmp_path: Path) 
     )
     command = [sys.executable, "-c", works, str(folder)]
     with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE) as worker:
-        assert worker.stdout is not None
         assert worker.stdout.readline() == b"works\n"
         folder.rmdir()
         assert worker.wait(20) == os.EX_NOINPUT

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from living_runs import Config, Until, gone
 
-from core.contract.config import RunConfig
 from core.contract.estimate import LearnedRun
 from core.contract.events import Evaluation, Finished, Plan, Step
 from core.machine.locations import Locations
@@ -33,19 +31,14 @@ def ended(steps: int = 20, predicted: LearnedRun | None = SAID, cpu: bool = Fals
 
 def test_a_run_that_ended_leaves_predicted_and_measured(locations: Locations) -> None:
     line = line_of("run-1", ended())
-    assert line is not None
     assert (line.run_id, line.at, line.kernels, line.steps) == ("run-1", 99.0, "fast", 17)
     assert (line.predicted_bytes, line.measured_bytes, line.measured_reserved_bytes) == (900, 920, 1020)
     assert (line.measured_tokens_per_second, line.watts) == (200.0, 300.0), "the first steps compile, and do not count"
     append(locations.make(), line)
     assert speeds(locations).runs == (line,)
-
-
-def test_a_run_on_the_cpu_tells_its_speed_and_no_memory() -> None:
-    line = line_of("run-1", ended(cpu=True))
-    assert line is not None
-    assert (line.measured_bytes, line.measured_reserved_bytes, line.watts) == (0, 0, 0.0)
-    assert line.measured_tokens_per_second == 200.0
+    on_cpu = line_of("run-1", ended(cpu=True))
+    assert (on_cpu.measured_bytes, on_cpu.measured_reserved_bytes, on_cpu.watts) == (0, 0, 0.0)
+    assert on_cpu.measured_tokens_per_second == 200.0
 
 
 @pytest.mark.parametrize("record", [ended(steps=7), ended(predicted=None), RunRecord(), fold([Plan(predicted=SAID)])])
@@ -53,7 +46,7 @@ def test_a_short_or_failed_run_teaches_nothing(record: RunRecord) -> None:
     assert line_of("run-1", record) is None
 
 
-def test_the_same_run_is_kept_once(store: RunStore, config: Callable[[str], RunConfig]) -> None:
+def test_the_same_run_is_kept_once(store: RunStore, config: Config) -> None:
     folder, locations = store.create(config("train 1")), store.locations
     for _ in range(3):
         learn(folder, ended(), locations)
@@ -61,7 +54,7 @@ def test_the_same_run_is_kept_once(store: RunStore, config: Callable[[str], RunC
 
 
 def test_a_disk_that_does_not_take_it_is_no_fault_of_the_run(
-    store: RunStore, config: Callable[[str], RunConfig], monkeypatch: pytest.MonkeyPatch
+    store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -83,10 +76,19 @@ def test_torn_and_foreign_lines_count_as_none(tmp_path_factory: pytest.TempPathF
     assert [run.run_id for run in speeds(locations).runs] == ["first", "second"]
 
 
-def test_lines_of_a_later_version_are_read(locations: Locations) -> None:
-    locations.make()
-    learned_file(locations).write_text('{"run_id": "new", "card": "H200", "something": [1]}\n', encoding="utf-8")
-    assert [run.run_id for run in speeds(locations).runs] == ["new"]
+@pytest.mark.parametrize(
+    ("line", "read"),
+    [
+        ('{"run_id": "new", "card": "H200", "something": [1]}', ["new"]),
+        *((SAID.model_dump_json().replace('"watts":0.0', f'"watts":{watts}'), []) for watts in ("Infinity", "NaN")),
+    ],
+)
+def test_lines_of_a_later_version_are_read_and_numbers_without_end_are_none(
+    locations: Locations, line: str, read: list[str]
+) -> None:
+    learned_file(locations.make()).write_text(line + "\n", encoding="utf-8")
+    append(locations, SAID.model_copy(update={"run_id": "last"}))
+    assert [run.run_id for run in speeds(locations).runs] == [*read, "last"]
 
 
 def test_many_at_once_lose_none(locations: Locations) -> None:
@@ -106,27 +108,14 @@ def test_only_the_newest_lines_are_read(locations: Locations, monkeypatch: pytes
     assert speeds(Locations(locations.home / "none")).runs == ()
 
 
-def test_the_supervisor_keeps_the_line_at_a_runs_end(
-    store: RunStore, config: Callable[[str], RunConfig], until: Callable[..., RunRecord]
-) -> None:
+def test_the_supervisor_keeps_the_line_at_a_runs_end(store: RunStore, config: Config, until: Until) -> None:
     run_id = store.start(config("teach 12"))
     until(run_id, "finished")
-    deadline = time.monotonic() + 20
-    while not speeds(store.locations).runs and time.monotonic() < deadline:
-        time.sleep(0.05)
+    assert gone(lambda: not speeds(store.locations).runs)
     (line,) = speeds(store.locations).runs
     assert (line.run_id, line.card, line.kernels, line.steps) == (run_id, "NVIDIA H200", "fast", 9)
     assert (line.predicted_bytes, line.measured_bytes, line.measured_tokens_per_second) == (900, 1002, 200.0)
     assert Path(learned_file(store.locations)).read_bytes().endswith(b"\n")
-
-
-def test_a_line_without_end_counts_as_none(locations: Locations) -> None:
-    path = learned_file(locations.make())
-    for number in ("Infinity", "-Infinity", "NaN", "1e400"):
-        with path.open("a") as file:
-            file.write(SAID.model_dump_json().replace('"watts":0.0', f'"watts":{number}') + "\n")
-    append(locations, SAID)
-    assert speeds(locations).runs == (SAID,)
 
 
 def test_starting_is_learned_apart_from_training_and_measuring() -> None:
@@ -134,7 +123,6 @@ def test_starting_is_learned_apart_from_training_and_measuring() -> None:
         steps = tuple(Step(step=n, attempt=1, at=118.0 + 2 * n, seconds=2.0, tokens=9) for n in range(1, 21))
         known = {"started_at": 100.0, "steps": steps, "state": "finished", "plan": Plan(predicted=SAID)}
         line = line_of("run-1", RunRecord(**{**known, **facts}))  # type: ignore[arg-type]
-        assert line is not None
         return line.start_seconds
 
     assert start_seconds() == 18.0

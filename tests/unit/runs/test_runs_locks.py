@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from test_runs_supervisor import gone
+from living_runs import gone
 
 from core.machine.disk import write_whole
 from core.machine.hardware import Gpu, Machine
@@ -109,7 +109,6 @@ def test_a_supervisor_goes_on_with_the_lock_that_it_was_given(tmp_path: Path, mo
     assert inherited_lock(folder) is None
     monkeypatch.setenv("LUTHIER_SUPERVISOR_LOCK", str(os.dup(given.fileno())))
     mine = inherited_lock(folder)
-    assert mine is not None
     given.release()
     assert is_held(folder.supervisor_lock)
     assert not os.get_inheritable(mine.fileno())
@@ -118,7 +117,6 @@ def test_a_supervisor_goes_on_with_the_lock_that_it_was_given(tmp_path: Path, mo
         for wrong in (str(other.fileno()), "999", "x"):
             monkeypatch.setenv("LUTHIER_SUPERVISOR_LOCK", wrong)
             fresh = inherited_lock(folder)
-            assert fresh is not None
             assert fresh.fileno() != other.fileno()
             fresh.release()
 
@@ -228,7 +226,6 @@ def test_a_run_waits_behind_those_of_its_own_card_only(locations: Locations, run
 def test_a_process_is_known_by_pid_and_birth(tmp_path: Path) -> None:
     child = subprocess.Popen(SLEEP)
     known = identify(child.pid)
-    assert known is not None
     assert known.alive()
     assert not Identity(known.pid, known.created - 5, known.boot).alive()
     assert not Identity(known.pid, known.created, "another boot").alive()
@@ -255,7 +252,6 @@ def test_a_worker_is_found_by_its_mark_where_nobody_wrote_it_down(tmp_path: Path
     assert find_worker(folder) is None
     child = subprocess.Popen(SLEEP, env={**os.environ, MARK: str(folder.path)}, start_new_session=True)
     known = identify(child.pid)
-    assert known is not None
     assert gone(lambda: find_worker(folder) is None), "its environment is there a moment after it is started"
     assert find_worker(folder) == known
     bystander = subprocess.Popen(SLEEP, env={**os.environ, MARK: "/another/job"}, start_new_session=True)

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from living_runs import Config
 
 from core.cli import commands as cli
 from core.cli.follow import say
-from core.contract.config import RunConfig
 from core.contract.errors import ConfigError, RunError
 from core.contract.events import Correction, Failed
 from core.machine.locations import Locations
 from core.runs.control.store import RunStore
 from core.runs.folder.notes import rename
-from core.runs.folder.repeat import command_line, flat, read_wish
+from core.runs.folder.repeat import command_line, read_wish
 from core.runs.folder.run_yaml import dump_config
 from core.runs.log.events_log import EventWriter
 from core.runs.record.job_record import effective_config
 from core.runs.record.summary import summarise
 from core.runs.record.words import STATE_WORDS
 
-Config = Callable[[str], RunConfig]
 HALVED = Correction(key="train.learning_rate", old="0.0002", new="0.0001", reason="bad numbers")
 SMALLER = Correction(key="train.tokens_per_pass", old="8192", new="4096", reason="out of memory")
 
@@ -42,17 +40,8 @@ def test_the_printed_command_line_repeats_the_run(tmp_path: Path, config: Config
     assert chosen.home == str(tmp_path / "home of runs")
 
 
-def test_a_run_that_nothing_corrected_needs_its_file_only(
-    tmp_path: Path, config: Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("LUTHIER_HOME")
-    line = command_line(Locations.find(), tmp_path / "run.yaml", config("a"), config("a"))
-    assert line == f"python3 launcher.py train {tmp_path}/run.yaml"
-
-
 def test_a_printed_command_names_the_root_unless_it_is_found_without(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     elsewhere = f"python3 launcher.py stop a --home '{tmp_path}/of mine'"
@@ -62,13 +51,8 @@ def test_a_printed_command_names_the_root_unless_it_is_found_without(
     assert "--home" in Locations.find(tmp_path / "luthier-studio").command("runs")  # the variable says another
     monkeypatch.setenv("LUTHIER_HOME", "")
     assert Locations.find().command() == "python3 launcher.py"
-
-
-def test_every_setting_has_its_key(config: Config) -> None:
-    found = flat(config("a"))
-    assert found["name"] == "a"
-    assert found["train.learning_rate"] == config("a").train.learning_rate
-    assert found["lora.target_modules"] == config("a").lora.target_modules
+    line = command_line(Locations.find(), tmp_path / "run.yaml", config("a"), config("a"))
+    assert line == f"python3 launcher.py train {tmp_path}/run.yaml", "a run that nothing corrected needs its file only"
 
 
 @pytest.fixture

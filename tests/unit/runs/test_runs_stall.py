@@ -42,7 +42,6 @@ def test_a_step_that_does_not_end_is_a_stall_however_busy_the_process() -> None:
     looked(beat, now, now + 299, cores=BUSY, moved=1e6)
     assert beat.stalled(now + 299) is None
     stall = beat.stalled(now + 300)
-    assert stall is not None
     assert stall.words == "Step 4 did not end (a step takes 2 s) for 5 min, longer than the 5 min it may"
 
 
@@ -86,7 +85,6 @@ def test_progress_within_a_stage_is_a_heartbeat_and_its_repetition_is_not() -> N
     for minute in range(60, 70):
         beat.hear(Stage(stage="downloading", text="Tiny", done=59, total=60, unit="bytes"), minute * 60.0)
     stall = beat.stalled(59 * 60.0 + 600)
-    assert stall is not None
     assert "'downloading' stood still at 59 of 60 bytes for 10 min" in stall.words
 
 
@@ -129,7 +127,6 @@ def test_a_worker_that_never_speaks_is_a_stall_and_one_that_does_something_lives
     beat = Heartbeat(0.0)
     beat.hear(Starting(), 200.0)  # the supervisor's own word
     stall = beat.stalled(300.0)
-    assert stall is not None
     assert stall.words.startswith("The worker said nothing after its start for 5 min")
     beat.hear(Hello(), 299.0)
     assert beat.stalled(300.0) is None
@@ -173,9 +170,3 @@ def test_what_does_not_count_is_left_out() -> None:
     clocks.mono += 3.0
     assert clocks.clock.tick(counts=False) == 0.0
     assert clocks.pass_by(1.0) == pytest.approx(1.0)
-
-
-def test_the_real_clocks_go_on() -> None:
-    clock = AwakeClock()
-    before = clock.tick()
-    assert before <= clock.tick() < before + 5

@@ -6,9 +6,9 @@ import json
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
+from living_runs import Config
 
 from core.contract.config import RunConfig
 from core.contract.errors import ConfigError, MachineError, RunError
@@ -23,19 +23,8 @@ from core.runs.folder.run_yaml import dump_config
 from core.runs.log.events_log import EventTail, EventWriter
 from core.runs.record.summary import summarise
 
-Config = Callable[[str], RunConfig]
-HOSTILE = [
-    "",
-    ".",
-    "..",
-    "../runs",
-    "/etc",
-    "a/b",
-    "2026-11-20_2243_a_k3f9/..",
-    "2026-11-20_2243_a_k3f9\n",
-    "\0",
-    "x" * 999,
-]
+RUN = "2026-11-20_2243_a_k3f9"
+HOSTILE = ["", ".", "..", "../runs", "/etc", "a/b", f"{RUN}/..", f"{RUN}\n", "\0", "x" * 999]
 
 
 def ended(store: RunStore, config: Config, name: str, steps: int = 3) -> JobFolder:
@@ -79,14 +68,32 @@ def test_a_config_with_faults_makes_nothing(store: RunStore) -> None:
     assert store.list() == []
 
 
-def test_a_full_disk_leaves_nothing_behind(store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path) -> None:
-        raise OSError(28, "No space left on device")
+def full(*_: object) -> None:
+    raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(create, "make_durable", full)
-    with pytest.raises(MachineError, match="No space left"):
-        store.start(config("x"))
-    assert [path for path in store.locations.runs.iterdir() if path.name != ".drafts"] == []
+
+def no_room(*_: object) -> None:
+    raise MachineError("disk.write", "Could not write events.jsonl (No space left on device).", "")
+
+
+@pytest.mark.parametrize(
+    ("place", "refuse"),
+    [
+        ("control.create.make_durable", full),
+        ("log.events_log.EventWriter.write", no_room),
+        ("control.queue.JobQueue.add", full),
+    ],
+    ids=["the folder", "its first word", "the queue"],
+)
+def test_a_full_disk_leaves_nothing_behind(
+    store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch, place: str, refuse: Callable[..., None]
+) -> None:
+    monkeypatch.setattr(f"core.runs.{place}", refuse)
+    with pytest.raises(MachineError, match="No space left") as caught:
+        store.start(config("x"), "draft")
+    assert caught.value.code == "disk.write"
+    assert store.list() == []
+    assert [path.name for path in store.locations.runs.iterdir() if path.name != ".drafts"] == []
 
 
 def test_a_supervisor_that_cannot_start_is_said(store: RunStore, config: Config) -> None:
@@ -106,13 +113,8 @@ def test_only_run_ids_open_runs(store: RunStore, run_id: str) -> None:
 def test_a_listing_tells_what_the_log_tells(store: RunStore, config: Config) -> None:
     folder = ended(store, config, "a", steps=5)
     (run,) = store.list()
-    assert (run.run_id, run.name, run.state, run.method, run.model_name) == (
-        folder.name,
-        "a",
-        "finished",
-        "sft",
-        "starter",
-    )
+    assert (run.run_id, run.name, run.state) == (folder.name, "a", "finished")
+    assert (run.method, run.model_name) == ("sft", "starter")
     assert (run.data_name, run.last_step, run.total_steps, run.train_loss) == ("rows.jsonl", 5, 5, 0.2)
     assert (run.eval_loss, run.bytes_on_disk is not None, run.ended_at is not None) == (0.25, True, True)
     for damage in ("", "[]", '{"key": 1}', '{"key": [1,2,3], "summary": {}}'):
@@ -260,36 +262,19 @@ def listed(store: RunStore) -> tuple[float, int]:
     return time.perf_counter() - began, len(runs)
 
 
-def test_fifty_runs_are_listed_in_no_time(store: RunStore, config: Config) -> None:
-    fill(store.locations, config("a"), runs=50, steps=2000)
-    cold, count = listed(store)
-    warm = min(listed(store)[0] for _ in range(3))
-    assert count == 50
-    assert cold < 1.5
-    assert warm < 0.08
-
-
-@pytest.mark.slow
-def test_five_hundred_runs_are_listed_in_four_seconds_cold_and_a_fifth_warm(store: RunStore, config: Config) -> None:
-    fill(store.locations, config("a"), runs=500, steps=2000)
-    cold, count = listed(store)
-    warm = min(listed(store)[0] for _ in range(3))
-    print(f"500 runs of 2,000 steps: {cold:.2f} s cold, {1000 * warm:.0f} ms warm, {os.cpu_count()} cores")
-    assert count == 500
-    assert cold < 4.0
-    assert warm < 0.2
-
-
-def test_a_first_word_that_finds_no_room_leaves_nothing_behind(
-    store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("count", "cold_seconds", "warm_seconds"), [(50, 1.5, 0.08), pytest.param(500, 4.0, 0.2, marks=pytest.mark.slow)]
+)
+def test_many_runs_are_listed_in_no_time(
+    store: RunStore, config: Config, count: int, cold_seconds: float, warm_seconds: float
 ) -> None:
-    def full(*_: object) -> None:
-        raise MachineError("disk.write", "Could not write events.jsonl (No space left on device).", "")
-
-    monkeypatch.setattr("core.runs.log.events_log.EventWriter.write", full)
-    with pytest.raises(MachineError, match="No space left"):
-        store.start(config("x"), "draft")
-    assert [path.name for path in store.locations.runs.iterdir() if path.name != ".drafts"] == []
+    fill(store.locations, config("a"), runs=count, steps=2000)
+    cold, listed_runs = listed(store)
+    warm = min(listed(store)[0] for _ in range(3))
+    print(f"{count} runs of 2,000 steps: {cold:.2f} s cold, {1000 * warm:.0f} ms warm, {os.cpu_count()} cores")
+    assert listed_runs == count
+    assert cold < cold_seconds
+    assert warm < warm_seconds
 
 
 def test_a_starter_killed_half_way_leaves_one_run_of_its_draft(
@@ -322,17 +307,3 @@ def test_what_a_dead_maker_left_is_swept_and_what_is_being_made_is_not(store: Ru
     store.adopt()
     lock.release()
     assert (made.exists(), left.exists(), held.exists()) == (True, False, True)
-
-
-def test_a_run_that_cannot_be_queued_leaves_nothing_behind(
-    store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("core.runs.control.queue.JobQueue.add", full)
-    with pytest.raises(MachineError, match="No space left") as caught:
-        store.start(config("x"), "draft")
-    assert caught.value.code == "disk.write"
-    assert store.list() == []
-    assert [path.name for path in store.locations.runs.iterdir() if not path.name.startswith(".")] == []

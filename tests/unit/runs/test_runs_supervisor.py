@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-import psutil
 import pytest
+from living_runs import Config, Until, bereaved, gone, marked
 
 from core.contract.commands import parse_command
-from core.contract.config import RunConfig
 from core.contract.errors import RunError
 from core.contract.events import Starting, Step
 from core.machine.locks import held_by, is_held
@@ -20,41 +17,8 @@ from core.runs.control.queue import JobQueue
 from core.runs.control.store import RunStore
 from core.runs.folder.job_folder import ExportRequest, JobFolder
 from core.runs.log.events_log import EventTail
-from core.runs.process.processes import MARK, Identity, read_owners
+from core.runs.process.processes import read_owners
 from core.runs.record.job_record import RunRecord
-
-Config = Callable[[str], RunConfig]
-Until = Callable[..., RunRecord]
-
-
-def marked(folder: JobFolder) -> list[int]:
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(MARK) == str(folder.path) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process.pid)
-        except psutil.Error:
-            continue
-    return found
-
-
-def gone(check: Callable[[], bool], seconds: float = 30.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while check():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
-def bereaved(folder: JobFolder) -> tuple[Identity, Identity]:
-    """Ends the supervisor and not its worker; both of them."""
-    owners = read_owners(folder)
-    assert owners.supervisor is not None
-    assert owners.worker is not None
-    os.kill(owners.supervisor.pid, signal.SIGKILL)
-    assert gone(lambda: is_held(folder.supervisor_lock))
-    return owners.supervisor, owners.worker
 
 
 def test_a_run_goes_from_start_to_finished(store: RunStore, config: Config, until: Until) -> None:
@@ -68,22 +32,17 @@ def test_a_run_goes_from_start_to_finished(store: RunStore, config: Config, unti
     assert JobQueue(store.locations).waiting() == []
     with pytest.raises(RunError, match="finished and cannot be resumed"):
         store.resume(run_id)
-
-
-def test_a_run_can_be_deleted_the_moment_it_is_over(store: RunStore, config: Config, until: Until) -> None:
-    run_id = store.start(config("train 1"))
-    until(run_id, "finished")
-    store.delete(run_id)  # its processes are still leaving
-    assert store.list() == []
+    again = store.start(config("train 1"))
+    until(again, "finished")
+    store.delete(again)  # its processes are still leaving
+    assert [run.run_id for run in store.list()] == [run_id]
 
 
 def test_a_worker_that_dies_is_said_in_one_line(store: RunStore, config: Config, until: Until) -> None:
     record = until(store.start(config("kill 9")), "failed")
-    assert record.failure is not None
     assert record.failure.code == "worker.died"
     assert "memory" in record.failure.message
     record = until(store.start(config("exit 3")), "failed")
-    assert record.failure is not None
     assert "exit code 3" in record.failure.message
     assert "\n" not in record.failure.message + record.failure.hint
 
@@ -91,7 +50,6 @@ def test_a_worker_that_dies_is_said_in_one_line(store: RunStore, config: Config,
 def test_half_a_line_of_a_killed_worker_is_cut_away(store: RunStore, config: Config, until: Until) -> None:
     run_id = store.start(config("torn"))
     record = until(run_id, "failed")
-    assert record.failure is not None
     assert "step 3" in record.failure.hint
     lines = store.open(run_id).events.read_bytes().splitlines()
     assert all(line.endswith(b"}") for line in lines)
@@ -135,9 +93,7 @@ def test_runs_queue_and_a_waiting_one_stops_within_a_second(store: RunStore, con
     first = store.start(config("train 100000"))
     until(first, "training")
     second, third = store.start(config("train 2")), store.start(config("train 3"))
-    deadline = time.monotonic() + 60
-    while not store.record(third).queued_reason and time.monotonic() < deadline:
-        time.sleep(0.02)
+    assert gone(lambda: not store.record(third).queued_reason)
     assert store.record(third).queued_reason == f"run {first} holds the CPU"
     assert JobQueue(store.locations).waiting() == [second, third]
     assert set(store.living()) == {first, second, third}
@@ -154,9 +110,7 @@ def test_the_queue_is_rearranged_and_goes_on_when_one_fails(store: RunStore, con
     first = store.start(config("train 100000"))
     until(first, "training")
     fails, called_off, last = (store.start(config(what)) for what in ("exit 3", "train 4", "train 3"))
-    deadline = time.monotonic() + 60
-    while store.queue() != [fails, called_off, last] and time.monotonic() < deadline:
-        time.sleep(0.02)
+    assert gone(lambda: store.queue() != [fails, called_off, last])
     store.move(last, 0)
     assert store.queue() == [last, fails, called_off]
     store.move(last, 2)
@@ -218,7 +172,6 @@ def test_a_look_adopts_and_the_death_of_both_is_lost(store: RunStore, config: Co
     assert store.record(run_id).state == "training"  # and a new supervisor is on its way
     assert gone(lambda: read_owners(folder).supervisor == supervisor)
     second = read_owners(folder).supervisor
-    assert second is not None
     os.kill(second.pid, signal.SIGKILL)
     os.kill(worker.pid, signal.SIGKILL)
     assert gone(lambda: is_held(folder.events) or is_held(folder.supervisor_lock))
@@ -260,7 +213,6 @@ def test_a_worker_gets_a_fresh_process_as_long_as_it_gets_on(store: RunStore, co
     assert [note.code for note in record.notes] == ["worker.restarted"] * 4
     record = until(store.start(config("exit 75")), "failed")
     assert record.attempt == 3
-    assert record.failure is not None
     assert record.failure.code == "worker.restarts"
 
 
@@ -270,10 +222,7 @@ def test_an_export_is_a_job_that_does_not_wait_for_the_card(store: RunStore, con
     blocker = store.start(config("train 100000"))
     until(blocker, "training")
     name = store.export(run_id, ExportRequest(name="adapter"))
-    deadline = time.monotonic() + 60
-    while store.export_record(run_id, name).state != "finished":
-        assert time.monotonic() < deadline, store.export_record(run_id, name)
-        time.sleep(0.02)
+    assert gone(lambda: store.export_record(run_id, name).state != "finished"), store.export_record(run_id, name)
     assert store.export_folder(run_id, name).run_folder == store.open(run_id)
     with pytest.raises(RunError, match="found none called"):
         store.export_folder(run_id, "../..")

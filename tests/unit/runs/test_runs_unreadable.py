@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from living_runs import Config
 
 from core.cli.commands import main
-from core.contract.config import RunConfig
 from core.contract.errors import ConfigError, RunError
 from core.contract.events import Finished, Note, Plan, Queued, Sample, Starting, Step
 from core.machine.disk import open_plain
@@ -27,7 +27,6 @@ from core.runs.log.events_log import EventWriter
 from core.runs.process.processes import Owners, read_owners
 from core.runs.record.summary import summarise
 
-Config = Callable[[str], RunConfig]
 QUICK_SECONDS = 2.0
 
 

@@ -40,14 +40,11 @@ def never() -> bool:
 def test_the_trial_says_yes_no_or_nothing() -> None:
     assert read_answer(b'warming up\n{"ok": true, "reason": "", "cure": ""}\n') is None
     note = read_answer(b'{"ok": false, "reason": "no C compiler", "cure": "sudo apt install gcc"}')
-    assert note is not None
     assert (note.code, note.text, note.hint) == ("kernels.plain", "no C compiler", "sudo apt install gcc")
     old = read_answer(b'{"ok": false, "reason": "the card is too old", "cure": ""}\n')
-    assert old is not None
     assert (old.text, old.hint) == ("the card is too old", "")
     for silence in (b"", b"Traceback\n  boom", b"[1]", b'{"other": 1}'):
         note = read_answer(silence)
-        assert note is not None
         assert note.hint == "sudo apt install gcc python3-dev"
 
 
@@ -57,12 +54,10 @@ def test_the_trial_is_a_process_with_a_limit() -> None:
     slow = (sys.executable, "-c", "import time; time.sleep(60)")
     began = time.monotonic()
     note = check_kernels(never, slow, 0.5)
-    assert note is not None
     assert "did not answer" in note.text
     assert check_kernels(lambda: True, slow) is not None
     assert time.monotonic() - began < 5
     missing = check_kernels(never, ("/no/such/program",))
-    assert missing is not None
     assert "could not be started" in missing.text
 
 
@@ -188,7 +183,9 @@ def interop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
     return make
 
 
-def test_the_session_lives_as_long_as_the_block(tmp_path: Path, interop: Callable[[str], Path]) -> None:
+def test_the_session_lives_as_long_as_the_block(
+    tmp_path: Path, interop: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Recorded interop: a wsl.exe that writes down its arguments and does what it is told."""
     program = interop('echo "$@" > "$0.said"\nexec 9>"$0.lock"; flock 9\nshift 3\nexec "$@"')
     with hold_session(wsl=True) as note:
@@ -200,10 +197,13 @@ def test_the_session_lives_as_long_as_the_block(tmp_path: Path, interop: Callabl
     assert not is_held(tmp_path / "wsl.exe.lock")
     program.write_text("#!/bin/sh\nexit 1\n")  # interop switched off
     with hold_session(wsl=True) as note:
-        assert note is not None
         assert "Keep this terminal open" in note.hint
     with hold_session(wsl=False) as note:
         assert note is None
+    program.unlink()
+    monkeypatch.setenv("PATH", "")  # without interop
+    with hold_session(wsl=True) as note:
+        assert note.code == "wsl.session"
 
 
 def test_a_session_that_does_not_leave_holds_nobody_up(
@@ -218,25 +218,13 @@ def test_a_session_that_does_not_leave_holds_nobody_up(
     assert not held[0].is_running()
 
 
-def test_without_interop_the_page_says_keep_the_terminal_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.setenv("WSL_DISTRO_NAME", "Ubuntu")
-    with hold_session(wsl=True) as note:
-        assert note is not None
-        assert note.code == "wsl.session"
-
-
 @given(st.text(max_size=80))
 def test_a_run_id_is_safe_whatever_the_run_is_called(name: str) -> None:
     run_id = new_run_id(RunConfig(name=name))
     assert PATTERN.fullmatch(run_id)
     assert len(slug(name)) <= 40
-
-
-def test_a_run_without_a_name_is_called_after_its_model() -> None:
-    config = RunConfig().model_copy(update={"model": RunConfig().model.model_copy(update={"name": "Qwen/Qwen3-0.6B"})})
-    assert "_qwen3-0-6b_" in new_run_id(config)
-    assert new_run_id(config, at=0.0)[:4] in ("1969", "1970")
+    model = RunConfig().model.model_copy(update={"name": "Qwen/Qwen3-0.6B"})
+    assert "_qwen3-0-6b_" in new_run_id(RunConfig(model=model))
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden", "a\n", "x" * 80, "-rf"])
@@ -288,6 +276,7 @@ def test_a_config_survives_its_file(tmp_path: Path) -> None:
         ("name: [", "is not YAML"),
         ("a: !!python/object/apply:os.system ['touch canary']", "is not YAML"),
         ("train:\n  learning_rte: 1\n  max_length: 1\nmethod: magic\ndata: {path: x}\n", "has 3 faults"),
+        ("train: {learning_rte: 1}\ndata: {path: x}\n", "Did you mean 'learning_rate'"),
         ("lora: {target_modules: []}\n", "has 2 faults"),
     ],
 )
@@ -300,11 +289,7 @@ def test_a_wrong_run_file_is_told_whole(tmp_path: Path, text: str, said: str) ->
     assert not Path("canary").exists()
 
 
-def test_a_misspelt_field_is_answered_with_the_right_one(tmp_path: Path) -> None:
-    path = tmp_path / "run.yaml"
-    path.write_text("train: {learning_rte: 1}\ndata: {path: x}\n")
-    with pytest.raises(ConfigError, match="Did you mean 'learning_rate'"):
-        read_config(path)
+def test_a_file_that_is_missing_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         read_config(tmp_path / "missing.yaml")
 
