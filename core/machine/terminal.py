@@ -64,15 +64,14 @@ def as_text(words: Sequence[str]) -> Sequence[str]:
 
 
 def plain(text: str, encoding: str = "utf-8") -> str:
-    """The text without what steers a terminal (escapes, marks of direction) or cannot be written in ``encoding``."""
-    shown = text if text.isascii() and text.isprintable() else "".join(map(_seen, text))
-    return shown.encode(encoding, "replace").decode(encoding)
-
-
-def _seen(letter: str) -> str:
-    """Controls, halves of a letter and what has no meaning become a mark; lines and tabs stay."""
-    steers = letter not in "\n\t" and unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Cn", "Zl", "Zp")
-    return _UNSEEN if steers else letter
+    """The text without what steers a terminal (escapes, marks of direction) or cannot be written in ``encoding``:
+    controls, halves of a letter and what has no meaning become a mark; lines and tabs stay."""
+    if not (text.isascii() and text.isprintable()):
+        steers = ("Cc", "Cf", "Cs", "Cn", "Zl", "Zp")
+        text = "".join(
+            _UNSEEN if letter not in "\n\t" and unicodedata.category(letter) in steers else letter for letter in text
+        )
+    return text.encode(encoding, "replace").decode(encoding)
 
 
 def _plain_stream(stream: TextIO) -> TextIO:

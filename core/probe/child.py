@@ -16,7 +16,7 @@ from core.machine.hardware import read_machine
 from core.machine.imports import importing
 from core.machine.locations import Locations
 from core.probe.messages import Said, Setup, Stage
-from core.runs.control.gpu_lease import LineWriter, end_with_the_pipe, fault_words, leave_when_wanted, take_card
+from core.runs.control.gpu_lease import LineWriter, end_with_the_pipe, leave_when_wanted, take_card
 
 __all__ = ["main"]
 
@@ -36,7 +36,7 @@ def main() -> int:
         _say(mouth, "loading", "" if setup.spec.folder else "random weights of the same shape: it is not here yet")
         found = _rehearsed(setup, mouth)
     except StudioError as error:
-        mouth.say(fault_words(error))
+        mouth.say(error.told())
         return 1
     mouth.say(found.model_dump())
     card.release()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 __all__ = ["GIB", "MachineFinding", "advice", "fault", "fine"]
@@ -20,16 +21,9 @@ class MachineFinding:
     action: str = ""
 
 
-def fine(code: str, text: str, action: str = "") -> MachineFinding:
-    """As it should be, or not to be changed."""
-    return MachineFinding("fine", code, text, action)
-
-
-def advice(code: str, text: str, action: str) -> MachineFinding:
-    """Works, and would work better."""
-    return MachineFinding("advice", code, text, action)
-
-
-def fault(code: str, text: str, action: str) -> MachineFinding:
-    """Does not work until something is done."""
-    return MachineFinding("fault", code, text, action)
+fine = partial(MachineFinding, "fine")
+"""As it should be, or not to be changed."""
+advice = partial(MachineFinding, "advice")
+"""Works, and would work better."""
+fault = partial(MachineFinding, "fault")
+"""Does not work until something is done."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TextIO
 
-from core.contract.errors import MachineError, StudioError
+from core.contract.errors import MachineError
 from core.machine.children.tied import start_tied
 from core.machine.locations import REPOSITORY, Locations
 from core.machine.locks import CardLock, held_by
@@ -28,7 +28,6 @@ __all__ = [
     "Patience",
     "end_with_the_pipe",
     "ending_of",
-    "fault_words",
     "leave_when_wanted",
     "left_the_card",
     "spawn_leased",
@@ -104,7 +103,7 @@ def leave_when_wanted(locations: Locations, lock_name: str, writer: LineWriter, 
     def look() -> None:
         while not card_wanted(locations, lock_name):
             time.sleep(LOOK_SECONDS)
-        writer.say(fault_words(left_the_card(who)))
+        writer.say(left_the_card(who).told())
         os._exit(0)
 
     threading.Thread(target=look, daemon=True).start()
@@ -145,11 +144,6 @@ def end_with_the_pipe(hear: Callable[[str], None] = lambda _line: None) -> None:
         os._exit(0)  # the client is gone; nobody waits for what is being made
 
     threading.Thread(target=listen, daemon=True).start()
-
-
-def fault_words(error: StudioError) -> dict[str, Any]:
-    """A fault on its way to the client."""
-    return error.told()
 
 
 def spawn_leased(module: str, environment: Mapping[str, str]) -> subprocess.Popen[str]:

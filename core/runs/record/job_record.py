@@ -15,7 +15,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
@@ -50,6 +50,7 @@ RUNNING = frozenset({"queued", "starting", "training"})
 ENDED = frozenset({"finished", "stopped", "failed"})
 _MOST_KEPT: dict[type[Event], int] = {Note: 200}
 """The newest so many are shown: a page is sent all of them."""
+M = TypeVar("M", Step, Evaluation)
 _WORKING = frozenset({"first_step", "training", "merging", "verifying"})
 
 
@@ -95,31 +96,31 @@ class RunFold:
         self._steps: list[Step] = []
         self._evaluations: list[Evaluation] = []
         self._checkpoints: list[Checkpoint] = []
-        self._lists: dict[type[Event], list[Any]] = {Note: [], Correction: [], Sample: [], Exported: []}
+        self._kept: dict[type[Event], list[Any]] = {Note: [], Correction: [], Sample: [], Exported: []}
         self._acknowledged: set[str] = set()
-        self._begun = False
 
     def add(self, event: Event) -> None:
         """Takes one event; kinds without a meaning here change nothing but the attempt."""
         self._facts["attempt"] = max(self._facts.get("attempt", 0), event.attempt)
-        if (collected := self._lists.get(type(event))) is not None:
-            collected.append(event)
-            del collected[: -_MOST_KEPT.get(type(event), len(collected))]
+        if (kept := self._kept.get(type(event))) is not None:
+            kept.append(event)
+            del kept[: -_MOST_KEPT.get(type(event), len(kept))]
         elif (handle := _HANDLERS.get(type(event))) is not None:
             handle(self, event)
 
     @property
     def record(self) -> RunRecord:
         """The record as of now; a copy that later events leave alone."""
+        notes, corrections, samples, exported = map(tuple, self._kept.values())
         return RunRecord(
             **self._facts,
             steps=tuple(self._steps),
             evaluations=tuple(self._evaluations),
             checkpoints=tuple(self._checkpoints),
-            notes=tuple(self._lists[Note]),
-            corrections=tuple(self._lists[Correction]),
-            samples=tuple(self._lists[Sample]),
-            exported=tuple(self._lists[Exported]),
+            notes=notes,
+            corrections=corrections,
+            samples=samples,
+            exported=exported,
             acknowledged=frozenset(self._acknowledged),
         )
 
@@ -136,8 +137,7 @@ class RunFold:
         an older one says ``Starting`` again, with the step that it did take."""
         facts = {"state": "starting", "queued_reason": "", "ended_at": None, "failure": None, "pending": ""}
         self._facts.update(facts, stage=None, stepped=False, last_step=event.resumed_step)
-        if not self._begun:
-            self._begun = True
+        if not self._facts.get("begun"):
             self._facts.update(started_at=event.at, begun=True)
         lists: tuple[list[Any], ...] = (self._steps, self._evaluations, self._checkpoints)
         for metrics in lists:
@@ -152,17 +152,13 @@ class RunFold:
             self._facts["state"] = "training"
 
     def _step(self, event: Step) -> None:
-        while self._steps and self._steps[-1].step >= event.step:
-            self._steps.pop()  # the worker went back to a checkpoint by itself
-        self._steps.append(event)
+        _put(self._steps, event)
         self._facts.update(last_step=event.step, stepped=True)
         if self._facts["state"] == "starting":
             self._facts["state"] = "training"
 
     def _evaluation(self, event: Evaluation) -> None:
-        while self._evaluations and self._evaluations[-1].step >= event.step:
-            self._evaluations.pop()
-        self._evaluations.append(event)
+        _put(self._evaluations, event)
 
     def _checkpoint(self, event: Checkpoint) -> None:
         self._checkpoints.append(event)
@@ -178,6 +174,13 @@ class RunFold:
         self._facts.update(state=event.kind, pending="")
         if not isinstance(event, Paused):
             self._facts.update(ended_at=event.at, failure=event if isinstance(event, Failed) else None)
+
+
+def _put(metrics: list[M], metric: M) -> None:
+    """A worker may go back to a checkpoint by itself: what came after is measured again."""
+    while metrics and metrics[-1].step >= metric.step:
+        metrics.pop()
+    metrics.append(metric)
 
 
 _HANDLERS: dict[type[Event], Callable[[RunFold, Any], None]] = {
