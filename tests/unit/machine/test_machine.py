@@ -21,10 +21,6 @@ PLAIN = Machine((CARD,), 8, 32 * GIB, 24 * GIB, 200 * GIB, "Linux", False)
 TOOLS = Surroundings("/usr/bin/gcc", True, Path("/home/you/luthier"))
 
 
-def codes(machine: Machine, around: Surroundings = TOOLS) -> set[str]:
-    return {finding.code for finding in findings(machine, around) if finding.level != "fine"}
-
-
 def change(**values: object) -> Machine:
     return dataclasses.replace(PLAIN, **values)  # type: ignore[arg-type]
 
@@ -37,32 +33,16 @@ def with_card(**values: object) -> Machine:
     ("machine", "around", "expected"),
     [
         (PLAIN, TOOLS, set()),
-        (change(gpus=(), gpu_problem="no NVIDIA driver answers"), TOOLS, {"gpu.none"}),
-        (with_card(compute_capability=(6, 1)), TOOLS, {"gpu.old"}),
         (with_card(compute_capability=(7, 5)), TOOLS, set()),
-        (with_card(free_bytes=4 * GIB), TOOLS, {"gpu.busy"}),
-        (with_card(total_bytes=None, free_bytes=None, compute_capability=None), TOOLS, set()),
-        (PLAIN, Surroundings(None, True, TOOLS.home), {"kernels.tools"}),
         (PLAIN, Surroundings("/usr/bin/gcc", False, TOOLS.home), {"kernels.tools"}),
         (change(gpus=()), Surroundings(None, False, TOOLS.home), {"gpu.none"}),
-        (change(ram_total_bytes=4 * GIB, ram_free_bytes=GIB), TOOLS, {"ram.small"}),
         (change(ram_free_bytes=GIB), TOOLS, {"ram.low"}),
-        (change(disk_free_bytes=GIB), TOOLS, {"disk.full"}),
         (change(disk_free_bytes=10 * GIB), TOOLS, {"disk.low"}),
         (change(disk_free_bytes=None), TOOLS, {"disk.unknown"}),
-        (change(wsl=True), Surroundings("/usr/bin/gcc", True, Path("/mnt/c/luthier")), {"disk.mnt"}),
     ],
 )
-def test_the_doctor_on_recorded_machines(machine: Machine, around: Surroundings, expected: set[str]) -> None:
-    assert codes(machine, around) == expected
-
-
-def test_every_advice_names_an_action_and_is_one_line() -> None:
-    worst = change(gpus=(), ram_total_bytes=GIB, ram_free_bytes=0, disk_free_bytes=0)
-    for finding in findings(worst, Surroundings(None, False, Path("/mnt/c/x"))):
-        assert "\n" not in finding.text + finding.action
-        assert finding.level == "fine" or finding.action
-    assert findings(worst, TOOLS)[0].level == "fault"
+def test_what_no_recorded_machine_has(machine: Machine, around: Surroundings, expected: set[str]) -> None:
+    assert {found.code for found in findings(machine, around) if found.level != "fine"} == expected
 
 
 def test_no_compiler_on_an_empty_path(monkeypatch: pytest.MonkeyPatch) -> None:

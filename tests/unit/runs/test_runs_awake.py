@@ -73,9 +73,8 @@ def test_the_holder_lives_as_long_as_the_block(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("WSL_DISTRO_NAME", "Ubuntu")
     before = set(_children())
     with keep_awake(wsl=True):
-        said, end = tmp_path / "powershell.exe.said", time.monotonic() + 10
-        while not said.exists() and time.monotonic() < end:
-            time.sleep(0.02)
+        said = tmp_path / "powershell.exe.said"
+        assert gone(lambda: not (said.exists() and said.read_text()))
         assert said.read_text().startswith("-NoProfile -NonInteractive -EncodedCommand ")
         assert len(set(_children()) - before) == 1
     assert set(_children()) == before
@@ -88,9 +87,8 @@ def test_what_the_lock_waits_with_is_ended_too(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("WSL_DISTRO_NAME", "Ubuntu")
     monkeypatch.setattr("core.runs.process.awake._LEAVE_SECONDS", 0.3)
     with keep_awake(wsl=True):
-        child, end = tmp_path / "powershell.exe.child", time.monotonic() + 10
-        while not (child.exists() and child.read_text()) and time.monotonic() < end:
-            time.sleep(0.02)
+        child = tmp_path / "powershell.exe.child"
+        assert gone(lambda: not (child.exists() and child.read_text()))
     waiting = identify(int(child.read_text()))
     assert waiting is None or gone(waiting.alive)  # a signal is sent, not yet obeyed, when its sender goes on
 
@@ -227,17 +225,12 @@ def test_work_is_seen_in_the_process_and_below_it(tmp_path: Path) -> None:
     try:
         worker = identify(child.pid)
         assert worker is not None
-        before, end = work_of(worker), time.monotonic() + 20
-        while (now := work_of(worker)).cpu_seconds < before.cpu_seconds + 0.2 and time.monotonic() < end:
-            time.sleep(0.05)
-        assert now.cpu_seconds >= before.cpu_seconds + 0.2
-        assert now.moved_bytes > before.moved_bytes + 1e6
+        before = work_of(worker)
+        assert gone(lambda: work_of(worker).cpu_seconds < before.cpu_seconds + 0.2)
+        assert work_of(worker).moved_bytes > before.moved_bytes + 1e6
         assert not halted(worker)
         os.kill(child.pid, signal.SIGSTOP)
-        end = time.monotonic() + 10
-        while not halted(worker) and time.monotonic() < end:
-            time.sleep(0.02)
-        assert halted(worker)
+        assert gone(lambda: not halted(worker))
     finally:
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()

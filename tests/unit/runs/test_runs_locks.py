@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 from living_runs import gone
 
@@ -230,12 +229,7 @@ def test_a_process_is_known_by_pid_and_birth(tmp_path: Path) -> None:
     assert not Identity(known.pid, known.created - 5, known.boot).alive()
     assert not Identity(known.pid, known.created, "another boot").alive()
     child.kill()
-    for _ in range(100):
-        if not known.alive():
-            break
-        psutil.wait_procs([], timeout=0.02)
-        threading.Event().wait(0.02)
-    assert not known.alive()  # a zombie is dead
+    assert gone(known.alive), "a zombie is dead"
     child.wait()
     assert identify(child.pid) is None
     folder = JobFolder(tmp_path)

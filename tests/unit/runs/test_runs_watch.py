@@ -230,6 +230,14 @@ def test_a_worker_that_did_not_survive_the_machines_sleep_is_followed_by_another
     )
 
 
+def test_a_sleep_is_known_where_the_worker_was_gone_at_the_first_look(
+    store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "AwakeClock", Slept)
+    gone_before = watch.Watch(store.create(config("train 1")), watch.Worker(None), 1, RunRecord())
+    assert gone_before.wait().slept_seconds == 8 * 3600.0
+
+
 @pytest.fixture
 def card(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """What the driver says at each look; the last answer holds."""
