@@ -14,6 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from core.contract.forms import FORMS
+from core.contract.methods import METHODS
+from core.contract.weight_forms import WEIGHT_FORMS
+from core.models.families import FAMILIES
+
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted([*(ROOT / "core").rglob("*.py"), *(ROOT / "studio").rglob("*.py"), ROOT / "launcher.py"])
 TEXTS = [path for path in SOURCES + sorted(ROOT.glob("*.md")) if path.exists()]
@@ -106,6 +111,25 @@ def knots() -> set[frozenset[str]]:
 
 def test_no_two_files_import_each_other() -> None:
     assert [sorted(knot) for knot in knots() if not any(knot <= known for known in STILL_KNOTS)] == []
+
+
+def test_nothing_is_decided_by_a_name_that_a_table_holds() -> None:
+    """What differs between methods, forms of exports, forms of weights and model families is a column of their tables
+    (``core/contract/methods.py``, ``forms.py``, ``weight_forms.py``, ``core/models/families.py``), never a comparison
+    with a name or a list of names."""
+    names = {*METHODS, *FORMS, *WEIGHT_FORMS, *FAMILIES} - {"none"}
+
+    def held(node: ast.AST) -> set[object]:
+        return {side.value for side in ast.walk(node) if isinstance(side, ast.Constant)} & names
+
+    decided = [
+        f"{relative(path)}:{node.lineno} {ast.unparse(node)[:80]}"
+        for path in SOURCES
+        for node in ast.walk(tree(path))
+        if (isinstance(node, ast.Compare) and held(node))
+        or (isinstance(node, ast.Set | ast.List | ast.Tuple) and len(held(node) & {*FAMILIES}) > 1)
+    ]
+    assert decided == []
 
 
 def test_a_folder_has_few_entries() -> None:
