@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -115,51 +115,28 @@ def mutated(drawn: random.Random) -> tuple[str, bytes]:
     """A seed that was spoilt one to six times; now and then under another's name."""
     suffix, content = drawn.choice(corpus())
     for _ in range(drawn.randint(1, 6)):
-        content = drawn.choice(_WAYS)(content, drawn)[: 1 << 18]
+        content = _spoilt(content, drawn)[: 1 << 18]
     return (drawn.choice(SUFFIXES) if drawn.random() < 0.15 else suffix), content
 
 
-def _place(content: bytes, drawn: random.Random) -> int:
-    return drawn.randint(0, len(content))
-
-
-def _flip(content: bytes, drawn: random.Random) -> bytes:
-    made = bytearray(content)
-    for _ in range(drawn.randint(1, 8) if made else 0):
-        made[drawn.randrange(len(made))] ^= 1 << drawn.randrange(8)
-    return bytes(made)
-
-
-def _insert(content: bytes, drawn: random.Random) -> bytes:
-    at = _place(content, drawn)
-    return content[:at] + drawn.choice(TOKENS) * drawn.choice([1, 1, 1, 2, 50]) + content[at:]
-
-
-def _noise(content: bytes, drawn: random.Random) -> bytes:
-    at = _place(content, drawn)
-    return content[:at] + drawn.randbytes(drawn.randint(1, 16)) + content[at + drawn.randint(0, 16) :]
-
-
-def _remove(content: bytes, drawn: random.Random) -> bytes:
-    at = _place(content, drawn)
-    return content[:at] + content[at + drawn.randint(1, 40) :]
-
-
-def _cut(content: bytes, drawn: random.Random) -> bytes:
-    at = _place(content, drawn)
-    return content[at:] if drawn.random() < 0.3 else content[:at]
-
-
-def _repeat(content: bytes, drawn: random.Random) -> bytes:
-    at = _place(content, drawn)
-    piece = content[at : at + drawn.randint(1, 60)]
-    return content[:at] + piece * drawn.choice([2, 3, 100]) + content[at:]
-
-
-def _splice(content: bytes, drawn: random.Random) -> bytes:
+def _spoilt(content: bytes, drawn: random.Random) -> bytes:
+    at = drawn.randint(0, len(content))
+    before, behind = content[:at], content[at:]
+    match drawn.choice(["flip", "insert", "insert", "noise", "remove", "cut", "repeat", "splice"]):
+        case "flip":
+            made = bytearray(content)
+            for _ in range(drawn.randint(1, 8) if made else 0):
+                made[drawn.randrange(len(made))] ^= 1 << drawn.randrange(8)
+            return bytes(made)
+        case "insert":
+            return before + drawn.choice(TOKENS) * drawn.choice([1, 1, 1, 2, 50]) + behind
+        case "noise":
+            return before + drawn.randbytes(drawn.randint(1, 16)) + behind[drawn.randint(0, 16) :]
+        case "remove":
+            return before + behind[drawn.randint(1, 40) :]
+        case "cut":
+            return behind if drawn.random() < 0.3 else before
+        case "repeat":
+            return before + behind[: drawn.randint(1, 60)] * drawn.choice([2, 3, 100]) + behind
     other = drawn.choice(corpus())[1]
-    return content[: _place(content, drawn)] + other[_place(other, drawn) :]
-
-
-_Way = Callable[[bytes, random.Random], bytes]
-_WAYS: list[_Way] = [_flip, _insert, _insert, _noise, _remove, _cut, _repeat, _splice]
+    return before + other[drawn.randint(0, len(other)) :]

@@ -28,75 +28,47 @@ def test_the_same_content_is_kept_once(tmp_path: Path) -> None:
     assert [entry.name for entry in locations.data.iterdir()] == [kept.sha256]
 
 
-@pytest.mark.parametrize("content", [None, b""])
-def test_missing_and_empty_files_are_refused_in_one_line(tmp_path: Path, content: bytes | None) -> None:
-    source = tmp_path / "rows.csv"
-    if content is not None:
-        source.write_bytes(content)
-    with pytest.raises(DataError) as caught:
-        keep_file(source, Locations(tmp_path / "home"))
-    assert "expected" in str(caught.value).lower()
-    assert "\n" not in str(caught.value)
-
-
-def test_a_name_cannot_leave_its_folder(tmp_path: Path) -> None:
-    source = tmp_path / "...hidden\nname.txt"
-    source.write_bytes(b"text")
-    kept = keep_file(source, Locations(tmp_path / "home"))
-    assert kept.path.parent.parent == tmp_path / "home" / "data"
-    assert kept.name == "hidden_name.txt"
+@pytest.mark.parametrize(
+    ("name", "kept_as"),
+    [
+        ("...hidden\nname.txt", "hidden_name.txt"), ("данные.csv", "data.csv"), ("_.json", "data.json"),
+        ("a" * 200 + ".jsonl", "a" * 100 + ".jsonl"),
+    ],
+)  # fmt: skip
+def test_a_name_stays_in_its_folder_and_keeps_its_suffix(tmp_path: Path, name: str, kept_as: str) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / name).write_bytes(b"a,b\n")
+    kept = keep_file(tmp_path / "in" / name, Locations(tmp_path / "home"))
+    assert (kept.name, kept.path.parent.parent) == (kept_as, tmp_path / "home" / "data")
 
 
 @pytest.mark.parametrize(
-    ("name", "kept_as"),
-    [("данные.csv", "data.csv"), ("_.json", "data.json"), ("a" * 200 + ".jsonl", "a" * 100 + ".jsonl")],
-)
-def test_the_suffix_stays_whatever_the_stem_is(tmp_path: Path, name: str, kept_as: str) -> None:
-    source = tmp_path / "in" / name
-    source.parent.mkdir()
-    source.write_bytes(b"a,b\n")
-    assert keep_file(source, Locations(tmp_path / "home")).name == kept_as
-
-
-def test_a_file_that_may_not_be_read_is_no_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = tmp_path / "rows.csv"
-    source.write_bytes(b"a,b\n")
-
-    def refuse(*_: Any) -> int:
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-    monkeypatch.setattr("core.data.files.admission.open_plain", refuse)
-    with pytest.raises(DataError, match="Permission denied") as caught:
-        keep_file(source, Locations(tmp_path / "home"))
-    assert caught.value.code == "data.unreadable"
-    assert not (tmp_path / "home").exists()
-
-
-def test_what_the_disk_has_no_room_for_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = tmp_path / "rows.csv"
-    source.write_bytes(b"a,b\n")
-    (tmp_path / "home").mkdir()
-    usage = namedtuple("usage", "total used free")(0, 0, 200 << 20)
-    monkeypatch.setattr("core.data.files.keep.shutil.disk_usage", lambda _: usage)
-    with pytest.raises(DataError, match="room for a copy of rows"):
-        keep_file(source, Locations(tmp_path / "home"))
-    assert list((tmp_path / "home").iterdir()) == []
-
-
-@pytest.mark.parametrize("place", ["pathlib.Path.mkdir", "tempfile.mkstemp"])
-def test_a_full_disk_is_one_line_from_the_first_write_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+    ("place", "fault", "code", "said"),
+    [
+        ("core.data.files.admission.open_plain", PermissionError(errno.EACCES, "Permission denied"), "data.unreadable",
+         "Permission denied"),
+        ("core.data.files.keep.shutil.disk_usage", None, "data.copy", "room for a copy of rows"),
+        ("pathlib.Path.mkdir", OSError(errno.ENOSPC, "No space left on device"), "data.copy", "No space left"),
+        ("tempfile.mkstemp", OSError(errno.ENOSPC, "No space left on device"), "data.copy", "No space left"),
+    ],
+)  # fmt: skip
+def test_what_the_disk_refuses_is_one_line_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, fault: OSError | None, code: str, said: str
 ) -> None:
     source = tmp_path / "rows.csv"
     source.write_bytes(b"a,b\n")
+    (tmp_path / "home").mkdir()
 
-    def full(*_: Any, **__: Any) -> Any:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    def refuse(*_: Any, **__: Any) -> Any:
+        if fault:
+            raise fault
+        return namedtuple("usage", "total used free")(0, 0, 200 << 20)
 
-    monkeypatch.setattr(place, full)
-    with pytest.raises(DataError, match="No space left") as caught:
+    monkeypatch.setattr(place, refuse)
+    with pytest.raises(DataError, match=said) as caught:
         keep_file(source, Locations(tmp_path / "home"))
-    assert caught.value.code == "data.copy"
+    assert caught.value.code == code
+    assert not [one for one in (tmp_path / "home").rglob("*") if one.is_file()]
 
 
 def test_what_an_ended_process_left_on_its_way_in_is_removed(tmp_path: Path) -> None:

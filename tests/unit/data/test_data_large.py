@@ -7,7 +7,7 @@ import json
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -168,67 +168,51 @@ def parquet(path: Path, columns: dict[str, Any], **options: Any) -> None:
     pq.write_table(pa.table(columns), path, **options)
 
 
-def of_one_line(path: Path) -> None:
-    path.write_text("prompt,completion\n" + "word " * 2_000_000 + "\na,b\n")
+def lines(*rows: str) -> Any:
+    return lambda path: path.write_text("".join(f"{row}\n" for row in rows))
 
 
-def of_one_record(path: Path) -> None:
-    path.write_text('prompt,completion\n"' + '","\n' * 1_500_000 + "\n")
+def column(texts: Callable[[], list[str]], **options: Any) -> Any:
+    return lambda path: parquet(path, {"text": texts()}, compression="zstd", **options)
 
 
-def of_long_rows(path: Path) -> None:
-    path.write_text("".join(json.dumps({"text": "🦜" * 2_000_000}, ensure_ascii=False) + "\n" for _ in range(8)))
+DEEP = ["[" * depth + "]" * depth for depth in (99, 101, 900, 100_000)]
+TWICE = ('{"text": "a", "text": "b"}', '{"text": "c"}', '{"more": {"a": 1, "a": 2}, "text": "d"}')
+DIGITS = "7" * 5000
+NUMBERS = f'[{{"text": "a", "no": {DIGITS}}}, {{"text": {DIGITS}}}, {{"text": "b", "no": -1e999}}]'
+# A page of Parquet holds 1,024 rows at least, as it is written: here 800 MB.
+PAGES = column(lambda: ["y" * 800_000 + str(number) for number in range(1024)])
+ROW = column(lambda: ["good", "z" * 20_000_000, "good"], use_dictionary=False)
+COLUMNS = lines(",".join(["text"] * 30_000), ",".join(["x"] * 30_000))
+BIRDS = lines(*['{"text": "' + "🦜" * 2_000_000 + '"}'] * 8)
+HOSTILE = {
+    "one line": (
+        lines("prompt,completion", "word " * 2_000_000, "a,b"),
+        ".csv",
+        (2, 1),
+        "row 1: no CSV: the record",
+    ),
+    "one record": (lines("prompt,completion", '"' + '","\n' * 1_500_000), ".csv", None, "at row 1: no CSV: the record"),
+    "long rows": (BIRDS, ".jsonl", (8, 8), ""),
+    "a long row of an array": (
+        lines(f'[{{"text": "good"}}, {{"text": "{"x" * 12_000_000}"}}]'),
+        ".json",
+        None,
+        "(row 2)",
+    ),
+    "large pages": (PAGES, ".parquet", None, "larger ones behind row 0"),
+    "a large row": (ROW, ".parquet", (3, 2), "row 2: the row is larger than"),
+    "many columns": (COLUMNS, ".csv", None, "at most 1,000 columns"),
+    "deep": (lines(*(f'{{"text": "x", "more": {one}}}' for one in DEEP)), ".jsonl", (4, 1), "row 2: nested more than"),
+    "a key twice": (lines(*TWICE), ".jsonl", (3, 1), "row 1: the key 'text' stands twice in one object"),
+    "long numbers": (lines(NUMBERS), ".json", (3, 2), "row 2: text is a number of 5,000 digits"),
+}
+LONG = ("long rows", "large pages")
 
 
-def of_long_array_rows(path: Path) -> None:
-    path.write_text('[{"text": "good"}, {"text": "' + "x" * 12_000_000 + '"}]')
-
-
-def of_large_pages(path: Path) -> None:
-    """A page holds 1,024 rows at least, as Parquet is written: here 800 MB."""
-    parquet(path, {"text": ["y" * 800_000 + str(number) for number in range(1024)]}, compression="zstd")
-
-
-def of_large_row(path: Path) -> None:
-    parquet(path, {"text": ["good", "z" * 20_000_000, "good"]}, compression="zstd", use_dictionary=False)
-
-
-def of_many_columns(path: Path) -> None:
-    path.write_text(",".join(["text"] * 30_000) + "\n" + ",".join(["x"] * 30_000) + "\n")
-
-
-def deep(path: Path) -> None:
-    bad = ["[" * depth + "]" * depth for depth in (99, 101, 900, 100_000)]
-    path.write_text("".join(f'{{"text": "x", "more": {value}}}\n' for value in bad))
-
-
-def twice(path: Path) -> None:
-    path.write_text('{"text": "a", "text": "b"}\n{"text": "c"}\n{"more": {"a": 1, "a": 2}, "text": "d"}\n')
-
-
-def long_numbers(path: Path) -> None:
-    digits = "7" * 5000
-    path.write_text(f'[{{"text": "a", "no": {digits}}}, {{"text": {digits}}}, {{"text": "b", "no": -1e999}}]')
-
-
-HOSTILE = [
-    (of_one_line, ".csv", (2, 1), "row 1: no CSV: the record is longer than"),
-    (of_one_record, ".csv", None, "at row 1: no CSV: the record is longer than"),
-    pytest.param(of_long_rows, ".jsonl", (8, 8), "", marks=pytest.mark.slow),
-    (of_long_array_rows, ".json", None, "line 1 (row 2)"),
-    pytest.param(of_large_pages, ".parquet", None, "larger ones behind row 0", marks=pytest.mark.slow),
-    (of_large_row, ".parquet", (3, 2), "row 2: the row is larger than"),
-    (of_many_columns, ".csv", None, "at most 1,000 columns"),
-    (deep, ".jsonl", (4, 1), "row 2: nested more than 100 deep"),
-    (twice, ".jsonl", (3, 1), "row 1: the key 'text' stands twice in one object"),
-    (long_numbers, ".json", (3, 2), "row 2: text is a number of 5,000 digits"),
-]
-
-
-@pytest.mark.parametrize(("write", "suffix", "rows", "said"), HOSTILE, ids=lambda value: getattr(value, "__name__", ""))
-def test_limits_hold(
-    service: DataService, tmp_path: Path, write: Any, suffix: str, rows: tuple[int, int] | None, said: str
-) -> None:
+@pytest.mark.parametrize("what", [pytest.param(one, marks=[pytest.mark.slow] * (one in LONG)) for one in HOSTILE])
+def test_limits_hold(service: DataService, tmp_path: Path, what: str) -> None:
+    write, suffix, rows, said = HOSTILE[what]
     path = tmp_path / f"hostile{suffix}"
     write(path)
     service.reader.warm()
@@ -238,14 +222,14 @@ def test_limits_hold(
     assert time.monotonic() - start < 20
     if isinstance(found, DataReport):
         assert (found.rows, found.usable) == rows
-        lines = [f"row {problem.row}: {problem.text}" for problem in found.problems]
+        told = [f"row {problem.row}: {problem.text}" for problem in found.problems]
     else:
         assert rows is None
         assert path.name in str(found)
-        lines = [str(found)]
-    assert all("\n" not in line for line in lines)
-    assert any(said in line for line in lines or [""]), lines
-    if write is of_large_pages:
+        told = [str(found)]
+    assert all("\n" not in line for line in told)
+    assert any(said in line for line in told or [""]), told
+    if what == "large pages":
         assert service.reader.pid is None
         return
     assert service.reader.pid == before

@@ -72,11 +72,6 @@ def test_preferences(tmp_path: Path, row: dict[str, Any]) -> None:
     assert (said(example), example.chosen, example.rejected) == ([("user", "Hi")], "Hello", "Go")
 
 
-def test_raw_text(tmp_path: Path) -> None:
-    report, (example,) = read(tmp_path, [{"text": "Once upon a time"}])
-    assert (report.layout, example.text, example.messages) == ("text", "Once upon a time", ())
-
-
 def test_tool_turns(tmp_path: Path) -> None:
     turns = [
         CHAT[0],
@@ -107,33 +102,6 @@ def test_openai_parts_and_calls(tmp_path: Path) -> None:
     assert said(example)[:2] == [("system", "Be brief."), ("user", "Weather?")]
     assert json.loads(example.messages[2].tool_calls) == [CALL]
     assert report.problems[0].text == "turn 1 of messages holds a part of type image_url, expected text"
-
-
-@pytest.mark.parametrize(
-    ("value", "why"),
-    [
-        (None, "output is null or missing, expected text"),
-        (float("nan"), "output is NaN, expected text"),
-        (7, "output is the number 7, expected text"),
-        (10**300, "output is a very long number, expected text"),
-        (["a"], "output is a list, expected text"),
-        ({"a": 1}, "output is an object, expected text"),
-        (True, "output is true, expected text"),
-        ("  ", "output is empty"),
-        ("\ud800", "output holds bytes that are no UTF-8 text"),
-    ],
-)
-def test_what_is_no_text_is_listed(tmp_path: Path, value: Any, why: str) -> None:
-    good = {"instruction": "a", "input": "", "output": "b"}
-    report, examples = read(tmp_path, [good, {**good, "output": value}, good])
-    assert (report.rows, report.usable, len(examples)) == (3, 2, 2)
-    assert [(problem.row, problem.text) for problem in report.problems] == [(2, why)]
-
-
-def test_labels_that_say_no_are_counted(tmp_path: Path) -> None:
-    report, examples = read(tmp_path, [{"messages": TURNS, "label": label} for label in (True, False, True)])
-    assert (report.rows, report.usable, [example.row for example in examples]) == (3, 2, [1, 3])
-    assert report.problems[0].code == "row.kto_false"
 
 
 def test_two_hundred_problems_are_shown_and_all_are_counted(tmp_path: Path) -> None:
@@ -201,19 +169,6 @@ def test_the_answer_is_no_part_of_the_prompt(tmp_path: Path, row: dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    ("row", "why"),
-    [
-        ({"messages": [QUESTION, {**CHOSEN, "content": "Hm"}], "chosen": "a", "rejected": "b"}, "ends with another"),
-        ({"prompt": "Other", "chosen": [QUESTION, CHOSEN], "rejected": [QUESTION, REJECTED]}, "different conversa"),
-    ],
-)
-def test_a_prompt_that_does_not_fit_its_answers_is_no_pair(tmp_path: Path, row: dict[str, Any], why: str) -> None:
-    report, _ = read(tmp_path, [{**row, "prompt": "Hi", "messages": [QUESTION], "chosen": "a", "rejected": "b"}, row])
-    assert [(problem.row, problem.code) for problem in report.problems] == [(2, "row.pair")]
-    assert why in report.problems[0].text
-
-
-@pytest.mark.parametrize(
     ("choice", "why"),
     [
         (DataChoice(), "a, b"),
@@ -233,44 +188,6 @@ def test_a_mapping_that_leaves_nothing_is_refused_with_the_columns(
     assert why in str(caught.value)
     assert "a, b" in str(caught.value)
     assert read_columns(tmp_path / "rows.jsonl") == ("a", "b")
-
-
-@pytest.mark.parametrize(
-    ("row", "why"),
-    [
-        ({"messages": [{"role": "narrator", "content": "x"}]}, "said by 'narrator'"),
-        ({"messages": ["hello"]}, "turn 1 of messages is text"),
-        ({"messages": []}, "messages is empty"),
-        ({"messages": TURNS[:1]}, "found no answer"),
-        ({"messages": 3}, "the number 3"),
-        ({"messages": TURNS, "tools": "{"}, "expected a JSON list of functions"),
-        ({"messages": [*TURNS, {"role": "user"}]}, "turn 3 of messages is null or missing"),
-        ({"messages": [TURNS[0], {"role": "assistant", "tool_calls": [{"id": 1}]}]}, "without a name"),
-    ],
-)
-def test_rows_that_are_no_conversation(tmp_path: Path, row: dict[str, Any], why: str) -> None:
-    report, _ = read(tmp_path, [{"messages": TURNS}, row])
-    assert report.usable == 1
-    assert why in report.problems[0].text
-
-
-@pytest.mark.parametrize(
-    ("row", "why"),
-    [
-        ({"prompt": "Hi", "chosen": "Same", "rejected": "Same"}, "the same text"),
-        ({"prompt": "Hi", "chosen": "", "rejected": "Go"}, "chosen is empty"),
-        ({"prompt": None, "chosen": "a", "rejected": "b"}, "no prompt"),
-        (
-            {"prompt": "Hi", "chosen": TURNS, "rejected": [{"role": "user", "content": "?"}, TURNS[1]]},
-            "same conversation",
-        ),
-        ({"prompt": "Hi", "chosen": TURNS[:1], "rejected": TURNS[:1]}, "end with an answer"),
-    ],
-)
-def test_rows_that_are_no_preference(tmp_path: Path, row: dict[str, Any], why: str) -> None:
-    report, _ = read(tmp_path, [{"prompt": "Hi", "chosen": "a", "rejected": "b"}, row])
-    assert report.usable == 1
-    assert why in report.problems[0].text
 
 
 def test_a_chosen_layout_takes_columns_without_names_in_order(tmp_path: Path) -> None:
@@ -305,13 +222,6 @@ def test_a_call_is_one_in_each_spelling_and_never_changed_into_no_json(tmp_path:
     assert [(problem.row, problem.code) for problem in report.problems] == [(2, "row.tools")]
 
 
-def test_an_answer_that_calls_is_no_side_of_a_pair(tmp_path: Path) -> None:
-    called = [{"role": "assistant", "content": "I look", "tool_calls": [CALL]}]
-    good = {"prompt": "q", "chosen": "a", "rejected": "b"}
-    report, _ = read(tmp_path, [good, {**good, "chosen": called}])
-    assert [(problem.row, problem.code) for problem in report.problems] == [(2, "row.pair")]
-
-
 def test_the_account_counts_every_row_left_out_by_its_reason(tmp_path: Path) -> None:
     good, bad = {"messages": TURNS, "label": True, "source": "x"}, {"messages": TURNS, "label": False}
     report, _ = read(tmp_path, [good, *[bad] * 250, {"messages": None, "label": True}, bad])
@@ -338,3 +248,49 @@ def test_rows_that_the_template_refuses_are_told_too() -> None:
     assert refused_lines(facts_of(measures, 64, 5)) == (said.format(""),)
     assert refused_lines(facts_of(measures, 64, 50)) == (said.format(", of the 5 looked at,"),)
     assert refused_lines(facts_of(replace(measures, refused=0), 64, 3)) == ()
+
+
+ALPACA = {"instruction": "a", "input": "", "output": "b"}
+CHATS = {"messages": TURNS}
+PAIR = {"prompt": "Hi", "messages": [QUESTION], "chosen": "a", "rejected": "b"}
+
+
+@pytest.mark.parametrize(
+    ("good", "changed", "why"),
+    [
+        (ALPACA, {"output": None}, "output is null or missing, expected text"),
+        (ALPACA, {"output": float("nan")}, "output is NaN, expected text"),
+        (ALPACA, {"output": 7}, "output is the number 7, expected text"),
+        (ALPACA, {"output": 10**300}, "output is a very long number, expected text"),
+        (ALPACA, {"output": ["a"]}, "output is a list, expected text"),
+        (ALPACA, {"output": {"a": 1}}, "output is an object, expected text"),
+        (ALPACA, {"output": True}, "output is true, expected text"),
+        (ALPACA, {"output": "  "}, "output is empty"),
+        (ALPACA, {"output": "\ud800"}, "output holds bytes that are no UTF-8 text"),
+        (CHATS, {"messages": [{"role": "narrator", "content": "x"}]}, "said by 'narrator'"),
+        (CHATS, {"messages": ["hello"]}, "turn 1 of messages is text"),
+        (CHATS, {"messages": []}, "messages is empty"),
+        (CHATS, {"messages": TURNS[:1]}, "found no answer"),
+        (CHATS, {"messages": 3}, "the number 3"),
+        (CHATS, {"tools": "{"}, "expected a JSON list of functions"),
+        (CHATS, {"messages": [*TURNS, {"role": "user"}]}, "turn 3 of messages is null or missing"),
+        (CHATS, {"messages": [TURNS[0], {"role": "assistant", "tool_calls": [{"id": 1}]}]}, "without a name"),
+        ({**CHATS, "label": True}, {"label": False}, "label is false"),
+        (PAIR, {"chosen": "Same", "rejected": "Same"}, "the same text"),
+        (PAIR, {"chosen": ""}, "chosen is empty"),
+        (PAIR, {"prompt": None, "messages": None}, "no prompt"),
+        (PAIR, {"chosen": TURNS, "rejected": [{"role": "user", "content": "?"}, TURNS[1]]}, "same conversation"),
+        (PAIR, {"chosen": TURNS[:1], "rejected": TURNS[:1]}, "end with an answer"),
+        (PAIR, {"chosen": [{"role": "assistant", "content": "I look", "tool_calls": [CALL]}]}, "calls a tool"),
+        (PAIR, {"prompt": None, "messages": [QUESTION, {**CHOSEN, "content": "Hm"}]}, "ends with another"),
+        (PAIR, {"messages": None, "prompt": "Other", "chosen": [QUESTION, CHOSEN], "rejected": [QUESTION, REJECTED]},
+         "different conversations"),
+    ],
+)  # fmt: skip
+def test_a_row_that_cannot_be_used_is_listed_with_the_reason(
+    tmp_path: Path, good: dict[str, Any], changed: dict[str, Any], why: str
+) -> None:
+    report, examples = read(tmp_path, [good, {**good, **changed}, good])
+    assert (report.rows, report.usable, len(examples)) == (3, 2, 2)
+    assert [problem.row for problem in report.problems] == [2]
+    assert why in report.problems[0].text

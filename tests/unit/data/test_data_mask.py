@@ -85,37 +85,12 @@ def test_answers_and_their_ends_are_trained(tokenizer: Any, name: str, expected:
     assert [text.removeprefix("\n") for text in learned(tokenizer, example)] == expected
 
 
-def test_answers_that_a_template_rewrites_are_found(tokenizer: Any) -> None:
-    tokenizer.chat_template = THINKS
-    example = talk("Why?", "<think>\nhm <|im_start|>\n</think>\n\nSo.", "Really?", "<think>x</think>\nYes.")
-    assert learned(tokenizer, example) == ["So.<|im_end|>", "<think>\n\n</think>\n\nYes.<|im_end|>"]
-
-
-def test_an_answer_that_repeats_the_marks_of_its_template(tokenizer: Any) -> None:
-    tokenizer.chat_template = CHATML
-    example = talk("assistant\n", "user\nassistant\n", "<|im_end|>\n<|im_start|>assistant\n", "Xmark0Q")
-    assert learned(tokenizer, example) == ["user\nassistant\n<|im_end|>", "Xmark0Q<|im_end|>"]
-
-
 def test_a_template_without_an_end_of_turn_gets_the_end_of_text(tokenizer: Any) -> None:
     tokenizer.chat_template = OPEN
     row = encode(tokenizer, talk("Hi", "Hello"), DataChoice(), 1000)
     assert row.input_ids[-1] == row.labels[-1] == tokenizer.eos_token_id
     assert learned(tokenizer, talk("Hi", "Hello")) == ["Hello<eos>"]
     assert "end of turn" in " ".join(resolve_template(tokenizer, DataChoice()).notes)
-
-
-@pytest.mark.parametrize("name", ["chatml", "trims", "thinks", "no_prompt"])
-@pytest.mark.parametrize("bos", [False, True])
-def test_ids_equal_transformers_own_with_one_bos_at_most(make_tokenizer: Made, name: str, bos: bool) -> None:
-    tokenizer = make_tokenizer(bos)
-    tokenizer.chat_template = ALL[name]
-    example = talk("Is it <so>?", " Yes! 🦜 \n", "And this?", "No.", "Good")
-    turns = [{"role": message.role, "content": message.content} for message in example.messages]
-    expected = tokenizer.apply_chat_template(turns, tokenize=True, return_dict=False)
-    found = encode(tokenizer, example, DataChoice(), 10_000).input_ids
-    assert list(found) == expected
-    assert found.count(tokenizer.bos_token_id) == (1 if name == "trims" else 0)
 
 
 @pytest.mark.parametrize(

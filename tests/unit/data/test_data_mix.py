@@ -15,7 +15,7 @@ from core.contract.config import DataChoice
 from core.contract.data import Example
 from core.contract.errors import DataError
 from core.data.files.made import origin_of
-from core.data.files.mix import Part, deal, mixed_rows, parts_of
+from core.data.files.mix import Part, mixed_rows, parts_of
 from core.data.read.examples import read_examples
 from core.data.service.data_service import DataService
 
@@ -122,13 +122,3 @@ def test_a_stopped_mixture_leaves_nothing(service: DataService, questions: Path)
         service.mix([(questions, mapped, 1)], "stopped", 99, cancelled=lambda: True)
     assert caught.value.code == "data.stopped"
     assert set(service._locations.data.glob("*")) == before
-
-
-def test_the_deal_is_a_function_of_its_seed() -> None:
-    assert deal([5, 3], [1, 2], 1) == deal([5, 3], [1, 2], 1)
-    assert deal([5, 3], [1, 2], 1) != deal([5, 3], [1, 2], 2)
-    seen = {(0, n): 1 for n in range(5)} | {(1, n): 2 for n in range(3)}
-    assert Counter(deal([5, 3], [1, 2], 1)) == seen
-    halves = {tuple(sorted(deal([40], [0.5], seed))) for seed in range(5)}
-    assert len(halves) == 5
-    assert all(len(half) == 20 for half in halves)

@@ -5,7 +5,6 @@ Its handlers are called here as its pipe calls them, with slices of no time at a
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -98,42 +97,21 @@ def test_first_looks_that_nobody_went_on_with_make_room(tmp_path: Path) -> None:
     assert len(reader_child._checks) == reader_child._CHECKS - 1
 
 
-@pytest.mark.parametrize("torn", ["report-*.json", "examples-*.jsonl"])
-def test_what_was_kept_and_is_torn_is_read_again(tmp_path: Path, torn: str) -> None:
-    path = texts(tmp_path / "rows.jsonl", "first", 30)
-    whole = checked(path)
-    (kept,) = (tmp_path / "cache").glob(torn)
-    content = kept.read_bytes()
-    for left in (b"", content[:-20], content[: len(content) // 2]):
-        kept.write_bytes(left)
-        assert checked(path)["report"] == whole["report"]
-        assert kept.read_bytes() == content
-
-
-def test_what_was_kept_and_has_other_letters_is_read_again(tmp_path: Path) -> None:
-    path = texts(tmp_path / "rows.jsonl", "first", 30)
-    whole = checked(path)
-    for place in (tmp_path / "cache").iterdir():
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_was_kept_and_is_torn_or_has_other_letters_is_read_again(tmp_path: Path, whole: bool) -> None:
+    path = texts(tmp_path / "rows.jsonl", "first", 30 if whole else ROWS)
+    read = (lambda: checked(path)) if whole else (lambda: reader_child.look(asked(path)))
+    before = read()
+    kept = [place for place in (tmp_path / "cache").iterdir() if place.suffix in (".json", ".jsonl")]
+    assert len(kept) == 2
+    for place in kept:
         content = place.read_bytes()
-        place.write_bytes(content.replace(b"first", b"worst").replace(b'"usable": 30', b'"usable": 29'))
-        assert place.read_bytes() != content
-        assert checked(path) == whole
-        assert place.read_bytes() == content
-
-
-def test_a_first_look_with_other_letters_is_taken_again(tmp_path: Path) -> None:
-    path = texts(tmp_path / "rows.jsonl", "first")
-    kept = Path(reader_child.look(asked(path))["examples"])
-    kept.write_bytes(kept.read_bytes().replace(b"first", b"worst"))
-    assert b"worst" not in Path(reader_child.look(asked(path))["examples"]).read_bytes()
-
-
-def test_a_first_look_that_is_torn_is_taken_again(tmp_path: Path) -> None:
-    path = texts(tmp_path / "rows.jsonl", "first")
-    head = reader_child.look(asked(path))
-    rows = head["report"]["rows"]
-    assert 0 < rows <= HEAD_ROWS
-    for kept in (Path(head["examples"]), Path(head["examples"]).with_suffix(".json")):
-        os.truncate(kept, 10)
-        again = reader_child.look(asked(path))
-        assert len(Path(again["examples"]).read_text().splitlines()) == min(again["report"]["rows"], HEAD_ROWS)
+        for harm in (b"", content[:-20], content.replace(b"first", b"worst").replace(b'"usable": ', b'"usable": 1')):
+            assert harm != content
+            place.write_bytes(harm)
+            again = read()
+            assert b"worst" not in Path(again["examples"]).read_bytes()
+            lines = Path(again["examples"]).read_text().splitlines()
+            assert len(lines) == min(again["report"]["rows"], HEAD_ROWS)
+            if whole:
+                assert (again, place.read_bytes()) == (before, content)

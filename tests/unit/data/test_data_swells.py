@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import threading
 import time
@@ -16,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from core.contract.config import DataChoice
-from core.contract.data import DataReport
 from core.contract.errors import DataError
 from core.data.files import disk_room
 from core.data.files.disk_room import Room, forget_oldest
@@ -128,42 +126,3 @@ def test_what_was_used_longest_ago_makes_room(tmp_path: Path, monkeypatch: pytes
     forget_oldest(pairs)
     assert [said.exists() for said, _ in pairs] == [False, True, False, True]
     assert [large.exists() for _, large in pairs] == [False, True, False, True]
-
-
-def compressed(folder: Path) -> list[Path]:
-    """What holds much in little, in other ways than Parquet's."""
-    packed = gzip.compress((b'{"text": "' + b"x" * 1000 + b'"}\n') * 10_000)
-    for name in ("rows.jsonl", "rows.csv", "rows.txt", "rows.json", "rows.jsonl.gz", "rows.parquet"):
-        (folder / f"gz-{name}").write_bytes(packed)
-    with pa.OSFile(str(folder / "arrow.jsonl"), "wb") as file:
-        table = pa.table({"text": ["x" * 1000] * 10})
-        with pa.ipc.new_file(file, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-            writer.write_table(table)
-    (folder / "arrow.arrow").write_bytes((folder / "arrow.jsonl").read_bytes())
-    (folder / "huge-row.jsonl").write_bytes(b'{"text": "' + b"x" * (10 << 20) + b'"}\n')
-    (folder / "huge-number.jsonl").write_bytes(b'{"text": ' + b"9" * (1 << 20) + b"}\n")
-    (folder / "huge-field.csv").write_bytes(b'prompt,completion\n"' + b"x" * (10 << 20) + b'",b\n')
-    return sorted(folder.iterdir())
-
-
-def test_nothing_else_is_unpacked(service: DataService, tmp_path: Path) -> None:
-    (tmp_path / "files").mkdir()
-    for path in compressed(tmp_path / "files"):
-        start = time.monotonic()
-        with pytest.raises(DataError):
-            service.report(path, DataChoice())
-        assert time.monotonic() - start < 5
-    assert lying(service._locations.cache) < 1 << 20
-
-
-def test_a_large_row_of_parquet_ends_its_reader_alone(service: DataService, tmp_path: Path) -> None:
-    """Two hundred and fifty-six rows of 10 MB each are read at once: gigabytes, of which the reader has none."""
-    path = tmp_path / "rows.parquet"
-    texts = pa.array(["x" * (10 << 20)])
-    table = pa.table({"text": pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int32()), texts)})
-    pq.write_table(table, path, compression="zstd")
-    with pytest.raises(DataError):
-        service.report(path, DataChoice())
-    (tmp_path / "rows.jsonl").write_text('{"text": "a"}\n')
-    found: DataReport = service.report(tmp_path / "rows.jsonl", DataChoice())
-    assert found.usable == 1
