@@ -8,7 +8,7 @@ on in other words. Where no two rows belong together, the rows are dealt one by 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from core.contract.config import DataChoice
 
@@ -62,25 +62,15 @@ def places_of(rows: Iterable[int], groups: Groups) -> list[list[int]]:
 
 
 def _whole_groups(order: Sequence[int], held: int, groups: Groups) -> set[int]:
-    """The first groups of the order that fill ``held`` rows; first without large groups, then with them."""
+    """The first groups of the order that fill ``held`` rows; first without large groups, then with them. A group
+    stands where its first member does; a row of no group is one alone."""
+    group_of = {row: group for group in groups for row in group}
     taken: set[int] = set()
     for largest in (max(2, held // _SHARE), held):
-        for unit in _units(order, groups):
-            if len(unit) <= min(largest, held - len(taken)) and unit[0] not in taken:
-                taken.update(unit)
+        for row in order:
+            group = group_of.get(row, (row,))
+            if len(group) <= min(largest, held - len(taken)) and row not in taken:
+                taken.update(group)
                 if len(taken) == held:
                     return taken
     return taken
-
-
-def _units(order: Sequence[int], groups: Groups) -> Iterator[Sequence[int]]:
-    """Each group once, where its first member stands in the order; a row of no group is one alone."""
-    number_of = {row: number for number, group in enumerate(groups) for row in group}
-    seen: set[int] = set()
-    for row in order:
-        number = number_of.get(row, -1)
-        if number < 0:
-            yield (row,)
-        elif number not in seen:
-            seen.add(number)
-            yield groups[number]

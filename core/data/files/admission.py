@@ -8,11 +8,9 @@ are read; and sparse files, whose copy would take room that they do not.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from core.contract.errors import DataError
@@ -90,33 +88,19 @@ def _check(descriptor: int, place: Path, home: Path) -> None:
 
 def _refuse_ours(place: Path, found: os.stat_result, home: Path) -> None:
     """Raises DataError where a file belongs to the root folder without being anybody's data."""
-    root, opens = _mark(home), _open_folders(home)
+    # The folders of data, wherever a link puts them: also elsewhere in the root folder.
+    root, opens = _mark(home), {_mark(home / name) for name in _OPEN} - {None}
     above = [_mark(folder) for folder in place.parents]  # under whatever name
     if root and root in above and opens.isdisjoint(above[: above.index(root)]):
         folder, shown = _shown(home), _shown(place)
         message = f"Expected a data file outside of Luthier's folder {folder} (or in its data/ or uploads/), "
         raise DataError("data.ours", f"{message}found {shown}.", "Copy it to another folder and choose it there.")
-    # Secrets lie beside the folders. A file of a folder can only bear another name if it bears two.
-    file = (found.st_dev, found.st_ino)
-    if any(_mark(one) == file for one in (_below(home, opens) if found.st_nlink > 1 else _beside(home))):
-        message = f"Expected a data file, found one of Luthier's own: {_shown(place)}."
-        raise DataError("data.ours", message, "Choose a file outside of Luthier's folder.")
-
-
-def _open_folders(home: Path) -> set[tuple[int, int] | None]:
-    """The folders of data, wherever a link puts them: also elsewhere in the root folder."""
-    return {_mark(home / name) for name in _OPEN} - {None}
-
-
-def _beside(home: Path) -> Iterator[Path]:
-    with contextlib.suppress(OSError):
-        yield from home.iterdir()
-
-
-def _below(home: Path, opens: set[tuple[int, int] | None]) -> Iterator[Path]:
     for top, folders, names in os.walk(home):
-        folders[:] = [folder for folder in folders if _mark(Path(top, folder)) not in opens]
-        yield from (Path(top, name) for name in names)
+        if any(_mark(Path(top, name)) == (found.st_dev, found.st_ino) for name in names):
+            message = f"Expected a data file, found one of Luthier's own: {_shown(place)}."
+            raise DataError("data.ours", message, "Choose a file outside of Luthier's folder.")
+        # Secrets lie beside the folders. A file of a folder can only bear another name if it bears two.
+        folders[:] = [one for one in folders if found.st_nlink > 1 and _mark(Path(top, one)) not in opens]
 
 
 def _mark(path: Path) -> tuple[int, int] | None:

@@ -21,8 +21,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-import psutil
-
 from core.contract.config import DataChoice
 from core.contract.data import DataReport, Example
 from core.contract.errors import DataError
@@ -32,7 +30,7 @@ from core.data.files.keep import blocks_of
 from core.data.read.examples import Tally, open_reading
 from core.machine.disk import name_of, read_sealed, write_sealed, write_whole
 
-__all__ = ["Check", "changed", "remember", "sweep"]
+__all__ = ["Check", "changed", "remember"]
 
 _SOON = 128 << 20
 """Up to this size a file's content is hashed before it is read: it may have been read before."""
@@ -179,14 +177,6 @@ class Check:
 def remember(path: Path, sha256: str) -> None:
     """Takes a file's content hash from who just wrote it."""
     _hashes[_identity(path)] = sha256
-
-
-def sweep(cache: Path) -> None:
-    """Removes what readers that were ended left half written."""
-    for part in cache.glob("*.part"):
-        pid = part.name.split(".")[-2]
-        if not (pid.isdigit() and psutil.pid_exists(int(pid))):
-            part.unlink(missing_ok=True)
 
 
 def changed(path: Path) -> DataError:

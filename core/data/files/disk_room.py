@@ -8,15 +8,18 @@ and what was left by files of long ago goes when all of it is too much.
 from __future__ import annotations
 
 import errno
+import re
 import shutil
 import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
+
 from core.contract.errors import DataError
 
-__all__ = ["Room", "forget_oldest", "most_for"]
+__all__ = ["Room", "forget_oldest", "most_for", "sweep"]
 
 LEAST_BYTES, TIMES = 1 << 30, 20
 SPARE_BYTES = 512 << 20
@@ -69,3 +72,12 @@ def forget_oldest(kept: Iterable[tuple[Path, Path]]) -> None:
         if room < 0 and used < idle:
             said.unlink(missing_ok=True)
             large.unlink(missing_ok=True)
+
+
+def sweep(left: Iterable[Path]) -> None:
+    """Removes what processes that were ended left half written: files whose name holds the number of such a process
+    between dots or dashes."""
+    for path in left:
+        pids = re.findall(r"[.-](\d+)(?=[.-])", path.name)
+        if not (pids and psutil.pid_exists(int(pids[-1]))):
+            path.unlink(missing_ok=True)

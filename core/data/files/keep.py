@@ -23,11 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import psutil
-
 from core.contract.errors import DataError
 from core.data.files.admission import named, opened
-from core.data.files.disk_room import Room
+from core.data.files.disk_room import Room, sweep
 from core.machine.disk import open_plain
 from core.machine.locations import Locations
 
@@ -70,7 +68,10 @@ def keep_file(source: Path, locations: Locations, name: str = "") -> KeptFile:
         size = os.fstat(descriptor).st_size
         name = name or named(source, place).name
         what = f"a copy of {name} ({size:,} bytes)"
-        _require_room(size, locations.home, what)
+        with contextlib.suppress(OSError):  # nothing was ever kept: the folder is made a moment later
+            free = shutil.disk_usage(locations.home).free
+            if free < size + _SPARE_BYTES:  # a disk that is filled to the brim stops runs
+                raise _no_room(what, f"{free:,} bytes free")
         promised = promised_sha256(place, locations.data)
         return keep_blocks(_blocks(stream, place, size), name, locations, what, promised)
 
@@ -104,7 +105,7 @@ def keep_blocks(blocks: Iterable[bytes], name: str, locations: Locations, what: 
     incoming: Path | None = None
     try:
         locations.data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _sweep(locations.data)
+        sweep(locations.data.glob(".incoming-*"))
         handle, raw = tempfile.mkstemp(prefix=f".incoming-{os.getpid()}-", dir=locations.data)
         incoming = Path(raw)
         sha256 = _copy(blocks, handle, Room(locations.data))
@@ -122,26 +123,9 @@ def keep_blocks(blocks: Iterable[bytes], name: str, locations: Locations, what: 
     return KeptFile(target, sha256, name, target.stat().st_size)
 
 
-def _require_room(size: int, home: Path, what: str) -> None:
-    """Before a byte is copied: a disk that is filled to the brim stops runs."""
-    free = None
-    with contextlib.suppress(OSError):  # nothing was ever kept: the folder is made a moment later
-        free = shutil.disk_usage(home).free
-    if free is not None and free < size + _SPARE_BYTES:
-        raise _no_room(what, f"{free:,} bytes free")
-
-
 def _no_room(what: str, found: str) -> DataError:
     hint = "Free some disk space, or move Luthier's folder with --home."
     return DataError("data.copy", f"Expected room for {what}, found: {found}.", hint)
-
-
-def _sweep(folder: Path) -> None:
-    """Removes what processes that were ended left on its way in."""
-    for left in folder.glob(".incoming-*"):
-        pid = left.name.split("-")[1]
-        if not (pid.isdigit() and psutil.pid_exists(int(pid))):
-            left.unlink(missing_ok=True)
 
 
 def _copy(blocks: Iterable[bytes], handle: int, room: Room) -> str:

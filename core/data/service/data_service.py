@@ -16,7 +16,7 @@ from core.contract.data import DataFacts, DataReport, Example, Preview
 from core.contract.errors import DataError
 from core.contract.findings import Checkup
 from core.contract.methods import METHODS, Method
-from core.data.files.checking import sweep
+from core.data.files.disk_room import sweep
 from core.data.files.example_file import ExampleFile
 from core.data.files.keep import KeptFile
 from core.data.files.mix import parts_of
@@ -60,7 +60,7 @@ class DataService:
         self.reader.close()
         self.renderer.close()
         self._doctor.child.close()
-        sweep(self._locations.cache / "data")
+        sweep((self._locations.cache / "data").glob("*.part"))
 
     def columns(self, path: Path) -> tuple[str, ...]:
         """The columns of a file, for mapping by hand where its layout is not recognised."""

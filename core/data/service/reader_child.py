@@ -16,7 +16,8 @@ from typing import Any
 from core.contract.config import DataChoice
 from core.contract.data import DataReport
 from core.contract.errors import DataError
-from core.data.files.checking import Check, changed, remember, sweep
+from core.data.files.checking import Check, changed, remember
+from core.data.files.disk_room import sweep
 from core.data.read.examples import read_columns
 from core.machine.children.serve import give_back_memory, serve
 
@@ -101,7 +102,7 @@ def _check(request: dict[str, Any]) -> Iterator[Check]:
     if check is None:
         path, cache = Path(request["path"]), Path(request["cache"])
         if str(cache) not in _swept:
-            sweep(cache)
+            sweep(cache.glob("*.part"))
             _swept.add(str(cache))
         named = Path(request.get("named") or path)
         check = Check(path, DataChoice.model_validate(request["choice"]), cache, named)

@@ -8,7 +8,7 @@ up). The length limit is no part of it: rows are kept uncut, and every length is
                      MANIFEST.json             comes last: without it the entry is not whole
 
 Parts are cut by a rule of the rows alone (``slices``), so whoever was interrupted goes on where they stopped. What is
-torn, foreign or half cleared away is made again. Light: numpy comes when a table is read.
+torn, foreign or half cleared away is made again.
 """
 
 from __future__ import annotations
@@ -22,17 +22,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from core.contract.config import DataChoice, Layout
 from core.contract.data import Example
 from core.data.files.code_digest import code_digest
 from core.data.files.example_file import in_groups
+from core.data.tokens.table import TokenTable
 from core.machine.disk import folder_bytes, name_of, write_whole
 from core.machine.locations import Locations
-
-if TYPE_CHECKING:
-    from core.data.tokens.table import TokenTable
 
 __all__ = [
     "Cached", "Entry", "Source", "clear_cached", "entry_of", "list_cached", "settled", "slices", "tokenizer_digest",
@@ -129,8 +127,6 @@ class Entry:
 
     def tables(self) -> list[TokenTable] | None:
         """All rows in order; None where the entry is not whole, which then is cleared away."""
-        from core.data.tokens.table import TokenTable
-
         manifest = self.manifest()
         if manifest is None:
             return None
@@ -176,7 +172,13 @@ def entry_of(locations: Locations, source: Source, sample: int = 0) -> Entry:
 
 def list_cached(locations: Locations) -> tuple[Cached, ...]:
     """What is kept, the entry used last first."""
-    found = [_described(Entry(folder)) for folder in _folders(_root(locations))]
+    found = []
+    for folder in _folders(_root(locations)):
+        said = Entry(folder).manifest() or {}
+        file, tokenizer, train_on = (str(said.get(name, "")) for name in ("file", "tokenizer", "train_on"))
+        rows, tokens = (int(said.get(name, 0)) for name in ("rows", "tokens"))
+        size, used = folder_bytes(folder), _used(folder)
+        found.append(Cached(folder.name, file, tokenizer, train_on, rows, tokens, size, used, bool(said)))
     return tuple(sorted(found, key=lambda one: -one.used))
 
 
@@ -188,21 +190,6 @@ def clear_cached(locations: Locations) -> int:
 def slices(examples: Iterable[Example]) -> Iterator[list[Example]]:
     """Examples in the parts that they are kept in."""
     return in_groups(examples, ROWS, CHARACTERS)
-
-
-def _described(entry: Entry) -> Cached:
-    said = entry.manifest() or {}
-    return Cached(
-        key=entry.folder.name,
-        file=str(said.get("file", "")),
-        tokenizer=str(said.get("tokenizer", "")),
-        train_on=str(said.get("train_on", "")),
-        rows=int(said.get("rows", 0)),
-        tokens=int(said.get("tokens", 0)),
-        bytes=folder_bytes(entry.folder),
-        used=_used(entry.folder),
-        whole=bool(said),
-    )
 
 
 def _root(locations: Locations) -> Path:

@@ -68,15 +68,10 @@ _BEYOND_LATIN = re.compile("[\u0370-\u1dff\u3040-\ud7af]")
 _CLASSES = {name: re.compile(f"[{letters}]") for name, letters in _SCRIPTS.items()}
 
 
-def _points() -> dict[str, tuple[tuple[str, ...], float]]:
-    speakers: dict[str, list[str]] = {}
-    for language, words in _COMMON.items():
-        for word in words.split():
-            speakers.setdefault(word, []).append(language)
-    return {word: (tuple(languages), 1 / len(languages)) for word, languages in speakers.items()}
-
-
-_POINTS = _points()
+_SPEAKERS: dict[str, list[str]] = {}
+for _language, _words in _COMMON.items():
+    for _word in _words.split():
+        _SPEAKERS.setdefault(_word, []).append(_language)
 
 
 def language_of(text: str, words: Sequence[str]) -> str:
@@ -133,10 +128,9 @@ def _script(text: str) -> str:
 def _by_words(words: Sequence[str]) -> str:
     points: dict[str, float] = {}
     different: Counter[str] = Counter()
-    for word, times in Counter(filter(_POINTS.__contains__, words)).items():
-        languages, point = _POINTS[word]
-        for language in languages:
-            points[language] = points.get(language, 0.0) + times * point
+    for word, times in Counter(filter(_SPEAKERS.__contains__, words)).items():
+        for language in _SPEAKERS[word]:
+            points[language] = points.get(language, 0.0) + times / len(_SPEAKERS[word])
             different[language] += 1
     found = ((score, language) for language, score in points.items() if different[language] > 1)
     ranked = sorted(found, reverse=True)[:2]
