@@ -62,17 +62,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (StudioError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
-    tell = EventReporter(writer)
-    tell.say(hello)
+    reporter = EventReporter(writer)
+    reporter.say(hello)
     try:
         _expect_card(machine)
         with ending_with_the_folder(folder):
-            _work(folder, writer, tell)
+            _work(folder, writer, reporter)
     except Afresh as wish:
-        return _afresh(str(wish), tell)
+        return _afresh(str(wish), reporter)
     except Exception as error:  # noqa: BLE001 - whatever it is, the last word must be said
         traceback.print_exc()
-        return _said(error, tell, folder.kind)
+        return _said(error, reporter, folder.kind)
     finally:
         writer.close()
     return 0
@@ -105,31 +105,31 @@ def _host_full(again: str) -> Failed:
     return Failed(code="memory.host", message=f"The machine's own memory is full: {found}.", hint=hint)
 
 
-def _work(folder: JobFolder, writer: EventWriter, tell: EventReporter) -> None:
-    orders = CommandQueue(open_mailbox(folder, writer.attempt), tell).start()
-    tell.stage("preparing", "Starting the libraries")
+def _work(folder: JobFolder, writer: EventWriter, reporter: EventReporter) -> None:
+    commands = CommandQueue(open_mailbox(folder, writer.attempt), reporter).start()
+    reporter.stage("preparing", "Starting the libraries")
     try:
         if folder.kind == "export":
-            with _leaving_at_once(orders, folder, writer), importing():
+            with _leaving_at_once(commands, folder, writer), importing():
                 from transformers import AutoTokenizer  # noqa: F401 - wanted at once, and slow to come
 
                 from core.export.run import export
-            export(folder, writer, orders)
+            export(folder, writer, commands)
             return
         if words := unknown_fields_words(folder.unknown_fields()):
-            tell.note("config.unknown", words)
+            reporter.note("config.unknown", words)
         expect_sound(config := folder.config())
         if config.train.kernels == "plain":
             os.environ[PLAIN_VARIABLE] = "plain"  # read when the kernels are imported, below
-        with _leaving_at_once(orders, folder, writer), importing():
+        with _leaving_at_once(commands, folder, writer), importing():
             from core.train.run import train
-        train(folder, writer, orders, plain=os.environ.get(PLAIN_VARIABLE) == "plain")
+        train(folder, writer, commands, plain=os.environ.get(PLAIN_VARIABLE) == "plain")
     finally:
-        orders.close()
+        commands.close()
 
 
 @contextmanager
-def _leaving_at_once(orders: CommandQueue, folder: JobFolder, writer: EventWriter) -> Iterator[None]:
+def _leaving_at_once(commands: CommandQueue, folder: JobFolder, writer: EventWriter) -> Iterator[None]:
     """While the block imports, who asks to stop or pause does not wait for its end: nothing is there to be saved yet.
 
     An import cannot be left by its own thread, so the process ends under it, its last word said.
@@ -139,8 +139,8 @@ def _leaving_at_once(orders: CommandQueue, folder: JobFolder, writer: EventWrite
     def look() -> None:
         while not imported.wait(LOOK_SECONDS):
             with guard:
-                if orders.leaving and not imported.is_set():
-                    _leave(orders, folder, writer)
+                if commands.leaving and not imported.is_set():
+                    _leave(commands, folder, writer)
 
     threading.Thread(target=look, name="leaving", daemon=True).start()
     try:
@@ -150,32 +150,32 @@ def _leaving_at_once(orders: CommandQueue, folder: JobFolder, writer: EventWrite
             imported.set()
 
 
-def _leave(orders: CommandQueue, folder: JobFolder, writer: EventWriter) -> None:
+def _leave(commands: CommandQueue, folder: JobFolder, writer: EventWriter) -> None:
     step = folder.newest_step() if folder.kind == "train" else 0
     try:
-        orders.check()
+        commands.check()
     except Leave as leave:
         writer.write(Paused(step=step) if leave.verb == "pause" else Stopped(step=step, kept=step > 0))
         writer.close()
         os._exit(0)
 
 
-def _said(error: Exception, tell: EventReporter, kind: str) -> int:
+def _said(error: Exception, reporter: EventReporter, kind: str) -> int:
     """Says the fault; a fault of the card asks for a fresh process instead, since this one's context is lost."""
     if is_card_fault(error):
-        return _afresh(f"The card faulted: {first_line(error).rstrip('.')}.", tell)
+        return _afresh(f"The card faulted: {first_line(error).rstrip('.')}.", reporter)
     try:
-        tell.say(failure_of(error, kind))
+        reporter.say(failure_of(error, kind))
     except StudioError as unsaid:
         print(unsaid, file=sys.stderr)
         return 1
     return 0
 
 
-def _afresh(why: str, tell: EventReporter) -> int:
+def _afresh(why: str, reporter: EventReporter) -> int:
     """Asks for a fresh process; where the log takes no more, by the exit code alone."""
     try:
-        tell.note(RESTART_NOTE, why, "A fresh process goes on from the last checkpoint.")
+        reporter.note(RESTART_NOTE, why, "A fresh process goes on from the last checkpoint.")
     except StudioError as unsaid:
         print(unsaid, file=sys.stderr)
     return RESTART

@@ -41,7 +41,7 @@ def with_trainer(patch: pytest.MonkeyPatch, then: Callable[[Any], None]) -> None
 
     def prepare(*arguments: Any, **options: Any) -> Any:
         ready = honest(*arguments, **options)
-        then(ready.trainer)
+        then(ready.subject.trainer)
         return ready
 
     patch.setattr(run_module, "prepare", prepare)

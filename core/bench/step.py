@@ -1,7 +1,7 @@
 """One setting, measured: a model, an adapter, rows, and steps through the very trainer that runs use.
 
-The fast side is ``core.train``'s own: ``TextTrainer`` and ``Loop`` over a run folder that is thrown away, with adamw,
-schedule, clipping, guard and events, so that everything a run pays is in the figure (checkpoints and evaluations
+The fast side is ``core.train``'s own: ``TextTrainer`` and ``Attempt`` over a run folder that is thrown away, with
+adamw, schedule, clipping, guard and events, so that everything a run pays is in the figure (checkpoints and evaluations
 between steps are not). The plain side is ``core.bench.plain``. Both start from the same weights and the same adapter,
 drawn by the same functions from the same seed.
 """
@@ -41,12 +41,12 @@ from core.model.loading.load import LoadedModel, load_base
 from core.model.loading.random_weights import random_model
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventTail, EventWriter
-from core.train.channel.command_queue import CommandQueue
-from core.train.channel.meter import CardWatch
+from core.train.attempt import Attempt, Subject
 from core.train.channel.reporter import EventReporter
-from core.train.loop import Loop
-from core.train.methods.sft import arguments, passes_line, state_bytes, text_trainer
-from core.train.unsteered import NoMailbox, NoSaver
+from core.train.methods.sft import TextTrainer, arguments, passes_line
+from core.train.safety.memory import state_bytes
+from core.train.step.batch_sampler import BatchSampler
+from core.train.step.trainer import Batches
 
 __all__ = ["measure"]
 
@@ -152,25 +152,19 @@ def _plain(
 def _fast(
     setting: Setting, parts: tuple[Any, LoadedModel], rows: BenchRows, recipe: dict[str, Any], watch: Watch
 ) -> Trained:
-    machine = read_machine()
-    passes = setting.tokens_per_pass or planned_tokens(setting, _config(setting), rows, machine)
-    trainer, lines = _fast_trainer(setting, parts, recipe, passes)
+    passes = setting.tokens_per_pass or planned_tokens(setting, _config(setting), rows, read_machine())
+    trainer, lines = _fast_trainer(setting, parts, recipe, rows, passes)
     folder = JobFolder(Path(recipe["output_dir"]).parent)
     writer = EventWriter(folder.events, attempt=1)
-    tell = EventReporter(writer)
-    # Nobody steers a bench: the orders listen to no mailbox, and the saver is never asked.
-    talk = (tell, CommandQueue(NoMailbox(), tell))
-    loop = Loop(_config(setting), trainer, rows.train, rows.held_out, talk, NoSaver())  # type: ignore[arg-type]
-    trainer.loop = loop
+    subject = Subject(_config(setting), trainer, parts[0], parts[1].tokenizer, rows.held_out)
+    attempt = Attempt.unsteered(subject, EventReporter(writer))
     trainer.add_callback(watch)
-    loop.card = CardWatch(machine.gpu.uuid if machine.gpu and trainer.args.device.type == "cuda" else "")
     try:
         with twins_only() if setting.kernels == "twins" else contextlib.nullcontext():
-            trainer.train()
+            attempt.train()
             watch.finish()
-            loop.evaluate()
+            attempt.loop.evaluate()
     finally:
-        loop.card.close()
         writer.close()
     events: list[Any] = list(EventTail(folder.events).read())
     steps = [event for event in events if isinstance(event, StepEvent)]
@@ -184,14 +178,14 @@ def _fast(
 
 
 def _fast_trainer(
-    setting: Setting, parts: tuple[Any, LoadedModel], recipe: dict[str, Any], passes: int
+    setting: Setting, parts: tuple[Any, LoadedModel], recipe: dict[str, Any], rows: BenchRows, passes: int
 ) -> tuple[Any, list[str]]:
     """The trainer as ``core.train.setup`` makes it, but for the switches of the ladder; ``passes`` 0: a batch each."""
     peft_model = parts[0]
     loss_model = PlainLoss(peft_model) if setting.loss == "plain" else LossModel(peft_model)
-    trainer = text_trainer(loss_model, recipe, 0)
-    trainer.packed = setting.packed
-    trainer.tokens_per_pass = passes or setting.batch * (setting.dense_tokens or setting.max_length)
+    sampler = BatchSampler(len(rows.train), _config(setting).rows_per_step, setting.seed, setting.total_steps)
+    tokens = passes or setting.batch * (setting.dense_tokens or setting.max_length)
+    trainer = TextTrainer(loss_model, recipe, Batches(rows.train, sampler, tokens, setting.packed), 0)
     twins = setting.kernels == "twins"
     swaps = surgery.plan(peft_model, "plain" if setting.kernels == "plain" else "auto", force=twins)
     surgery.apply(peft_model, swaps)

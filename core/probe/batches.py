@@ -1,14 +1,14 @@
-"""The windows of a rehearsal: made-up rows as long as the real ones, and in which order they are trained.
+"""The batches of a probe: made-up rows as long as the real ones, and in which order they are trained.
 
-A short window comes first, a quarter as long: it warms everything up, and its speed is what a long one's is held
-against where the card's memory may have reached into the machine's. Then comes the longest window that the data has,
-its longest rows together in one step, again and again.
+A short batch comes first, a quarter as long: it warms everything up, and its speed is what a long one's is held
+against where the card's memory may have reached into the machine's. Then comes the longest batch that the data has,
+again and again.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from core.contract.config import RunConfig
@@ -17,7 +17,7 @@ from core.train.step.rows import PairRows, TextRows, rows_for
 __all__ = ["InTurn", "made_rows"]
 
 SHORT = 4
-"""A short window's rows are so many times shorter."""
+"""A short batch's rows are so many times shorter."""
 LOWEST_ID = 3
 """Below it many vocabularies keep their special tokens."""
 LEAST_TOKENS = 4
@@ -25,34 +25,25 @@ LEAST_TOKENS = 4
 
 @dataclass(frozen=True)
 class InTurn:
-    """Stands where a run's ``BatchSampler`` stands; ``position`` tells the number of steps that are done."""
+    """A ``Sampler`` of these batches, one a step; together they are one epoch."""
 
-    windows: tuple[tuple[int, ...], ...]
-    position: Callable[[], int]
+    batches: tuple[Sequence[int], ...]
 
     @property
-    def dataset(self) -> range:
-        """The Trainer counts examples by it."""
-        return range(sum(map(len, self.windows)))
+    def rows(self) -> int:
+        """Of all batches together."""
+        return sum(map(len, self.batches))
 
     def __len__(self) -> int:
-        return len(self.windows)
-
-    def __iter__(self) -> Iterator[dict[str, list[int]]]:
-        for window in self.windows[self.position() :]:
-            yield {"rows": list(window)}
+        return len(self.batches)
 
     def after(self, step: int) -> list[int] | None:
         """The rows of the step that follows ``step`` done ones; None where that was the last."""
-        return list(self.windows[step]) if step < len(self.windows) else None
-
-    def epoch_at(self, step: int) -> float:
-        """A rehearsal has one."""
-        return step / len(self.windows)
+        return list(self.batches[step]) if step < len(self.batches) else None
 
 
 def made_rows(config: RunConfig, lengths: Sequence[int], vocabulary: int) -> TextRows | PairRows:
-    """Rows of random tokens: a short window's, then a long one's. Every token is trained, which takes the most."""
+    """Rows of random tokens: a short batch's, then a long one's. Every token is trained, which takes the most."""
     draw = random.Random(config.train.seed)  # noqa: S311 - no secret
     rows = rows_for(config.learning)
     for length in [*(max(LEAST_TOKENS, length // SHORT) for length in lengths), *lengths]:

@@ -25,8 +25,8 @@ from core.contract.estimate import Probe
 from core.estimate import resolve
 from core.machine.hardware import Machine, read_machine
 from core.machine.locations import Locations
+from core.probe.longest import lesson, longest_step
 from core.probe.messages import Setup
-from core.probe.window import lesson, longest_window
 from core.runs.control.gpu_lease import Patience, ending_of, left_the_card, spawn_leased
 from core.runs.record.learned import append
 from core.runs.supervise.kernel_check import check_kernels_once, forget_kernels
@@ -70,7 +70,7 @@ def probe(
     config, _ = resolve(config, spec, facts, machine)
     config, plain = _kernels(config, machine, locations, cancelled)
     setup = Setup(
-        config=config, spec=spec, lengths=tuple(longest_window(config, facts)), seconds=SECONDS,
+        config=config, spec=spec, lengths=tuple(longest_step(config, facts)), seconds=SECONDS,
         home=str(locations.home), lock_name=machine.lock_name,
     )  # fmt: skip
     child = _Child(setup, _environment(machine, locations, plain))

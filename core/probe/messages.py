@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 
-__all__ = ["Fault", "Said", "Setup", "Stage"]
+__all__ = ["Said", "Setup", "Stage"]
 
 Stage = Literal["starting", "loading", "stepping"]
 
@@ -28,7 +28,7 @@ class _Word(BaseModel):
 
 
 class Setup(_Word):
-    """What is rehearsed: a config without automatic values, and the lengths of its longest step's rows."""
+    """What is measured: a config without automatic values, and the lengths of its longest step's rows."""
 
     config: RunConfig
     spec: ModelSpec
@@ -43,11 +43,3 @@ class Said(_Word):
 
     stage: Stage
     text: str = ""
-
-
-class Fault(_Word):
-    """A StudioError on its way to the client."""
-
-    code: str
-    message: str
-    hint: str = ""

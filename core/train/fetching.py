@@ -1,7 +1,7 @@
 """Downloading the base model, however often the network goes away in the middle of it.
 
     downloading ─► the hub no longer answers ─► Stage "waiting" ─► ten seconds later: goes on where it stood
-         └──────► no room on the disk ─► core.train.channel.disk_full
+         └──────► no room on the disk ─► core.train.channel.channel
 
 A hub that does not answer at the first word is a fault at once: nothing has been spent yet, and a person can cure it.
 Light: nothing of torch is imported here.
@@ -14,37 +14,35 @@ from pathlib import Path
 from core.contract.catalogue import ModelSpec
 from core.contract.errors import HubError
 from core.models.hub.client import FetchStopped, fetch
-from core.train.channel.command_queue import CommandQueue
-from core.train.channel.disk_full import Room
-from core.train.channel.reporter import EventReporter
+from core.train.channel.channel import Channel
 
 __all__ = ["fetch_base"]
 
 RETRY_SECONDS = 10.0
 
 
-def fetch_base(spec: ModelSpec, tell: EventReporter, orders: CommandQueue) -> Path:
+def fetch_base(spec: ModelSpec, channel: Channel) -> Path:
     """The folder of a hub model, whole.
 
     Raises:
         Leave: somebody asked to pause or stop; what was fetched is kept.
         StudioError: as ``core.models.hub.client.fetch``, but for a network and a disk that may come back.
     """
-    answered = False
+    reporter, commands, answered = channel.reporter, channel.commands, False
 
     def fetching(done: int, total: int) -> None:
         nonlocal answered
         answered = True
-        tell.stage("downloading", spec.title, done, total, "bytes")
+        reporter.stage("downloading", spec.title, done, total, "bytes")
 
     while True:
         try:
-            return Room(tell, orders).until(lambda: fetch(spec.name, spec.revision, fetching, lambda: orders.leaving))
+            return channel.until_disk_takes(lambda: fetch(spec.name, spec.revision, fetching, lambda: commands.leaving))
         except FetchStopped:
-            orders.check()
+            commands.check()
             raise
         except HubError as error:
             if error.code != "hub.unreachable" or not answered:
                 raise
-            tell.stage("waiting", f"The network. {error.message} {error.hint}")
-            orders.wait(RETRY_SECONDS)
+            reporter.stage("waiting", f"The network. {error.message} {error.hint}")
+            commands.wait(RETRY_SECONDS)

@@ -1,9 +1,9 @@
-"""What happens around the steps: seams, measures, evaluations, checkpoints, and the words for all of it.
+"""What happens around the steps: safe points, measures, evaluations, checkpoints, and the words for all of it.
 
-    step_begins ─► (seam, pass)* ─► window_done ─► the Trainer's optimiser step ─► step_done ─► evaluate? save?
+    step_begins ─► (safe point, micro-batch)* ─► batch_done ─► the optimiser's step ─► step_done ─► evaluate? save?
 
-At a seam the adapter is as the last whole step left it, so a checkpoint, a sample or a leave there is exact: half a
-window leaves nothing behind but gradients. Random numbers follow from (seed, step) alone, so neither an evaluation nor
+At a safe point the adapter is as the last whole step left it, so a checkpoint, a sample or a leave there is exact: half
+a batch leaves nothing behind but gradients. Random numbers follow from (seed, step) alone, so neither an evaluation nor
 a restart between two steps can change the second.
 """
 
@@ -11,144 +11,153 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import torch
 
+from core.contract.commands import Command
 from core.contract.config import RunConfig
 from core.contract.errors import MachineError
 from core.contract.events import Evaluation, Step
-from core.train.channel.command_queue import CommandQueue
-from core.train.channel.disk_full import FULL, Room
-from core.train.channel.meter import CardWatch, Clock, peak_bytes
-from core.train.channel.reporter import EventReporter
+from core.train.channel.channel import DISK_FULL, Channel
+from core.train.channel.meter import Meter, peak_bytes
 from core.train.evaluate.held_out import HeldOut
-from core.train.evaluate.sample import Laid, answer
 from core.train.evaluate.timeline import Timeline
-from core.train.keep.saver import Saver
 from core.train.safety.guard import Guard
-from core.train.step.batch_sampler import BatchSampler
-from core.train.step.mixin import Rows
+from core.train.step.trainer import Rows
 
-__all__ = ["Loop"]
+__all__ = ["Keeper", "Loop", "NoKeeper"]
 
 
+class Keeper(Protocol):
+    """What keeps checkpoints (``core.train.keep.saver``)."""
+
+    def is_best(self, eval_loss: float) -> bool:
+        """Whether a checkpoint with this held-out loss would be the best one standing."""
+
+    def measured(self, step: int, eval_loss: float) -> None:
+        """Notes a held-out loss."""
+
+    def save(self, step: int, eval_loss: float | None, asked: bool = False, prune: bool = True) -> None:
+        """Writes a checkpoint."""
+
+
+class NoKeeper:
+    """Of a training of which nothing is kept: a bench's, or a probe's."""
+
+    def is_best(self, _eval_loss: float) -> bool:
+        """Never: what is best is not kept either."""
+        return False
+
+    def measured(self, _step: int, _eval_loss: float) -> None:
+        """No checkpoint stands that could be told."""
+
+    def save(self, *_: Any, **__: Any) -> None:
+        """Nothing."""
+
+
+@dataclass
 class Loop:
-    """One attempt at one run. The trainer calls it, and it calls nothing of the trainer but losses."""
+    """One attempt at one run. The trainer tells it of its steps, and it asks the trainer for nothing but losses.
 
-    def __init__(
-        self,
-        config: RunConfig,
-        trainer: Any,
-        rows: Rows,
-        held_out: Rows,
-        talk: tuple[EventReporter, CommandQueue],
-        saver: Saver,
-    ) -> None:
-        self.config, self.trainer, self.rows, self.held_out, self.saver = config, trainer, rows, held_out, saver
-        self.tell, self.orders = talk
-        self.total_steps = int(trainer.args.max_steps)
-        self.feed = BatchSampler(
-            len(rows), config.rows_per_step, config.train.seed, self.total_steps, lambda: self.step
-        )
-        self.timeline = Timeline(config, held_out, saver, talk)
-        self.guard = Guard(self.tell)
-        self.clock = Clock()
-        self.card = CardWatch("")
-        self.lap: tuple[int, float] = (0, 0.0)
-        """Real tokens of the last step, and its seconds."""
-        self._measure = HeldOut(trainer, held_out, self.tell, self.seam)
-        self._window: dict[str, Any] = {}
-        self._eval_loss: tuple[int, float] | None = None
-        self._stepped = False
-        self.room = Room(*talk)
-        self._saved_at, self._saved_step = time.monotonic(), -1
+    ``answer`` puts the question of a command to the model.
+    """
+
+    config: RunConfig
+    trainer: Any
+    held_out: Rows
+    channel: Channel
+    meter: Meter
+    guard: Guard
+    saver: Keeper
+    timeline: Timeline
+    answer: Callable[[Command], None]
+    _batch: dict[str, Any] = field(default_factory=dict, init=False)
+    _eval_loss: tuple[int, float] | None = field(default=None, init=False)
+    _stepped: bool = field(default=False, init=False)
+    _saved_step: int = field(default=-1, init=False)
+
+    def __post_init__(self) -> None:
+        self.reporter, self.total_steps = self.channel.reporter, int(self.trainer.args.max_steps)
+        self._measure = HeldOut(self.trainer, self.held_out, self.reporter, self.safe_point)
+        self._saved_at = time.monotonic()
 
     @property
     def step(self) -> int:
         """Whole steps done."""
-        return int(self.trainer.state.global_step)
+        return int(self.trainer.step)
 
     def step_begins(self, step: int) -> None:
-        """Before the first pass of a window."""
+        """Before the first micro-batch of a batch."""
         if not self._stepped:
-            self.tell.stage("first_step", f"Step {step}: the first takes longer.", step - 1, self.total_steps, "steps")
-            self.clock.restart()
+            text = f"Step {step}: the first takes longer."
+            self.reporter.stage("first_step", text, step - 1, self.total_steps, "steps")
+            self.meter.restart()
         seed = (self.config.train.seed * 1_000_003 + step) % 2**63
         torch.default_generator.manual_seed(seed)  # torch.manual_seed looks for every kind of device there may be
         if (device := self.trainer.args.device).type == "cuda":
             torch.cuda.default_generators[device.index or 0].manual_seed(seed)
 
-    @contextmanager
-    def aside(self) -> Iterator[None]:
-        """What is done meanwhile is no part of the step: its time does not count, and what went on before goes on after
-        it. (A stall is judged by the stage that was said last: after a wait there would be none for ever.)"""
-        before = self.tell.at
-        with self.clock.aside():
-            yield
-        self.tell.again(before)
-
-    def seam(self) -> None:
+    def safe_point(self) -> None:
         """Obeys what was asked meanwhile; saves where it is time, waits where the log does not take our words.
 
         Raises:
             Leave: pause or stop.
         """
-        self.orders.check()
+        self.channel.commands.check()
         self.obey()
-        if self.room.log_is_behind or self._time_is_up():
-            with self.aside():
-                self.room.catch_up()
+        if self.channel.log_is_behind or self._time_is_up():
+            with self.meter.aside(), self.reporter.aside():
+                self.channel.catch_up()
                 if self._time_is_up():
                     self.save()
-        self.orders.check()
+        self.channel.commands.check()
 
     def obey(self) -> None:
         """Does every save and sample that waits; none of it counts as the step's time."""
-        while command := self.orders.take():
-            with self.aside():
+        while command := self.channel.commands.take():
+            with self.meter.aside(), self.reporter.aside():
                 if command.verb == "save":
                     self.save(asked=True)
                 elif command.verb == "sample":
-                    saver, laid = self.saver, Laid(self.config.data, self.config.train.max_length)
-                    answer(saver.peft_model, saver.tokenizer, command, self.tell, self.orders, laid)
+                    self.answer(command)
 
-    def next_window(self) -> list[int] | None:
-        """The rows of the step after the one that is being computed; None where it is the last."""
-        return self.feed.after(self.step + 1)
-
-    def window_done(self, window: Sequence[int], loss: float) -> None:
-        """After the last pass: what the window's gradients were computed from."""
-        rate = self.trainer.lr_scheduler.get_last_lr()[0]
-        tokens = sum(self.rows.tokens(row) for row in window)
+    def batch_done(self, batch: Sequence[int], loss: float) -> None:
+        """After the last micro-batch: what the gradients were computed from."""
         good = not self.guard.bad
-        measured = _finite(self.trainer.measured) if good else {}
-        self._window = {"loss": loss if good else None, "tokens": tokens, "learning_rate": rate, "good": good}
-        self._window["measured"] = measured
+        self._batch = {
+            "loss": loss if good else None,
+            "tokens": sum(self.trainer.rows.tokens(row) for row in batch),
+            "learning_rate": self.trainer.lr_scheduler.get_last_lr()[0],
+            "good": good,
+            "measured": _finite(self.trainer.measured) if good else {},
+        }
 
     def step_done(self, grad_norm: float) -> None:
         """After the optimiser's step: its event, then what is due."""
-        self.tell.step = self.step
+        self.reporter.step = self.step
         self._say_step(grad_norm)
         self._stepped = True
-        last = self.step >= self.total_steps
-        improved = False
-        every = self.config.train.eval_steps
-        if not last and every and self.step % every == 0:
-            improved = self.evaluate()
-        if not last and (improved or self._save_is_due()):
-            self.save()
-        self.tell.stage("training", "", self.step, self.total_steps, "steps")
-        self.clock.restart()
+        train, improved = self.config.train, False
+        if self.step < self.total_steps:
+            if train.eval_steps and self.step % train.eval_steps == 0:
+                improved = self.evaluate()
+            due = self._time_is_up() or (bool(train.save_steps) and self.step % train.save_steps == 0)
+            # While numbers are bad, nothing new is worth a checkpoint that an older one gives way to.
+            if improved or (due and not self.guard.bad):
+                self.save()
+        self.reporter.stage("training", "", self.step, self.total_steps, "steps")
+        self.meter.restart()
 
     def finish(self) -> None:
         """After the last step: the last evaluation and the last checkpoint."""
-        self.tell.step = self.step
+        self.reporter.step = self.step
         self.evaluate()
         self.save()
         self.obey()
+        self.channel.catch_up()
 
     def evaluate(self) -> bool:
         """Measures the held-out loss at the present step; True where it is the lowest of the run so far."""
@@ -161,13 +170,16 @@ class Loop:
         tokens = sum(self.held_out.trained(row) for row in rows)
         finite = loss if math.isfinite(loss) else None
         more = _finite(self._measure.measured)
-        self.tell.say(Evaluation(step=self.step, loss=finite, rows=len(rows), tokens=tokens, seconds=seconds, **more))
+        self.reporter.say(
+            Evaluation(step=self.step, loss=finite, rows=len(rows), tokens=tokens, seconds=seconds, **more)
+        )
         self.timeline.ask(self.step, last=self.step >= self.total_steps)
         if finite is None:
             return False
         self._eval_loss = (self.step, finite)
         improved = self.step > 0 and self.saver.is_best(finite)
-        self.room.until(lambda: self.saver.measured(self.step, finite))  # one that was saved while this went on
+        # a checkpoint that was saved while this went on learns of it
+        self.channel.until_disk_takes(lambda: self.saver.measured(self.step, finite))
         return improved
 
     def save(self, asked: bool = False) -> None:
@@ -178,7 +190,7 @@ class Loop:
         Raises:
             Leave: somebody asked to pause or stop meanwhile.
         """
-        self.room.until(lambda: self._save(asked))
+        self.channel.until_disk_takes(lambda: self._save(asked))
 
     def leave(self) -> bool:
         """Saves before the process ends, without waiting for anything; whether a checkpoint of this step stands."""
@@ -187,23 +199,18 @@ class Loop:
         try:
             self._save()
         except MachineError as error:
-            if error.code not in FULL:
+            if error.code not in DISK_FULL:
                 raise
             hint = "Make room on this disk; the run goes on from the checkpoint before."
-            self.tell.note("checkpoint.no_room", f"Step {self.step} could not be saved. {error.message}", hint)
+            self.reporter.note("checkpoint.no_room", f"Step {self.step} could not be saved. {error.message}", hint)
             return False
         return True
 
     def _save(self, asked: bool = False) -> None:
-        self.tell.stage("saving", f"Step {self.step}")
+        self.reporter.stage("saving", f"Step {self.step}")
         measured = self._eval_loss[1] if self._eval_loss and self._eval_loss[0] == self.step else None
         self.saver.save(self.step, measured, asked, prune=not self.guard.bad)
         self._saved_at, self._saved_step = time.monotonic(), self.step
-
-    def _save_is_due(self) -> bool:
-        """Between steps. While numbers are bad, nothing new is worth a checkpoint that an older one gives way to."""
-        every = self.config.train.save_steps
-        return not self.guard.bad and ((bool(every) and self.step % every == 0) or self._time_is_up())
 
     def _time_is_up(self) -> bool:
         """Whether work of so many minutes would be lost, also in the middle of an evaluation or a long step."""
@@ -212,27 +219,25 @@ class Loop:
         return late and self.step > max(0, self._saved_step) and not self.guard.bad
 
     def _say_step(self, grad_norm: float) -> None:
-        window, seconds = self._window, self.clock.lap()
-        self.lap = (window["tokens"], seconds)
+        batch, lap, card = self._batch, self.meter.lap(self._batch["tokens"]), self.meter.card
         memory, reserved = peak_bytes(self.trainer.args.device)
-        card = self.card.reading
-        self.tell.say(
+        self.reporter.say(
             Step(
                 step=self.step,
-                epoch=self.feed.epoch_at(self.step),
-                loss=window["loss"],
-                learning_rate=window["learning_rate"],
-                grad_norm=grad_norm if window["good"] and math.isfinite(grad_norm) else None,
-                tokens=window["tokens"],
-                seconds=seconds,
-                tokens_per_second=window["tokens"] / seconds if seconds > 0 else None,
+                epoch=self.step / len(self.trainer.sampler),
+                loss=batch["loss"],
+                learning_rate=batch["learning_rate"],
+                grad_norm=grad_norm if batch["good"] and math.isfinite(grad_norm) else None,
+                tokens=lap.tokens,
+                seconds=lap.seconds,
+                tokens_per_second=lap.tokens_per_second,
                 memory_bytes=memory,
                 reserved_bytes=reserved,
                 card_used_bytes=card.used_bytes,
                 gpu_load=card.load,
                 power_watts=card.power_watts,
                 temperature_celsius=card.temperature_celsius,
-                **window["measured"],
+                **batch["measured"],
             )
         )
 

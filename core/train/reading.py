@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core.contract.config import DataChoice, RunConfig
-from core.contract.data import DataFacts, DataReport, Example, RowProblem, TokenRow
+from core.contract.config import RunConfig
+from core.contract.data import DataFacts, Example, RowProblem, TokenRow
 from core.contract.errors import DataError, MachineError
 from core.data.deal.split import held_out_rows, places_of, split_rows
 from core.data.files.example_file import examples_in
@@ -25,12 +25,10 @@ from core.data.render.rendering import cut_pair, cut_rows, tokenise
 from core.data.service.checked import checked
 from core.data.service.doctor import Doctor
 from core.data.service.reader import ReadFile
-from core.data.tokens.cache import Entry, Source, entry_of, settled, slices
+from core.data.tokens.cache import Source, entry_of, settled, slices
 from core.data.tokens.table import TokenTable
 from core.machine.locations import Locations
-from core.train.channel.command_queue import CommandQueue
-from core.train.channel.disk_full import Room
-from core.train.channel.reporter import EventReporter
+from core.train.channel.channel import Channel
 from core.train.keep.kept_rows import KeptRows
 from core.train.safety.guard import require_targets
 from core.train.step.rows import PairRows, TextRows, rows_for
@@ -52,19 +50,12 @@ class RunData:
     """Of each row to train on, its number in the user's file."""
 
     @property
-    def tokens(self) -> int:
-        """Real tokens of one epoch."""
-        return sum(self.train.tokens(row) for row in range(len(self.train)))
-
-    @property
     def trained_tokens(self) -> int:
         """Targets of one epoch."""
-        return sum(self.train.trained(row) for row in range(len(self.train)))
+        return sum(map(self.train.trained, range(len(self.train))))
 
 
-def read_data(
-    config: RunConfig, tokenizer: Any, tell: EventReporter, orders: CommandQueue, kept: KeptRows | None = None
-) -> RunData:
+def read_data(config: RunConfig, tokenizer: Any, channel: Channel, kept: KeptRows | None = None) -> RunData:
     """Reads, tokenises and splits the run's file; split as it was at first, where that is ``kept``. A full disk is
     waited out.
 
@@ -73,138 +64,110 @@ def read_data(
         RunError: its rows are not those that the run began with.
         Leave: somebody asked to pause or stop.
     """
-    room = kept.room if kept else Room(tell, orders)
-    found = room.until(lambda: _found(config, tell, orders))
-    tables = _Tables(found, config, tokenizer, tell, orders)
+    read = channel.until_disk_takes(lambda: _read(config, channel))
     rows = rows_for(config.learning)
     numbers = array("q")
     refused: list[RowProblem] = []
-    for table in tables:
-        orders.check()
+    for table in _tables(read, config, tokenizer, channel):
+        channel.commands.check()
         refused += table.refused
         add = _add_pairs if isinstance(rows, PairRows) else _add_texts
         refused += add(rows, numbers, table, config.train.max_length)  # type: ignore[arg-type]
     if refused:
         refused.sort(key=lambda problem: problem.row)
         shown = "; ".join(f"row {problem.row}: {problem.text}" for problem in refused[:_SHOWN])
-        tell.note("data.refused", f"{len(refused)} rows are left out ({shown}{' …' if len(refused) > _SHOWN else ''}).")
+        more = " …" if len(refused) > _SHOWN else ""
+        channel.reporter.note("data.refused", f"{len(refused)} rows are left out ({shown}{more}).")
     trained = sum(rows.trained(row) for row in range(len(rows)))
     require_targets(trained, len(rows) + len(refused), config.train.max_length)
-    kin = places_of(numbers, room.until(lambda: _kin(found, config, tell, orders)))
-    drawn = split_rows(len(rows), config.data, config.train.seed, kin)
+    groups = places_of(numbers, channel.until_disk_takes(lambda: _split_groups(read, config, channel)))
+    drawn = split_rows(len(rows), config.data, config.train.seed, groups)
     train, held_out = kept.agree(rows, numbers, drawn) if kept else drawn
-    facts = _facts(rows, config.train.max_length, kin)
+    facts = _facts(rows, config.train.max_length, groups)
     return RunData(rows.take(train), rows.take(held_out), facts, array("q", (numbers[row] for row in train)))
 
 
-def _found(config: RunConfig, tell: EventReporter, orders: CommandQueue) -> ReadFile:
+def _read(config: RunConfig, channel: Channel) -> ReadFile:
     """What the reader says of the file, and where it left its Examples."""
-    tell.stage("preparing", "Reading the data")
 
-    def told(done: int, total: int, _rows: int) -> None:
-        tell.stage("preparing", "Reading the data", done, total, "bytes")
+    def progress(done: int, total: int, _rows: int = 0) -> None:
+        channel.reporter.stage("preparing", "Reading the data", done, total, "bytes")
 
-    with _heard(orders):
-        return checked(Path(config.data.path), config.data, Locations.find(), told, lambda: orders.leaving)
+    channel.reporter.stage("preparing", "Reading the data")
+    with _faults_told_apart(channel):
+        leaving = lambda: channel.commands.leaving  # noqa: E731
+        return checked(Path(config.data.path), config.data, Locations.find(), progress, leaving)
 
 
 @contextmanager
-def _heard(orders: CommandQueue) -> Iterator[None]:
+def _faults_told_apart(channel: Channel) -> Iterator[None]:
     """A child that was ended since somebody asked to leave is no fault; one that found the disk full tells of the
     machine, not of the data."""
     try:
         yield
     except DataError as error:
         if error.code == "data.stopped":
-            orders.check()
+            channel.commands.check()
         if error.code == "disk.full":
             raise MachineError(error.code, error.message, "Make room on this disk.") from error
         raise
 
 
-def _kin(found: ReadFile, config: RunConfig, tell: EventReporter, orders: CommandQueue) -> tuple[tuple[int, ...], ...]:
+def _split_groups(read: ReadFile, config: RunConfig, channel: Channel) -> tuple[tuple[int, ...], ...]:
     """Rows of the file that belong on one side of the split, as the window found them, else found now."""
-    if not held_out_rows(found[0].usable, config.data):
+    if not held_out_rows(read[0].usable, config.data):
         return ()
     doctor = Doctor(Locations.find())
 
-    def told(rows: int) -> None:
-        tell.stage("preparing", "Looking for repeated rows", rows)
+    def progress(rows: int) -> None:
+        channel.reporter.stage("preparing", "Looking for repeated rows", rows)
 
     try:
-        with _heard(orders):
-            return doctor.groups(found, config.data, told, lambda: orders.leaving).rows
+        with _faults_told_apart(channel):
+            return doctor.groups(read, config.data, progress, lambda: channel.commands.leaving).rows
     finally:
         doctor.child.close()
 
 
-class _Tables:
+def _tables(read: ReadFile, config: RunConfig, tokenizer: Any, channel: Channel) -> Iterator[TokenTable]:
     """The file's rows as token tables, from the cache or made here; what is made here is kept there."""
-
-    def __init__(
-        self,
-        found: ReadFile,
-        config: RunConfig,
-        tokenizer: Any,
-        tell: EventReporter,
-        orders: CommandQueue,
-    ) -> None:
-        self._report, self._place = found
-        self._pairs = config.learning.answers > 1
-        choice = settled(config.data, self._report.layout, self._report.mapping)
-        self._source, self._entry = _kept(self._report, choice, tokenizer, self._pairs)
-        self._using = renderer(tokenizer, choice)
-        self._tell, self._orders = tell, orders
-
-    def __iter__(self) -> Iterator[TokenTable]:
-        kept = self._entry.tables() if self._entry else None
-        if kept is None:
-            yield from self._made()
-            return
-        rows = sum(len(table) for table in kept)
-        self._tell.stage("preparing", "Rows tokenised before", rows, rows, "rows")
-        yield from kept
-
-    def _made(self) -> Iterator[TokenTable]:
-        starts: list[int] = []
-        counts = {"rows": 0, "tokens": 0, "refused": 0}
-        start = 0
-        for part in slices(self._examples()):
-            table = tokenise(self._using, part, self._pairs)
-            self._keep(start, table)
-            starts.append(start)
-            start += len(part)
-            for name, more in (("rows", len(table)), ("tokens", len(table.ids)), ("refused", len(table.refused))):
-                counts[name] += more
-            yield table
-        self._tell.stage("preparing", "Tokenising rows", start, start, "rows")
-        if self._entry and self._source:
-            with suppress(OSError):
-                self._entry.finish(starts, {**self._source.about(), **counts})
-
-    def _examples(self) -> Iterator[Example]:
-        """The usable rows, looking up now and then."""
-        for number, example in enumerate(examples_in(Path(self._place))):
-            if number % 64 == 0:
-                self._orders.check()
-                self._tell.stage("preparing", "Tokenising rows", number, self._report.usable, "rows")
-            yield example
-
-    def _keep(self, start: int, table: TokenTable) -> None:
-        """A cache that cannot be written (a full disk) costs the next run time, and this one nothing."""
-        if self._entry:
-            with suppress(OSError):
-                table.save(self._entry.open().part(start))
+    report, place = read
+    pairs, choice = config.learning.answers > 1, settled(config.data, report.layout, report.mapping)
+    folder = Path(named) if (named := str(getattr(tokenizer, "name_or_path", "") or "")) else None
+    source = None  # a tokenizer that was not read from a folder has no entry in the cache
+    if folder is not None and folder.is_dir():
+        source = Source(report.sha256, Path(report.path).name, choice, folder.resolve(), pairs)
+    entry = entry_of(Locations.find(), source) if source else None
+    if entry and (cached := entry.tables()) is not None:
+        count = sum(map(len, cached))
+        channel.reporter.stage("preparing", "Rows tokenised before", count, count, "rows")
+        yield from cached
+        return
+    using, starts, start = renderer(tokenizer, choice), [], 0
+    counts = {"rows": 0, "tokens": 0, "refused": 0}
+    for part in slices(_examples(place, report.usable, channel)):
+        table = tokenise(using, part, pairs)
+        if entry:
+            with suppress(OSError):  # a cache that cannot be written costs the next run time, and this one nothing
+                table.save(entry.open().part(start))
+        starts.append(start)
+        start += len(part)
+        for name, more in (("rows", len(table)), ("tokens", len(table.ids)), ("refused", len(table.refused))):
+            counts[name] += more
+        yield table
+    channel.reporter.stage("preparing", "Tokenising rows", start, start, "rows")
+    if entry and source:
+        with suppress(OSError):
+            entry.finish(starts, {**source.about(), **counts})
 
 
-def _kept(report: DataReport, choice: DataChoice, tokenizer: Any, pairs: bool) -> tuple[Source | None, Entry | None]:
-    """The source of these rows and its entry; none for a tokenizer that was not read from a folder."""
-    named = str(getattr(tokenizer, "name_or_path", "") or "")
-    folder = Path(named)
-    if not named or not folder.is_dir():
-        return None, None
-    source = Source(report.sha256, Path(report.path).name, choice, folder.resolve(), pairs)
-    return source, entry_of(Locations.find(), source)
+def _examples(place: str, usable: int, channel: Channel) -> Iterator[Example]:
+    """The usable rows, looking up now and then."""
+    for number, example in enumerate(examples_in(Path(place))):
+        if number % 64 == 0:
+            channel.commands.check()
+            channel.reporter.stage("preparing", "Tokenising rows", number, usable, "rows")
+        yield example
 
 
 def _add_texts(rows: TextRows, numbers: array[int], table: TokenTable, max_length: int) -> Iterable[RowProblem]:
@@ -227,7 +190,7 @@ def _add_pairs(rows: PairRows, numbers: array[int], table: TokenTable, max_lengt
             yield RowProblem(row=chosen.row, code="row.cut_away", text=text)
 
 
-def _facts(rows: AnyRows, max_length: int, kin: list[list[int]]) -> DataFacts:
+def _facts(rows: AnyRows, max_length: int, groups: list[list[int]]) -> DataFacts:
     numbers = range(len(rows))
     pair = 2 if isinstance(rows, PairRows) else 1
     lengths = tuple(rows.length(row) // pair for row in numbers)
@@ -239,5 +202,5 @@ def _facts(rows: AnyRows, max_length: int, kin: list[list[int]]) -> DataFacts:
         longest=max(lengths),
         mean=sum(lengths) / len(lengths),
         others=tuple(rows.tokens(row) - lengths[row] for row in numbers) if pair == 2 else (),
-        kin=tuple(map(tuple, kin)),
+        kin=tuple(map(tuple, groups)),
     )

@@ -3,7 +3,7 @@
     PYTHONPATH=. python tests/gpu/measure_memory.py --out tests/gpu/results/memory_NAME.json
 
 Every case of ``memory_cases.py`` is one model of a catalogue entry's shape with random weights, built, trained for a
-few steps by a run's own trainer (``core.probe.rehearse``), and freed again, all in one process. What a case adds to
+few steps by a run's own trainer (``core.probe.measure``), and freed again, all in one process. What a case adds to
 the file is written when it ends, so that a cut-off loses nothing; ``--again`` goes on where such a file ends. What
 finds the card full is a row, too. A case that leaves memory behind, or the card unusable, is followed by a fresh
 process. ``--dry`` trains the tiny shape on the CPU: the same code, no figures of use.
@@ -110,15 +110,15 @@ def measured(case: Any, row: dict[str, Any], device: Any, note: Any = None) -> d
     import torch
 
     from core.contract.config import RunConfig
-    from core.probe.rehearse import rehearse
-    from core.probe.window import longest_window
+    from core.probe.longest import longest_step
+    from core.probe.measure import Steps, measure_steps
 
     config = RunConfig.model_validate(row["resolved"])
     say = (lambda stage, text: note(f"{case.name}: {stage} {text}")) if note else (lambda _stage, _text: None)
     try:
         cap(device, case.cap_gib)
-        seen = rehearse(
-            config, case.spec(), longest_window(config, facts_of(case)), device, (SHORT, LONG, SECONDS), say
+        seen = measure_steps(
+            config, case.spec(), longest_step(config, facts_of(case)), device, Steps(SHORT, LONG, SECONDS), say
         )
     except (StudioError, torch.OutOfMemoryError, RuntimeError, ValueError, TypeError) as error:
         full = isinstance(error, torch.OutOfMemoryError) or getattr(error, "code", "") in (
@@ -128,7 +128,7 @@ def measured(case: Any, row: dict[str, Any], device: Any, note: Any = None) -> d
         cause = error.__cause__ or error
         why = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
         return row | {"status": "out_of_memory" if full else "failed", "error": why[:500], "measured": None}
-    long = [lap.seconds for lap in seen.laps if lap.long]
+    long = [step.seconds for step in seen.long]
     return row | {
         "status": "measured",
         "error": "",
@@ -140,7 +140,7 @@ def measured(case: Any, row: dict[str, Any], device: Any, note: Any = None) -> d
             "load_seconds": round(seen.load_seconds, 3),
             "seconds_a_step": round(seen.seconds_a_step, 5),
             "seconds": [round(value, 5) for value in long],
-            "first_seconds": round(seen.laps[0].seconds, 3),
+            "first_seconds": round(seen.short[0].seconds, 3),
             "tokens_a_step": seen.timed[0].tokens,
             "tokens_per_second": round(seen.tokens_per_second, 1),
             "lines": seen.lines,
@@ -250,7 +250,7 @@ def run(
     machine = read_machine()
     import torch
 
-    from core.probe.rehearse import rehearse  # noqa: F401 - imported before the clock runs
+    from core.probe.measure import measure_steps  # noqa: F401 - imported before the clock runs
 
     begun = time.monotonic()
     if machine.gpu is None and torch.cuda.is_available() and not options.dry:

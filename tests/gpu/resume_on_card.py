@@ -34,8 +34,8 @@ def main(root: Path, deterministic: bool) -> None:
     from core.contract.config import RunConfig
     from core.runs.folder.job_folder import JobFolder
     from core.runs.folder.run_yaml import dump_config
+    from core.train.channel.command_queue import NoCommands
     from core.train.run import train
-    from core.train.unsteered import NoMailbox
 
     torch.use_deterministic_algorithms(deterministic, warn_only=True)  # what has no such form shows in the spread
     make_in(str(root), hidden_size=256, intermediate_size=512)
@@ -61,12 +61,12 @@ def main(root: Path, deterministic: bool) -> None:
     for case in CASES:
         undisturbed = [folder_for(case, f"whole-{number}") for number in range(3)]
         for folder in undisturbed:
-            train(folder, Log(folder), NoMailbox())
+            train(folder, Log(folder), NoCommands())
         broken = folder_for(case, "broken")
         with contextlib.suppress(Killed):
-            train(broken, Log(broken, 1, lambda event: event.kind == "step" and event.step == DIES_AT), NoMailbox())
+            train(broken, Log(broken, 1, lambda event: event.kind == "step" and event.step == DIES_AT), NoCommands())
         resumed = Log(broken, 2)
-        train(broken, resumed, NoMailbox())
+        train(broken, resumed, NoCommands())
         wholes, ours = [flat(folder) for folder in undisturbed], flat(broken)
         said[case] = {
             "spread": max(float((one - other).norm()) for one, other in itertools.combinations(wholes, 2)),

@@ -17,9 +17,9 @@ from tiny_run import WORDS, make_model, raw_config, weights
 from core.contract.config import RunConfig
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.run_yaml import dump_config
-from core.train import run as run_module
+from core.train.channel.command_queue import NoCommands
 from core.train.run import train
-from core.train.unsteered import NoMailbox
+from core.train.safety import oom_recovery
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA card here")]
 
@@ -76,7 +76,7 @@ def run(raw: dict[str, Any], path: Path, patch: pytest.MonkeyPatch, room_bytes: 
     log = Log(folder)
     with patch.context() as inner:
         with_trainer(inner, cap)
-        train(folder, log, NoMailbox())
+        train(folder, log, NoCommands())
     return folder, log, torch.cuda.max_memory_allocated() - begin[0]
 
 
@@ -86,7 +86,7 @@ def whole(
 ) -> tuple[dict[str, Any], dict[int, Any], int]:
     """The undisturbed run, without a rehearsal: adapter, losses and the room above its weights."""
     patch = pytest.MonkeyPatch()
-    patch.setattr(run_module, "tries_the_largest", lambda _device: False)
+    patch.setattr(oom_recovery, "tries_the_largest", lambda _device: False)
     patch.setenv("LUTHIER_HOME", str(tmp_path_factory.mktemp("home")))  # made before any test has a home of its own
     folder, log, room = run(parts, tmp_path_factory.mktemp("runs") / "whole", patch)
     patch.undo()
@@ -100,7 +100,7 @@ def test_a_window_that_cannot_fit_goes_on_in_smaller_passes(
 ) -> None:
     adapter, losses, room = whole
     assert room > 3 * CUBLAS_BYTES, "the window is what fills the card"
-    monkeypatch.setattr(run_module, "tries_the_largest", lambda _device: rehearses)
+    monkeypatch.setattr(oom_recovery, "tries_the_largest", lambda _device: rehearses)
     less = CUBLAS_BYTES + (room - CUBLAS_BYTES) // 3
     folder, log, taken = run(parts, tmp_path / "capped", monkeypatch, less)
     corrections = log.of("correction")

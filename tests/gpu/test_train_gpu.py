@@ -16,9 +16,9 @@ from tiny_run import make_in
 from core.contract.config import RunConfig
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.run_yaml import dump_config
+from core.train.channel.command_queue import NoCommands
 from core.train.keep import checkpoint
 from core.train.run import train
-from core.train.unsteered import NoMailbox
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA card here")]
 
@@ -48,7 +48,7 @@ def test_qlora_trains_and_goes_on_after_a_kill(parts: dict[str, Any], tmp_path: 
     raw = {**parts, "train": {**parts["train"], "kernels": kernels}}
     whole, broken = folder_for(raw, tmp_path / "whole"), folder_for(raw, tmp_path / "broken")
     first = Log(whole)
-    train(whole, first, NoMailbox())
+    train(whole, first, NoCommands())
     plan = next(event for event in first.said if event.kind == "plan")
     assert plan.dtype == "bfloat16"
     assert plan.fast == (kernels == "auto"), plan.lines
@@ -64,9 +64,9 @@ def test_qlora_trains_and_goes_on_after_a_kill(parts: dict[str, Any], tmp_path: 
     assert "qmap1" in state or "absmax1" in state, "8-bit moments are in the checkpoint"
 
     with pytest.raises(Killed):
-        train(broken, Log(broken, 1, lambda event: event.kind == "step" and event.step == 5), NoMailbox())
+        train(broken, Log(broken, 1, lambda event: event.kind == "step" and event.step == 5), NoCommands())
     resumed = Log(broken, 2)
-    train(broken, resumed, NoMailbox())
+    train(broken, resumed, NoCommands())
     assert list(resumed.losses()) == [5, 6, 7, 8]
     for step_number, loss in resumed.losses().items():
         # Sums on a card have no fixed order; on the CPU this is an equality, and tested as one.
@@ -80,7 +80,7 @@ def test_float16_scales_its_gradients_and_keeps_the_scale(parts: dict[str, Any],
     raw = {**parts, "model": {**parts["model"], "dtype": "float16"}}
     folder = folder_for(raw, tmp_path / "half")
     log = Log(folder)
-    train(folder, log, NoMailbox())
+    train(folder, log, NoCommands())
     assert all(math.isfinite(loss) for loss in log.losses().values())
     newest = checkpoint.latest_good(folder)
     assert newest
@@ -110,7 +110,7 @@ def test_a_step_waits_for_the_card_once(parts: dict[str, Any], tmp_path: Path, c
         folder = folder_for({**parts, "train": train_part}, tmp_path / "once")
         log = Log(folder, 1, watch)
         try:
-            train(folder, log, NoMailbox())
+            train(folder, log, NoCommands())
         finally:
             torch.cuda.set_sync_debug_mode("default")
     waits = [f"{w.filename}:{w.lineno}" for w in caught if "called a synchronizing CUDA operation" in str(w.message)]

@@ -1,7 +1,7 @@
-"""Commands, received at once and obeyed at a seam.
+"""Commands, received at once and obeyed at a safe point.
 
 A thread looks into the mailbox five times a second and acknowledges what it finds, also while a model loads or an
-evaluation runs. The loop asks at every seam (between passes, evaluation passes, rows, download blocks)::
+evaluation runs. The work asks at every safe point (between micro-batches, rows, download blocks)::
 
     mailbox ─► thread: Acknowledged ─► leaving: pause | stop   ─► check() raises Leave
                                     └► waiting: save, sample   ─► take()
@@ -23,7 +23,7 @@ from core.contract.errors import MachineError
 from core.contract.events import Acknowledged
 from core.train.channel.reporter import EventReporter
 
-__all__ = ["Afresh", "CommandQueue", "Commands", "Leave"]
+__all__ = ["Afresh", "CommandQueue", "Commands", "Leave", "NoCommands"]
 
 POLL_SECONDS = 0.2
 LOOK_SECONDS = 0.1
@@ -38,8 +38,16 @@ class Commands(Protocol):
         """The commands since the last call."""
 
 
+class NoCommands:
+    """The mailbox of work that nobody steers."""
+
+    def poll(self) -> list[Command]:
+        """Nothing."""
+        return []
+
+
 class Leave(BaseException):
-    """Ends the work at a seam because somebody asked; no fault, so no ``except Exception`` swallows it."""
+    """Ends the work at a safe point because somebody asked; no fault, so no ``except Exception`` swallows it."""
 
     def __init__(self, verb: Literal["pause", "stop"]) -> None:
         super().__init__(verb)
@@ -53,9 +61,8 @@ class Afresh(BaseException):
 class CommandQueue:
     """What was asked of this worker and is not done yet."""
 
-    def __init__(self, mailbox: Commands, tell: EventReporter) -> None:
-        self._mailbox = mailbox
-        self._tell = tell
+    def __init__(self, mailbox: Commands, reporter: EventReporter) -> None:
+        self._mailbox, self._reporter = mailbox, reporter
         self._waiting: deque[Command] = deque()
         self._leaving: Literal["pause", "stop", ""] = ""
         self._closed = threading.Event()
@@ -78,7 +85,7 @@ class CommandQueue:
         return bool(self._leaving)
 
     def check(self) -> None:
-        """A seam: leaves when that was asked.
+        """Leaves when that was asked.
 
         Raises:
             Leave: pause or stop; a stop outweighs a pause.
@@ -126,13 +133,13 @@ class CommandQueue:
         while not self._closed.is_set():
             try:
                 for command in self._mailbox.poll():
+                    self._reporter.say(Acknowledged(command_id=command.id, command=command.verb))
                     self._receive(command)
             except (OSError, MachineError):
                 pass  # the disk is full or gone: the loop meets the same and says it
             self._closed.wait(POLL_SECONDS)
 
     def _receive(self, command: Command) -> None:
-        self._tell.say(Acknowledged(command_id=command.id, command=command.verb))
         if command.verb == "stop":
             self._leaving = "stop"
         elif command.verb == "pause":

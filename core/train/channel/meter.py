@@ -7,29 +7,60 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import psutil
 import torch
 
 from core.machine.hardware import GpuReading, read_gpu
 
-__all__ = ["CardWatch", "Clock", "context_bytes", "held_bytes", "peak_bytes"]
+__all__ = ["Lap", "Meter", "context_bytes", "held_bytes", "peak_bytes"]
 
 
-class Clock:
-    """Seconds from one step's end to the next's, without evaluations, checkpoints and samples in between."""
+@dataclass(frozen=True)
+class Lap:
+    """One step as the meter saw it: its real tokens and its seconds."""
 
-    def __init__(self) -> None:
-        self._begun = time.perf_counter()
-        self._aside = 0.0
+    tokens: int = 0
+    seconds: float = 0.0
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """None where no time passed."""
+        return self.tokens / self.seconds if self.seconds > 0 else None
+
+
+class Meter:
+    """Times steps; while it is entered, asks the card (``card_uuid``) once a second from a thread of its own.
+
+    NVML may take long, and a step must not wait for it. A step is timed from the end of the one before, without
+    evaluations, checkpoints and samples in between.
+    """
+
+    def __init__(self, card_uuid: str = "") -> None:
+        self._uuid = card_uuid
+        self.card = GpuReading()
+        """The newest reading; all None without a card."""
+        self.last = Lap()
+        self._closed = threading.Event()
+        self._begun, self._aside = time.perf_counter(), 0.0
+
+    def __enter__(self) -> Meter:
+        if self._uuid:
+            threading.Thread(target=self._watch, name="card", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closed.set()
 
     def restart(self) -> None:
         """The next step begins now."""
         self._begun, self._aside = time.perf_counter(), 0.0
 
-    def lap(self) -> float:
-        """Seconds of this step so far."""
-        return max(0.0, time.perf_counter() - self._begun - self._aside)
+    def lap(self, tokens: int) -> Lap:
+        """This step so far; it becomes the last one."""
+        self.last = Lap(tokens, max(0.0, time.perf_counter() - self._begun - self._aside))
+        return self.last
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
@@ -40,30 +71,9 @@ class Clock:
         finally:
             self._aside += time.perf_counter() - begun
 
-
-class CardWatch:
-    """Asks the card once a second from a thread of its own: NVML may take long, and a step must not wait for it."""
-
-    def __init__(self, uuid: str) -> None:
-        self._uuid = uuid
-        self._reading = GpuReading()
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="card", daemon=True)
-        if uuid:
-            self._thread.start()
-
-    @property
-    def reading(self) -> GpuReading:
-        """The newest reading; all None without a card."""
-        return self._reading
-
-    def close(self) -> None:
-        """Ends the asking."""
-        self._closed.set()
-
     def _watch(self) -> None:
         while not self._closed.is_set():
-            self._reading = read_gpu(self._uuid)
+            self.card = read_gpu(self._uuid)
             self._closed.wait(1.0)
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from core.contract.events import Event, Note, Stage, StageName
@@ -53,19 +55,20 @@ class EventReporter:
         with self._guard:
             self.at = Stage(stage=stage, text=text, done=done, total=total, unit=unit)
             now = time.monotonic()
-            fresh = (stage, text) != self._stage
-            if fresh:
+            if (stage, text) != self._stage:
                 self._begun_at = now
-            elif not (total and done >= total) and now - self._staged_at < self._pace(stage, now):
-                return
+            else:
+                pace = TRAINING_SECONDS if stage == "training" else min(max(0.5, (now - self._begun_at) / 100), 5.0)
+                if not (total and done >= total) and now - self._staged_at < pace:
+                    return
             self._stage, self._staged_at = (stage, text), now
         self.say(Stage(stage=stage, text=text, done=done, total=total, unit=unit))
 
-    def again(self, before: Stage) -> None:
-        """Says a stage that goes on after something else was; nothing where nothing else was."""
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """What went on before is said again after the block, unless the block said nothing else. (A stall is judged by
+        the stage that was said last: after a wait there would be none for ever.)"""
+        before = self.at
+        yield
         if (before.stage, before.text) != self._stage:
             self.stage(before.stage, before.text, before.done, before.total, before.unit)
-
-    def _pace(self, stage: StageName, now: float) -> float:
-        """Seconds between two words of one stage."""
-        return TRAINING_SECONDS if stage == "training" else min(max(0.5, (now - self._begun_at) / 100), 5.0)

@@ -1,9 +1,9 @@
-"""The held-out loss, measured pass by pass; memory that runs out makes passes smaller and never ends a run.
+"""The held-out loss, measured in micro-batches; memory that runs out makes them smaller and never ends a run.
 
-    loss = Σ_p Σ_{r in p} loss(r) / Σ_r weight(r)
+    loss = Σ_m Σ_{r in m} loss(r) / Σ_r weight(r)
 
-A sum over rows is the same however they are cut, so a pass that did not fit is measured in halves, and what follows is
-cut as small. One row alone that does not fit leaves the loss unmeasured, which is said.
+A sum over rows is the same however they are cut, so a micro-batch that did not fit is measured in halves, and what
+follows is cut as small. One row alone that does not fit leaves the loss unmeasured, which is said.
 """
 
 from __future__ import annotations
@@ -17,49 +17,47 @@ import torch
 from core.model.faults import is_out_of_memory
 from core.train.channel.reporter import EventReporter
 from core.train.safety.memory import let_go_of
-from core.train.step.mixin import Rows, split_window
+from core.train.step.trainer import Rows, split_batch
 
 __all__ = ["HeldOut"]
 
 EVALUATION_ROWS = 64
-"""Held-out rows are cut into passes so many at a time."""
+"""Held-out rows are cut into micro-batches so many at a time."""
 
 
 class HeldOut:
-    """Measures ``rows`` with the trainer's own loss. ``seam`` is called before each pass and may leave."""
+    """Measures ``rows`` with the trainer's own loss. ``safe_point`` is called before each micro-batch and may leave."""
 
-    def __init__(self, trainer: Any, rows: Rows, tell: EventReporter, seam: Callable[[], None]) -> None:
-        self._trainer, self._rows, self._tell, self._seam = trainer, rows, tell, seam
+    def __init__(self, trainer: Any, rows: Rows, reporter: EventReporter, safe_point: Callable[[], None]) -> None:
+        self._trainer, self._rows, self._reporter, self._safe_point = trainer, rows, reporter, safe_point
         self._most = 0
-        """Tokens a pass since memory ran out here; 0: as in training."""
+        """Tokens a micro-batch since memory ran out here; 0: as in training."""
         self.measured: dict[str, float] = {}
         """What was measured beside the loss the last time, as means over the same."""
 
     def loss(self) -> float:
         """Mean over what is trained; NaN where it is not finite or a row alone does not fit."""
-        model, count, done = self._trainer.model_wrapped, len(self._rows), 0
+        trainer, model, count, done = self._trainer, self._trainer.model_wrapped, len(self._rows), 0
         total, weight = 0.0, 0
-        self._trainer.measure_anew()
+        trainer.measure_anew()
         model.eval()
         try:
             with torch.no_grad():
                 for first in range(0, count, EVALUATION_ROWS):
-                    for chosen in self._cut(range(first, min(first + EVALUATION_ROWS, count))):
-                        self._tell.stage("evaluating", "Held-out rows", done, count, "rows")
-                        self._seam()
+                    group = range(first, min(first + EVALUATION_ROWS, count))
+                    tokens = min(trainer.tokens_per_pass, self._most or trainer.tokens_per_pass)
+                    for chosen in split_batch(self._rows, group, tokens, trainer.packed):
+                        self._reporter.stage("evaluating", "Held-out rows", done, count, "rows")
+                        self._safe_point()
                         total += self._sum(model, chosen)
                         weight += sum(self._rows.weight(row) for row in chosen)
                         done += len(chosen)
         finally:
             model.train()
-        self._tell.stage("evaluating", "Held-out rows", done, done, "rows")
-        found = zip(self._trainer.measures, self._trainer.sums, strict=True)
-        self.measured = {name: float(value) / weight for name, value in found}
+        self._reporter.stage("evaluating", "Held-out rows", done, done, "rows")
+        sums = zip(trainer.measures, trainer.sums, strict=True)
+        self.measured = {name: float(value) / weight for name, value in sums}
         return total / weight
-
-    def _cut(self, group: Sequence[int]) -> list[list[int]]:
-        tokens = self._trainer.tokens_per_pass
-        return split_window(self._rows, group, min(tokens, self._most or tokens), self._trainer.packed)
 
     def _sum(self, model: Any, chosen: Sequence[int]) -> float:
         try:
@@ -78,4 +76,4 @@ class HeldOut:
         return self._sum(model, chosen[:middle]) + self._sum(model, chosen[middle:])
 
     def _say(self, text: str) -> None:
-        self._tell.note("memory.evaluation", text, "Training goes on.")
+        self._reporter.note("memory.evaluation", text, "Training goes on.")

@@ -24,8 +24,8 @@ from core.data.render.rendering import stop_token_ids
 from core.model.context import context_of
 from core.model.end_tokens import ends_of
 from core.model.faults import is_card_fault, is_named
+from core.train.channel.channel import Channel
 from core.train.channel.command_queue import CommandQueue
-from core.train.channel.reporter import EventReporter
 
 __all__ = ["Laid", "answer", "continued", "fault_line", "readable"]
 
@@ -40,19 +40,17 @@ class Laid:
     longest: int = 2048
 
 
-class _Asked(StoppingCriteria):
+class _Leaving(StoppingCriteria):
     """Ends an answer early when the run is to leave."""
 
-    def __init__(self, orders: CommandQueue) -> None:
-        self._orders = orders
+    def __init__(self, commands: CommandQueue) -> None:
+        self._commands = commands
 
     def __call__(self, input_ids: torch.Tensor, *_scores: Any, **_options: Any) -> Any:
-        return torch.full((input_ids.shape[0],), self._orders.leaving, device=input_ids.device)
+        return torch.full((input_ids.shape[0],), self._commands.leaving, device=input_ids.device)
 
 
-def answer(
-    peft_model: Any, tokenizer: Any, command: Command, tell: EventReporter, orders: CommandQueue, laid: Laid = Laid()
-) -> None:
+def answer(peft_model: Any, tokenizer: Any, laid: Laid, channel: Channel, command: Command) -> None:
     """Says one ``Sample`` a side, an empty one where there is no answer; the model's mode is left as it was.
 
     Args:
@@ -68,27 +66,24 @@ def answer(
         for side in ("base", "tuned"):
             text = ""
             try:
-                text = "" if failed else _answer(peft_model, tokenizer, command, orders, laid, side)
+                if not failed:
+                    turns = (Message(role="user", content=command.prompt),)
+                    most = min(context_of(peft_model), laid.longest)
+                    asked = (list(question_ids(tokenizer, turns, laid.data, most)), command.max_new_tokens)
+                    text = continued(peft_model, tokenizer, asked, channel.commands, laid.data, side)
             except Exception as error:  # whatever it is, a question must not end a run
                 if is_card_fault(error):
                     raise
                 failed = True
-                tell.note(
-                    "sample.failed", f"The question could not be answered: {fault_line(error)}.", "Ask another one."
-                )
-            tell.say(Sample(command_id=command.id, side=side, prompt=command.prompt, text=text, done=True))
+                said = f"The question could not be answered: {fault_line(error)}."
+                channel.reporter.note("sample.failed", said, "Ask another one.")
+            channel.reporter.say(Sample(command_id=command.id, side=side, prompt=command.prompt, text=text, done=True))
     finally:
         peft_model.train(training)
 
 
-def _answer(model: Any, tokenizer: Any, command: Command, orders: CommandQueue, laid: Laid, side: str) -> str:
-    most = min(context_of(model), laid.longest)
-    asked = question_ids(tokenizer, (Message(role="user", content=command.prompt),), laid.data, most)
-    return continued(model, tokenizer, (list(asked), command.max_new_tokens), orders, laid.data, side)
-
-
 def continued(
-    model: Any, tokenizer: Any, asked: tuple[list[int], int], orders: CommandQueue, data: DataChoice, side: str
+    model: Any, tokenizer: Any, asked: tuple[list[int], int], commands: CommandQueue, data: DataChoice, side: str
 ) -> str:
     """What the model says after these tokens, so many at most, greedily; cut short when the run is to leave."""
     stops = list(dict.fromkeys((*stop_token_ids(tokenizer, data), *ends_of(model))))
@@ -105,7 +100,7 @@ def continued(
             use_cache=True,
             pad_token_id=tokenizer.pad_token_id,
             eos_token_id=stops or None,
-            stopping_criteria=StoppingCriteriaList([_Asked(orders)]),
+            stopping_criteria=StoppingCriteriaList([_Leaving(commands)]),
         )
     text: str = tokenizer.decode(grown[0, ids.shape[1] :], skip_special_tokens=True)
     return text

@@ -17,8 +17,7 @@ from typing import Any
 from core.contract.config import RunConfig
 from core.contract.events import Sample
 from core.model.faults import is_card_fault
-from core.train.channel.command_queue import CommandQueue
-from core.train.channel.reporter import EventReporter
+from core.train.channel.channel import Channel
 from core.train.evaluate.sample import continued, fault_line, readable
 
 __all__ = ["NEW_TOKENS", "Question", "Timeline", "questions"]
@@ -52,9 +51,9 @@ def questions(rows: Any, wanted: int) -> Iterator[Question]:
 class Timeline:
     """Asks at measurements; says one ``Sample`` an answer, its ``command_id`` naming the question."""
 
-    def __init__(self, config: RunConfig, rows: Any, saver: Any, talk: tuple[EventReporter, CommandQueue]) -> None:
-        self._data, self._saver = config.data, saver  # which has the model, once there is something to be asked
-        self._tell, self._orders = talk
+    def __init__(self, config: RunConfig, rows: Any, peft_model: Any, tokenizer: Any, channel: Channel) -> None:
+        self._data, self._model, self._tokenizer = config.data, peft_model, tokenizer
+        self._reporter, self._commands = channel.reporter, channel.commands
         self._questions = list(questions(rows, config.train.sample_rows))
         self._begun = time.perf_counter()
         self._asked_seconds: list[float] = []
@@ -65,40 +64,34 @@ class Timeline:
         Raises:
             RuntimeError: the card faulted, and this process cannot go on.
         """
-        if not self._questions or not (step == 0 or last or self._affordable()):
+        expected = self._asked_seconds[-1] if self._asked_seconds else 0.0  # taken to last as long as the last time
+        affordable = sum(self._asked_seconds) + expected <= SHARE * (time.perf_counter() - self._begun)
+        if not self._questions or not (step == 0 or last or affordable):
             return
-        begun = time.perf_counter()
-        model = self._saver.peft_model
+        begun, model = time.perf_counter(), self._model
         training = model.training
         model.eval()
         try:
             for number, question in enumerate(self._questions):
-                if self._orders.leaving:
+                if self._commands.leaving:
                     return
-                self._tell.stage("evaluating", "Questions on the way", number, len(self._questions), "questions")
+                self._reporter.stage("evaluating", "Questions on the way", number, len(self._questions), "questions")
                 self._answer(number, question, "tuned" if step else "base")
         except Exception as error:  # whatever it is, a question must not end a run
             if is_card_fault(error):
                 raise
             self._questions = []
-            self._tell.note("sample.failed", f"No questions on the way: {fault_line(error)}.", "The run goes on.")
+            self._reporter.note("sample.failed", f"No questions on the way: {fault_line(error)}.", "The run goes on.")
         finally:
             model.train(training)
             self._asked_seconds.append(time.perf_counter() - begun)
 
-    def _affordable(self) -> bool:
-        """Whether another round, taken to last as long as the last one, stays within the share of the time so far."""
-        expected = self._asked_seconds[-1] if self._asked_seconds else 0.0
-        return sum(self._asked_seconds) + expected <= SHARE * (time.perf_counter() - self._begun)
-
     def _answer(self, number: int, question: Question, side: Any) -> None:
-        begun = time.perf_counter()
-        asked = (question.prompt, NEW_TOKENS)
-        tokenizer = self._saver.tokenizer
-        text = continued(self._saver.peft_model, tokenizer, asked, self._orders, self._data, side)
-        if self._orders.leaving:
+        begun, asked = time.perf_counter(), (question.prompt, NEW_TOKENS)
+        text = continued(self._model, self._tokenizer, asked, self._commands, self._data, side)
+        if self._commands.leaving:
             return  # cut short: no answer of the model's
         seconds = time.perf_counter() - begun
-        prompt, right = (readable(tokenizer, part) for part in (question.prompt, question.right))
+        prompt, right = (readable(self._tokenizer, part) for part in (question.prompt, question.right))
         named = {"command_id": f"way-{number}", "side": side, "prompt": prompt, "right": right}
-        self._tell.say(Sample(**named, text=text, seconds=seconds))
+        self._reporter.say(Sample(**named, text=text, seconds=seconds))

@@ -60,7 +60,7 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def refuse_others(
-    start: Path | None, now: Mapping[str, Any], anyway: bool, tell: EventReporter, changes: str = ""
+    start: Path | None, now: Mapping[str, Any], anyway: bool, reporter: EventReporter, changes: str = ""
 ) -> None:
     """Compares with what the checkpoint ``start`` was trained with; ``changes`` of run.yaml, where they are known.
 
@@ -73,13 +73,13 @@ def refuse_others(
     named = f": {changes}" if changes and then.get("config") != now.get("config", then.get("config")) else ""
     text = f"Expected what {start.name} was trained with, found {', '.join(others)}{named}."
     if anyway:
-        tell.note(DIFFERS, text, "The run goes on anyway, as it was asked to: the rest is another training.")
+        reporter.note(DIFFERS, text, "The run goes on anyway, as it was asked to: the rest is another training.")
         return
     run = start.parents[1].name
     raise RunError(DIFFERS, text, f"Put back what was there, or go on all the same: resume {run} --anyway.")
 
 
-def refuse_other_data(run: str, data: DataChoice, found_sha256: str, anyway: bool, tell: EventReporter) -> None:
+def refuse_other_data(run: str, data: DataChoice, found_sha256: str, anyway: bool, reporter: EventReporter) -> None:
     """Compares what lies at ``data.path`` with the content that run.yaml names: the first attempt has no checkpoint to
     compare with, and a damaged copy must not be trained on.
 
@@ -93,7 +93,7 @@ def refuse_other_data(run: str, data: DataChoice, found_sha256: str, anyway: boo
         f"({found_sha256[:_SHORT]}) in {data.path}."
     )
     if anyway:
-        tell.note(DIFFERS, text, "The run goes on anyway, as it was asked to: it learns from what lies there now.")
+        reporter.note(DIFFERS, text, "The run goes on anyway, as it was asked to: it learns from what lies there now.")
         return
     hint = (
         f"Choose your own file once more: that makes a damaged copy anew. Or go on all the same: resume {run} --anyway."

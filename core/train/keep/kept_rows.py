@@ -19,8 +19,7 @@ from core.contract.errors import MachineError, RunError
 from core.data.deal.packing import windows
 from core.machine.disk import cure
 from core.runs.folder.held_out_rows import Draw, read_draw, write_draw
-from core.train.channel.disk_full import Room
-from core.train.channel.reporter import EventReporter
+from core.train.channel.channel import Channel
 from core.train.keep.depends import DIFFERS
 from core.train.step.rows import PairRows, TextRows
 
@@ -37,8 +36,7 @@ class KeptRows:
 
     path: Path
     config: RunConfig
-    tell: EventReporter
-    room: Room
+    channel: Channel
     anyway: bool = False
 
     def agree(self, rows: TextRows | PairRows, numbers: Sequence[int], drawn: Split) -> Split:
@@ -62,7 +60,7 @@ class KeptRows:
         )
         then = self._read()
         if then is None or not self._same(then, now):
-            self.room.until(lambda: self._write(now))
+            self.channel.until_disk_takes(lambda: self._write(now))
             return drawn
         kept = set(then.held_out)
         return [row for row in range(now.rows) if row not in kept], sorted(kept)
@@ -87,11 +85,13 @@ class KeptRows:
         if not self.anyway:
             again = f"resume {self.path.parent.name} --anyway"
             raise RunError(DIFFERS, text, f"Put back the version that it began with, or go on all the same: {again}.")
-        self.tell.note(DIFFERS, text, "The run goes on anyway, as it was asked to: the rest is another training.")
+        self.channel.reporter.note(
+            DIFFERS, text, "The run goes on anyway, as it was asked to: the rest is another training."
+        )
         return False
 
     def _order(self, rows: int) -> str:
-        """Of the first epochs' windows: every row of each, as it is dealt."""
+        """Of the first epochs' batches: every row of each, as it is dealt."""
         digest = hashlib.sha256()
         for epoch in range(EPOCHS_COMPARED):
             dealt = windows(rows, self.config.rows_per_step, epoch, self.config.train.seed)
@@ -106,7 +106,9 @@ class KeptRows:
             return None
         except (OSError, ValueError):
             pass
-        self.tell.note("rows.unreadable", f"{self.path.name} is damaged.", "The rows are drawn again from the seed.")
+        self.channel.reporter.note(
+            "rows.unreadable", f"{self.path.name} is damaged.", "The rows are drawn again from the seed."
+        )
         return None
 
     def _write(self, found: Draw) -> None:

@@ -2,7 +2,7 @@
 
     adapter/        peft's format, loadable by anyone        optimizer.*   moments, 8-bit ones with their maps
     scheduler.json  where the learning rate stands           scaler.json   float16's loss scale
-    position.json   seed, step, rows a step, tokens a pass, learning rate, bad steps in a row
+    position.json   seed, step, rows a step, tokens a micro-batch, learning rate, bad steps in a row
 
 There is no data iterator and no random state among it: both follow from (seed, step).
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,7 @@ from core.contract.events import Checkpoint
 from core.machine.disk import folder_bytes
 from core.model.adapters import save_adapter, trainable
 from core.runs.folder.job_folder import JobFolder
-from core.runs.log.events_log import EventTail
-from core.runs.record.job_record import fold
+from core.runs.record.job_record import RunRecord
 from core.runs.record.outcome import Measure, best, measured_loss, measures, standing
 from core.train.channel.reporter import EventReporter
 from core.train.keep import checkpoint
@@ -36,26 +36,30 @@ __all__ = ["Saver", "read_position"]
 POSITION = "position.json"
 
 
+@dataclass
 class Saver:
-    """Saves and restores one run's trainer."""
+    """Saves and restores one run's trainer.
 
-    def __init__(self, folder: JobFolder, trainer: Any, peft_model: Any, tokenizer: Any, tell: EventReporter) -> None:
-        self.folder, self.trainer, self.peft_model, self.tokenizer, self.tell = (
-            folder, trainer, peft_model, tokenizer, tell,
-        )  # fmt: skip
-        self.position: Callable[[], dict[str, Any]] = dict
-        self.facts: dict[str, Any] = {}
-        """What stands in every manifest: what the run depends on."""
-        self.learning_rate: float | None = None
-        """The rate as it is now; a checkpoint of before it was corrected holds the old one."""
-        self.seconds: Callable[[], float] = lambda: 0.0
-        self._best_kept = _best_kept(folder)
-        self._best = best(measures(fold(EventTail(folder.events).read())))
+    ``record`` is the run's log when the attempt began; ``facts`` stand in every manifest (what the run depends on);
+    ``position`` says where the run stands, with the learning rate as it is now: a checkpoint of before it was corrected
+    holds the old one.
+    """
+
+    folder: JobFolder
+    record: RunRecord
+    trainer: Any
+    peft_model: Any
+    reporter: EventReporter
+    facts: dict[str, Any]
+    position: Callable[[], dict[str, Any]]
+
+    def __post_init__(self) -> None:
+        self._best = best(measures(self.record))
 
     def is_best(self, eval_loss: float) -> bool:
         """Whether a checkpoint with this held-out loss would be the best one standing. It is worth keeping though the
         model before training was better: of what was trained it is what Try and export take."""
-        return self._best_kept is None or eval_loss < self._best_kept
+        return all(loss is None or eval_loss < loss for loss in standing(self.folder).values())
 
     def save(self, step: int, eval_loss: float | None, asked: bool = False, prune: bool = True) -> None:
         """Writes and verifies ``step-NNNNNN``, says so, and lets older ones go; one that stands is left as it is.
@@ -70,17 +74,16 @@ class Saver:
             if prune:
                 checkpoint.prune(self.folder, newest=step)  # its own turn may have been cut off
             return
-        facts = {"eval_loss": eval_loss, **self.facts}
+        newest = self.folder.newest_checkpoint()  # before there is one: weights and two moments in float32
+        bytes_ = folder_bytes(newest) if newest else sum(12 * each.numel() for _, each in trainable(self.peft_model))
         saved = checkpoint.save(
             self.folder,
             step,
-            lambda draft: once_more(lambda: self._write(draft, step), self.tell, "checkpoint"),
-            facts,
-            self._expected_bytes(),
+            lambda draft: once_more(lambda: self._write(draft, step), self.reporter, "checkpoint"),
+            {"eval_loss": eval_loss, **self.facts},
+            bytes_,
         )
-        self._keep(eval_loss)
-        mark = self._is_marked(step, eval_loss)
-        self.tell.say(Checkpoint(step=step, name=name, bytes=saved.bytes, best=mark, eval_loss=eval_loss))
+        self._say(step, saved.bytes, eval_loss)
         if prune:
             checkpoint.prune(self.folder, newest=step)
 
@@ -96,23 +99,18 @@ class Saver:
         if not path.is_dir() or checkpoint.verify(path) or checkpoint.read_manifest(path).get("eval_loss") is not None:
             return
         checkpoint.add_facts(path, {"eval_loss": eval_loss})
-        self._keep(eval_loss)
         self._say_standing(step)
 
-    def _keep(self, eval_loss: float | None) -> None:
-        if eval_loss is not None and self.is_best(eval_loss):
-            self._best_kept = eval_loss
-
-    def _is_marked(self, step: int, eval_loss: float | None) -> bool:
-        """Whether a checkpoint is that of the best measure of the run so far, the one before training included."""
-        return eval_loss is not None and self._best is not None and self._best.step == step
+    def _say(self, step: int, size: int, loss: float | None) -> None:
+        """Says a checkpoint; it is marked where its measure is the best of the run so far, the one before training
+        included."""
+        mark = loss is not None and self._best is not None and self._best.step == step
+        name = checkpoint.step_name(step)
+        self.reporter.say(Checkpoint(step=step, name=name, bytes=size, best=mark, eval_loss=loss))
 
     def _say_standing(self, step: int) -> None:
         path = self.folder.checkpoints / checkpoint.step_name(step)
-        size = folder_bytes(path)
-        loss = measured_loss(path)
-        mark = self._is_marked(step, loss)
-        self.tell.say(Checkpoint(step=step, name=path.name, bytes=size, best=mark, eval_loss=loss))
+        self._say(step, folder_bytes(path), measured_loss(path))
 
     def restore(self, path: Path) -> int:
         """Adapter, optimiser, scheduler and scaler as they were; returns the step. ``path`` was verified.
@@ -120,17 +118,41 @@ class Saver:
         Raises:
             RunError: the checkpoint is of another adapter, or of a version that laid its optimiser out differently.
         """
-        self._restore_adapter(path / "adapter")
+        weights = load_file(path / "adapter" / "adapter_model.safetensors")
+        result = set_peft_model_state_dict(self.peft_model, weights, adapter_name="default")
+        if result.unexpected_keys:
+            raise RunError(
+                "checkpoint.adapter",
+                f"Expected this run's adapter in {path.name}, found {result.unexpected_keys[0]}.",
+                "Start a new run; this checkpoint belongs to another.",
+            )
         trainer = self.trainer
-        self._restore_optimizer(path)
+        try:
+            trainer.optimizer.load_state_dict(load_state(path, "optimizer"))
+        except ValueError as error:
+            raise RunError(
+                "checkpoint.optimizer",
+                f"Expected an optimiser over flat parameters in {path.name}, found one of an earlier version.",
+                "Start a new run with resume_from: it takes the adapter, with a fresh optimiser.",
+            ) from error
         trainer.lr_scheduler.load_state_dict(load_state(path, "scheduler"))
         self._restore_rate()
         if trainer.accelerator.scaler is not None and (scaler := load_state(path, "scaler")):
             trainer.accelerator.scaler.load_state_dict(scaler)
         step = int(read_position(path)["step"])
-        if path.name not in {event.name for event in fold(EventTail(self.folder.events).read()).checkpoints}:
+        if path.name not in {event.name for event in self.record.checkpoints}:
             self._say_standing(step)  # its writer was killed before it could say so
         return step
+
+    def _restore_rate(self) -> None:
+        """The schedule goes on where it was, at the rate as it is now: every rate of a schedule is a multiple of it."""
+        rate = self.position()["learning_rate"]
+        scheduler = getattr(self.trainer.lr_scheduler, "scheduler", self.trainer.lr_scheduler)  # accelerate's wrapper
+        factors = [rate / base for base in scheduler.base_lrs]
+        for group, factor in zip(scheduler.optimizer.param_groups, factors, strict=True):
+            group["lr"], group["initial_lr"] = group["lr"] * factor, rate
+        scheduler._last_lr = [last * factor for last, factor in zip(scheduler._last_lr, factors, strict=True)]
+        scheduler.base_lrs = [rate for _ in factors]
 
     def _write(self, draft: Path, step: int) -> None:
         trainer = self.trainer
@@ -140,52 +162,10 @@ class Saver:
         save_state(draft, "scheduler", trainer.lr_scheduler.state_dict())
         if trainer.accelerator.scaler is not None:
             save_state(draft, "scaler", trainer.accelerator.scaler.state_dict())
-        position = {**self.position(), "step": step, "seconds": round(self.seconds(), 1)}
-        (draft / POSITION).write_text(json.dumps(position, indent=1), encoding="utf-8")
-
-    def _restore_adapter(self, folder: Path) -> None:
-        weights = load_file(folder / "adapter_model.safetensors")
-        result = set_peft_model_state_dict(self.peft_model, weights, adapter_name="default")
-        if result.unexpected_keys:
-            raise RunError(
-                "checkpoint.adapter",
-                f"Expected this run's adapter in {folder.parent.name}, found {result.unexpected_keys[0]}.",
-                "Start a new run; this checkpoint belongs to another.",
-            )
-
-    def _restore_optimizer(self, path: Path) -> None:
-        try:
-            self.trainer.optimizer.load_state_dict(load_state(path, "optimizer"))
-        except ValueError as error:
-            raise RunError(
-                "checkpoint.optimizer",
-                f"Expected an optimiser over flat parameters in {path.name}, found one of an earlier version.",
-                "Start a new run with resume_from: it takes the adapter, with a fresh optimiser.",
-            ) from error
-
-    def _restore_rate(self) -> None:
-        """The schedule goes on where it was, at the rate as it is now: every rate of a schedule is a multiple of it."""
-        if self.learning_rate is None:
-            return
-        scheduler = getattr(self.trainer.lr_scheduler, "scheduler", self.trainer.lr_scheduler)  # accelerate's wrapper
-        factors = [self.learning_rate / base for base in scheduler.base_lrs]
-        for group, factor in zip(scheduler.optimizer.param_groups, factors, strict=True):
-            group["lr"], group["initial_lr"] = group["lr"] * factor, self.learning_rate
-        scheduler._last_lr = [last * factor for last, factor in zip(scheduler._last_lr, factors, strict=True)]
-        scheduler.base_lrs = [self.learning_rate for _ in factors]
-
-    def _expected_bytes(self) -> int:
-        """As large as the newest one that stands; before there is one, weights and two moments in float32."""
-        if newest := self.folder.newest_checkpoint():
-            return folder_bytes(newest)
-        return sum(parameter.numel() * 12 for _, parameter in trainable(self.peft_model))
+        (draft / POSITION).write_text(json.dumps({**self.position(), "step": step}, indent=1), encoding="utf-8")
 
 
 def read_position(path: Path) -> dict[str, Any]:
-    """Where a checkpoint stands: ``step``, ``seed``, ``rows_per_step``, ``tokens_per_pass``, ``seconds``."""
+    """Where a checkpoint stands: ``step``, ``seed``, ``rows_per_step``, ``tokens_per_pass``, ``seconds``, …"""
     position: dict[str, Any] = json.loads((path / POSITION).read_text(encoding="utf-8"))
     return position
-
-
-def _best_kept(folder: JobFolder) -> float | None:
-    return min((loss for loss in standing(folder).values() if loss is not None), default=None)

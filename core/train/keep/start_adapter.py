@@ -19,7 +19,7 @@ from core.contract.config import RunConfig
 from core.contract.errors import MachineError, RunError
 from core.machine.disk import cure, file_sha256, make_durable, read_sealed, write_sealed
 from core.runs.folder.job_folder import JobFolder
-from core.train.channel.disk_full import Room
+from core.train.channel.channel import Channel
 from core.train.keep import checkpoint
 
 __all__ = ["keep_start", "start_folder"]
@@ -33,7 +33,7 @@ def start_folder(folder: JobFolder) -> Path:
     return folder.path / "start" / _ADAPTER
 
 
-def keep_start(folder: JobFolder, config: RunConfig, room: Room) -> str:
+def keep_start(folder: JobFolder, config: RunConfig, channel: Channel) -> str:
     """Has the adapter that the run goes on from in its own folder, and returns its hash; empty for a fresh adapter.
 
     Raises:
@@ -45,7 +45,7 @@ def keep_start(folder: JobFolder, config: RunConfig, room: Room) -> str:
     place = folder.path / "start"
     if (kept := _kept(place)) is None:
         earlier = JobFolder(folder.path.parent / Path(config.resume_from).name)
-        room.until(lambda: _copy(earlier, place, config.resume_from))
+        channel.until_disk_takes(lambda: _copy(earlier, place, config.resume_from))
         kept = _kept(place) or {}
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""DPO on TRL's DPOTrainer, with the same mixin of ours before it as SFT.
+"""DPO on TRL's DPOTrainer, with our ``StepTrainer`` before it as before SFT's.
 
 It keeps TRL's loss (Rafailov et al. 2023, arXiv:2305.18290) and its collator; rows come tokenised as the preview shows
 them. Its reference is the model without the adapter, or, where a run goes on from another's adapter, a frozen copy of
@@ -20,27 +20,54 @@ from trl.trainer.utils import use_adapter
 
 from core.contract.config import RunConfig
 from core.model.adapters import trainable
-from core.train.methods.sft import OURS, settled
 from core.train.step.micro_batches import IGNORED
-from core.train.step.mixin import WindowTrainer
 from core.train.step.rows import PairRows
+from core.train.step.trainer import OURS, Batches, StepTrainer
 
-__all__ = ["PreferenceTrainer", "preference_trainer"]
+__all__ = ["PreferenceTrainer"]
 
 _TOLD = {"margin": "rewards/margins", "accuracy": "rewards/accuracies"}
-"""What TRL calls these; it keeps the mean over a pass."""
+"""What TRL calls these; it keeps the mean over a micro-batch."""
 
 
-class PreferenceTrainer(WindowTrainer, DPOTrainer):
-    """DPO. TRL's loss is a mean over the pairs of a pass; times their number it is the sum that the mixin wants."""
+class PreferenceTrainer(StepTrainer, DPOTrainer):
+    """DPO. TRL's loss is a mean over the pairs of a micro-batch; times their number it is the sum that is wanted."""
 
-    packed = False
     measures = tuple(_TOLD)
-    textbook = False
-    """TRL's own log-probabilities are Triton kernels on a card; without a compiler there the formula stands in."""
+
+    def __init__(
+        self, peft_model: Any, settings: dict[str, Any], config: RunConfig, batches: Batches, tokenizer: Any
+    ) -> None:
+        """TRL copies the adapter into a second, frozen one named ``ref`` and casts a quantised model's adapter to
+        bfloat16. A fresh adapter adds nothing yet, so its copy goes and the reference is the model without it, bit for
+        bit; and the adapter stays in float32, where small steps count.
+        """
+        precise = {name: parameter.data for name, parameter in trainable(peft_model)}
+        self.textbook = config.train.kernels == "plain"
+        """TRL's own log-probabilities are Triton kernels on a card; without a compiler there the formula stands in."""
+        super().__init__(
+            batches,
+            settings["max_grad_norm"],
+            model=peft_model,
+            args=DPOConfig(
+                **{**settings, **OURS},
+                beta=config.train.beta,
+                max_length=config.train.max_length,
+                # TRL switches recomputing off for the reference's pass and on again after it, with these words.
+                gradient_checkpointing_kwargs={"use_reentrant": False},
+            ),
+            train_dataset=Dataset.from_list([{"prompt_ids": [0], "chosen_ids": [0], "rejected_ids": [0]}]),  # its type
+            processing_class=tokenizer,
+            data_collator=DataCollatorForPreference(tokenizer.pad_token_id, config.train.max_length),
+        )
+        if not config.resume_from and "ref" in peft_model.peft_config:
+            peft_model.delete_adapter("ref")
+        for name, parameter in peft_model.named_parameters():
+            if name in precise:
+                parameter.data = precise[name]
 
     def pass_loss(self, model: Any, rows: PairRows, chosen: Sequence[int]) -> torch.Tensor:
-        """One padded pass of both sides."""
+        """One padded micro-batch of both sides."""
         pairs = [
             {
                 "prompt_ids": rows.prompts[row].tolist(),
@@ -53,7 +80,7 @@ class PreferenceTrainer(WindowTrainer, DPOTrainer):
         loss: torch.Tensor = self.compute_loss(model, batch) * len(pairs)
         means = {key: values[-1] for told in self._metrics.values() for key, values in told.items() if values}
         for told in self._metrics.values():
-            told.clear()  # TRL keeps every pass's numbers until somebody logs them
+            told.clear()  # TRL keeps their numbers until somebody logs them
         self.measure([means.get(_TOLD[name], math.nan) * len(pairs) for name in self.measures])
         return loss
 
@@ -89,35 +116,3 @@ def _answer_log_probabilities(model: Any, inputs: dict[str, torch.Tensor]) -> to
         for row, target in zip(logits, labels, strict=True)
     ]
     return -torch.stack(losses)
-
-
-def preference_trainer(
-    peft_model: Any, settings: dict[str, Any], config: RunConfig, tokenizer: Any, keep_reference: bool
-) -> PreferenceTrainer:
-    """The DPO trainer around a PeftModel.
-
-    TRL copies the adapter into a second, frozen one named ``ref`` and casts a quantised model's adapter to bfloat16.
-    A fresh adapter adds nothing yet, so its copy goes and the reference is the model without it, bit for bit; and the
-    adapter stays in float32, where small steps count.
-    """
-    precise = {name: parameter.data for name, parameter in trainable(peft_model)}
-    trainer = PreferenceTrainer(
-        model=peft_model,
-        args=DPOConfig(
-            **{**settings, **OURS},
-            beta=config.train.beta,
-            max_length=config.train.max_length,
-            # TRL switches recomputing off for the reference's pass and on again after it, with these words.
-            gradient_checkpointing_kwargs={"use_reentrant": False},
-        ),
-        train_dataset=Dataset.from_list([{"prompt_ids": [0], "chosen_ids": [0], "rejected_ids": [0]}]),  # for its type
-        processing_class=tokenizer,
-        data_collator=DataCollatorForPreference(tokenizer.pad_token_id, config.train.max_length),
-    )
-    if not keep_reference and "ref" in peft_model.peft_config:
-        peft_model.delete_adapter("ref")
-    for name, parameter in peft_model.named_parameters():
-        if name in precise:
-            parameter.data = precise[name]
-    trainer.textbook = config.train.kernels == "plain"
-    return settled(trainer, settings)

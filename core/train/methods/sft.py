@@ -1,4 +1,4 @@
-"""SFT on transformers' Trainer with the mixin of ours before it, and what DPO's (``preference``) shares with it.
+"""SFT on transformers' Trainer with our ``StepTrainer`` before it, and the settings that it shares with DPO's.
 
 SFT stands on the plain Trainer since TRL's SFTTrainer puts its own head, collator and metrics where ours are. So TRL,
 which takes a second to import, is left to DPO.
@@ -11,49 +11,39 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import AutocastKwargs
-from transformers import PrinterCallback, Trainer, TrainingArguments
+from transformers import Trainer, TrainingArguments
 
 from core.contract.config import RunConfig
 from core.train.step.micro_batches import pack, pad
-from core.train.step.mixin import StepEnd, WindowTrainer
 from core.train.step.rows import TextRows
+from core.train.step.trainer import OURS, Batches, StepTrainer
 
-__all__ = [
-    "OURS",
-    "TextTrainer",
-    "arguments",
-    "passes_line",
-    "settled",
-    "state_bytes",
-    "text_trainer",
-]
+__all__ = ["TextTrainer", "arguments", "passes_line"]
 
 
-OURS: dict[str, Any] = {"max_grad_norm": 0.0, "logging_strategy": "no"}
-"""What ``WindowTrainer`` does by itself: clipping over flat parameters, and the word on each step."""
-
-
-class TextTrainer(WindowTrainer, Trainer):
+class TextTrainer(StepTrainer, Trainer):
     """SFT. What it wraps is a ``LossModel``, which returns the sum of token losses."""
 
-    pad_id = 0
-    _ahead: tuple[TextRows, list[int], dict[str, Any]] | None = None
+    def __init__(self, loss_model: Any, settings: dict[str, Any], batches: Batches, pad_id: int) -> None:
+        self._pad_id = pad_id
+        self._ahead: tuple[TextRows, list[int], dict[str, Any]] | None = None
+        recipe = TrainingArguments(**{**settings, **OURS})
+        super().__init__(batches, settings["max_grad_norm"], model=loss_model, args=recipe)
 
     def pass_loss(self, model: Any, rows: TextRows, chosen: Sequence[int]) -> torch.Tensor:
-        """One packed or padded pass."""
+        """One packed or padded micro-batch."""
         ahead, batch = self._ahead, None
         if ahead and ahead[0] is rows and ahead[1] == list(chosen):
             batch, self._ahead = ahead[2], None
-        loss: torch.Tensor = model(**(batch or self._batch(rows, chosen)))
+        loss: torch.Tensor = model(**(batch or self._tensors(rows, chosen)))
         return loss
 
     def look_ahead(self, rows: TextRows, chosen: Sequence[int]) -> None:
-        """Makes that pass's tensors and sends them off."""
-        self._ahead = (rows, list(chosen), self._batch(rows, chosen))
+        """Makes that micro-batch's tensors and sends them off."""
+        self._ahead = (rows, list(chosen), self._tensors(rows, chosen))
 
     def forget_ahead(self) -> None:
-        """The next pass's tensors go, too."""
+        """The next micro-batch's tensors go, too."""
         self._ahead = None
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
@@ -63,9 +53,9 @@ class TextTrainer(WindowTrainer, Trainer):
             self.model.trained = tuple(self.flat.parameters)
         return optimizer
 
-    def _batch(self, rows: TextRows, chosen: Sequence[int]) -> dict[str, Any]:
+    def _tensors(self, rows: TextRows, chosen: Sequence[int]) -> dict[str, Any]:
         device = self.args.device
-        return pack(rows, chosen, device) if self.packed else pad(rows, chosen, self.pad_id, device)
+        return pack(rows, chosen, device) if self.packed else pad(rows, chosen, self._pad_id, device)
 
 
 def arguments(config: RunConfig, output: Path, total_steps: int, device: torch.device, dtype: str) -> dict[str, Any]:
@@ -99,30 +89,7 @@ def arguments(config: RunConfig, output: Path, total_steps: int, device: torch.d
     }
 
 
-def state_bytes(optim: str) -> int:
-    """What an optimiser keeps of each trained number: two moments, of one byte or of four."""
-    return 2 if optim == "adamw_8bit" else 8
-
-
-def passes_line(trainer: WindowTrainer) -> str:
-    """How rows come together in a pass, said to a person."""
+def passes_line(trainer: StepTrainer) -> str:
+    """How rows come together in a micro-batch, said to a person."""
     how = "packed without padding" if trainer.packed else "padded"
     return f"passes: {how}, up to {trainer.tokens_per_pass:,} tokens each"
-
-
-def text_trainer(loss_model: Any, settings: dict[str, Any], pad_id: int) -> TextTrainer:
-    """The SFT trainer around a ``LossModel``."""
-    trainer = TextTrainer(model=loss_model, args=TrainingArguments(**{**settings, **OURS}))
-    trainer.pad_id = pad_id
-    return settled(trainer, settings)
-
-
-def settled(trainer: Any, settings: dict[str, Any]) -> Any:
-    """A fresh trainer with what ``WindowTrainer`` does by itself switched over to it."""
-    trainer.remove_callback(PrinterCallback)
-    trainer.clip_norm = settings["max_grad_norm"]
-    trainer.add_callback(StepEnd(trainer))
-    if trainer.accelerator.scaler is not None:
-        # The model computes in float16 as it is; of accelerate's mixed precision only the scaler is wanted.
-        trainer.accelerator.autocast_handler = AutocastKwargs(enabled=False)
-    return trainer

@@ -7,28 +7,32 @@ from typing import Any
 
 from core.contract.config import RunConfig
 from core.contract.methods import Method
-from core.model.attention.packed import NAME as PACKED_ATTENTION
 from core.model.layers.loss import LossModel
-from core.train.methods.sft import text_trainer
+from core.train.methods.sft import TextTrainer
+from core.train.step.trainer import Batches
 
 __all__ = ["TRAINERS"]
 
+Maker = Callable[[RunConfig, Any, dict[str, Any], Batches, Any], tuple[Any, str]]
 
-def _sft(config: RunConfig, peft_model: Any, settings: dict[str, Any], tokenizer: Any) -> tuple[Any, str]:
+
+def _sft(
+    _config: RunConfig, peft_model: Any, settings: dict[str, Any], batches: Batches, tokenizer: Any
+) -> tuple[Any, str]:
     loss_model = LossModel(peft_model)
-    trainer = text_trainer(loss_model, settings, tokenizer.pad_token_id)
-    trainer.packed = config.packed and peft_model.config._attn_implementation == PACKED_ATTENTION
-    return trainer, loss_model.line
+    return TextTrainer(loss_model, settings, batches, tokenizer.pad_token_id), loss_model.line
 
 
-def _dpo(config: RunConfig, peft_model: Any, settings: dict[str, Any], tokenizer: Any) -> tuple[Any, str]:
-    from core.train.methods.dpo import preference_trainer  # brings TRL along
+def _dpo(
+    config: RunConfig, peft_model: Any, settings: dict[str, Any], batches: Batches, tokenizer: Any
+) -> tuple[Any, str]:
+    from core.train.methods.dpo import PreferenceTrainer  # brings TRL along
 
-    goes_on = bool(config.resume_from)
-    trainer = preference_trainer(peft_model, settings, config, tokenizer, goes_on)
-    how, reference = "the formula" if trainer.textbook else "TRL's", "the adapter as it came" if goes_on else "the base"
+    trainer = PreferenceTrainer(peft_model, settings, config, batches, tokenizer)
+    how = "the formula" if trainer.textbook else "TRL's"
+    reference = "the adapter as it came" if config.resume_from else "the base"
     return trainer, f"loss: DPO, {how}; reference: {reference}"
 
 
-TRAINERS: dict[Method, Callable[[RunConfig, Any, dict[str, Any], Any], tuple[Any, str]]] = {"sft": _sft, "dpo": _dpo}
-"""Config, peft model, ``TrainingArguments`` as a dict and tokenizer to the trainer, and a line that says which loss."""
+TRAINERS: dict[Method, Maker] = {"sft": _sft, "dpo": _dpo}
+"""Config, peft model, ``TrainingArguments`` as a dict, batches and tokenizer to the trainer, and a line on its loss."""

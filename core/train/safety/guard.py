@@ -44,7 +44,7 @@ class Guard:
     is called with the bad steps in a row and does not return.
     """
 
-    tell: EventReporter
+    reporter: EventReporter
     bad: list[int] = field(default_factory=list)
     overflows: int = 0
     name_rows: Callable[[], str] = lambda: ""
@@ -76,22 +76,21 @@ class Guard:
         if not fault:
             if math.isfinite(grad_norm):
                 self.bad.clear()
-            else:
-                self._overflowed(step, scale or 0.0)
+                return True
+            self.overflows += 1  # the scaler skips this step itself; the first is said, every tenth, hundredth …
+            if math.log10(self.overflows).is_integer():
+                self.reporter.note(
+                    "step.overflow",
+                    f"Step {step}: a gradient beyond float16's range at scale {scale:,.0f} ({self.overflows} so far).",
+                    "No fault: the step is left out and the scale is halved.",
+                )
             return True
         self.bad.append(step)
         rows = _of(self.name_rows())
-        self.tell.note("step.skipped", f"Step {step} skipped: {fault}{rows}.", "The adapter was left as it was.")
+        self.reporter.note("step.skipped", f"Step {step} skipped: {fault}{rows}.", "The adapter was left as it was.")
         if len(self.bad) >= LIMIT:
             self.turn_back(tuple(self.bad), fault)
         return False
-
-    def _overflowed(self, step: int, scale: float) -> None:
-        """The scaler skips this step itself. The first is said, then every tenth, hundredth …"""
-        self.overflows += 1
-        if math.log10(self.overflows).is_integer():
-            said = f"Step {step}: a gradient beyond float16's range at scale {scale:,.0f} ({self.overflows} so far)."
-            self.tell.note("step.overflow", said, "No fault: the step is left out and the scale is halved.")
 
 
 def _fault(loss: float, grad_norm: float, scale: float | None) -> str:

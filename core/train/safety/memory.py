@@ -1,8 +1,8 @@
-"""Memory, judged and counted: what a process may take of a card, how a pass gets smaller, when a card has spilled.
+"""Memory, judged and counted: what a process may take of a card, how a micro-batch gets smaller, when a card spills.
 
-A pass that did not fit is halved; what one row needs is the least::
+One that did not fit is halved; what one row needs is the least::
 
-    rows of the failed pass: t tokens ─► t / 2, at least ``least`` and their longest        one row alone: None
+    rows that failed: t tokens ─► t / 2, at least ``least`` and their longest        one row alone: None
 
 Under Windows the driver lends a full card the machine's memory over the bus, and steps get several times slower with no
 error. The sign is both at once: no memory free on the card, and steps that take three times what steps of their size
@@ -40,6 +40,8 @@ __all__ = [
     "may_allocate",
     "once_more",
     "pass_tokens",
+    "spill_factor",
+    "state_bytes",
     "there_for_us",
 ]
 
@@ -57,12 +59,17 @@ LEAST_SHARE = 0.05
 
 
 def pass_tokens(lengths: Sequence[int], packed: bool) -> int:
-    """What a pass computes: the rows end to end, or each padded to the longest."""
+    """What a micro-batch computes: the rows end to end, or each padded to the longest."""
     return sum(lengths) if packed else len(lengths) * max(lengths)
 
 
+def state_bytes(optim: str) -> int:
+    """What an optimiser keeps of each trained number: two moments, of one byte or of four."""
+    return 2 if optim == "adamw_8bit" else 8
+
+
 def halved(lengths: Sequence[int], packed: bool, least: int = 1) -> int | None:
-    """Tokens a pass after one of rows of these lengths did not fit; None where no smaller number cuts them.
+    """Tokens a micro-batch after one of rows of these lengths did not fit; None where no smaller number cuts them.
 
     Args:
         least: not below it: the longest row of the data has to fit anyway, and short rows together are no larger.
@@ -87,7 +94,7 @@ def cap_allocator(memory_gib: float, device: torch.device, wsl: bool) -> int:
     """On WSL torch may hold what the plan may use and no more; returns that in bytes, 0 where nothing was capped.
 
     There the driver does not say that a card is full: it takes the machine's memory, and Windows with it. With a cap
-    torch says it itself, and a pass gets smaller.
+    torch says it itself, and micro-batches get smaller.
     """
     if not wsl or device.type != "cuda":
         return 0
@@ -108,7 +115,7 @@ def there_for_us(device: torch.device) -> int:
 def let_go_of(error: BaseException) -> None:
     """Frees what the frames of a failed call still hold, and gives the allocator's cache back to the card.
 
-    To be called where the error is caught: its traceback keeps every frame and so every tensor of the failed pass.
+    To be called where the error is caught: its traceback keeps every frame and so every tensor of the failed call.
     """
     seen: BaseException | None = error
     while seen is not None:
@@ -121,7 +128,7 @@ def let_go_of(error: BaseException) -> None:
         torch.cuda.empty_cache()
 
 
-def once_more(work: Callable[[], T], tell: EventReporter, what: str) -> T:
+def once_more(work: Callable[[], T], reporter: EventReporter, what: str) -> T:
     """``work()``; where memory runs out it is done again after all that is not needed was freed, and that is said."""
     try:
         return work()
@@ -130,7 +137,7 @@ def once_more(work: Callable[[], T], tell: EventReporter, what: str) -> T:
             raise
         let_go_of(error)
     hint = "What was free was given back, and it is done again."
-    tell.note(f"memory.{what}", f"The memory ran out in a {what}.", hint)
+    reporter.note(f"memory.{what}", f"The memory ran out in a {what}.", hint)
     return work()
 
 
@@ -146,6 +153,18 @@ class Taken:
     total_bytes: int | None = None
 
 
+def spill_factor(step: Taken, usual_seconds: float | None) -> float:
+    """0 where this step shows no sign of spilled memory; else how many times longer than usual it took.
+
+    Args:
+        usual_seconds: of a step of its size; None where that is not known, and then the factor is 1.
+    """
+    times = step.seconds / usual_seconds if usual_seconds else 1.0
+    full = step.free_bytes is not None and step.free_bytes < NOTHING_FREE_BYTES
+    beyond = step.held_bytes is not None and step.total_bytes is not None and step.held_bytes > step.total_bytes
+    return max(1.0, times) if beyond or (full and times > SLOWER) else 0.0
+
+
 class SpillWatch:
     """Sees a card's memory reach into the machine's, from the steps of one attempt."""
 
@@ -159,23 +178,17 @@ class SpillWatch:
         self._lately.clear()
         self._seen = FIRST_STEPS - 1
 
-    def add(self, taken: Taken) -> float:
+    def add(self, step: Taken) -> float:
         """0 where memory has not spilled; else how many times slower than usual steps are, 1 where that is unknown."""
         self._seen += 1
-        beyond = taken.held_bytes is not None and taken.total_bytes is not None and taken.held_bytes > taken.total_bytes
-        if self._seen <= FIRST_STEPS or not taken.tokens or taken.seconds <= 0:
+        if self._seen <= FIRST_STEPS or not step.tokens or step.seconds <= 0:
             return 0.0
-        times = self._times(taken)
-        full = taken.free_bytes is not None and taken.free_bytes < NOTHING_FREE_BYTES
-        slow = times > SLOWER and full
-        self._lately.append(slow or beyond)
-        if not slow and not beyond:
-            self._usual.append((taken.seconds / taken.tokens, taken.seconds))
-        return max(1.0, times) if sum(self._lately) >= OF_THEM else 0.0
-
-    def _times(self, taken: Taken) -> float:
-        if len(self._usual) < ENOUGH:
-            return 1.0
-        a_token = statistics.median(each for each, _ in self._usual)
-        a_step = statistics.median(whole for _, whole in self._usual)
-        return taken.seconds / max(taken.tokens * a_token, a_step)
+        usual = None
+        if len(self._usual) >= ENOUGH:
+            a_token, a_step = (statistics.median(values) for values in zip(*self._usual, strict=True))
+            usual = max(step.tokens * a_token, a_step)
+        factor = spill_factor(step, usual)
+        self._lately.append(factor > 0)
+        if not factor:
+            self._usual.append((step.seconds / step.tokens, step.seconds))
+        return max(1.0, factor) if sum(self._lately) >= OF_THEM else 0.0

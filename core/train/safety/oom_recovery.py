@@ -1,16 +1,16 @@
-"""What is done when memory runs out in a training run: the same step again, in smaller passes, and the plan corrected.
+"""Out of memory in a training run: the same step again, in smaller micro-batches, and the plan corrected.
 
-A window whose pass did not fit leaves nothing: its gradients are dropped, what the failed pass held is freed, passes
-get smaller, and the whole window is done again from its first row with the same random numbers (they follow from seed
-and step). So no row is lost or seen twice, and the gradient is the same sum in another order. What is tried::
+A batch that did not fit leaves nothing: its gradients are dropped, what the failed micro-batch held is freed, the next
+ones get smaller, and the whole batch is done again from its first row with the same random numbers (they follow from
+seed and step). So no row is lost or seen twice, and the gradient is the same sum in another order. What is tried::
 
-    half the tokens a pass, down to the longest row ─► recompute ─► inputs in host memory ─► smaller still
+    half the tokens, down to the longest row ─► recompute ─► inputs in host memory ─► smaller still
       ─► once as it is (memory in pieces is whole now) ─► wait for what other programs took ─► stop
 
-A budget keeps as many layers as fit, however small a pass is, so it is lowered along with the passes. Each change is a
-``Correction``: the next attempt begins with it, and checkpoints carry the tokens a pass.
+A budget keeps as many layers as fit, however small a micro-batch is, so it is lowered along with them. Each change is a
+``Correction``: the next attempt begins with it, and checkpoints carry the tokens a micro-batch.
 
-One process only: where several compute one window, others already wait for this one's gradients, and the run ends in a
+One process only: where several compute one batch, others already wait for this one's gradients, and the run ends in a
 line instead of waiting for ever.
 """
 
@@ -29,11 +29,19 @@ from core.estimate.fit import SPARE
 from core.estimate.terms import GIB, context_of
 from core.model.faults import is_out_of_memory
 from core.model.layers.checkpointing import let_go_of_inputs, set_checkpointing
-from core.train.channel.meter import context_bytes, held_bytes
-from core.train.channel.reporter import EventReporter
-from core.train.methods.sft import state_bytes
-from core.train.safety.memory import SpillWatch, Taken, halved, let_go_of, may_allocate, pass_tokens, there_for_us
-from core.train.safety.preflight import rehearse
+from core.train.channel.channel import Channel
+from core.train.channel.meter import Meter, context_bytes, held_bytes
+from core.train.safety.memory import (
+    SpillWatch,
+    Taken,
+    halved,
+    let_go_of,
+    may_allocate,
+    pass_tokens,
+    state_bytes,
+    there_for_us,
+)  # fmt: skip
+from core.train.safety.preflight import preflight
 
 __all__ = ["OomRecovery", "tries_the_largest"]
 
@@ -47,39 +55,45 @@ WAIT_SECONDS = 30.0
 """So long the card's memory is waited for before a step is tried again, unless some is given back earlier."""
 
 
-class OomRecovery:
-    """Stands beside one attempt's trainer. ``rehearses`` tries the largest step before the first one."""
+def tries_the_largest(device: torch.device) -> bool:
+    """Whether a preflight is worth its time: on a card, whose memory is a wall."""
+    return device.type == "cuda"
 
-    def __init__(self, trainer: Any, config: RunConfig, rehearses: bool, spills: bool = False) -> None:
-        self._trainer, self._train = trainer, config.train
+
+class OomRecovery:
+    """Of one attempt; ``spills``: the card's memory may reach into the machine's unsaid.
+
+    Args:
+        peft_model: whose layers are set: the language model, not what computes a loss around it.
+    """
+
+    def __init__(
+        self, trainer: Any, peft_model: Any, config: RunConfig, channel: Channel, meter: Meter, spills: bool = False
+    ) -> None:
+        self._trainer, self._model, self._train, self._channel, self._meter = (
+            trainer, peft_model, config.train, channel, meter,
+        )  # fmt: skip
         self._device: torch.device = trainer.args.device
+        self._on_card = self._device.type == "cuda"
+        self._memory = "card's memory" if self._on_card else "machine's memory"
         self._policy = config.train.checkpointing if config.train.checkpointing != "auto" else "none"
         self._allowed = may_allocate(config.train.memory_gib, self._device)
         self._lowered = 0
         self._others_bytes = self._held_by_others()
-        self._card_bytes = torch.cuda.mem_get_info(self._device)[1] if self._device.type == "cuda" else 0
-        self._rehearses = rehearses
+        self._card_bytes = torch.cuda.mem_get_info(self._device)[1] if self._on_card else 0
+        self._preflight_due = tries_the_largest(self._device) and trainer.accelerator.num_processes == 1
         self._spill = SpillWatch() if spills else None
         self._longest = 0
-
-    @property
-    def _tell(self) -> EventReporter:
-        tell: EventReporter = self._trainer.loop.tell
-        return tell
-
-    @property
-    def _model(self) -> Any:
-        """Whose layers are set: the language model, not what computes a loss around it."""
-        return self._trainer.loop.saver.peft_model
+        """Of the rows that are trained on; 0 until it is asked for."""
 
     def before_the_first_step(self, model: Any) -> None:
         """Tries the largest step that is to come, once an attempt."""
-        if self._rehearses and self._trainer.accelerator.num_processes == 1:
-            self._rehearses = False
-            rehearse(self._trainer, model, self.until_it_fits)
+        if self._preflight_due:
+            self._preflight_due = False
+            preflight(self._trainer, model, self._channel.reporter, self.until_it_fits)
 
     def until_it_fits(self, work: Callable[[], T]) -> T:
-        """``work()``, which computes a window from its beginning, again and smaller for as long as memory runs out.
+        """``work()``, which computes a batch from its beginning, again and smaller for as long as memory runs out.
 
         Raises:
             MachineError: nothing is left that would make it smaller, and nobody else took the memory.
@@ -93,25 +107,34 @@ class OomRecovery:
                 if not is_out_of_memory(error):
                     raise
                 self._refuse_among_others()
-                self._free(error)
-            lengths = self._lengths(self._trainer.in_pass)
+                self._trainer.forget()
+                let_go_of_inputs(self._model)
+                let_go_of(error)
+            if self._spill is not None:
+                self._spill.begin_again()
+            lengths = self._lengths()
             tokens = pass_tokens(lengths, self._trainer.packed)
-            reason = f"The {self._memory} ran out in a pass of {tokens:,} tokens."
-            if self.make_smaller(lengths, reason):
+            if self.make_smaller(lengths, f"The {self._memory} ran out in a pass of {tokens:,} tokens."):
                 continue
             if last_try and not self._wait_for_others():
-                raise self._too_small(lengths)
+                kept = "" if self._policy in ("none", "budget") else ", activations recomputed"
+                raise MachineError(
+                    "memory.row",
+                    f"Expected room for one row of {max(lengths):,} tokens{kept}, found the {self._memory} full.",
+                    "Close what else uses it, or choose a shorter 'Max length', a smaller rank or model.",
+                )
             last_try = True
 
     def make_smaller(self, lengths: Sequence[int], reason: str) -> bool:
-        """One change after which a pass of rows of these lengths takes less memory; False where there is none left."""
-        trainer, under_budget = self._trainer, self._policy == "budget" and self._device.type == "cuda"
-        new, changed = halved(lengths, trainer.packed, self._longest_row()), False
+        """One change after which rows of these lengths take less memory; False where there is none left."""
+        rows, packed = self._trainer.rows, self._trainer.packed
+        self._longest = self._longest or max(map(rows.length, range(len(rows))))
+        new, changed = halved(lengths, packed, self._longest), False
         if new:
             changed = self._cut_to(new, reason)
-        if not new or under_budget:
+        if not new or (self._policy == "budget" and self._on_card):
             changed = self._keep_less(reason) or changed
-        if not changed and (new := halved(lengths, trainer.packed)):
+        if not changed and (new := halved(lengths, packed)):
             changed = self._cut_to(new, reason)
         return changed
 
@@ -129,28 +152,25 @@ class OomRecovery:
                 f"Expected room for the optimiser's numbers, found the {self._memory} full.",
                 "Close what else uses it, or choose adamw_8bit or a smaller rank; then resume.",
             )
-        text = (
-            f"The {self._memory} ran out in the optimiser's step; what was free was given back, and it is done again."
+        self._channel.reporter.note(
+            "memory.optimizer",
+            f"The {self._memory} ran out in the optimiser's step; what was free was given back, and it is done again.",
         )
-        self._tell.note("memory.optimizer", text)
 
     def step_done(self) -> None:
-        """After a step: has the card's memory reached into the machine's? Then passes get smaller."""
-        if self._spill is None:
-            return
-        times = self._spill.add(self._taken())
-        if not times:
+        """After a step: has the card's memory reached into the machine's? Then micro-batches get smaller."""
+        if self._spill is None or not (times := self._spill.add(self._taken())):
             return
         slower = f"steps take {times:.0f} times as long" if times > 1 else "torch holds more than the card has"
-        said = f"The card's memory has spilled into the machine's: {slower}, and nothing of the card is free."
-        lengths = self._lengths(self._trainer.in_pass)
-        cured = self.make_smaller(lengths, "The card's memory had spilled into the machine's.")
-        hint = "Close what else uses the card (games, browsers); " + (
-            "passes are smaller from here on." if cured else "passes are as small as they get."
+        cured = self.make_smaller(self._lengths(), "The card's memory had spilled into the machine's.")
+        self._channel.reporter.note(
+            "memory.spill",
+            f"The card's memory has spilled into the machine's: {slower}, and nothing of the card is free.",
+            "Close what else uses the card (games, browsers); "
+            + ("passes are smaller from here on." if cured else "passes are as small as they get."),
         )
-        self._tell.note("memory.spill", said, hint)
         self._trainer.forget()
-        if self._device.type == "cuda":
+        if self._on_card:
             torch.cuda.empty_cache()
         if cured:
             self._spill.begin_again()
@@ -158,24 +178,16 @@ class OomRecovery:
             self._spill = None  # said, and nothing is left to do
 
     def _taken(self) -> Taken:
-        tokens, seconds = self._trainer.loop.lap
-        if self._device.type != "cuda":
-            return Taken(tokens, seconds, None)
-        used, total = self._trainer.loop.card.reading.used_bytes, self._card_bytes
+        lap = self._meter.last
+        if not self._on_card:
+            return Taken(lap.tokens, lap.seconds, None)
+        used, total = self._meter.card.used_bytes, self._card_bytes
         free = None if used is None else max(0, total - used)
-        return Taken(tokens, seconds, free, held_bytes(self._device), total)
+        return Taken(lap.tokens, lap.seconds, free, held_bytes(self._device), total)
 
-    @property
-    def _memory(self) -> str:
-        return "card's memory" if self._device.type == "cuda" else "machine's memory"
-
-    def _lengths(self, rows: Sequence[int]) -> list[int]:
-        return [self._trainer.loop.rows.length(row) for row in rows]
-
-    def _longest_row(self) -> int:
-        rows = self._trainer.loop.rows
-        self._longest = self._longest or max(rows.length(row) for row in range(len(rows)))
-        return self._longest
+    def _lengths(self) -> list[int]:
+        """Of the rows of the micro-batch that is, or was last, computed."""
+        return [self._trainer.rows.length(row) for row in self._trainer.in_pass]
 
     def _refuse_among_others(self) -> None:
         if self._trainer.accelerator.num_processes > 1:
@@ -186,73 +198,48 @@ class OomRecovery:
                 "Choose fewer tokens a pass or recomputed activations; passes are made smaller only for one process.",
             )
 
-    def _free(self, error: BaseException) -> None:
-        self._trainer.forget()
-        let_go_of_inputs(self._model)
-        let_go_of(error)
-        if self._spill is not None:
-            self._spill.begin_again()
-
     def _held_by_others(self) -> int:
         """What is used on the card beside torch's allocator; 0 on the CPU."""
         return context_bytes(self._device) or 0
 
     def _wait_for_others(self) -> bool:
         """Waits while other programs hold more of the card than when the run began; False where they do not."""
-        taken = self._held_by_others() - self._others_bytes
+        before = self._held_by_others()
+        taken = before - self._others_bytes
         if taken < TAKEN_BYTES:
             return False
-        loop, before = self._trainer.loop, self._held_by_others()
-        text = f"for the card's memory: other programs took {taken / GIB:.1f} GiB since this run began"
-        with loop.aside():
-            self._tell.stage("waiting", text)
+        with self._meter.aside(), self._channel.reporter.aside():
+            text = f"for the card's memory: other programs took {taken / GIB:.1f} GiB since this run began"
+            self._channel.reporter.stage("waiting", text)
             until = time.monotonic() + WAIT_SECONDS
             while time.monotonic() < until and self._held_by_others() > before - TAKEN_BYTES:
-                loop.orders.wait(1.0)
+                self._channel.commands.wait(1.0)
         return True
 
     def _cut_to(self, tokens: int, reason: str) -> bool:
-        trainer = self._trainer
-        old, trainer.tokens_per_pass = trainer.tokens_per_pass, tokens
-        self._correct("tokens_per_pass", old, tokens, reason)
+        self._correct("tokens_per_pass", self._trainer.cut_to(tokens), tokens, reason)
         return True
 
     def _keep_less(self, reason: str) -> bool:
-        """Makes layers keep less for the backward pass."""
-        card, old = self._device.type == "cuda", self._policy
-        if old == "budget" and card and self._lowered < LOWERED_AT_MOST:
-            self._lower_budget(reason)
+        """Makes layers keep less for the backward pass; False where they keep least already."""
+        old = self._policy
+        if old == "budget" and self._on_card and self._lowered < LOWERED_AT_MOST:
+            # To less than it was, and no more than nine tenths of what is there for us now.
+            self._lowered += 1
+            self._allowed = int(min(LOWER * self._allowed, SPARE * there_for_us(self._device)))
+            moments = 0 if self._trainer.optimizer.state else state_bytes(self._train.optim)
+            set_checkpointing(self._model, "auto", self._allowed, moments)
+            gib = round((self._allowed + context_of(torch.cuda.get_device_name(self._device))) / GIB, 2)
+            self._correct("memory_gib", self._train.memory_gib, gib, reason)
+            self._train = self._train.model_copy(update={"memory_gib": gib})
             return True
-        if old == "offload" or (old == "recompute" and not card):
+        if old == "offload" or (old == "recompute" and not self._on_card):
             return False
-        self._policy = "recompute" if old == "none" or not card else "offload"
+        self._policy = "recompute" if old == "none" or not self._on_card else "offload"
         set_checkpointing(self._model, self._policy)
         self._correct("checkpointing", old, self._policy, reason)
         return True
 
-    def _lower_budget(self, reason: str) -> None:
-        """To less than it was, and no more than nine tenths of what is there for us now."""
-        self._lowered += 1
-        self._allowed = int(min(LOWER * self._allowed, SPARE * there_for_us(self._device)))
-        moments = 0 if self._trainer.optimizer.state else state_bytes(self._train.optim)
-        set_checkpointing(self._model, "auto", self._allowed, moments)
-        old = self._train.memory_gib
-        new = round((self._allowed + context_of(torch.cuda.get_device_name(self._device))) / GIB, 2)
-        self._train = self._train.model_copy(update={"memory_gib": new})
-        self._correct("memory_gib", old, new, reason)
-
     def _correct(self, name: str, old: object, new: object, reason: str) -> None:
-        self._tell.say(Correction(key=f"train.{name}", old=str(old), new=str(new), reason=reason))
-
-    def _too_small(self, lengths: Sequence[int]) -> MachineError:
-        kept = "" if self._policy in ("none", "budget") else ", activations recomputed"
-        return MachineError(
-            "memory.row",
-            f"Expected room for one row of {max(lengths):,} tokens{kept}, found the {self._memory} full.",
-            "Close what else uses it, or choose a shorter 'Max length', a smaller rank or a smaller model.",
-        )
-
-
-def tries_the_largest(device: torch.device) -> bool:
-    """Whether a rehearsal of the largest step is worth its time: on a card, whose memory is a wall."""
-    return device.type == "cuda"
+        correction = Correction(key=f"train.{name}", old=str(old), new=str(new), reason=reason)
+        self._channel.reporter.say(correction)

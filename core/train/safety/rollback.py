@@ -1,4 +1,4 @@
-"""Going back, once: what a run does after numbers that are none, three steps in a row.
+"""Rollback, once: what a run does after numbers that are none, three steps in a row.
 
     bad steps b, b+1, b+2 ─► the newest checkpoint of a step s ≤ b - 2 ─► half the learning rate ─► a fresh process
 
@@ -22,6 +22,7 @@ from core.contract.errors import RunError
 from core.contract.events import Correction
 from core.runs.folder.job_folder import JobFolder, checkpoint_step
 from core.runs.record.job_record import RunRecord
+from core.runs.record.outcome import measured_loss
 from core.train.channel.command_queue import Afresh
 from core.train.channel.reporter import EventReporter
 from core.train.keep import checkpoint
@@ -30,6 +31,8 @@ from core.train.safety.guard import lower_rate_hint
 __all__ = ["LEARNING_RATE", "Rollback", "rows_at_fault"]
 
 LEARNING_RATE = "train.learning_rate"
+_MARK = "Bad numbers:"
+"""How the reason of a correction for such numbers begins."""
 _NAMED = 8
 
 
@@ -40,7 +43,7 @@ class Rollback:
     folder: JobFolder
     record: RunRecord
     rate: float
-    tell: EventReporter
+    reporter: EventReporter
 
     def turn_back(self, bad: Sequence[int], what: str) -> None:
         """Goes back to the last checkpoint that was seen to train well, with half the learning rate.
@@ -49,50 +52,37 @@ class Rollback:
             Afresh: a fresh process goes on from there.
             RunError: the run went back before.
         """
-        earlier = [one for one in self.record.corrections if one.key == LEARNING_RATE and _halved_for_numbers(one)]
+        mine = [one for one in self.record.corrections if one.key == LEARNING_RATE and one.reason.startswith(_MARK)]
         steps = f"{len(bad)} steps in a row (steps {bad[0]} to {bad[-1]})"
-        if earlier:
+        if mine:
             raise RunError(
                 "train.not_finite",
-                f"Expected a finite loss with half the learning rate ({earlier[-1].new}), found {what} {steps} again.",
+                f"Expected a finite loss with half the learning rate ({mine[-1].new}), found {what} {steps} again.",
                 lower_rate_hint(),
             )
-        checkpoint.remove_after(self.folder, self._last_tried(bad[0]))
+        before = self.folder.checkpoints / checkpoint.step_name(bad[0] - 1)
+        checkpoint.remove_after(self.folder, bad[0] - (2 if measured_loss(before) is None else 1))
         start = checkpoint.latest_good(self.folder)
         step = (checkpoint_step(start.name) or 0) if start else 0
         reason = f"{_MARK} {what}, {steps}; back to step {step} with half the learning rate, once."
-        self.tell.say(
+        self.reporter.say(
             Correction(key=LEARNING_RATE, old=json.dumps(self.rate), new=json.dumps(self.rate / 2), reason=reason)
         )
         raise Afresh(f"Bad numbers in steps {bad[0]} to {bad[-1]}: back to step {step} with half the learning rate.")
 
-    def _last_tried(self, first_bad: int) -> int:
-        """The last step whose adapter is known to give a finite loss."""
-        path = self.folder.checkpoints / checkpoint.step_name(first_bad - 1)
-        try:
-            measured = checkpoint.read_manifest(path).get("eval_loss") is not None
-        except (OSError, ValueError):
-            measured = False
-        return first_bad - 1 if measured else first_bad - 2
 
-
-_MARK = "Bad numbers:"
-
-
-def _halved_for_numbers(correction: Correction) -> bool:
-    return correction.reason.startswith(_MARK)
-
-
-def rows_at_fault(trainer: Any, rows: Any, window: Sequence[int], numbers: Sequence[int]) -> str:
-    """The rows of a step whose own loss is not finite, by their numbers in the user's file; where all are, all of it.
+def rows_at_fault(trainer: Any, numbers: Sequence[int]) -> str:
+    """The rows of the present step whose own loss is not finite, by their ``numbers`` in the user's file; where all
+    are finite, all of the step.
 
     Each row is computed once more by itself, which changes nothing: random numbers follow from seed and step.
     """
     if not numbers:
         return ""
+    batch, rows = trainer.sampler.after(trainer.step) or [], trainer.rows
     with torch.no_grad():
-        bad = [row for row in window if not math.isfinite(float(trainer.pass_loss(trainer.model_wrapped, rows, [row])))]
-    found = sorted({numbers[row] for row in bad or window})
-    shown = ", ".join(str(number) for number in found[:_NAMED])
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    return f"{'row' if len(found) == 1 else 'rows'} {shown}{more} of the data file"
+        bad = [row for row in batch if not math.isfinite(float(trainer.pass_loss(trainer.model_wrapped, rows, [row])))]
+    faulty = sorted({numbers[row] for row in bad or batch})
+    shown = ", ".join(str(number) for number in faulty[:_NAMED])
+    more = f" and {len(faulty) - _NAMED} more" if len(faulty) > _NAMED else ""
+    return f"{'row' if len(faulty) == 1 else 'rows'} {shown}{more} of the data file"

@@ -17,14 +17,13 @@ from core.model.faults import is_out_of_memory
 from core.train.channel.command_queue import Afresh
 from core.train.safety.memory import let_go_of
 
-__all__ = ["AtomicOptimizer", "steady"]
+__all__ = ["AtomicOptimizer", "atomic"]
 
 
 class AtomicOptimizer(torch.optim.Optimizer):
-    """Stands before an optimiser class in the order of bases; see ``steady``."""
+    """Stands before an optimiser class in the order of bases; see ``atomic``."""
 
     when_full: Callable[[int], None] | None = None
-    """Called when memory ran out and the step is to be done again, with how often; it raises to give up."""
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
@@ -80,6 +79,16 @@ class _Before:
         return [float(self._optimizer.state[p].get("step", 0)) for p in self._tensors if p in self._optimizer.state]
 
 
-def steady(optimizer_class: type[torch.optim.Optimizer]) -> type[AtomicOptimizer]:
-    """``optimizer_class`` with whole steps only."""
-    return type(f"AtomicOptimizer{optimizer_class.__name__}", (AtomicOptimizer, optimizer_class), {})
+def atomic(
+    optimizer_class: type[torch.optim.Optimizer], when_full: Callable[[int], None] | None
+) -> type[AtomicOptimizer]:
+    """``optimizer_class`` with whole steps only.
+
+    Args:
+        when_full: called when memory ran out and the step is to be done again, with how often; it raises to give up.
+            None leaves the error as it is.
+    """
+    bases = (AtomicOptimizer, optimizer_class)
+    return type(
+        f"Atomic{optimizer_class.__name__}", bases, {"when_full": staticmethod(when_full) if when_full else None}
+    )

@@ -1,8 +1,7 @@
-"""Which rows make which step: a pure function of (seed, epoch, window).
+"""Which rows make which step: a pure function of (seed, epoch, batch).
 
-To transformers' Trainer a "batch" is one whole optimiser window: the row numbers of one step. No iterator is ever
-replayed on a resume. Whenever the Trainer asks for windows, it gets those from the present step on, and whoever wants
-to prepare a later one may ask for it: nothing is used up.
+To transformers' Trainer a "batch" is one whole optimizer batch: the row numbers of one step. No iterator is ever
+replayed on a resume: whoever asks for the batch of a step gets it, and nothing is used up.
 """
 
 from __future__ import annotations
@@ -10,37 +9,38 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol
 
 from core.data.deal.packing import windows
 
-__all__ = ["BatchSampler"]
+__all__ = ["BatchLoader", "BatchSampler", "Sampler"]
+
+
+class Sampler(Protocol):
+    """The optimizer batches of a run, by the number of steps done before each."""
+
+    @property
+    def rows(self) -> int:
+        """How many there are to train on."""
+
+    def __len__(self) -> int: ...
+
+    def after(self, step: int) -> list[int] | None:
+        """The rows of the step that follows ``step`` done ones; None where that was the last."""
 
 
 @dataclass(frozen=True)
 class BatchSampler:
-    """Stands where the Trainer expects a DataLoader. ``position`` tells the number of steps that are done."""
+    """The batches of a run over ``rows`` rows, dealt anew in each epoch."""
 
     rows: int
     rows_per_step: int
     seed: int
     total_steps: int
-    position: Callable[[], int]
-
-    @property
-    def dataset(self) -> range:
-        """The Trainer counts examples by it."""
-        return range(self.rows)
 
     def __len__(self) -> int:
-        """Windows of one epoch; the last may be partial."""
+        """Batches of one epoch; the last may be partial."""
         return -(-self.rows // self.rows_per_step)
-
-    def __iter__(self) -> Iterator[dict[str, list[int]]]:
-        epoch, first = divmod(self.position(), len(self))
-        for window in _dealt(self.rows, self.rows_per_step, epoch, self.seed)[first:]:
-            if self.position() >= self.total_steps:
-                return
-            yield {"rows": list(window)}
 
     def after(self, step: int) -> list[int] | None:
         """The rows of the step that follows ``step`` done ones; None where that was the last."""
@@ -49,9 +49,28 @@ class BatchSampler:
         epoch, number = divmod(step, len(self))
         return list(_dealt(self.rows, self.rows_per_step, epoch, self.seed)[number])
 
-    def epoch_at(self, step: int) -> float:
-        """How often the data was seen after ``step`` steps."""
-        return step / len(self)
+
+@dataclass(frozen=True)
+class BatchLoader:
+    """Stands where the Trainer expects a DataLoader: the rest of the epoch from ``position()`` steps on."""
+
+    sampler: Sampler
+    position: Callable[[], int]
+
+    @property
+    def dataset(self) -> range:
+        """The Trainer counts examples by it."""
+        return range(self.sampler.rows)
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __iter__(self) -> Iterator[dict[str, list[int]]]:
+        first = self.position()
+        for step in range(first, (first // len(self) + 1) * len(self)):
+            if (batch := self.sampler.after(step)) is None:
+                return
+            yield {"rows": batch}
 
 
 @lru_cache(maxsize=2)

@@ -16,14 +16,14 @@ when the last pass is launched, and are gone after the step. A parameter that no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
 from core.model.adapters import trainable
-from core.train.step.atomic_step import AtomicOptimizer, steady
+from core.train.step.atomic_step import AtomicOptimizer, atomic
 
 __all__ = ["FlatParameters", "flat_optimizer", "total_norm"]
 
@@ -102,8 +102,10 @@ class FlatParameters:
             tensor.grad = None
 
 
-def flat_optimizer(trainer: Any, model: nn.Module) -> tuple[AtomicOptimizer, FlatParameters]:
-    """The Trainer's optimiser for ``model``, of whole steps, over flat tensors; weight decay is where it was."""
+def flat_optimizer(
+    trainer: Any, model: nn.Module, when_full: Callable[[int], None] | None
+) -> tuple[AtomicOptimizer, FlatParameters]:
+    """The Trainer's optimiser for ``model``, of whole steps (``atomic``), over flat tensors; weight decay as it was."""
     decayed = set(trainer.get_decay_parameter_names(model))
     named = trainable(model)
     groups = [[p for name, p in named if name in decayed], [p for name, p in named if name not in decayed]]
@@ -111,7 +113,7 @@ def flat_optimizer(trainer: Any, model: nn.Module) -> tuple[AtomicOptimizer, Fla
     flat = FlatParameters(groups, eight_bit=options.get("optim_bits") == 8)
     decays = (trainer.args.weight_decay, 0.0)
     settings = [{"params": group, "weight_decay": decay} for group, decay in zip(flat.groups, decays, strict=True)]
-    return steady(optimizer_class)(settings, **options), flat
+    return atomic(optimizer_class, when_full)(settings, **options), flat
 
 
 def total_norm(gradients: Iterable[torch.Tensor]) -> torch.Tensor:
@@ -119,14 +121,11 @@ def total_norm(gradients: Iterable[torch.Tensor]) -> torch.Tensor:
 
     Summed block by block first: over millions of values in one go, torch on the CPU is wrong in the third digit.
     """
-    norms = [_block_norms(gradient) for gradient in gradients]
-    return torch.linalg.vector_norm(torch.cat(norms)) if norms else torch.zeros(())
-
-
-def _block_norms(gradient: torch.Tensor) -> torch.Tensor:
-    if gradient.numel() % BLOCK or not gradient.is_contiguous():
-        return torch.linalg.vector_norm(gradient).view(1)
-    return torch.linalg.vector_norm(gradient.view(-1, BLOCK), dim=1)
+    norms, norm = [], torch.linalg.vector_norm
+    for gradient in gradients:
+        whole = gradient.numel() % BLOCK == 0 and gradient.is_contiguous()
+        norms.append(norm(gradient.view(-1, BLOCK), dim=1) if whole else norm(gradient).view(1))
+    return norm(torch.cat(norms)) if norms else torch.zeros(())
 
 
 def _places(sizes: Sequence[int]) -> tuple[list[int], int]:

@@ -1,11 +1,11 @@
-"""One window cut into forward passes, and a pass made into tensors.
+"""One optimizer batch cut into micro-batches, and a micro-batch made into tensors.
 
 Packed: rows one after another on one token axis, kept apart by their bounds; no padding is computed::
 
     tokens  a a a a b b c c c      positions 0 1 2 3 0 1 0 1 2      bounds 0 4 6 9
 
 Padded: one row a line, filled up to the longest. Either way the cut is a pure function of the rows' lengths and one
-number, tokens a pass, so that the same window is always cut alike.
+number, tokens a micro-batch, so that the same batch is always cut alike.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ IGNORED = -100
 
 
 def cut_padded(lengths: Sequence[int], tokens_per_pass: int) -> list[list[int]]:
-    """Groups row numbers so that rows × longest stays within ``tokens_per_pass``; a longer row is a pass alone."""
+    """Groups row numbers so that rows × longest stays within ``tokens_per_pass``; a longer row is one alone."""
     passes: list[list[int]] = []
     longest = 0
     for row in sorted(range(len(lengths)), key=lambda row: (-lengths[row], row)):

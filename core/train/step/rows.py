@@ -91,7 +91,7 @@ class TextRows:
         return len(self.ids)
 
     def length(self, row: int) -> int:
-        """Tokens that a pass computes for it."""
+        """Tokens that a micro-batch computes for it."""
         return self.ids.length(row)
 
     def tokens(self, row: int) -> int:
@@ -143,7 +143,7 @@ class PairRows:
         return len(self.prompts)
 
     def length(self, row: int) -> int:
-        """Tokens that a pass computes for it: both sides, padded to the longer."""
+        """Tokens that a micro-batch computes for it: both sides, padded to the longer."""
         return 2 * (self.prompts.length(row) + max(self.chosen.length(row), self.rejected.length(row)))
 
     def tokens(self, row: int) -> int:

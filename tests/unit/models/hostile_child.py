@@ -68,9 +68,9 @@ def heavy() -> dict[str, Callable[[Path], object]]:
     from core.contract.catalogue import ModelSpec
     from core.contract.config import DataChoice, ModelChoice, RunConfig
     from core.models.catalog import starter
-    from core.probe import rehearse
+    from core.probe import measure
     from core.train import setup as worker
-    from core.train.channel.command_queue import CommandQueue
+    from core.train.channel.channel import Channel
 
     choice = ModelChoice(source="folder", quantization="none")
     config, spec, device = RunConfig(), starter(), torch.device("cpu")
@@ -78,15 +78,15 @@ def heavy() -> dict[str, Callable[[Path], object]]:
     class Quiet:
         def stage(self, *_: object) -> None: ...
 
-    talk = (Quiet(), CommandQueue(Quiet(), Quiet()))  # type: ignore[arg-type]
+    channel = Channel.unsteered(Quiet())  # type: ignore[arg-type]
     setup = {"model": choice, "data": DataChoice(), "adapter": "", "home": "", "lock_name": "cpu"}
 
     def named(folder: Path) -> ModelSpec:
         return spec.model_copy(update={"folder": str(folder)})
 
     return {
-        "worker": lambda folder: worker._load(config, named(folder), device, talk),  # type: ignore[arg-type]
-        "probe": lambda folder: rehearse._load(config, named(folder), device),
+        "worker": lambda folder: worker._load(config, named(folder), device, channel),
+        "probe": lambda folder: measure._load(config, named(folder), device),
         "try": lambda folder: load_chat_model(Setup(folder=str(folder), **setup)),  # type: ignore[arg-type]
     }
 

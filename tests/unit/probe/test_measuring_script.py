@@ -10,7 +10,7 @@ import pytest
 
 from core.contract.config import RunConfig
 from core.machine.hardware import Gpu, Machine
-from core.probe.window import longest_window
+from core.probe.longest import longest_step
 
 GIB = 2**30
 H200 = Machine(
@@ -39,7 +39,7 @@ def test_a_dry_run_writes_what_was_reckoned_beside_what_was_seen(
     assert seen["peak_allocated_bytes"] > 0
     assert len(seen["seconds"]) == script.LONG
     [case] = [case for case in script.DRY if case.name == row["name"]]
-    longest = longest_window(RunConfig.model_validate(row["resolved"]), script.facts_of(case))
+    longest = longest_step(RunConfig.model_validate(row["resolved"]), script.facts_of(case))
     assert seen["tokens_a_step"] == sum(longest)
     assert seen["tokens_per_second"] == pytest.approx(sum(longest) / seen["seconds_a_step"], rel=0.3)
     assert "plain layers: no GPU" in seen["lines"]
@@ -50,16 +50,17 @@ def test_a_full_card_is_a_row_and_what_stands_is_not_measured_again(
 ) -> None:
     import torch
 
-    import core.probe.rehearse as room
+    import core.probe.measure as room
+    from core.train.loop import Loop
 
     def full(*_: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.\nmore")
 
-    monkeypatch.setattr(room.Loop, "step_begins", full)
+    monkeypatch.setattr(Loop, "step_begins", full)
     rows = run(script, tmp_path / "memory.json", "--only", "16-bit")["rows"]
     assert [row["status"] for row in rows] == ["out_of_memory"]  # type: ignore[attr-defined]
     assert rows[0]["error"] == "CUDA out of memory. Tried to allocate 20.00 MiB."  # type: ignore[index]
-    monkeypatch.setattr(room, "rehearse", full)
+    monkeypatch.setattr(room, "measure_steps", full)
     again = run(script, tmp_path / "memory.json", "--only", "16-bit", "--again")["rows"]
     assert again == rows
 

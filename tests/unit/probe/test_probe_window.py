@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 from core.contract.config import RunConfig
@@ -16,8 +14,10 @@ from core.estimate.learned import Learned
 from core.machine.hardware import Gpu, Machine
 from core.models.catalog import find_model
 from core.probe.batches import InTurn, made_rows
-from core.probe.rehearse import Lap, Rehearsal
-from core.probe.window import lesson, longest_window
+from core.probe.longest import lesson, longest_step
+from core.probe.measure import Measured
+from core.train.safety.memory import Taken
+from core.train.step.batch_sampler import BatchLoader
 from core.train.step.rows import PairRows, TextRows
 
 GIB = 2**30
@@ -42,7 +42,7 @@ def config_of(**train: object) -> RunConfig:
 def test_the_longest_step_is_one_that_the_run_will_have() -> None:
     lengths = tuple(31 + (number * 7919) % 700 for number in range(101))
     config = config_of(num_train_epochs=2)
-    found = longest_window(config, facts_of(lengths))
+    found = longest_step(config, facts_of(lengths))
     train, _ = split_rows(len(lengths), config.data, config.train.seed)
     steps = [
         [min(512, lengths[train[place]]) for place in window]
@@ -64,14 +64,14 @@ def test_a_step_that_never_comes_is_not_rehearsed() -> None:
     config = config_of(max_steps=1)
     train, _ = split_rows(len(lengths), config.data, config.train.seed)
     first = windows(len(train), 4, 0, config.train.seed)[0]
-    assert longest_window(config, facts_of(lengths)) == [lengths[train[place]] for place in first]
+    assert longest_step(config, facts_of(lengths)) == [lengths[train[place]] for place in first]
 
 
 def test_without_whole_data_the_longest_rows_are_taken_together() -> None:
-    assert longest_window(config_of(), None) == [512] * 4
+    assert longest_step(config_of(), None) == [512] * 4
     sampled = facts_of((40, 900, 50, 60, 70), rows=5000, sampled=True)
-    assert longest_window(config_of(), sampled) == [512, 70, 60, 50]
-    assert sorted(longest_window(config_of(), facts_of((40, 50)))) == [40, 50]
+    assert longest_step(config_of(), sampled) == [512, 70, 60, 50]
+    assert sorted(longest_step(config_of(), facts_of((40, 50)))) == [40, 50]
 
 
 def test_rows_are_a_short_step_and_a_long_one_all_trained() -> None:
@@ -86,19 +86,17 @@ def test_rows_are_a_short_step_and_a_long_one_all_trained() -> None:
 
 
 def test_windows_come_in_turn_and_end() -> None:
-    done = SimpleNamespace(step=0)
-    feed = InTurn(((0,), (1, 2), (1, 2)), lambda: done.step)
-    assert [batch["rows"] for batch in feed] == [[0], [1, 2], [1, 2]]
-    done.step = 2
-    assert [batch["rows"] for batch in feed] == [[1, 2]]
-    assert [feed.after(step) for step in range(4)] == [[0], [1, 2], [1, 2], None]
+    sampler = InTurn(((0,), (1, 2), (1, 2)))
+    assert [batch["rows"] for batch in BatchLoader(sampler, lambda: 0)] == [[0], [1, 2], [1, 2]]
+    assert [batch["rows"] for batch in BatchLoader(sampler, lambda: 2)] == [[1, 2]]
+    assert sampler.after(3) is None
 
 
-def seen_of(short: float, long: float, free: int, reserved: int = 7 * GIB) -> Rehearsal:
+def seen_of(short: float, long: float, free: int, reserved: int = 7 * GIB) -> Measured:
     """A short step of 100 tokens in ``short`` seconds, long ones of 400 in ``long``."""
-    laps = [Lap(100, 30.0, free, False), Lap(100, short, free, False), Lap(400, 40.0, free, True)]
-    laps += [Lap(400, long, free, True)] * 3
-    return Rehearsal(laps=laps, peak_reserved_bytes=reserved, total_bytes=8 * GIB)
+    first = [Taken(100, 30.0, free), Taken(100, short, free)]
+    then = [Taken(400, 40.0, free), *[Taken(400, long, free)] * 3]
+    return Measured(short=first, long=then, peak_reserved_bytes=reserved, total_bytes=8 * GIB)
 
 
 @pytest.mark.parametrize(
@@ -109,10 +107,10 @@ def seen_of(short: float, long: float, free: int, reserved: int = 7 * GIB) -> Re
         (seen_of(short=1.0, long=12.1, free=0), True),
         (seen_of(short=1.0, long=12.1, free=GIB), False),
         (seen_of(short=1.0, long=4.0, free=0, reserved=9 * GIB), True),
-        (Rehearsal(laps=[Lap(100, 1.0, None, False), Lap(100, 1.0, None, False), Lap(400, 90.0, None, True)]), False),
+        (Measured(short=[Taken(100, 1.0, None)] * 2, long=[Taken(400, 90.0, None)]), False),
     ],
 )
-def test_spilled_is_three_times_slower_with_nothing_free_or_more_than_there_is(seen: Rehearsal, spilled: bool) -> None:
+def test_spilled_is_three_times_slower_with_nothing_free_or_more_than_there_is(seen: Measured, spilled: bool) -> None:
     assert seen.spilled is spilled
 
 

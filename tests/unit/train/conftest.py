@@ -17,6 +17,9 @@ from core.contract.events import Event
 from core.machine.children.pipe import Child
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.run_yaml import dump_config
+from core.train.channel.channel import Channel
+from core.train.channel.command_queue import CommandQueue
+from core.train.channel.reporter import EventReporter
 
 
 @pytest.fixture(scope="session")
@@ -115,6 +118,13 @@ def said() -> Said:
 @pytest.fixture
 def letters() -> Letters:
     return Letters()
+
+
+@pytest.fixture
+def channel(said: Said, letters: Letters) -> Channel:
+    """Into ``said``, and out of ``letters`` once somebody starts to listen."""
+    reporter = EventReporter(said)
+    return Channel(reporter, CommandQueue(letters, reporter))
 
 
 @pytest.fixture

@@ -30,10 +30,10 @@ def main(place: Path, look_first: bool, stride: int) -> None:
     from core.runs.folder.job_folder import JobFolder
     from core.runs.folder.run_yaml import dump_config
     from core.runs.log.events_log import PatientWriter
-    from core.train.channel import disk_full
+    from core.train.channel import channel
+    from core.train.channel.command_queue import NoCommands
     from core.train.keep import checkpoint
     from core.train.run import train
-    from core.train.unsteered import NoMailbox
 
     class Log(PatientWriter):
         """Makes room as soon as the run says that it waits."""
@@ -48,7 +48,7 @@ def main(place: Path, look_first: bool, stride: int) -> None:
                 filler.unlink(missing_ok=True)
             return said
 
-    disk_full.POLL_SECONDS = 0.02
+    channel.POLL_SECONDS = 0.02
     if not look_first:
         checkpoint._require_room = lambda *_: None
     filler, source = place / "filler", place.parent / "source"
@@ -65,7 +65,7 @@ def main(place: Path, look_first: bool, stride: int) -> None:
         fill(filler, free)
         Log.waited = False
         log = Log(folder.events, 1)
-        train(folder, log, NoMailbox())
+        train(folder, log, NoCommands())
         log.close()
         filler.unlink(missing_ok=True)
         lines = folder.events.read_bytes().splitlines(keepends=True)

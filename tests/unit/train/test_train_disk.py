@@ -24,7 +24,7 @@ from core.contract.events import Acknowledged, Note, Stage
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log import events_log as log_module
 from core.runs.log.events_log import EventTail, EventWriter, PatientWriter
-from core.train.channel import command_queue, disk_full
+from core.train.channel import channel, command_queue
 from core.train.keep import checkpoint
 from core.train.run import train
 
@@ -34,7 +34,7 @@ TESTS = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk_full, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(channel, "POLL_SECONDS", 0.05)
     monkeypatch.setattr(command_queue, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(log_module, "PATIENCE_SECONDS", 0.1)
 

@@ -13,8 +13,8 @@ from core.contract.errors import HubError, MachineError
 from core.contract.events import Stage
 from core.models.hub.client import FetchStopped
 from core.train import fetching
-from core.train.channel.command_queue import CommandQueue, Leave
-from core.train.channel.reporter import EventReporter
+from core.train.channel.channel import Channel
+from core.train.channel.command_queue import Leave
 from core.train.fetching import fetch_base
 
 GONE = HubError("hub.unreachable", "Expected an answer, found none.", "Check the network.")
@@ -52,36 +52,36 @@ def stages(said: Any) -> list[str]:
 
 
 def test_a_network_and_a_disk_that_come_back_are_waited_for(
-    said: Any, letters: Any, hub: list[Exception | None]
+    said: Any, channel: Channel, hub: list[Exception | None]
 ) -> None:
     hub.extend([GONE, FULL, GONE, None])
-    assert fetch_base(Spec(), EventReporter(said), CommandQueue(letters, EventReporter(said))) == Path("/models/whole")  # type: ignore[arg-type]
+    assert fetch_base(Spec(), channel) == Path("/models/whole")  # type: ignore[arg-type]
     assert stages(said) == ["downloading", "waiting"] * 3 + ["downloading"]
     texts = [event.text for event in said.of("stage") if event.stage == "waiting"]
     assert texts[0].startswith("The network. Expected an answer, found none.")
     assert "disk" in texts[1]
 
 
-def test_a_hub_that_never_answered_is_a_fault_at_once(said: Any, letters: Any, hub: list[Exception | None]) -> None:
+def test_a_hub_that_never_answered_is_a_fault_at_once(channel: Channel, hub: list[Exception | None]) -> None:
     hub.append(Exception("at once"))
     with pytest.raises(HubError, match="found none"):
-        fetch_base(Spec(), EventReporter(said), CommandQueue(letters, EventReporter(said)))  # type: ignore[arg-type]
+        fetch_base(Spec(), channel)  # type: ignore[arg-type]
     hub.append(HubError("hub.gated", "Not for everybody.", "Accept the terms."))
     with pytest.raises(HubError, match="Not for everybody"):
-        fetch_base(Spec(), EventReporter(said), CommandQueue(letters, EventReporter(said)))  # type: ignore[arg-type]
+        fetch_base(Spec(), channel)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("verb", ["stop", "pause"])
 def test_who_waits_for_the_network_still_hears(
-    said: Any, letters: Any, hub: list[Exception | None], monkeypatch: pytest.MonkeyPatch, verb: Any
+    channel: Channel, letters: Any, hub: list[Exception | None], monkeypatch: pytest.MonkeyPatch, verb: Any
 ) -> None:
     monkeypatch.setattr(fetching, "RETRY_SECONDS", 60.0)
     hub.append(GONE)
-    orders = CommandQueue(letters, EventReporter(said)).start()
+    channel.commands.start()
     letters.waiting = [Command(verb=verb)]
     try:
         with pytest.raises(Leave) as left:
-            fetch_base(Spec(), EventReporter(said), orders)  # type: ignore[arg-type]
+            fetch_base(Spec(), channel)  # type: ignore[arg-type]
     finally:
-        orders.close()
+        channel.commands.close()
     assert left.value.verb == verb

@@ -25,8 +25,15 @@ from core.train.keep.saver import read_position
 from core.train.methods import sft
 from core.train.run import train
 from core.train.safety.guard import Guard
+from core.train.step.trainer import StepTrainer
 
 pytestmark = pytest.mark.usefixtures("quiet_torch")
+NOTHING_ELSE: dict[str, Any] = {
+    "flat": None,
+    "sums": [],
+    "clip_norm": 0.0,
+    "sampler": SimpleNamespace(after=lambda _step: None),
+}
 HONEST = sft.TextTrainer.pass_loss
 
 
@@ -259,20 +266,19 @@ def test_float16_an_overflow_is_no_fault_and_a_scale_below_one_is(said: Any) -> 
 @pytest.mark.parametrize("bad", [math.inf, math.nan])
 def test_float16_a_bad_loss_with_finite_gradients_is_skipped_by_the_real_scaler(bad: float) -> None:
     """What reaches the optimiser is the scaler's to judge; so it is shown what it skips."""
-    from core.train.step.mixin import WindowTrainer
-
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     parameter = torch.nn.Parameter(torch.ones(4))
     optimizer = torch.optim.AdamW([parameter], lr=0.1)
     parameter.grad = torch.full((4,), 512.0)
-    trainer: Any = WindowTrainer()
+    trainer: Any = StepTrainer.__new__(StepTrainer)
     trainer.accelerator = SimpleNamespace(scaler=scaler, process_index=0, num_processes=1)
     trainer.model, trainer.state = torch.nn.ParameterList([parameter]), SimpleNamespace(global_step=0)
     notes: list[Any] = []
     guard = Guard(EventReporter(SimpleNamespace(write=notes.append)))
-    trainer.loop = SimpleNamespace(guard=guard, next_window=lambda: None)
+    trainer._steps, trainer.sampler = SimpleNamespace(guard=guard), SimpleNamespace(after=lambda _step: None)
+    trainer.flat, trainer.sums, trainer.clip_norm = None, [], 0.0
     scaler.scale(torch.zeros(()))  # makes the scale, as the first backward does
-    trainer._judge(torch.tensor(bad, dtype=torch.float64), trainer.joined())
+    trainer._judged(torch.tensor(bad, dtype=torch.float64), trainer.joined())
     scaler.step(optimizer)
     scaler.update()
     assert torch.equal(parameter.detach(), torch.ones(4))

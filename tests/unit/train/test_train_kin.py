@@ -14,21 +14,17 @@ from core.data.service.data_service import DataService
 from core.machine.locations import Locations
 from core.model.loading.load import ensure_padding
 from core.runs.folder.held_out_rows import draw_path, kept_draw
-from core.train.channel.command_queue import CommandQueue, Leave
-from core.train.channel.disk_full import Room
-from core.train.channel.reporter import EventReporter
+from core.train.channel.channel import Channel
+from core.train.channel.command_queue import Leave
 from core.train.keep.kept_rows import KeptRows
 from core.train.reading import RunData, read_data
 from core.train.step.rows import PairRows, TextRows
 
 
 @pytest.fixture
-def read(said: Any, letters: Any) -> Any:
+def read(channel: Channel) -> Any:
     def run(config: RunConfig) -> RunData:
-        tell = EventReporter(said)
-        return read_data(
-            config, ensure_padding(load_tokenizer(Path(config.model.name))), tell, CommandQueue(letters, tell)
-        )
+        return read_data(config, ensure_padding(load_tokenizer(Path(config.model.name))), channel)
 
     return run
 
@@ -72,18 +68,16 @@ def test_no_row_is_held_out_whose_like_is_trained_on(
 
 
 def test_the_draw_that_is_kept_names_the_held_out_rows_as_the_file_numbers_them(
-    run_config: Any, said: Any, letters: Any, tmp_path: Path, own_home: Path
+    run_config: Any, channel: Channel, tmp_path: Path, own_home: Path
 ) -> None:
     """Two rows are left out, one that cannot be read and one that is cut away whole: places are not numbers."""
     path = tmp_path / "rows.jsonl"
     made = twice(lambda number: {"prompt": f"ask {number}", "completion": words(number)})
     path.write_text("\n".join(map(json.dumps, made)))
     config = run_config(data__path=str(path), data__eval_fraction=0.3, data__layout="auto", train__max_length=300)
-    tell = EventReporter(said)
-    orders = CommandQueue(letters, tell)
-    kept = KeptRows(draw_path(tmp_path), config, tell, Room(tell, orders))
+    kept = KeptRows(draw_path(tmp_path), config, channel)
     tokenizer = ensure_padding(load_tokenizer(Path(config.model.name)))
-    found = read_data(config, tokenizer, tell, orders, kept)
+    found = read_data(config, tokenizer, channel, kept)
     draw = kept_draw(tmp_path)
     assert draw
     assert (draw.rows, len(draw.numbers)) == (58, len(found.held_out))
@@ -99,22 +93,21 @@ def test_the_draw_that_is_kept_names_the_held_out_rows_as_the_file_numbers_them(
 @pytest.mark.usefixtures("real_children")
 @pytest.mark.parametrize("at", ["Reading the data", "Looking for repeated rows"])
 def test_who_asks_to_stop_is_heard_while_children_read_and_compare(
-    run_config: Any, tmp_path: Path, letters: Any, said: Any, at: str
+    run_config: Any, tmp_path: Path, channel: Channel, at: str
 ) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text("\n".join(json.dumps({"prompt": f"ask {n}", "completion": words(n)}) for n in range(6_000)))
     config = run_config(data__path=str(path), data__eval_fraction=0.1, data__layout="auto")
-    tell = EventReporter(said)
-    orders, stage = CommandQueue(letters, tell), tell.stage
+    stage = channel.reporter.stage
 
     def asks(kind: Any, text: str = "", done: int = 0, *rest: Any) -> None:
         if text == at and done:
-            orders._leaving = "stop"
+            channel.commands._leaving = "stop"
         stage(kind, text, done, *rest)
 
-    tell.stage = asks  # type: ignore[method-assign]
+    channel.reporter.stage = asks  # type: ignore[method-assign]
     with pytest.raises(Leave):
-        read_data(config, ensure_padding(load_tokenizer(Path(config.model.name))), tell, orders)
+        read_data(config, ensure_padding(load_tokenizer(Path(config.model.name))), channel)
     assert not list((Locations.find().cache / "data").glob("groups-*.json"))
 
 

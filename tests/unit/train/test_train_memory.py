@@ -75,13 +75,13 @@ def rows_are_counted(patch: pytest.MonkeyPatch) -> Iterator[list[list[int]]]:
     """Yields the rows of each finished window, as passes that were computed for it."""
     done: list[list[int]] = []
     seen: list[int] = []
-    begins, ends, loss = Loop.step_begins, Loop.window_done, sft.TextTrainer.pass_loss
+    begins, ends, loss = Loop.step_begins, Loop.batch_done, sft.TextTrainer.pass_loss
 
     def step_begins(self: Any, step: int) -> None:
         seen.clear()
         begins(self, step)
 
-    def window_done(self: Any, window: Any, value: float) -> None:
+    def batch_done(self: Any, window: Any, value: float) -> None:
         assert sorted(seen) == sorted(window), "every row of the window once"
         done.append(list(window))
         ends(self, window, value)
@@ -93,7 +93,7 @@ def rows_are_counted(patch: pytest.MonkeyPatch) -> Iterator[list[list[int]]]:
 
     with patch.context() as inner:
         inner.setattr(Loop, "step_begins", step_begins)
-        inner.setattr(Loop, "window_done", window_done)
+        inner.setattr(Loop, "batch_done", batch_done)
         inner.setattr(sft.TextTrainer, "pass_loss", pass_loss)
         yield done
 

@@ -22,9 +22,9 @@ from core.machine.children import serve
 from core.machine.locations import Locations
 from core.model.loading.load import ensure_padding
 from core.train import reading
-from core.train.channel import disk_full
-from core.train.channel.command_queue import CommandQueue, Leave
-from core.train.channel.reporter import EventReporter
+from core.train.channel import channel as channel_module
+from core.train.channel.channel import Channel
+from core.train.channel.command_queue import Leave
 from core.train.reading import AnyRows, RunData, read_data
 from core.train.step.micro_batches import pad
 from core.train.step.rows import PairRows, TextRows
@@ -40,11 +40,9 @@ def sides(rows: AnyRows) -> list[tuple[list[int], ...]]:
 
 
 @pytest.fixture
-def read(said: Any, letters: Any) -> Any:
+def read(channel: Channel) -> Any:
     def run(config: RunConfig) -> RunData:
-        tell = EventReporter(said)
-        tokenizer = ensure_padding(load_tokenizer(Path(config.model.name)))
-        return read_data(config, tokenizer, tell, CommandQueue(letters, tell))
+        return read_data(config, ensure_padding(load_tokenizer(Path(config.model.name))), channel)
 
     return run
 
@@ -244,20 +242,19 @@ def test_a_run_that_cannot_keep_its_tokens_trains_all_the_same(
 
 
 def test_somebody_who_asks_to_stop_is_heard_between_parts(
-    run_config: Any, said: Any, letters: Any, rows: Path, locations: Locations, monkeypatch: Any
+    run_config: Any, channel: Channel, rows: Path, locations: Locations, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr("core.data.tokens.cache.ROWS", 4)
     config = run_config(data__path=str(rows), **HELD)
-    orders = CommandQueue(letters, EventReporter(said))
     made = reading.tokenise
 
     def slow(*given: Any) -> Any:
-        orders._leaving = "stop"
+        channel.commands._leaving = "stop"
         return made(*given)
 
     monkeypatch.setattr(reading, "tokenise", slow)
     with pytest.raises(Leave):
-        read_data(config, load_tokenizer(Path(config.model.name)), EventReporter(said), orders)
+        read_data(config, load_tokenizer(Path(config.model.name)), channel)
     assert [one.whole for one in list_cached(locations)] == [False]
 
 
@@ -326,7 +323,7 @@ def nearly_full(monkeypatch: pytest.MonkeyPatch, times: int) -> list[str]:
         return real(self, request, *more)
 
     monkeypatch.setattr(ChildHere, "ask", ask)
-    monkeypatch.setattr(disk_full, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(channel_module, "POLL_SECONDS", 0.01)
     return asked
 
 
@@ -344,18 +341,17 @@ def test_reading_waits_for_room_on_the_disk(
 
 
 def test_whoever_waits_for_room_to_read_obeys(
-    run_config: Any, said: Any, letters: Any, rows: Path, monkeypatch: pytest.MonkeyPatch
+    run_config: Any, channel: Channel, rows: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = run_config(data__path=str(rows), **HELD)
     asked = nearly_full(monkeypatch, 10**9)
-    orders = CommandQueue(letters, EventReporter(said))
 
     def wait(_seconds: float) -> None:
         if len(asked) == 3:
-            orders._leaving = "stop"
-        orders.check()
+            channel.commands._leaving = "stop"
+        channel.commands.check()
 
-    monkeypatch.setattr(orders, "wait", wait)
+    monkeypatch.setattr(channel.commands, "wait", wait)
     with pytest.raises(Leave):
-        read_data(config, load_tokenizer(Path(config.model.name)), EventReporter(said), orders)
+        read_data(config, load_tokenizer(Path(config.model.name)), channel)
     assert asked == ["check"] * 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,16 +11,15 @@ from dying_log import Killed, Log
 from memory_faults import Fault, apart, before, forward
 from tiny_run import weights
 
-from core.train import run as run_module
 from core.train.run import train
-from core.train.safety import preflight
+from core.train.safety import oom_recovery, preflight
 from core.train.step.batch_sampler import BatchSampler
 
 pytestmark = pytest.mark.usefixtures("quiet_torch")
 
 
 def rehearsed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(run_module, "tries_the_largest", lambda _device: True)
+    patch.setattr(oom_recovery, "tries_the_largest", lambda _device: True)
 
 
 DPO: dict[str, Any] = {"method": "dpo", "data__layout": "preference", "train__tokens_per_pass": 256}
@@ -65,11 +65,12 @@ def test_what_does_not_fit_is_found_before_the_first_step(
 
 
 def test_the_largest_window_is_that_of_the_largest_pass_to_come() -> None:
-    feed = BatchSampler(40, 4, 7, 25, lambda: 0)
-    every = list(preflight.coming(feed, 0))
-    assert every == [feed.after(step) for step in range(25)]
-    assert list(preflight.coming(feed, 23)) == every[23:]
-    lengths = {row: 10 + row for row in range(40)}
-    found = preflight.largest_window(iter(every), lambda window: (max(lengths[row] for row in window),))
-    assert 39 in found
-    assert preflight.largest_window(iter([]), len) == []  # type: ignore[arg-type]
+    sampler = BatchSampler(40, 4, 7, 25)
+    every = list(preflight.coming(sampler, 0))
+    assert every == [sampler.after(step) for step in range(25)]
+    assert list(preflight.coming(sampler, 23)) == every[23:]
+    rows = SimpleNamespace(length=lambda row: 10 + row)
+    trainer = SimpleNamespace(sampler=sampler, step=0, rows=rows, cut=lambda batch: [batch], computed_tokens=max)
+    assert 39 in preflight.largest_batch(trainer)
+    trainer.step = 25
+    assert preflight.largest_batch(trainer) == []

@@ -17,11 +17,13 @@ from core.contract.config import RunConfig
 from core.contract.errors import MachineError
 from core.model.layers.checkpointing import checkpointing_layers
 from core.model.layers.peft_bnb import base_causal_model
+from core.train.channel.channel import Channel
 from core.train.channel.command_queue import Afresh
+from core.train.channel.meter import Meter
 from core.train.keep.saver import read_position
 from core.train.run import train
 from core.train.safety import oom_recovery
-from core.train.step.atomic_step import steady
+from core.train.step.atomic_step import atomic
 
 pytestmark = pytest.mark.usefixtures("quiet_torch")
 
@@ -227,11 +229,11 @@ def test_dropout_is_drawn_again_alike(
     assert apart(found[1], found[0]) == 0.0
 
 
-def test_among_other_processes_it_ends_in_a_line_and_waits_for_nobody() -> None:
+def test_among_other_processes_it_ends_in_a_line_and_waits_for_nobody(channel: Channel) -> None:
     trainer: Any = SimpleNamespace(
         args=SimpleNamespace(device=torch.device("cpu")), accelerator=SimpleNamespace(num_processes=2)
     )
-    care = oom_recovery.OomRecovery(trainer, RunConfig(), rehearses=False)
+    care = oom_recovery.OomRecovery(trainer, None, RunConfig(), channel, Meter())
     with pytest.raises(MachineError, match="in one of 2") as caught:
         care.until_it_fits(Fault((1,)))
     assert caught.value.code == "memory.ranks"
@@ -247,8 +249,7 @@ def test_with_a_loss_scaler_a_step_is_done_once(half_done: bool, monkeypatch: py
             fault = Fault(at)
             (after_step if half_done else before(torch.optim.AdamW, "step"))(patch, fault)
             weight = torch.nn.Parameter(torch.linspace(-1, 1, 300))
-            optimizer = steady(torch.optim.AdamW)([weight], lr=0.1)
-            optimizer.when_full = lambda tries: None
+            optimizer = atomic(torch.optim.AdamW, lambda tries: None)([weight], lr=0.1)
             scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
             for _ in range(3):
                 optimizer.zero_grad()

@@ -108,7 +108,7 @@ def test_tokens_a_pass_corrected_in_between_hold_over_resumes(
 
     def corrected(self: OomRecovery) -> None:
         honest(self)
-        if self._trainer.state.global_step == 3 and self._trainer.tokens_per_pass != 40:
+        if self._trainer.step == 3 and self._trainer.tokens_per_pass != 40:
             self._cut_to(40, "as after memory ran out")
 
     monkeypatch.setattr(OomRecovery, "step_done", corrected)

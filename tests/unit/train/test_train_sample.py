@@ -16,6 +16,7 @@ from core.contract.data import Message
 from core.data.render.question import question_ids
 from core.model.adapters import add_adapter
 from core.model.loading.load import load_base
+from core.train.channel.channel import Channel
 from core.train.channel.reporter import EventReporter
 from core.train.evaluate.sample import Laid, answer
 
@@ -25,7 +26,7 @@ NO_SYSTEM = (
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
 ASKED = Command(id="s", verb="sample", prompt="the cat", max_new_tokens=4)
-ORDERS: Any = SimpleNamespace(leaving=False)
+COMMANDS: Any = SimpleNamespace(leaving=False)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def test_a_template_without_a_system_role_gets_it_in_the_question(
     data = DataChoice(system_prompt="be small")
     ids = question_ids(tokenizer, (Message(role="user", content="the cat"),), data, 100)
     assert tokenizer.decode(ids) == "<|user|>be small\n\nthe cat<|end|><|assistant|>"
-    answer(model, tokenizer, ASKED, EventReporter(said), ORDERS, Laid(data))
+    answer(model, tokenizer, Laid(data), Channel(EventReporter(said), COMMANDS), ASKED)
     assert [(event.side, event.done, bool(event.text)) for event in said.of("sample")] == [
         ("base", True, True),
         ("tuned", True, True),
@@ -57,7 +58,7 @@ def test_an_answer_ends_at_the_templates_end_of_turn(
     seen: list[Any] = []
     monkeypatch.setattr(tokenizer, "chat_template", NO_SYSTEM.replace("<|end|>", "<|system|>"))
     monkeypatch.setattr(model, "generate", lambda **given: seen.append(given["eos_token_id"]) or given["input_ids"])
-    answer(model, tokenizer, ASKED, EventReporter(said), ORDERS, Laid())
+    answer(model, tokenizer, Laid(), Channel(EventReporter(said), COMMANDS), ASKED)
     assert seen == [[tokenizer.convert_tokens_to_ids("<|system|>"), tokenizer.eos_token_id]] * 2
 
 
@@ -71,7 +72,7 @@ def test_what_fails_is_noted_and_closed_and_the_run_goes_on(
 
     monkeypatch.setattr(model, "generate", fail)
     model.train()
-    answer(model, tokenizer, ASKED, EventReporter(said), ORDERS, Laid())
+    answer(model, tokenizer, Laid(), Channel(EventReporter(said), COMMANDS), ASKED)
     assert model.training
     assert [(event.command_id, event.side, event.text, event.done) for event in said.of("sample")] == [
         ("s", "base", "", True),
@@ -89,7 +90,7 @@ def test_a_fault_of_the_card_is_not_caught(loaded: tuple[Any, Any], said: Any, m
 
     monkeypatch.setattr(model, "generate", fault)
     with pytest.raises(RuntimeError, match="CUDA error"):
-        answer(model, tokenizer, ASKED, EventReporter(said), ORDERS, Laid())
+        answer(model, tokenizer, Laid(), Channel(EventReporter(said), COMMANDS), ASKED)
 
 
 def test_a_question_longer_than_any_row_is_refused_before_the_model_sees_it(
@@ -101,14 +102,12 @@ def test_a_question_longer_than_any_row_is_refused_before_the_model_sees_it(
     monkeypatch.setattr(
         model, "generate", lambda **given: asked.append(given["input_ids"].shape[1]) or given["input_ids"]
     )
-    start = time.monotonic()
+    channel, start = Channel(EventReporter(said), COMMANDS), time.monotonic()
     for prompt in ("the cat " * 130_000, "a " * 500):
-        answer(
-            model, tokenizer, ASKED.model_copy(update={"prompt": prompt}), EventReporter(said), ORDERS, Laid(longest=64)
-        )
+        answer(model, tokenizer, Laid(longest=64), channel, ASKED.model_copy(update={"prompt": prompt}))
     assert time.monotonic() - start < 5
     assert asked == []
     assert ["less than" in note.text or "at most 64 tokens" in note.text for note in said.of("note")] == [True, True]
     assert [bool(event.text) for event in said.of("sample")] == [False] * 4
-    answer(model, tokenizer, ASKED, EventReporter(said), ORDERS, Laid(longest=64))
+    answer(model, tokenizer, Laid(longest=64), channel, ASKED)
     assert len(asked) == 2

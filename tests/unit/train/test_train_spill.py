@@ -17,7 +17,7 @@ from core.model.faults import is_card_fault, is_host_full, is_out_of_memory
 from core.train.run import train
 from core.train.safety import memory, oom_recovery
 from core.train.safety.memory import SpillWatch, Taken, cap_allocator, halved, pass_tokens
-from core.train.step.mixin import split_window
+from core.train.step.trainer import split_batch
 
 GIB = 1024**3
 CARD = torch.device("cuda", 0)
@@ -42,7 +42,7 @@ def test_halved_again_and_again_passes_cover_the_window_exactly_and_end(
     rows: Any = Lengths(lengths)
     window = list(range(len(lengths)))
     for _ in range(len(lengths) * 12):
-        passes = split_window(rows, window, tokens, packed)
+        passes = split_batch(rows, window, tokens, packed)
         assert sorted(row for chosen in passes for row in chosen) == window, "every row once"
         sizes = [[lengths[row] for row in chosen] for chosen in passes]
         assert all(len(each) == 1 or pass_tokens(each, packed) <= tokens for each in sizes)
@@ -134,11 +134,11 @@ def test_a_run_names_the_spill_and_makes_its_passes_smaller(
 ) -> None:
     honest = oom_recovery.OomRecovery.__init__
 
-    def watched(self: Any, trainer: Any, config: Any, rehearses: bool, spills: bool = False) -> None:
-        honest(self, trainer, config, rehearses, spills=True)
+    def watched(self: Any, *parts: Any) -> None:
+        honest(self, *parts[:-1], True)
 
     def taken(self: Any) -> Taken:
-        step = self._trainer.loop.step
+        step = self._trainer.step
         return Taken(100, 4.0 if 8 < step <= 11 else 1.0, 0)
 
     monkeypatch.setattr(oom_recovery.OomRecovery, "__init__", watched)

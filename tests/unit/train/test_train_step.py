@@ -24,15 +24,14 @@ from core.model.layers import decoder_layer, surgery
 from core.models.catalog import find_model
 from core.train.channel.reporter import EventReporter
 from core.train.keep import checkpoint
-from core.train.loop import Loop
 from core.train.methods import sft as trainers
 from core.train.run import train
 from core.train.safety.guard import Guard
-from core.train.step.batch_sampler import BatchSampler
+from core.train.step.batch_sampler import BatchLoader, BatchSampler
 from core.train.step.flat import FlatParameters
 from core.train.step.micro_batches import pack
-from core.train.step.mixin import WindowTrainer
 from core.train.step.rows import TextRows
+from core.train.step.trainer import StepTrainer
 
 pytestmark = pytest.mark.usefixtures("quiet_torch")
 
@@ -79,13 +78,13 @@ def test_a_saved_adapter_holds_each_tensor_once_and_a_restored_one_is_still_a_vi
     run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Any] = []
-    honest = WindowTrainer.create_optimizer
+    honest = StepTrainer.create_optimizer
 
     def create(self: Any, model: Any = None) -> Any:
         made.append(self)
         return honest(self, model)
 
-    monkeypatch.setattr(WindowTrainer, "create_optimizer", create)
+    monkeypatch.setattr(StepTrainer, "create_optimizer", create)
     folder = make_folder(run_config(**RARELY, train__max_steps=2))
     train(folder, Log(folder), letters)
     place = checkpoint.latest_good(folder)
@@ -136,17 +135,17 @@ def test_looking_ahead_saves_the_work_and_changes_nothing(
     tokens_per_pass: int, run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[bool] = []
-    honest = trainers.TextTrainer._batch
+    honest = trainers.TextTrainer._tensors
 
-    def batch(self: Any, rows: Any, chosen: Any) -> Any:
-        made.append(rows is self.loop.rows)
+    def tensors(self: Any, rows: Any, chosen: Any) -> Any:
+        made.append(rows is self.rows)
         return honest(self, rows, chosen)
 
-    monkeypatch.setattr(trainers.TextTrainer, "_batch", batch)
+    monkeypatch.setattr(trainers.TextTrainer, "_tensors", tensors)
     logs, counts = [], []
     for name in ("ahead", "late"):
         if name == "late":
-            monkeypatch.setattr(Loop, "next_window", lambda self: None)
+            monkeypatch.setattr(trainers.TextTrainer, "look_ahead", lambda *_: None)
         values = {"lora__lora_dropout": 0.1, "train__max_steps": 11, "train__tokens_per_pass": tokens_per_pass}
         folder = make_folder(run_config(**values), name)
         logs.append(Log(folder))
@@ -160,10 +159,10 @@ def test_looking_ahead_saves_the_work_and_changes_nothing(
 
 def test_the_window_after_a_step_is_the_one_that_comes() -> None:
     for rows in (1, 4, 9, 10):
-        whole = [next(iter(BatchSampler(rows, 4, 3, 9, lambda step=step: step)))["rows"] for step in range(9)]  # type: ignore[misc]
-        feed = BatchSampler(rows, 4, 3, 9, lambda: 0)
-        assert [feed.after(step) for step in range(9)] == whole
-        assert feed.after(9) is None
+        sampler = BatchSampler(rows, 4, 3, 9)
+        whole = [next(iter(BatchLoader(sampler, lambda step=step: step)))["rows"] for step in range(9)]  # type: ignore[misc]
+        assert [sampler.after(step) for step in range(9)] == whole
+        assert sampler.after(9) is None
 
 
 def test_a_packed_pass_is_the_rows_end_to_end_and_each_part_is_aligned() -> None:
@@ -186,7 +185,7 @@ def test_a_packed_pass_is_the_rows_end_to_end_and_each_part_is_aligned() -> None
         assert batch["input_ids"].untyped_storage().data_ptr() == batch["cu_seq_lens_q"].untyped_storage().data_ptr()
 
 
-class Judged(WindowTrainer):
+class Judged(StepTrainer):
     """As much of a trainer as the judgement of a window needs."""
 
     def __init__(self, gradients: list[torch.Tensor], scale: float = 0.0, flat: bool = True) -> None:
@@ -199,11 +198,13 @@ class Judged(WindowTrainer):
         self.state = SimpleNamespace(global_step=0)
         self.notes: list[Any] = []
         guard = Guard(EventReporter(SimpleNamespace(write=self.notes.append)))
-        self.loop: Any = SimpleNamespace(guard=guard, next_window=lambda: None)
+        self._steps: Any = SimpleNamespace(guard=guard)
+        self.sampler: Any = SimpleNamespace(after=lambda _step: None)
+        self.sums, self.clip_norm = [], 0.0
         self.model = nn.ParameterList(self.parameters)
 
     def judged(self, loss: float = 1.0) -> list[torch.Tensor | None]:
-        assert self._judge(torch.tensor(loss, dtype=torch.float64), self.joined()) == pytest.approx(loss, nan_ok=True)
+        assert self._judged(torch.tensor(loss, dtype=torch.float64), self.joined()) == pytest.approx(loss, nan_ok=True)
         return [tensor.grad for tensor in (self.flat.tensors if self.flat else self.parameters)]
 
 
@@ -270,7 +271,8 @@ from core.train.step.batch_sampler import BatchSampler
 from core.train.safety.guard import Guard
 from core.train.step.rows import TextRows
 from core.train.channel.reporter import EventReporter
-from core.train.methods.sft import arguments, text_trainer
+from core.train.methods.sft import TextTrainer, arguments
+from core.train.step.trainer import Batches
 
 model_path, out = Path(sys.argv[1]), Path(sys.argv[2])
 torch.set_num_threads(1)
@@ -284,15 +286,12 @@ cpu = torch.device("cpu")
 model = add_adapter(load_base(model_path, choice, cpu).model, LoraChoice(r=4, lora_alpha=8), 1)
 config = RunConfig.model_validate({"train": {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1,
     "optim": "adamw_torch", "learning_rate": 1e-2, "warmup_steps": 0, "max_grad_norm": 0.1}})
-trainer = text_trainer(LossModel(model), arguments(config, out.parent / "none", 4, cpu, "float32"), 0)
-trainer.tokens_per_pass = 30
-state = lambda: trainer.state.global_step
-feed = BatchSampler(12, 8, 3, 4, state)
+batches = Batches(rows, BatchSampler(12, 8, 3, 4), 30)
+trainer = TextTrainer(LossModel(model), arguments(config, out.parent / "none", 4, cpu, "float32"), batches, 0)
 losses, norms = [], []
-trainer.loop = SimpleNamespace(rows=rows, feed=feed, step_begins=lambda step: None, seam=lambda: None,
-    next_window=lambda: feed.after(state() + 1), guard=Guard(EventReporter(SimpleNamespace(write=print))),
-    window_done=lambda window, loss: losses.append(loss), step_done=norms.append)
-trainer.train()
+trainer.train_under(SimpleNamespace(step_begins=lambda step: None, safe_point=lambda: None,
+    guard=Guard(EventReporter(SimpleNamespace(write=print))),
+    batch_done=lambda batch, loss: losses.append(loss), step_done=norms.append))
 if trainer.accelerator.process_index == 0:
     kept = {name: parameter.detach().clone() for name, parameter in trainable(model)}
     kept["losses"], kept["norms"] = torch.tensor(losses), torch.tensor(norms)

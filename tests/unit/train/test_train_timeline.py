@@ -14,6 +14,7 @@ from core.contract.config import DataChoice, RunConfig
 from core.contract.data import Message
 from core.machine.locations import ASSETS
 from core.runs.folder.job_folder import JobFolder
+from core.train.channel.channel import Channel
 from core.train.channel.reporter import EventReporter
 from core.train.evaluate import timeline
 from core.train.evaluate.sample import readable
@@ -76,10 +77,10 @@ def test_a_fault_is_said_once_and_asks_no_more(said: Any, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(timeline, "continued", fails)
     model = torch.nn.Linear(1, 1).train()
-    saver, orders = SimpleNamespace(peft_model=model, tokenizer=None), SimpleNamespace(leaving=False)
+    orders: Any = SimpleNamespace(leaving=False)
     config = RunConfig()
     rows = rows_of([IGNORED, IGNORED, 5])
-    asked: Any = Timeline(config, rows, saver, (EventReporter(said), orders))  # type: ignore[arg-type]
+    asked: Any = Timeline(config, rows, model, None, Channel(EventReporter(said), orders))
     asked.ask(3, last=True)
     asked.ask(4, last=True)
     assert [note.text for note in said.of("note")] == ["No questions on the way: no room."]
@@ -94,9 +95,8 @@ def test_who_is_to_leave_is_not_held_up(said: Any, monkeypatch: pytest.MonkeyPat
         return "half an ans"
 
     monkeypatch.setattr(timeline, "continued", leaves)
-    saver = SimpleNamespace(peft_model=torch.nn.Linear(1, 1), tokenizer=None)
     rows = rows_of(*[[IGNORED, IGNORED, 5]] * 2)
-    Timeline(RunConfig(), rows, saver, (EventReporter(said), orders)).ask(1, last=True)
+    Timeline(RunConfig(), rows, torch.nn.Linear(1, 1), None, Channel(EventReporter(said), orders)).ask(1, last=True)
     assert said.of("sample") == [], "an answer that was cut short is none"
 
 
@@ -113,10 +113,8 @@ def test_answers_take_a_twentieth_of_the_time_beside_the_first_and_the_last(
     monkeypatch.setattr(timeline, "continued", takes_a_second)
     monkeypatch.setattr(timeline, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     tokenizer = SimpleNamespace(decode=lambda *_: "words", all_special_ids=[], added_tokens_decoder={})
-    saver: Any = SimpleNamespace(peft_model=torch.nn.Linear(1, 1), tokenizer=tokenizer)
-    orders: Any = SimpleNamespace(leaving=False)
-    tell = EventReporter(said)
-    line = Timeline(RunConfig(), rows_of([IGNORED, IGNORED, 5]), saver, (tell, orders))
+    channel = Channel(EventReporter(said), SimpleNamespace(leaving=False))  # type: ignore[arg-type]
+    line = Timeline(RunConfig(), rows_of([IGNORED, IGNORED, 5]), torch.nn.Linear(1, 1), tokenizer, channel)
     asked = []
     for step in range(0, 101, 10):
         before = now[0]

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 from core.contract.config import LoraChoice, RunConfig
 from core.train.channel.reporter import EventReporter
-from core.train.methods.sft import arguments, text_trainer
+from core.train.methods.sft import TextTrainer, arguments
 from core.train.safety.guard import Guard
-from core.train.step.batch_sampler import BatchSampler
+from core.train.step.batch_sampler import BatchLoader, BatchSampler
 from core.train.step.micro_batches import cut_padded, pack, pad
 from core.train.step.rows import PairRows, TextRows
+from core.train.step.trainer import Batches
 
 CPU = torch.device("cpu")
 
@@ -67,16 +68,16 @@ def test_a_padded_cut_holds_every_row_once_within_the_limit(lengths: list[int], 
 
 def test_the_feed_is_a_function_of_seed_and_step_and_starts_where_it_is_asked() -> None:
     whole = []
+    sampler = BatchSampler(10, 4, 3, 7)
     for step in range(7):
-        feed = BatchSampler(10, 4, 3, 7, lambda step=step: step)
-        whole.append(next(iter(feed))["rows"])
-    assert len(BatchSampler(10, 4, 3, 7, lambda: 0)) == 3
+        whole.append(next(iter(BatchLoader(sampler, lambda step=step: step)))["rows"])
+    assert len(sampler) == 3
     assert sorted(itertools.chain(*whole[:3])) == list(range(10))
     assert sorted(itertools.chain(*whole[3:6])) == list(range(10))
     assert whole[:3] != whole[3:6]
-    rest = [window["rows"] for window in BatchSampler(10, 4, 3, 7, lambda: 4)]
+    rest = [window["rows"] for window in BatchLoader(sampler, lambda: 4)]
     assert rest == whole[4:6]
-    assert list(BatchSampler(10, 4, 3, 7, lambda: 7)) == []
+    assert list(BatchLoader(sampler, lambda: 7)) == []
 
 
 @pytest.fixture(scope="module")
@@ -98,16 +99,14 @@ def gradients(tiny_model: Path) -> Callable[..., tuple[float, dict[str, torch.Te
         config = RunConfig.model_validate(
             {"train": {"per_device_train_batch_size": batch, "gradient_accumulation_steps": 8 // batch}}
         )
-        trainer = text_trainer(LossModel(model), arguments(config, tiny_model, 1, CPU, "float32"), 0)
-        trainer.tokens_per_pass, trainer.packed = tokens_per_pass, packed
+        batches = Batches(some_rows(), BatchSampler(8, 8, 1, 1), tokens_per_pass, packed)
+        trainer: Any = TextTrainer(LossModel(model), arguments(config, tiny_model, 1, CPU, "float32"), batches, 0)
         seen: list[float] = []
-        trainer.loop = SimpleNamespace(
-            rows=some_rows(),
+        trainer._steps = SimpleNamespace(
             step_begins=lambda step: None,
-            next_window=lambda: None,
-            seam=lambda: None,
+            safe_point=lambda: None,
             guard=Guard(EventReporter(SimpleNamespace(write=lambda event: event))),
-            window_done=lambda window, loss: seen.append(loss),
+            batch_done=lambda batch, loss: seen.append(loss),
         )
         assert config.rows_per_step == 8
         trainer.training_step(trainer.model, {"rows": list(range(8))})

@@ -1,8 +1,6 @@
-"""Light: which step of a run is rehearsed, and what a rehearsal teaches the planner."""
+"""Light: which step of a run is measured, and what that teaches the planner."""
 
 from __future__ import annotations
-
-from functools import partial
 
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
@@ -14,7 +12,7 @@ from core.estimate.inputs.rows import dealt_steps
 from core.estimate.predict import probed
 from core.machine.hardware import Machine
 
-__all__ = ["lesson", "longest_window"]
+__all__ = ["lesson", "longest_step"]
 
 MOST_ROWS = 100_000
 """So many rows are dealt to look for the longest step; later ones hold no surprise."""
@@ -22,8 +20,8 @@ PROBE_RUN = "probe-"
 """How the ``run_id`` of a line that a probe left begins; a run's begins with its date."""
 
 
-def longest_window(config: RunConfig, facts: DataFacts | None) -> list[int]:
-    """Lengths of the rows of the step that takes most: that with the largest pass, of those the one with most tokens.
+def longest_step(config: RunConfig, facts: DataFacts | None) -> list[int]:
+    """Lengths of the rows of the step that takes most: the largest micro-batch, of those the most tokens.
 
     Steps are dealt as the run will deal them. Without data every row is full, and where only a sample was measured, its
     longest rows are taken together. Fewer rows than a step wants are one step.
@@ -37,18 +35,15 @@ def longest_window(config: RunConfig, facts: DataFacts | None) -> list[int]:
     steps: set[tuple[int, ...]] = {
         tuple(lengths[row] for row in step) for step in dealt_steps(config, facts, MOST_ROWS)
     }
-    return list(max(steps, key=partial(_height, config)))
 
+    def height(step: tuple[int, ...]) -> tuple[int, int, tuple[int, ...]]:
+        if not config.packed:
+            return max(step), sum(step), step  # padded to the longest row
+        passes = cut(list(step), config.train.tokens_per_pass)
+        return max(sum(step[place] for place in places) for places in passes), sum(step), step
 
-def _height(config: RunConfig, step: tuple[int, ...]) -> tuple[int, int, tuple[int, ...]]:
-    return _largest_pass(config, step), sum(step), step
-
-
-def _largest_pass(config: RunConfig, step: tuple[int, ...]) -> int:
-    if not config.packed:
-        return max(step)  # padded to the longest row
-    passes = cut(list(step), config.train.tokens_per_pass)
-    return max(sum(step[place] for place in places) for places in passes)
+    longest: tuple[int, ...] = max(steps, key=height)
+    return list(longest)
 
 
 def lesson(

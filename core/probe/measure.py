@@ -1,0 +1,221 @@
+"""A few steps of a run that never was: the real model and trainer on its longest step, and what they took.
+
+Everything is as in a run (``core.train.setup.make_trainer``: micro-batches, layers, checkpointing, optimiser), but for
+the rows, which are random tokens of the right lengths, and the learning rate, which is so small that no weight of the
+adapter moves; adapter and gradients are thrown away with the process. Where the model is not on this machine yet,
+random weights of its shape take as much memory and time.
+
+The first long step is not timed: memory is taken from the card there, and kernels are compiled.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+
+from core.contract.catalogue import ModelSpec
+from core.contract.config import RunConfig
+from core.contract.errors import MachineError, ModelError, first_line
+from core.contract.events import Event
+from core.data.render.rendering import load_tokenizer
+from core.machine.locations import Locations
+from core.model.adapters import add_adapter
+from core.model.loading.load import LoadedModel, ensure_padding, load_base
+from core.model.loading.random_weights import random_model
+from core.models.catalog import STARTER
+from core.models.checks.folder import check_folder
+from core.probe.batches import InTurn, made_rows
+from core.train.attempt import Attempt, Subject
+from core.train.channel.meter import context_bytes, peak_bytes
+from core.train.channel.reporter import EventReporter
+from core.train.safety.memory import Taken, spill_factor
+from core.train.setup import make_trainer
+
+__all__ = ["Measured", "Steps", "measure_steps"]
+
+STILL = 1e-12
+"""A learning rate that changes no float32 weight."""
+Say = Callable[[str, str], None]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Short steps, long ones at most (two at least), and for how many seconds those after the first may go on."""
+
+    short: int
+    long: int
+    seconds: float
+
+
+@dataclass
+class Measured:
+    """What was seen. Peaks are the training steps' own (``loading_peak_bytes`` apart); on the CPU the resident size."""
+
+    lines: list[str] = field(default_factory=list)
+    load_seconds: float = 0.0
+    loading_peak_bytes: int = 0
+    short: list[Taken] = field(default_factory=list)
+    long: list[Taken] = field(default_factory=list)
+    peak_allocated_bytes: int = 0
+    peak_reserved_bytes: int = 0
+    context_bytes: int | None = None
+    total_bytes: int | None = None
+
+    @property
+    def timed(self) -> list[Taken]:
+        """The long steps that count: all but the first, where there are others."""
+        return self.long[1:] or self.long
+
+    @property
+    def seconds_a_step(self) -> float:
+        """Median of the timed steps."""
+        return statistics.median(step.seconds for step in self.timed)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Real tokens of the timed steps over their seconds, of each the median: so both figures agree."""
+        return statistics.median(step.tokens for step in self.timed) / self.seconds_a_step
+
+    @property
+    def spilled(self) -> bool:
+        """Whether the card's memory reached into the machine's, as Windows lets it: a token takes longer than in the
+        last short step."""
+        tokens, held = round(self.tokens_per_second * self.seconds_a_step), self.peak_reserved_bytes
+        free = min((step.free_bytes for step in self.timed if step.free_bytes is not None), default=None)
+        usual = tokens * self.short[-1].seconds / self.short[-1].tokens if len(self.short) > 1 else None
+        return spill_factor(Taken(tokens, self.seconds_a_step, free, held, self.total_bytes), usual) > 0
+
+
+def measure_steps(
+    config: RunConfig,
+    spec: ModelSpec,
+    lengths: Sequence[int],
+    device: torch.device,
+    steps: Steps,
+    say: Say = lambda _stage, _text: None,
+) -> Measured:
+    """Loads, trains a few steps, and lets everything go.
+
+    Args:
+        config: with no automatic value left.
+        lengths: of the longest step's rows (``window.longest_step``).
+        say: told each stage (``loading``, ``stepping``) with a line for people.
+
+    Raises:
+        MachineError: the card was too small; ``probe.memory`` in the steps, ``model.memory`` while loading.
+        StudioError: the model cannot be used.
+    """
+    still = {"learning_rate": STILL, "weight_decay": 0.0, "eval_steps": 0, "save_steps": 0, "save_minutes": 0.0}
+    train = {**still, "sample_rows": 0, "max_steps": steps.short + steps.long, "num_train_epochs": 1000.0}
+    config = config.model_copy(update={"train": config.train.model_copy(update=train), "resume_from": ""})
+    seen = Measured()
+    try:
+        _reset(device)
+        begun = time.perf_counter()
+        say("loading", spec.title)
+        loaded = _load(config, spec, device)
+        peft_model = add_adapter(loaded.model, config.lora, config.train.seed)
+        _synchronize(device)
+        seen.load_seconds, seen.loading_peak_bytes = time.perf_counter() - begun, peak_bytes(device)[0]
+        _reset(device)
+        say("stepping", f"{sum(lengths):,} tokens a step")
+        _train(config, (loaded, peft_model), lengths, steps, seen)
+    except torch.OutOfMemoryError as error:
+        raise MachineError(
+            "probe.memory",
+            f"Expected room for a step of {sum(lengths):,} tokens, found the card full.",
+            "Choose one of the changes that make it fit.",
+        ) from error
+    return seen
+
+
+def _train(
+    config: RunConfig, models: tuple[LoadedModel, Any], lengths: Sequence[int], steps: Steps, seen: Measured
+) -> None:
+    loaded, peft_model = models
+    device = next(peft_model.parameters()).device
+    rows = made_rows(config, lengths, int(loaded.model.config.vocab_size))
+    every = range(len(rows))
+    sampler = InTurn((*[every[: len(lengths)]] * steps.short, *[every[len(lengths) :]] * steps.long))
+    tokenizer = loaded.tokenizer or ensure_padding(load_tokenizer(STARTER))
+    with tempfile.TemporaryDirectory(prefix="luthier-probe-") as place:
+        made = make_trainer(config, Path(place), peft_model, (loaded, tokenizer), rows, sampler)
+        seen.lines = [loaded.line, *made.lines]
+        subject = Subject(config, made.trainer, peft_model, tokenizer, rows.take([]))
+        attempt = Attempt.unsteered(subject, EventReporter(_Unheard()))
+        made.trainer.add_callback(
+            _Clock(seen, [sum(map(rows.tokens, batch)) for batch in sampler.batches], steps, device)
+        )
+        try:
+            attempt.train()
+        finally:
+            seen.peak_allocated_bytes, reserved = peak_bytes(device)
+            seen.peak_reserved_bytes = seen.peak_allocated_bytes if reserved is None else reserved
+            seen.context_bytes = context_bytes(device)
+            seen.total_bytes = torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else None
+
+
+def _load(config: RunConfig, spec: ModelSpec, device: torch.device) -> LoadedModel:
+    chosen = config.model
+    if spec.folder:
+        check_folder(Path(spec.folder))
+        return load_base(Path(spec.folder), chosen, device, cache=Locations.find().cache)
+    try:
+        return random_model(spec, device, quantization=chosen.quantization, dtype=chosen.dtype, seed=config.train.seed)
+    except (ValueError, TypeError) as error:  # its kind is not known to this transformers, or wants more than a shape
+        raise ModelError(
+            "probe.shape",
+            f"Expected to make a model of {spec.title}'s shape, found: {first_line(error)}"[:300],
+            "Download the model first; the probe then takes it as it is.",
+        ) from error
+
+
+class _Clock(TrainerCallback):
+    """Times each step between two waits for the card, and ends the probe when its seconds are over."""
+
+    def __init__(self, seen: Measured, tokens: Sequence[int], steps: Steps, device: torch.device) -> None:
+        self._seen, self._tokens, self._steps, self._device = seen, tokens, steps, device
+        self._last = self._begun = 0.0
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        """The first step's time begins here."""
+        _synchronize(self._device)
+        self._last = time.perf_counter()
+
+    def on_step_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
+        """After the optimiser's step."""
+        _synchronize(self._device)
+        now, step = time.perf_counter(), int(state.global_step)
+        free = torch.cuda.mem_get_info(self._device)[0] if self._device.type == "cuda" else None
+        taken, long = Taken(self._tokens[step - 1], now - self._last, free), step - self._steps.short
+        (self._seen.long if long > 0 else self._seen.short).append(taken)
+        if long == 1:
+            self._begun = now  # the first long step makes kernels and takes memory; seconds count from here
+        elif long > 1 and now - self._begun + taken.seconds > self._steps.seconds:
+            control.should_training_stop = True
+        self._last = time.perf_counter()
+
+
+class _Unheard:
+    """Takes events for nobody."""
+
+    def write(self, event: Event) -> Event:
+        return event
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _reset(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)

@@ -1,0 +1,154 @@
+"""One attempt's objects, each built whole and in the order in which they need each other.
+
+    trainer ─► meter ─► guard ─► saver ─► recovery ─► loop ─► trainer.train_under(loop, recovery)
+
+A run's attempt keeps checkpoints and recovers from an out of memory; a bench's and a probe's do neither, and nobody
+steers them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+
+from core.contract.config import RunConfig
+from core.machine.hardware import read_machine
+from core.runs.folder.job_folder import JobFolder
+from core.runs.record.job_record import RunRecord
+from core.runs.record.outcome import measured_loss
+from core.train.channel.channel import Channel
+from core.train.channel.meter import Meter
+from core.train.channel.reporter import EventReporter
+from core.train.evaluate.sample import Laid, answer
+from core.train.evaluate.timeline import Timeline
+from core.train.keep.saver import Saver
+from core.train.loop import Keeper, Loop, NoKeeper
+from core.train.safety.guard import Guard
+from core.train.safety.oom_recovery import OomRecovery
+from core.train.safety.rollback import Rollback, rows_at_fault
+from core.train.step.trainer import Rows
+
+__all__ = ["Attempt", "Begun", "Subject"]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is trained and measured: a trainer over its rows, the model in it, and the rows that are held out."""
+
+    config: RunConfig
+    trainer: Any
+    peft_model: Any
+    tokenizer: Any
+    held_out: Rows
+    numbers: Sequence[int] = ()
+    """Of each row to train on, its number in the user's file."""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """Where a run stands when an attempt begins: its log, and the checkpoint that it goes on from with its position."""
+
+    folder: JobFolder
+    record: RunRecord
+    checkpoint: Path | None
+    position: dict[str, Any]
+    at: float = field(default_factory=time.monotonic)
+
+    def seconds(self) -> float:
+        """Of this and all earlier attempts."""
+        return float(self.position.get("seconds", 0.0)) + time.monotonic() - self.at
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A training that may start."""
+
+    trainer: Any
+    meter: Meter
+    guard: Guard
+    saver: Keeper
+    recovery: OomRecovery | None
+    loop: Loop
+
+    @classmethod
+    def of_run(cls, subject: Subject, channel: Channel, begun: Begun, depends: dict[str, Any]) -> Attempt:
+        """An attempt at a run. ``depends``: what the run depends on, for its checkpoints' manifests."""
+        config, trainer, reporter = subject.config, subject.trainer, channel.reporter
+        meter = _meter(trainer)
+        guard = Guard(
+            reporter,
+            list(begun.position.get("bad", [])),
+            int(begun.position.get("overflows", 0)),
+            partial(rows_at_fault, trainer, subject.numbers),
+            Rollback(begun.folder, begun.record, config.train.learning_rate, reporter).turn_back,
+        )
+
+        def position() -> dict[str, Any]:
+            return {
+                "seed": config.train.seed,
+                "rows_per_step": config.rows_per_step,
+                "tokens_per_pass": trainer.tokens_per_pass,
+                "learning_rate": config.train.learning_rate,
+                "bad": guard.bad,
+                "overflows": guard.overflows,
+                "seconds": round(begun.seconds(), 1),
+            }
+
+        facts = {"depends": depends}
+        saver = Saver(begun.folder, begun.record, trainer, subject.peft_model, reporter, facts, position)
+        spills = trainer.args.device.type == "cuda" and read_machine().wsl
+        recovery = OomRecovery(trainer, subject.peft_model, config, channel, meter, spills)
+        loop = _loop(subject, channel, meter, guard, saver)
+        trainer.add_callback(_Beginning(loop, saver, begun.checkpoint))
+        return cls(trainer, meter, guard, saver, recovery, loop)
+
+    @classmethod
+    def unsteered(cls, subject: Subject, reporter: EventReporter) -> Attempt:
+        """One that nobody steers and of which nothing is kept."""
+        meter, guard, saver = _meter(subject.trainer), Guard(reporter), NoKeeper()
+        loop = _loop(subject, Channel.unsteered(reporter), meter, guard, saver)
+        return cls(subject.trainer, meter, guard, saver, None, loop)
+
+    def train(self) -> None:
+        """Trains to the last step.
+
+        Raises:
+            Leave: somebody asked to pause or stop.
+        """
+        with self.meter:
+            self.trainer.train_under(self.loop, self.recovery)
+
+
+class _Beginning(TrainerCallback):
+    """Once optimiser and scheduler exist: the checkpoint is put back, and the base model is measured."""
+
+    def __init__(self, loop: Loop, saver: Saver, start: Path | None) -> None:
+        self._loop, self._saver, self._start = loop, saver, start
+
+    def on_train_begin(self, _args: Any, state: Any, *_control: Any, **_objects: Any) -> None:
+        """Called by the Trainer before its first batch."""
+        loop, start = self._loop, self._start
+        if start:
+            state.global_step = self._saver.restore(start)
+        loop.reporter.step = loop.step
+        every = loop.config.train.eval_steps
+        if loop.step == 0 or (start and every and loop.step % every == 0 and measured_loss(start) is None):
+            loop.evaluate()
+
+
+def _meter(trainer: Any) -> Meter:
+    card = read_machine().gpu if trainer.args.device.type == "cuda" else None
+    return Meter(card.uuid if card else "")
+
+
+def _loop(subject: Subject, channel: Channel, meter: Meter, guard: Guard, saver: Keeper) -> Loop:
+    config, model, tokenizer = subject.config, subject.peft_model, subject.tokenizer
+    timeline = Timeline(config, subject.held_out, model, tokenizer, channel)
+    reply = partial(answer, model, tokenizer, Laid(config.data, config.train.max_length), channel)
+    return Loop(config, subject.trainer, subject.held_out, channel, meter, guard, saver, timeline, reply)

@@ -1,0 +1,69 @@
+"""Both directions of a worker's talk with the outside, and a full disk waited out.
+
+    write ─► no room ─► Stage "waiting" ─► a second later: write again        pause, stop: Leave
+
+Light: nothing of torch is imported here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from core.contract.errors import MachineError
+from core.runs.log.events_log import PatientWriter
+from core.train.channel.command_queue import CommandQueue, NoCommands
+from core.train.channel.reporter import EventReporter
+
+__all__ = ["DISK_FULL", "Channel"]
+
+DISK_FULL = frozenset({"disk.full", "disk.write"})
+"""Codes of a ``MachineError`` that room on the disk cures."""
+POLL_SECONDS = 1.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Channel:
+    """Events out, commands in. ``writer`` is the reporter's, where it keeps what the disk does not take."""
+
+    reporter: EventReporter
+    commands: CommandQueue
+    writer: PatientWriter | None = None
+
+    @classmethod
+    def unsteered(cls, reporter: EventReporter) -> Channel:
+        """One into which no command ever comes."""
+        return cls(reporter, CommandQueue(NoCommands(), reporter))
+
+    @property
+    def log_is_behind(self) -> bool:
+        """Whether the log lacks something that was said."""
+        return self.writer is not None and self.writer.behind
+
+    def catch_up(self) -> None:
+        """Waits until the log has everything that was said.
+
+        Raises:
+            Leave: somebody asked to pause or stop meanwhile.
+        """
+        if self.writer is not None and self.writer.behind:
+            self.until_disk_takes(self.writer.catch_up)
+
+    def until_disk_takes(self, work: Callable[[], T]) -> T:
+        """Does ``work``, again and again until the disk has room for it.
+
+        Raises:
+            Leave: somebody asked to pause or stop meanwhile.
+            StudioError: whatever ``work`` raises for another reason.
+        """
+        while True:
+            try:
+                return work()
+            except MachineError as error:
+                if error.code not in DISK_FULL:
+                    raise
+                self.reporter.stage("waiting", f"Room on the disk. {error.message}")
+                self.commands.wait(POLL_SECONDS)
