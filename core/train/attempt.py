@@ -28,7 +28,7 @@ from core.train.channel.reporter import EventReporter
 from core.train.evaluate.sample import Laid, answer
 from core.train.evaluate.timeline import Timeline
 from core.train.keep.saver import Saver
-from core.train.loop import Keeper, Loop, NoKeeper
+from core.train.loop import Loop
 from core.train.safety.guard import Guard
 from core.train.safety.oom_recovery import OomRecovery
 from core.train.safety.rollback import Rollback, rows_at_fault
@@ -72,7 +72,7 @@ class Attempt:
     trainer: Any
     meter: Meter
     guard: Guard
-    saver: Keeper
+    saver: Saver | None
     recovery: OomRecovery | None
     loop: Loop
 
@@ -111,9 +111,9 @@ class Attempt:
     @classmethod
     def unsteered(cls, subject: Subject, reporter: EventReporter) -> Attempt:
         """One that nobody steers and of which nothing is kept."""
-        meter, guard, saver = _meter(subject.trainer), Guard(reporter), NoKeeper()
-        loop = _loop(subject, Channel.unsteered(reporter), meter, guard, saver)
-        return cls(subject.trainer, meter, guard, saver, None, loop)
+        meter, guard = _meter(subject.trainer), Guard(reporter)
+        loop = _loop(subject, Channel.unsteered(reporter), meter, guard, None)
+        return cls(subject.trainer, meter, guard, None, None, loop)
 
     def train(self) -> None:
         """Trains to the last step.
@@ -147,7 +147,7 @@ def _meter(trainer: Any) -> Meter:
     return Meter(card.uuid if card else "")
 
 
-def _loop(subject: Subject, channel: Channel, meter: Meter, guard: Guard, saver: Keeper) -> Loop:
+def _loop(subject: Subject, channel: Channel, meter: Meter, guard: Guard, saver: Saver | None) -> Loop:
     config, model, tokenizer = subject.config, subject.peft_model, subject.tokenizer
     timeline = Timeline(config, subject.held_out, model, tokenizer, channel)
     reply = partial(answer, model, tokenizer, Laid(config.data, config.train.max_length), channel)

@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -25,44 +25,18 @@ from core.train.channel.channel import DISK_FULL, Channel
 from core.train.channel.meter import Meter, peak_bytes
 from core.train.evaluate.held_out import HeldOut
 from core.train.evaluate.timeline import Timeline
+from core.train.keep.saver import Saver
 from core.train.safety.guard import Guard
 from core.train.step.trainer import Rows
 
-__all__ = ["Keeper", "Loop", "NoKeeper"]
-
-
-class Keeper(Protocol):
-    """What keeps checkpoints (``core.train.keep.saver``)."""
-
-    def is_best(self, eval_loss: float) -> bool:
-        """Whether a checkpoint with this held-out loss would be the best one standing."""
-
-    def measured(self, step: int, eval_loss: float) -> None:
-        """Notes a held-out loss."""
-
-    def save(self, step: int, eval_loss: float | None, asked: bool = False, prune: bool = True) -> None:
-        """Writes a checkpoint."""
-
-
-class NoKeeper:
-    """Of a training of which nothing is kept: a bench's, or a probe's."""
-
-    def is_best(self, _eval_loss: float) -> bool:
-        """Never: what is best is not kept either."""
-        return False
-
-    def measured(self, _step: int, _eval_loss: float) -> None:
-        """No checkpoint stands that could be told."""
-
-    def save(self, *_: Any, **__: Any) -> None:
-        """Nothing."""
+__all__ = ["Loop"]
 
 
 @dataclass
 class Loop:
     """One attempt at one run. The trainer tells it of its steps, and it asks the trainer for nothing but losses.
 
-    ``answer`` puts the question of a command to the model.
+    ``answer`` puts the question of a command to the model. Without ``saver`` nothing is kept: a bench's, or a probe's.
     """
 
     config: RunConfig
@@ -71,7 +45,7 @@ class Loop:
     channel: Channel
     meter: Meter
     guard: Guard
-    saver: Keeper
+    saver: Saver | None
     timeline: Timeline
     answer: Callable[[Command], None]
     _batch: dict[str, Any] = field(default_factory=dict, init=False)
@@ -177,9 +151,11 @@ class Loop:
         if finite is None:
             return False
         self._eval_loss = (self.step, finite)
-        improved = self.step > 0 and self.saver.is_best(finite)
+        if (saver := self.saver) is None:
+            return False
+        improved = self.step > 0 and saver.is_best(finite)
         # a checkpoint that was saved while this went on learns of it
-        self.channel.until_disk_takes(lambda: self.saver.measured(self.step, finite))
+        self.channel.until_disk_takes(lambda: saver.measured(self.step, finite))
         return improved
 
     def save(self, asked: bool = False) -> None:
@@ -209,7 +185,8 @@ class Loop:
     def _save(self, asked: bool = False) -> None:
         self.reporter.stage("saving", f"Step {self.step}")
         measured = self._eval_loss[1] if self._eval_loss and self._eval_loss[0] == self.step else None
-        self.saver.save(self.step, measured, asked, prune=not self.guard.bad)
+        if self.saver is not None:
+            self.saver.save(self.step, measured, asked, prune=not self.guard.bad)
         self._saved_at, self._saved_step = time.monotonic(), self.step
 
     def _time_is_up(self) -> bool:

@@ -23,7 +23,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import torch
 from accelerate.utils import AutocastKwargs
@@ -38,11 +38,10 @@ from core.train.step.batch_sampler import BatchLoader, Sampler
 from core.train.step.flat import FlatParameters, flat_optimizer, total_norm
 from core.train.step.micro_batches import cut_padded
 
-__all__ = ["OURS", "Batches", "Recovery", "Rows", "StepTrainer", "Steps", "split_batch"]
+__all__ = ["OURS", "Batches", "Rows", "StepTrainer", "Steps", "split_batch"]
 
 OURS: dict[str, Any] = {"max_grad_norm": 0.0, "logging_strategy": "no"}
 """Settings of the Trainer's for what is done here: clipping over flat parameters, and the word on each step."""
-T = TypeVar("T")
 Joined = tuple[list[nn.Parameter], torch.Tensor]
 """Tensors with their gradients, and the norm over all of these."""
 
@@ -95,22 +94,6 @@ class Steps(Protocol):
         """After the optimiser's step."""
 
 
-class Recovery(Protocol):
-    """What is done when memory runs out (``core.train.safety.oom_recovery``)."""
-
-    def before_the_first_step(self, model: Any) -> None:
-        """Before the first batch of an attempt."""
-
-    def until_it_fits(self, work: Callable[[], T]) -> T:
-        """``work()``, which computes a batch from its beginning, again for as long as memory runs out."""
-
-    def optimiser_full(self, tries: int) -> None:
-        """Memory ran out in the optimiser's step so often; it is tried again after this."""
-
-    def step_done(self) -> None:
-        """After the optimiser's step."""
-
-
 def split_batch(rows: Rows, batch: Sequence[int], tokens_per_pass: int, packed: bool) -> list[list[int]]:
     """The micro-batches of an optimizer batch, as row numbers."""
     lengths = [rows.length(row) for row in batch]
@@ -138,7 +121,7 @@ class StepTrainer:
         """Their means over the last batch."""
         self.in_pass: Sequence[int] = ()
         """Rows of the micro-batch that is computed; after a batch, of its largest."""
-        self._recovery: Recovery | None = None
+        self._recovery: Any = None
         self._in_training_mode = False
         self._cut: tuple[list[int], list[list[int]]] | None = None
         super().__init__(**options)
@@ -149,8 +132,8 @@ class StepTrainer:
             # The model computes in float16 as it is; of accelerate's mixed precision only the scaler is wanted.
             trainer.accelerator.autocast_handler = AutocastKwargs(enabled=False)
 
-    def train_under(self: Any, steps: Steps, recovery: Recovery | None = None) -> None:
-        """Trains to the end; without ``recovery`` an out of memory goes on its way."""
+    def train_under(self: Any, steps: Steps, recovery: Any = None) -> None:
+        """Trains to the end; without an ``OomRecovery`` an out of memory goes on its way."""
         self._steps, self._recovery = steps, recovery
         self.train()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from children_here import ChildHere
-from dying_log import Letters
+from dying_log import Letters, Log
 from tiny_run import make_model, raw_config, sentence, write_instructions
 
 from core.contract.config import RunConfig
@@ -93,6 +93,23 @@ def make_folder(tmp_path: Path) -> Callable[..., JobFolder]:
         return JobFolder(path)
 
     return make
+
+
+@pytest.fixture
+def trained(
+    run_config: Callable[..., RunConfig], make_folder: Callable[..., JobFolder], letters: Letters
+) -> Callable[..., tuple[JobFolder, Log]]:
+    """Trains a run of the tiny config with these values to its end; its folder and its log."""
+
+    def run(name: str = "run", **values: Any) -> tuple[JobFolder, Log]:
+        from core.train.run import train
+
+        folder = make_folder(run_config(**values), name)
+        log = Log(folder)
+        train(folder, log, letters)
+        return folder, log
+
+    return run
 
 
 class Said:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -68,14 +67,10 @@ def attempts(folder: JobFolder, letters: Any, first: int = 1) -> list[Log]:
         return logs
 
 
-def test_one_bad_step_is_skipped_and_its_rows_are_named(
-    run_config: Any, make_folder: Any, letters: Any, bad_when: Any
-) -> None:
+def test_one_bad_step_is_skipped_and_its_rows_are_named(trained: Any, bad_when: Any) -> None:
     poisoned = {7}
     bad_when(lambda _step, rows, _rate: bool(poisoned & set(rows)))
-    folder = make_folder(run_config(train__max_steps=9))
-    log = Log(folder)
-    train(folder, log, letters)
+    folder, log = trained(train__max_steps=9)
     bad = [step for step, loss in log.losses().items() if loss is None]
     assert len(bad) == 1
     (note,) = log.of("note")
@@ -88,7 +83,7 @@ def test_one_bad_step_is_skipped_and_its_rows_are_named(
 
 @pytest.mark.parametrize("kind", ["loss", "gradient"])
 def test_a_skipped_step_leaves_adapter_and_moments_as_they_were(
-    kind: str, run_config: Any, make_folder: Any, letters: Any, bad_when: Any, monkeypatch: pytest.MonkeyPatch
+    kind: str, trained: Any, bad_when: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if kind == "loss":
         bad_when(lambda step, *_: step == 3)
@@ -101,9 +96,7 @@ def test_a_skipped_step_leaves_adapter_and_moments_as_they_were(
             return loss
 
         monkeypatch.setattr(sft.TextTrainer, "pass_loss", pass_loss)
-    folder = make_folder(run_config(train__max_steps=3, train__eval_steps=100))
-    log = Log(folder)
-    train(folder, log, letters)
+    folder, log = trained(train__max_steps=3, train__eval_steps=100)
     assert [note.code for note in log.of("note")] == ["step.skipped"]
     assert "of the data file" in log.of("note")[0].text
     before, after = folder.checkpoints / "step-000002", folder.checkpoints / "step-000003"
@@ -225,14 +218,10 @@ def test_interrupted_between_bad_steps_it_counts_on(
     assert equal(weights(whole), weights(broken))
 
 
-def test_a_loss_of_exactly_zero_is_a_loss_like_any_other(
-    run_config: Any, make_folder: Any, letters: Any, bad_when: Any
-) -> None:
+def test_a_loss_of_exactly_zero_is_a_loss_like_any_other(trained: Any, bad_when: Any) -> None:
     """Labels of one word are learned by heart until float32 knows no smaller loss."""
     bad_when(lambda step, *_: step >= 2, value=0.0)
-    folder = make_folder(run_config(train__weight_decay=0.0))
-    log = Log(folder)
-    train(folder, log, letters)
+    folder, log = trained(train__weight_decay=0.0)
     assert log.said[-1].kind == "finished"
     assert log.of("note") == []
     assert [log.losses()[step] for step in range(2, 7)] == [0.0] * 5
@@ -283,13 +272,3 @@ def test_float16_a_bad_loss_with_finite_gradients_is_skipped_by_the_real_scaler(
     scaler.update()
     assert torch.equal(parameter.detach(), torch.ones(4))
     assert [note.code for note in notes] == ["step.skipped"]
-
-
-def test_the_checkpoints_folder_of_a_run_that_went_back_has_nothing_newer(tmp_path: Path) -> None:
-    def write(draft: Path) -> None:
-        (draft / "state.json").write_text("{}")
-
-    for step in (2, 4, 6):
-        checkpoint.save(tmp_path, step, write, {}, 10)
-    checkpoint.remove_after(tmp_path, 4)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000002", "step-000004"]

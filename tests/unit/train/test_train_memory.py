@@ -99,12 +99,10 @@ def rows_are_counted(patch: pytest.MonkeyPatch) -> Iterator[list[list[int]]]:
 
 
 @pytest.fixture
-def undisturbed(run_config: Any, make_folder: Any, letters: Any, whole_run: dict[str, Any]) -> dict[str, Any]:
+def undisturbed(trained: Any, whole_run: dict[str, Any]) -> dict[str, Any]:
     """The run without a fault, made once: its adapter and its losses."""
     if not whole_run:
-        folder = make_folder(run_config(), "whole")
-        log = Log(folder)
-        train(folder, log, letters)
+        folder, log = trained("whole")
         whole_run.update(weights=weights(folder), losses=log.losses(), best=log.of("evaluation")[-1].loss)
     return whole_run
 

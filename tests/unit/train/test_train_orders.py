@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from itertools import pairwise
@@ -16,7 +15,7 @@ from core.contract.errors import DataError, RunError
 from core.train.channel.command_queue import CommandQueue, Leave
 from core.train.channel.meter import Meter
 from core.train.channel.reporter import EventReporter
-from core.train.safety.guard import Guard, require_targets
+from core.train.safety.guard import require_targets
 
 
 def wait_for(condition: Any, seconds: float = 2.0) -> None:
@@ -90,16 +89,6 @@ def test_leaving_is_obeyed_at_the_seam_and_a_stop_outweighs_a_pause(
     with pytest.raises(Leave) as caught:
         orders.check()
     assert caught.value.verb == obeyed
-
-
-def test_three_bad_steps_in_a_row_fail_the_run_and_fewer_do_not(said: Any) -> None:
-    guard = Guard(EventReporter(said))
-    verdicts = [guard.judge(1, math.nan), guard.judge(2, 1.0, math.inf), guard.judge(3, 1.0), guard.judge(4, math.inf)]
-    assert verdicts == [False, False, True, False]
-    assert [note.code for note in said.of("note")] == ["step.skipped"] * 3
-    assert not guard.judge(5, math.nan)
-    with pytest.raises(RunError, match="3 steps in a row \\(steps 4 to 6\\)"):
-        guard.judge(6, math.nan)
 
 
 def test_data_that_trains_nothing_is_refused_with_what_to_do() -> None:

@@ -51,13 +51,11 @@ def test_a_rehearsal_changes_nothing(
 
 @pytest.mark.parametrize("seam", [forward(0), before(preflight, "_moments")], ids=["a pass", "the moments"])
 def test_what_does_not_fit_is_found_before_the_first_step(
-    seam: Any, run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
+    trained: Any, seam: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rehearsed(monkeypatch)
     seam(monkeypatch, Fault((1,)))
-    folder = make_folder(run_config(train__max_steps=2))
-    log = Log(folder)
-    train(folder, log, letters)
+    _, log = trained(train__max_steps=2)
     assert len(log.of("correction")) == 1
     kinds = [event.kind for event in log.said]
     assert kinds.index("correction") < kinds.index("step")

@@ -18,7 +18,7 @@ from core.contract.errors import MachineError
 from core.model.layers.checkpointing import checkpointing_layers
 from core.model.layers.peft_bnb import base_causal_model
 from core.train.channel.channel import Channel
-from core.train.channel.command_queue import Afresh
+from core.train.channel.command_queue import Afresh, CommandQueue
 from core.train.channel.meter import Meter
 from core.train.keep.saver import read_position
 from core.train.run import train
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("quiet_torch")
 
 
 def test_a_half_done_optimiser_step_goes_back_to_the_last_checkpoint(
-    run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
+    trained: Any, run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = make_folder(run_config())
     with monkeypatch.context() as patch:
@@ -39,8 +39,7 @@ def test_a_half_done_optimiser_step_goes_back_to_the_last_checkpoint(
     resumed = Log(folder, 2)
     train(folder, resumed, letters)
     assert list(resumed.losses()) == [4, 5, 6]
-    whole = make_folder(run_config(), "whole")
-    train(whole, Log(whole), letters)
+    whole, _ = trained("whole")
     assert apart(weights(folder), weights(whole)) == 0.0
 
 
@@ -155,7 +154,7 @@ def test_a_reference_that_does_not_fit_leaves_the_adapter_on_and_trained(
 
 @pytest.mark.parametrize("method", ["sft", pytest.param("dpo", marks=pytest.mark.slow)])
 def test_layers_are_set_in_the_language_model_whose_sizes_a_budget_reads(
-    method: str, run_config: Any, make_folder: Any, letters: Any, preferences: Path, monkeypatch: pytest.MonkeyPatch
+    method: str, trained: Any, preferences: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_in: list[Any] = []
 
@@ -167,8 +166,7 @@ def test_layers_are_set_in_the_language_model_whose_sizes_a_budget_reads(
     values = {"train__tokens_per_pass": 1, "train__max_steps": 1}
     if method == "dpo":
         values |= {"method": "dpo", "data__layout": "preference", "data__path": str(preferences)}
-    folder = make_folder(run_config(**values))
-    train(folder, Log(folder), letters)
+    _folder, _ = trained(**values)
     (model,) = set_in
     assert base_causal_model(model).config.vocab_size > 0
 
@@ -188,7 +186,7 @@ def test_what_one_row_needs_is_made_less_and_then_the_run_ends_in_one_line(
 
 
 def test_nothing_of_a_failed_pass_is_alive_when_the_next_one_begins(
-    run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
+    trained: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left: list[Any] = []
     fault = Fault((3,))
@@ -209,22 +207,18 @@ def test_nothing_of_a_failed_pass_is_alive_when_the_next_one_begins(
         return honest(self, *arguments)
 
     monkeypatch.setattr(oom_recovery.OomRecovery, "make_smaller", make_smaller)
-    folder = make_folder(run_config(train__max_steps=2))
-    train(folder, Log(folder), letters)
+    _folder, _ = trained(train__max_steps=2)
     assert alive == [[False, False, False]]
 
 
-def test_dropout_is_drawn_again_alike(
-    run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dropout_is_drawn_again_alike(trained: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the passes stay as they were, dropout or not, the window done twice is the window done once."""
     found = []
     for at in ((), (3,)):
         with monkeypatch.context() as patch:
             patch.setattr(oom_recovery.OomRecovery, "make_smaller", lambda *_: True)
             backward(0)(patch, Fault(at))
-            folder = make_folder(run_config(lora__lora_dropout=0.3, train__max_steps=2), f"run{len(at)}")
-            train(folder, Log(folder), letters)
+            folder, _ = trained(f"run{len(at)}", lora__lora_dropout=0.3, train__max_steps=2)
             found.append(weights(folder))
     assert apart(found[1], found[0]) == 0.0
 
@@ -262,16 +256,13 @@ def test_with_a_loss_scaler_a_step_is_done_once(half_done: bool, monkeypatch: py
     assert not torch.equal(found[0], torch.linspace(-1, 1, 300))
 
 
-def test_what_other_programs_took_is_waited_for(
-    run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_other_programs_took_is_waited_for(trained: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """One row a pass, everything recomputed: nothing is left but to wait until the others give it back."""
     held = iter([0, *[300 << 20] * 4])
+    monkeypatch.setattr(CommandQueue, "wait", lambda *_: None)
     monkeypatch.setattr(oom_recovery.OomRecovery, "_held_by_others", lambda self: next(held, 0))
     forward(0)(monkeypatch, Fault((2, 3)))
-    folder = make_folder(run_config(train__tokens_per_pass=1, train__checkpointing="recompute", train__max_steps=2))
-    log = Log(folder)
-    train(folder, log, letters)
+    _, log = trained(train__tokens_per_pass=1, train__checkpointing="recompute", train__max_steps=2)
     waited = {event.text for event in log.of("stage") if event.stage == "waiting"}
     assert waited == {"for the card's memory: other programs took 0.3 GiB since this run began"}
     assert list(log.losses()) == [1, 2]

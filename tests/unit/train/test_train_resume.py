@@ -6,6 +6,7 @@ And what it must not do silently: go on with other data, another base model, oth
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -82,27 +83,28 @@ def test_killed_and_resumed_is_uninterrupted_bit_for_bit(
 
 
 @pytest.mark.parametrize(
-    "moment",
+    ("kind", "step"),
     [
-        pytest.param(lambda event: event.kind == "evaluation" and event.step == 3, marks=pytest.mark.slow),
-        lambda event: event.kind == "stage" and event.stage == "evaluating" and event.step == 3,
-        pytest.param(
-            lambda event: event.kind == "stage" and event.stage == "saving" and event.step == 4, marks=pytest.mark.slow
-        ),
-        lambda event: event.kind == "checkpoint" and event.step == 4,
+        pytest.param("evaluation", 3, marks=pytest.mark.slow),
+        ("evaluating", 3),
+        pytest.param("saving", 4, marks=pytest.mark.slow),
+        ("checkpoint", 4),
     ],
-    ids=["after an evaluation", "in an evaluation", "before a save", "after a save"],
 )
-def test_cut_off_between_steps(moment: Any, run_config: Any, make_folder: Any, letters: Any) -> None:
-    config = run_config(lora__lora_dropout=0.1)
-    whole, broken = make_folder(config, "whole"), make_folder(config, "broken")
-    train(whole, Log(whole), letters)
+def test_cut_off_between_steps(
+    kind: str, step: int, trained: Any, run_config: Any, make_folder: Any, letters: Any
+) -> None:
+    def moment(event: Any) -> bool:
+        return kind in (event.kind, getattr(event, "stage", "")) and event.step == step
+
+    whole, _ = trained("whole", lora__lora_dropout=0.1)
+    broken = make_folder(run_config(lora__lora_dropout=0.1), "broken")
     cut_off(broken, letters, moment)
     assert equal(weights(whole), weights(broken))
 
 
 def test_tokens_a_pass_corrected_in_between_hold_over_resumes(
-    run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
+    trained: Any, run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = OomRecovery.step_done
 
@@ -112,19 +114,16 @@ def test_tokens_a_pass_corrected_in_between_hold_over_resumes(
             self._cut_to(40, "as after memory ran out")
 
     monkeypatch.setattr(OomRecovery, "step_done", corrected)
-    config = run_config(lora__lora_dropout=0.1)
-    whole, broken = make_folder(config, "whole"), make_folder(config, "broken")
-    log = Log(whole)
-    train(whole, log, letters)
+    whole, log = trained("whole", lora__lora_dropout=0.1)
+    broken = make_folder(run_config(lora__lora_dropout=0.1), "broken")
     assert [event.key for event in log.of("correction")] == ["train.tokens_per_pass"]
     cut_off(broken, letters, at_step(5))
     assert read_position(broken.checkpoints / "step-000006")["tokens_per_pass"] == 40
     assert equal(weights(whole), weights(broken))
 
 
-def test_a_manifest_names_what_the_run_depends_on(run_config: Any, make_folder: Any, letters: Any) -> None:
-    folder = make_folder(run_config(train__max_steps=1))
-    train(folder, Log(folder), letters)
+def test_a_manifest_names_what_the_run_depends_on(trained: Any) -> None:
+    folder, _ = trained(train__max_steps=1)
     found = checkpoint.read_manifest(folder.checkpoints / "step-000001")["depends"]
     assert {len(found[name]) for name in ("config", "base", "data")} == {64}
     assert found["versions"]["torch"] == metadata.version("torch")
@@ -144,18 +143,31 @@ def test_only_what_decides_is_compared_and_it_is_named() -> None:
     ]
 
 
+HALFWAY: list[Path] = []
+
+
 @pytest.fixture
-def halfway(run_config: Any, make_folder: Any, letters: Any, tmp_path: Path) -> JobFolder:
-    """A run that was cut off after its second step, on a base and a data file of its own."""
+def halfway(run_config: Any, make_folder: Any, letters: Any, tmp_path_factory: pytest.TempPathFactory) -> JobFolder:
+    """A run that was cut off after its second step, on a base and a data file of its own; made once, and put back as it
+    was before each test."""
+    if HALFWAY:
+        shutil.rmtree(HALFWAY[0])
+        shutil.copytree(HALFWAY[0].with_name("as it was"), HALFWAY[0])
+        return JobFolder(HALFWAY[0] / "run")
+    place = tmp_path_factory.mktemp("halfway") / "now"
+    place.mkdir()
     rows = [{"prompt": sentence(number), "completion": sentence(number + 3)} for number in range(40)]
-    data = tmp_path / "own.jsonl"
+    data = place / "own.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    base = make_model(tmp_path / "base")
+    base = make_model(place / "base")
     config = run_config(train__max_steps=3, data__path=str(data), model__name=str(base), train__eval_steps=100)
     folder: JobFolder = make_folder(config)
     with pytest.raises(Killed):
         train(folder, Log(folder, 1, lambda event: event.kind == "checkpoint"), letters)
-    return folder
+    shutil.move(folder.path, place / "run")
+    shutil.copytree(place, place.with_name("as it was"))
+    HALFWAY.append(place)
+    return JobFolder(place / "run")
 
 
 def change_data(folder: JobFolder, _: pytest.MonkeyPatch) -> None:

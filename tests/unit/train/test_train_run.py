@@ -63,13 +63,20 @@ def test_twice_the_same_and_interrupted_the_same(
     assert not equal(weights(whole), weights(whole, "step-000004")), "the last steps changed something"
 
 
+DONE: list[tuple[JobFolder, Log]] = []
+
+
 @pytest.fixture
-def done(run_config: Any, make_folder: Any, letters: Any) -> tuple[JobFolder, Log]:
-    """A short finished run."""
-    folder = make_folder(run_config())
-    log = Log(folder)
-    train(folder, log, letters)
-    return folder, log
+def done(trained: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[JobFolder, Log]:
+    """A short finished run, made once; each test has a copy."""
+    if not DONE:
+        folder, log = trained("done")
+        kept = tmp_path_factory.mktemp("done") / "run"
+        shutil.move(folder.path, kept)
+        DONE.append((JobFolder(kept), log))
+    folder = JobFolder(tmp_path / "runs" / "run")
+    shutil.copytree(DONE[0][0].path, folder.path)
+    return folder, DONE[0][1]
 
 
 def test_a_checkpoint_whose_writer_died_before_its_word_is_announced_by_the_next(
@@ -153,12 +160,10 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(done: tuple[Jo
 
 
 def test_resume_from_starts_with_the_other_runs_adapter(
-    done: tuple[JobFolder, Log], run_config: Any, make_folder: Any, letters: Any
+    trained: Any, done: tuple[JobFolder, Log], run_config: Any, make_folder: Any, letters: Any
 ) -> None:
     folder, log = done
-    further = make_folder(run_config(resume_from=folder.name, train__max_steps=1), "further")
-    said = Log(further)
-    train(further, said, letters)
+    _further, said = trained("further", resume_from=folder.name, train__max_steps=1)
     best = min(event.loss for event in log.of("evaluation") if event.step)
     assert said.of("evaluation")[0].loss == pytest.approx(best, rel=1e-6)
     lost = make_folder(run_config(resume_from="nowhere"), "lost")
@@ -167,12 +172,10 @@ def test_resume_from_starts_with_the_other_runs_adapter(
 
 
 def test_dpo_after_another_run_keeps_that_adapter_as_reference(
-    done: tuple[JobFolder, Log], run_config: Any, make_folder: Any, letters: Any, preferences: Path
+    trained: Any, done: tuple[JobFolder, Log], preferences: Path
 ) -> None:
     values = {**VARIANTS["dpo"], "data__path": str(preferences), "resume_from": done[0].name, "train__max_steps": 2}
-    folder = make_folder(run_config(**values), "preferences")
-    said = Log(folder)
-    train(folder, said, letters)
+    folder, said = trained("preferences", **values)
     assert said.of("evaluation")[0].loss == pytest.approx(math.log(2), rel=1e-5)
     assert not (folder.checkpoints / "step-000002" / "adapter" / "ref").exists()
 
@@ -222,15 +225,11 @@ def test_a_run_of_before_goes_on_from_the_other_runs_best(
     assert log.of("note") == []
 
 
-def test_dpo_without_kernels_is_the_same_training(
-    run_config: Any, make_folder: Any, letters: Any, preferences: Path
-) -> None:
+def test_dpo_without_kernels_is_the_same_training(trained: Any, preferences: Path) -> None:
     losses, logs = [], []
     for kernels in ("auto", "plain"):
         values = {**VARIANTS["dpo"], "data__path": str(preferences), "train__kernels": kernels}
-        folder = make_folder(run_config(**values), kernels)
-        said = Log(folder)
-        train(folder, said, letters)
+        _folder, said = trained(kernels, **values)
         losses.append(said.losses())
         logs.append([(event.margin, event.accuracy) for event in (*said.of("step"), *said.of("evaluation"))])
         assert ("the formula" in " ".join(said.of("plan")[0].lines)) == (kernels == "plain")
@@ -242,16 +241,12 @@ def test_dpo_without_kernels_is_the_same_training(
         assert one == pytest.approx(other, rel=1e-4, abs=1e-6)
 
 
-def test_dpo_tells_margin_and_accuracy_of_its_pairs_and_answers_on_the_way(
-    run_config: Any, make_folder: Any, letters: Any, preferences: Path
-) -> None:
+def test_dpo_tells_margin_and_accuracy_of_its_pairs_and_answers_on_the_way(trained: Any, preferences: Path) -> None:
     """With one pair a step the loss is the margin's own: -log σ(margin). Passes of one pair each, so that a window of
     several is the mean of what they say."""
     one = {"train__per_device_train_batch_size": 1, "train__gradient_accumulation_steps": 1}
     values = {**VARIANTS["dpo"], **one, "data__path": str(preferences), "train__sample_rows": 1}
-    folder = make_folder(run_config(**{**values, "train__tokens_per_pass": 8}))
-    said = Log(folder)
-    train(folder, said, letters)
+    _folder, said = trained(**{**values, "train__tokens_per_pass": 8})
     steps, held_out = said.of("step"), said.of("evaluation")
     for event in steps:
         assert event.loss == pytest.approx(math.log1p(math.exp(-event.margin)), rel=1e-4)
@@ -265,9 +260,7 @@ def test_dpo_tells_margin_and_accuracy_of_its_pairs_and_answers_on_the_way(
     first = said.of("sample")[0]
     assert (first.step, first.side) == (0, "base")
     assert {event.right for event in said.of("sample")} != {""}
-    plain = make_folder(run_config(), "sft")
-    log = Log(plain)
-    train(plain, log, letters)
+    _plain, log = trained("sft")
     assert {(event.margin, event.accuracy) for event in log.of("step")} == {(None, None)}
 
 

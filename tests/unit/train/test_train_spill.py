@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from dying_log import Log
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.estimate.terms import CONTEXT_BYTES
 from core.model.faults import is_card_fault, is_host_full, is_out_of_memory
-from core.train.run import train
 from core.train.safety import memory, oom_recovery
 from core.train.safety.memory import SpillWatch, Taken, cap_allocator, halved, pass_tokens
 from core.train.step.trainer import split_batch
@@ -130,7 +128,7 @@ def test_no_false_alarm_in_a_long_run_of_mixed_rows() -> None:
 
 
 def test_a_run_names_the_spill_and_makes_its_passes_smaller(
-    run_config: Any, make_folder: Any, letters: Any, quiet_torch: None, monkeypatch: pytest.MonkeyPatch
+    trained: Any, quiet_torch: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = oom_recovery.OomRecovery.__init__
 
@@ -143,9 +141,7 @@ def test_a_run_names_the_spill_and_makes_its_passes_smaller(
 
     monkeypatch.setattr(oom_recovery.OomRecovery, "__init__", watched)
     monkeypatch.setattr(oom_recovery.OomRecovery, "_taken", taken)
-    folder = make_folder(run_config(train__max_steps=14, train__save_steps=100, train__eval_steps=100))
-    log = Log(folder)
-    train(folder, log, letters)
+    _, log = trained(train__max_steps=14, train__save_steps=100, train__eval_steps=100)
     (note,) = log.of("note")
     assert (note.code, note.step) == ("memory.spill", 11)
     assert "4 times as long" in note.text

@@ -27,7 +27,6 @@ from core.train.keep import checkpoint
 from core.train.methods import sft as trainers
 from core.train.run import train
 from core.train.safety.guard import Guard
-from core.train.step.batch_sampler import BatchLoader, BatchSampler
 from core.train.step.flat import FlatParameters
 from core.train.step.micro_batches import pack
 from core.train.step.rows import TextRows
@@ -46,7 +45,7 @@ def by_single_tensors(self: Any, model: Any = None) -> Any:
 @pytest.mark.parametrize("optim", ["adamw_torch", "adamw_8bit"])
 @pytest.mark.parametrize("clip", [1000, 0.05])
 def test_a_run_over_flat_parameters_is_the_one_over_single_tensors(
-    optim: str, clip: float, run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
+    optim: str, clip: float, trained: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # At rank 80 some matrices have more than 4,096 values and some fewer; biases have a weight decay of their own.
     values = {"train__optim": optim, "train__max_grad_norm": clip, "lora__r": 80, "lora__bias": "lora_only", **RARELY}
@@ -54,9 +53,9 @@ def test_a_run_over_flat_parameters_is_the_one_over_single_tensors(
     for name in ("flat", "single"):
         if name == "single":
             monkeypatch.setattr(trainers.TextTrainer, "create_optimizer", by_single_tensors)
-        folders.append(make_folder(run_config(**values), name))
-        logs.append(Log(folders[-1]))
-        train(folders[-1], logs[-1], letters)
+        folder, log = trained(name, **values)
+        folders.append(folder)
+        logs.append(log)
     flat, single = weights(folders[0]), weights(folders[1])
     assert flat.keys() == single.keys()
     for name, tensor in flat.items():
@@ -75,7 +74,7 @@ def test_a_run_over_flat_parameters_is_the_one_over_single_tensors(
 
 
 def test_a_saved_adapter_holds_each_tensor_once_and_a_restored_one_is_still_a_view(
-    run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
+    trained: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Any] = []
     honest = StepTrainer.create_optimizer
@@ -85,8 +84,7 @@ def test_a_saved_adapter_holds_each_tensor_once_and_a_restored_one_is_still_a_vi
         return honest(self, model)
 
     monkeypatch.setattr(StepTrainer, "create_optimizer", create)
-    folder = make_folder(run_config(**RARELY, train__max_steps=2))
-    train(folder, Log(folder), letters)
+    folder, _ = trained(**RARELY, train__max_steps=2)
     place = checkpoint.latest_good(folder)
     assert place is not None
     path = place / "adapter" / "adapter_model.safetensors"
@@ -132,7 +130,7 @@ def test_a_step_walks_no_modules(
 
 @pytest.mark.parametrize("tokens_per_pass", [16, 10_000])
 def test_looking_ahead_saves_the_work_and_changes_nothing(
-    tokens_per_pass: int, run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
+    tokens_per_pass: int, trained: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[bool] = []
     honest = trainers.TextTrainer._tensors
@@ -146,23 +144,13 @@ def test_looking_ahead_saves_the_work_and_changes_nothing(
     for name in ("ahead", "late"):
         if name == "late":
             monkeypatch.setattr(trainers.TextTrainer, "look_ahead", lambda *_: None)
-        values = {"lora__lora_dropout": 0.1, "train__max_steps": 11, "train__tokens_per_pass": tokens_per_pass}
-        folder = make_folder(run_config(**values), name)
-        logs.append(Log(folder))
-        train(folder, logs[-1], letters)
+        values = {"train__max_steps": 11, "train__tokens_per_pass": tokens_per_pass, **RARELY}
+        logs.append(trained(name, lora__lora_dropout=0.1, **values)[1])
         counts.append(sum(made))
         made.clear()
     assert logs[0].losses() == logs[1].losses()
     assert len(logs[0].losses()) == 11, "two epochs: also across the seam between them"
     assert counts[0] == counts[1] > 0, "each pass was made once, whether ahead or not"
-
-
-def test_the_window_after_a_step_is_the_one_that_comes() -> None:
-    for rows in (1, 4, 9, 10):
-        sampler = BatchSampler(rows, 4, 3, 9)
-        whole = [next(iter(BatchLoader(sampler, lambda step=step: step)))["rows"] for step in range(9)]  # type: ignore[misc]
-        assert [sampler.after(step) for step in range(9)] == whole
-        assert sampler.after(9) is None
 
 
 def test_a_packed_pass_is_the_rows_end_to_end_and_each_part_is_aligned() -> None:

@@ -18,7 +18,7 @@ from core.train.channel.reporter import EventReporter
 from core.train.methods.sft import TextTrainer, arguments
 from core.train.safety.guard import Guard
 from core.train.step.batch_sampler import BatchLoader, BatchSampler
-from core.train.step.micro_batches import cut_padded, pack, pad
+from core.train.step.micro_batches import cut_padded, pad
 from core.train.step.rows import PairRows, TextRows
 from core.train.step.trainer import Batches
 
@@ -49,15 +49,6 @@ def test_a_pair_costs_both_sides_padded_and_weighs_one() -> None:
     assert (rows.length(0), rows.tokens(0), rows.trained(0), rows.weight(0)) == (10, 8, 4, 1)
 
 
-def test_a_packed_pass_has_no_padding_and_knows_its_bounds() -> None:
-    batch = pack(some_rows(), [1, 0], CPU)
-    assert batch["input_ids"].shape == (1, 13)  # type: ignore[union-attr]
-    assert batch["cu_seq_lens_q"].tolist() == [0, 8, 13]  # type: ignore[union-attr]
-    assert batch["position_ids"].tolist() == [[*range(8), *range(5)]]  # type: ignore[union-attr]
-    assert batch["max_length_q"] == 8
-    assert batch["labels"][0, 8] == -100, "the next row's first token is no target"  # type: ignore[index]
-
-
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(1, 120))
 def test_a_padded_cut_holds_every_row_once_within_the_limit(lengths: list[int], limit: int) -> None:
     passes = cut_padded(lengths, limit)
@@ -75,6 +66,7 @@ def test_the_feed_is_a_function_of_seed_and_step_and_starts_where_it_is_asked() 
     assert sorted(itertools.chain(*whole[:3])) == list(range(10))
     assert sorted(itertools.chain(*whole[3:6])) == list(range(10))
     assert whole[:3] != whole[3:6]
+    assert [sampler.after(step) for step in range(8)] == [*whole, None]
     rest = [window["rows"] for window in BatchLoader(sampler, lambda: 4)]
     assert rest == whole[4:6]
     assert list(BatchLoader(sampler, lambda: 7)) == []
