@@ -300,13 +300,14 @@ def test_leaving_while_the_model_loads_keeps_nothing_and_says_so(
 
 def test_what_is_asked_in_mid_run_is_done_at_a_seam(run_config: Any, make_folder: Any, letters: Any) -> None:
     folder = make_folder(run_config(train__max_steps=400, train__save_steps=1000, train__eval_steps=1000))
-    asked = [Command(id="s", verb="sample", prompt="the cat", max_new_tokens=5), Command(id="k", verb="save")]
+    first = [Command(id="s", verb="sample", prompt="the cat", max_new_tokens=5), Command(id="k", verb="save")]
+    asked = [Command(id="p", verb="pause")]
 
     def then(event: Event) -> bool:
         if event.kind == "step" and event.step == 3:
-            letters.waiting.extend(asked)
-        if event.kind == "checkpoint" and not letters.waiting:
-            letters.waiting.append(Command(id="p", verb="pause"))
+            letters.waiting.extend(first)
+        if event.kind == "checkpoint" and asked:
+            letters.waiting.append(asked.pop())
         return False
 
     log = Log(folder, 1, then)
