@@ -1,8 +1,8 @@
-"""Which rows make one optimiser step, and how a step is cut into forward passes. Pure functions of numbers.
+"""Which rows make one optimizer batch, and how it is cut into micro-batches. Pure functions of numbers.
 
-A *window* is the rows of one optimiser step (batch × accumulation). ``windows`` deals one epoch's rows into windows by
-(seed, epoch) alone, so that a run resumed at (epoch, window) sees the same rows again. ``cut`` lays a window's rows
-into passes of at most ``tokens_per_pass`` tokens; it changes memory and speed, never the result of the step.
+``windows`` deals one epoch's rows into optimizer batches (batch × accumulation rows) by (seed, epoch) alone, so that a
+run resumed at (epoch, batch) sees the same rows again. ``cut`` lays such a batch into micro-batches of at most
+``tokens_per_pass`` tokens; it changes memory and speed, never the result of the step.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ __all__ = ["cut", "text_pieces", "windows"]
 
 
 def windows(n_rows: int, rows_per_step: int, epoch: int, seed: int) -> list[list[int]]:
-    """One epoch's windows: every row once, in an order of its own for each (seed, epoch); the last may be smaller."""
+    """One epoch in optimizer batches: every row once, in an order drawn by (seed, epoch); the last may be smaller."""
     order = list(range(n_rows))
     random.Random(f"epoch:{seed}:{epoch}").shuffle(order)  # noqa: S311 - no secret
     return [order[start : start + rows_per_step] for start in range(0, n_rows, rows_per_step)]
 
 
 def cut(lengths: list[int], tokens_per_pass: int) -> list[list[int]]:
-    """Passes over one window, as positions in ``lengths``: best-fit, longest row first.
+    """Micro-batches of one optimizer batch, as positions in ``lengths``: best-fit, longest row first.
 
-    Every position stands in exactly one pass. A pass holds at most ``tokens_per_pass`` tokens, except that a row longer
-    than this is a pass alone. Equal input gives equal output: ties go to the earlier row and the earlier pass.
+    Every position stands in exactly one micro-batch, which holds at most ``tokens_per_pass`` tokens, except that a row
+    longer than this is alone. Equal input gives equal output: ties go to the earlier row and micro-batch.
     """
-    passes: list[list[int]] = []
+    batches: list[list[int]] = []
     room: list[int] = []
     for position in sorted(range(len(lengths)), key=lambda index: (-lengths[index], index)):
         length = lengths[position]
         fitting = [number for number, free in enumerate(room) if free >= length]
         if fitting:
             best = min(fitting, key=lambda number: (room[number], number))
-            passes[best].append(position)
+            batches[best].append(position)
             room[best] -= length
         else:
-            passes.append([position])
+            batches.append([position])
             room.append(tokens_per_pass - length)
-    return [sorted(members) for members in passes]
+    return [sorted(members) for members in batches]
 
 
 def text_pieces(length: int, max_length: int, bos: int) -> list[tuple[int, int]]:

@@ -30,6 +30,7 @@ __all__ = ["preview"]
 _REFUSALS_SHOWN = 5
 _DROPPED = "Rows on this page whose text beside a function call the template leaves out, so it is not trained: {}."
 _PARTS_HELD = 4
+_DECISIVE = attrgetter("row", "ids", "trained", "bos", "flows", "ended")
 
 
 class _Kept:
@@ -45,7 +46,8 @@ def preview(request: dict[str, Any]) -> dict[str, Any]:
     rows, using = _opened(request)
     found = rows.matching(request["search"], request["numbers"])
     page = found[request["offset"] : request["offset"] + request["limit"]]
-    kept = KeptRows(Entry(Path(request["entry"])))
+    entry = Entry(Path(request["entry"]))
+    starts = entry.starts()
     shown: list[PreviewRow] = []
     refused: list[str] = []
     dropped = 0
@@ -56,7 +58,9 @@ def preview(request: dict[str, Any]) -> dict[str, Any]:
             refused.append(f"Row {example.row:,}: {error.message}")
             continue
         dropped += drops_text(example, using.choice)
-        kept.compare(position, sides)
+        if starts and _is_kept_otherwise(entry, starts, position, sides):
+            entry.clear()
+            starts = []
         shown.extend(shown_rows(using, sides, request["max_length"]))
     said = [_DROPPED.format(dropped)] if dropped else []
     notes = (*using.choice.notes, *said, *refused[:_REFUSALS_SHOWN])
@@ -81,32 +85,14 @@ def tokenise_part(request: dict[str, Any]) -> dict[str, Any]:
     return {"next": min(len(rows), start + stride * len(examples)), **found}
 
 
-class KeptRows:
-    """The entry that a run would train from, compared with what is shown: where they differ, it is made again."""
-
-    def __init__(self, entry: Entry) -> None:
-        self._entry = entry
-        self._starts = entry.starts()
-
-    def compare(self, position: int, sides: tuple[Encoded, ...]) -> None:
-        """Clears the entry away if the row at this position is kept otherwise than as it is shown."""
-        if not self._starts:
-            return
-        start = self._starts[bisect_right(self._starts, position) - 1]
-        table = _part(self._entry.part(start))
-        place = None if table is None else table.place_of(sides[0].row)
-        if (
-            table is None
-            or place is None
-            or not all(_same(side, table.item(place + number)) for number, side in enumerate(sides))
-        ):
-            self._entry.clear()
-            self._starts = []
-
-
-def _same(shown: Encoded, kept: Encoded) -> bool:
-    decisive = attrgetter("row", "ids", "trained", "bos", "flows", "ended")
-    return bool(decisive(shown) == decisive(kept))
+def _is_kept_otherwise(entry: Entry, starts: list[int], position: int, sides: tuple[Encoded, ...]) -> bool:
+    """Whether the entry that a run would train from keeps the row at this position otherwise than it is shown."""
+    table = _part(entry.part(starts[bisect_right(starts, position) - 1]))
+    place = None if table is None else table.place_of(sides[0].row)
+    if table is None or place is None:
+        return True
+    kept = [table.item(place + number) for number in range(len(sides))]
+    return [*map(_DECISIVE, kept)] != [*map(_DECISIVE, sides)]
 
 
 def _part(path: Path) -> TokenTable | None:
