@@ -129,12 +129,16 @@ class Columns:
         level = min(LEVELS, key=lambda known: abs(known - window.level))
         first = max(window.first, 0)
         last = window.last or (self.steps[-1] if self.steps else 0)
-        width = _width(last - first + 1)
+        width = 1  # steps a bucket: the smallest power of two that needs no more than BUCKETS buckets
+        while -(-(last - first + 1) // width) >= BUCKETS:
+            width *= 2
         shape = f"{self.generation}.{width}.{level}.{window.first}.{window.last}"
         fresh = window.shape != shape
         begin = first if fresh else max(first, window.since // width * width)
         low, high = bisect_left(self.steps, begin), bisect_right(self.steps, last)
         edges = _edges(self.steps[low:high], width)
+        ends = [*edges[1:], high - low] if edges else []
+        middles = [(self.steps[low + a] + self.steps[low + b - 1]) / 2 for a, b in zip(edges, ends, strict=True)]
         answer = {
             "shape": shape,
             "fresh": fresh,
@@ -144,7 +148,7 @@ class Columns:
             "until": last,
             "since": self.steps[-1] if self.steps else 0,
             "last": {name: _rounded(column[-1]) for name, column in self.values.items() if column},
-            "steps": _middles(self.steps, low, high, edges),
+            "steps": middles,
             "raw": _thin(self.values, low, high, edges),
         }
         answer["smooth"] = _thin(self.at_level(level), low, high, edges) if level else {}
@@ -209,25 +213,12 @@ def _known(values: list[float | None]) -> array[float]:
     return array("d", found.tobytes())
 
 
-def _width(span: int) -> int:
-    """Steps a bucket: the smallest power of two with which ``span`` steps need no more than BUCKETS buckets."""
-    width = 1
-    while -(-span // width) >= BUCKETS:
-        width *= 2
-    return width
-
-
 def _edges(steps: array[int], width: int) -> list[int]:
     """Where a new bucket begins among these steps."""
     if not len(steps):
         return []
     keys = np.frombuffer(steps, dtype=np.int64) // width
     return [0, *(np.flatnonzero(np.diff(keys)) + 1).tolist()]
-
-
-def _middles(steps: array[int], low: int, high: int, edges: list[int]) -> list[float]:
-    ends = [*edges[1:], high - low] if edges else []
-    return [(steps[low + a] + steps[low + b - 1]) / 2 for a, b in zip(edges, ends, strict=True)]
 
 
 def _thin(columns: dict[str, array[float]], low: int, high: int, edges: list[int]) -> dict[str, Any]:
@@ -237,12 +228,9 @@ def _thin(columns: dict[str, array[float]], low: int, high: int, edges: list[int
         values = np.frombuffer(column[low:high], dtype=np.float64) if high > low else np.empty(0)
         if edges and not np.isnan(values).all():
             lows, highs = np.fmin.reduceat(values, edges), np.fmax.reduceat(values, edges)
-            thinned[name] = {"low": _plain(lows), "high": None if _same(lows, highs) else _plain(highs)}
+            alike = np.array_equal(lows, highs, equal_nan=True)
+            thinned[name] = {"low": _plain(lows), "high": None if alike else _plain(highs)}
     return thinned
-
-
-def _same(lows: Any, highs: Any) -> bool:
-    return bool(np.array_equal(lows, highs, equal_nan=True))
 
 
 def _plain(values: Any) -> list[float | None]:

@@ -1,4 +1,4 @@
-"""The look, asserted: one accent, no override by force, and a theme that is remembered.
+"""The look, asserted: a theme that is remembered, and a keyboard whose place is seen.
 
 What axe cannot see stands here: the keyboard's place, also when a button that it stands on goes away, and what is
 announced. How large text is on every screen is looked at where axe looks (``test_axe.py``).
@@ -6,7 +6,6 @@ announced. How large text is on every screen is looked at where axe looks (``tes
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,11 +14,8 @@ from driving import RunningStudio
 from screens import RUNNING
 from visiting import let_in
 
-from core.machine.locations import ASSETS, REPOSITORY
-
 pytestmark = pytest.mark.browser
 
-HELP_PX = 13
 STILL_SEEN = """() => {
     const one = document.activeElement;
     const style = getComputedStyle(one);
@@ -38,25 +34,6 @@ def context(browser: Any, furnished_studio: RunningStudio) -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def page(context: Any) -> Any:
     return context.new_page()
-
-
-def test_one_colour_a_token_one_accent_and_nothing_by_force() -> None:
-    sheets = {path: re.sub(r"/\*.*?\*/", "", path.read_text("utf-8"), flags=re.DOTALL) for path in ASSETS.glob("*.css")}
-    assert len(sheets) >= 2
-    for path, sheet in sheets.items():
-        assert "!important" not in sheet, path
-        rules = re.sub(r":root \{.*?\n\}", "", sheet, flags=re.DOTALL)
-        assert re.findall(r"(?<![\w&-])#[0-9a-f]{3,8}\b(?![^{]*\{)", rules) == [], f"{path}: colours are tokens"
-        for size in re.findall(r"font-size: (\d+(?:\.\d+)?)px", sheet):
-            assert float(size) >= HELP_PX, (path, size)
-    tokens = "".join(sheets.values())
-    assert len(re.findall(r"--accent: ", tokens)) == 1
-
-
-def test_no_picture_letters_stand_for_icons() -> None:
-    emoji = re.compile("[\U0001f000-\U0001faff\u2600-\u27bf\ufe0f]")
-    files = [*REPOSITORY.glob("studio/**/*.py"), *ASSETS.rglob("*.js"), *ASSETS.glob("*.css")]
-    assert [str(path) for path in files if emoji.search(path.read_text("utf-8"))] == []
 
 
 def test_the_chosen_theme_is_remembered_from_page_to_page(context: Any, furnished_studio: RunningStudio) -> None:

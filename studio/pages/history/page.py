@@ -26,8 +26,11 @@ LETTERS = "ABCDE"
 
 def page(_: Studio) -> Markup:
     """The skeleton; rows, queue and comparison are filled in by the scripts."""
-    words: dict[str, object] = {**say.under("history"), **_copying()}
-    words |= {"queue": say.under("queue"), "compared": _compare_words(), "letters": LETTERS}
+    words: dict[str, object] = {**say.under("history")}
+    words |= {key: say(f"run.{key}") for key in ("copy", "copied", "not_copied")}
+    tried = {key: say(f"try.{key}") for key in ("waiting", "nothing", "no_answer")}
+    compared = {**say.under("compare"), **tried, "chart": say.under("chart")}
+    words |= {"queue": say.under("queue"), "compared": compared, "letters": LETTERS}
     sheet = tag("link", rel="stylesheet", href="/studio/assets/history.css")
     back = slot("back", "a", say("compare.back"), href="/history", hidden=True)
     title = slot("title", "h1", say("history.title"))
@@ -116,15 +119,6 @@ def _ask() -> Markup:
     actions = tag("div", send, cancel, keys, class_="actions")
     form = slot("ask", "form", title, about, prompt, answer_settings(), actions, class_="card")
     return tag("section", form, slot("answers", "div", class_="exchanges", aria_live="polite"), class_="compare-ask")
-
-
-def _compare_words() -> dict[str, object]:
-    tried = {key: say(f"try.{name}") for key, name in (("waiting", "waiting"), ("nothing", "nothing"))}
-    return say.under("compare") | tried | {"chart": say.under("chart"), "no_answer": say("try.no_answer")}
-
-
-def _copying() -> dict[str, str]:
-    return {key: say(f"run.{key}") for key in ("copy", "copied", "not_copied")}
 
 
 def _delete_dialog() -> Markup:

@@ -97,19 +97,14 @@ def differing(configs: Sequence[RunConfig | None]) -> tuple[list[dict[str, Any]]
     """The settings in which these configs differ, and the number of those in which they do not."""
     known = [flat(config) if config else {} for config in configs]
     keys = [key for key in flat(RunConfig()) if key not in _OWN]
-    rows = [_setting(key, [values.get(key) for values in known]) for key in keys if _differs(key, known)]
+    rows = []
+    for key in keys:
+        values = [config.get(key) for config in known]
+        if any(value != values[0] for value in values):
+            label = _KNOBS[key].label if key in _KNOBS else say.get(f"compare.key.{key}") or key
+            words = [UNKNOWN if value is None else _words(key, value) for value in values]
+            rows.append({"key": key, "label": label, "values": words})
     return rows, len(keys) - len(rows)
-
-
-def _differs(key: str, known: Sequence[dict[str, Any]]) -> bool:
-    values = [values.get(key) for values in known]
-    return any(value != values[0] for value in values)
-
-
-def _setting(key: str, values: Sequence[Any]) -> dict[str, Any]:
-    label = _KNOBS[key].label if key in _KNOBS else say.get(f"compare.key.{key}") or key
-    words = [UNKNOWN if value is None else _words(key, value) for value in values]
-    return {"key": key, "label": label, "values": words}
 
 
 def _words(key: str, value: Any) -> str:
@@ -130,47 +125,47 @@ def _words(key: str, value: Any) -> str:
 def finals(runs: Sequence[Compared], together: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
     """The figures at the end (or as of now), a line each; the lowest held-out loss of those that can be ranked
     ``together`` is marked as the best."""
+    ends = [_ends(run.record) for run in runs]
     bests = [best(measures(run.record)) for run in runs]
-    lowest = {place for group in together for place in _lowest(group, bests)}
-    lines = [
-        ("state", [STATES[run.record.state][0] for run in runs]),
-        ("best", [_best(one) for one in bests]),
-        ("held_out", [_loss(_measured(run.record)[-1:]) for run in runs]),
-        ("before", [_loss(_measured(run.record)[:1]) for run in runs]),
-        *((name, [_measure(run.record, name) for run in runs]) for name in MEASURES),
-        ("loss", [_loss([step.loss for step in run.record.steps[-1:] if step.loss is not None]) for run in runs]),
-        ("steps", [_steps(run.record) for run in runs]),
-        ("epoch", [f"{run.record.steps[-1].epoch:.2f}" if run.record.steps else UNKNOWN for run in runs]),
-        ("took", [_took(run.record) for run in runs]),
-        ("speed", [_speed(run.record) for run in runs]),
-        ("memory", [_memory(run.record) for run in runs]),
-    ]
+    lowest: set[int] = set()
+    for group in together:
+        known = {place: one for place in group if (one := bests[place]) is not None}
+        if len(known) > 1:  # there is nobody to be lower than, else
+            least = min(one.loss for one in known.values())
+            lowest |= {place for place, one in known.items() if one.step and one.loss == least}
     return [
         {
             "key": key,
             "label": say(f"compare.{key}"),
-            "values": values,
+            "values": [end[key] for end in ends],
             "best": [key == "best" and place in lowest for place in range(len(runs))],
         }
-        for key, values in lines
-        if any(value != UNKNOWN for value in values)
+        for key in ends[0]
+        if any(end[key] != UNKNOWN for end in ends)
     ]
 
 
-def _lowest(group: Sequence[int], bests: Sequence[Measure | None]) -> list[int]:
-    """Of a group, whose training led lowest; nobody where there is nobody to be lower than."""
-    known = {place: one for place in group if (one := bests[place]) is not None}
-    least = min((one.loss for one in known.values()), default=None)
-    return [place for place, one in known.items() if one.step and one.loss == least] if len(known) > 1 else []
-
-
-def _measure(record: RunRecord, name: str) -> str:
-    known = [value for item in record.evaluations if (value := getattr(item, name)) is not None]
-    return measure_words(name, known[-1]) if known else UNKNOWN
-
-
-def _measured(record: RunRecord) -> list[float]:
-    return [one.loss for one in measures(record)]
+def _ends(record: RunRecord) -> dict[str, str]:
+    """How one run ended, by the lines of the table."""
+    losses = [f"{one.loss:.3f}" for one in measures(record)]
+    last = record.steps[-1] if record.steps else None
+    # The time within steps: pauses, and the wait for the card, tell nothing of a run.
+    seconds = sum(step.seconds for step in record.steps)
+    tokens = sum(step.tokens for step in record.steps)
+    peak = max((step.memory_bytes for step in record.steps if step.memory_bytes is not None), default=None)
+    return {
+        "state": STATES[record.state][0],
+        "best": _best(best(measures(record))),
+        "held_out": losses[-1] if losses else UNKNOWN,
+        "before": losses[0] if losses else UNKNOWN,
+        **{name: _measure(record, name) for name in MEASURES},
+        "loss": UNKNOWN if last is None or last.loss is None else f"{last.loss:.3f}",
+        "steps": steps_words(record.last_step, record.plan.total_steps if record.plan else 0),
+        "epoch": UNKNOWN if last is None else f"{last.epoch:.2f}",
+        "took": duration(seconds) if seconds else UNKNOWN,
+        "speed": f"{tokens / seconds:,.0f} tok/s" if seconds else UNKNOWN,
+        "memory": UNKNOWN if peak is None else bytes_words(peak),
+    }
 
 
 def _best(lowest: Measure | None) -> str:
@@ -179,29 +174,9 @@ def _best(lowest: Measure | None) -> str:
     return f"{lowest.loss:.3f}" if lowest.step else say("compare.untrained", loss=f"{lowest.loss:.3f}")
 
 
-def _loss(values: Sequence[float]) -> str:
-    return f"{values[0]:.3f}" if values else UNKNOWN
-
-
-def _steps(record: RunRecord) -> str:
-    total = record.plan.total_steps if record.plan else 0
-    return steps_words(record.last_step, total)
-
-
-def _took(record: RunRecord) -> str:
-    """The time within steps: pauses, and the wait for the card, tell nothing of a run."""
-    seconds = sum(step.seconds for step in record.steps)
-    return duration(seconds) if seconds else UNKNOWN
-
-
-def _speed(record: RunRecord) -> str:
-    seconds = sum(step.seconds for step in record.steps)
-    return f"{sum(step.tokens for step in record.steps) / seconds:,.0f} tok/s" if seconds else UNKNOWN
-
-
-def _memory(record: RunRecord) -> str:
-    peak = max((step.memory_bytes for step in record.steps if step.memory_bytes is not None), default=None)
-    return UNKNOWN if peak is None else bytes_words(peak)
+def _measure(record: RunRecord, name: str) -> str:
+    known = [value for item in record.evaluations if (value := getattr(item, name)) is not None]
+    return measure_words(name, known[-1]) if known else UNKNOWN
 
 
 # ── curves ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -215,35 +190,25 @@ def curves(runs: Sequence[Compared], points: Sequence[RunPoints], window: Window
     width = answers[0]["width"]
     buckets = [[int(step // width) for step in answer["steps"]] for answer in answers]
     order = sorted({bucket for own in buckets for bucket in own})
-    steps = _steps_of(answers, buckets)
+    steps: dict[int, float] = {}  # where a bucket is drawn: at the middle of its fullest run
     drawn = {}
     for number, (answer, own) in enumerate(zip(answers, buckets, strict=True)):
+        for bucket, step in zip(own, answer["steps"], strict=True):
+            steps[bucket] = max(steps.get(bucket, step), step)
         column = (answer["smooth"] or answer["raw"]).get("loss")
         if column is not None:
-            drawn[f"train{number}"] = _spread(column, own, order)
+            low = dict(zip(own, column["low"], strict=True))
+            high = dict(zip(own, column["high"] or column["low"], strict=True))
+            ends = {"low": [low.get(bucket) for bucket in order], "high": [high.get(bucket) for bucket in order]}
+            drawn[f"train{number}"] = ends
+    held = {
+        f"held{number}": [item for item in answer["evaluations"] if span.first <= item[0] <= span.last]
+        for number, answer in enumerate(answers)
+    }
     return {
         "steps": [steps[bucket] for bucket in order],
         "raw": drawn,
-        "points": {f"held{number}": _within(answer["evaluations"], span) for number, answer in enumerate(answers)},
+        "points": held,
         "last": {f"train{number}": answer["last"].get("loss") for number, answer in enumerate(answers)},
         "first": span.first, "begin": span.first, "until": span.last, "since": until,
     }  # fmt: skip
-
-
-def _steps_of(answers: Sequence[dict[str, Any]], buckets: Sequence[Sequence[int]]) -> dict[int, float]:
-    """Where a bucket is drawn: at the middle of its fullest run."""
-    steps: dict[int, float] = {}
-    for answer, own in zip(answers, buckets, strict=True):
-        for bucket, step in zip(own, answer["steps"], strict=True):
-            steps[bucket] = max(steps.get(bucket, step), step)
-    return steps
-
-
-def _spread(column: dict[str, Any], own: Sequence[int], order: Sequence[int]) -> dict[str, Any]:
-    low = dict(zip(own, column["low"], strict=True))
-    high = dict(zip(own, column["high"] or column["low"], strict=True))
-    return {"low": [low.get(bucket) for bucket in order], "high": [high.get(bucket) for bucket in order]}
-
-
-def _within(evaluations: Sequence[Any], span: Window) -> list[Any]:
-    return [item for item in evaluations if span.first <= item[0] <= span.last]

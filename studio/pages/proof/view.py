@@ -39,10 +39,8 @@ def _shown(proof: Proof, now: float) -> dict[str, Any]:
     end = record.ended_at or now
     took = duration(end - record.started_at) if record.started_at and record.state != "lost" else UNKNOWN
     head, rows = _TABLES[proof.kind](result) if result else ([], [])
-    head, rows = (
-        [cell[:_LONGEST_CELL] for cell in head],
-        [[cell[:_LONGEST_CELL] for cell in row] for row in rows[:_MOST_ROWS]],
-    )
+    failure = record.failure
+    cause = f"{failure.message} {failure.hint}".strip() if failure else ""
     return {
         "id": proof.id,
         "kind": proof.kind,
@@ -52,18 +50,13 @@ def _shown(proof: Proof, now: float) -> dict[str, Any]:
         "verdict": verdict,
         "tone": tone,
         "progress": _progress(proof) if living else None,
-        "cause": _cause(proof),
-        "facts": [] if living or not result else _cut(_facts(result, took)),
+        "cause": say("proof.lost") if record.state == "lost" else cause,
+        "facts": [] if living or not result else [[name, fact[:_LONGEST_CELL]] for name, fact in _facts(result, took)],
         "command": " ".join(("python -m core.bench", proof.kind, *proof.flags)),
         "note": _note(proof),
-        "head": head,
-        "rows": rows,
+        "head": [cell[:_LONGEST_CELL] for cell in head],
+        "rows": [[cell[:_LONGEST_CELL] for cell in row] for row in rows[:_MOST_ROWS]],
     }
-
-
-def _cut(rows: Cells) -> Cells:
-    """No more than a table has, each cell no longer than one is."""
-    return [[str(cell)[:_LONGEST_CELL] for cell in row] for row in rows[:_MOST_ROWS]]
 
 
 def _verdict(proof: Proof) -> tuple[str, str]:
@@ -97,13 +90,6 @@ def _progress(proof: Proof) -> dict[str, Any]:
         "text": " ".join(filter(None, (part, stage.text))),
         "share": share if stage.total and math.isfinite(share := stage.done / stage.total) else None,
     }
-
-
-def _cause(proof: Proof) -> str:
-    if proof.record.state == "lost":
-        return say("proof.lost")
-    failure = proof.record.failure
-    return f"{failure.message} {failure.hint}".strip() if failure else ""
 
 
 def _note(proof: Proof) -> str:

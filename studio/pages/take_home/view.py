@@ -80,14 +80,12 @@ def _forms(folder: JobFolder, config: RunConfig | None, free: int) -> list[dict[
     newest = folder.newest_checkpoint()
     adapter = _folder_bytes(newest / "adapter") if newest else 0
     sizes = {key: _merged_bytes(config) if form.whole else adapter for key, form in FORMS.items()}
-    return [{"key": key, "size": _size_words(size, free), "room": size <= free} for key, size in sizes.items()]
-
-
-def _size_words(size: int, free: int) -> str:
-    if not size:
-        return ""
-    about = say("home.size", size=bytes_words(size))
-    return about if size <= free else f"{about}. {say('home.no_room', short=bytes_words(size - free))}"
+    forms = []
+    for key, size in sizes.items():
+        about = say("home.size", size=bytes_words(size)) if size else ""
+        short = "" if size <= free else f". {say('home.no_room', short=bytes_words(size - free))}"
+        forms.append({"key": key, "size": about + short, "room": size <= free})
+    return forms
 
 
 def _merged_bytes(config: RunConfig | None) -> int:

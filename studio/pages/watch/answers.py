@@ -25,21 +25,17 @@ def answers_on_the_way(record: RunRecord) -> list[dict[str, Any]]:
             while kept and kept[-1].step >= sample.step:
                 kept.pop()
             kept.append(sample)
-    return [_shown(found) for _, found in sorted(asked.items())]
+    return [_shown(samples) for _, samples in sorted(asked.items())]
 
 
-def _shown(found: list[Sample]) -> dict[str, Any]:
-    last = found[-1]
-    answers = [(_when(sample), sample.text) for sample in reversed(_thinned(found))]
-    slowest = max(sample.seconds for sample in found)
+def _shown(samples: list[Sample]) -> dict[str, Any]:
+    last = samples[-1]
+    stride = -(-len(samples) // KEPT)
+    kept = [one for at, one in enumerate(samples) if at % stride == 0 or at == len(samples) - 1]
+    answers = [
+        (say("way.step", step=f"{sample.step:,}") if sample.side == "tuned" else say("way.base"), sample.text)
+        for sample in reversed(kept)
+    ]
+    slowest = max(sample.seconds for sample in samples)
     cost = say("way.cost", time=duration(slowest) if slowest >= 1 else f"{slowest:.1f} s") if slowest else ""
     return {"prompt": last.prompt, "right": last.right, "answers": answers, "cost": cost}
-
-
-def _when(sample: Sample) -> str:
-    return say("way.step", step=f"{sample.step:,}") if sample.side == "tuned" else say("way.base")
-
-
-def _thinned(found: list[Sample]) -> list[Sample]:
-    stride = -(-len(found) // KEPT)
-    return [one for at, one in enumerate(found) if at % stride == 0 or at == len(found) - 1]

@@ -34,9 +34,11 @@ HOSTS = {
     "capitals": "LOCALHOST:8765",
     "number": "2130706433:8765",
     "other port": "127.0.0.1:80",
+    "no port": "127.0.0.1",
+    "longer": "localhost.evil.example:8765",
     "malformed": "127.0.0.1:8765@evil.example",
 }
-ORIGINS = ("none", "own", "http://evil.example", "null")
+ORIGINS = ("none", "own", "http://evil.example", "null", "https://127.0.0.1:8765", "127.0.0.1:8765")
 AT_THE_DOOR = {"GET /enter", "POST /enter", "POST /studio/token"}
 """Answered by the guard itself."""
 

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from core.machine.locations import ASSETS
 from studio.server.access.routes import PAGES, is_allowed
 from studio.shell.frame import head
-from studio.shell.installed import MANIFEST, THEME_COLOURS, manifest, manifest_route
+from studio.shell.installed import MANIFEST, manifest, manifest_route
 
 
 def test_the_manifest_is_ours_and_can_be_installed() -> None:
@@ -36,12 +36,6 @@ def test_every_icon_is_a_picture_of_the_size_it_names() -> None:
         else:
             assert "<svg" in file.read_text()
     assert {icon.get("purpose", "") for icon in manifest()["icons"]} >= {"any", "maskable"}
-
-
-def test_the_bar_of_the_window_has_the_colour_of_the_sheet() -> None:
-    sheets = re.findall(r"--sheet:\s*([^;]+);", (ASSETS / "studio.css").read_text())
-    for theme, colour in THEME_COLOURS.items():
-        assert any(colour in sheet for sheet in sheets), theme
 
 
 def test_every_page_names_the_manifest_once() -> None:
