@@ -29,6 +29,7 @@ from core.runs.log.events_log import last_event
 pytestmark = pytest.mark.browser
 
 RUN = "2026-11-20_2243_long_k3f9"
+COLD = "2026-11-16_2240_cold_k3f9"
 STEPS = 20_000
 PAINTED_MS, USABLE_MS, ANSWERED_MS = 1_000, 2_000, 300
 SHARE = 0.05
@@ -42,6 +43,7 @@ MB = 1 << 20
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningStudio, JobFolder]]:
     locations = Locations(tmp_path_factory.mktemp("performance-home")).make()
     run = write_run(locations, past(STEPS, total=4 * STEPS), RUN, "Long")
+    write_run(locations, past(STEPS, finished=True), COLD, "Cold")
     hold = FileLock(run.supervisor_lock)
     assert hold.acquire()
     with running_studio(locations.home) as studio:
@@ -177,6 +179,20 @@ def test_looking_at_a_long_run_costs_a_twentieth_of_a_core(
     assert of_page <= SHARE, shares
     assert of_server <= SHARE, shares
     assert nobody <= AT_REST
+
+
+def test_twenty_thousand_steps_open_within_a_second(watching: Any, house: tuple[RunningStudio, JobFolder]) -> None:
+    """From the address to the drawn curve, of a run that the server has never read: what it computes and then the page,
+    one after the other."""
+    server = psutil.Process(house[0].process.pid)
+    session = watching.context.new_cdp_session(watching)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    before = busy(server), metric(session, "TaskDuration")
+    watching.goto(f"{house[0].root}/watch?run={COLD}")
+    watching.wait_for_function(DRAWN)
+    of_server, of_page = busy(server) - before[0], metric(session, "TaskDuration") - before[1]
+    print(f"twenty thousand steps open: server {of_server:.2f} s, page {of_page:.2f} s")
+    assert of_server + of_page <= 1
 
 
 def test_between_two_looks_nothing_moves_and_a_look_writes_only_what_changed(

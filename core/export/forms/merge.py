@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -26,45 +25,63 @@ from safetensors.torch import load_file, save_file
 from core.contract.errors import ModelError
 from core.models.checks.weights import read_header, weight_files
 
-__all__ = ["Change", "merge_weights", "merged_bytes", "read_changes"]
+__all__ = ["Change", "LowRank", "Replaced", "merge_weights", "merged_bytes", "read_changes"]
 
 SHARD_BYTES = 2 << 30
 _PREFIX = "base_model.model."
+_SUFFIXES = {
+    ".lora_A.weight": "a",
+    ".lora_B.weight": "b",
+    ".lora_magnitude_vector": "magnitude",
+    ".lora_magnitude_vector.weight": "magnitude",
+}
+_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F64": torch.float64}
 _SIXTEEN = (torch.bfloat16, torch.float16)
 
 
-@dataclass
-class Change:
-    """What the adapter does to one base tensor."""
+@dataclass(frozen=True)
+class LowRank:
+    """What LoRA or DoRA does to one weight; ``transposed`` where the base holds it as ``[in, out]`` (GPT-2's Conv1D,
+    peft's ``fan_in_fan_out``)."""
 
     scale: float
-    a: torch.Tensor | None = None
-    b: torch.Tensor | None = None
+    transposed: bool
+    a: torch.Tensor
+    b: torch.Tensor
     magnitude: torch.Tensor | None = None
-    replacement: torch.Tensor | None = None
-    transposed: bool = False
-    """Whether the base holds W as ``[in, out]`` (GPT-2's Conv1D; peft's ``fan_in_fan_out``)."""
 
+    @property
     def shape(self) -> tuple[int, ...]:
         """The shape that the base tensor must have."""
-        if self.replacement is not None:
-            return tuple(self.replacement.shape)
-        assert self.a is not None
-        assert self.b is not None
         sizes = (self.b.shape[0], self.a.shape[1])
         return sizes[::-1] if self.transposed else sizes
 
     def apply(self, weight: torch.Tensor) -> torch.Tensor:
         """The changed tensor, in float32."""
-        if self.replacement is not None:
-            return self.replacement.float()
-        assert self.a is not None
-        assert self.b is not None
         held = weight.float()
         changed = (held.T if self.transposed else held) + self.scale * (self.b.float() @ self.a.float())
         if self.magnitude is not None:
             changed = self.magnitude.float().reshape(-1, 1) * changed / changed.norm(dim=1, keepdim=True)
         return changed.T.contiguous() if self.transposed else changed
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """A bias that was trained: it stands in the base's place."""
+
+    tensor: torch.Tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape that the base tensor must have."""
+        return tuple(self.tensor.shape)
+
+    def apply(self, _weight: torch.Tensor) -> torch.Tensor:
+        """The trained tensor, in float32."""
+        return self.tensor.float()
+
+
+Change = LowRank | Replaced
 
 
 def read_changes(adapter: Path) -> dict[str, Change]:
@@ -82,12 +99,19 @@ def read_changes(adapter: Path) -> dict[str, Change]:
     rank, alpha = int(config["r"]), float(config["lora_alpha"])
     scale = alpha / rank**0.5 if config.get("use_rslora") else alpha / rank
     changes: dict[str, Change] = {}
+    low_rank: dict[str, dict[str, torch.Tensor]] = {}
     for key, tensor in load_file(adapter / "adapter_model.safetensors").items():
-        _sort_in(changes, key.removeprefix(_PREFIX), tensor, scale)
-    for name, change in changes.items():
-        change.transposed = bool(config.get("fan_in_fan_out"))
-        if change.replacement is None and (change.a is None or change.b is None):
+        name = key.removeprefix(_PREFIX)
+        if suffix := next((one for one in _SUFFIXES if name.endswith(one)), ""):
+            low_rank.setdefault(name.removesuffix(suffix) + ".weight", {})[_SUFFIXES[suffix]] = tensor
+        elif name.endswith(".bias") and ".lora_" not in name:
+            changes[name.replace(".base_layer.bias", ".bias")] = Replaced(tensor)
+        else:
             raise _unknown(name)
+    for name, tensors in low_rank.items():
+        if not {"a", "b"} <= tensors.keys():
+            raise _unknown(name)
+        changes[name] = LowRank(scale, bool(config.get("fan_in_fan_out")), **tensors)
     return changes
 
 
@@ -112,37 +136,28 @@ def merge_weights(
     entries = list(_entries(base))
     changes = _placed(read_changes(adapter), entries)
     dtype = next((entry.dtype for entry in entries if entry.dtype in _SIXTEEN), torch.bfloat16)
-    shards = _plan(entries, dtype)
-    done = 0
-    for shard in shards:
+    shards = _shards(entries, dtype)
+    file_of: dict[str, str] = {}
+    for number, shard in enumerate(shards, 1):
+        several = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        file = several if len(shards) > 1 else "model.safetensors"
         tensors: dict[str, torch.Tensor] = {}
-        for entry in shard.entries:
+        for entry in shard:
             check()
             tensors[entry.name] = _merged(entry, changes.get(entry.name), dtype)
-            done += 1
-            on_tensor(done, len(entries))
-        save_file(tensors, out / shard.name, metadata={"format": "pt"})
-    _write_index(out, shards)
+            file_of[entry.name] = file
+            on_tensor(len(file_of), len(entries))
+        save_file(tensors, out / file, metadata={"format": "pt"})
+    if len(shards) > 1:
+        size = sum(entry.elements * dtype.itemsize for entry in entries)
+        index = {"metadata": {"total_size": size}, "weight_map": file_of}
+        (out / "model.safetensors.index.json").write_text(json.dumps(index, indent=1), encoding="utf-8")
     return dtype
 
 
 def merged_bytes(base: Path) -> int:
     """How large the merged weights will be."""
     return sum(entry.elements * 2 for entry in _entries(base))
-
-
-def _sort_in(changes: dict[str, Change], key: str, tensor: torch.Tensor, scale: float) -> None:
-    for part, suffix in (("a", ".lora_A.weight"), ("b", ".lora_B.weight")):
-        if key.endswith(suffix):
-            setattr(changes.setdefault(key.removesuffix(suffix) + ".weight", Change(scale)), part, tensor)
-            return
-    for suffix in (".lora_magnitude_vector", ".lora_magnitude_vector.weight"):
-        if key.endswith(suffix):
-            changes.setdefault(key.removesuffix(suffix) + ".weight", Change(scale)).magnitude = tensor
-            return
-    if not key.endswith(".bias") or ".lora_" in key:
-        raise _unknown(key)
-    changes[key.replace(".base_layer.bias", ".bias")] = Change(scale, replacement=tensor)
 
 
 def _unknown(name: str) -> ModelError:
@@ -162,19 +177,16 @@ def _placed(changes: dict[str, Change], entries: list[_Entry]) -> dict[str, Chan
     shapes = {entry.name: entry.shape for entry in entries}
     placed: dict[str, Change] = {}
     for name, change in changes.items():
-        found = name if name in shapes else name.partition(".")[2]
-        if found not in shapes:
-            raise _mismatch(f"Expected {name} in the base model's files, found no such tensor.")
-        if shapes[found] != change.shape():
-            raise _mismatch(f"Expected {found} of shape {change.shape()} in the base, found {shapes[found]}.")
-        placed[found] = change
+        held = name if name in shapes else name.partition(".")[2]
+        if shapes.get(held) != change.shape:
+            found = f"{shapes[held]}" if held in shapes else "no such tensor"
+            raise ModelError(
+                "export.mismatch",
+                f"Expected {name} of shape {change.shape} in the base model's files, found {found}.",
+                "Merge with the base model that the adapter was trained on, or export the adapter.",
+            )
+        placed[held] = change
     return placed
-
-
-def _mismatch(message: str) -> ModelError:
-    return ModelError(
-        "export.mismatch", message, "Merge with the base model that the adapter was trained on, or export the adapter."
-    )
 
 
 @dataclass(frozen=True)
@@ -189,21 +201,11 @@ class _Entry:
         return torch.Size(self.shape).numel()
 
 
-@dataclass
-class _Shard:
-    name: str = ""
-    entries: list[_Entry] = field(default_factory=list)
-    bytes: int = 0
-
-
 def _entries(base: Path) -> Iterator[_Entry]:
     """Every tensor of the files that make up the model; other safetensors may lie beside them."""
     for file in weight_files(base):
         for name, entry in read_header(file).items():
             yield _Entry(name, file, tuple(entry["shape"]), _DTYPES.get(entry["dtype"], torch.int8))
-
-
-_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F64": torch.float64}
 
 
 def _merged(entry: _Entry, change: Change | None, dtype: torch.dtype) -> torch.Tensor:
@@ -214,25 +216,15 @@ def _merged(entry: _Entry, change: Change | None, dtype: torch.dtype) -> torch.T
     return change.apply(tensor).to(dtype)
 
 
-def _plan(entries: list[_Entry], dtype: torch.dtype) -> list[_Shard]:
-    shards = [_Shard()]
+def _shards(entries: list[_Entry], dtype: torch.dtype) -> list[list[_Entry]]:
+    """The tensors by the file that they go to: so many that each stays below ``SHARD_BYTES``, and at least one."""
+    shards: list[list[_Entry]] = [[]]
+    held = 0
     for entry in entries:
         size = entry.elements * dtype.itemsize
-        if shards[-1].entries and shards[-1].bytes + size > SHARD_BYTES:
-            shards.append(_Shard())
-        shards[-1].entries.append(entry)
-        shards[-1].bytes += size
-    for number, shard in enumerate(shards, 1):
-        several = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-        shard.name = several if len(shards) > 1 else "model.safetensors"
+        if shards[-1] and held + size > SHARD_BYTES:
+            shards.append([])
+            held = 0
+        shards[-1].append(entry)
+        held += size
     return shards
-
-
-def _write_index(out: Path, shards: list[_Shard]) -> None:
-    if len(shards) == 1:
-        return
-    index: dict[str, Any] = {
-        "metadata": {"total_size": sum(shard.bytes for shard in shards)},
-        "weight_map": {entry.name: shard.name for shard in shards for entry in shard.entries},
-    }
-    (out / "model.safetensors.index.json").write_text(json.dumps(index, indent=1), encoding="utf-8")
