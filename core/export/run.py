@@ -53,25 +53,17 @@ SPARE_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class _Job:
-    """What one export works on."""
+    """What one export works on: the run's records, what is made of what, and where it goes."""
 
-    folder: JobFolder
     request: ExportRequest
     config: RunConfig
     record: RunRecord
-    checkpoint: Path
-    base: Path
+    checkpoint: str
+    parts: Parts
     draft: Path
+    final: Path
     tell: EventReporter
     check: Callable[[], None]
-
-    @property
-    def final(self) -> Path:
-        return self.folder.exports / self.request.name
-
-    @property
-    def parts(self) -> Parts:
-        return Parts(self.base, base_name(self.config), self.checkpoint / "adapter")
 
 
 def export(folder: JobFolder, writer: EventWriter, orders: CommandQueue) -> None:
@@ -80,21 +72,27 @@ def export(folder: JobFolder, writer: EventWriter, orders: CommandQueue) -> None
     Raises:
         StudioError: the checkpoint, the base model, the disk or the reloaded export is not as it must be.
     """
-    tell = EventReporter(writer)
     started = time.monotonic()
-    job = _open(folder, tell, orders.check)
+    job = _open(folder, EventReporter(writer), orders.check)
     try:
         _make(job)
         checks = _verify(job)
-        _settle(job, checks)
-        tell.say(Finished(seconds=round(time.monotonic() - started, 1)))
+        job.check()
+        size = folder_bytes(job.draft)
+        for path in job.draft.rglob("*"):  # "done" must still be true after the power went
+            if path.is_file():
+                make_durable(path)
+        job.draft.rename(job.final)
+        job.tell.say(Exported(name=job.request.name, form=job.request.form, bytes=size, checks=checks))
+        job.tell.say(Finished(seconds=round(time.monotonic() - started, 1)))
     except Leave:
-        tell.say(Stopped(kept=False))
+        job.tell.say(Stopped(kept=False))
     finally:
         shutil.rmtree(job.draft, ignore_errors=True)
 
 
 def _open(folder: JobFolder, tell: EventReporter, check: Callable[[], None]) -> _Job:
+    """The job with all that it needs: a whole checkpoint, the base model, a free name, room on the disk."""
     request, config, run = folder.export_request(), folder.config(), folder.run_folder
     checkpoint = adapter_folder(run, request.checkpoint)
     if problem := verify_checkpoint(checkpoint):
@@ -110,25 +108,21 @@ def _open(folder: JobFolder, tell: EventReporter, check: Callable[[], None]) -> 
         )
     check_folder(Path(spec.folder))
     check_adapter(checkpoint / "adapter")
-    draft = folder.export_draft(request.name)
-    record = fold(EventTail(run.events).read())
-    job = _Job(folder, request, config, record, checkpoint, Path(spec.folder), draft, tell, check)
-    if job.final.exists():
+    final = folder.exports / request.name
+    if final.exists():
         raise RunError("export.exists", f"An export named {request.name} stands already.", "Choose another name.")
-    _require_room(job)
-    return job
-
-
-def _require_room(job: _Job) -> None:
-    needed = MAKERS[job.request.form].bytes_of(job.parts) + SPARE_BYTES
-    job.folder.exports.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(job.folder.exports).free
+    parts = Parts(Path(spec.folder), base_name(config), checkpoint / "adapter")
+    needed = MAKERS[request.form].bytes_of(parts) + SPARE_BYTES
+    folder.exports.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(folder.exports).free
     if free < needed:
         raise MachineError(
             "disk.room",
             f"Expected {needed / 2**30:.1f} GB of free disk for this export, found {free / 2**30:.1f}.",
             "Make room, then export again.",
         )
+    record, draft = fold(EventTail(run.events).read()), folder.export_draft(request.name)
+    return _Job(request, config, record, checkpoint.name, parts, draft, final, tell, check)
 
 
 def _make(job: _Job) -> None:
@@ -142,25 +136,24 @@ def _make(job: _Job) -> None:
 
     dtype = maker.make(job.parts, job.draft, progress, job.check)
     job.check()
-    made = Made(job.request.form, job.checkpoint.name, dtype, _write_tokenizer(job))
+    ending = _write_tokenizer(job.parts.base, job.draft, job.config)
+    made = Made(job.request.form, job.checkpoint, dtype, ending)
     write_card(job.draft, job.config, job.record, made)
 
 
-def _write_tokenizer(job: _Job) -> Ending:
+def _write_tokenizer(base: Path, draft: Path, config: RunConfig) -> Ending:
     """Tokenizer, the template that was trained on, and at which tokens generation ends; returns how answers end."""
-    tokenizer = load_tokenizer(job.base)
-    template = resolve_template(tokenizer, job.config.data)
+    tokenizer = load_tokenizer(base)
+    template = resolve_template(tokenizer, config.data)
     apply_template_to(tokenizer, template)
-    tokenizer.save_pretrained(str(job.draft))
-    config, found = (_read_json(job.base / name) for name in ("config.json", "generation_config.json"))
-    ends = dict.fromkeys((*ends_in(found, config), *stop_token_ids(tokenizer, template)))
-    generation = plain_generation(found) | {"eos_token_id": list(ends)}
-    (job.draft / "generation_config.json").write_text(json.dumps(generation, indent=2), encoding="utf-8")
+    tokenizer.save_pretrained(str(draft))
+    shape, generation = (
+        read_json(file) if file.exists() else {} for file in (base / "config.json", base / "generation_config.json")
+    )
+    ends = dict.fromkeys((*ends_in(generation, shape), *stop_token_ids(tokenizer, template)))
+    carried = plain_generation(generation) | {"eos_token_id": list(ends)}
+    (draft / "generation_config.json").write_text(json.dumps(carried, indent=2), encoding="utf-8")
     return Ending(template.name, template.kind == "chatml", template.ending.strip(), tuple(ends))
-
-
-def _read_json(file: Path) -> dict[str, Any]:
-    return read_json(file) if file.exists() else {}
 
 
 def _verify(job: _Job) -> tuple[str, ...]:
@@ -170,8 +163,8 @@ def _verify(job: _Job) -> tuple[str, ...]:
         "form": job.request.form,
         "class": TASKS[DEFAULT_TASK].model_class,
         "folder": str(job.draft),
-        "base": str(job.base),
-        "adapter": str(job.checkpoint / "adapter"),
+        "base": str(job.parts.base),
+        "adapter": str(job.parts.adapter),
         "prompt": _prompt(job.config),
     }
     with tempfile.TemporaryDirectory() as folder:
@@ -218,13 +211,3 @@ def _prompt(config: RunConfig) -> str:
         return "Hello."
     asked = next((message.content for message in example.messages if message.role == "user"), example.text)
     return asked[:500] or "Hello."
-
-
-def _settle(job: _Job, checks: tuple[str, ...]) -> None:
-    job.check()
-    size = folder_bytes(job.draft)
-    for path in job.draft.rglob("*"):  # "done" must still be true after the power went
-        if path.is_file():
-            make_durable(path)
-    job.draft.rename(job.final)
-    job.tell.say(Exported(name=job.request.name, form=job.request.form, bytes=size, checks=checks))

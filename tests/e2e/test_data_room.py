@@ -16,7 +16,7 @@ from driving import RunningStudio
 from visiting import WINDOW, enter, listening, shows
 
 pytestmark = pytest.mark.browser
-PATIENCE = 30_000
+PATIENCE = 120_000
 PLACES = ("attic", "barn", "cellar", "dock", "engine room", "ferry", "garden", "harbour", "island", "jetty")
 LARGE_ROWS = 40_000
 

@@ -7,7 +7,6 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -125,8 +124,7 @@ def test_an_answer_ends_where_chatml_ends_it_on_a_base_without_a_template(
     tokenizer.save_pretrained(base)
     (base / "config.json").write_text(json.dumps({"model_type": "llama", "eos_token_id": [7, 8]}))
     (base / "generation_config.json").write_text(json.dumps({"eos_token_id": 7, "top_p": 0.9}))
-    job: Any = SimpleNamespace(base=base, draft=draft, config=run.config())
-    ending = export_room._write_tokenizer(job)
+    ending = export_room._write_tokenizer(base, draft, run.config())
     carried = GenerationConfig.from_pretrained(draft)
     im_end = tokenizer.convert_tokens_to_ids("<|im_end|>")
     assert carried.eos_token_id == [7, 8, im_end, tokenizer.eos_token_id]
