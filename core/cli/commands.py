@@ -10,7 +10,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,9 @@ from core.machine.locations import Locations
 from core.machine.terminal import as_text, exit_code
 
 __all__ = ["COMMANDS", "main"]
+
+Argument = tuple[tuple[str, ...], dict[str, Any]]
+"""An argument's names, and what argparse is told of it."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class Command:
 
     about: str
     run: Callable[[argparse.Namespace, Locations], int]
-    arguments: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = field(default=())
+    arguments: tuple[Argument, ...] = ()
     begins: bool = False
     looks: bool = True
 
@@ -40,13 +43,15 @@ class Command:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parses, runs one command and returns its exit code: 0, 1 after an error that was said, 130 after Ctrl+C."""
     words = sys.argv[1:] if arguments is None else arguments
-    return exit_code(lambda: _obey(_parser().parse_args(as_text(words))))
 
+    def obey() -> int:
+        chosen = _parser().parse_args(as_text(words))
+        command, locations = COMMANDS[chosen.command], Locations.find(chosen.home)
+        if command.looks and not command.begins:
+            locations = locations.expected(named=bool(chosen.home))
+        return command.run(chosen, locations)
 
-def _obey(chosen: argparse.Namespace) -> int:
-    command, locations = COMMANDS[chosen.command], Locations.find(chosen.home)
-    ready = command.begins or not command.looks
-    return command.run(chosen, locations if ready else locations.expected(named=bool(chosen.home)))
+    return exit_code(obey)
 
 
 def _made(locations: Locations) -> Locations:
@@ -224,10 +229,13 @@ def _probe(chosen: argparse.Namespace, locations: Locations) -> int:
 
 
 def _doctor(chosen: argparse.Namespace, locations: Locations) -> int:
-    if chosen.revoke:
-        return _revoke(locations.expected(named=bool(chosen.home)))
     from core.machine.doctor.examine import examine
+    from core.machine.sessions import revoke
 
+    if chosen.revoke:
+        ended = revoke(locations.expected(named=bool(chosen.home)).make())
+        print(f"All sessions are ended ({ended}), and every start address. Let a browser in:   {locations.command()}")
+        return 0
     found = examine(locations.home)
     if chosen.json:
         print(json.dumps([asdict(finding) for finding in found], indent=1))
@@ -247,14 +255,6 @@ def _explain(chosen: argparse.Namespace, _: Locations) -> int:
     return 0
 
 
-def _revoke(locations: Locations) -> int:
-    from core.machine.sessions import revoke
-
-    ended = revoke(locations.make())
-    print(f"All sessions are ended ({ended}), and every start address. Let a browser in:   {locations.command()}")
-    return 0
-
-
 def _prepared(chosen: argparse.Namespace, locations: Locations) -> Any:
     from core.data.service.data_service import DataService
     from core.runs.control.prepare import prepare
@@ -268,29 +268,22 @@ def _prepared(chosen: argparse.Namespace, locations: Locations) -> Any:
         service.close()
 
 
-_RUN: tuple[tuple[str, ...], dict[str, Any]] = (
-    ("run",),
-    {"metavar": "RUN", "help": "the run's id, as 'runs' lists it"},
-)
-_FILE: tuple[tuple[str, ...], dict[str, Any]] = (("file",), {"metavar": "RUN.yaml", "help": "the run's configuration"})
-_SET: tuple[tuple[str, ...], dict[str, Any]] = (
-    ("--set",),
-    {
-        "action": "append",
-        "default": [],
-        "metavar": "KEY=VALUE",
-        "help": "another value for one setting, such as train.learning_rate=0.0001; may be repeated",
-    },
-)
-_JSON: tuple[tuple[str, ...], dict[str, Any]] = (("--json",), {"action": "store_true", "help": "as JSON"})
-_ANYWAY: tuple[tuple[str, ...], dict[str, Any]] = (
-    ("--anyway",),
-    {"action": "store_true", "help": "though the data, the base model or a library is another than it began with"},
-)
-_DETACH: tuple[tuple[str, ...], dict[str, Any]] = (
-    ("--detach",),
-    {"action": "store_true", "help": "start it and return; the run needs no terminal either way"},
-)
+def _argument(*names: str, **options: Any) -> Argument:
+    return names, options
+
+
+def _flag(name: str, help_: str) -> Argument:
+    return (name,), {"action": "store_true", "help": help_}
+
+
+_RUN = _argument("run", metavar="RUN", help="the run's id, as 'runs' lists it")
+_FILE = _argument("file", metavar="RUN.yaml", help="the run's configuration")
+_SET = _argument(
+    "--set", action="append", default=[], metavar="KEY=VALUE",
+    help="another value for one setting, such as train.learning_rate=0.0001; may be repeated",
+)  # fmt: skip
+_JSON = _flag("--json", "as JSON")
+_DETACH = _flag("--detach", "start it and return; the run needs no terminal either way")
 
 COMMANDS: dict[str, Command] = {
     "demo": Command(
@@ -299,24 +292,32 @@ COMMANDS: dict[str, Command] = {
     "train": Command(
         "start a run from a run.yaml and follow it; Ctrl+C leaves it running",
         _train,
-        (_FILE, _SET, _DETACH, (("--json",), {"action": "store_true", "help": "the run, then its events: JSON lines"})),
+        (_FILE, _SET, _DETACH, _flag("--json", "the run, then its events: JSON lines")),
         begins=True,
     ),
     "runs": Command("list the runs, newest first", _runs, (_JSON,)),
     "stop": Command(
         "stop a run; its state is saved first",
         _stop,
-        (_RUN, (("--now",), {"action": "store_true", "help": "end it at once; the last checkpoint stays"})),
+        (_RUN, _flag("--now", "end it at once; the last checkpoint stays")),
     ),
-    "resume": Command("go on with a paused, stopped, failed or interrupted run", _resume, (_RUN, _ANYWAY, _DETACH)),
+    "resume": Command(
+        "go on with a paused, stopped, failed or interrupted run",
+        _resume,
+        (
+            _RUN,
+            _flag("--anyway", "though the data, the base model or a library has changed since it began"),
+            _DETACH,
+        ),
+    ),
     "export": Command(
         "take a run home: reloaded by plain peft and transformers before it says done",
         _export,
         (
             _RUN,
-            (("--form",), {"choices": [*FORMS], "default": DEFAULT_FORM, "help": f"default: {DEFAULT_FORM}"}),
-            (("--checkpoint",), {"default": "best", "help": "best (default), last or a step such as step-000200"}),
-            (("--name",), {"default": "", "help": "the export's folder name (default: its form)"}),
+            _argument("--form", choices=[*FORMS], default=DEFAULT_FORM, help=f"default: {DEFAULT_FORM}"),
+            _argument("--checkpoint", default="best", help="best (default), last or a step such as step-000200"),
+            _argument("--name", default="", help="the export's folder name (default: its form)"),
         ),
     ),
     "estimate": Command(
@@ -328,21 +329,15 @@ COMMANDS: dict[str, Command] = {
     "doctor": Command(
         "look at this machine and say what would help",
         _doctor,
-        (
-            (
-                ("--revoke",),
-                {"action": "store_true", "help": "end every browser's session instead, also of a living studio"},
-            ),
-            _JSON,
-        ),
+        (_flag("--revoke", "end every browser's session instead, also of a living studio"), _JSON),
         looks=False,
     ),
     "explain": Command(
         "what a word or a setting means, in plain words; without one, all of them",
         _explain,
         (
-            (("word",), {"nargs": "*", "metavar": "WORD", "help": "such as rank, held-out loss or train.warmup_steps"}),
-            (("--markdown",), {"action": "store_true", "help": "README's section of words instead"}),
+            _argument("word", nargs="*", metavar="WORD", help="such as rank, held-out loss or train.warmup_steps"),
+            _flag("--markdown", "README's section of words instead"),
         ),
         looks=False,
     ),
