@@ -7,7 +7,7 @@ import warnings
 import gradio as gr
 from fastapi import FastAPI
 
-from studio.pages import new_run
+from studio.pages.new_run.handlers import build
 from studio.services.services import Studio
 from studio.shell.theme import theme
 from studio.words.text import say
@@ -21,7 +21,7 @@ def new_run_app(studio: Studio) -> FastAPI:
     """Builds New run: an application that answers at ``/`` and to what Gradio's script asks for."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     with gr.Blocks(title=say("app"), analytics_enabled=False, fill_width=True) as blocks:
-        new_run.build(studio)
+        build(studio)
     # Gradio's queue looks for events a thousand times a second, whether or not anybody is there: a twentieth of a core
     # for nothing. On Windows it takes longer pauses, by these two fields; so does it here, and no edit is felt later.
     queue = blocks._queue

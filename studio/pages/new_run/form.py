@@ -16,10 +16,13 @@ from core.contract.knobs import Knob, knobs
 from studio.services.session import Session, home_written_out
 from studio.words.text import say
 
-__all__ = ["KNOBS", "Form", "field_of", "label_of", "source_of"]
+__all__ = ["KNOBS", "Answer", "Form", "field_of", "label_of", "source_of"]
 
 KNOBS: dict[str, Knob] = knobs(RunConfig)
 ROLES = 6
+"""Fields for columns that play a role; the layout with the most roles has so many."""
+Answer = dict[Any, Any]
+"""What an event says: components, and what they show now."""
 
 
 def label_of(knob: Knob) -> str:
@@ -40,17 +43,13 @@ def field_of(key: str, value: Any, **options: Any) -> Any:
         **options,
     }
     if knob.kind == "choice":
-        choices = [(_choice_words(key, choice), choice) for choice in knob.choices]
+        choices = [(say.get(f"choice.{key}.{choice}") or choice, choice) for choice in knob.choices]
         return gr.Dropdown(choices=choices, filterable=False, **shared)
     if knob.kind == "switch":
         return gr.Checkbox(**shared)
     if knob.kind in ("integer", "number"):
         return gr.Number(precision=0 if knob.kind == "integer" else None, **shared)
     return gr.Textbox(lines=2, max_lines=6, **shared)
-
-
-def _choice_words(key: str, choice: str) -> str:
-    return say.get(f"choice.{key}.{choice}") or choice
 
 
 def source_of(name: str) -> str:

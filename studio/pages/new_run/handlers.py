@@ -1,14 +1,15 @@
-"""New run's events: edits, looks and Start. What the panels and lists send is in ``wires_data`` and ``wires_plan``.
+"""New run's events: edits, looks, proposals and Start; those of the Data block's panels are in ``data/handlers``.
 
-An edit is answered at once from what is remembered (``edited``); where it touches rows or model, ``looked`` then finds
-out what is missing, and says it bit by bit: the first rows, then their lengths, then what the doctor finds.
+An edit is answered at once from what is kept (``edited``); where it touches rows or model, ``looked`` then finds out
+what is missing, and says it bit by bit: the first rows, then their lengths, then what the doctor finds.
 """
 
 from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import gradio as gr
@@ -20,91 +21,86 @@ from core.models.catalog import apply_preset, preset
 from core.runs.control.prepare import prepare
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.notes import note_asked
-from studio.pages.new_run.data.handlers import DataHandlers
-from studio.pages.new_run.data.preview import Asked
+from studio.pages.new_run.asking import sent
+from studio.pages.new_run.data.handlers import CHOICE, EVENT, DataHandlers, answering, window_of
 from studio.pages.new_run.data.upload import taken
-from studio.pages.new_run.form import KNOBS
-from studio.pages.new_run.layout import Parts
-from studio.pages.new_run.plan.handlers import PlanHandlers
-from studio.pages.new_run.sheet import CHOICE, EVENT, Answer, Sheet, answering, window_of
+from studio.pages.new_run.form import KNOBS, Answer
+from studio.pages.new_run.model.model_list import list_view
+from studio.pages.new_run.page import Page, lay_out
+from studio.pages.new_run.windows import Windows
 from studio.services.services import Studio
 from studio.services.session import Session, home_written_out, sample_of, sample_path
 from studio.shell.markup import Markup, fault, tag
 from studio.words.text import say
 
-__all__ = ["Handlers"]
+__all__ = ["Handlers", "build"]
 
-_LOOKS = ("data.", "method", "train.max_length", "role.")
+_LOOKS = ("data.", "method", "train.max_length")
+"""Settings whose edits ask for a look: what they change has to be looked up."""
 _LOOKS_AGAIN = 8
 
 
+def build(studio: Studio) -> None:
+    """Puts the page into the open Blocks and connects it."""
+    Handlers(studio, lay_out(studio, studio.drafts.load())).connect()
+
+
 class Handlers:
-    """The page's handlers over one sheet."""
+    """The page's handlers."""
 
-    def __init__(self, studio: Studio) -> None:
-        self.studio = studio
-        self.sheet = Sheet(studio)
-        self.form, self.drafts = self.sheet.form, self.sheet.drafts
-        self.data = DataHandlers(self.sheet)
-        self.plan = PlanHandlers(self.sheet)
+    def __init__(self, studio: Studio, page: Page) -> None:
+        self.studio, self.page, self.form, self.drafts = studio, page, page.form, studio.drafts
+        self.windows = Windows(studio, page.form)
+        self.cache = self.windows.cache
+        self.data = DataHandlers(studio, page, self.windows)
 
-    # ── wires ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── connecting ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def connect(self, parts: Parts) -> None:
+    def connect(self) -> None:
         """Connects every field and button."""
-        self.sheet.parts = parts
-        fields = self.form.components
-        self._connect_fields(parts)
-        self._connect_files(parts)
-        chosen = parts.train.preset.input(self.preset_chosen, [parts.train.preset, *fields], fields, **CHOICE)
-        self._look(self._glance(chosen.then))
+        page, form, fields, asked = self.page, self.form, self.form.components, self.page.asked
+        for key, field in form.fields.items():
+            if (key in KNOBS and key != "preset") or key == "name":
+                self._after_edit(field.input, self.looked if key.startswith(_LOOKS) else self.looked_again)
+        for role in page.data.roles:
+            self._after_edit(role.input(lambda shown: shown, page.data.shown_roles, form.fields["roles"], **EVENT).then)
+        chosen = form.fields["preset"].input(self.preset_chosen, [form.fields["preset"], *fields], fields, **CHOICE)
+        self._after_edit(chosen.then)
+        self._after_edit(asked["change"].change(self.changed, [asked["change"], *fields], fields, **CHOICE).then)
+        self._connect_files()
         self.data.connect(self._look)
-        self.plan.connect(lambda event: self._edit(event, looks=True))
-        parts.start.click(
-            self.begin, [parts.data.typed, *fields], [parts.start, parts.outcome], **EVENT, trigger_mode="once"
-        )
-        page = Context.root_block
-        if page is not None:
-            restored = page.load(self.restored, None, [*fields, parts.data.sample], **EVENT)
-            self._look(self._glance(restored.then))
-            back = parts.asked.draft.change(self.taken_back, None, [*fields, parts.data.sample], **EVENT)
-            self._look(self._glance(back.then))
-            self.plan.list_models(restored.then)
+        asked["models"].change(self.models, None, page.model.listing, **CHOICE)
+        asked["probe"].change(self.probed, fields, self.data.said_outputs, **CHOICE)
+        started = [page.start, page.outcome]
+        page.start.click(self.begin, [page.data.typed, *fields], started, **EVENT, trigger_mode="once")
+        if Context.root_block is not None:
+            drafted = [*fields, page.data.sample]
+            restored = Context.root_block.load(self.restored, None, drafted, **EVENT)
+            restored.then(self.models, None, page.model.listing, **CHOICE)
+            self._after_edit(restored.then)
+            self._after_edit(asked["draft"].change(self.taken_back, None, drafted, **EVENT).then)
 
-    def _connect_fields(self, parts: Parts) -> None:
-        for key, field in self.form.fields.items():
-            if key in KNOBS and key != "preset":
-                self._edit(field.input, looks=key.startswith(_LOOKS))
-        self._edit(self.form.fields["name"].input, looks=False)
-        for role in parts.data.roles:
-            taken = role.input(lambda shown: shown, parts.data.shown_roles, self.form.fields["roles"], **EVENT)
-            self._look(self._glance(taken.then))
-
-    def _connect_files(self, parts: Parts) -> None:
-        block, fields = parts.data, self.form.components
-        outputs = [*self.sheet.another_file_outputs(), block.report]
+    def _connect_files(self) -> None:
+        block, fields = self.page.data, self.form.components
+        outputs = [*self.page.another_file_outputs(), block.report]
         sampled = block.sample.input(self.sampled, [block.sample, *fields], outputs, **CHOICE)
-        self._look(self._glance(sampled.then))
+        self._after_edit(sampled.then)
         for written in (block.typed.submit, block.typed.blur):
             self._look(written(self.typed, [block.typed, *fields], outputs, **CHOICE).success)
         self._look(block.upload.change(self.dropped, [block.upload, *fields], outputs, **CHOICE).success)
 
-    def _edit(self, event: Any, looks: bool) -> None:
-        """Answers an edit at once, and looks up what it asks for; ``looks``: it asks for another look by itself."""
-        self._look(self._glance(event), self.looked if looks else self.looked_again)
-
-    def _glance(self, event: Any) -> Any:
+    def _after_edit(self, event: Callable[..., Any], look: Callable[..., Any] | None = None) -> None:
+        """Answers an edit at once, and then looks up what it asks for."""
         # One after the other, in the order in which they were made: an older edit never answers over a newer one.
         in_order = {**CHOICE, "concurrency_id": "edits", "concurrency_limit": 1}
-        outputs = [*self.sheet.outputs(), self.sheet.parts.outcome]
-        return event(self.edited, self.form.components, outputs, **in_order).then
+        outputs = [*self.data.said_outputs, self.page.outcome]
+        self._look(event(self.edited, self.form.components, outputs, **in_order).then, look)
 
-    def _look(self, event: Any, handler: Any = None) -> None:
-        search = self.sheet.parts.data.preview.search
-        outputs = [*self.sheet.outputs(), *self.sheet.file_outputs()]
-        event(handler or self.looked, [search, *self.form.components], outputs, **CHOICE)
+    def _look(self, event: Callable[..., Any], look: Callable[..., Any] | None = None) -> None:
+        search = self.page.data.preview.search
+        event(look or self.looked, [search, *self.form.components], self.data.whole_outputs, **CHOICE)
 
-    # ── handlers ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── edits and looks ──────────────────────────────────────────────────────────────────────────────────────────
 
     def restored(self, request: gr.Request) -> list[Any]:
         """The draft, as the fields show it."""
@@ -119,75 +115,108 @@ class Handlers:
         return [*self.form.values(session), sample_of(session.config.data.path) or None]
 
     def edited(self, request: gr.Request, *values: Any) -> Answer:
-        """An edit, answered at once from what is remembered. A fault under Start was that of other choices."""
-        view = self.sheet.view(values, window_of(request))
-        return {**self.sheet.said(view), self.sheet.parts.outcome: Markup()}
+        """An edit, answered at once from what is kept. A fault under Start was that of other choices."""
+        return {**self.page.said(self.windows.sent(values, window_of(request))), self.page.outcome: Markup()}
 
     @answering
     def looked(self, request: gr.Request, search: str, *values: Any) -> Iterator[Answer]:
         """The same, after looking up what was missing; the preview stays at the rows that the window turned to.
 
-        Looking takes time, and the next choice does not wait for it: what is shown is always the newest choice.
+        The next choice does not wait for it: what is shown in the end is always the newest choice.
         """
-        sheet, window = self.sheet, window_of(request)
-        view = sheet.view(values, window)
+        windows, window = self.windows, window_of(request)
+        view = windows.sent(values, window)
         if view.form_fault is not None:
-            yield {**sheet.said(view), **sheet.file(view, Asked.read("", search))}
+            yield {**self.page.said(view), **self.data.file(window, view, search)}
             return
-        look = sheet.windows.begin(window)
+        look = windows.begin_look(window)
         for _ in range(_LOOKS_AGAIN):
-            config = sheet.newest(window, view.config)
-            yield from self._found(window, config, search)
-            answered = not sheet.overtaken(window, config) and not sheet.current(window, config).waiting
-            if answered or not sheet.windows.is_last(window, look):
+            config = windows.newest(window, view.config)
+            yield from self._look_at(window, config, search)
+            answered = not windows.overtaken(window, config) and not windows.current(window, config).waiting
+            if answered or not windows.is_last_look(window, look):
                 return  # a later look says the rest
 
     @answering
     def looked_again(self, request: gr.Request, search: str, *values: Any) -> Iterator[Answer]:
         """After an edit that asks for no look by itself: what was forgotten since, or never asked of a studio that was
         started again beneath an open page, is looked up, so that nothing waits for what nobody looks for."""
-        view = self.sheet.view(values, window_of(request))
+        view = self.windows.sent(values, window_of(request))
         if view.waiting and view.form_fault is None:
             yield from self.looked(request, search, *values)
 
-    def _found(self, window: str, config: RunConfig, search: str) -> Iterator[Answer]:
+    def _look_at(self, window: str, config: RunConfig, search: str) -> Iterator[Answer]:
         """One look, said bit by bit; it ends early where the window has chosen anew."""
-        sheet = self.sheet
-        view = sheet.desk.read(config)
-        if sheet.overtaken(window, config):
-            return
-        yield {**sheet.said(view), **sheet.file(view, sheet.windows.asked(window, config.data, search))}
-        yield from self.data.checked(window, config, search)
-        yield from self.data.measured(window, config)
-        yield from self.data.examined(window, config)
-        yield from self.data.turned_to(window, config, search)
+        self.cache.read(config)
+        for answers in (
+            self.data.shown(window, config, search),
+            self.data.checked(window, config, search),
+            self.data.measured(window, config),
+            self.data.examined(window, config),
+            self.data.turned_to(window, config, search),
+        ):
+            if self.windows.overtaken(window, config):
+                return
+            yield from answers
+
+    # ── what is chosen ───────────────────────────────────────────────────────────────────────────────────────────
 
     def sampled(self, key: str | None, *values: Any) -> Answer:
         """A sample was chosen."""
-        return self.sheet.another_file(str(sample_path(key)) if key else "", values, key)
+        return self.page.another_file(str(sample_path(key)) if key else "", values, key)
 
     def typed(self, path: str, *values: Any) -> Answer:
         """A path was typed, or the field was left; whether it can be read is said by the report."""
         chosen = home_written_out(path)
         if not chosen or chosen == dict(zip(self.form.fields, values, strict=True))["data.path"]:
-            return {self.sheet.parts.data.report: gr.skip()}
-        return self.sheet.another_file(chosen, values, sample_of(chosen) or None, path)
+            return {self.page.data.report: gr.skip()}
+        return self.page.another_file(chosen, values, sample_of(chosen) or None, path)
 
     def dropped(self, key: str, *values: Any) -> Answer:
         """A file was uploaded: it is kept under its content's hash."""
         try:
-            kept = taken(self.studio, key)
+            return self.page.another_file(str(taken(self.studio, key).path), values)
         except StudioError as error:
-            return {self.sheet.parts.data.report: fault(error)}
-        return self.sheet.another_file(str(kept.path), values)
+            return {self.page.data.report: fault(error)}
 
     def preset_chosen(self, key: str, *values: Any) -> list[Any]:
         """A preset's values in all fields; data, model and name stay."""
+        base = self._as_far_as_it_holds(values)
+        return self.form.values(Session(apply_preset(base.config, preset(key)), base.draft_id))
+
+    def changed(self, asked: str, *values: Any) -> list[Any]:
+        """A proposal was taken: its values in the fields, as if a person had typed them."""
+        base, (changes, _) = self._as_far_as_it_holds(values), sent(asked)
+        with contextlib.suppress(ConfigError):
+            base = base.with_values({key: changes[key] for key in changes if key in KNOBS or key == "model.name"})
+        return self.form.values(base)
+
+    def _as_far_as_it_holds(self, values: Any) -> Session:
+        """The fields, else the draft: a preset or a proposal may fix what was out of range."""
         base = self.drafts.load()
-        with contextlib.suppress(ConfigError):  # the preset mends what was out of range
-            base = self.form.session(values, base)
-        config = apply_preset(base.config, preset(key))
-        return self.form.values(Session(config, base.draft_id))
+        with contextlib.suppress(ConfigError):
+            return self.form.session(values, base)
+        return base
+
+    def models(self, request: gr.Request) -> Markup:
+        """Every model by fit, under the window's newest choices; what is half typed into the field is none of them."""
+        view = self.windows.current(window_of(request), self.drafts.load().config)
+        asked = self.cache.asked(view)
+        proposal = self.cache.models.proposed(asked)
+        return list_view(self.cache.models.placed(asked), view.config.model.name, proposal, view.machine)
+
+    # ── probe and Start ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def probed(self, request: gr.Request, *values: Any) -> Iterator[Answer]:
+        """Ten seconds of the real thing, stage by stage."""
+        window = window_of(request)
+        view = self.cache.ready(self.windows.sent(values, window).config)
+        if view.spec is not None:
+            work = self.cache.begin("probe", view)
+            yield self.page.probed(replace(view, progress={"probe": ()}))
+            for stage in work.ticks():
+                yield self.page.probed(replace(view, progress={"probe": stage}))
+        yield self.page.said(self.windows.current(window, view.config))
 
     def begin(self, request: gr.Request, typed: str, *values: Any) -> Iterator[list[Any]]:
         """Start: resolves everything, starts the run, and leads to its page."""
@@ -196,20 +225,16 @@ class Handlers:
             session = self.form.session(values, self.drafts.of(window_of(request)))
             if home_written_out(typed) not in ("", session.config.data.path):  # typed, and not read yet
                 raise ConfigError("start.unread", say("start.unread"), say("start.unread.do"))
-            ready = prepare(session.to_run_config(), self.studio.locations, self.studio.data)
+            ready = prepare(session.config, self.studio.locations, self.studio.data)
             run_id = self.studio.store.start(ready.config, session.start_id)
             note_asked(JobFolder(self.studio.locations.runs / run_id), ready.asked, ready.estimate.seconds)
         except StudioError as error:
-            yield [self._start(values), fault(error)]
+            yield [self.page.said(self.windows.sent(values))[self.page.start], fault(error)]
             return
-        except Exception:  # noqa: BLE001 - whatever it was: the person can try again, and the terminal has the whole story
+        except Exception:  # noqa: BLE001 - the person can try again, and the terminal has the traceback
             traceback.print_exc()
             yield [gr.update(value=say("start.now"), interactive=True), fault(say("start.fault"))]
             return
         self.drafts.renew(session)
         link = tag("a", say("start.follow"), href=f"/watch?run={run_id}", data_goto=True)
         yield [gr.update(value=say("start.started"), interactive=False), tag("p", link, role="status")]
-
-    def _start(self, values: Any) -> Any:
-        words, ready = self.sheet.start_words(values)
-        return gr.update(value=words, interactive=ready)

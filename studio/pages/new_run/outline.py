@@ -6,6 +6,7 @@ The page takes its headings from here, so that nothing moves when the fields com
 from __future__ import annotations
 
 from core.machine.hardware import Machine
+from studio.pages.new_run.asking import push
 from studio.services.session import Before
 from studio.shell.markup import Markup, icon, join, tag
 from studio.words.text import say
@@ -35,9 +36,8 @@ def draft_view(before: Before | None) -> Markup:
     """That other choices stood here, why they do not, and the way back to them."""
     if before is None:
         return Markup()
-    button = tag("button", say(f"draft.{before.why}.take"), type="button", class_="quiet-push",
-                 **{"data-do": "draft", "data-value": "{}"})  # fmt: skip
-    return tag("p", icon("info"), tag("span", say(f"draft.{before.why}")), button, class_="origin")
+    back = push(say(f"draft.{before.why}.take"), "draft")
+    return tag("p", icon("info"), tag("span", say(f"draft.{before.why}")), back, class_="origin")
 
 
 def block_head(name: str) -> Markup:

@@ -1,10 +1,11 @@
-"""One state of New run's page, and the names under which what is known of it is remembered."""
+"""One state of New run: what is chosen, what is known of it, and the keys under which that is remembered."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from core.contract.catalogue import ModelSpec
 from core.contract.config import DataChoice, RunConfig
@@ -14,7 +15,8 @@ from core.contract.estimate import Advice, Estimate, Probe, Resolved, Suggestion
 from core.contract.findings import Checkup, Finding
 from core.contract.methods import DEFAULT_METHOD, METHODS, Method
 from core.machine.hardware import Machine
-from studio.services.session import home_written_out
+from studio.pages.new_run.model.by_fit import Proposal
+from studio.services.session import Before, home_written_out
 
 __all__ = [
     "View", "checkup_key", "facts_key", "held_out_of", "model_key", "near_key", "path_of", "probe_key", "report_key",
@@ -43,6 +45,15 @@ class View:
     fit: tuple[Suggestion, ...] = ()
     room: tuple[Suggestion, ...] = ()
     advice: tuple[Advice, ...] = ()
+    progress: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """How far long work goes on, by its kind: check, count, examine, probe, make."""
+    proposal: Proposal | None = None
+    before: Before | None = None
+    """What gave way to these choices in the draft."""
+    card_taken: bool = False
+    """Whether a run holds the card, or waits for it."""
+    made_from: str = ""
+    """The file that a data set of ours was made from, where it still is."""
 
     @property
     def looked_at(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import gradio as gr
 
 from core.contract.config import DataChoice
-from core.contract.data import DataReport
+from core.contract.data import DataReport, Preview
 from core.contract.errors import ConfigError, ModelError, StudioError
 from core.contract.findings import Checkup
 from core.contract.methods import METHODS
@@ -19,14 +18,14 @@ from core.data.files.made import origin_of
 from core.data.read.account import refused_lines, skipped_line
 from core.data.read.layouts import LAYOUT_NAMES, ROLES
 from studio.figures.run_figures import bytes_words
+from studio.pages.new_run.asking import push
 from studio.pages.new_run.data import checkup, lengths, preview, sources
-from studio.pages.new_run.data.checkup import CheckupPanel
 from studio.pages.new_run.data.lengths import LengthsPanel
-from studio.pages.new_run.data.preview import PreviewPanel
+from studio.pages.new_run.data.preview import Asked, PreviewPanel
 from studio.pages.new_run.data.sources import SourcesPanel, working_view
 from studio.pages.new_run.data.upload import ENDINGS
 from studio.pages.new_run.form import ROLES as ROLE_FIELDS
-from studio.pages.new_run.form import Form, field_of
+from studio.pages.new_run.form import Answer, Form, field_of
 from studio.pages.new_run.outline import block_head
 from studio.pages.new_run.view import View
 from studio.services.session import SAMPLES, Session, sample_of
@@ -46,7 +45,7 @@ _REASONS_SHOWN = 3
 
 @dataclass(frozen=True)
 class DataBlock:
-    """The components that the wires need beside the form's fields."""
+    """The components that events read or write beside the form's fields, and what they show."""
 
     sample: gr.Radio
     upload: gr.Textbox
@@ -56,9 +55,43 @@ class DataBlock:
     tabs: gr.HTML
     preview: PreviewPanel
     lengths: LengthsPanel
-    checkup: CheckupPanel
+    checkup: gr.HTML
     shown_roles: gr.Textbox
+    """Which roles have a field now: they are the form's own only once a person chose a column (as a ``gr.State`` they
+    would be lost when the studio starts again beneath an open page)."""
     roles: tuple[gr.Dropdown, ...]
+
+    def file(self, view: View, columns: Sequence[str], page: Preview | StudioError | None, asked: Asked) -> Answer:
+        """What the block says of a file: report, the rows asked for, mapping and the doctor's findings."""
+        shown, roles = mapping(view, columns)
+        return {
+            **self.reported(view),
+            **self.rows(view, page, asked),
+            **self.examined(view),
+            self.shown_roles: shown,
+            **dict(zip(self.roles, roles, strict=True)),
+        }
+
+    def reported(self, view: View) -> Answer:
+        """The file's lines."""
+        return {self.report: report_view(view)}
+
+    def rows(self, view: View, page: Preview | StudioError | None, asked: Asked) -> Answer:
+        """A page of the preview."""
+        title = checkup.title_of(asked.only) if view.finding(asked.only) else ""
+        only = preview.only_view(title, page.total if isinstance(page, Preview) else 0)
+        return {self.preview.rows: preview.preview_view(page, asked), self.preview.only: only}
+
+    def lengths_of(self, view: View) -> Answer:
+        """The panel of lengths."""
+        picture, figures = lengths.lengths_view(view)
+        return {self.lengths.picture: picture, self.lengths.figures: figures}
+
+    def examined(self, view: View) -> Answer:
+        """The doctor's panel and its name on the tab."""
+        rows = view.report.usable if view.report and view.measurable else 0
+        found = checkup.checkup_view(view.checkup, rows, view.progress.get("examine"))
+        return {self.checkup: found, self.tabs: tabs_view(view.checkup)}
 
 
 def layout(form: Form, session: Session) -> DataBlock:
@@ -140,13 +173,8 @@ def tabs_view(found: Checkup | StudioError | None = None) -> Markup:
     return tag("div", *tabs, role="tablist", aria_label=say("panel.label"), class_="tabs")
 
 
-def report_view(view: View, progress: tuple[int, ...] | None = None, back: str = "") -> Markup:
-    """What is in the file: layout and why, counts, problems; or the fault.
-
-    Args:
-        progress: of a check that goes on.
-        back: the file that a data set of ours was made from.
-    """
+def report_view(view: View) -> Markup:
+    """What is in the file: layout and why, counts, problems; or the fault."""
     if view.data_fault is not None and view.report is None:
         return fault(view.data_fault)
     if view.report is None:
@@ -169,8 +197,8 @@ def report_view(view: View, progress: tuple[int, ...] | None = None, back: str =
     return join(
         head,
         why,
-        _checking(report, progress),
-        origin_view(report.path, back),
+        _checking(report, view.progress.get("check")),
+        origin_view(report.path, view.made_from),
         _left_out(view),
         _problems(report),
         below,
@@ -182,8 +210,7 @@ def _checking(report: DataReport, progress: tuple[int, ...] | None) -> Markup | 
     if report.complete:
         return None
     if progress is None:
-        again = tag("button", say("check.again"), type="button", class_="quiet-push",
-                    **{"data-do": "check", "data-value": "{}"})  # fmt: skip
+        again = push(say("check.again"), "check")
         stopped = tag("p", icon("warning"), tag("span", say("check.stopped", rows=f"{report.rows:,}")))
         return tag("div", stopped, again, class_="working")
     done, total, rows = progress or (0, report.bytes, report.rows)
@@ -217,17 +244,8 @@ def _origin_view(origin: dict[str, Any], back: str) -> Markup | None:
         words = say("origin.mended", name=origin.get("from", {}).get("name", ""), what=", ".join(done))
     else:
         return None
-    return tag("p", icon("info"), tag("span", words), _back(back), class_="origin")
-
-
-def _back(path: str) -> Markup | None:
-    if not path:
-        return None
-    value = json.dumps({"back": path})
-    return tag(
-        "button", say("origin.back"), type="button", class_="quiet-push", title=path,
-        **{"data-do": "source", "data-value": value},
-    )  # fmt: skip
+    button = push(say("origin.back"), "source", {"back": back}, title=back) if back else None
+    return tag("p", icon("info"), tag("span", words), button, class_="origin")
 
 
 def _learned(view: View) -> str:

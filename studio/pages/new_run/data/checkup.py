@@ -5,18 +5,17 @@ A fix writes a new data set and switches to it; the file stays as it is, and the
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-
 import gradio as gr
 
 from core.contract.errors import StudioError
 from core.contract.findings import Checkup, Finding
+from studio.pages.new_run.asking import push
+from studio.pages.new_run.data.sources import working_view
 from studio.shell.markup import Markup, fault, icon, join, tag
 from studio.shell.parts import board
 from studio.words.text import say
 
-__all__ = ["CheckupPanel", "checkup_view", "layout", "tab_words", "title_of"]
+__all__ = ["checkup_view", "layout", "tab_words", "title_of"]
 
 _ORDER = {"fault": 0, "warning": 1, "note": 2}
 _ICONS = {"fault": "warning", "warning": "warning", "note": "info"}
@@ -25,18 +24,10 @@ _LANGUAGES = 6
 # ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True)
-class CheckupPanel:
-    """The panel's components."""
-
-    found: gr.HTML
-
-
-def layout() -> CheckupPanel:
-    """The panel, still empty."""
+def layout() -> gr.HTML:
+    """The panel's board, still empty."""
     with gr.Column(elem_id="panel-doctor", elem_classes="panel"):
-        found = board(elem_id="data-doctor")
-    return CheckupPanel(found)
+        return board(elem_id="data-doctor")
 
 
 # ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -94,32 +85,24 @@ def _rows_button(finding: Finding) -> Markup | None:
     words = say("doctor.data.rows" if all_shown else "doctor.data.rows.first", count=f"{finding.count:,}",
                 first=f"{len(finding.rows):,}")  # fmt: skip
     name = say("doctor.data.rows.name", count=f"{finding.count:,}", title=title_of(finding.code))
-    value = json.dumps({"only": finding.code})
-    return tag("button", words, type="button", class_="quiet-push", aria_label=name,
-               **{"data-do": "preview", "data-value": value, "data-panel": "rows"})  # fmt: skip
+    return push(words, "preview", {"only": finding.code}, aria_label=name, data_panel="rows")
 
 
 def _fix_button(finding: Finding) -> Markup | None:
     if not finding.fix:
         return None
     words = finding.fix_text or say(f"doctor.fix.{finding.fix}")
-    return tag("button", words, type="button", class_="quiet-push", title=say("doctor.fix.means"),
-               **{"data-do": "source", "data-value": json.dumps({"fix": finding.code})})  # fmt: skip
+    return push(words, "source", {"fix": finding.code}, title=say("doctor.fix.means"))
 
 
 def _begin(rows: int) -> Markup:
-    words = say("doctor.data.begin", rows=f"{rows:,}")
-    return tag("button", words, type="button", class_="quiet-push", **{"data-do": "examine", "data-value": "{}"})
+    return push(say("doctor.data.begin", rows=f"{rows:,}"), "examine")
 
 
 def _running(progress: tuple[int, ...]) -> Markup:
     done, total = (*progress, 0, 0)[:2]
-    share = min(1.0, done / total) if total else None
     words = say("doctor.data.running", done=f"{done:,}", total=f"{total:,}") if total else say("doctor.data.starting")
-    bar = tag("progress", max="1", value=None if share is None else f"{share:.3f}", aria_label=say("panel.doctor"))
-    stop = tag("button", say("work.cancel"), type="button", class_="quiet-push",
-               **{"data-do": "stop", "data-value": '{"kind": "examine"}'})  # fmt: skip
-    return tag("div", tag("p", words, role="status"), bar, stop, class_="working")
+    return working_view(words, done, total, "examine")
 
 
 def _languages(shares: dict[str, float]) -> Markup | None:

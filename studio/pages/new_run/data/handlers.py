@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -14,152 +15,167 @@ from core.contract.config import RunConfig
 from core.contract.errors import DataError, StudioError
 from core.contract.findings import Checkup
 from core.data.files.keep import KeptFile
+from core.machine.hardware import Machine
+from studio.pages.new_run.asking import sent
 from studio.pages.new_run.data import sources
 from studio.pages.new_run.data.preview import Asked
 from studio.pages.new_run.data.sources import Part
 from studio.pages.new_run.data.upload import taken
+from studio.pages.new_run.form import Answer
 from studio.pages.new_run.long_work import Work
-from studio.pages.new_run.sheet import CHOICE, EVENT, Answer, Sheet, answering, count_key, window_of
-from studio.pages.new_run.view import View, checkup_key, facts_key, path_of, report_key
+from studio.pages.new_run.page import Page
+from studio.pages.new_run.view import View, path_of
+from studio.pages.new_run.windows import Windows
+from studio.services.services import Studio
 from studio.services.session import home_written_out, sample_of
 from studio.shell.markup import Markup, fault
 from studio.words.text import say
 
-__all__ = ["DataHandlers", "sent"]
+__all__ = ["CHOICE", "EVENT", "DataHandlers", "answering", "window_of"]
 
+EVENT: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": 4}
+CHOICE = {**EVENT, "trigger_mode": "always_last"}
 EXAMINED_BYTES, EXAMINED_ROWS = 4 << 20, 20_000
 """Files up to this size are examined without being asked."""
-Make = Callable[[Work], KeptFile]
 
 
-def sent(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a button of ours sent: its value and the fields of its form. What is none of ours is nothing."""
-    try:
-        raw = json.loads(text or "{}")
-        value, form = raw.get("value"), raw.get("form")
-    except (ValueError, AttributeError):
-        return {}, {}
-    return value if isinstance(value, dict) else {}, form if isinstance(form, dict) else {}
+def window_of(request: gr.Request) -> str:
+    """The window that asks."""
+    return str(request.session_hash or "")
+
+
+def answering(handler: Callable[..., Iterator[Answer]]) -> Callable[..., Iterator[Answer]]:
+    """A handler that has something to say at least once: Gradio empties all outputs of one that ends without a word."""
+
+    @functools.wraps(handler)
+    def saying(self: Any, *given: Any) -> Iterator[Answer]:
+        silent = True
+        for answer in handler(self, *given):
+            silent = False
+            yield answer
+        if silent:
+            yield {self.page.summary: gr.skip()}
+
+    return saying
 
 
 class DataHandlers:
-    """The handlers of the Data block's panels over one sheet."""
+    """The handlers of the Data block's panels."""
 
-    def __init__(self, sheet: Sheet) -> None:
-        self.sheet = sheet
+    def __init__(self, studio: Studio, page: Page, windows: Windows) -> None:
+        self.studio, self.page, self.windows, self.cache = studio, page, windows, windows.cache
+        nothing = View(RunConfig(), Machine((), 0, 0, 0, None, "", False))
+        self.said_outputs = [*page.said(nothing)]
+        self.whole_outputs = [*self.said_outputs, *page.data.file(nothing, (), None, Asked())]
 
-    # ── wires ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def connect(self, look: Callable[[Any], None]) -> None:
+    def connect(self, look: Callable[[Callable[..., Any]], None]) -> None:
         """Connects panels and buttons; ``look`` follows where another file was chosen."""
-        sheet, fields = self.sheet, self.sheet.form.components
-        block, asked = sheet.parts.data, sheet.parts.asked
-        panel = block.preview
-        whole = [*sheet.outputs(), *sheet.file_outputs()]
-        panel.asked.change(self.turned, [panel.asked, panel.search, *fields], whole, **CHOICE)
+        page, fields, whole = self.page, self.page.form.components, self.whole_outputs
+        block, asked, search = page.data, page.asked, page.data.preview.search
+        asked["preview"].change(self.turned, [asked["preview"], search, *fields], whole, **CHOICE)
         # Not ``input``: Gradio keeps the first one to itself after the field was written to.
-        panel.search.change(self.turned, [panel.only_code, panel.search, *fields], whole, **CHOICE)
-        asked.check.change(self.check_again, [panel.search, *fields], whole, **CHOICE)
-        asked.examine.change(self.examine_now, fields, whole, **CHOICE)
-        asked.count.change(self.count_all, fields, whole, **CHOICE)
-        asked.stop.change(self.stop, asked.stop, None, **EVENT)
-        asked.mix.change(self.mixed, [asked.mix, *fields], [block.sources.mix, block.sources.outcome], **CHOICE)
-        made = asked.source.change(self.made, [asked.source, *fields], sheet.another_file_outputs(), **CHOICE)
-        look(made.then)
+        search.change(self.searched, [search, *fields], whole, **CHOICE)
+        asked["check"].change(self.check_again, [search, *fields], whole, **CHOICE)
+        asked["examine"].change(self.examine_now, fields, whole, **CHOICE)
+        asked["count"].change(self.count_all, fields, whole, **CHOICE)
+        asked["stop"].change(self.stop, asked["stop"], None, **EVENT)
+        asked["mix"].change(self.mixed, [asked["mix"], *fields], [block.sources.mix, block.sources.outcome], **CHOICE)
+        outputs = page.another_file_outputs()
+        look(asked["source"].change(self.made, [asked["source"], *fields], outputs, **CHOICE).then)
 
     # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def file(self, window: str, view: View, search: str) -> Answer:
+        """What the block says of a file, at the rows that the window turned to."""
+        asked = self.windows.turned(window, view.config.data, search)
+        return self.page.data.file(view, self.cache.columns(view), self.cache.preview(view, asked), asked)
+
+    def shown(self, window: str, config: RunConfig, search: str) -> Iterator[Answer]:
+        """All that is known of the newest choices."""
+        view = self.windows.current(window, config)
+        yield {**self.page.said(view), **self.file(window, view, search)}
+
     def checked(self, window: str, config: RunConfig, search: str = "", again: bool = False) -> Iterator[Answer]:
         """Reads the whole of a large file, with progress; one that was stopped only where it is asked for again."""
-        sheet, view = self.sheet, self.sheet.desk.ready(config)
-        key = ("check", report_key(config.data))
-        before = sheet.long.of(key)
-        if view.report is None or view.report.complete or (before and before.stopped() and not again):
+        self.cache.ready(config)
+        view = self.windows.view(config)
+        if view.spec is None or view.report is None or view.report.complete:
             return
-        work = sheet.long.start(key, lambda work: sheet.desk.check(config, work.tell, work.stopped))
-        for progress in work.ticks():
-            if sheet.overtaken(window, config):
-                return
-            yield {sheet.parts.data.report: sheet.report(view, progress)}
-        view = sheet.current(window, config)
-        yield {**sheet.said(view), **sheet.file(view, sheet.windows.asked(window, config.data, search))}
+        if "check" in view.progress or again:
+            yield from self._long_work("check", window, view, self.page.data.reported)
+            if not self.windows.overtaken(window, config):
+                yield from self.shown(window, config, search)
 
     def measured(self, window: str, config: RunConfig) -> Iterator[Answer]:
         """Counts the tokens of all rows."""
-        sheet, view = self.sheet, self.sheet.desk.ready(config)
-        if not view.measurable or view.spec is None:
-            return
-        work = sheet.long.start(facts_key(config, view.spec), lambda _: sheet.desk.measure(config))
-        for _ in work.ticks():
-            if sheet.overtaken(window, config):
-                return
-        yield sheet.said(sheet.current(window, config))
+        view = self.cache.ready(config)
+        if view.measurable:
+            yield from self._long_work("measure", window, view)
+            if not self.windows.overtaken(window, config):
+                yield self.page.said(self.windows.current(window, config))
 
     def examined(self, window: str, config: RunConfig, wanted: bool = False) -> Iterator[Answer]:
         """Has small files examined unasked, and large ones where it is ``wanted``."""
-        sheet, view = self.sheet, self.sheet.desk.ready(config)
-        if not view.measurable or view.spec is None or not (wanted or _is_small(view)):
+        view, block = self.cache.ready(config), self.page.data
+        report = view.report
+        if report is None or not view.measurable:
             return
+        small = report.bytes <= EXAMINED_BYTES and report.usable <= EXAMINED_ROWS
         if isinstance(view.checkup, Checkup):
-            yield sheet.examined(view)
-            return
-        key = ("examine", checkup_key(config, view.spec))
-        work = sheet.long.start(key, lambda work: sheet.desk.examine(config, work.tell, work.stopped))
-        for progress in work.ticks():
-            if sheet.overtaken(window, config):
-                return
-            yield sheet.examined(view, progress)
-        view = sheet.current(window, config)
-        yield {**sheet.said(view), **sheet.examined(view)}
+            yield block.examined(view)
+        elif wanted or small:
+            yield from self._long_work("examine", window, view, block.examined)
+            if not self.windows.overtaken(window, config):
+                view = self.windows.current(window, config)
+                yield {**self.page.said(view), **block.examined(view)}
 
     def turned_to(self, window: str, config: RunConfig, search: str) -> Iterator[Answer]:
         """A finding's rows, where the window was turned to them before they were found anew."""
-        sheet = self.sheet
-        asked = sheet.windows.asked(window, config.data, search)
-        if asked.only and not sheet.overtaken(window, config):
-            yield sheet.rows(sheet.current(window, config), asked)
+        asked = self.windows.turned(window, config.data, search)
+        if asked.only and not self.windows.overtaken(window, config):
+            yield self._rows(self.windows.current(window, config), asked)
 
-    def counted(self, window: str, config: RunConfig) -> Iterator[Answer]:
-        """Counts every row, where the lengths are those of a sample."""
-        sheet, view = self.sheet, self.sheet.desk.ready(config)
-        if view.spec is None or view.facts is None or not view.facts.sampled:
-            return
-        key = count_key(config, view.spec)
-        work = sheet.long.start(key, lambda work: sheet.desk.count(config, work.tell, work.stopped))
-        for _ in work.ticks():
-            if sheet.overtaken(window, config):
+    def _rows(self, view: View, asked: Asked) -> Answer:
+        return self.page.data.rows(view, self.cache.preview(view, asked), asked)
+
+    def _long_work(
+        self, kind: str, window: str, view: View, shows: Callable[[View], Answer] | None = None
+    ) -> Iterator[Answer]:
+        """Work beside the page, and how far it is, until it has ended or the window has chosen anew."""
+        for progress in self.cache.begin(kind, view).ticks():
+            if self.windows.overtaken(window, view.config):
                 return
-            yield sheet.lengths(view)
-        if work.fault is not None:
-            yield {sheet.parts.data.lengths.figures: fault(work.fault)}
-            return
-        yield sheet.lengths(view)
-        yield from self.measured(window, sheet.newest(window, config))
+            if shows is not None:
+                yield shows(replace(view, progress={kind: progress}))
 
     # ── handlers ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     @answering
     def turned(self, request: gr.Request, asked: str, search: str, *values: Any) -> Iterator[Answer]:
-        """Another page, other words to search for, or a finding's rows. Other words begin at the first row.
-
-        The findings on the page may be older than the choices: those of the choices are waited for.
-        """
-        sheet, window = self.sheet, window_of(request)
-        wish = Asked.read(asked, search)
-        view = sheet.view(values, window)
-        sheet.windows.wish(window, view.config.data, wish)
+        """Another page, or a finding's rows. The findings on the page may be older than the choices: those of the
+        choices are waited for."""
+        window, wish = window_of(request), Asked.read(asked, search)
+        view = self.windows.sent(values, window)
+        self.windows.turn(window, view.config.data, wish)
         if not wish.only or view.finding(wish.only) is not None:
-            yield sheet.rows(view, wish)
+            yield self._rows(view, wish)
             return
         yield from self.measured(window, view.config)
         yield from self.examined(window, view.config, wanted=True)
         yield from self.turned_to(window, view.config, search)
 
     @answering
+    def searched(self, request: gr.Request, search: str, *values: Any) -> Iterator[Answer]:
+        """Other words to search for begin at the first row, and stay among a finding's rows."""
+        window = window_of(request)
+        only = self.windows.only(window, self.windows.sent(values, window).config.data)
+        yield from self.turned(request, json.dumps({"value": {"only": only}}), search, *values)
+
+    @answering
     def check_again(self, request: gr.Request, search: str, *values: Any) -> Iterator[Answer]:
         """Takes up a check that was stopped."""
         window = window_of(request)
-        config = self.sheet.view(values, window).config
+        config = self.windows.sent(values, window).config
         yield from self.checked(window, config, search, again=True)
         yield from self.measured(window, config)
 
@@ -167,89 +183,96 @@ class DataHandlers:
     def examine_now(self, request: gr.Request, *values: Any) -> Iterator[Answer]:
         """Has the doctor look at a large file."""
         window = window_of(request)
-        config = self.sheet.view(values, window).config
+        config = self.windows.sent(values, window).config
         yield from self._known_again(window, config)
         yield from self.examined(window, config, wanted=True)
 
     @answering
     def count_all(self, request: gr.Request, *values: Any) -> Iterator[Answer]:
-        """Counts every row of a large file."""
-        window = window_of(request)
-        config = self.sheet.view(values, window).config
+        """Counts every row of a large file, where the lengths are those of a sample."""
+        window, lengths = window_of(request), self.page.data.lengths_of
+        config = self.windows.sent(values, window).config
         yield from self._known_again(window, config)
-        yield from self.counted(window, config)
+        view = self.cache.ready(config)
+        if view.facts is None or not view.facts.sampled:
+            return
+        work = self.cache.begin("count", view)
+        yield from self._long_work("count", window, view, lengths)
+        if work.fault is not None:
+            yield {self.page.data.lengths.figures: fault(work.fault)}
+        elif not self.windows.overtaken(window, config):
+            yield lengths(view)
+            yield from self.measured(window, self.windows.newest(window, config))
 
     def stop(self, asked: str) -> None:
         """Ends what goes on, of one kind."""
-        self.sheet.long.stop(str(sent(asked)[0].get("kind", "")))
+        self.cache.works.stop(str(sent(asked)[0].get("kind", "")))
 
     def mixed(self, asked: str, *values: Any) -> Answer:
         """A file joins the mixture, or leaves it. The file that is chosen now is its first part."""
-        block = self.sheet.parts.data
+        panel = self.page.data.sources
         wish, form = sent(asked)
         try:
-            parts = self._changed(wish, sources.parts_of(form), self.sheet.view(values).config)
+            parts = self._mixture(wish, sources.parts_of(form), self.windows.sent(values).config)
         except StudioError as error:
-            return {block.sources.outcome: fault(error)}
-        return {
-            block.sources.mix: sources.mix_view([self._counted(part) for part in parts]),
-            block.sources.outcome: Markup(),
-        }
+            return {panel.outcome: fault(error)}
+        return {panel.mix: sources.mix_view([self._counted(part) for part in parts]), panel.outcome: Markup()}
 
     def made(self, request: gr.Request, asked: str, *values: Any) -> Iterator[Answer]:
         """Another source of rows: a fix, a mixture, a hub data set, or the way back. What takes long says how far."""
-        outcome = self.sheet.parts.data.sources.outcome
-        view = self.sheet.view(values, window_of(request))
+        outcome, page = self.page.data.sources.outcome, self.page
+        view = self.windows.sent(values, window_of(request))
         wish, form = sent(asked)
+        if back := str(wish.get("back", "")):
+            yield page.another_file(back, values, sample_of(back) or None)
+            return
         try:
-            if back := wish.get("back"):
-                yield self.sheet.another_file(str(back), values, sample_of(str(back)) or None)
-                return
-            work = self.sheet.long.start(("make", asked), self._making(wish, form, view))
-            for progress in work.ticks():
-                yield {outcome: _making_view(progress)}
-            if work.stopped():
-                yield {outcome: Markup()}
-                return
-            if work.fault is not None:
-                raise work.fault
-            if wish.get("fix"):
-                self.sheet.came_from[str(work.found.path)] = view.config.data.path
+            work = self.cache.works.start(("make", asked), self._maker(wish, form, view))
         except StudioError as error:
             yield {outcome: fault(error)}
             return
-        yield self.sheet.another_file(str(work.found.path), values)
+        for progress in work.ticks():
+            done, total, rows = progress or (0, 0, 0)
+            words = say("made.running.rows", rows=f"{rows:,}") if rows else say("made.running")
+            yield {outcome: sources.working_view(words, done, total, "make")}
+        if work.stopped() or work.fault is not None:
+            yield {outcome: fault(work.fault) if work.fault is not None and not work.stopped() else Markup()}
+            return
+        if wish.get("fix"):
+            self.cache.came_from[str(work.result.path)] = view.config.data.path
+        yield page.another_file(str(work.result.path), values)
 
     def _known_again(self, window: str, config: RunConfig) -> Iterator[Answer]:
         """File and lengths, where they are not known any more."""
         yield from self.checked(window, config)
-        if self.sheet.desk.glance(config).waiting:
+        if self.cache.glance(config).waiting:
             yield from self.measured(window, config)
 
     def _counted(self, part: Part) -> Part:
         """The part with its usable rows, where these are quickly read: what its weight comes to depends on them."""
         try:
-            found = self.sheet.studio.data.first_look(path_of(part.choice), part.choice)
+            report = self.studio.data.first_look(path_of(part.choice), part.choice)
         except StudioError:
             return part  # what is wrong with the file is said when the mixture is made
-        return replace(part, rows=found.usable if found.complete else 0)
+        return replace(part, rows=report.usable if report.complete else 0)
 
-    def _changed(self, wish: dict[str, Any], parts: Sequence[Part], config: RunConfig) -> Sequence[Part]:
+    def _mixture(self, wish: dict[str, Any], parts: Sequence[Part], config: RunConfig) -> Sequence[Part]:
+        """The parts of a mixture after a file was added or removed."""
         if wish.get("mix") == "remove":
             return [part for index, part in enumerate(parts) if index != wish.get("index")]
-        kept = taken(self.sheet.studio, str(wish.get("upload", "")))
+        kept = taken(self.studio, str(wish.get("upload", "")))
         if not parts and config.data.path:
             columns = json.dumps(config.data.columns)
             parts = [Part(home_written_out(config.data.path), config.data.layout, columns=columns)]
         return [*parts, Part(str(kept.path))][: sources.MOST_PARTS]
 
-    def _making(self, wish: dict[str, Any], form: dict[str, Any], view: View) -> Make:
+    def _maker(self, wish: dict[str, Any], form: dict[str, Any], view: View) -> Callable[[Work], KeptFile]:
         """The long work behind a wish.
 
         Raises:
             DataError: the form holds what cannot be used.
         """
-        service, config = self.sheet.studio.data, view.config
+        service, config = self.studio.data, view.config
         if wish.get("hub"):
             hub = sources.hub_wish(form)
             return lambda work: service.from_hub(hub.name, hub.subset, hub.split, hub.rows, work.tell, work.stopped)
@@ -261,14 +284,3 @@ class DataHandlers:
         if finding is None:
             raise DataError("doctor.stale", say("doctor.stale"), say("doctor.stale.do"))
         return lambda _: service.fix(path_of(config.data), config.data, [(finding.code, ())])
-
-
-def _is_small(view: View) -> bool:
-    report = view.report
-    return report is not None and report.bytes <= EXAMINED_BYTES and report.usable <= EXAMINED_ROWS
-
-
-def _making_view(progress: tuple[Any, ...]) -> Markup:
-    done, total, rows = progress or (0, 0, 0)
-    words = say("made.running.rows", rows=f"{rows:,}") if rows else say("made.running")
-    return sources.working_view(words, done, total, "make")

@@ -20,6 +20,7 @@ import gradio as gr
 
 from core.contract.data import DataFacts
 from core.contract.estimate import Estimate
+from studio.pages.new_run.asking import push
 from studio.pages.new_run.data.sources import working_view
 from studio.pages.new_run.form import KNOBS
 from studio.pages.new_run.view import View
@@ -70,11 +71,8 @@ def stops_of(shortest: int, longest: int) -> list[int]:
     return [(low << octave) * (parts + part) // parts for octave in range(octaves) for part in range(parts)] + [high]
 
 
-def lengths_view(view: View, counting: tuple[int, ...] | None = None) -> tuple[Markup, Markup]:
-    """The picture with its table, and what the limit means in numbers.
-
-    ``counting``: how far it is, while every row is counted: (rows done, rows in all).
-    """
+def lengths_view(view: View) -> tuple[Markup, Markup]:
+    """The picture with its table, and what the limit means in numbers."""
     facts = view.facts
     if facts is None or not facts.lengths:
         words = "lengths.waiting" if view.waiting else "lengths.nothing"
@@ -83,7 +81,7 @@ def lengths_view(view: View, counting: tuple[int, ...] | None = None) -> tuple[M
     picture = _picture(spread, view.config.train.max_length)
     if view.figures is None:
         return picture, Markup()
-    return picture, join(_figures(view, facts, view.figures), _sample(facts, counting), _table(spread))
+    return picture, join(_figures(view, facts, view.figures), _sample(view, facts), _table(spread))
 
 
 @dataclass(frozen=True)
@@ -202,16 +200,16 @@ def _figures(view: View, facts: DataFacts, figures: Estimate) -> Markup:
     return tag("dl", limit, *drawn, class_="length-figures")
 
 
-def _sample(facts: DataFacts, counting: tuple[int, ...] | None) -> Markup:
+def _sample(view: View, facts: DataFacts) -> Markup:
     """Says where lengths are those of a sample, with the way to all of them; nothing where they are."""
     if not facts.sampled:
         return Markup()
-    if counting is not None:
+    if (counting := view.progress.get("count")) is not None:
         done, total = (*counting, 0, 0)[:2]
         return working_view(say("lengths.counting", done=f"{done:,}", total=f"{facts.rows:,}"), done, total, "count")
     note = tag("p", say("lengths.sampled", rows=f"{len(facts.lengths):,}"), class_="hint")
     words = say("lengths.count", rows=f"{facts.rows:,}")
-    return join(note, tag("button", words, type="button", class_="quiet-push", data_do="count", data_value="{}"))
+    return join(note, push(words, "count"))
 
 
 def _share(part: int, whole: int) -> str:

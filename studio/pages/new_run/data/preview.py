@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 import gradio as gr
 
 from core.contract.data import Preview, PreviewRow, Span
 from core.contract.errors import StudioError
+from studio.pages.new_run.asking import push, sent
 from studio.shell.markup import Markup, fault, icon, join, tag
-from studio.shell.parts import board, channel
+from studio.shell.parts import board
 from studio.words.text import say
 
 __all__ = ["ROWS_A_PAGE", "Asked", "PreviewPanel", "layout", "only_view", "preview_view"]
@@ -29,13 +29,14 @@ class Asked:
     only: str = ""
 
     @classmethod
-    def read(cls, sent: str, search: str = "") -> Asked:
+    def read(cls, asked: str, search: str = "") -> Asked:
         """What a button of the panel sent, beside the words in the search box."""
+        value, _ = sent(asked)
         try:
-            raw = json.loads(sent or "{}")["value"]
-            offset, only = max(0, int(raw.get("offset", 0))), str(raw.get("only", ""))
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
-            offset, only = 0, ""
+            offset = max(0, int(value.get("offset", 0)))
+        except (ValueError, TypeError, OverflowError):
+            return cls(search=(search or "").strip()[:_LONGEST_SEARCH])
+        only = str(value.get("only", ""))
         return cls(offset, (search or "").strip()[:_LONGEST_SEARCH], only)
 
 
@@ -49,9 +50,6 @@ class PreviewPanel:
     search: gr.Textbox
     only: gr.HTML
     rows: gr.HTML
-    asked: gr.Textbox
-    only_code: gr.Textbox
-    """Which finding's rows are shown: another search stays among them."""
 
 
 def layout() -> PreviewPanel:
@@ -65,7 +63,7 @@ def layout() -> PreviewPanel:
             board(_keys(), elem_classes="preview-keys")
         only = board(elem_id="preview-only")
         rows = board(elem_id="data-preview")
-    return PreviewPanel(search, only, rows, channel("preview"), gr.Textbox(visible=False))
+    return PreviewPanel(search, only, rows)
 
 
 def _keys() -> Markup:
@@ -94,7 +92,7 @@ def only_view(title: str, count: int) -> Markup:
     if not title:
         return Markup()
     words = tag("span", say("preview.only", title=title, count=f"{count:,}"))
-    back = tag("button", say("preview.all"), type="button", class_="quiet-push", **_send(0, ""))
+    back = push(say("preview.all"), "preview", {"offset": 0, "only": ""})
     return tag("p", icon("search"), words, back, class_="only", role="status")
 
 
@@ -111,12 +109,7 @@ def _foot(found: Preview, asked: Asked) -> Markup:
 
 
 def _turn(words: str, offset: int, only: str, possible: bool) -> Markup:
-    return tag("button", say(words), type="button", class_="quiet-push", disabled=not possible,
-               **_send(max(0, offset), only))  # fmt: skip
-
-
-def _send(offset: int, only: str) -> dict[str, object]:
-    return {"data-do": "preview", "data-value": json.dumps({"offset": offset, "only": only})}
+    return push(say(words), "preview", {"offset": max(0, offset), "only": only}, disabled=not possible)
 
 
 def _row(row: PreviewRow) -> Markup:

@@ -16,6 +16,7 @@ import gradio as gr
 
 from core.contract.config import DataChoice, Layout
 from core.contract.errors import DataError
+from studio.pages.new_run.asking import push
 from studio.pages.new_run.data.upload import ENDINGS
 from studio.shell.markup import Markup, icon, join, tag
 from studio.shell.parts import board
@@ -91,7 +92,7 @@ def mix_view(parts: Sequence[Part]) -> Markup:
     lines = tag("ol", *(_part(part, index, parts) for index, part in enumerate(parts)), class_="mix-parts")
     chosen = tag("input", type="file", id="mix-file", accept=",".join(ENDINGS), class_="sr-only")
     add = tag("label", chosen, icon("upload"), tag("span", say("mix.add")), class_="quiet-push", for_="mix-file")
-    make = _button("mix.make", "source", {"mix": "make"}, disabled=len(parts) < 2)
+    make = push(say("mix.make"), "source", {"mix": "make"}, disabled=len(parts) < 2)
     busy = {"data-busy": say("data.uploading"), "data-failed": say("data.upload_failed")}
     line = tag("p", class_="drop-line", role="status")
     buttons = (add if len(parts) < MOST_PARTS else None, make if parts else None)
@@ -108,7 +109,7 @@ def hub_view() -> Markup:
         _field("split", "text", "train"),
         _field("rows", "number", str(DEFAULT_ROWS), min="1", max=str(MOST_ROWS)),
     )
-    fetch = _button("hub.fetch", "source", {"hub": "fetch"})
+    fetch = push(say("hub.fetch"), "source", {"hub": "fetch"})
     return tag("div", head, tag("div", *fields, class_="hub-fields"), tag("div", fetch, class_="mix-foot"),
                data_form="hub", class_="source-form")  # fmt: skip
 
@@ -117,7 +118,7 @@ def working_view(words: str, done: int, total: int, kind: str) -> Markup:
     """How far a long reading is, with the button that ends it."""
     share = None if not total else f"{min(1.0, done / total):.3f}"
     bar = tag("progress", max="1", value=share, aria_label=words)
-    stop = _button("work.cancel", "stop", {"kind": kind})
+    stop = push(say("work.cancel"), "stop", {"kind": kind})
     return tag("div", tag("p", words, role="status"), bar, stop, class_="working")
 
 
@@ -138,7 +139,7 @@ def _part(part: Part, index: int, parts: Sequence[Part]) -> Markup:
                  aria_label=say("mix.weight", name=name))  # fmt: skip
     share = tag("span", f"{100 * part.weight * part.rows / whole:.0f} %" if known else "", class_="share")
     named = say("mix.remove.name", name=name)
-    remove = _button("mix.remove", "mix", {"mix": "remove", "index": index}, aria_label=named)
+    remove = push(say("mix.remove"), "mix", {"mix": "remove", "index": index}, aria_label=named)
     return tag("li", kept, tag("b", name), layout, tag("span", "×", aria_hidden="true"), weight, share, remove,
                data_rows=part.rows)  # fmt: skip
 
@@ -146,11 +147,6 @@ def _part(part: Part, index: int, parts: Sequence[Part]) -> Markup:
 def _field(name: str, kind: str, value: str, **options: object) -> Markup:
     field = tag("input", type=kind, name_=name, value=value, spellcheck="false", autocomplete="off", **options)
     return tag("label", tag("span", say(f"hub.{name}")), field, class_=options.get("class_"))
-
-
-def _button(words: str, do: str, value: dict[str, Any], **options: object) -> Markup:
-    return tag("button", say(words), type="button", class_="quiet-push",
-               **{"data-do": do, "data-value": json.dumps(value), **options})  # fmt: skip
 
 
 # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────────

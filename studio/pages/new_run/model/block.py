@@ -6,13 +6,12 @@ by the studio whenever that happens.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 import gradio as gr
 
+from studio.pages.new_run.asking import push
 from studio.pages.new_run.form import Form, field_of
-from studio.pages.new_run.model.by_fit import Proposal
 from studio.pages.new_run.model.model_list import here_words, proposal_view
 from studio.pages.new_run.outline import block_head
 from studio.pages.new_run.view import View
@@ -28,7 +27,7 @@ __all__ = ["ModelBlock", "layout", "model_view"]
 
 @dataclass(frozen=True)
 class ModelBlock:
-    """The components that the wires need beside the form's fields."""
+    """The block's boards."""
 
     about: gr.HTML
     listing: gr.HTML
@@ -58,16 +57,15 @@ def layout(form: Form, session: Session) -> ModelBlock:
 # ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def model_view(view: View, proposal: Proposal | None = None) -> Markup:
+def model_view(view: View) -> Markup:
     """The chosen model, or why it cannot be used; and the one that is proposed, with why."""
-    proposed = proposal_view(proposal, view.config.model.name) if proposal else None
+    proposed = proposal_view(view.proposal, view.config.model.name) if view.proposal else None
     return join(_chosen(view), proposed)
 
 
 def _chosen(view: View) -> Markup:
     if view.model_fault is not None:
-        asked = {"data-do": "change", "data-value": json.dumps({"model.name": view.config.model.name})}
-        again = tag("button", say("model.again"), type="button", class_="quiet-push", **asked)
+        again = push(say("model.again"), "change", {"model.name": view.config.model.name})
         return join(fault(view.model_fault), again if view.config.model.name else None)
     if view.spec is None:
         return tag("p", say("model.looking"), class_="quiet") if view.config.model.name else Markup()

@@ -13,6 +13,7 @@ from itertools import groupby
 from core.contract.catalogue import ModelSpec
 from core.machine.hardware import Machine
 from studio.figures.run_figures import bytes_words
+from studio.pages.new_run.asking import push
 from studio.pages.new_run.model.by_fit import Placed, Proposal
 from studio.pages.new_run.plan.budget import gb_or_mb
 from studio.shell.markup import Markup, tag
@@ -51,10 +52,9 @@ def proposal_view(proposal: Proposal, chosen: str) -> Markup:
     name = proposal.spec.name
     taken = None
     if chosen != name:
-        asked = {"data-do": "change", "data-value": json.dumps({"model.name": name, **proposal.changes})}
         label = f"{say('model.propose.take')}: {proposal.spec.title}"
-        plain: dict[str, str] = {"type": "button", "class_": "quiet-push", "tabindex": "-1", "aria_label": label}
-        taken = tag("button", say("model.propose.take"), **plain, **asked)
+        changes = {"model.name": name, **proposal.changes}
+        taken = push(say("model.propose.take"), "change", changes, tabindex="-1", aria_label=label)
     return tag("p", words, taken, class_="card-proposal model-proposal")
 
 

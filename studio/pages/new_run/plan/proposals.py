@@ -5,13 +5,14 @@ Every proposal is a button: one click writes its values into the fields, which a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from core.contract.errors import StudioError
 from core.contract.estimate import Advice, Estimate, Probe, Suggestion
+from studio.pages.new_run.asking import push
 from studio.pages.new_run.form import KNOBS, label_of
 from studio.pages.new_run.plan.budget import gb_or_mb
+from studio.pages.new_run.view import View
 from studio.shell.markup import Markup, fault, icon, join, tag
 from studio.words.text import say
 
@@ -59,19 +60,20 @@ def _advices(found: Sequence[Advice]) -> Markup:
     return tag("ul", *map(_advice, found), class_="advice")
 
 
-def probe_view(
-    found: Probe | StudioError | None, figures: Estimate | None, stage: str | None = None, possible: bool = True
-) -> Markup | None:
+def probe_view(view: View) -> Markup | None:
     """The button that begins the probe; how far it is; or what it measured against what was planned."""
-    if stage is not None:
-        return _probing(stage)
-    if not possible:
+    if "probe" in view.progress:
+        stage = str((*view.progress["probe"], "")[0])
+        words = say.get(f"probe.stage.{stage}") or stage or say("probe.stage.starting")
+        stop = push(say("work.cancel"), "stop", {"kind": "probe"})
+        bar = tag("progress", max="1", aria_label=words)
+        return tag("div", tag("p", words, role="status"), bar, stop, class_="probe working")
+    if view.figures is None or view.facts is None:
         return None
-    again = tag("button", say("probe.again" if found else "probe.begin"), type="button", class_="quiet-push",
-                title=say("probe.about"), **{"data-do": "probe", "data-value": "{}"})  # fmt: skip
-    if isinstance(found, StudioError):
-        return tag("div", fault(found), again, class_="probe")
-    return tag("div", _measured(found, figures) if found else None, again, class_="probe")
+    again = push(say("probe.again" if view.probe else "probe.begin"), "probe", title=say("probe.about"))
+    if isinstance(view.probe, StudioError):
+        return tag("div", fault(view.probe), again, class_="probe")
+    return tag("div", _measured(view.probe, view.figures) if view.probe else None, again, class_="probe")
 
 
 def changes_words(changes: dict[str, str]) -> str:
@@ -97,30 +99,18 @@ def _advice(found: Advice) -> Markup:
 
 def _apply(changes: dict[str, str]) -> Markup:
     words = changes_words(changes)
-    return tag("button", say("fit.apply"), type="button", class_="quiet-push", title=words,
-               aria_label=f"{say('fit.apply')}: {words}",
-               **{"data-do": "change", "data-value": json.dumps(changes)})  # fmt: skip
+    return push(say("fit.apply"), "change", changes, title=words, aria_label=f"{say('fit.apply')}: {words}")
 
 
-def _probing(stage: str) -> Markup:
-    stop = tag("button", say("work.cancel"), type="button", class_="quiet-push",
-               **{"data-do": "stop", "data-value": '{"kind": "probe"}'})  # fmt: skip
-    words = say.get(f"probe.stage.{stage}") or stage or say("probe.stage.starting")
-    return tag("div", tag("p", words, role="status"), tag("progress", max="1", aria_label=words), stop,
-               class_="probe working")  # fmt: skip
-
-
-def _measured(found: Probe, figures: Estimate | None) -> Markup:
-    peak = say("probe.peak", size=gb_or_mb(found.peak_bytes))
-    planned = _planned(figures) if figures else 0
-    against = say("probe.planned", size=gb_or_mb(planned)) if planned else ""
-    speed = say("probe.speed", seconds=f"{found.seconds_per_step:.2f}", tokens=f"{found.tokens_per_second:,.0f}")
+def _measured(probe: Probe, figures: Estimate) -> Markup:
+    # What is comparable with the probe's peak: tensors on a card, the whole process on a CPU.
+    planned = figures.peak_bytes if figures.device == "cpu" else figures.allocated_bytes or figures.peak_bytes
+    words = (
+        say("probe.peak", size=gb_or_mb(probe.peak_bytes)),
+        say("probe.planned", size=gb_or_mb(planned)) if planned else "",
+        say("probe.speed", seconds=f"{probe.seconds_per_step:.2f}", tokens=f"{probe.tokens_per_second:,.0f}"),
+        say("probe.corrected") if figures.learned_from else "",
+    )
     spilled = tag("p", icon("warning"), tag("span", say("probe.spilled")), class_="verdict too_large")
-    corrected = say("probe.corrected") if figures and figures.learned_from else ""
-    words = " ".join(part for part in (peak, against, speed, corrected) if part)
-    return join(tag("p", tag("strong", say("probe.title")), " ", words), spilled if found.spilled else None)
-
-
-def _planned(figures: Estimate) -> int:
-    """What is comparable with the probe's peak: tensors on a card, the whole process on a CPU."""
-    return figures.peak_bytes if figures.device == "cpu" else figures.allocated_bytes or figures.peak_bytes
+    measured = tag("p", tag("strong", say("probe.title")), " ", " ".join(filter(None, words)))
+    return join(measured, spilled if probe.spilled else None)

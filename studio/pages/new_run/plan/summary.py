@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from core.contract.errors import ModelError, StudioError
 from core.contract.estimate import Estimate
+from core.models.catalog import presets
 from studio.figures.run_figures import bytes_words, duration, passes_words
+from studio.pages.new_run.asking import push
+from studio.pages.new_run.form import KNOBS
 from studio.pages.new_run.plan.budget import budget_view, gb_or_mb, parts_view
 from studio.pages.new_run.plan.proposals import advice_view, fit_view, room_view
 from studio.pages.new_run.view import View
@@ -50,16 +53,36 @@ def more_view(view: View) -> Markup:
     if view.figures is None:
         return Markup()
     sample = bool(sample_of(view.config.data.path))  # a sample is what it is: nobody needs to be warned of it
-    return join(parts_view(view.figures), room_view(view.room), advice_view(view.advice, folded=sample))
+    advice = advice_view(view.advice, folded=sample)
+    return join(_ends(view, view.figures), parts_view(view.figures), room_view(view.room), advice)
+
+
+def _ends(view: View, figures: Estimate) -> Markup | None:
+    """That fewer steps will run than the epochs asked for would need, with the way to all of them. It stands after
+    Start, which is to be few stops of the Tab key away. Of a goal that is meant for samples its own words say it."""
+    train = view.config.train
+    for_samples = any(recipe.for_samples for recipe in presets() if recipe.key == view.config.preset)
+    if not train.max_steps or not figures.steps_per_epoch or (for_samples and sample_of(view.config.data.path)):
+        return None
+    epochs = figures.total_steps / figures.steps_per_epoch
+    if epochs > train.num_train_epochs - 0.05:
+        return None
+    words = say("train.ends", steps=f"{figures.total_steps:,}", passes=passes_words(epochs),
+                limit=KNOBS["train.max_steps"].label, asked=f"{train.num_train_epochs:g}")  # fmt: skip
+    every_one = push(say("train.ends.not"), "change", {"train.max_steps": 0})
+    return tag("p", icon("info"), tag("span", words), every_one, class_="origin")
 
 
 def _facts(view: View, figures: Estimate) -> Markup:
     train = view.config.train
+    epochs = f"{train.num_train_epochs:g}"
+    if train.max_steps and figures.total_steps and figures.steps_per_epoch:
+        epochs = passes_words(figures.total_steps / figures.steps_per_epoch)
     length = say("summary.steps_of", steps=f"{figures.total_steps:,}", rows=f"{view.config.rows_per_step:,}")
     rows = [
         (say("summary.time.estimated" if figures.seconds else "summary.time"), time_words(figures)),
         (say("summary.steps"), length if figures.total_steps else "–"),
-        (say("summary.passes"), _passes(view) if figures.total_steps else f"{train.num_train_epochs:g}"),
+        (say("summary.passes"), epochs),
         (say("summary.tokens"), f"{figures.trained_tokens_per_epoch:,}" if figures.trained_tokens_per_epoch else "–"),
         *([(say("summary.energy"), _range(figures.energy_kwh, "kWh"))] if figures.energy_kwh else []),
         *_elsewhere(view, figures),
@@ -92,13 +115,6 @@ def _short(value: float) -> str:
     if 0 < value < 0.01:
         return "<0.01"
     return f"{value:.2f}" if value < 10 else f"{value:,.0f}"
-
-
-def _passes(view: View) -> str:
-    figures = view.figures
-    if figures is None or not figures.steps_per_epoch or not view.config.train.max_steps:
-        return f"{view.config.train.num_train_epochs:g}"
-    return passes_words(figures.total_steps / figures.steps_per_epoch)
 
 
 def time_words(figures: Estimate) -> str:
@@ -137,13 +153,13 @@ def _data_missing(error: StudioError) -> str:
     return say("missing.trained" if error.code in _UNTRAINED else "missing.readable")
 
 
-def start_words(view: View, taken: bool = False) -> tuple[str, bool]:
-    """The Start button's label, and whether it can be pressed; ``taken``: a run holds the card, or waits for it."""
+def start_words(view: View) -> tuple[str, bool]:
+    """The Start button's label, and whether it can be pressed."""
     if view.form_fault is not None:
         return say("start.mend"), False
     if missing := problems(view):
         return missing[0], False
     if view.figures is not None and view.figures.seconds is not None:
         time = duration(sum(view.figures.seconds) / 2)
-        return say("start.queue.about" if taken else "start.about", time=time), True
-    return say("start.queue" if taken else "start.now"), True
+        return say("start.queue.about" if view.card_taken else "start.about", time=time), True
+    return say("start.queue" if view.card_taken else "start.now"), True

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-from typing import Any
-
 import gradio as gr
 
 from core.contract.config import RunConfig
@@ -13,34 +9,25 @@ from core.estimate.fit import chosen
 from core.models.catalog import presets
 from core.runs.folder.repeat import flat
 from studio.figures.proposals import value_words
-from studio.figures.run_figures import passes_words
+from studio.pages.new_run.asking import push
 from studio.pages.new_run.form import KNOBS, Form, field_of, label_of
 from studio.pages.new_run.outline import block_head
 from studio.pages.new_run.view import View
-from studio.services.session import AUTOMATIC, Session, sample_of
+from studio.services.session import AUTOMATIC, Session
 from studio.shell.explained import of_knobs
-from studio.shell.markup import Markup, icon, tag
+from studio.shell.markup import Markup, tag
 from studio.shell.parts import board
 from studio.words.text import say
 
-__all__ = ["TrainBlock", "advanced", "auto_view", "ends_view", "goal_view", "layout"]
+__all__ = ["GROUPS", "advanced", "auto_view", "goal_view", "layout"]
 
 GROUPS = ("memory", "learning", "lora", "saving")
 
 # ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True)
-class TrainBlock:
-    """The components that the wires need beside the form's fields."""
-
-    preset: gr.Radio
-    goal: gr.HTML
-    ends: gr.HTML
-
-
-def layout(form: Form, session: Session) -> TrainBlock:
-    """The block, filled from the session."""
+def layout(form: Form, session: Session) -> gr.HTML:
+    """The block, filled from the session; returns the board of the goal's words."""
     config = session.config
     with gr.Column(elem_classes="block-sheet", elem_id="block-train"):
         board(block_head("train"))
@@ -57,8 +44,7 @@ def layout(form: Form, session: Session) -> TrainBlock:
             for key, knob in KNOBS.items():
                 if knob.simple:
                     form.add(key, field_of(key, chosen(config, key)))
-        ends = board(elem_id="train-ends")
-    return TrainBlock(preset, goal, ends)
+    return goal
 
 
 def advanced(form: Form, session: Session) -> gr.HTML:
@@ -98,37 +84,18 @@ def goal_view(key: str) -> Markup:
     return tag("p", recipe.goal if recipe else say("train.own"), class_="hint")
 
 
-def ends_view(view: View) -> Markup:
-    """That fewer steps will run than the passes in the field above would need, with the way to all of them. Of a goal
-    that is meant for samples its own words say it."""
-    train, figures = view.config.train, view.figures
-    if not train.max_steps or figures is None or not figures.steps_per_epoch or _is_demo(view.config):
-        return Markup()
-    passes = figures.total_steps / figures.steps_per_epoch
-    if passes > train.num_train_epochs - 0.05:
-        return Markup()
-    limit = KNOBS["train.max_steps"].label
-    words = say("train.ends", steps=f"{figures.total_steps:,}", passes=passes_words(passes), limit=limit,
-                asked=f"{train.num_train_epochs:g}")  # fmt: skip
-    asked = {"data-do": "change", "data-value": json.dumps({"train.max_steps": 0})}
-    button = tag("button", say("train.ends.not"), type="button", class_="quiet-push", **asked)
-    return tag("p", icon("info"), tag("span", words), button, class_="origin")
-
-
-def _is_demo(config: RunConfig) -> bool:
-    shown = any(recipe.for_samples for recipe in presets() if recipe.key == config.preset)
-    return shown and bool(sample_of(config.data.path))
-
-
 def auto_view(view: View) -> Markup:
     """Values that were chosen automatically, each with its reason; and those that might be but were set by hand, each
     with the way back. It also says which method the data asks for: fields of another one are left out."""
     if not view.resolved:
         return Markup()
-    rows = [_auto_row(found.key, found.value, "auto", tag("span", found.reason)) for found in view.resolved]
+    rows = [_auto_row(one.key, one.value, "auto", tag("span", one.reason)) for one in view.resolved]
     before, now = flat(RunConfig()), flat(view.config)
     ours = [key for key in AUTOMATIC if key in KNOBS and now[key] != before[key]]
-    rows += [_auto_row(key, value_words(key, now[key]), "own", _give_back(key, before[key])) for key in ours]
+    words = say("auto.back")
+    for key in ours:  # each with the button that lets us choose again
+        back = push(words, "change", {key: before[key]}, aria_label=f"{words}: {KNOBS[key].label}")
+        rows.append(_auto_row(key, value_words(key, now[key]), "own", back))
     title = tag("h3", say("auto.title"), class_="group-title")
     return tag("div", title, tag("dl", *rows, class_="auto"), data_method=view.trained.method)
 
@@ -137,10 +104,3 @@ def _auto_row(key: str, value: str, kind: str, more: Markup) -> Markup:
     label = label_of(KNOBS[key]) if key in KNOBS else key
     mark = tag("em", say(f"auto.{kind}"), class_=f"auto-{kind}")
     return tag("div", tag("dt", label, " ", mark), tag("dd", tag("b", value), more))
-
-
-def _give_back(key: str, automatic: Any) -> Markup:
-    """The button that lets us choose again."""
-    words = say("auto.back")
-    asked = {"data-do": "change", "data-value": json.dumps({key: automatic})}
-    return tag("button", words, type="button", class_="quiet-push", aria_label=f"{words}: {KNOBS[key].label}", **asked)

@@ -12,7 +12,7 @@ from core.contract.data import DataReport, Preview, RowProblem, SkippedRows
 from core.contract.errors import ConfigError, DataError, ModelError
 from core.machine.hardware import Gpu, Machine
 from studio.pages.new_run import outline
-from studio.pages.new_run.cache import PageCache, View
+from studio.pages.new_run.cache import PageCache
 from studio.pages.new_run.data import block as data
 from studio.pages.new_run.data import preview
 from studio.pages.new_run.data.preview import Asked
@@ -20,6 +20,7 @@ from studio.pages.new_run.form import KNOBS, Form, label_of, source_of
 from studio.pages.new_run.model import block as model
 from studio.pages.new_run.plan import summary
 from studio.pages.new_run.train import block as train
+from studio.pages.new_run.view import View
 from studio.services.services import Studio
 from studio.services.session import first, sample_path
 

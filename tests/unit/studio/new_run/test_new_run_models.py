@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 import pytest
-from made_window import Window, made_wires, shown
+from made_window import Window, made_handlers, shown
 
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
@@ -194,11 +194,11 @@ def test_without_a_card_it_is_the_built_in_one() -> None:
     assert "Take it: Starter (built in)" in proposal_view(found, "Qwen/Qwen3-8B")
 
 
-def test_one_click_takes_the_proposal_and_keeps_what_else_was_set(wires: Handlers) -> None:
+def test_one_click_takes_the_proposal_and_keeps_what_else_was_set(handlers: Handlers) -> None:
     value = values_of(proposal_view(proposed(asked(12, "try-it")), "starter"))[0]
     assert value["train.learning_rate"] == 2e-4
     told = json.dumps({"value": value, "form": {}, "n": "1"})
-    fields = dict(zip(wires.form.fields, wires.plan.changed(told, *shown(wires, **{"lora.r": 24})), strict=True))
+    fields = dict(zip(handlers.form.fields, handlers.changed(told, *shown(handlers, **{"lora.r": 24})), strict=True))
     assert (fields["model.name"], fields["train.learning_rate"]) == ("Qwen/Qwen3-1.7B", 2e-4)
     assert fields["lora.r"] == 24
 
@@ -236,17 +236,17 @@ def test_a_name_from_outside_is_text_in_the_list() -> None:
     assert values_of(drawn) == [{"model.name": '<img src=x>"'}]
 
 
-def test_the_list_follows_the_windows_newest_choices(wires: Handlers) -> None:
-    wires.studio.machine = lambda: machine(12)  # type: ignore[method-assign]
+def test_the_list_follows_the_windows_newest_choices(handlers: Handlers) -> None:
+    handlers.studio.machine = lambda: machine(12)  # type: ignore[method-assign]
     window = Window()
-    assert "Fits your card" in wires.plan.models(window)
-    few = html.unescape(str(wires.plan.models(window)))
-    wires.edited(window, *shown(wires, **{"train.max_length": 32_768, "model.quantization": "none"}))
-    many = html.unescape(str(wires.plan.models(window)))
+    assert "Fits your card" in handlers.models(window)
+    few = html.unescape(str(handlers.models(window)))
+    handlers.edited(window, *shown(handlers, **{"train.max_length": 32_768, "model.quantization": "none"}))
+    many = html.unescape(str(handlers.models(window)))
     assert row_of("Qwen/Qwen3-8B", few) != row_of("Qwen/Qwen3-8B", many)
-    drafted = wires.drafts.load()
-    wires.plan.models(Window("another"))
-    assert wires.drafts.load() == drafted, "opening the list chooses nothing"
+    drafted = handlers.drafts.load()
+    handlers.models(Window("another"))
+    assert handlers.drafts.load() == drafted, "opening the list chooses nothing"
 
 
 # ── what it costs ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -291,5 +291,5 @@ def row_of(name: str, drawn: str) -> str:
 
 
 @pytest.fixture
-def wires(studio: Studio) -> Handlers:
-    return made_wires(studio)
+def handlers(studio: Studio) -> Handlers:
+    return made_handlers(studio)

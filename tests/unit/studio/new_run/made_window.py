@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from core.contract.config import DataChoice
 from core.contract.data import DataFacts, DataReport, Preview, PreviewRow, Span
@@ -13,8 +13,9 @@ from core.contract.errors import DataError, HubError
 from core.contract.findings import Checkup, Finding
 from core.data.files.keep import KeptFile
 from core.machine.hardware import Machine
-from studio.pages.new_run.form import KNOBS, ROLES
+from studio.pages.new_run.form import KNOBS, ROLES, Form
 from studio.pages.new_run.handlers import Handlers
+from studio.pages.new_run.page import ASKED, Page
 from studio.services.services import Studio
 from studio.services.session import first
 
@@ -126,28 +127,29 @@ class Window:
     session_hash: str = "window-1"
 
 
-class Part(str):
-    """Stands for a component, or for a group of them: it is its own name, and so are the keys of answers."""
+def named(kind: Any, prefix: str = "", **given: Any) -> Any:
+    """A group of components, of which each is its own name, and so are the keys of answers."""
+    made = dict(given)
+    for field, hint in get_type_hints(kind).items():
+        if field not in made:
+            made[field] = named(hint, f"{prefix}{field}.") if is_dataclass(hint) else f"{prefix}{field}"
+        if field == "roles":
+            made[field] = tuple(f"role.{index}" for index in range(ROLES))
+    return kind(**{field.name: made[field.name] for field in fields(kind)})
 
-    __slots__ = ()
 
-    def __getattr__(self, name: str) -> Any:
-        whole = Part(f"{self}.{name}".lstrip("."))
-        return tuple(Part(f"role.{index}") for index in range(ROLES)) if name == "roles" else whole
-
-
-def made_wires(studio: Studio) -> Handlers:
+def made_handlers(studio: Studio) -> Handlers:
     """The page's handlers over fields that hold a first visit's draft."""
-    made = Handlers(studio)
-    made.sheet.parts = Part("")  # type: ignore[assignment]
+    form = Form()
     roles = (f"role.{index}" for index in range(ROLES))
     for key in ("data.path", "model.name", "preset", "draft_id", "roles", *roles, *KNOBS):
-        made.form.add(key, Part(f"field.{key}"))
+        form.add(key, f"field.{key}")
+    made = Handlers(studio, named(Page, form=form, asked=dict.fromkeys(ASKED)))
     made.drafts.save(first())
     return made
 
 
-def shown(wires: Handlers, **changes: Any) -> list[Any]:
+def shown(handlers: Handlers, **changes: Any) -> list[Any]:
     """What the fields send, with some of them changed."""
-    values = dict(zip(wires.form.fields, wires.form.values(wires.drafts.load()), strict=True))
+    values = dict(zip(handlers.form.fields, handlers.form.values(handlers.drafts.load()), strict=True))
     return list((values | changes).values())

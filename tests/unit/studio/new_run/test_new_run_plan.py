@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from made_window import Window, made_wires, shown
+from made_window import Window, made_handlers, shown
 
+from core.contract.data import DataFacts
 from core.contract.estimate import Advice, Estimate, MemoryPart, Probe, Suggestion
 from core.data.tokens.cache import Cached
 from core.machine.hardware import Gpu, Machine
@@ -20,12 +22,13 @@ from studio.services.services import Studio
 from studio.services.session import first
 
 GIB = 1 << 30
+FACTS = DataFacts(rows=1, lengths=(9,), trained=(9,), max_length=9, longest=9, mean=9.0)
 CARD = Machine((Gpu(0, "GPU-1", "RTX", 8 * GIB, 7 * GIB, (8, 6)),), 8, 32 * GIB, 20 * GIB, 9 << 30, "Linux", False)
 
 
 @pytest.fixture
-def wires(studio: Studio) -> Handlers:
-    return made_wires(studio)
+def handlers(studio: Studio) -> Handlers:
+    return made_handlers(studio)
 
 
 def figures_of(peak: float, free: float, **more: Any) -> Estimate:
@@ -88,7 +91,7 @@ def test_energy_host_and_disk_stand_where_they_matter() -> None:
     assert "Time (estimated)" in drawn
 
 
-def test_ways_to_make_it_fit_name_their_price_and_one_click_applies_them(wires: Handlers) -> None:
+def test_ways_to_make_it_fit_name_their_price_and_one_click_applies_them(handlers: Handlers) -> None:
     changes = {"train.max_length": "512", "lora.r": "8"}
     found = [
         Suggestion(changes=changes, text=f"Way {number} <b>", peak_bytes=5 * GIB, verdict="fits") for number in range(5)
@@ -100,11 +103,11 @@ def test_ways_to_make_it_fit_name_their_price_and_one_click_applies_them(wires: 
     assert 'aria-label="Apply: Max length (tokens): 512, Rank (r): 8"' in drawn
     assert proposals.fit_view(()) is None
     sent = json.dumps({"value": changes})
-    values = dict(zip(wires.form.fields, wires.plan.changed(sent, *shown(wires)), strict=True))
+    values = dict(zip(handlers.form.fields, handlers.changed(sent, *shown(handlers)), strict=True))
     assert (values["train.max_length"], values["lora.r"]) == (512, 8)
     assert values["train.learning_rate"] == first().config.train.learning_rate
-    untouched = wires.plan.changed(json.dumps({"value": {"data.path": "/etc/passwd"}}), *shown(wires))
-    assert untouched == shown(wires)
+    untouched = handlers.changed(json.dumps({"value": {"data.path": "/etc/passwd"}}), *shown(handlers))
+    assert untouched == shown(handlers)
 
 
 def test_advice_shows_the_first_warning_and_folds_the_rest() -> None:
@@ -124,21 +127,22 @@ def test_the_probe_says_its_stage_and_what_it_measured_against_the_plan() -> Non
         peak_bytes=7 * GIB, reserved_bytes=8 * GIB, seconds_per_step=1.25, tokens_per_second=3210.4, spilled=True,
         steps=8,
     )  # fmt: skip
-    drawn = str(proposals.probe_view(probe, figures_of(6, 7)))
+    view = View(first().config, CARD, figures=figures_of(6, 7), facts=FACTS, probe=probe)
+    drawn = str(proposals.probe_view(view))
     for words in ("7.0 GB at the peak", "(planned 6.0 GB)", "1.25 s a step, 3,210 tokens a second", "spilled"):
         assert words in drawn
-    assert "Loading the model" in str(proposals.probe_view(None, None, "loading"))
-    assert proposals.probe_view(None, None, possible=False) is None
+    assert "Loading the model" in str(proposals.probe_view(replace(view, progress={"probe": ("loading",)})))
+    assert proposals.probe_view(View(first().config, CARD)) is None
 
 
-def test_a_glance_with_everything_known_stays_far_below_a_tenth_of_a_second(wires: Handlers) -> None:
-    list(wires.looked(Window(), "", *shown(wires)))
-    wires.studio.machine = lambda: CARD  # type: ignore[method-assign]
+def test_a_glance_with_everything_known_stays_far_below_a_tenth_of_a_second(handlers: Handlers) -> None:
+    list(handlers.looked(Window(), "", *shown(handlers)))
+    handlers.studio.machine = lambda: CARD  # type: ignore[method-assign]
     for batch in (4, 4096):
-        values = shown(wires, **{"train.per_device_train_batch_size": batch})
-        wires.edited(Window(), *values)
+        values = shown(handlers, **{"train.per_device_train_batch_size": batch})
+        handlers.edited(Window(), *values)
         started = time.process_time()
-        answer = wires.edited(Window(), *values)
+        answer = handlers.edited(Window(), *values)
         assert time.process_time() - started < 0.1
         assert "Fits" in answer["summary"] or "fit" in answer["summary"]
 

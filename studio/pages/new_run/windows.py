@@ -1,0 +1,121 @@
+"""Open windows of New run: what each has chosen last, which rows it turned to, and what is known of that.
+
+The page itself is the state: every event sends all fields, ``sent`` reads them, and they become the draft. Looking
+things up takes time, and the next choice does not wait for it: a look can tell that it was overtaken.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from core.contract.config import DataChoice, RunConfig
+from core.contract.errors import ConfigError
+from studio.figures.queueing import card_taken
+from studio.pages.new_run.cache import PageCache
+from studio.pages.new_run.data.preview import Asked
+from studio.pages.new_run.form import Form
+from studio.pages.new_run.view import View
+from studio.services.services import Studio
+
+__all__ = ["Windows"]
+
+_KEPT = 64
+
+
+@dataclass
+class _Window:
+    config: RunConfig | None = None
+    looks: int = 0
+    turned: tuple[DataChoice, Asked] | None = None
+
+
+class Windows:
+    """The windows of one studio, by Gradio's session. Thread-safe."""
+
+    def __init__(self, studio: Studio, form: Form) -> None:
+        self.studio, self.form, self.drafts = studio, form, studio.drafts
+        self.cache = PageCache(studio)
+        self._lock = threading.Lock()
+        self._windows: OrderedDict[str, _Window] = OrderedDict()
+
+    def sent(self, values: Sequence[Any], window: str = "") -> View:
+        """The fields as they were sent, with what is known of them at once; they become the draft."""
+        base = self.drafts.of(window)
+        try:
+            session = self.form.session(values, base)
+        except ConfigError as error:
+            return View(base.config, self.studio.machine(), form_fault=error)
+        self.drafts.edit(session, window)
+        if window:
+            with self._lock:
+                self._of(window).config = session.config
+        return self.view(session.config)
+
+    def view(self, config: RunConfig) -> View:
+        """All that is known of these choices at once, for every part of the page to be shown."""
+        view = self.cache.glance(config)
+        return replace(
+            view,
+            progress=self.cache.progress(view),
+            proposal=self.cache.models.proposed(self.cache.asked(view)),
+            before=self.drafts.load().before,
+            card_taken=card_taken(self.studio.locations, view.machine),
+            made_from=self.cache.made_from(config.data.path),
+        )
+
+    def newest(self, window: str, config: RunConfig) -> RunConfig:
+        """What the window has chosen since, else ``config``."""
+        with self._lock:
+            known = self._windows.get(window)
+            return known.config if known and known.config else config
+
+    def current(self, window: str, config: RunConfig) -> View:
+        """What is known of the window's newest choices."""
+        return self.view(self.newest(window, config))
+
+    def overtaken(self, window: str, config: RunConfig) -> bool:
+        """Whether the window has chosen other rows, another model or another length since."""
+        newest = self.newest(window, config)
+        asked, now = ((one.data, one.model, one.train.max_length) for one in (config, newest))
+        return asked != now
+
+    def begin_look(self, window: str) -> int:
+        """Another look of the window begins; its number."""
+        with self._lock:
+            known = self._of(window)
+            known.looks += 1
+            return known.looks
+
+    def is_last_look(self, window: str, look: int) -> bool:
+        """Whether no other look has begun since."""
+        with self._lock:
+            return self._of(window).looks == look
+
+    def turn(self, window: str, data: DataChoice, asked: Asked) -> None:
+        """The window turned to these rows of this data."""
+        with self._lock:
+            self._of(window).turned = data, asked
+
+    def turned(self, window: str, data: DataChoice, search: str) -> Asked:
+        """The rows that the window turned to last; the first ones where it shows other data, or other words, now."""
+        first = Asked.read("", search)
+        with self._lock:
+            known, asked = self._of(window).turned or (None, first)
+        return asked if known == data and asked.search == first.search else first
+
+    def only(self, window: str, data: DataChoice) -> str:
+        """The finding whose rows of this data the window turned to, if any."""
+        with self._lock:
+            known, asked = self._of(window).turned or (None, Asked())
+        return asked.only if known == data else ""
+
+    def _of(self, window: str) -> _Window:
+        known = self._windows.setdefault(window, _Window())
+        self._windows.move_to_end(window)
+        while len(self._windows) > _KEPT:
+            self._windows.popitem(last=False)
+        return known
