@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
@@ -69,47 +69,22 @@ def test_a_typed_path_counts_once_and_a_home_is_written_out(
     assert (session.config.model.source, session.config.model.name) == ("folder", "/home/me/models/x")
 
 
-@dataclass
-class Store:
-    """Runs by their draft id."""
-
-    started: list[str]
-
-    def start(self, config: RunConfig, draft_id: str) -> str:
-        self.started.append(draft_id)
-        return "2026-11-20_2243_test_k3f9"
-
-
-@dataclass
-class Figures:
-    seconds: tuple[float, float] = (60.0, 120.0)
-
-
-@dataclass
-class Ready:
-    """A prepared run; ``asked`` has its automatic values open."""
-
-    config: RunConfig
-    estimate: Figures = field(default_factory=Figures)
-
-    @property
-    def asked(self) -> RunConfig:
-        return self.config
-
-
 def test_the_same_start_twice_is_one_run_and_other_choices_are_another(
     handlers: Handlers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store([])
+    started: list[str] = []
     folder = JobFolder(handlers.studio.locations.runs / "2026-11-20_2243_test_k3f9")
     folder.path.mkdir(parents=True)
-    handlers.studio.store = store  # type: ignore[assignment]
-    monkeypatch.setattr(handlers_module, "prepare", lambda config, *_: Ready(config))
-    same = shown(handlers)
-    other = shown(handlers, **{"train.learning_rate": 0.001})
+    store = SimpleNamespace(start=lambda _, draft_id: started.append(draft_id) or folder.path.name)
+    monkeypatch.setattr(handlers.studio, "store", store)
+    figures = SimpleNamespace(seconds=(60.0, 120.0))
+    monkeypatch.setattr(
+        handlers_module, "prepare", lambda config, *_: SimpleNamespace(config=config, asked=config, estimate=figures)
+    )
+    same, other = shown(handlers), shown(handlers, **{"train.learning_rate": 0.001})
     for values in (same, same, other):
         assert "/watch?run=" in list(handlers.begin(Window(), "", *values))[-1][1]
-    assert store.started[0] == store.started[1] != store.started[2]
+    assert started[0] == started[1] != started[2]
     noted = read_asked(folder)
     assert noted is not None
     assert (noted.config.train.learning_rate, noted.seconds) == (0.001, (60.0, 120.0))

@@ -12,9 +12,7 @@ from made_window import Window, made_handlers, shown
 
 from core.contract.data import DataFacts
 from core.contract.estimate import Advice, Estimate, MemoryPart, Probe, Suggestion
-from core.data.tokens.cache import Cached
 from core.machine.hardware import Gpu, Machine
-from studio.pages.doctor import page as doctor
 from studio.pages.new_run.handlers import Handlers
 from studio.pages.new_run.plan import budget, proposals, summary
 from studio.pages.new_run.view import View
@@ -145,11 +143,3 @@ def test_a_glance_with_everything_known_stays_far_below_a_tenth_of_a_second(hand
         answer = handlers.edited(Window(), *values)
         assert time.process_time() - started < 0.1
         assert "Fits" in answer["summary"] or "fit" in answer["summary"]
-
-
-def test_tokenised_rows_are_listed_and_can_be_thrown_away() -> None:
-    assert "Nothing is kept." in doctor.cache_view(())
-    one = Cached("k", "<rows>.jsonl", "qwen", "answers", 1234, 56789, 3_000_000, time.time(), whole=True)
-    drawn = doctor.cache_view((one,))
-    for words in ("&lt;rows&gt;.jsonl", "qwen", "1,234", "56,789", "3.0 MB", "Clear all"):
-        assert words in drawn

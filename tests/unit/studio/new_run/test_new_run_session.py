@@ -30,16 +30,6 @@ def test_every_sample_is_there() -> None:
     assert [key for key in SAMPLES if not sample_path(key).is_file()] == []
 
 
-def test_a_change_is_a_new_session_with_the_same_id() -> None:
-    before = first()
-    after = before.with_values({"train.learning_rate": 0.5, "name": "mine"})
-    assert after.config.train.learning_rate == 0.5
-    assert after.config.name == "mine"
-    assert after.draft_id == before.draft_id
-    assert before.config.train.learning_rate != 0.5
-    assert before.renewed().draft_id != before.draft_id
-
-
 def test_all_faults_are_named_by_their_labels() -> None:
     with pytest.raises(ConfigError) as caught:
         first().with_values({"train.max_length": 3, "train.learning_rate": None, "data.train_on": "nothing"})
@@ -98,15 +88,6 @@ def test_a_draft_of_an_older_studio_leaves_the_method_to_the_data(locations: Loc
     assert load(locations).config.method == "auto"
 
 
-def test_a_run_that_is_run_again_becomes_a_fresh_draft(locations: Locations) -> None:
-    old = Session(RunConfig(name="old", preset="chat-style"))
-    Drafts(locations).redraft(old.config)
-    draft = load(locations)
-    assert draft.config.preset == "chat-style"
-    assert draft.config.name == ""
-    assert draft.draft_id != old.draft_id
-
-
 def test_what_was_chosen_automatically_is_chosen_anew_when_run_again(locations: Locations) -> None:
     solved = {"model.dtype": "bfloat16", "train.optim": "adamw_8bit", "train.checkpointing": "recompute"}
     solved |= {"train.tokens_per_pass": 4096, "train.memory_gib": 6.5, "train.eval_steps": 7, "train.save_steps": 9}
@@ -160,8 +141,9 @@ def test_run_again_keeps_what_stood_there_until_the_next_start(locations: Locati
     drafts.redraft(first().config)
     assert load(locations).before is None, "nobody had chosen anything"
     drafts.save(mine)
-    drafts.redraft(RunConfig(preset="chat-style"))
+    drafts.redraft(RunConfig(name="old", preset="chat-style"))
     assert load(locations).before == Before(mine.config, "run")
+    assert load(locations).config.name == "", "the new run is called anew"
     assert drafts.take_back().config == load(locations).config == mine.config
     assert drafts.take_back().config.preset == "chat-style", "and back again"
     drafts.renew(drafts.load())

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import html
+import json
+import re
 from typing import Any
 
 import pytest
 from made_window import MACHINE, FakeData
 
-from core.contract.config import DataChoice, ModelChoice, RunConfig
+from core.contract.config import DataChoice, ModelChoice, RunConfig, TrainChoice
 from core.contract.data import DataReport, Preview, RowProblem, SkippedRows
 from core.contract.errors import ConfigError, DataError, ModelError
+from core.contract.estimate import Resolved
 from core.machine.hardware import Gpu, Machine
 from studio.pages.new_run import outline
 from studio.pages.new_run.cache import PageCache
@@ -22,7 +26,7 @@ from studio.pages.new_run.plan import summary
 from studio.pages.new_run.train import block as train
 from studio.pages.new_run.view import View
 from studio.services.services import Studio
-from studio.services.session import first, sample_path
+from studio.services.session import AUTOMATIC, first
 
 
 @pytest.fixture
@@ -220,12 +224,20 @@ def test_the_mapping_form_shows_the_roles_of_the_layout(desk: PageCache, config:
     assert data.mapping(unread, ("a", "b"))[0] == "prompt,completion,system"
 
 
-def test_labels_come_from_the_declaration() -> None:
+def test_every_setting_has_a_place_on_the_page() -> None:
     assert label_of(KNOBS["train.max_length"]) == "Max length (tokens)"
-    assert label_of(KNOBS["train.num_train_epochs"]) == "Epochs"
-    assert sum(knob.simple for knob in KNOBS.values()) <= 6
     assert {knob.group for knob in KNOBS.values()} == {*train.GROUPS, "data"}
+    assert set(AUTOMATIC) <= KNOBS.keys()
 
 
-def test_a_sample_is_a_file_of_ours() -> None:
-    assert str(sample_path("text")).endswith("text.txt")
+def test_what_was_chosen_for_one_says_why_and_what_one_chose_oneself_can_be_given_back() -> None:
+    chosen = (Resolved(key="train.tokens_per_pass", value="4,096", reason="the fastest that fits"),)
+    config = RunConfig(model=ModelChoice(dtype="float16"), train=TrainChoice(save_steps=50, seed=1, optim="adamw_8bit"))
+    drawn = train.auto_view(View(config, MACHINE, resolved=chosen))
+    assert "Micro-batch size" in drawn
+    assert "the fastest that fits" in drawn
+    assert (drawn.count(">auto<"), drawn.count("set by you")) == (1, 3), "a seed is nobody's but one's own"
+    back = [json.loads(html.unescape(value)) for value in re.findall(r'data-value="([^"]*)"', drawn)]
+    assert back == [{"model.dtype": "auto"}, {"train.optim": "auto"}, {"train.save_steps": 0}]
+    assert 'aria-label="Choose for me: Save every"' in drawn
+    assert train.auto_view(View(config, MACHINE)) == ""
