@@ -6,7 +6,7 @@ import { gathered, tell } from "./sending.js";
 const FIRST = "rows";
 const BOARDS = [
   "data-report", "data-tabs", "data-preview", "preview-only", "data-doctor", "lengths-figures", "mix-form", "hub-form",
-  "source-outcome", "model-about", "summary", "summary-more", "summary-probe", "preset-goal", "train-ends", "draft-line",
+  "source-outcome", "model-about", "summary", "summary-more", "summary-probe", "preset-goal", "draft-line",
 ].map((id) => `#${id}`).join();
 
 /** Listens once; what comes back is to be called when the page has changed. */
