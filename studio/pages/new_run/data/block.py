@@ -129,7 +129,12 @@ def _reading(form: Form, data: DataChoice, method: str) -> tuple[gr.Textbox, tup
                 form.add(key, field_of(key, getattr(data, key.removeprefix("data."))))
         board(tag("p", say("data.mapping"), class_="hint"))
         with gr.Row(elem_classes="fields"):
-            roles = tuple(_role(form, index) for index in range(ROLE_FIELDS))
+            roles = tuple(
+                gr.Dropdown([], label=say("data.role"), allow_custom_value=True, visible=False, interactive=True,
+                            elem_id=f"role-{index}") for index in range(ROLE_FIELDS)
+            )  # fmt: skip
+            for index, field in enumerate(roles):
+                form.add(f"role.{index}", field)
         form.add("roles", gr.Textbox(",".join(data.columns), visible=False))
         shown = gr.Textbox("", visible=False)
         with gr.Row(elem_classes="fields"):
@@ -138,13 +143,6 @@ def _reading(form: Form, data: DataChoice, method: str) -> tuple[gr.Textbox, tup
             form.add("method", field_of("method", method))
         form.add("data.system_prompt", field_of("data.system_prompt", data.system_prompt))
     return shown, roles
-
-
-def _role(form: Form, index: int) -> Any:
-    field = gr.Dropdown(
-        [], label=say("data.role"), allow_custom_value=True, visible=False, interactive=True, elem_id=f"role-{index}"
-    )
-    return form.add(f"role.{index}", field)
 
 
 def _drop_zone() -> Markup:
@@ -189,6 +187,9 @@ def report_view(view: View) -> Markup:
     head = tag("p", icon("file"), name, *words, class_="report-line", data_leaves_out=only)
     kind = say("data.recognised", layout=LAYOUT_NAMES.get(report.layout, report.layout))
     why = tag("p", tag("span", kind, class_="chip"), tag("span", report.reason.rstrip(".") + "."), class_="report-why")
+    # Rows never go without a word: each frequent reason, with their number.
+    left_out = [skipped_line(rows) for rows in report.skipped[:_REASONS_SHOWN]]
+    left_out += refused_lines(view.facts) if view.facts else ()
     # What the model's tokenizer is at fault for stands where the rows would be.
     own = view.data_fault is not None and not isinstance(view.data_fault, ModelError)
     below = fault(view.data_fault) if own and view.data_fault else None
@@ -199,7 +200,7 @@ def report_view(view: View) -> Markup:
         why,
         _checking(report, view.progress.get("check")),
         origin_view(report.path, view.made_from),
-        _left_out(view),
+        *(tag("p", icon("warning"), tag("span", line), class_="left-out") for line in left_out),
         _problems(report),
         below,
     )
@@ -221,28 +222,21 @@ def _checking(report: DataReport, progress: tuple[int, ...] | None) -> Markup | 
 def origin_view(path: str, back: str = "") -> Markup | None:
     """What a data set of ours was made from, with the way back where the file still is."""
     try:
-        return _origin_view(origin_of(Path(path)), back)
+        origin = origin_of(Path(path))
+        made = str(origin.get("made", ""))
+        if made == "mixture":
+            weights = ((part.get("name", ""), float(part.get("weight", 1))) for part in origin.get("parts", []))
+            parts = ", ".join(say("origin.part", name=name, weight=f"{weight:g}") for name, weight in weights)
+            words = say("origin.mixture", parts=parts)
+        elif made == "hub":
+            words = say("origin.hub", **{key: origin.get(key) or "–" for key in ("name", "subset", "split")})
+        elif made == "mended":
+            done = ((part.get("what", ""), f"{part.get('count', 0):,}") for part in origin.get("done", []))
+            what = ", ".join(say("origin.done", what=what, count=count) for what, count in done)
+            words = say("origin.mended", name=origin.get("from", {}).get("name", ""), what=what)
+        else:
+            return None
     except (ValueError, TypeError, AttributeError):  # a file of that name which is none of ours
-        return None
-
-
-def _origin_view(origin: dict[str, Any], back: str) -> Markup | None:
-    made = str(origin.get("made", ""))
-    if made == "mixture":
-        parts = ", ".join(
-            say("origin.part", name=part.get("name", ""), weight=f"{float(part.get('weight', 1)):g}")
-            for part in origin.get("parts", [])
-        )
-        words = say("origin.mixture", parts=parts)
-    elif made == "hub":
-        words = say("origin.hub", **{key: origin.get(key) or "–" for key in ("name", "subset", "split")})
-    elif made == "mended":
-        done = (
-            say("origin.done", what=part.get("what", ""), count=f"{part.get('count', 0):,}")
-            for part in origin.get("done", [])
-        )
-        words = say("origin.mended", name=origin.get("from", {}).get("name", ""), what=", ".join(done))
-    else:
         return None
     button = push(say("origin.back"), "source", {"back": back}, title=back) if back else None
     return tag("p", icon("info"), tag("span", words), button, class_="origin")
@@ -255,31 +249,19 @@ def _learned(view: View) -> str:
     return say("data.learned.everything" if raw else f"data.learned.{view.config.data.train_on}")
 
 
-def _left_out(view: View) -> Markup | None:
-    """Each frequent reason for which rows are left out, with their number: rows never go without a word."""
-    words = [skipped_line(found) for found in view.report.skipped[:_REASONS_SHOWN]] if view.report else []
-    words += refused_lines(view.facts) if view.facts else ()
-    lines = [tag("p", icon("warning"), tag("span", line), class_="left-out") for line in words]
-    return join(*lines) if lines else None
-
-
 def _problems(report: DataReport) -> Markup | None:
-    count = report.rows - report.usable
+    """The first rows that cannot be used, folded."""
     if not report.problems:
         return None
-    lines = (
-        tag(
-            "li",
-            tag("b", say("data.row", row=f"{found.row:,}")),
-            found.text,
-            tag("code", found.raw) if found.raw else None,
-        )
-        for found in report.problems[:_PROBLEMS_SHOWN]
-    )
-    rest = count - _PROBLEMS_SHOWN
-    more = tag("li", say("data.problems.more", count=f"{rest:,}")) if rest > 0 else None
+    count = report.rows - report.usable
+    lines = [
+        tag("li", tag("b", say("data.row", row=f"{one.row:,}")), one.text, tag("code", one.raw) if one.raw else None)
+        for one in report.problems[:_PROBLEMS_SHOWN]
+    ]
+    if count > _PROBLEMS_SHOWN:
+        lines.append(tag("li", say("data.problems.more", count=f"{count - _PROBLEMS_SHOWN:,}")))
     summary = tag("summary", icon("warning"), say("data.problems", count=f"{count:,}"))
-    return tag("details", summary, tag("ol", *lines, more), class_="problems", data_keep="problems")
+    return tag("details", summary, tag("ol", *lines), class_="problems", data_keep="problems")
 
 
 def mapping(view: View, columns: Sequence[str]) -> tuple[str, list[Any]]:
@@ -291,10 +273,5 @@ def mapping(view: View, columns: Sequence[str]) -> tuple[str, list[Any]]:
         names, used = ROLES.get(data.layout) or tuple(data.columns), dict(data.columns)
     shown = list(names)[:ROLE_FIELDS]
     choices = [("–", ""), *((column, column) for column in columns)]
-    updates = [
-        gr.update(visible=True, label=role, choices=choices, value=used.get(role, ""))
-        if role
-        else gr.update(visible=False)
-        for role in (*shown, *([""] * (ROLE_FIELDS - len(shown))))
-    ]
-    return ",".join(shown), updates
+    updates = [gr.update(visible=True, label=role, choices=choices, value=used.get(role, "")) for role in shown]
+    return ",".join(shown), [*updates, *[gr.update(visible=False)] * (ROLE_FIELDS - len(shown))]

@@ -35,26 +35,28 @@ def layout() -> gr.HTML:
 
 def checkup_view(found: Checkup | StudioError | None, rows: int = 0, progress: tuple[int, ...] | None = None) -> Markup:
     """What was found; how far the examination is; or the button that begins it."""
+    begin = push(say("doctor.data.begin", rows=f"{rows:,}"), "examine")
     if progress is not None:
-        return _running(progress)
+        done, total = (*progress, 0, 0)[:2]
+        counted = say("doctor.data.running", done=f"{done:,}", total=f"{total:,}")
+        return working_view(counted if total else say("doctor.data.starting"), done, total, "examine")
     if isinstance(found, StudioError):
-        return join(fault(found), _begin(rows))
+        return join(fault(found), begin)
     if found is None:
-        return join(tag("p", say("doctor.data.about"), class_="quiet"), _begin(rows)) if rows else Markup()
+        return join(tag("p", say("doctor.data.about"), class_="quiet"), begin) if rows else Markup()
     if not found.findings:
         head = tag("p", icon("check"), tag("span", say("doctor.data.clean", rows=f"{found.rows:,}")), class_="clean")
         return join(head, _languages(found.languages))
     ordered = sorted(found.findings, key=lambda finding: _ORDER[finding.level])
-    counts = tag("p", say("doctor.data.counts", rows=f"{found.rows:,}", levels=_levels(found)), class_="quiet")
-    rows_of = (_finding(finding) for finding in ordered)
-    return join(counts, tag("ul", *rows_of, class_="data-findings"), _languages(found.languages))
+    counts = {level: sum(finding.level == level for finding in found.findings) for level in _ORDER}
+    levels = ", ".join(say(f"doctor.data.{level}", count=count) for level, count in counts.items() if count)
+    head = tag("p", say("doctor.data.counts", rows=f"{found.rows:,}", levels=levels), class_="quiet")
+    return join(head, tag("ul", *map(_finding, ordered), class_="data-findings"), _languages(found.languages))
 
 
 def tab_words(found: Checkup | StudioError | None) -> str:
     """The panel's name on its tab, with the number of findings that ask for something."""
-    if not isinstance(found, Checkup):
-        return say("panel.doctor")
-    serious = sum(finding.level != "note" for finding in found.findings)
+    serious = sum(one.level != "note" for one in found.findings) if isinstance(found, Checkup) else 0
     return say("panel.doctor.count", count=serious) if serious else say("panel.doctor")
 
 
@@ -63,46 +65,23 @@ def title_of(code: str) -> str:
     return say.get(f"finding.{code}") or code.replace("_", " ")
 
 
-def _levels(found: Checkup) -> str:
-    counts = {level: sum(finding.level == level for finding in found.findings) for level in _ORDER}
-    return ", ".join(say(f"doctor.data.{level}", count=count) for level, count in counts.items() if count)
-
-
 def _finding(finding: Finding) -> Markup:
-    head = tag("strong", f"{title_of(finding.code)}.")
-    words = tag("p", tag("span", say(f"doctor.level.{finding.level}"), class_="sr-only"), head, " ", finding.text)
-    buttons = tag("p", _rows_button(finding), _fix_button(finding), class_="finding-buttons")
-    shown = buttons if finding.rows or finding.fix else None
-    return tag(
-        "li", icon(_ICONS[finding.level]), tag("div", words, shown), class_=f"data-finding level-{finding.level}"
-    )
-
-
-def _rows_button(finding: Finding) -> Markup | None:
-    if not finding.rows:
-        return None
-    all_shown = len(finding.rows) >= finding.count
-    words = say("doctor.data.rows" if all_shown else "doctor.data.rows.first", count=f"{finding.count:,}",
-                first=f"{len(finding.rows):,}")  # fmt: skip
-    name = say("doctor.data.rows.name", count=f"{finding.count:,}", title=title_of(finding.code))
-    return push(words, "preview", {"only": finding.code}, aria_label=name, data_panel="rows")
-
-
-def _fix_button(finding: Finding) -> Markup | None:
-    if not finding.fix:
-        return None
-    words = finding.fix_text or say(f"doctor.fix.{finding.fix}")
-    return push(words, "source", {"fix": finding.code}, title=say("doctor.fix.means"))
-
-
-def _begin(rows: int) -> Markup:
-    return push(say("doctor.data.begin", rows=f"{rows:,}"), "examine")
-
-
-def _running(progress: tuple[int, ...]) -> Markup:
-    done, total = (*progress, 0, 0)[:2]
-    words = say("doctor.data.running", done=f"{done:,}", total=f"{total:,}") if total else say("doctor.data.starting")
-    return working_view(words, done, total, "examine")
+    """One finding, with its rows and its fix."""
+    title, count, first = title_of(finding.code), f"{finding.count:,}", f"{len(finding.rows):,}"
+    level = tag("span", say(f"doctor.level.{finding.level}"), class_="sr-only")
+    parts = [tag("p", level, tag("strong", f"{title}."), " ", finding.text)]
+    buttons = []
+    if finding.rows:
+        all_shown = len(finding.rows) >= finding.count
+        words = say("doctor.data.rows" if all_shown else "doctor.data.rows.first", count=count, first=first)
+        name = say("doctor.data.rows.name", count=count, title=title)
+        buttons.append(push(words, "preview", {"only": finding.code}, aria_label=name, data_panel="rows"))
+    if finding.fix:
+        words = finding.fix_text or say(f"doctor.fix.{finding.fix}")
+        buttons.append(push(words, "source", {"fix": finding.code}, title=say("doctor.fix.means")))
+    if buttons:
+        parts.append(tag("p", *buttons, class_="finding-buttons"))
+    return tag("li", icon(_ICONS[finding.level]), tag("div", *parts), class_=f"data-finding level-{finding.level}")
 
 
 def _languages(shares: dict[str, float]) -> Markup | None:
@@ -110,20 +89,12 @@ def _languages(shares: dict[str, float]) -> Markup | None:
     if len(shares) < 2:
         return None
     ordered = sorted(shares.items(), key=lambda pair: -pair[1])
-    shown = ordered[:_LANGUAGES]
     rest = sum(share for _, share in ordered[_LANGUAGES:])
-    pieces = [*shown, *([(say("languages.other"), rest)] if rest else [])]
-    bars = (
-        tag("i", class_=f"tone-{index}", style=f"width:{100 * share:.1f}%") for index, (_, share) in enumerate(pieces)
-    )
-    words = (
-        tag("li", tag("i", class_=f"tone-{index}"), name, tag("b", _percent(share)))
-        for index, (name, share) in enumerate(pieces)
-    )
+    bars, words = [], []
+    for index, (name, share) in enumerate([*ordered[:_LANGUAGES], *([(say("languages.other"), rest)] if rest else [])]):
+        percent = f"{100 * share:.0f}\u00a0%" if share >= 0.01 else "<1\u00a0%"
+        bars.append(tag("i", class_=f"tone-{index}", style=f"width:{100 * share:.1f}%"))
+        words.append(tag("li", tag("i", class_=f"tone-{index}"), name, tag("b", percent)))
     title = tag("h4", say("languages.title"))
     return tag("div", title, tag("div", *bars, class_="language-bar", aria_hidden="true"),
                tag("ul", *words, class_="language-words"), class_="languages")  # fmt: skip
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f}\u00a0%" if share >= 0.01 else "<1\u00a0%"

@@ -23,9 +23,22 @@ _TINY = 1 << 20
 
 def budget_view(figures: Estimate, machine: Machine) -> Markup:
     """Bar and verdict."""
-    bar = tag("div", *_pieces(figures), _limit(figures), class_="bar", role="img", aria_label=_bar_words(figures))
+    held, free = _held(figures), figures.free_bytes
+    room = max(figures.total_bytes or 0, held + (free or 0), held + figures.peak_bytes, 1)
+    sizes = [("held", held), *((term.key, _height(term, figures)) for term in figures.terms)]
+    pieces = [
+        tag("span", class_=f"part-{key}", style=f"width:{100 * size / room:.2f}%")
+        for key, size in sizes
+        if size / room >= _LEAST_SHARE
+    ]
+    if free is not None and held + free < room:  # where the free memory ends, when the need goes beyond it
+        pieces.append(tag("em", style=f"left:{100 * (held + free) / room:.2f}%"))
+    parts = ", ".join(f"{say(f'part.{key}')} {gb_or_mb(size)}" for key, size in [*sizes[1:], sizes[0]] if size)
+    bar = tag("div", *pieces, class_="bar", role="img", aria_label=f"{verdict_words(figures)} {parts}")
+    peak = gb_or_mb(figures.peak_bytes)
+    against = peak if free is None else say("summary.of", peak=peak, free=gb_or_mb(free))
     where = say("summary.memory.card" if machine.gpu else "summary.memory.ram")
-    head = tag("div", tag("span", where), tag("b", _against(figures)), class_="memory-head")
+    head = tag("div", tag("span", where), tag("b", against), class_="memory-head")
     picture = icon("check" if figures.verdict == "fits" else "warning")
     verdict = tag("p", picture, tag("span", verdict_words(figures)), class_=f"verdict {figures.verdict}")
     return tag("div", head, bar, verdict, class_="memory")
@@ -33,37 +46,23 @@ def budget_view(figures: Estimate, machine: Machine) -> Markup:
 
 def parts_view(figures: Estimate) -> Markup:
     """The legend, folded: every part with its bytes, and what it is made of as its title."""
-    terms = sorted(figures.terms, key=lambda term: -_height(term, figures))
-    lines = [_line(f"part-{term.key}", say(f"part.{term.key}"), _height(term, figures), term.how) for term in terms
-             if _height(term, figures)]  # fmt: skip
-    if figures.held_bytes:
-        lines.append(_line("part-held", say("part.held"), figures.held_bytes, say("part.held.how")))
+    parts = sorted(((term.key, _height(term, figures), term.how) for term in figures.terms), key=lambda part: -part[1])
+    lines = (
+        tag("li", tag("i", class_=f"part-{key}"), tag("span", say(f"part.{key}")), tag("b", gb_or_mb(size)),
+            title=how or None)
+        for key, size, how in (*parts, ("held", figures.held_bytes or 0, say("part.held.how"))) if size
+    )  # fmt: skip
     note = tag("p", say("summary.parts.peak"), " ", leads_to("part-memory", say("glossary.choices")), class_="hint")
     return tag("details", tag("summary", say("summary.parts")), tag("ul", *lines, class_="legend"), note,
                class_="parts", data_keep="parts")  # fmt: skip
 
 
 def verdict_words(figures: Estimate) -> str:
-    """Fits, tight, does not fit, and by how much."""
-    if figures.free_bytes is None or figures.verdict == "unknown":
+    """Fits, tight, does not fit, and by how much; the estimator's own sentence may name the amount already."""
+    spare = (figures.free_bytes or 0) - figures.peak_bytes
+    if figures.verdict != "fits" or spare <= _TINY or "spare" in figures.sentence:
         return figures.sentence
-    spare = figures.free_bytes - figures.peak_bytes
-    return (
-        f"{figures.sentence} {say('summary.spare', size=gb_or_mb(spare))}"
-        if _wants_spare(figures, spare)
-        else (figures.sentence)
-    )
-
-
-def _wants_spare(figures: Estimate, spare: int) -> bool:
-    """The estimator's own sentence may name the amount already."""
-    return figures.verdict == "fits" and spare > _TINY and "spare" not in figures.sentence
-
-
-def _against(figures: Estimate) -> str:
-    if figures.free_bytes is None:
-        return gb_or_mb(figures.peak_bytes)
-    return say("summary.of", peak=gb_or_mb(figures.peak_bytes), free=gb_or_mb(figures.free_bytes))
+    return f"{figures.sentence} {say('summary.spare', size=gb_or_mb(spare))}"
 
 
 def _height(term: MemoryPart, figures: Estimate) -> int:
@@ -72,46 +71,12 @@ def _height(term: MemoryPart, figures: Estimate) -> int:
 
 
 def _held(figures: Estimate) -> int:
+    """What other programs hold of the card."""
     if figures.held_bytes is not None:
         return figures.held_bytes
     if figures.free_bytes is None or figures.total_bytes is None:
         return 0
     return max(0, figures.total_bytes - figures.free_bytes)
-
-
-def _room(figures: Estimate) -> int:
-    """What the whole bar stands for."""
-    held = _held(figures)
-    return max(figures.total_bytes or 0, held + (figures.free_bytes or 0), held + figures.peak_bytes, 1)
-
-
-def _pieces(figures: Estimate) -> list[Markup]:
-    room, held = _room(figures), _held(figures)
-    pieces = [("part-held", held), *((f"part-{term.key}", _height(term, figures)) for term in figures.terms)]
-    return [
-        tag("span", class_=name, style=f"width:{100 * size / room:.2f}%")
-        for name, size in pieces
-        if size / room >= _LEAST_SHARE
-    ]
-
-
-def _limit(figures: Estimate) -> Markup | None:
-    """Where the free memory ends, when the need goes beyond it."""
-    room, held = _room(figures), _held(figures)
-    if figures.free_bytes is None or held + figures.free_bytes >= room:
-        return None
-    return tag("em", style=f"left:{100 * (held + figures.free_bytes) / room:.2f}%")
-
-
-def _bar_words(figures: Estimate) -> str:
-    sizes = [(say(f"part.{term.key}"), _height(term, figures)) for term in figures.terms]
-    held = [(say("part.held"), _held(figures))]
-    parts = ", ".join(f"{name} {gb_or_mb(size)}" for name, size in [*sizes, *held] if size)
-    return f"{verdict_words(figures)} {parts}"
-
-
-def _line(name: str, words: str, size: int, how: str) -> Markup:
-    return tag("li", tag("i", class_=name), tag("span", words), tag("b", gb_or_mb(size)), title=how or None)
 
 
 def gb_or_mb(size: int) -> str:
