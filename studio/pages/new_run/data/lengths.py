@@ -104,15 +104,23 @@ def spread_of(lengths: tuple[int, ...]) -> Spread:
 
 
 def _picture(spread: Spread, limit: int) -> Markup:
-    stops, bars = spread.stops, spread.bars
-    first = bisect_left(stops, _LEAST)
-    attributes = {"data-stops": ",".join(map(str, stops)), "data-first": first, "data-limit": limit}
-    drawing = tag(
-        "svg", *_bars(bars, stops, limit), role="img", aria_label=_name(spread.ordered, limit), class_="histogram"
-    )
+    """The histogram with its limit and axis; its name says in words what it shows."""
+    stops, ordered = spread.stops, spread.ordered
+    name = say(
+        "lengths.name", rows=f"{len(ordered):,}", shortest=f"{ordered[0]:,}", longest=f"{ordered[-1]:,}",
+        half=f"{ordered[len(ordered) // 2]:,}", limit=f"{limit:,}",
+        cut=f"{len(ordered) - bisect_right(ordered, limit):,}",
+    )  # fmt: skip
+    drawing = tag("svg", *_bars(spread.bars, stops, limit), role="img", aria_label=name, class_="histogram")
     line = tag("div", class_="limit", style=f"left:{100 * place(limit, stops):.2f}%", aria_hidden="true")
-    plot = tag("div", drawing, line, class_="plot")
-    return tag("div", plot, _axis(stops), class_="lengths", **attributes)
+    octaves = [stop for stop in stops if stop & (stop - 1) == 0]
+    ticks = (
+        tag("span", f"{stop // 1024}k" if stop >= 1024 else stop, style=f"left:{100 * place(stop, stops):.2f}%")
+        for stop in octaves[:: max(1, math.ceil(len(octaves) / 8))]
+    )
+    attributes = {"data-stops": ",".join(map(str, stops)), "data-first": bisect_left(stops, _LEAST)}
+    plot, axis = tag("div", drawing, line, class_="plot"), tag("div", *ticks, class_="axis", aria_hidden="true")
+    return tag("div", plot, axis, class_="lengths", data_limit=limit, **attributes)
 
 
 def place(length: int, stops: Sequence[int]) -> float:
@@ -143,44 +151,19 @@ def _bars(bars: Sequence[int], stops: Sequence[int], limit: int) -> list[Markup]
     return found
 
 
-def _axis(stops: Sequence[int]) -> Markup:
-    octaves = [stop for stop in stops if stop & (stop - 1) == 0]
-    shown = octaves[:: max(1, math.ceil(len(octaves) / 8))]
-    ticks = (tag("span", _short(stop), style=f"left:{100 * place(stop, stops):.2f}%") for stop in shown)
-    return tag("div", *ticks, class_="axis", aria_hidden="true")
-
-
-def _short(tokens: int) -> str:
-    return f"{tokens // 1024}k" if tokens >= 1024 else str(tokens)
-
-
-def _name(ordered: Sequence[int], limit: int) -> str:
-    cut = len(ordered) - bisect_right(ordered, limit)
-    return say(
-        "lengths.name", rows=f"{len(ordered):,}", shortest=f"{ordered[0]:,}", longest=f"{ordered[-1]:,}",
-        half=f"{ordered[len(ordered) // 2]:,}", limit=f"{limit:,}", cut=f"{cut:,}",
-    )  # fmt: skip
-
-
 def _table(spread: Spread) -> Markup:
     """The same numbers, an octave a line."""
-    bars, stops = spread.bars, spread.stops
-    lines, total, before = [], 0, 0
-    for count, stop in zip(bars, stops, strict=True):
+    lines, total, told, before = [], 0, 0, 0
+    for count, stop in zip(spread.bars, spread.stops, strict=True):
         total += count
-        if stop & (stop - 1) == 0 or stop == stops[-1]:
-            share = f"{100 * total / len(spread.ordered):.0f} %"
-            cells = (f"{before + 1:,} – {stop:,}", f"{total - sum_below(bars, stops, before):,}", share)
-            lines.append(tag("tr", tag("th", cells[0], scope="row"), tag("td", cells[1]), tag("td", cells[2])))
-            before = stop
+        if stop & (stop - 1) == 0 or stop == spread.stops[-1]:
+            cells = f"{total - told:,}", f"{100 * total / len(spread.ordered):.0f} %"
+            lengths = tag("th", f"{before + 1:,} – {stop:,}", scope="row")
+            lines.append(tag("tr", lengths, *(tag("td", cell) for cell in cells)))
+            before, told = stop, total
     head = tag("tr", *(tag("th", say(f"lengths.table.{name}"), scope="col") for name in ("tokens", "rows", "upto")))
     table = tag("table", tag("thead", head), tag("tbody", *lines))
     return tag("details", tag("summary", say("lengths.table")), table, class_="twin", data_keep="lengths-table")
-
-
-def sum_below(bars: Sequence[int], stops: Sequence[int], length: int) -> int:
-    """Rows of at most this length."""
-    return sum(count for count, stop in zip(bars, stops, strict=True) if stop <= length)
 
 
 def _figures(view: View, facts: DataFacts, figures: Estimate) -> Markup:

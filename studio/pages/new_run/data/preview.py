@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import gradio as gr
 
-from core.contract.data import Preview, PreviewRow, Span
+from core.contract.data import Preview, PreviewRow
 from core.contract.errors import StudioError
 from studio.pages.new_run.asking import push, sent
 from studio.shell.markup import Markup, fault, icon, join, tag
@@ -60,15 +60,12 @@ def layout() -> PreviewPanel:
                 label=say("preview.search"), placeholder=say("preview.search.example"), max_lines=1,
                 elem_id="preview-search", container=True, min_width=60,
             )  # fmt: skip
-            board(_keys(), elem_classes="preview-keys")
+            keys = (tag("span", say(f"preview.{kind}"), class_=f"token {kind}") for kind in KINDS)
+            colours = tag("p", tag("span", say("preview.keys"), class_="sr-only"), *keys, class_="keys")
+            board(colours, elem_classes="preview-keys")
         only = board(elem_id="preview-only")
         rows = board(elem_id="data-preview")
     return PreviewPanel(search, only, rows)
-
-
-def _keys() -> Markup:
-    keys = (tag("span", say(f"preview.{kind}"), class_=f"token {kind}") for kind in KINDS)
-    return tag("p", tag("span", say("preview.keys"), class_="sr-only"), *keys, class_="keys")
 
 
 # ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -84,7 +81,15 @@ def preview_view(found: Preview | StudioError | None, asked: Asked) -> Markup:
     if not found.rows:
         return join(*notes, tag("p", say("preview.none"), class_="quiet none-found", role="status"))
     rows = tag("ol", *(_row(row) for row in found.rows), class_="rows", tabindex="0", aria_label=say("preview.title"))
-    return join(*notes, rows, _foot(found, asked))
+    last = min(asked.offset + ROWS_A_PAGE, found.total)
+    where = say("preview.where", first=f"{asked.offset + 1:,}", last=f"{last:,}", total=f"{found.total:,}")
+    words = tag("p", tag("span", where, role="status"), " · ", say("preview.template", template=found.template))
+    earlier = _turn("preview.earlier", asked.offset - ROWS_A_PAGE, asked.only, asked.offset > 0)
+    later = _turn("preview.later", asked.offset + ROWS_A_PAGE, asked.only, last < found.total)
+    larger = tag("button", say("preview.larger"), type="button", class_="quiet-push", data_larger="block-data",
+                 aria_pressed="false")  # fmt: skip
+    pager = tag("div", earlier, later, larger, class_="pager", role="toolbar", aria_label=say("preview.pager"))
+    return join(*notes, rows, tag("div", words, pager, class_="preview-foot"))
 
 
 def only_view(title: str, count: int) -> Markup:
@@ -94,18 +99,6 @@ def only_view(title: str, count: int) -> Markup:
     words = tag("span", say("preview.only", title=title, count=f"{count:,}"))
     back = push(say("preview.all"), "preview", {"offset": 0, "only": ""})
     return tag("p", icon("search"), words, back, class_="only", role="status")
-
-
-def _foot(found: Preview, asked: Asked) -> Markup:
-    last = min(asked.offset + ROWS_A_PAGE, found.total)
-    where = say("preview.where", first=f"{asked.offset + 1:,}", last=f"{last:,}", total=f"{found.total:,}")
-    words = tag("p", tag("span", where, role="status"), " · ", say("preview.template", template=found.template))
-    earlier = _turn("preview.earlier", asked.offset - ROWS_A_PAGE, asked.only, asked.offset > 0)
-    later = _turn("preview.later", asked.offset + ROWS_A_PAGE, asked.only, last < found.total)
-    larger = tag("button", say("preview.larger"), type="button", class_="quiet-push", data_larger="block-data",
-                 aria_pressed="false")  # fmt: skip
-    pager = tag("div", earlier, later, larger, class_="pager", role="toolbar", aria_label=say("preview.pager"))
-    return tag("div", words, pager, class_="preview-foot")
 
 
 def _turn(words: str, offset: int, only: str, possible: bool) -> Markup:
@@ -119,9 +112,8 @@ def _row(row: PreviewRow) -> Markup:
     side = tag("b", say(f"preview.side.{row.side}")) if row.side else None
     head = tag("div", tag("b", say("data.row", row=f"{row.row:,}")), side, tag("span", counts),
                cut if row.cut_tokens else None, class_="row-head")  # fmt: skip
-    return tag("li", head, tag("p", *(_span(span) for span in row.spans), class_="row-text"))
-
-
-def _span(span: Span) -> Markup:
-    text = span.text.replace("\n", "⏎\n") if span.kind == "special" else span.text
-    return tag("span", text, class_=f"token {span.kind}")
+    pieces = (
+        tag("span", one.text.replace("\n", "⏎\n") if one.kind == "special" else one.text, class_=f"token {one.kind}")
+        for one in row.spans
+    )
+    return tag("li", head, tag("p", *pieces, class_="row-text"))

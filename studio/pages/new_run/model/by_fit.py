@@ -91,41 +91,33 @@ def placed(asked: Asked, specs: Iterable[ModelSpec]) -> list[Placed]:
     Without a card time decides, so there the smallest are first; of what is too large they always are.
     """
     rows = asked.rows()
-    return sorted((_place(asked, spec, rows) for spec in specs), key=lambda one: _order(one, asked.machine))
 
+    def order(one: Placed) -> tuple[int, bool, int]:
+        size = one.spec.shape.parameters
+        largest_first = asked.machine.gpu is not None and one.group in ("card", "offload")
+        return GROUPS.index(one.group), one.tight, -size if largest_first else size
 
-def _order(one: Placed, machine: Machine) -> tuple[int, bool, int]:
-    size = one.spec.shape.parameters
-    largest_first = machine.gpu is not None and one.group in ("card", "offload")
-    return GROUPS.index(one.group), one.tight, -size if largest_first else size
+    return sorted((_place(asked, spec, rows) for spec in specs), key=order)
 
 
 def _place(asked: Asked, spec: ModelSpec, rows: Rows) -> Placed:
-    found, changes = _as_it_is_or_chosen(asked, spec, rows)
-    if found.verdict == "unknown":
-        return Placed(spec, "unknown", False, found.peak)
-    if found.verdict == "too_large":
-        return Placed(spec, "too_large", False, found.peak)
+    """A model under the page's own choice of what is recomputed; under ours where that fits and the other not."""
+    own, changes = asked.config.train.checkpointing, {}
+    judged = _judged(asked, spec, rows, own)
+    if own != "auto" and judged.verdict in ("tight", "too_large"):
+        ours = _judged(asked, spec, rows, "auto")
+        if _PLACES[ours.verdict] < _PLACES[judged.verdict]:
+            judged, changes = ours, {"train.checkpointing": "auto"}
+    if judged.verdict in ("unknown", "too_large"):
+        return Placed(spec, "unknown" if judged.verdict == "unknown" else "too_large", False, judged.peak)
     group: Group = "card"
-    if pinned := pinned_bytes(found.work):
+    if pinned := pinned_bytes(judged.work):
         here = _judged(asked, spec, rows, "recompute")
-        if _PLACES[here.verdict] > _PLACES[found.verdict]:
+        if _PLACES[here.verdict] > _PLACES[judged.verdict]:
             group = "offload"
             if pinned > PINNED_SHARE * asked.machine.ram_free_bytes:  # no room for what would wait there
-                found, group = here, "card" if here.verdict == "tight" else "too_large"
-    return Placed(spec, group, group != "too_large" and found.verdict == "tight", found.peak, changes)
-
-
-def _as_it_is_or_chosen(asked: Asked, spec: ModelSpec, rows: Rows) -> tuple[Judged, dict[str, Any]]:
-    """The verdict under the page's own choice of what is recomputed; under ours where that fits and the other not."""
-    own = asked.config.train.checkpointing
-    found = _judged(asked, spec, rows, own)
-    if own == "auto" or found.verdict in ("fits", "unknown"):
-        return found, {}
-    ours = _judged(asked, spec, rows, "auto")
-    if _PLACES[ours.verdict] < _PLACES[found.verdict]:
-        return ours, {"train.checkpointing": "auto"}
-    return found, {}
+                judged, group = here, "card" if here.verdict == "tight" else "too_large"
+    return Placed(spec, group, group != "too_large" and judged.verdict == "tight", judged.peak, changes)
 
 
 def _judged(asked: Asked, spec: ModelSpec, rows: Rows, checkpointing: str) -> Judged:
@@ -144,9 +136,10 @@ def proposed(asked: Asked) -> Proposal:
         return Proposal(starter(), "unknown")
     specs = {spec.key: spec for spec in catalogue()}
     goal = next((recipe for recipe in recipes if recipe.key == asked.config.preset), None)
+    all_rounders = {card.model for recipe in recipes for card in recipe.cards} & specs.keys()
     return (
         _of_goal(asked, goal, specs, card.total_bytes)
-        or _largest(asked, [specs[key] for key in _all_rounders(recipes) if key in specs], card.total_bytes)
+        or _largest(asked, [specs[key] for key in all_rounders], card.total_bytes)
     )  # fmt: skip
 
 
@@ -170,21 +163,13 @@ def _of_goal(asked: Asked, goal: Preset | None, specs: dict[str, ModelSpec], tot
 def _largest(asked: Asked, specs: Sequence[ModelSpec], total_bytes: int) -> Proposal:
     """The largest that fits on the card, else with offload; what is built in where none of them does."""
     rows, gib, tokens = asked.rows(), round(total_bytes / 2**30), _tokens(asked)
-    second: Placed | None = None
-    for spec in sorted(specs, key=lambda spec: -spec.shape.parameters):
-        found = _place(asked, spec, rows)
-        if found.tight or found.group == "too_large":
-            continue
-        if found.group == "card":
-            return Proposal(spec, "largest", "card", _changes(found), gib=gib, tokens=tokens)
-        second = second or found
-    if second is not None:
-        return Proposal(second.spec, "largest", "offload", _changes(second), gib=gib, tokens=tokens)
+    by_size = sorted(specs, key=lambda spec: -spec.shape.parameters)
+    fitting = [one for one in (_place(asked, spec, rows) for spec in by_size) if not one.tight]
+    for group in ("card", "offload"):
+        if one := next((one for one in fitting if one.group == group), None):
+            changes = {"model.name": one.spec.name, **one.changes}
+            return Proposal(one.spec, "largest", one.group, changes, gib=gib, tokens=tokens)
     return Proposal(starter(), "nothing", changes={"model.name": "starter"}, gib=gib, tokens=tokens)
-
-
-def _changes(found: Placed) -> dict[str, Any]:
-    return {"model.name": found.spec.name, **found.changes}
 
 
 def _tokens(asked: Asked) -> int:
@@ -192,12 +177,7 @@ def _tokens(asked: Asked) -> int:
     return 0 if known else asked.config.train.max_length
 
 
-def _all_rounders(recipes: Iterable[Preset]) -> set[str]:
-    """Models that a goal names for some card."""
-    return {card.model for recipe in recipes for card in recipe.cards}
-
-
-# ── answers, remembered ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── answers, kept ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class ByFit:

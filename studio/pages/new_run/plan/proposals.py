@@ -57,7 +57,12 @@ def advice_view(found: Sequence[Advice], folded: bool = False) -> Markup | None:
 
 
 def _advices(found: Sequence[Advice]) -> Markup:
-    return tag("ul", *map(_advice, found), class_="advice")
+    lines = (
+        tag("li", icon("warning" if one.level == "warning" else "info"), tag("span", one.text),
+            _apply(one.changes) if one.changes else None, class_=f"level-{one.level}")
+        for one in found
+    )  # fmt: skip
+    return tag("ul", *lines, class_="advice")
 
 
 def probe_view(view: View) -> Markup | None:
@@ -83,18 +88,11 @@ def changes_words(changes: dict[str, str]) -> str:
 
 
 def _list(suggestions: Sequence[Suggestion]) -> Markup:
-    return tag("ul", *map(_suggestion, suggestions))
-
-
-def _suggestion(found: Suggestion) -> Markup:
-    need = tag("span", say("fit.need", size=gb_or_mb(found.peak_bytes)), class_=f"need {found.verdict}")
-    return tag("li", tag("span", found.text), need, _apply(found.changes))
-
-
-def _advice(found: Advice) -> Markup:
-    picture = icon("warning" if found.level == "warning" else "info")
-    button = _apply(found.changes) if found.changes else None
-    return tag("li", picture, tag("span", found.text), button, class_=f"level-{found.level}")
+    lines = (
+        (one, tag("span", say("fit.need", size=gb_or_mb(one.peak_bytes)), class_=f"need {one.verdict}"))
+        for one in suggestions
+    )
+    return tag("ul", *(tag("li", tag("span", one.text), need, _apply(one.changes)) for one, need in lines))
 
 
 def _apply(changes: dict[str, str]) -> Markup:
