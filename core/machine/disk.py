@@ -18,22 +18,9 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 __all__ = [
-    "APPENDING",
-    "append_line",
-    "cure",
-    "drafted",
-    "file_sha256",
-    "folder_bytes",
-    "is_full",
-    "keep_private",
-    "make_durable",
-    "name_of",
-    "open_plain",
-    "read_plain",
-    "read_sealed",
-    "write_sealed",
-    "write_whole",
-]
+    "APPENDING", "append_line", "cure", "drafted", "file_sha256", "folder_bytes", "is_full", "keep_private",
+    "make_durable", "name_of", "open_plain", "read_plain", "read_sealed", "write_sealed", "write_whole",
+]  # fmt: skip
 
 _OWN = "sha256"
 """Where a sealed file names the SHA-256 of the rest of itself."""
@@ -111,13 +98,13 @@ def read_sealed(path: Path, most: int | None = None) -> dict[str, Any]:
         ValueError: it is not as it was written.
     """
     try:
-        found = json.loads(path.read_bytes() if most is None else read_plain(path, most))
+        said = json.loads(path.read_bytes() if most is None else read_plain(path, most))
     except RecursionError as error:
         raise ValueError(f"{path.name} is not as it was written") from error
-    own = found.pop(_OWN, "") if isinstance(found, dict) else ""
-    if not isinstance(found, dict) or own != _sha256_of(found):
+    own = said.pop(_OWN, "") if isinstance(said, dict) else ""
+    if not isinstance(said, dict) or own != _sha256_of(said):
         raise ValueError(f"{path.name} is not as it was written")
-    return found
+    return said
 
 
 def _sha256_of(said: Mapping[str, Any]) -> str:
@@ -184,8 +171,8 @@ def cure(error: BaseException, then: str = "") -> str:
     What was caught may stand around the system's own error.
     """
     known = {code: words for codes, words in _CURES for code in codes}
-    found = next((one for one in (error, error.__cause__) if isinstance(one, OSError)), None)
-    words = known.get(found.errno or 0, "") if found else ""
+    refusal = next((one for one in (error, error.__cause__) if isinstance(one, OSError)), None)
+    words = known.get(refusal.errno or 0, "") if refusal else ""
     words = words or "Look whether this disk can be written"
     return f"{words}, {then}." if then else f"{words}."
 

@@ -74,7 +74,7 @@ class Host:
     def compiler(self) -> str | None:
         """A C compiler: $CC or one on PATH."""
         names = (self.environment.get("CC", ""), "gcc", "clang", "cc")
-        return next((found for name in names if name and (found := shutil.which(name))), None)
+        return next((path for name in names if name and (path := shutil.which(name))), None)
 
     def python_header(self) -> bool:
         """Whether Python.h of this interpreter is there."""
@@ -86,8 +86,8 @@ class Host:
 
     def memory(self) -> tuple[int, int]:
         """Bytes of memory: in all, and free for us."""
-        found = psutil.virtual_memory()
-        return int(found.total), int(found.available)
+        memory = psutil.virtual_memory()
+        return int(memory.total), int(memory.available)
 
     def free_bytes(self, folder: Path) -> int | None:
         """Room on the disk where a folder lies or will lie."""

@@ -62,10 +62,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def progress_of(line: str) -> tuple[int, int] | None:
     """How many parts are done before the one that this line begins, and how many there are; else None."""
-    found = _PART.search(line.strip())
-    if not found:
+    part = _PART.search(line.strip())
+    if not part:
         return None
-    number, total = (int(part) for part in found.groups() if part)
+    number, total = (int(number) for number in part.groups() if number)
     return (number - 1, total) if total > 1 else None  # one alone is within its rung
 
 

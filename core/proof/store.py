@@ -118,8 +118,8 @@ class Proofs:
 
     def all(self) -> list[Proof]:
         """All proofs, newest first; what cannot be read is left out."""
-        found = (self._read(folder) for folder in self._folders())
-        return sorted((proof for proof in found if proof), key=lambda proof: proof.id, reverse=True)
+        readable = (proof for folder in self._folders() if (proof := self._read(folder)))
+        return sorted(readable, key=lambda proof: proof.id, reverse=True)
 
     def stop(self, proof_id: str) -> None:
         """Has a proof's processes ended within 3 s.
@@ -165,6 +165,6 @@ class Proofs:
 
 def _result(path: Path) -> dict[str, Any] | None:
     with suppress(OSError, ValueError, RecursionError):
-        found = json.loads(read_plain(path, _MOST_RESULT_BYTES))
-        return found if isinstance(found, dict) else None
+        result = json.loads(read_plain(path, _MOST_RESULT_BYTES))
+        return result if isinstance(result, dict) else None
     return None

@@ -144,9 +144,9 @@ def _on_battery(host: Host) -> bool:
 def _wsl_memory(host: Host) -> int | None:
     """``memory=`` of the first .wslconfig of a Windows user; Windows gives half of its memory where none is set."""
     for name in host.names("/mnt/c/Users"):
-        found = re.search(
+        limit = re.search(
             r"^\s*memory\s*=\s*(\d+)\s*([KMGT]?)B?\s*$", host.text(f"/mnt/c/Users/{name}/.wslconfig"), re.I | re.M
         )
-        if found:
-            return int(found[1]) * _UNITS[found[2].upper()]
+        if limit:
+            return int(limit[1]) * _UNITS[limit[2].upper()]
     return None

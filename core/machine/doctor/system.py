@@ -45,17 +45,17 @@ def _system(machine: Machine, around: Surroundings) -> Iterator[MachineFinding]:
             "Luthier runs in WSL, not on Windows itself.",
             "In PowerShell: wsl --install, then in the Ubuntu window: python3 launcher.py",
         )
-    found = ".".join(map(str, around.python))
+    version = ".".join(map(str, around.python))
     if around.python[:2] < OLDEST_PYTHON:
         yield fault(
             "python.old",
-            f"This is Python {found}; 3.11 or newer is needed.",
+            f"This is Python {version}; 3.11 or newer is needed.",
             "sudo apt install python3.11 python3.11-venv, then: python3.11 launcher.py",
         )
     elif around.python[:2] > NEWEST_PYTHON:
         yield advice(
             "python.new",
-            f"This is Python {found}; PyTorch was tried up to 3.14.",
+            f"This is Python {version}; PyTorch was tried up to 3.14.",
             "Should setup find no build, start launcher.py with an older Python.",
         )
 

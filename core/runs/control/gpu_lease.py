@@ -24,15 +24,9 @@ from core.runs.folder.job_folder import RUN_ID, JobFolder
 from core.runs.log.events_log import LAST_KINDS, last_event
 
 __all__ = [
-    "LineWriter",
-    "Patience",
-    "end_with_the_pipe",
-    "ending_of",
-    "leave_when_wanted",
-    "left_the_card",
-    "spawn_leased",
-    "take_card",
-]
+    "LineWriter", "Patience", "end_with_the_pipe", "ending_of", "leave_when_wanted", "left_the_card",
+    "spawn_leased", "take_card",
+]  # fmt: skip
 
 LOOK_SECONDS = 1.0
 ENDING_SECONDS = 15.0

@@ -66,12 +66,12 @@ def _flaw(entry: os.DirEntry[str]) -> str:
     if most is None and entry.name not in FOLDERS and (entry.is_file(**_OF_ITSELF) or entry.is_dir(**_OF_ITSELF)):
         return ""  # not ours to read: no more is asked
     try:
-        found = entry.stat(follow_symlinks=False)
+        status = entry.stat(follow_symlinks=False)
     except FileNotFoundError:
         return ""  # it went meanwhile
-    if kind := _kind(found.st_mode, is_folder=entry.name in FOLDERS):
+    if kind := _kind(status.st_mode, is_folder=entry.name in FOLDERS):
         return f"is {kind}"
-    if most is None or entry.name in _SPARE or found.st_size <= most:
+    if most is None or entry.name in _SPARE or status.st_size <= most:
         return ""
     return f"is larger than {most:,} bytes"
 

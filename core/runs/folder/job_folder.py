@@ -28,7 +28,10 @@ from core.machine.locations import Entry
 from core.machine.yaml_text import MOST_YAML_BYTES, NOT_YAML, load_yaml
 from core.runs.folder.run_yaml import read_stored
 
-__all__ = ["JOB_NAME", "RUN_ID", "ExportRequest", "JobFolder", "checkpoint_step", "drawn_tail", "new_run_id", "slug"]
+__all__ = [
+    "JOB_NAME", "RUN_ID", "ExportRequest", "JobFolder", "checkpoint_step", "drawn_tail", "new_run_id", "slug",
+    "whole_checkpoints",
+]  # fmt: skip
 
 RUN_ID = re.compile(r"\d{4}-\d{2}-\d{2}_\d{4}_[a-z0-9][a-z0-9-]{0,39}_[a-z0-9]{4}", re.ASCII)
 JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
@@ -134,15 +137,12 @@ class JobFolder:
 
     def newest_checkpoint(self) -> Path | None:
         """The newest checkpoint that was finished (its manifest is written last); its files are not verified here."""
-        steps = self.whole_checkpoints()
-        return steps[max(steps)] if steps else None
+        whole = whole_checkpoints(self.checkpoints)
+        return whole[max(whole)] if whole else None
 
-    def whole_checkpoints(self) -> dict[int, Path]:
-        """The checkpoints that were finished, by step. A link is none, wherever it leads."""
-        if self.checkpoints.is_symlink():
-            return {}
-        found = {path: checkpoint_step(path.name) for path in self.checkpoints.glob("step-*") if not path.is_symlink()}
-        return {step: path for path, step in found.items() if step is not None and (path / "MANIFEST.json").is_file()}
+    def newest_step(self) -> int:
+        """The step of the newest checkpoint, 0 where none stands."""
+        return max(whole_checkpoints(self.checkpoints), default=0)
 
     def export_draft(self, name: str) -> Path:
         """Where the export of this name is made, until it is whole."""
@@ -151,20 +151,24 @@ class JobFolder:
     def export_drafts(self) -> dict[str, Path]:
         """The exports that are being made, or were left half made, by name."""
         try:
-            found = [Path(entry.path) for entry in os.scandir(self.exports) if entry.name.startswith(_DRAFT)]
+            drafts = [Path(entry.path) for entry in os.scandir(self.exports) if entry.name.startswith(_DRAFT)]
         except OSError:
             return {}
-        return {path.name.removeprefix(_DRAFT): path for path in found}
-
-    def newest_step(self) -> int:
-        """The step of the newest checkpoint, 0 where none stands."""
-        return max(self.whole_checkpoints(), default=0)
+        return {path.name.removeprefix(_DRAFT): path for path in drafts}
 
 
 def checkpoint_step(name: str) -> int | None:
     """The step of ``step-000200``; None for any other name."""
     match = _STEP.fullmatch(name)
     return int(match[1]) if match else None
+
+
+def whole_checkpoints(checkpoints: Path) -> dict[int, Path]:
+    """The checkpoints that were finished, by step. A link is none, wherever it leads."""
+    if checkpoints.is_symlink():
+        return {}
+    paths = ((checkpoint_step(path.name), path) for path in checkpoints.glob("step-*") if not path.is_symlink())
+    return {step: path for step, path in paths if step is not None and (path / "MANIFEST.json").is_file()}
 
 
 def slug(text: str) -> str:

@@ -221,8 +221,8 @@ class EventTail:
     def read_lines(self) -> list[bytes]:
         """The new whole lines as bytes, for readers that need only some of them parsed. Raises as ``read``."""
         try:
-            found = os.lstat(self.path)
-            if stat.S_ISREG(found.st_mode) and found.st_size <= self.offset:
+            log = os.lstat(self.path)
+            if stat.S_ISREG(log.st_mode) and log.st_size <= self.offset:
                 self.torn = False
                 return []  # most looks find nothing, and some look ten times a second
             with os.fdopen(open_plain(self.path), "rb") as file:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from core.machine.disk import read_plain
-from core.runs.folder.job_folder import JobFolder, checkpoint_step
+from core.runs.folder.job_folder import JobFolder, whole_checkpoints
 from core.runs.record.job_record import RunRecord
 
 __all__ = ["Measure", "Outcome", "Verdict", "best", "by_merit", "measured_loss", "measures", "outcome", "standing"]
@@ -51,13 +51,13 @@ class Outcome:
 
 def measures(record: RunRecord) -> tuple[Measure, ...]:
     """Every finite held-out loss of a run, in its order."""
-    found = ((event.loss, event.step) for event in record.evaluations)
-    return tuple(Measure(loss, step) for loss, step in found if loss is not None and math.isfinite(loss))
+    told = ((event.loss, event.step) for event in record.evaluations)
+    return tuple(Measure(loss, step) for loss, step in told if loss is not None and math.isfinite(loss))
 
 
-def best(found: Iterable[Measure]) -> Measure | None:
+def best(known: Iterable[Measure]) -> Measure | None:
     """The lowest measure, the earliest of equal ones."""
-    return min(found, default=None)
+    return min(known, default=None)
 
 
 def outcome(record: RunRecord) -> Outcome | None:
@@ -88,19 +88,15 @@ def _verdict(before: float, after: float) -> Verdict:
 def standing(run: JobFolder | Path) -> dict[Path, float | None]:
     """The checkpoints that were finished (their manifests are written last), oldest first, each with the held-out loss
     that its manifest names; their files are not verified here. ``run`` may be the checkpoints folder itself."""
-    root = run.checkpoints if isinstance(run, JobFolder) else run
-    steps = ((checkpoint_step(path.name), path) for path in root.glob("step-*") if not path.is_symlink())
-    whole = sorted((step, path) for step, path in steps if step is not None and (path / "MANIFEST.json").is_file())
-    return {path: measured_loss(path) for _, path in whole}
+    whole = whole_checkpoints(run.checkpoints if isinstance(run, JobFolder) else run)
+    return {whole[step]: measured_loss(whole[step]) for step in sorted(whole)}
 
 
 def by_merit(run: JobFolder | Path) -> list[Path]:
     """The checkpoints that stand, the best first; behind those that were measured the others, the newest first."""
-    found = standing(run)
-    step_of = {path: checkpoint_step(path.name) or 0 for path in found}
-    measured = sorted((Measure(loss, step_of[path]), path) for path, loss in found.items() if loss is not None)
-    others = [path for path, loss in found.items() if loss is None]
-    return [path for _, path in measured] + others[::-1]
+    losses = standing(run)  # oldest first, as sorting leaves equal ones
+    measured = sorted((path for path in losses if losses[path] is not None), key=lambda path: losses[path] or 0.0)
+    return measured + [path for path in losses if losses[path] is None][::-1]
 
 
 def measured_loss(checkpoint: Path) -> float | None:

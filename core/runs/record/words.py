@@ -40,14 +40,14 @@ ADVICE: dict[Verdict, str] = {
 """What to do about it; empty where nothing needs to be done."""
 
 
-def outcome_line(found: Outcome) -> str:
+def outcome_line(became: Outcome) -> str:
     """ "Worse than before training: held-out loss 3.825 → 4.031 (step 100)": the best of what was trained, and its
     step where that is not the last one that was measured."""
-    word = VERDICT_WORDS[found.verdict]
-    if found.before is None or found.after is None:
+    word = VERDICT_WORDS[became.verdict]
+    if became.before is None or became.after is None:
         return f"{word}: no held-out loss from before and after training."
-    step = f" (step {found.after.step:,})" if found.last != found.after.loss else ""
-    return f"{word}: held-out loss {found.before:.3f} → {found.after.loss:.3f}{step}"
+    step = f" (step {became.after.step:,})" if became.last != became.after.loss else ""
+    return f"{word}: held-out loss {became.before:.3f} → {became.after.loss:.3f}{step}"
 
 
 def damage_words(lines: int) -> str:

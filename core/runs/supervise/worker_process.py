@@ -25,17 +25,9 @@ from core.runs.process.processes import MARK, Identity, identify
 from core.runs.process.worker_log import log_tail
 
 __all__ = [
-    "CARD_VARIABLE",
-    "RESTART_EXIT_CODE",
-    "RESTART_NOTE",
-    "Worker",
-    "card_environment",
-    "card_fault",
-    "card_fault_line",
-    "exit_words",
-    "start_worker",
-    "worker_environment",
-]
+    "CARD_VARIABLE", "RESTART_EXIT_CODE", "RESTART_NOTE", "Worker", "card_environment", "card_fault",
+    "card_fault_line", "exit_words", "start_worker", "worker_environment",
+]  # fmt: skip
 
 RESTART_EXIT_CODE = os.EX_TEMPFAIL
 """75: "start me again in a fresh process, from the last checkpoint" (a GPU fault leaves a process unusable)."""
@@ -146,8 +138,8 @@ def exit_words(code: int | None, step: int, kills: MemoryKills) -> tuple[str, st
     if code is not None and code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else "unknown"
         return f"The worker was ended by signal {-code} ({name}).", f"{again} worker.log has its words."
-    found = "without an exit code that we could see" if code is None else f"with exit code {code}"
-    return f"The worker ended {found} before it had finished.", f"See worker.log in the run's folder. {again}"
+    how = "without an exit code that we could see" if code is None else f"with exit code {code}"
+    return f"The worker ended {how} before it had finished.", f"See worker.log in the run's folder. {again}"
 
 
 def card_fault(exit_code: int | None, log: Path) -> str:
