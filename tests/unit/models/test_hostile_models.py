@@ -45,41 +45,41 @@ CHILD = Path(__file__).with_name("hostile_child.py")
 SOON = 10.0
 
 
-def ask_child(root: Path, *ways: str) -> list[dict[str, Any]]:
-    """What a fresh process said to every folder under ``root/way``, for each way."""
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+    """What one fresh process said to every hostile folder by every way in: way to answers, each with its folder's name.
+
+    Light: catalogue, command line and the window's typed folder. Heavy: worker, probe and Try. Adapters: going on from
+    a run, Try and the export. Swelling: those, and the preview. Control: what must be heard, or silence means nothing.
+    """
+    root = tmp_path_factory.mktemp("hostile")
+    outside = make_outside(root / "outside")
+    numbers = {f"{number:03}": name for number, name in enumerate([*MODELS, *ADAPTERS, *SWELLING])}
+    for number, name in numbers.items():
+        if name in MODELS:
+            make_hostile(name, root / "light" / number, outside)
+            make_hostile(name, root / "heavy" / number, outside)
+        if name in ADAPTERS:
+            make_adapter(name, root / "adapters" / number, outside)
+        if name in SWELLING:
+            make_swelling(name, root / "swelling" / number)
+    control = root / "control" / "000"
+    control.mkdir(parents=True)
+    (control / "payload").write_bytes(pickle.dumps(Path("a")))
+    (control / "module.py").write_text("ran = True")
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, str(CHILD), str(root), *ways],
+        [sys.executable, str(CHILD), str(root), "light", "heavy", "adapters", "swelling", "control"],
         cwd=root, env=environment, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
-    said = [json.loads(line.removeprefix("ANSWER ")) for line in done.stdout.splitlines() if line.startswith("ANSWER ")]
     assert done.returncode == 0, done.stdout[-500:] + done.stderr[-2000:]
-    return said
-
-
-def check_refusals(said: list[dict[str, Any]], codes: Mapping[str, str], names: Mapping[str, str]) -> None:
-    """Every folder by every way: the code, one line, soon, and nothing heard."""
-    wrong = [
-        (names[one["folder"]], one)
-        for one in said
-        if one["code"] != codes[names[one["folder"]]]
-        or not one["text"].isprintable()
-        or one["seconds"] > SOON
-        or one["heard"]
-    ]
-    assert wrong == []
-
-
-def make_all(root: Path, ways: tuple[str, ...]) -> tuple[Path, dict[str, str]]:
-    """Every hostile folder for each way, named by numbers; and what stands beside them."""
-    outside = make_outside(root / "outside")
-    numbers = {f"{number:03}": name for number, name in enumerate([*MODELS, *ADAPTERS])}
-    for way in ways:
-        made, make = (ADAPTERS, make_adapter) if way == "adapters" else (MODELS, make_hostile)
-        for number, name in numbers.items():
-            if name in made:
-                make(name, root / way / number, outside)
-    return outside, numbers
+    assert untouched(outside)
+    answers: dict[str, list[dict[str, Any]]] = {}
+    for line in done.stdout.splitlines():
+        if line.startswith("ANSWER "):
+            one = json.loads(line.removeprefix("ANSWER "))
+            answers.setdefault(one["way"], []).append(one | {"folder": numbers[one["folder"]]})
+    return answers
 
 
 def test_there_are_more_than_forty() -> None:
@@ -87,34 +87,31 @@ def test_there_are_more_than_forty() -> None:
     assert len(ADAPTERS) >= 12
 
 
-def test_the_light_floor_refuses_every_hostile_model(tmp_path: Path) -> None:
-    """Catalogue, command line and the window's typed folder."""
-    outside, names = make_all(tmp_path, ("light",))
-    said = ask_child(tmp_path, "light")
-    assert len(said) == 2 * len(MODELS)
-    check_refusals(said, {name: code for name, (_, code) in MODELS.items()}, names)
-    assert untouched(outside)
+@pytest.mark.parametrize(
+    ("way", "asked", "codes"),
+    [("light", 2, {name: code for name, (_, code) in MODELS.items()}),
+     ("heavy", 3, {name: code for name, (_, code) in MODELS.items()}),
+     ("adapters", 2, dict.fromkeys(ADAPTERS, "model")),
+     ("swelling", 4, dict.fromkeys(SWELLING, "model.absurd"))],
+)  # fmt: skip
+def test_every_hostile_folder_is_refused_by_every_way_in(
+    way: str, asked: int, codes: Mapping[str, str], said: dict[str, list[dict[str, Any]]]
+) -> None:
+    """By its code, in one line, soon, and with nothing heard of what it holds. An adapter's fault is one of a model."""
+    assert len(said[way]) == asked * len(codes)
+    wrong = [
+        one
+        for one in said[way]
+        if not f"{one['code']}.".startswith(f"{codes[one['folder']]}.")
+        or not one["text"].isprintable()
+        or one["seconds"] > SOON
+        or one["heard"]
+    ]
+    assert wrong == []
 
 
-def test_the_heavy_floor_refuses_every_hostile_model_and_adapter(tmp_path: Path) -> None:
-    """Worker, probe and Try with a model; going on from a run, Try and the export with an adapter."""
-    outside, names = make_all(tmp_path, ("heavy", "adapters"))
-    said = ask_child(tmp_path, "heavy", "adapters")
-    assert len(said) == 3 * len(MODELS) + 2 * len(ADAPTERS)
-    found = {names[one["folder"]]: one["code"] for one in said if one["way"] == "adapters"}
-    assert {code.partition(".")[0] for code in found.values()} == {"model"}
-    check_refusals(said, found | {name: code for name, (_, code) in MODELS.items()}, names)
-    assert untouched(outside)
-
-
-def test_what_loads_a_tokenizer_refuses_one_that_swells(tmp_path: Path) -> None:
-    """Preview, worker, probe, Try and export; each beside memory that one of these would go far beyond."""
-    names = {f"{number:03}": name for number, name in enumerate(SWELLING)}
-    for number, name in names.items():
-        make_swelling(name, tmp_path / "swelling" / number)
-    said = ask_child(tmp_path, "swelling")
-    assert len(said) == 4 * len(SWELLING)
-    check_refusals(said, dict.fromkeys(SWELLING, "model.absurd"), names)
+def test_what_must_be_heard_is_heard(said: dict[str, list[dict[str, Any]]]) -> None:
+    assert [one["asked"] for one in said["control"] if one["heard"]] == ["unpickles", "opens", "runs"]
 
 
 def test_of_a_foreign_generation_config_only_ids_and_plain_numbers_are_obeyed() -> None:
@@ -155,16 +152,6 @@ def test_what_no_check_foresees_meets_a_wall_while_it_is_read() -> None:
         bytearray(3 << 30)
     assert caught.value.code == "model.absurd"
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
-
-
-def test_what_must_be_heard_is_heard(tmp_path: Path) -> None:
-    make_outside(tmp_path / "outside")
-    folder = tmp_path / "control" / "000"
-    folder.mkdir(parents=True)
-    (folder / "payload").write_bytes(pickle.dumps(Path("a")))
-    (folder / "module.py").write_text("ran = True")
-    said = ask_child(tmp_path, "control")
-    assert [one["asked"] for one in said if one["heard"]] == ["unpickles", "opens", "runs"]
 
 
 def test_the_plain_ones_pass(tmp_path: Path) -> None:
