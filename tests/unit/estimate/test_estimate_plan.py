@@ -12,7 +12,7 @@ import pytest
 from core.contract.catalogue import ModelSpec
 from core.contract.config import DataChoice, RunConfig, TrainChoice
 from core.contract.data import DataFacts
-from core.estimate import estimate, resolve, train_rows
+from core.estimate import estimate, resolve
 from core.estimate.fit import usual_tokens
 from core.estimate.inputs.rows import rows_of
 from core.estimate.inputs.work import work_of
@@ -185,23 +185,6 @@ def test_without_data_rows_are_full_and_it_says_so(card: Card, model: Model) -> 
     found = estimate(RunConfig(), model("qwen3-4b"), None, card(11))
     assert (found.total_steps, found.tokens_per_epoch, found.seconds) == (0, 0, None)
     assert "No data yet" in found.notes[0]
-
-
-def test_data_counts_rows_tokens_and_steps(card: Card, model: Model, rows: Rows) -> None:
-    facts = rows((100,) * 190 + (3000,) * 10)
-    config = RunConfig(data=DataChoice(eval_fraction=0.1))
-    found = estimate(config, model("qwen3-4b"), facts, card(11))
-    assert train_rows(config, facts) == 180
-    assert found.total_steps == 36  # 180 rows, 16 a step: 12 windows, three times
-    assert found.rows_cut == 10
-    assert found.tokens_per_epoch == round((190 * 100 + 10 * 2048) * 0.9)
-    assert found.trained_tokens_per_epoch == round((190 * 50 + 10 * 1024) * 0.9)
-    assert "10 of 200 rows" in found.notes[0]
-
-
-def test_short_rows_need_less_than_full_ones(card: Card, model: Model, rows: Rows) -> None:
-    short = estimate(RunConfig(), model("qwen3-8b"), rows((60,) * 50), card(20))
-    assert short.peak_bytes < estimate(RunConfig(), model("qwen3-8b"), None, card(20)).peak_bytes
 
 
 def test_a_sample_is_scaled_to_all_rows(card: Card, model: Model, rows: Rows) -> None:

@@ -17,7 +17,7 @@ from core.data.deal.packing import windows
 from core.data.deal.split import split_rows
 from core.estimate import estimate
 from core.estimate.inputs.lengths import Lengths
-from core.estimate.inputs.rows import rows_of, total_steps
+from core.estimate.inputs.rows import rows_of, total_steps, train_rows
 from core.machine.hardware import Machine
 
 LENGTHS = st.lists(st.integers(1, 5000), min_size=1, max_size=200)
@@ -119,12 +119,15 @@ def test_padding_is_what_random_batches_have(batch: int) -> None:
 def test_the_estimate_tells_all_of_it(
     card: Callable[..., Machine], model: Callable[[str], ModelSpec], rows: Callable[..., DataFacts]
 ) -> None:
-    facts = rows((100,) * 190 + (3000,) * 10)
+    facts = rows((100,) * 190 + (3000,) * 10, max_length=1000)
     config = RunConfig(data=DataChoice(eval_fraction=0.1), train=TrainChoice(max_length=1000))
     found = estimate(config, model("qwen3-4b"), facts, card(11))
-    assert (found.rows_per_step, found.steps_per_epoch, found.total_steps) == (16, 12, 36)
-    assert found.tokens_lost == 10 * 2000 * 0.9
-    assert found.rows_cut == 10
+    assert train_rows(config, facts) == 180
+    assert (found.rows_per_step, found.steps_per_epoch, found.total_steps) == (16, 12, 36)  # three times 12 windows
+    assert (found.rows_cut, found.tokens_lost) == (10, 10 * 2000 * 0.9)
+    assert found.tokens_per_epoch == round((190 * 100 + 10 * 1000) * 0.9)
+    assert found.trained_tokens_per_epoch == round((190 * 50 + 10 * 500) * 0.9)
+    assert "10 of 200 rows" in found.notes[0]
     assert found.padding_saved > 0
     assert (found.disk_free_bytes, found.held_bytes) == (100 * 1024**3, 1024**3)
     assert found.disk_bytes == found.download_bytes + found.checkpoints_bytes
