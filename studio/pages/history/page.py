@@ -2,7 +2,7 @@
 
 ::
 
-    /history                    queue, sieve, rows           assets/js/pages/history.js
+    /history                    queue, filters, rows           assets/js/pages/history.js
     /history?compare=A,B,C      two to five runs compared    assets/js/pages/history/compare.js
 """
 
@@ -60,10 +60,10 @@ def _runs() -> Markup:
     more = button("", data_f="more", hidden=True)
     runs = slot("runs", "ul", class_="runs")
     title = tag("h2", say("compare.runs"), class_="sr-only")
-    return tag("section", title, _sieve(), slot("nothing", "div", nothing, hidden=True), runs, more, class_="found")
+    return tag("section", title, _filters(), slot("nothing", "div", nothing, hidden=True), runs, more, class_="found")
 
 
-def _sieve() -> Markup:
+def _filters() -> Markup:
     field = slot("search", "input", type="search", placeholder=say("history.search.hint"))
     search = tag("label", tag("span", say("history.search")), field, class_="sieve-search")
     named = [("", say("history.filter.all")), ("living", say("history.filter.living"))]

@@ -44,7 +44,7 @@ _WORDS = {
     "watch.left": "Time left",
     "watch.took": "Time so far",
     "watch.step": "Step",
-    "watch.epoch": "Pass over the data (epoch)",
+    "watch.epoch": "Epoch (pass over the data)",
     "watch.loss": "Training loss now",
     "watch.held_out": "Held-out loss",
     "watch.speed": "Speed",
