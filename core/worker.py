@@ -1,6 +1,6 @@
 """``python -m core.worker JOB_DIR``: a job in, events out. One fresh process a job.
 
-The first word (Hello) and the ear for commands come before anything heavy is imported, so that a window sees life
+The first word (Hello) and the mailbox come before anything heavy is imported, so that a window sees life
 within a second. What goes wrong becomes one line in the log; the traceback goes to stderr, which is ``worker.log``.
 
 Exit codes: 0 the job ended as its last event says; 75 a fresh process should go on from the last checkpoint, which a
@@ -82,7 +82,8 @@ def failure_of(error: BaseException, kind: str = "train") -> Failed:
     """A fault as one line for a person. ``kind`` is the job's: what is to be done differs (``JobFolder.kind``)."""
     again = "resume" if kind == "train" else "export again"
     if isinstance(error, StudioError):
-        return Failed(code=error.code, message=error.message, hint=_hint(error))
+        hint = " ".join([error.hint, *getattr(error, "problems", ())]).strip()
+        return Failed(code=error.code, message=error.message, hint=hint)
     if is_disk_full(error):
         stands = "; the last good checkpoint stands" if kind == "train" else ""
         hint = f"Make room on this disk, then {again}{stands}."
@@ -207,10 +208,6 @@ def _set_environment(machine: Machine) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = machine.gpu.cuda_name
     else:
         os.environ.update(without_card(os.environ))
-
-
-def _hint(error: StudioError) -> str:
-    return " ".join([error.hint, *getattr(error, "problems", ())]).strip()
 
 
 if __name__ == "__main__":

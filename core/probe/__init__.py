@@ -1,1 +1,1 @@
-"""PROBE: ten seconds of the real thing, to see what a plan can only reckon."""
+"""The probe: a run's longest step, measured for ten seconds on this machine, beside what the plan says of it."""

@@ -106,7 +106,7 @@ def measure_steps(
 
     Args:
         config: with no automatic value left.
-        lengths: of the longest step's rows (``window.longest_step``).
+        lengths: of the longest step's rows (``core.probe.longest``).
         say: told each stage (``loading``, ``stepping``) with a line for people.
 
     Raises:

@@ -1,1 +1,1 @@
-"""Training: rows to windows, windows to passes, passes to steps, steps to checkpoints, and all of it to events."""
+"""Training: rows to optimizer batches, batches to micro-batches, these to steps, steps to checkpoints and events."""

@@ -71,8 +71,6 @@ class Attempt:
 
     trainer: Any
     meter: Meter
-    guard: Guard
-    saver: Saver | None
     recovery: OomRecovery | None
     loop: Loop
 
@@ -106,14 +104,14 @@ class Attempt:
         recovery = OomRecovery(trainer, subject.peft_model, config, channel, meter, spills)
         loop = _loop(subject, channel, meter, guard, saver)
         trainer.add_callback(_Beginning(loop, saver, begun.checkpoint))
-        return cls(trainer, meter, guard, saver, recovery, loop)
+        return cls(trainer, meter, recovery, loop)
 
     @classmethod
     def unsteered(cls, subject: Subject, reporter: EventReporter) -> Attempt:
         """One that nobody steers and of which nothing is kept."""
-        meter, guard = _meter(subject.trainer), Guard(reporter)
-        loop = _loop(subject, Channel.unsteered(reporter), meter, guard, None)
-        return cls(subject.trainer, meter, guard, None, None, loop)
+        meter = _meter(subject.trainer)
+        loop = _loop(subject, Channel.unsteered(reporter), meter, Guard(reporter), None)
+        return cls(subject.trainer, meter, None, loop)
 
     def train(self) -> None:
         """Trains to the last step.

@@ -1,4 +1,4 @@
-"""Both directions of a worker's talk with the outside, and a full disk waited out.
+"""A worker's events and commands in one value, and a full disk waited out.
 
     write ─► no room ─► Stage "waiting" ─► a second later: write again        pause, stop: Leave
 

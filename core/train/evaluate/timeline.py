@@ -4,7 +4,7 @@ Before the first step the base answers, and after that what was trained so far, 
 learned. A question is a row's own prompt, token for token as training lays it out; the row's answer is sent along. So
 many rows cost one short answer each at a measurement, whose seconds stand in the event. The first and the last
 measurement always ask; one in between only while answers have taken no more than a twentieth of the time, so that a
-short run is not mostly talk. Nothing random is drawn, and a question that cannot be answered never ends the run.
+short run is not mostly answers. Nothing random is drawn, and a question that cannot be answered never ends the run.
 """
 
 from __future__ import annotations

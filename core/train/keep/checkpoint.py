@@ -67,7 +67,10 @@ def save(
     root = _root(folder)
     final, draft = root / step_name(step), root / f".tmp-{step_name(step)}"
     try:
-        _make_root(root)
+        if not root.is_dir():
+            root.mkdir(parents=True, exist_ok=True)
+            make_durable(root.parent)
+        _sweep(root)
         _require_room(root, expected_bytes)
         draft.mkdir()
         write(draft)
@@ -89,9 +92,15 @@ def save(
 def verify(path: Path) -> str:
     """What is wrong with the checkpoint at ``path``, in a few words; empty when every file is as it was written."""
     try:
-        manifest, files, problem = _read_whole(path)
-        if problem or (problem := _strangers(path, files)):
-            return problem
+        written = (path / MANIFEST).read_text(encoding="utf-8")
+        manifest: dict[str, Any] = json.loads(written)
+        files = manifest["files"]
+        if _sealed(manifest) != written:
+            return f"{MANIFEST} is not as it was written"
+        for there in sorted(path.rglob("*")):  # nothing but folders and plain files of the manifest's
+            name = there.relative_to(path).as_posix()
+            if there.is_symlink() or (name not in files and name != MANIFEST and not there.is_dir()):
+                return f"{name} does not belong there"
         if manifest["step"] != checkpoint_step(path.name):
             return f"{MANIFEST} is that of step {manifest['step']}"
         for name, entry in files.items():
@@ -201,13 +210,6 @@ def _all(root: Path) -> list[Path]:
     return [path for _, path in sorted(found)]
 
 
-def _make_root(root: Path) -> None:
-    if not root.is_dir():
-        root.mkdir(parents=True, exist_ok=True)
-        make_durable(root.parent)
-    _sweep(root)
-
-
 def _sweep(root: Path) -> None:
     """Deletes drafts and half-deleted ones of a worker that was killed; after the last save nobody else would."""
     for draft in root.glob(".tmp-*"):
@@ -236,23 +238,6 @@ def _sealed(manifest: Mapping[str, Any]) -> str:
     body = {key: value for key, value in manifest.items() if key != _OWN}
     own = hashlib.sha256(json.dumps(body, indent=1).encode()).hexdigest()
     return json.dumps({**body, _OWN: own}, indent=1)
-
-
-def _read_whole(path: Path) -> tuple[dict[str, Any], dict[str, Any], str]:
-    """Manifest, its files, and what is wrong with it by itself."""
-    written = (path / MANIFEST).read_text(encoding="utf-8")
-    manifest: dict[str, Any] = json.loads(written)
-    problem = "" if _sealed(manifest) == written else f"{MANIFEST} is not as it was written"
-    return manifest, manifest["files"], problem
-
-
-def _strangers(path: Path, files: Mapping[str, Any]) -> str:
-    """What lies in the folder and is neither a folder nor a plain file of the manifest's."""
-    for found in sorted(path.rglob("*")):
-        name = found.relative_to(path).as_posix()
-        if found.is_symlink() or (name not in files and name != MANIFEST and not found.is_dir()):
-            return f"{name} does not belong there"
-    return ""
 
 
 def _seal(draft: Path, step: int, facts: Mapping[str, Any]) -> int:
