@@ -25,49 +25,49 @@ def wait_for(condition: Any, seconds: float = 2.0) -> None:
 
 
 def test_a_command_is_acknowledged_within_a_second_whatever_the_loop_does(said: Any, letters: Any) -> None:
-    orders = CommandQueue(letters, EventReporter(said)).start()
+    commands = CommandQueue(letters, EventReporter(said)).start()
     letters.waiting = [Command(id="a", verb="save"), Command(id="b", verb="sample", prompt="Hi")]
     begun = time.monotonic()
     wait_for(lambda: len(said.of("acknowledged")) == 2)
     assert time.monotonic() - begun < 1
     assert [event.command_id for event in said.of("acknowledged")] == ["a", "b"]
-    taken = [orders.take(), orders.take(), orders.take()]
+    taken = [commands.take(), commands.take(), commands.take()]
     assert [command and command.id for command in taken] == ["a", "b", None]
-    orders.check()
-    orders.close()
+    commands.check()
+    commands.close()
 
 
 def test_one_checkpoint_answers_all_who_asked_for_one_meanwhile(said: Any, letters: Any) -> None:
-    orders = CommandQueue(letters, EventReporter(said)).start()
+    commands = CommandQueue(letters, EventReporter(said)).start()
     letters.waiting = [Command(id=name, verb="save") for name in "abc"] + [Command(id="d", verb="sample")]
     wait_for(lambda: len(said.of("acknowledged")) == 4)
-    orders.close()
-    taken = [orders.take(), orders.take(), orders.take()]
+    commands.close()
+    taken = [commands.take(), commands.take(), commands.take()]
     assert [command and command.id for command in taken] == ["a", "d", None]
 
 
 def test_who_asks_to_leave_does_not_wait_for_what_cannot_be_called_off(said: Any, letters: Any) -> None:
     """A model's files as they are read by a library: no seam is in there."""
-    orders, held = CommandQueue(letters, EventReporter(said)), threading.Event()
-    assert orders.meanwhile(lambda: 5) == 5
+    commands, held = CommandQueue(letters, EventReporter(said)), threading.Event()
+    assert commands.meanwhile(lambda: 5) == 5
     with pytest.raises(RunError, match="of its own"):
-        orders.meanwhile(lambda: (_ for _ in ()).throw(RunError("a", "A fault of its own.")))
-    orders._leaving = "stop"
+        commands.meanwhile(lambda: (_ for _ in ()).throw(RunError("a", "A fault of its own.")))
+    commands._leaving = "stop"
     begun = time.monotonic()
     with pytest.raises(Leave):
-        orders.meanwhile(held.wait)
+        commands.meanwhile(held.wait)
     held.set()
     assert time.monotonic() - begun < 2
 
 
 def test_what_went_on_before_goes_on_after_a_save_or_a_wait(said: Any) -> None:
     """A stall is judged by the stage that was said last, and in "waiting" there is none."""
-    tell = EventReporter(said)
-    tell.stage("training", "", 3, 9, "steps")
-    with tell.aside():
+    reporter = EventReporter(said)
+    reporter.stage("training", "", 3, 9, "steps")
+    with reporter.aside():
         pass  # nothing comes in between
-    with tell.aside():
-        tell.stage("waiting", "Room on the disk.")
+    with reporter.aside():
+        reporter.stage("waiting", "Room on the disk.")
     assert [(event.stage, event.done) for event in said.of("stage")] == [
         ("training", 3),
         ("waiting", 0),
@@ -81,13 +81,13 @@ def test_what_went_on_before_goes_on_after_a_save_or_a_wait(said: Any) -> None:
 def test_leaving_is_obeyed_at_the_seam_and_a_stop_outweighs_a_pause(
     said: Any, letters: Any, verbs: list[Any], obeyed: str
 ) -> None:
-    orders = CommandQueue(letters, EventReporter(said)).start()
+    commands = CommandQueue(letters, EventReporter(said)).start()
     letters.waiting = [Command(verb=verb) for verb in verbs]
     wait_for(lambda: len(said.of("acknowledged")) == len(verbs))
-    orders.close()
-    assert orders.leaving
+    commands.close()
+    assert commands.leaving
     with pytest.raises(Leave) as caught:
-        orders.check()
+        commands.check()
     assert caught.value.verb == obeyed
 
 
@@ -100,11 +100,11 @@ def test_data_that_trains_nothing_is_refused_with_what_to_do() -> None:
 
 
 def test_a_stage_is_not_said_more_often_than_a_reader_wants(said: Any) -> None:
-    tell = EventReporter(said)
+    reporter = EventReporter(said)
     for done in range(1000):
-        tell.stage("preparing", "Tokenising rows", done, 1000, "rows")
-    tell.stage("preparing", "Tokenising rows", 1000, 1000, "rows")
-    tell.stage("loading", "Tiny")
+        reporter.stage("preparing", "Tokenising rows", done, 1000, "rows")
+    reporter.stage("preparing", "Tokenising rows", 1000, 1000, "rows")
+    reporter.stage("loading", "Tiny")
     stages = said.of("stage")
     assert len(stages) < 10
     assert [(event.stage, event.done) for event in (stages[0], *stages[-2:])] == [
@@ -116,14 +116,14 @@ def test_a_nights_log_is_made_of_steps_and_not_of_stages(said: Any, monkeypatch:
     """Eight hours of each stage that reports as often as it can: a step every 0.2 s, a file every 0.1 s."""
     clock = [0.0]
     monkeypatch.setattr("core.train.channel.reporter.time", SimpleNamespace(monotonic=lambda: clock[0]))
-    tell = EventReporter(said)
+    reporter = EventReporter(said)
     for number in range(8 * 3600 * 5):
         clock[0] = number * 0.2
-        tell.stage("training", "", number, 8 * 3600 * 5, "steps")
+        reporter.stage("training", "", number, 8 * 3600 * 5, "steps")
     assert len(said.of("stage")) <= 8 * 60 + 1
     for number in range(8 * 3600 * 10):
         clock[0] = 8 * 3600 + number * 0.1
-        tell.stage("downloading", "A large model", number, 1e9, "bytes")
+        reporter.stage("downloading", "A large model", number, 1e9, "bytes")
     stages = said.of("stage")
     assert len(stages) <= 8 * 60 + 1 + 8 * 720 + 400
     assert sum(len(event.model_dump_json()) for event in stages) < 2_000_000

@@ -77,10 +77,10 @@ def test_a_fault_is_said_once_and_asks_no_more(said: Any, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(timeline, "continued", fails)
     model = torch.nn.Linear(1, 1).train()
-    orders: Any = SimpleNamespace(leaving=False)
+    commands: Any = SimpleNamespace(leaving=False)
     config = RunConfig()
     rows = rows_of([IGNORED, IGNORED, 5])
-    asked: Any = Timeline(config, rows, model, None, Channel(EventReporter(said), orders))
+    asked: Any = Timeline(config, rows, model, None, Channel(EventReporter(said), commands))
     asked.ask(3, last=True)
     asked.ask(4, last=True)
     assert [note.text for note in said.of("note")] == ["No questions on the way: no room."]
@@ -88,15 +88,15 @@ def test_a_fault_is_said_once_and_asks_no_more(said: Any, monkeypatch: pytest.Mo
 
 
 def test_who_is_to_leave_is_not_held_up(said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    orders: Any = SimpleNamespace(leaving=False)
+    commands: Any = SimpleNamespace(leaving=False)
 
     def leaves(*_: Any) -> str:
-        orders.leaving = True
+        commands.leaving = True
         return "half an ans"
 
     monkeypatch.setattr(timeline, "continued", leaves)
     rows = rows_of(*[[IGNORED, IGNORED, 5]] * 2)
-    Timeline(RunConfig(), rows, torch.nn.Linear(1, 1), None, Channel(EventReporter(said), orders)).ask(1, last=True)
+    Timeline(RunConfig(), rows, torch.nn.Linear(1, 1), None, Channel(EventReporter(said), commands)).ask(1, last=True)
     assert said.of("sample") == [], "an answer that was cut short is none"
 
 
