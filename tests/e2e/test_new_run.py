@@ -173,7 +173,7 @@ def test_a_typed_path_and_a_missing_file(page: Any, tmp_path: Path) -> None:
     typed.blur()  # leaving the field counts as much as Enter does
     page.locator("#data-report .fault").get_by_text("/nowhere/at/all.jsonl").wait_for(timeout=PATIENCE)
     page.wait_for_function("() => document.querySelector('#start').disabled")
-    assert page.locator("#start").inner_text() == "Mend the data file"
+    assert page.locator("#start").inner_text() == "Fix the data file"
 
 
 def test_a_model_folder_that_is_none_is_said_under_the_model(page: Any, tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def _reading(form: Form, data: DataChoice, method: str) -> tuple[gr.Textbox, tup
 
 
 def _drop_zone() -> Markup:
-    """A label around a file input: reachable by keyboard, drop and click; ``assets/js/new_run.js`` does the rest."""
+    """A label around a file input: reachable by keyboard, drop and click; ``pages/new_run.js`` does the rest."""
     kinds = " ".join(ending.lstrip(".").upper() for ending in ENDINGS if ending != ".md")
     chosen = tag("input", type="file", id="data-file", accept=",".join(ENDINGS), class_="sr-only")
     words = tag("span", tag("strong", say("data.drop")), tag("span", kinds, class_="kinds"))
@@ -161,7 +161,7 @@ def _drop_zone() -> Markup:
 
 
 def tabs_view(found: Checkup | StudioError | None = None) -> Markup:
-    """The block's four panels by name; which one is open is the page's own affair (``assets/js/panels.js``)."""
+    """The block's four panels by name; which one is open is the page's own affair (``pages/new_run/panels.js``)."""
     words = {"doctor": checkup.tab_words(found)}
     tabs = (
         tag("button", words.get(name) or say(f"panel.{name}"), type="button", role="tab", id=f"tab-{name}",

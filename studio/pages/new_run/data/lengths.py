@@ -48,7 +48,7 @@ class LengthsPanel:
 
 def layout() -> LengthsPanel:
     """The panel, still empty. The slider stands in a board of its own, which is never written again while it is
-    dragged; ``assets/js/slider.js`` gives it its stops from the picture's attributes."""
+    dragged; ``pages/new_run/slider.js`` gives it its stops from the picture's attributes."""
     with gr.Column(elem_id="panel-lengths", elem_classes="panel"):
         picture = board(elem_id="lengths-picture")
         slider = tag("input", type="range", id="length-slider", min="0", max="0", step="1", value="0",

@@ -1,6 +1,6 @@
 """Where else rows may come from, folded away in the Data block: files mixed by weight, or a data set of the hub.
 
-Both become one made data set, which is then chosen as a file is. The forms are plain HTML; ``assets/js/panels.js``
+Both become one made data set, which is then chosen as a file is. The forms are plain HTML; ``pages/new_run/panels.js``
 sends all their fields with every button, so that nothing typed is lost when a file is added.
 """
 

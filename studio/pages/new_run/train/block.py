@@ -69,7 +69,7 @@ def _group_head(group: str) -> Markup:
 
 
 def _search() -> Markup:
-    """The search among the settings; ``assets/js/advanced.js`` gives it life."""
+    """The search among the settings; ``pages/new_run/advanced.js`` gives it life."""
     field = tag("input", type="search", id="advanced-search", placeholder=say("advanced.search.hint"))
     count = tag("span", role="status", class_="hint", id="advanced-count", data_none=say("advanced.none"))
     return tag("label", tag("span", say("advanced.search")), field, count, class_="advanced-search")

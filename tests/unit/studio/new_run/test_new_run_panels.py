@@ -153,7 +153,7 @@ def test_findings_say_what_how_many_and_what_can_be_done() -> None:
     assert "English" in drawn
     assert "&lt;1\u00a0%" in drawn
     assert checkup.tab_words(found) == "Data doctor (2)"
-    assert "nothing to mend" in checkup.checkup_view(Checkup(rows=9, findings=()))
+    assert "nothing to fix" in checkup.checkup_view(Checkup(rows=9, findings=()))
     assert "Examine 51,000 rows" in checkup.checkup_view(None, rows=51_000)
     assert 'value="0.250"' in checkup.checkup_view(None, rows=9, progress=(1, 4))
 
@@ -237,7 +237,7 @@ def test_a_fault_in_the_rest_of_a_large_file_is_said(handlers: Handlers, fake_da
     fake_data.error = DataError("data.broken", "Expected JSON in row 70, found a picture.", "")
     answers = list(handlers.looked(Window(), "", *shown(handlers)))
     assert any("found a picture" in str(answer.get("data.report")) for answer in answers)
-    assert answers[-1]["start"]["value"] == "Mend the data file"
+    assert answers[-1]["start"]["value"] == "Fix the data file"
 
 
 def test_a_fix_writes_a_new_set_and_the_way_back_leads_to_the_file(handlers: Handlers, fake_data: FakeData) -> None:

@@ -74,7 +74,7 @@ def test_a_fault_stays_with_its_file_and_is_tried_again(
     view = desk.look(config)
     assert view.data_fault is fake_data.error
     assert view.figures is not None, "memory is known without rows"
-    assert summary.start_words(view) == ("Mend the data file", False)
+    assert summary.start_words(view) == ("Fix the data file", False)
     assert "found a picture" in data.report_view(view)
     fake_data.error = None
     assert desk.look(config).data_fault is None
@@ -105,7 +105,7 @@ def test_start_says_what_is_missing(config: RunConfig) -> None:
     assert summary.start_words(view) == ("Add a data file", False)
     assert summary.problems(view) == ["Add a data file", "Choose a model"]
     fault = View(config, MACHINE, form_fault=ConfigError("config.faults", "One setting", "", ["x"]))
-    assert summary.start_words(fault) == ("Mend the settings first", False)
+    assert summary.start_words(fault) == ("Fix the settings first", False)
     assert summary.start_words(View(config, MACHINE)) == ("Start training", True)
 
 
