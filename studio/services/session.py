@@ -81,10 +81,6 @@ class Session:
     draft_id: str = field(default_factory=_fresh_id)
     before: Before | None = None
 
-    def to_run_config(self) -> RunConfig:
-        """The run that Start would start."""
-        return self.config
-
     def with_values(self, values: Mapping[str, Any]) -> Session:
         """The session with these dotted keys changed.
 

@@ -1,7 +1,7 @@
 """The list of models by fit, below the model's field, and the line with the one that is proposed.
 
-The field and the list are a combobox: ``pages/new_run/model_list.js`` gives them life, and every option brings the changes
-that choosing it makes. The list is written anew whenever it is opened, so that it follows every knob.
+The field and the list are a combobox: ``pages/new_run/model_list.js`` gives them life, and every option brings the
+changes that choosing it makes. The list is written anew whenever it is opened, so that it follows every knob.
 """
 
 from __future__ import annotations

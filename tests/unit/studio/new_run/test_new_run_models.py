@@ -92,7 +92,7 @@ def test_every_model_is_listed_once_and_the_starter_fits_everywhere() -> None:
     assert len(names) == len(set(names)) >= 20
     small = Machine((), 2, 4 * GIB, 2 * GIB, None, "Linux", False)
     for where in (small, *(machine(gib) for gib in CARDS)):
-        found = placed(Asked(first().to_run_config(), None, where), [starter()])
+        found = placed(Asked(first().config, None, where), [starter()])
         assert (found[0].group, found[0].tight) == ("card", False)
 
 

@@ -18,7 +18,7 @@ from studio.services.session import SAMPLES, Before, Drafts, Session, first, loa
 
 
 def test_a_first_visit_can_start_at_once() -> None:
-    config = first().to_run_config()
+    config = first().config
     assert config.problems() == []
     assert config.model.source == "starter"
     assert sample_of(config.data.path) == "instruction"

@@ -31,7 +31,7 @@ from studio.services.session import AUTOMATIC, first
 
 @pytest.fixture
 def config() -> RunConfig:
-    return first().to_run_config()
+    return first().config
 
 
 @pytest.fixture
