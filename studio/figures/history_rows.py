@@ -1,4 +1,4 @@
-"""Rows of the history: what a run is called, how it went, and what can be done next; and the sieve that finds them.
+"""Rows of the history: what a run is called, how it went, and what can be done next; and the filter that finds them.
 
 ::
 
@@ -61,10 +61,10 @@ class RowFilter:
     def answer(self, rows: Sequence[dict[str, Any]], limit: int, now: float | None = None) -> dict[str, Any]:
         """The first ``limit`` rows that fit, how many there are, and what there is to choose from."""
         at = time.time() if now is None else now
-        found = [row for row in rows if self.fits(row, at)]
+        fitting = [row for row in rows if self.fits(row, at)]
         return {
-            "runs": found[:limit],
-            "count": len(found),
+            "runs": fitting[:limit],
+            "count": len(fitting),
             "all": len(rows),
             "models": sorted({row["model"] for row in rows}),
             "methods": sorted({row["method"] for row in rows if row["method"]}),

@@ -48,7 +48,9 @@ def queue_view(store: RunStore, machine: Machine) -> dict[str, Any]:
         card = cards.get(run_id) or machine.lock_name
         begins = ends[card] if card in ends else _held(store, card, at)[1]
         folder = JobFolder(store.locations.runs / run_id)
-        takes = _takes(store, folder)
+        takes = _left(store, folder)  # by its own pace where it has run, else as estimated at Start
+        if takes is None and (asked := read_asked(folder)) and asked.seconds:
+            takes = sum(asked.seconds) / 2
         ends[card] = None if begins is None or takes is None else begins + takes
         waiting.append({**_named(summarise(folder)), "starts": _clock(begins, at), "ends": _clock(ends[card], at)})
     return {"holder": holder, "waiting": waiting}
@@ -57,10 +59,8 @@ def queue_view(store: RunStore, machine: Machine) -> dict[str, Any]:
 def _held(store: RunStore, card: str, now: float) -> tuple[dict[str, Any] | None, float | None]:
     """Who holds a card (None: nobody), and when it will be free."""
     name = held_by(store.locations, card)
-    return _holder(store, name, now) if name else (None, now)
-
-
-def _holder(store: RunStore, name: str, now: float) -> tuple[dict[str, Any], float | None]:
+    if not name:
+        return None, now
     if not RUN_ID.fullmatch(name):
         return {"id": "", "title": say("queue.other", name=name), "ends": UNKNOWN, "word": "", "tone": "wait"}, None
     folder = JobFolder(store.locations.runs / name)
@@ -74,15 +74,8 @@ def _named(run: RunSummary) -> dict[str, Any]:
     return {"id": run.run_id, "title": title_of(run), "word": word, "tone": tone}
 
 
-def _takes(store: RunStore, folder: JobFolder) -> float | None:
-    """Seconds that a waiting run is expected to take: by its own pace where it has run, else as estimated at Start."""
-    left = _left(store, folder)
-    asked = read_asked(folder)
-    estimated = sum(asked.seconds) / 2 if asked and asked.seconds else None
-    return estimated if left is None else left
-
-
 def _left(store: RunStore, folder: JobFolder) -> float | None:
+    """Seconds that are left of a run by its own pace; None where that is not known."""
     try:
         left = time_left(store.record(folder.name), folder.config())
     except StudioError:
