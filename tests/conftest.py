@@ -32,6 +32,11 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("repeatable")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where no card is asked for, the tests for one are not even imported."""
+    return True if collection_path.name == "gpu" and "not gpu" in str(config.getoption("markexpr")) else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files are handed out in this order: browsers, then the rooms whose files take longest, so that none is last."""
     order = {folder: place for place, folder in enumerate(LONGEST_FIRST)}

@@ -25,18 +25,6 @@ TEXTS = [path for path in SOURCES + sorted(ROOT.glob("*.md")) if path.exists()]
 FILE_WALL, FUNCTION_WALL, PARAMETER_WALL = 400, 60, 6
 MOST_FILES = 14
 """Python files of one folder."""
-STILL_KNOTS = (
-    {
-        "core.estimate", "core.estimate.cost", "core.estimate.estimate", "core.estimate.fit", "core.estimate.judge",
-        "core.estimate.peak", "core.estimate.predict", "core.estimate.suggest",
-    },
-    {
-        "core.train.evaluate.held_out", "core.train.loop", "core.train.methods.sft", "core.train.safety.oom_recovery",
-        "core.train.safety.preflight", "core.train.step.mixin",
-    },
-    {"core.kernels.reference", "core.kernels.weights.nf4"},
-)  # fmt: skip
-"""Files that still import each other; none is added."""
 ATTIC = {"utils", "util", "helpers", "helper", "common", "manager", "handler", "misc"}
 FORBIDDEN_CALLS = {
     "eval", "exec", "compile", "__import__", "builtins.eval", "builtins.exec", "importlib.import_module",
@@ -110,7 +98,7 @@ def knots() -> set[frozenset[str]]:
 
 
 def test_no_two_files_import_each_other() -> None:
-    assert [sorted(knot) for knot in knots() if not any(knot <= known for known in STILL_KNOTS)] == []
+    assert [sorted(knot) for knot in knots()] == []
 
 
 def test_nothing_is_decided_by_a_name_that_a_table_holds() -> None:

@@ -6,7 +6,7 @@ Nothing here is special: it is the way that the window takes, on the built-in mo
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from core.chat.client import ChatClient
@@ -50,15 +50,23 @@ def demo(locations: Locations) -> int:
             stop = locations.command("stop", run_id)
             print(f"\nThe run goes on. See it in the studio, or stop it:   {stop}")
         return 130
-    _report(store, run_id, time.monotonic() - started)
+    record, folder = store.record(run_id), store.open(run_id)
+    took = f"{record.last_step} steps, {time.monotonic() - started:.0f} s in all"
+    print("", *of_result(record), f"took      {took}", f"run       {folder.path}", sep="\n")
+    print(*(f"{form:9} {folder.exports / form}" for form in FORMS), sep="\n")
+    print(f"Open it in the studio:   {locations.command()}")
     return 0
 
 
 def _to_the_end(store: RunStore, run_id: str) -> None:
+    """Follows the training, shows answers before and after, and takes the run home in every form."""
     folder = store.open(run_id)
-    _expect_finished(follow(folder, print, lambda: store.record(run_id).state == "lost"), folder)
+    _finished(folder, lambda: store.record(run_id).state == "lost")
     _compare(store.locations, folder)
-    _take_home(store, run_id)
+    for form in FORMS:
+        job = store.export(run_id, ExportRequest(name=form, form=form, checkpoint="best"))
+        gone = lambda job=job: store.export_record(run_id, job).state == "lost"  # noqa: E731
+        _finished(store.export_folder(run_id, job), gone)
 
 
 def demo_config() -> RunConfig:
@@ -67,24 +75,25 @@ def demo_config() -> RunConfig:
     return apply_preset(RunConfig(name="demo", data=sample), preset("try-it"))
 
 
-def _expect_finished(last: object, folder: JobFolder) -> None:
-    if getattr(last, "kind", "") != "finished":
+def _finished(folder: JobFolder, gone: Callable[[], bool]) -> None:
+    last = follow(folder, print, gone)
+    if last is None or last.kind != "finished":
         raise RunError("demo.unfinished", "The demo's run did not finish.", f"Its log: {folder.log}")
 
 
 def _compare(locations: Locations, folder: JobFolder) -> None:
     """Asks base and finetuned model held-out questions, which neither has been trained on."""
     config = folder.config()
-    talk = ChatClient(locations, config, folder.path)
+    chat = ChatClient(locations, config, folder.path)
     try:
         for example in _held_out(folder, config)[:QUESTIONS]:
             question = next(message.content for message in example.messages if message.role == "user")
             answers = {"base": "", "tuned": ""}
-            for answer in talk.ask([{"role": "user", "content": question}], max_new_tokens=60, temperature=0.0, seed=0):
+            for answer in chat.ask([{"role": "user", "content": question}], max_new_tokens=60, temperature=0.0, seed=0):
                 answers[answer.side] = answer.text
             print(f"\nasked     {question}\nbefore    {answers['base'].strip()}\nafter     {answers['tuned'].strip()}")
     finally:
-        talk.close()
+        chat.close()
     print()
 
 
@@ -92,17 +101,3 @@ def _held_out(folder: JobFolder, config: RunConfig) -> Sequence[Example]:
     draw = kept_draw(folder.path)
     numbers = set(draw.numbers) if draw else set()
     return [example for example in read_examples(Path(config.data.path), config.data) if example.row in numbers]
-
-
-def _take_home(store: RunStore, run_id: str) -> None:
-    for form in FORMS:
-        job = store.export(run_id, ExportRequest(name=form, form=form, checkpoint="best"))
-        folder = store.export_folder(run_id, job)
-        _expect_finished(follow(folder, print, lambda: store.export_record(run_id, job).state == "lost"), folder)  # noqa: B023
-
-
-def _report(store: RunStore, run_id: str, seconds: float) -> None:
-    record, folder = store.record(run_id), store.open(run_id)
-    print("", *of_result(record), f"took      {record.last_step} steps, {seconds:.0f} s in all", sep="\n")
-    print(f"run       {folder.path}", *(f"{form:9} {folder.exports / form}" for form in FORMS), sep="\n")
-    print(f"Open it in the studio:   {store.locations.command()}")

@@ -11,7 +11,7 @@ from core.contract.config import RunConfig
 from core.machine.locations import ASSETS, Locations
 from core.runs.folder.run_yaml import dump_config
 
-RUN = "2026-11-20_2243_talk_k3f9"
+RUN = "2026-11-20_2243_chat_k3f9"
 
 
 def make_adapter(folder: Path) -> None:
@@ -29,18 +29,18 @@ def make_adapter(folder: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def talk_home(tmp_path_factory: pytest.TempPathFactory) -> Locations:
+def chat_home(tmp_path_factory: pytest.TempPathFactory) -> Locations:
     """A root folder with one run in it."""
     locations = Locations(tmp_path_factory.mktemp("home")).make()
     folder = locations.runs / RUN
     make_adapter(folder / "checkpoints" / "step-000002" / "adapter")
     (folder / "checkpoints" / "step-000002" / "MANIFEST.json").write_text(json.dumps({"files": {}}))
-    (folder / "run.yaml").write_text(dump_config(talk_config()), encoding="utf-8")
+    (folder / "run.yaml").write_text(dump_config(chat_config()), encoding="utf-8")
     (folder / "events.jsonl").touch()
     return locations
 
 
-def talk_config() -> RunConfig:
+def chat_config() -> RunConfig:
     """16 bits are asked for by name: on the CPU that is float32."""
     raw = RunConfig().model_dump()
     raw["model"].update(quantization="none", dtype="float32")
@@ -50,9 +50,9 @@ def talk_config() -> RunConfig:
 
 @pytest.fixture
 def config() -> RunConfig:
-    return talk_config()
+    return chat_config()
 
 
 @pytest.fixture(scope="session")
-def run_folder(talk_home: Locations) -> Path:
-    return talk_home.runs / RUN
+def run_folder(chat_home: Locations) -> Path:
+    return chat_home.runs / RUN

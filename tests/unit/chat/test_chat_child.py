@@ -31,21 +31,21 @@ QUESTION = [{"role": "user", "content": "How many strings does a violin have?"}]
 
 
 @pytest.fixture(scope="module")
-def talk(talk_home: Locations, run_folder: Path) -> Iterator[ChatClient]:
+def client(chat_home: Locations, run_folder: Path) -> Iterator[ChatClient]:
     """One child for the tests that leave it alive."""
     from core.runs.folder.run_yaml import read_config
 
-    talk = ChatClient(talk_home, read_config(run_folder / "run.yaml"), run_folder, "last")
-    yield talk
-    talk.close()
+    client = ChatClient(chat_home, read_config(run_folder / "run.yaml"), run_folder, "last")
+    yield client
+    client.close()
 
 
 def last(answers: list[Answer], side: str) -> str:
     return [answer.text for answer in answers if answer.side == side][-1]
 
 
-def test_both_sides_stream_base_first_and_the_base_is_the_base(talk: ChatClient) -> None:
-    answers = list(talk.ask(QUESTION, max_new_tokens=12, temperature=0.0, seed=0))
+def test_both_sides_stream_base_first_and_the_base_is_the_base(client: ChatClient) -> None:
+    answers = list(client.ask(QUESTION, max_new_tokens=12, temperature=0.0, seed=0))
     sides = [answer.side for answer in answers]
     assert sides == sorted(sides)
     assert [answer.side for answer in answers if answer.done] == ["base", "tuned"]
@@ -68,51 +68,51 @@ def plain_answer(max_new_tokens: int) -> str:
     return str(tokenizer.decode(made[0, ids.shape[1] :], skip_special_tokens=True))
 
 
-def test_the_same_seed_samples_the_same_and_another_does_not(talk: ChatClient) -> None:
+def test_the_same_seed_samples_the_same_and_another_does_not(client: ChatClient) -> None:
     said = [
-        last(list(talk.ask(QUESTION, max_new_tokens=16, temperature=3.0, seed=seed)), "tuned") for seed in (7, 7, 8)
+        last(list(client.ask(QUESTION, max_new_tokens=16, temperature=3.0, seed=seed)), "tuned") for seed in (7, 7, 8)
     ]
     assert said[0] == said[1] != said[2]
 
 
-def test_one_side_alone_says_what_it_says_beside_the_other(talk: ChatClient) -> None:
-    alone = list(talk.ask(QUESTION, max_new_tokens=6, sides=("tuned",)))
+def test_one_side_alone_says_what_it_says_beside_the_other(client: ChatClient) -> None:
+    alone = list(client.ask(QUESTION, max_new_tokens=6, sides=("tuned",)))
     assert {answer.side for answer in alone} == {"tuned"}
-    assert last(alone, "tuned") == last(list(talk.ask(QUESTION, max_new_tokens=6)), "tuned")
+    assert last(alone, "tuned") == last(list(client.ask(QUESTION, max_new_tokens=6)), "tuned")
 
 
-def test_closing_the_iterator_cancels_and_the_child_answers_the_next(talk: ChatClient) -> None:
-    begun = talk.ask(QUESTION, max_new_tokens=4000, temperature=3.0, seed=1)
+def test_closing_the_iterator_cancels_and_the_child_answers_the_next(client: ChatClient) -> None:
+    begun = client.ask(QUESTION, max_new_tokens=4000, temperature=3.0, seed=1)
     next(begun)
-    child = talk._child
+    child = client._child
     begun.close()
     started = time.monotonic()
-    answers = list(talk.ask(QUESTION, max_new_tokens=4, temperature=0.0, seed=0))
+    answers = list(client.ask(QUESTION, max_new_tokens=4, temperature=0.0, seed=0))
     assert time.monotonic() - started < 20
-    assert talk._child is child
+    assert client._child is child
     assert [answer.side for answer in answers if answer.done] == ["base", "tuned"]
 
 
-def test_a_question_out_of_range_is_said_and_the_child_lives(talk: ChatClient) -> None:
+def test_a_question_out_of_range_is_said_and_the_child_lives(client: ChatClient) -> None:
     with pytest.raises(StudioError, match="max_new_tokens") as caught:
-        list(talk.ask(QUESTION, max_new_tokens=0, temperature=0.0, seed=0))
+        list(client.ask(QUESTION, max_new_tokens=0, temperature=0.0, seed=0))
     assert caught.value.code == "talk.question"
     with pytest.raises(StudioError, match="role"):
-        list(talk.ask([{"role": "poet", "content": "?"}], max_new_tokens=4, temperature=0.0, seed=0))
-    assert talk._child is not None
-    assert talk._child.alive()
+        list(client.ask([{"role": "poet", "content": "?"}], max_new_tokens=4, temperature=0.0, seed=0))
+    assert client._child is not None
+    assert client._child.alive()
 
 
-def test_a_killed_child_is_one_line_and_the_next_question_starts_another(talk: ChatClient) -> None:
-    begun = talk.ask(QUESTION, max_new_tokens=4000, temperature=3.0, seed=1)
+def test_a_killed_child_is_one_line_and_the_next_question_starts_another(client: ChatClient) -> None:
+    begun = client.ask(QUESTION, max_new_tokens=4000, temperature=3.0, seed=1)
     next(begun)
-    assert talk._child is not None
-    os.kill(talk._child._process.pid, signal.SIGKILL)
+    assert client._child is not None
+    os.kill(client._child._process.pid, signal.SIGKILL)
     with pytest.raises(StudioError) as caught:
         list(begun)
     assert caught.value.code == "talk.died"
     assert "\n" not in str(caught.value)
-    assert last(list(talk.ask(QUESTION, max_new_tokens=12, temperature=0.0, seed=0)), "base") == plain_answer(12)
+    assert last(list(client.ask(QUESTION, max_new_tokens=12, temperature=0.0, seed=0)), "base") == plain_answer(12)
 
 
 def test_a_busy_card_is_said_at_once(tmp_path: Path, config: RunConfig) -> None:
@@ -127,7 +127,7 @@ def test_a_busy_card_is_said_at_once(tmp_path: Path, config: RunConfig) -> None:
     assert caught.value.code == "card.busy"
 
 
-def test_a_run_that_has_just_ended_is_waited_for(talk_home: Locations, run_folder: Path, tmp_path: Path) -> None:
+def test_a_run_that_has_just_ended_is_waited_for(chat_home: Locations, run_folder: Path, tmp_path: Path) -> None:
     """ "finished" is written some moments before the worker's process, and with it its hold on the card, is gone."""
     locations = Locations(tmp_path).make()
     run = JobFolder(locations.runs / run_folder.name)
@@ -177,12 +177,12 @@ def test_a_missing_adapter_is_one_line(tmp_path: Path, config: RunConfig) -> Non
 
 
 def test_the_child_leaves_within_five_seconds_when_a_run_wants_the_card(
-    talk: ChatClient, talk_home: Locations, run_folder: Path
+    client: ChatClient, chat_home: Locations, run_folder: Path
 ) -> None:
-    list(talk.ask(QUESTION, max_new_tokens=2, temperature=0.0, seed=0))
-    child = talk._child
+    list(client.ask(QUESTION, max_new_tokens=2, temperature=0.0, seed=0))
+    child = client._child
     assert child is not None
-    supervisor, queue = FileLock(JobFolder(run_folder).supervisor_lock), JobQueue(talk_home)
+    supervisor, queue = FileLock(JobFolder(run_folder).supervisor_lock), JobQueue(chat_home)
     assert supervisor.acquire()
     try:
         queue.add(run_folder.name)
@@ -191,7 +191,7 @@ def test_the_child_leaves_within_five_seconds_when_a_run_wants_the_card(
             assert time.monotonic() - started < 5
             time.sleep(0.05)
         assert child.receive()["code"] == "card.busy"
-        assert held_by(talk_home, read_machine().lock_name) is None
+        assert held_by(chat_home, read_machine().lock_name) is None
     finally:
         queue.remove(run_folder.name)
         supervisor.release()

@@ -85,8 +85,8 @@ def test_an_answer_ends_at_every_end_token_of_the_model(tokenizer: Any) -> None:
 
     setup = Setup(folder="", model=ModelChoice(), data=DataChoice(), home="", lock_name="cpu")
     ask = Ask.model_validate({"id": "a", "messages": [{"role": "user", "content": "Hello."}]})
-    speaker = ChatModel(Model(), tokenizer, setup)
-    speaker._generate(torch.zeros(1, 1, dtype=torch.long), ask, "base", None, lambda: False)
+    chat_model = ChatModel(Model(), tokenizer, setup)
+    chat_model._generate(torch.zeros(1, 1, dtype=torch.long), ask, "base", None, lambda: False)
     continued(Model(), tokenizer, ([1], 8), cast(CommandQueue, None), DataChoice(), "tuned")
     end = tokenizer.convert_tokens_to_ids("<|end|>")
     assert told[0] == told[1]
