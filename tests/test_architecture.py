@@ -120,6 +120,13 @@ def test_nothing_is_decided_by_a_name_that_a_table_holds() -> None:
     assert decided == []
 
 
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "README.md"])
+def test_what_a_page_points_to_is_there(page: str) -> None:
+    named = re.findall(r"`((?:core|studio|tests|presets|assets)/[\w/.-]*\w)/?`", (ROOT / page).read_text("utf-8"))
+    assert named
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 def test_a_folder_has_few_entries() -> None:
     def rooms(top: str) -> list[str]:
         return [path.name for path in (ROOT / top).iterdir() if not path.name.startswith(("_", "."))]
