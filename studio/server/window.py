@@ -8,6 +8,7 @@ import gradio as gr
 from fastapi import FastAPI
 
 from studio.pages.new_run.handlers import build
+from studio.server.unheard import Unheard
 from studio.services.services import Studio
 from studio.shell.theme import theme
 from studio.words.text import say
@@ -41,4 +42,5 @@ def new_run_app(studio: Studio) -> FastAPI:
             enable_monitoring=False,
             theme=theme(),
         )
+    app.add_middleware(Unheard, queue=queue)
     return app

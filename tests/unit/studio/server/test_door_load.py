@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 from core.contract.errors import MachineError
 from core.machine.locations import Locations
 from core.machine.sessions import remember_browser, revoke
-from studio.server import connections
+from studio.server import connections, unheard
 from studio.server.access import bodies
 from studio.server.access import sessions as door_module
 from studio.server.access.address import Front
@@ -248,3 +248,57 @@ def test_a_root_folder_that_everybody_may_write_to_is_refused(
     assert list(locations.home.iterdir()) == []
     monkeypatch.setattr("core.machine.locations.os", EverybodysFiles())  # Windows' disk, seen from WSL
     assert locations.make().runs.is_dir()
+
+
+# ── answers to nobody ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class FakeQueue:
+    """Gradio's queue, as far as it is used."""
+
+    def __init__(self, marks: tuple[str, ...]) -> None:
+        self.pending_messages_per_session = dict.fromkeys(marks, "what was said")
+        self.pending_event_ids_session: dict[str, set[str]] = {mark: {"a"} for mark in marks}
+        self.ended: list[str] = []
+
+    async def clean_events(self, *, session_hash: str) -> None:
+        self.ended.append(session_hash)
+
+
+def test_what_nobody_listens_to_is_thrown_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unheard, "SECONDS", 0.2)
+    queue = FakeQueue(("heard", "listening", "nobody", "other", "again"))
+
+    async def gradio(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"].endswith("data"):
+            await asyncio.sleep(1.0 if b"listening" in scope["query_string"] else 0.05)
+        else:
+            await receive()
+
+    app = unheard.Unheard(gradio, queue)
+
+    async def ask(path: str, mark: str) -> None:
+        body = json.dumps({"data": [], "session_hash": mark}).encode()
+        scope = {"type": "http", "path": f"/gradio_api/queue/{path}", "query_string": f"session_hash={mark}".encode()}
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await app(scope, receive, None)  # type: ignore[arg-type]
+
+    async def all_of_them() -> None:
+        listening = asyncio.create_task(ask("data", "listening"))
+        await asyncio.sleep(0.01)
+        await asyncio.gather(*(ask("join", mark) for mark in ("heard", "listening", "nobody", "again")))
+        await ask("data", "heard")
+        await asyncio.sleep(0.1)
+        await ask("join", "again")  # before the first question's patience ends; listened to after it
+        await asyncio.sleep(0.1)
+        await ask("data", "again")
+        await asyncio.sleep(0.4)
+        await listening
+
+    asyncio.run(all_of_them())
+    assert queue.ended == ["nobody"]
+    assert set(queue.pending_messages_per_session) == {"heard", "listening", "other", "again"}
+    assert set(queue.pending_event_ids_session) == {"heard", "listening", "other", "again"}
