@@ -211,29 +211,23 @@ def _lengths(case: _Case) -> Iterator[Advice]:
         text = f"Rows of more than {most:,} tokens are longer than this model was made for."
         yield Advice(code="beyond_model", level="warning", text=text, changes={"train.max_length": str(most)})
     share = case.rows.cut / case.facts.rows
-    enough = _length_for(case.facts, most)
+    ordered = table_of(case.facts).whole.sorted
+    needed = ordered[min(len(ordered) - 1, math.ceil(0.99 * len(ordered)))]
+    enough = min(most, -(-needed // 256) * 256)
     if share > 0.02 and enough > limit:
         text = (
             f"{case.rows.cut:,} rows ({share:.0%}) are cut at {limit:,} tokens, often within their answer; "
             f"{enough:,} keeps 99 % of them whole, for more memory."
         )
         yield Advice(code="rows_cut", level="warning", text=text, changes={"train.max_length": str(enough)})
-    elif _padded(case):
+    elif (
+        case.config.learning.packs
+        and not case.config.train.packing
+        and case.rows.padding > 0.2 * max(1, case.rows.tokens_per_epoch)
+    ):
         more = case.rows.padding / case.rows.tokens_per_epoch
         text = f"Without packing {more:.0%} more tokens are computed, all of them padding."
         yield Advice(code="packing", level="note", text=text, changes={"train.packing": "True"})
-
-
-def _padded(case: _Case) -> bool:
-    """Whether packing, which pairs know nothing of, would spare a fifth of the tokens."""
-    packs = case.config.learning.packs and not case.config.train.packing
-    return packs and case.rows.padding > 0.2 * max(1, case.rows.tokens_per_epoch)
-
-
-def _length_for(facts: DataFacts, most: int) -> int:
-    ordered = table_of(facts).whole.sorted
-    needed = ordered[min(len(ordered) - 1, math.ceil(0.99 * len(ordered)))]
-    return min(most, -(-needed // 256) * 256)
 
 
 def _model(case: _Case) -> Iterator[Advice]:

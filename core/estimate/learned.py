@@ -89,7 +89,8 @@ class Learned:
         able = [run for run in self.runs if _same_kind(run, like) and run.measured_tokens_per_second > 0]
         able = [run for run in able if run.steps >= LEAST_STEPS]
         same = [run for run in able if run.shape == like.shape]
-        nearest = [run for run in same if run.checkpointing == like.checkpointing and _lengths_alike(run, like)]
+        nearest = [run for run in same if run.checkpointing == like.checkpointing]
+        nearest = [run for run in nearest if _within(run.mean_row, like.mean_row, LENGTHS_ALIKE)]
         for runs, spread, words in (
             (nearest, 0.10, "like this one"), (same, 0.15, "of this model"), (able, 0.30, "of other models"),
         ):  # fmt: skip
@@ -101,7 +102,10 @@ class Learned:
 
     def memory(self, like: Likeness) -> Memory:
         """How far the prediction was off for runs that are the same in everything that memory follows from."""
-        runs = [run for run in self.runs if _same_kind(run, like) and _same_memory(run, like)][-NEWEST:]
+        settings = like.shape, like.checkpointing, like.rank
+        runs = [run for run in self.runs if (run.shape, run.checkpointing, run.rank) == settings]
+        runs = [run for run in runs if _same_kind(run, like) and _within(run.longest, like.longest, PASSES_ALIKE)]
+        runs = runs[-NEWEST:]
         allocated = _factor((run.measured_bytes, run.predicted_bytes) for run in runs)
         reserved = _factor((run.measured_reserved_bytes, run.predicted_reserved_bytes) for run in runs)
         told = sum(run.measured_bytes > 0 < run.predicted_bytes for run in runs)
@@ -147,15 +151,9 @@ def _same_kind(run: LearnedRun, like: Likeness) -> bool:
     )  # fmt: skip
 
 
-def _lengths_alike(run: LearnedRun, like: Likeness) -> bool:
-    low, high = sorted((max(run.mean_row, 1.0), max(like.mean_row, 1.0)))
-    return high <= LENGTHS_ALIKE * low
-
-
-def _same_memory(run: LearnedRun, like: Likeness) -> bool:
-    low, high = sorted((max(run.longest, 1), max(like.longest, 1)))
-    same = (run.shape, run.checkpointing, run.rank) == (like.shape, like.checkpointing, like.rank)
-    return same and high <= PASSES_ALIKE * low
+def _within(one: float, other: float, factor: float) -> bool:
+    low, high = sorted((max(one, 1.0), max(other, 1.0)))
+    return high <= factor * low
 
 
 def _rate(run: LearnedRun, predicted: float, operations: float) -> float:

@@ -2,7 +2,7 @@
 
 What is refused, each in one line: weights that are not safetensors, code that would have to be run, pieces that are
 missing or cut short, weights that somebody else quantised, an adapter without its base, a model that does not continue
-text; and whatever in a file would lead a loader astray (``folder_files``, ``weight_files``, ``model_claims``). Nothing
+text; and whatever in a file would lead a loader astray (``files``, ``weights``, ``claims``). Nothing
 here imports transformers: the window asks too.
 """
 

@@ -309,7 +309,7 @@ def _check_disk(needed_bytes: int, repo_id: str) -> None:
 
 
 def _counting_bar(stop: threading.Event, bars: list[Any]) -> Any:
-    """A silent tqdm that counts bytes and ends the download when asked: ``tqdm_class`` is the documented seam."""
+    """A silent tqdm that counts bytes and ends the download when asked: ``tqdm_class`` is there for it."""
     from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
     class CountingBar(tqdm):  # type: ignore[misc]
