@@ -7,12 +7,16 @@ layers cast the adapter down for the product and keep its gradient in float32. N
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import LoraConfig, PeftModel, get_peft_model, set_peft_model_state_dict
+from safetensors.torch import load_file
 from torch import nn
 
 from core.contract.config import TARGETS, LoraChoice
@@ -20,7 +24,7 @@ from core.contract.errors import ModelError, first_line
 from core.contract.tasks import DEFAULT_TASK, TASKS
 from core.models.checks.adapter import check_adapter
 
-__all__ = ["Targets", "adapter_targets", "add_adapter", "load_adapter", "save_adapter", "trainable"]
+__all__ = ["Targets", "Trained", "adapter_targets", "add_adapter", "load_adapter", "save_adapter", "trainable"]
 
 FUSED = {
     "q_proj": "qkv_proj",
@@ -121,3 +125,49 @@ def save_adapter(peft_model: Any, folder: Path) -> None:
 def trainable(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     """The parameters that training changes, with their names, in the model's order."""
     return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a run learns: the adapter of ``model``. Optimiser, checkpoints, reference and export read it here."""
+
+    model: Any
+
+    @cached_property
+    def named(self) -> list[tuple[str, nn.Parameter]]:
+        """The parameters that training changes, with their names, in the model's order."""
+        return trainable(self.model)
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """The same without their names."""
+        return [parameter for _, parameter in self.named]
+
+    @property
+    def count(self) -> int:
+        """Trained numbers."""
+        return sum(parameter.numel() for parameter in self.parameters)
+
+    @property
+    def bytes(self) -> int:
+        """What they take."""
+        return sum(parameter.nbytes for parameter in self.parameters)
+
+    def groups(self, decayed: Collection[str]) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+        """The optimiser's two: those whose names are in ``decayed``, which weight decay draws to zero, and the rest."""
+        return ([p for name, p in self.named if name in decayed], [p for name, p in self.named if name not in decayed])
+
+    def save(self, folder: Path) -> None:
+        """Writes it as peft does (``save_adapter``)."""
+        save_adapter(self.model, folder)
+
+    def restore(self, folder: Path) -> str:
+        """Reads again what ``save`` wrote; the first name in the file that this adapter does not have, else empty."""
+        weights = load_file(folder / "adapter_model.safetensors")
+        result = set_peft_model_state_dict(self.model, weights, adapter_name="default")
+        return str(result.unexpected_keys[0]) if result.unexpected_keys else ""
+
+    def base(self) -> AbstractContextManager[Any]:
+        """While it lasts the model is the base model, bit for bit."""
+        context: AbstractContextManager[Any] = self.model.disable_adapter()
+        return context

@@ -1,10 +1,10 @@
 """What each layer keeps for its backward pass: everything, its input, or its input in host memory.
 
-A fast layer asks for its shelf (``core.model.layers.recompute``). Any other layer recomputes through transformers' own
-two attributes, ``gradient_checkpointing`` and ``_gradient_checkpointing_func``. Where those are read has moved (5.17:
-in ``GradientCheckpointingLayer.__call__``; 5.23: in a wrapper around each class's ``forward``), the attributes have
-not, so this file names nothing else. Checkpoints are non-reentrant: they need no input that requires a gradient, which
-frozen embeddings never give.
+A fast layer asks for its activation store (``core.model.layers.recompute``). Any other layer recomputes through
+transformers' own two attributes, ``gradient_checkpointing`` and ``_gradient_checkpointing_func``. Where those are read
+has moved (5.17: in ``GradientCheckpointingLayer.__call__``; 5.23: in a wrapper around each class's ``forward``), the
+attributes have not, so this file names nothing else. Checkpoints are non-reentrant: they need no input that requires a
+gradient, which frozen embeddings never give.
 
 ``auto`` is a budget: the last k layers are kept, and the first ones recomputed, their inputs in host memory; k is a
 pure function of the pass's tokens (``core.estimate.inputs.layer``, the same arithmetic as the plan's)::
@@ -39,6 +39,7 @@ from core.estimate.inputs.layer import (
     rounded_rank,
 )
 from core.estimate.terms import CUBLAS_BYTES, gaps_bytes
+from core.model.adapters import Trained
 from core.model.layers.decoder_layer import projections_of
 from core.model.layers.peft_bnb import base_causal_model, read_projection
 from core.model.layers.recompute import ActivationStore, HostActivationStore
@@ -80,20 +81,20 @@ class Budget:
 class Chooser:
     """Asked by every fast layer at every pass: where its input goes, or None where everything is kept."""
 
-    def __init__(self, shelves: Sequence[ActivationStore | None], budget: Budget | None = None) -> None:
-        self._shelves = shelves
+    def __init__(self, stores: Sequence[ActivationStore | None], budget: Budget | None = None) -> None:
+        self._stores = stores
         self._budget = budget
-        self._last = (0, len(shelves))
+        self._last = (0, len(stores))
 
-    def shelf(self, index: int, tokens: int) -> ActivationStore | None:
+    def store(self, index: int, tokens: int) -> ActivationStore | None:
         """For the layer ``index`` of a pass of ``tokens``."""
-        layers = len(self._shelves)
+        layers = len(self._stores)
         if self._budget is not None:
             if self._last[0] != tokens:
                 self._last = (tokens, self._budget.kept(tokens, layers))
             if index >= layers - self._last[1]:
                 return None
-        return self._shelves[index]
+        return self._stores[index]
 
     def keeps_matrices(self, tokens: int) -> bool:
         """Whether what a recomputation dequantises may be kept for the backward pass after it."""
@@ -101,9 +102,9 @@ class Chooser:
 
     def let_go(self) -> None:
         """After a pass that was given up."""
-        for shelf in self._shelves:
-            if shelf is not None:
-                shelf.let_go()
+        for store in self._stores:
+            if store is not None:
+                store.let_go()
 
 
 def checkpointing_layers(model: nn.Module) -> list[Any]:
@@ -130,12 +131,15 @@ def set_checkpointing(model: nn.Module, policy: Policy, budget_bytes: int = 0, s
             budget = _budget(model, fast[0], budget_bytes, state_bytes)
         policy = "offload" if budget is not None else "recompute" if device.type == "cuda" else "none"
     for layer in layers:
-        _set_plain(layer.replaced[0] if hasattr(layer, "replaced") else layer, policy != "none")
-    shelves: list[ActivationStore | None] = [None] * len(fast)
+        plain = layer.replaced[0] if hasattr(layer, "replaced") else layer
+        # The random state is kept, so that dropout draws the same mask in the second pass as in the first.
+        plain._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False, preserve_rng_state=True)
+        plain.gradient_checkpointing = policy != "none"
+    stores: list[ActivationStore | None] = [None] * len(fast)
     if policy != "none":
         host = policy == "offload" and device.type == "cuda"
-        shelves = list(HostActivationStore.row(len(fast), device)) if host else [ActivationStore() for _ in fast]
-    chooser = Chooser(shelves, budget)
+        stores = list(HostActivationStore.row(len(fast), device)) if host else [ActivationStore() for _ in fast]
+    chooser = Chooser(stores, budget)
     for index, layer in enumerate(fast):
         layer.choice = (chooser, index)
     return _lines(policy, budget, len(fast), len(layers) - len(fast))
@@ -146,12 +150,6 @@ def let_go_of_inputs(model: nn.Module) -> None:
     for layer in checkpointing_layers(model):
         if choice := getattr(layer, "choice", None):
             choice[0].let_go()
-
-
-def _set_plain(layer: Any, recompute: bool) -> None:
-    # The random state is kept, so that dropout draws the same mask in the second pass as in the first.
-    layer._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False, preserve_rng_state=True)
-    layer.gradient_checkpointing = recompute
 
 
 def fast_layer_sizes(layer: Any) -> FastLayer:
@@ -187,7 +185,7 @@ def fast_layer_sizes(layer: Any) -> FastLayer:
 def _budget(model: nn.Module, layer: Any, budget_bytes: int, state_bytes: int) -> Budget:
     """What is left for activations, from what is allocated now and from what the first step will add for good."""
     device = next(model.parameters()).device
-    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    trained = Trained(model).count
     there = torch.cuda.memory_allocated(device) + trained * (GRADIENT_BYTES + state_bytes) + CUBLAS_BYTES
     sizes = fast_layer_sizes(layer)
     end = ModelEnd(sizes.hidden, int(base_causal_model(model).config.vocab_size), sizes.itemsize)

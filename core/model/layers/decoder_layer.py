@@ -1,4 +1,4 @@
-"""The fast twin of a decoder layer.
+"""The fast form of a decoder layer.
 
 A fast layer holds the old layer's own children under their own names, so that every key, hook and adapter stays where
 it was, and computes the same thing from their tensors with our ops, each with a hand-written backward pass::
@@ -31,7 +31,8 @@ from core.model.attention.backends import AttentionKind, Bounds, attend
 from core.model.attention.packed import NAME as PACKED
 from core.model.attention.packed import says_bounds
 from core.model.layers.peft_bnb import read_projection
-from core.model.layers.recompute import ActivationStore, recomputed
+from core.model.layers.provider import Ready
+from core.model.layers.recompute import recomputed
 from core.models.families import Family
 
 __all__ = ["fast_layer", "fast_norm", "has_eps", "norms_of", "projections_of"]
@@ -70,8 +71,11 @@ def norms_of(layer: Any, family: Family) -> dict[str, Any]:
     return found
 
 
-def fast_layer(old: nn.Module, family: Family) -> nn.Module:
-    """A fast layer over ``old``'s children; ``old`` itself stays as it is."""
+def fast_layer(old: nn.Module, family: Family, ready: Ready | None = None) -> nn.Module:
+    """A fast layer over ``old``'s children; ``old`` itself stays as it is.
+
+    ``ready`` is what the provider of the weights wants to have called before they are read.
+    """
     old_class: Any = type(old)
     new_class = _class_over(old_class)
     new = new_class.__new__(new_class)
@@ -81,7 +85,7 @@ def fast_layer(old: nn.Module, family: Family) -> nn.Module:
     new.training = old.training
     # In a tuple: an attribute that is a module would become a child, and every key would be there twice.
     new.replaced = (old,)
-    new.family = family
+    new.family, new.ready = family, ready
     new.choice = new.parts = None
     return new
 
@@ -97,6 +101,7 @@ class _FastForward:
 
     replaced: tuple[Any]
     family: Family
+    ready: Ready | None
     choice: tuple[Any, int] | None
     parts: Parts | None
     self_attn: Any
@@ -194,11 +199,16 @@ def _kind(attention: Any) -> AttentionKind:
 
 def _fast(layer: Any, parts: Parts, x: torch.Tensor, angles: Angles, options: dict[str, Any]) -> torch.Tensor:
     shape, flat = x.shape, x.reshape(-1, x.shape[-1])
-    shelf = _shelf(layer, len(flat))
-    keeps = shelf is not None and layer.choice[0].keeps_matrices(len(flat))
+    store, keeps, ready = None, False, layer.ready
+    if layer.choice is not None and layer.training and torch.is_grad_enabled():
+        chooser, index = layer.choice
+        store = chooser.store(index, len(flat))
+        keeps = store is not None and chooser.keeps_matrices(len(flat))
 
     def run(rows: torch.Tensor, wanted: bool = True) -> torch.Tensor:
         qkv, mlp = parts.qkv, parts.mlp
+        if ready is not None:
+            ready()
         if keeps and not wanted:
             qkv, mlp = qkv.keeping(), mlp.keeping()
         # Our ops choose their own precision, and a trainer may have switched autocast on around us.
@@ -206,18 +216,9 @@ def _fast(layer: Any, parts: Parts, x: torch.Tensor, angles: Angles, options: di
             q, k, v, residual = lora_qkv(rows, parts.norm, qkv, parts.heads, angles)
             return lora_mlp(_attend(layer, parts.kind, (q, k, v), shape, options), residual, mlp, wanted)
 
-    if shelf is None:
+    if store is None:
         return run(flat).view(shape)
-    return recomputed(run, flat, [*parts.qkv.adapters, *parts.mlp.adapters], shelf).view(shape)
-
-
-def _shelf(layer: Any, tokens: int) -> ActivationStore | None:
-    """Where this pass keeps the layer's input; None where it keeps everything or nothing."""
-    if layer.choice is None or not layer.training or not torch.is_grad_enabled():
-        return None
-    chooser, index = layer.choice
-    shelf: ActivationStore | None = chooser.shelf(index, tokens)
-    return shelf
+    return recomputed(run, flat, [*parts.qkv.adapters, *parts.mlp.adapters], store).view(shape)
 
 
 def _stack(read: Read, names: tuple[str, ...]) -> Stack:

@@ -36,7 +36,7 @@ class ActivationStore:
         return x
 
     def take(self, kept: Any) -> torch.Tensor:
-        """The input again, and its memory released on the shelf."""
+        """The input again, and its memory released in the store."""
         tensor: torch.Tensor = kept
         return tensor
 
@@ -45,7 +45,7 @@ class ActivationStore:
 
 
 class _Lane:
-    """What the host shelves of one model share: two streams, and the inputs that are on their way out."""
+    """What the host stores of one model share: two streams, and the inputs that are on their way out."""
 
     def __init__(self, device: torch.device) -> None:
         self.out = torch.cuda.Stream(device)
@@ -63,9 +63,9 @@ class _Parked:
     """One pass's input of one layer in pinned host memory, until it is taken or its pass is given up."""
 
     def __init__(
-        self, x: torch.Tensor, host: torch.Tensor, copied: torch.cuda.Event, shelf: HostActivationStore
+        self, x: torch.Tensor, host: torch.Tensor, copied: torch.cuda.Event, store: HostActivationStore
     ) -> None:
-        self.shape, self.host, self.copied, self.shelf = x.shape, host, copied, shelf
+        self.shape, self.host, self.copied, self.store = x.shape, host, copied, store
         self.device = x.device
         self.coming: tuple[torch.Tensor, torch.cuda.Event] | None = None
 
@@ -86,11 +86,11 @@ class _Parked:
     def __del__(self) -> None:
         if self.coming is not None:  # its memory goes back to the compute stream, which must not be ahead of the copy
             self.coming[1].wait(torch.cuda.current_stream(self.device))
-        self.shelf.free.append(self.host)
+        self.store.free.append(self.host)
 
 
 class HostActivationStore(ActivationStore):
-    """One layer's place in pinned host memory. ``before`` is the shelf of the layer before it.
+    """One layer's place in pinned host memory. ``before`` is the store of the layer before it.
 
     A pass that is still on its way keeps its buffer, so two forward passes may stand before one backward pass.
     """
@@ -103,11 +103,11 @@ class HostActivationStore(ActivationStore):
 
     @staticmethod
     def row(count: int, device: torch.device) -> list[HostActivationStore]:
-        """Shelves for ``count`` layers, first to last."""
-        lane, shelves = _Lane(device), list[HostActivationStore]()
+        """Stores for ``count`` layers, first to last."""
+        lane, stores = _Lane(device), list[HostActivationStore]()
         for _ in range(count):
-            shelves.append(HostActivationStore(lane, shelves[-1] if shelves else None))
-        return shelves
+            stores.append(HostActivationStore(lane, stores[-1] if stores else None))
+        return stores
 
     def put(self, x: torch.Tensor) -> _Parked:
         """Starts the copy to the host."""
@@ -151,19 +151,19 @@ class HostActivationStore(ActivationStore):
 class _Recomputed(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: torch.Tensor, run: Run, shelf: ActivationStore, stand_in: torch.Tensor, *adapters: torch.Tensor
+        ctx: Any, x: torch.Tensor, run: Run, store: ActivationStore, stand_in: torch.Tensor, *adapters: torch.Tensor
     ) -> torch.Tensor:
-        kept = shelf.put(x)
+        kept = store.put(x)
         here = isinstance(kept, torch.Tensor)
         ctx.save_for_backward(kept if here else stand_in, *adapters)
-        ctx.run, ctx.shelf, ctx.parked = run, shelf, None if here else kept
+        ctx.run, ctx.store, ctx.parked = run, store, None if here else kept
         return run(x)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         kept, *adapters = ctx.saved_tensors
-        x = ctx.shelf.take(kept if ctx.parked is None else ctx.parked).detach()
+        x = ctx.store.take(kept if ctx.parked is None else ctx.parked).detach()
         ctx.parked = None
         x.requires_grad_(ctx.needs_input_grad[0])
         with torch.enable_grad():
@@ -174,8 +174,8 @@ class _Recomputed(torch.autograd.Function):
         return dx, None, None, None, *rest
 
 
-def recomputed(run: Run, x: torch.Tensor, adapters: Sequence[torch.Tensor], shelf: ActivationStore) -> torch.Tensor:
-    """``run(x)``, of which only x is kept, on ``shelf``.
+def recomputed(run: Run, x: torch.Tensor, adapters: Sequence[torch.Tensor], store: ActivationStore) -> torch.Tensor:
+    """``run(x)``, of which only x is kept, in ``store``.
 
     Args:
         run: ``run(x, wanted=True)`` gives the layer's output ``[T, D]`` and draws nothing at random; with
@@ -183,5 +183,5 @@ def recomputed(run: Run, x: torch.Tensor, adapters: Sequence[torch.Tensor], shel
         adapters: every tensor in ``run`` that a gradient is owed to.
     """
     stand_in = x.new_empty(0)
-    result: torch.Tensor = _Recomputed.apply(x, run, shelf, stand_in, *adapters)
+    result: torch.Tensor = _Recomputed.apply(x, run, store, stand_in, *adapters)
     return result

@@ -22,6 +22,7 @@ from core.kernels import dispatch
 from core.model.layers.decoder_layer import fast_layer, fast_norm, has_eps, norms_of, projections_of
 from core.model.layers.peft_bnb import base_causal_model, is_adapted, why_not_static
 from core.model.layers.projections import adapted_projections, fast_projection
+from core.model.layers.provider import WEIGHT_PROVIDERS, WeightProvider
 from core.models.families import Family, family_of
 
 __all__ = ["Applied", "Skip", "Swap", "SwapPlan", "apply", "plan", "undo"]
@@ -93,7 +94,7 @@ def plan(peft_model: nn.Module, mode: Mode = "auto", force: bool = False, packed
     Args:
         peft_model: a causal model with its adapter.
         mode: ``plain`` swaps nothing.
-        force: swaps on the CPU too, where the ops are their textbook twins and nothing is gained but tests.
+        force: swaps on the CPU too, where the ops are their references and nothing is gained but tests.
         packed: rows come one after another with their bounds. Padded, with a mask, every layer would call the one that
             it replaced (``core.model.layers.decoder_layer``), so none is swapped.
     """
@@ -169,16 +170,17 @@ def _activation(config: Any) -> str:
     return str(getattr(config, "hidden_activation", None) or getattr(config, "hidden_act", "silu"))
 
 
-def apply(peft_model: nn.Module, plan: SwapPlan) -> Applied:
+def apply(peft_model: nn.Module, plan: SwapPlan, provider: WeightProvider = WEIGHT_PROVIDERS["card"]) -> Applied:
     """Swaps what the plan names. Recomputing is set afterwards (``core.model.layers.checkpointing``), on the new
-    layers.
+    layers, which read their frozen weights where ``provider`` has them.
     """
     base = base_causal_model(peft_model)
     body: Any = base.base_model
     swapped: list[tuple[nn.Module, str, nn.Module, nn.Module]] = []
     for swap in plan.swaps:
         old = body.layers[swap.index]
-        swapped.append((body.layers, str(swap.index), old, fast_layer(old, swap.family)))
+        new = fast_layer(old, swap.family, provider(old, swap.index))
+        swapped.append((body.layers, str(swap.index), old, new))
     if plan.last_norm is not None:
         swapped.append((body, "norm", body.norm, fast_norm(body.norm, plan.last_norm, swapped[-1][3])))
     if plan.projections:

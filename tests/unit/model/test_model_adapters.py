@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from core.contract.config import LoraChoice, ModelChoice
 from core.contract.errors import ModelError
-from core.model.adapters import adapter_targets, add_adapter, load_adapter, save_adapter, trainable
+from core.model.adapters import Trained, adapter_targets, add_adapter, load_adapter, save_adapter, trainable
 from core.model.loading.load import load_base
 
 IDS = torch.tensor([[3, 14, 15, 9, 26, 5]])
@@ -111,3 +111,27 @@ def test_unusual_adapters_are_peft_s_own() -> None:
     assert any("magnitude" in name for name, _ in trainable(dora))
     bias = add_adapter(build("qwen2"), LoraChoice(bias="lora_only"), seed=0)
     assert any(name.endswith("bias") for name, _ in trainable(bias))
+
+
+def test_what_is_trained_is_saved_restored_and_told_from_the_base(tmp_path: Path) -> None:
+    model = adapt(build("llama")).eval()
+    trained, other = Trained(model), Trained(adapt(build("llama", hidden_size=128)))
+    assert trained.bytes == 4 * trained.count == 4 * sum(parameter.numel() for parameter in trained.parameters)
+    first = trained.named[0][0]
+    decayed, rest = trained.groups({first})
+    assert decayed[0] is trained.parameters[0]
+    assert [len(decayed), len(rest)] == [1, len(trained.named) - 1]
+    wanted, tuned = weights(model), model(IDS).logits
+    trained.save(tmp_path)
+    with torch.no_grad():
+        for parameter in trained.parameters:
+            parameter.zero_()
+    plain = model(IDS).logits
+    assert trained.restore(tmp_path) == ""
+    torch.testing.assert_close(weights(model), wanted, rtol=0, atol=0)
+    assert not torch.equal(plain, tuned)
+    with trained.base():
+        assert torch.equal(model(IDS).logits, model.get_base_model()(IDS).logits)
+        torch.testing.assert_close(model(IDS).logits, plain)
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        other.restore(tmp_path)

@@ -79,7 +79,7 @@ def test_matrices_are_made_once_for_a_recomputation_and_its_backward_pass(monkey
     enough = recomputed_bytes(LAYER, 19) + LAYER.matrices
     for room in (enough - 1, enough):
         chooser = Chooser([ActivationStore(), ActivationStore()], replace(_room_for(0, 19), bytes=room))
-        monkeypatch.setattr(chooser, "shelf", lambda *_: ActivationStore())
+        monkeypatch.setattr(chooser, "store", lambda *_: ActivationStore())
         for index, layer in enumerate(checkpointing_layers(model)):
             layer.choice = (chooser, index)
         loss_model(**batch).backward()
@@ -89,6 +89,19 @@ def test_matrices_are_made_once_for_a_recomputation_and_its_backward_pass(monkey
     assert_close(found[1], found[0], 0)
     # A layer has 4 stacks; the down projection's matrix is not made for the recomputation.
     assert counts == [2 * (4 + 3 + 4), 2 * (4 + 3 + 1)]
+
+
+def test_a_provider_of_weights_is_called_before_a_layer_computes_and_before_it_is_recomputed() -> None:
+    model = adapt(build("llama"))
+    model.train()
+    asked: list[int] = []
+    plan = surgery.plan(model, force=True)
+    surgery.apply(model, plan, lambda _layer, index: lambda: asked.append(index))
+    set_checkpointing(model, "recompute")
+    loss = LossModel(model)(**packed_batch([7, 12]))
+    assert asked == [0, 1]
+    loss.backward()
+    assert asked == [0, 1, 1, 0]
 
 
 LAYER = FastLayer(
@@ -104,11 +117,11 @@ def _room_for(layers: int, tokens: int) -> Budget:
 
 
 def test_a_budget_keeps_the_last_layers_and_more_of_them_in_a_short_pass() -> None:
-    shelves = [ActivationStore() for _ in range(4)]
-    chooser = Chooser(shelves, _room_for(3, 1000))
+    stores = [ActivationStore() for _ in range(4)]
+    chooser = Chooser(stores, _room_for(3, 1000))
 
     def recomputed(tokens: int) -> list[int]:
-        return [index for index in range(4) if chooser.shelf(index, tokens) is not None]
+        return [index for index in range(4) if chooser.store(index, tokens) is not None]
 
     assert recomputed(1) == recomputed(700) == []
     assert recomputed(1000) == [0]
