@@ -6,7 +6,7 @@ Inputs are drawn and rounded to the dtype. The truth is the textbook's formula i
     error(ours) <= 1.5 · error(plain) + half a unit in the last place of the largest value
 
 for the root mean square and the maximum of every result. On a card ours are the Triton kernels. Without one they are
-the textbook's twins, in which the backward passes are written by hand: then it is these formulas that are proven, and
+the references, in which the backward passes are written by hand: then it is these formulas that are proven, and
 nothing is said of kernels.
 """
 
@@ -25,7 +25,7 @@ from core.kernels.lora import Projection, lora_linears
 from core.kernels.weights import nf4
 from core.kernels.weights.nf4_reference import Nf4
 
-__all__ = ["CASES", "Case", "prove", "table"]
+__all__ = ["CASES", "Case", "errors", "prove", "table"]
 
 FACTOR = 1.5
 EPS = 1e-5
@@ -63,7 +63,8 @@ def prove(say: Callable[[str], None], device: torch.device | None = None) -> dic
         say: takes a line a case.
     """
     device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    dtypes = (torch.float32, _half(device))
+    bf16 = device.type != "cuda" or torch.cuda.get_device_capability(device) >= (8, 0)
+    dtypes = (torch.float32, torch.bfloat16 if bf16 else torch.float16)
     kernels = use_triton(torch.empty(0, device=device))
     total = len(CASES) * len(dtypes)
     rows = []
@@ -87,13 +88,8 @@ def table(result: dict[str, Any]) -> str:
          "agrees" if row["agrees"] else "DIFFERS")
         for row in result["rows"]
     ]  # fmt: skip
-    ran = "Triton kernels" if result["path"] == "kernels" else "the textbook's twins (no kernels on this machine)"
+    ran = "Triton kernels" if result["path"] == "kernels" else "the references (no kernels on this machine)"
     return f"{markdown(head, cells)}\n\nran       {ran}"
-
-
-def _half(device: torch.device) -> torch.dtype:
-    bf16 = device.type != "cuda" or torch.cuda.get_device_capability(device) >= (8, 0)
-    return torch.bfloat16 if bf16 else torch.float16
 
 
 def _word(dtype: torch.dtype) -> str:
@@ -106,17 +102,20 @@ def _judged(case: Case, dtype: torch.dtype, device: torch.device) -> dict[str, A
     drawn = [_moved(value, dtype, device) for value in case.draw(torch.Generator().manual_seed(3407), size)]
     truth = case.plain(*(_moved(value, torch.float64, device) for value in drawn))
     plain, ours = case.plain(*drawn), case.ours(*drawn)
-    found = [each for three in zip(ours, plain, truth, strict=True) for each in _errors(*three, torch.finfo(dtype).eps)]
+    found = [each for three in zip(ours, plain, truth, strict=True) for each in errors(*three, torch.finfo(dtype).eps)]
     error, usual, allowed = max(found, key=lambda item: item[0] / item[2] if item[2] else float(item[0] > 0))
     agrees = all(one <= limit for one, _, limit in found)
     named = {"op": case.name, "dtype": _word(dtype), "results": len(truth)}
     return {**named, "error": error, "plain_error": usual, "allowed": allowed, "agrees": agrees}
 
 
-def _errors(
+def errors(
     ours: torch.Tensor, plain: torch.Tensor, truth: torch.Tensor, eps: float
 ) -> list[tuple[float, float, float]]:
-    """Ours, plain's and what is allowed, as root mean square and as maximum. What is not finite is infinitely wrong."""
+    """Ours, plain's and what the rule allows, as root mean square and as maximum; ``truth`` is in float64.
+
+    What is not finite is infinitely wrong.
+    """
     slack = 0.5 * eps * float(truth.abs().max())
     found = []
     for measure in (lambda d: d.square().mean().sqrt(), lambda d: d.abs().max()):

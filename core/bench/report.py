@@ -7,7 +7,6 @@ import platform
 import shlex
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,6 @@ __all__ = [
     "machine_facts",
     "markdown",
     "measured_here",
-    "setting_facts",
     "shown",
     "summary",
     "write_json",
@@ -97,24 +95,21 @@ def command_of(setting: Setting) -> str:
 
 def summary(result: dict[str, Any]) -> str:
     """One result for a terminal."""
+    memory = "not known: no card"
+    if result["peak_allocated_gib"] is not None:
+        peak, reserved, beside = (result[f"{what}_gib"] for what in ("peak_allocated", "peak_reserved", "context"))
+        memory = f"{peak:.2f} GiB allocated, {reserved:.2f} GiB reserved at peak, {beside:.2f} GiB beside it"
     return "\n".join(
         [
             *(f"plan      {line}" for line in result["plan"]),
             f"step      {shown(result['seconds_a_step'], 4)} s (median of {len(result['seconds'])}), "
             f"first {shown(result['first_step_seconds'], 2)} s, loading {shown(result['load_seconds'], 1)} s",
             f"tokens    {shown(result['tokens_per_second'], 0)} real tokens a second",
-            f"memory    {_memory(result)}",
+            f"memory    {memory}",
             f"loss      {shown(result['losses'][0], 4)} at first, {shown(result['losses'][-1], 4)} at last"
             + (f", held out {result['held_out_loss']:.5f}" if result["held_out_loss"] is not None else ""),
         ]
     )
-
-
-def _memory(result: dict[str, Any]) -> str:
-    if result["peak_allocated_gib"] is None:
-        return "not known: no card"
-    peak, reserved = result["peak_allocated_gib"], result["peak_reserved_gib"]
-    return f"{peak:.2f} GiB allocated, {reserved:.2f} GiB reserved at peak, {result['context_gib']:.2f} GiB beside it"
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
@@ -141,8 +136,3 @@ def write_json(result: dict[str, Any], path: str) -> None:
         place = Path(path).expanduser()
         place.parent.mkdir(parents=True, exist_ok=True)
         write_whole(place, json.dumps(result, indent=1) + "\n", mode=0o666)
-
-
-def setting_facts(setting: Setting) -> dict[str, Any]:
-    """The setting and its command."""
-    return {"command": command_of(setting), "setting": asdict(setting)}

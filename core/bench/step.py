@@ -12,7 +12,7 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import torch
 
 from core.bench.plain import PlainLoss, collate, make_plain, plain_lines, plain_trainer
 from core.bench.planned import planned_tokens
-from core.bench.report import figures, machine_facts, setting_facts
+from core.bench.report import command_of, figures, machine_facts
 from core.bench.rows import BenchRows, dealt, read_rows
 from core.bench.setting import Setting, check
 from core.bench.watch import Watch, allowed_bytes, cap
@@ -29,9 +29,9 @@ from core.contract.errors import MachineError, first_line
 from core.contract.events import Evaluation
 from core.contract.events import Step as StepEvent
 from core.contract.weight_forms import WEIGHT_FORMS
-from core.kernels.dispatch import twins_only
+from core.kernels.dispatch import reference_only
 from core.machine.hardware import read_machine
-from core.model.adapters import add_adapter, trainable
+from core.model.adapters import Trained, add_adapter
 from core.model.attention.packed import NAME as PACKED_ATTENTION
 from core.model.attention.packed import attention_line
 from core.model.layers import surgery
@@ -56,7 +56,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Trained:
+class Side:
     """What one side gives back: a value a step, and what ran."""
 
     losses: list[float | None]
@@ -89,12 +89,18 @@ def measure(setting: Setting, say: Say = print, every: int = 0) -> dict[str, Any
         raise MachineError("bench.memory", found, "") from error
     watch.finish()
     windows = dealt(len(rows.train), setting)[: setting.steps_taken]
+    lengths = [rows.train.length(row) for row in range(len(rows.train))]
     return {
         "bench": "step",
-        **setting_facts(setting),
+        "command": command_of(setting),
+        "setting": asdict(setting),
         **machine_facts(device),
         "plan": trained.lines,
-        "rows": _rows_facts(rows),
+        "rows": {
+            "count": len(lengths), "held_out": len(rows.held_out), "left_over": rows.left_over,
+            "mean_tokens": round(sum(lengths) / len(lengths), 1), "longest": max(lengths),
+            "sha256": rows.train.sha256(),
+        },
         "load_seconds": round(loaded_at - begun, 3),
         "loaded_to_first_step_seconds": round(watch.first_step_at - loaded_at, 3),
         "first_step_seconds": round(watch.seconds[0], 3),
@@ -103,7 +109,7 @@ def measure(setting: Setting, say: Say = print, every: int = 0) -> dict[str, Any
         "losses": trained.losses,
         "grad_norms": trained.grad_norms,
         "held_out_loss": trained.held_out_loss,
-    }
+    }  # fmt: skip
 
 
 def _load(setting: Setting, device: torch.device) -> LoadedModel:
@@ -120,12 +126,16 @@ def _load(setting: Setting, device: torch.device) -> LoadedModel:
     )  # fmt: skip
 
 
-def _train(setting: Setting, loaded: LoadedModel, rows: BenchRows, watch: Watch) -> Trained:
+def _train(setting: Setting, loaded: LoadedModel, rows: BenchRows, watch: Watch) -> Side:
     torch.manual_seed(setting.seed)
     model = make_plain(loaded.model, setting) if setting.plain else loaded.model
     peft_model = add_adapter(model, LoraChoice(), setting.seed)
-    if setting.draw_b:
-        _draw_b(peft_model, setting.seed)
+    if setting.draw_b:  # at zero, A has no gradient in the first step
+        draw = torch.Generator().manual_seed(setting.seed)
+        with torch.no_grad():
+            for name, parameter in Trained(peft_model).named:
+                if "lora_B" in name:
+                    parameter.copy_(torch.randn(parameter.shape, generator=draw) * B_SPREAD)
     with tempfile.TemporaryDirectory(prefix="luthier-bench-") as place:
         config = _config(setting)
         device = next(peft_model.parameters()).device
@@ -138,7 +148,7 @@ def _train(setting: Setting, loaded: LoadedModel, rows: BenchRows, watch: Watch)
 
 def _plain(
     setting: Setting, parts: tuple[Any, torch.dtype], rows: BenchRows, recipe: dict[str, Any], watch: Watch
-) -> Trained:
+) -> Side:
     peft_model, dtype = parts
     windows = dealt(len(rows.train), setting)
     trainer = plain_trainer(setting, peft_model, rows.train, windows, recipe, dtype)
@@ -146,12 +156,12 @@ def _plain(
     trainer.train()
     watch.finish()
     held_out = trainer.held_out_loss(rows.held_out, collate(setting))
-    return Trained(list(trainer.losses()), trainer.grad_norms, held_out, plain_lines(setting, peft_model))
+    return Side(list(trainer.losses()), trainer.grad_norms, held_out, plain_lines(setting, peft_model))
 
 
 def _fast(
     setting: Setting, parts: tuple[Any, LoadedModel], rows: BenchRows, recipe: dict[str, Any], watch: Watch
-) -> Trained:
+) -> Side:
     passes = setting.tokens_per_pass or planned_tokens(setting, _config(setting), rows, read_machine())
     trainer, lines = _fast_trainer(setting, parts, recipe, rows, passes)
     folder = JobFolder(Path(recipe["output_dir"]).parent)
@@ -160,7 +170,7 @@ def _fast(
     attempt = Attempt.unsteered(subject, EventReporter(writer))
     trainer.add_callback(watch)
     try:
-        with twins_only() if setting.kernels == "twins" else contextlib.nullcontext():
+        with reference_only() if setting.kernels == "twins" else contextlib.nullcontext():
             attempt.train()
             watch.finish()
             attempt.loop.evaluate()
@@ -169,7 +179,7 @@ def _fast(
     events: list[Any] = list(EventTail(folder.events).read())
     steps = [event for event in events if isinstance(event, StepEvent)]
     held_out = [event.loss for event in events if isinstance(event, Evaluation)]
-    return Trained(
+    return Side(
         [event.loss for event in steps],
         [event.grad_norm for event in steps],
         held_out[-1] if held_out else None,
@@ -186,14 +196,14 @@ def _fast_trainer(
     sampler = BatchSampler(len(rows.train), _config(setting).rows_per_step, setting.seed, setting.total_steps)
     tokens = passes or setting.batch * (setting.dense_tokens or setting.max_length)
     trainer = TextTrainer(loss_model, recipe, Batches(rows.train, sampler, tokens, setting.packed), 0)
-    twins = setting.kernels == "twins"
-    swaps = surgery.plan(peft_model, "plain" if setting.kernels == "plain" else "auto", force=twins)
+    plain_torch = setting.kernels == "twins"
+    swaps = surgery.plan(peft_model, "plain" if setting.kernels == "plain" else "auto", force=plain_torch)
     surgery.apply(peft_model, swaps)
     allowed = allowed_bytes(trainer.args.device, setting.vram_gb)
     activations = set_checkpointing(peft_model, setting.checkpointing, allowed, state_bytes(recipe["optim"]))  # type: ignore[arg-type]
     return trainer, [
         *swaps.lines(),
-        *(["kernels: their textbook twins in plain torch"] if twins else []),
+        *(["kernels: their references in plain torch"] if plain_torch else []),
         loss_model.line,
         *activations,
         passes_line(trainer),
@@ -215,30 +225,9 @@ def _config(setting: Setting) -> RunConfig:
     )  # fmt: skip
 
 
-def _draw_b(peft_model: Any, seed: int) -> None:
-    """Fills every B at random: at zero, A has no gradient in the first step."""
-    draw = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, parameter in trainable(peft_model):
-            if "lora_B" in name:
-                parameter.copy_(torch.randn(parameter.shape, generator=draw) * B_SPREAD)
-
-
 def _weights_line(loaded: LoadedModel, setting: Setting) -> str:
     weights = WEIGHT_FORMS[setting.quantization].words
     model, device = loaded.model, next(loaded.model.parameters()).device
     used = model.config._attn_implementation
     attention = attention_line(device, loaded.dtype, model.config) if used == PACKED_ATTENTION else f"attention: {used}"
     return f"{weights}, {str(loaded.dtype).removeprefix('torch.')} on {device}; {attention}"
-
-
-def _rows_facts(rows: BenchRows) -> dict[str, Any]:
-    lengths = [rows.train.length(row) for row in range(len(rows.train))]
-    return {
-        "count": len(lengths),
-        "held_out": len(rows.held_out),
-        "left_over": rows.left_over,
-        "mean_tokens": round(sum(lengths) / len(lengths), 1),
-        "longest": max(lengths),
-        "sha256": rows.train.sha256(),
-    }

@@ -1,1 +1,1 @@
-"""Kernels: tensors in, tensors out. One op a file, and for each a textbook twin in ``reference.py``."""
+"""Kernels: tensors in, tensors out. One op a file, and for each a reference in ``reference.py``."""

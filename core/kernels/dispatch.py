@@ -18,11 +18,11 @@ __all__ = [
     "block_of",
     "jit",
     "launch",
+    "reference_only",
     "rows_run",
     "switched_off",
     "tl",
     "triton",
-    "twins_only",
     "use_triton",
     "warps_for",
 ]
@@ -30,7 +30,7 @@ __all__ = [
 try:
     import triton
     import triton.language as tl
-except ImportError:  # a CPU build of torch: every op then takes its textbook twin
+except ImportError:  # a CPU build of torch: every op then takes its reference
     triton = None
     tl = None
 
@@ -38,7 +38,7 @@ LOWEST_CAPABILITY = (7, 5)
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 _off = os.environ.get("LUTHIER_KERNELS") == "plain"
-"""``LUTHIER_KERNELS=plain`` in the environment says never: so the kernel probe's verdict reaches the worker. It is read
+"""``LUTHIER_KERNELS=plain`` in the environment says never: so the kernel trial's verdict reaches the worker. It is read
 once, since every op asks some ten times a layer."""
 
 
@@ -55,12 +55,12 @@ def jit(function: Callable[..., Any] | None = None, *, varying: tuple[str, ...] 
 
 
 def switched_off() -> bool:
-    """Whether every op takes its textbook twin, on whatever device."""
+    """Whether every op takes its reference, on whatever device."""
     return _off
 
 
 @contextmanager
-def twins_only() -> Iterator[None]:
+def reference_only() -> Iterator[None]:
     """While it lasts no op runs its Triton kernel."""
     global _off
     before, _off = _off, True
@@ -71,7 +71,7 @@ def twins_only() -> Iterator[None]:
 
 
 def use_triton(tensor: torch.Tensor) -> bool:
-    """Whether an op on this tensor runs its Triton kernel rather than its textbook twin."""
+    """Whether an op on this tensor runs its Triton kernel rather than its reference."""
     if _off or triton is None or tensor.dtype not in FLOATS:
         return False
     if not tensor.is_cuda:

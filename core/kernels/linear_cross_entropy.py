@@ -39,11 +39,13 @@ class _LinearCrossEntropy(torch.autograd.Function):
     ) -> torch.Tensor:
         tokens, vocabulary = hidden.shape[0], weight.shape[0]
         losses = hidden.new_empty(tokens, dtype=reference.wide(hidden.dtype))
-        gradient = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
+        # torch's product of bfloat16 on the CPU lets a NaN that lay in its result's memory through.
+        new = hidden.new_empty if hidden.is_cuda else hidden.new_zeros
+        gradient = new(hidden.shape) if ctx.needs_input_grad[0] else None
         # Rows begin at multiples of 128 bytes in 16 bits, whatever the vocabulary: odd ones are as fast as even ones.
         apart = -(-vocabulary // 64) * 64
         chunk = chunk_tokens(tokens, apart)
-        buffer = hidden.new_empty(chunk, apart)[:, :vocabulary]
+        buffer = new(chunk, apart)[:, :vocabulary]
         for start in range(0, tokens, chunk):
             part = slice(start, start + chunk)
             logits = buffer[: min(chunk, tokens - start)]
@@ -73,7 +75,7 @@ def _graph_is_kept() -> bool:
 def linear_cross_entropy(
     hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, scale: float = 1.0, softcap: float = 0.0
 ) -> torch.Tensor:
-    """Sum of token losses of ``hidden [T, D]`` under the head ``weight [V, D]``; the twin has the same name.
+    """Sum of token losses of ``hidden [T, D]`` under the head ``weight [V, D]``; the reference has the same name.
 
     Returns:
         a float32 scalar (float64 for float64 inputs).

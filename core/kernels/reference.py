@@ -1,6 +1,6 @@
 """Every op as the textbook has it, in plain torch: the CPU path, the fallback, the definition and the oracle.
 
-Each function has the name and the signature of its fast twin in the file of the same op. Half-precision inputs are
+Each function has the name and the signature of its fast form in the file of the same op. Half-precision inputs are
 computed in float32 where a library would do so too (norms, softmax), float64 stays float64.
 
 Shapes: T tokens, D hidden, V vocabulary, O outputs, R rank, H heads.

@@ -12,8 +12,8 @@ Backward, with g = dy · (w + offset) and n = h · s::
     dx = dresidual = dh
 
 One program takes one wide row or several narrow ones, reads each value once and keeps it in registers. Rows may lie
-apart in memory (columns of a wider buffer). The weight is frozen and gets no gradient; a trained one takes the textbook
-twin.
+apart in memory (columns of a wider buffer). The weight is frozen and gets no gradient; a trained one takes
+the reference.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from core.kernels.dispatch import block_of, jit, launch, rows_run, tl, use_trito
 __all__ = ["normalize", "normalize_backward", "rms_norm"]
 
 WIDEST = 65536
-"""Values of one row that one program can hold; wider ones take the twin."""
+"""Values of one row that one program can hold; wider ones take the reference."""
 
 
 @jit(varying=("inverse", "rows"))

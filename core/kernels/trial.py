@@ -17,7 +17,7 @@ import sysconfig
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-__all__ = ["Verdict", "main", "probe", "probe_compiler"]
+__all__ = ["Verdict", "main", "try_compiler", "try_kernels"]
 
 CURE = "sudo apt install gcc python3-dev"
 
@@ -36,14 +36,14 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         with contextlib.redirect_stdout(sys.stderr):  # the line below is to be the only one
-            verdict = probe_compiler() if "--only-compiler" in arguments else probe()
+            verdict = try_compiler() if "--only-compiler" in arguments else try_kernels()
     except BaseException as error:  # noqa: BLE001 - whatever it is, it must come out as a verdict
         verdict = Verdict(False, _line(error))
     print(json.dumps(asdict(verdict)), flush=True)
     return 0
 
 
-def probe_compiler() -> Verdict:
+def try_compiler() -> Verdict:
     """Looks for the C compiler that Triton would call (``$CC``, gcc or clang) and for Python's C headers."""
     named = os.environ.get("CC", "")
     if named and not shutil.which(named):
@@ -58,9 +58,9 @@ def probe_compiler() -> Verdict:
     return Verdict(True)
 
 
-def probe() -> Verdict:
+def try_kernels() -> Verdict:
     """Compiler, card, and one kernel that adds one to 64 numbers."""
-    verdict = probe_compiler()
+    verdict = try_compiler()
     if not verdict.ok:
         return verdict
     from core.kernels import (

@@ -1,4 +1,4 @@
-"""The trivial kernel of the probe, and the question whether a card is there to run it."""
+"""The trivial kernel of the trial, and the question whether a card is there to run it."""
 
 from __future__ import annotations
 

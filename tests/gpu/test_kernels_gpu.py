@@ -27,7 +27,7 @@ from row_cases import card_sizes, check_rows  # noqa: E402
 from core.contract.config import ModelChoice  # noqa: E402
 from core.kernels import cross_entropy, reference, rms_norm, rope, swiglu  # noqa: E402
 from core.kernels.dispatch import use_triton  # noqa: E402
-from core.kernels.trial import probe  # noqa: E402
+from core.kernels.trial import try_kernels  # noqa: E402
 from core.model.attention import backends  # noqa: E402
 from core.model.attention import packed as attention  # noqa: E402
 from core.model.layers import decoder_layer, surgery  # noqa: E402
@@ -84,8 +84,8 @@ def relative_errors(found: dict[str, torch.Tensor], truth: dict[str, torch.Tenso
     return torch.stack(errors)
 
 
-def test_the_probe_agrees() -> None:
-    verdict = probe()
+def test_the_trial_agrees() -> None:
+    verdict = try_kernels()
     assert verdict.ok, verdict
 
 
@@ -100,13 +100,13 @@ def test_kernel_is_as_exact_as_plain_torch(case: Case, dtype: torch.dtype) -> No
 
 @pytest.mark.parametrize(("scale", "softcap"), [(1.0, 0.0), (0.7, 20.0)])
 def test_logits_of_a_large_vocabulary_become_their_gradient(scale: float, softcap: float) -> None:
-    fast, twin = label_ops()
+    fast, plain = label_ops()
     logits = torch.randn(33, 128_257, device=CUDA) * 5
     labels = torch.randint(0, 128_257, (33,), device=CUDA)
     labels[3] = -100
     ours, theirs = logits.clone(), logits.clone()
     losses = fast(ours, labels, scale, softcap)
-    torch.testing.assert_close(losses, twin(theirs, labels, scale, softcap), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(losses, plain(theirs, labels, scale, softcap), rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
     assert not ours[3].any()
 

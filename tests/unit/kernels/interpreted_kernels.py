@@ -35,11 +35,11 @@ def test_six_drawn_shapes(family: str, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("vocabulary", [2049, 4096, 9001, 49_153, 200_001])
 def test_vocabularies_of_many_blocks(vocabulary: int) -> None:
-    fast, twin = label_ops()
+    fast, plain = label_ops()
     logits = torch.randn(3, vocabulary, generator=torch.Generator().manual_seed(vocabulary)) * 3
     labels = torch.tensor([vocabulary - 1, -100, 2048])
     ours, theirs = logits.clone(), logits.clone()
-    torch.testing.assert_close(fast(ours, labels), twin(theirs, labels))
+    torch.testing.assert_close(fast(ours, labels), plain(theirs, labels))
     torch.testing.assert_close(ours, theirs)
     exact = reference.cross_entropy(logits.double(), labels)
     error = (cross_entropy.cross_entropy(logits, labels) - exact).abs().max()
@@ -49,14 +49,14 @@ def test_vocabularies_of_many_blocks(vocabulary: int) -> None:
 
 @pytest.mark.parametrize(("scale", "softcap"), [(1.0, 0.0), (0.7, 2.0)])
 def test_logits_become_their_gradient(scale: float, softcap: float) -> None:
-    fast, twin = label_ops()
+    fast, plain = label_ops()
     logits = torch.randn(6, 9001)  # wider than one block
     labels = torch.tensor([0, 9000, -100, 17, 4096, 8192])
     ours, theirs = logits.clone(), logits.clone()
-    torch.testing.assert_close(fast(ours, labels, scale, softcap), twin(theirs, labels, scale, softcap))
+    torch.testing.assert_close(fast(ours, labels, scale, softcap), plain(theirs, labels, scale, softcap))
     torch.testing.assert_close(ours, theirs)
     assert not ours[2].any()
 
 
-def test_the_kernel_of_the_probe_adds_one() -> None:
+def test_the_kernel_of_the_trial_adds_one() -> None:
     assert adds_one("cpu")

@@ -1,4 +1,4 @@
-"""Functions without autograd on drawn shapes, here by their twins; the Triton code itself runs in the other files."""
+"""Functions without autograd on drawn shapes, here by their references; the Triton code runs elsewhere."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import torch
 from model_tiny import adapt, assert_close, build, gradients, packed_batch, save_tiny
 
 from core.contract.config import LoraChoice, ModelChoice
-from core.kernels.dispatch import twins_only
+from core.kernels.dispatch import reference_only
 from core.model.adapters import add_adapter, trainable
 from core.model.layers import decoder_layer, projections, surgery
 from core.model.layers.checkpointing import set_checkpointing
@@ -257,7 +257,7 @@ def test_the_cpu_stays_plain_and_says_so() -> None:
     model = adapt(build("llama"))
     assert surgery.plan(model).lines() == ("plain layers: no GPU",)
     assert "switched off" in surgery.plan(model, mode="plain", force=True).lines()[0]
-    with twins_only():
+    with reference_only():
         assert "no kernel could be built" in surgery.plan(model, force=True).lines()[0]
     applied = surgery.apply(model, surgery.plan(model))
     assert applied.swapped == ()
@@ -273,7 +273,7 @@ def layer_passes(model: Any) -> list[int]:
     return seen
 
 
-def test_the_replaced_layer_trains_and_evaluates_with_its_twin() -> None:
+def test_the_replaced_layer_trains_and_evaluates_with_the_fast_one() -> None:
     """Surgery comes while the model is still in evaluation; a padded batch then takes the replaced layer."""
     model = adapt(build("llama")).eval()
     swap(model)

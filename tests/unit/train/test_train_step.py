@@ -313,7 +313,7 @@ def test_two_processes_train_as_one(tiny_model: Path, tmp_path: Path) -> None:
 def test_what_plan_and_estimate_say_of_fast_layers_is_what_runs(
     method: str, packing: bool, run_config: Any, make_folder: Any, letters: Any, preferences: Path, monkeypatch: Any
 ) -> None:
-    """As on a card that runs our kernels: here their textbook twins stand in for them."""
+    """As on a card that runs our kernels: here their references stand in for them."""
     ran = {"fast": 0}
     inner = decoder_layer.lora_mlp
 

@@ -1,4 +1,4 @@
-"""The probe always answers with one JSON line, and names what is missing."""
+"""The trial always answers with one JSON line, and names what is missing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def ask(*arguments: str, **environment: str) -> dict[str, Any]:
-    """The probe in a process of its own, as the supervisor runs it; its environment is only what is given."""
+    """The trial in a process of its own, as the supervisor runs it; its environment is only what is given."""
     done = subprocess.run(
         [sys.executable, "-m", "core.kernels.trial", *arguments],
         env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment},
@@ -51,12 +51,12 @@ def test_a_compiler_that_cc_names_must_be_there() -> None:
 def test_missing_headers_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", sys.executable)
     monkeypatch.setattr(trial.sysconfig, "get_path", lambda _kind: str(tmp_path))
-    verdict = trial.probe_compiler()
+    verdict = trial.try_compiler()
     assert not verdict.ok
     assert "Python.h" in verdict.reason
     assert verdict.cure.startswith("sudo apt install gcc python3-dev")
     (tmp_path / "Python.h").touch()
-    assert trial.probe_compiler().ok
+    assert trial.try_compiler().ok
 
 
 def test_without_a_card_it_says_so(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_any_fault_becomes_a_verdict(monkeypatch: pytest.MonkeyPatch, capsys: py
         print("noise that is no verdict")
         raise OSError("libcuda is gone\nand more")
 
-    monkeypatch.setattr(trial, "probe", broken)
+    monkeypatch.setattr(trial, "try_kernels", broken)
     assert trial.main([]) == 0
     printed = capsys.readouterr().out
     assert json.loads(printed) == {"ok": False, "reason": "OSError: libcuda is gone", "cure": ""}

@@ -1,4 +1,4 @@
-"""The textbook twins against torch and against numerical differentiation; our autograd functions in float64."""
+"""The references against torch and against numerical differentiation; our autograd functions in float64."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from kernel_cases import CASES, Case, check, label_ops
 from torch.nn import functional as F
 
 from core.kernels import reference
-from core.kernels.dispatch import block_of, switched_off, triton, twins_only, use_triton, warps_for
+from core.kernels.dispatch import block_of, reference_only, switched_off, triton, use_triton, warps_for
 from core.kernels.linear_cross_entropy import LOGITS_AT_ONCE, chunk_tokens, linear_cross_entropy
 from core.machine.locations import REPOSITORY
 
 
-@pytest.mark.parametrize("side", ["fast", "twin"])
+@pytest.mark.parametrize("side", ["fast", "reference"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_gradients_pass_gradcheck_in_float64(case: Case, side: str) -> None:
     inputs: list[Any] = []
@@ -26,29 +26,29 @@ def test_gradients_pass_gradcheck_in_float64(case: Case, side: str) -> None:
         if isinstance(value, torch.Tensor) and value.is_floating_point():
             value = value.detach().double().requires_grad_(value.requires_grad)
         inputs.append(value)
-    function = case.fast if side == "fast" else case.twin
+    function = case.fast if side == "fast" else case.reference
     assert torch.autograd.gradcheck(function, inputs, fast_mode=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_without_a_card_the_op_is_as_exact_as_its_twin(case: Case, dtype: torch.dtype) -> None:
+def test_without_a_card_the_op_is_as_exact_as_its_reference(case: Case, dtype: torch.dtype) -> None:
     check(case, dtype, "cpu")
 
 
 @pytest.mark.parametrize("softcap", [0.0, 2.0])
 def test_gradient_of_logits_is_autograds(softcap: float) -> None:
-    _, twin = label_ops()
+    _, plain = label_ops()
     logits = torch.randn(7, 31, dtype=torch.float64, requires_grad=True)
     labels = torch.tensor([0, 30, -100, 5, 5, -100, 12])
     losses = reference.cross_entropy(logits, labels, 0.5, softcap)
     (wanted,) = torch.autograd.grad(losses.sum(), logits)
     written = logits.detach().clone()
-    torch.testing.assert_close(twin(written, labels, 0.5, softcap), losses.detach())
+    torch.testing.assert_close(plain(written, labels, 0.5, softcap), losses.detach())
     torch.testing.assert_close(written, wanted)
 
 
-def test_twins_are_torchs_own_where_torch_has_them() -> None:
+def test_references_are_torchs_own_where_torch_has_them() -> None:
     x, weight = torch.randn(5, 12), torch.randn(12)
     torch.testing.assert_close(reference.rms_norm(x, weight, 1e-5), F.rms_norm(x, (12,), weight, 1e-5))
     logits, labels = torch.randn(5, 12), torch.tensor([0, 11, -100, 3, 4])
@@ -115,12 +115,12 @@ def test_plain_in_the_environment_means_never() -> None:
         assert found.stdout.split() == [expected]
 
 
-def test_twins_may_be_asked_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reference_may_be_asked_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    with twins_only():
+    with reference_only():
         assert switched_off()
         assert not use_triton(torch.zeros(1))
-        with pytest.raises(ValueError, match="inside"), twins_only():
+        with pytest.raises(ValueError, match="inside"), reference_only():
             raise ValueError("inside")
         assert switched_off()
     assert not switched_off()
