@@ -53,15 +53,14 @@ def test_plan_and_run_leave_the_same_to_the_gaps(monkeypatch: pytest.MonkeyPatch
     train = TrainChoice(checkpointing="budget", memory_gib=8, optim="adamw_8bit")
     config = RunConfig(model=ModelChoice(dtype="bfloat16"), train=train)
     work = work_of(config, spec, 2048, gpu=True)
-    trained = [torch.empty(terms.adapter_parameters(work), device="meta")]
-    trained[0].requires_grad_()
-    model = SimpleNamespace(parameters=lambda: iter(trained))
+    model = torch.nn.Module()
+    model.trained = torch.nn.Parameter(torch.empty(terms.adapter_parameters(work), device="meta"))
     there = work.model.weights_bytes + terms.lora_bytes(work)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: there, raising=False)
     monkeypatch.setattr(checkpointing, "fast_layer_sizes", lambda _: work.model.layer)
     base = SimpleNamespace(config=SimpleNamespace(vocab_size=spec.shape.vocab_size))
     monkeypatch.setattr(checkpointing, "base_causal_model", lambda _: base)
-    found = checkpointing._budget(model, None, may_allocate(8.0, CARD), 2)  # type: ignore[arg-type]
+    found = checkpointing._budget(model, None, may_allocate(8.0, CARD), 2)
     assert (found.layer, found.end) == (work.model.layer, work.model.end)
     assert found.bytes == pytest.approx(terms.room_bytes(work), abs=0.05 * work.model.optimiser_bytes)
 
