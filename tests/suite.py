@@ -36,13 +36,14 @@ def main(arguments: Sequence[str]) -> int:
         "floors": ["lint-imports"],
     }
     failed = [name for name, command in ({} if chosen else checks).items() if not run(name, command)]
-    if slow and not chosen:  # some of the slow ones measure time: they run after the others
+    kinds = "not gpu" if slow else "not gpu and not slow"
+    if chosen:
+        parts = {"tests": ["pytest", *ALL_WORKERS, "-m", kinds, *chosen]}
+    else:  # what measures time runs after the others, alone
         parts = {
-            "tests": ["pytest", *ALL_WORKERS, "-m", "not gpu and not alone"],
-            "tests that measure time": ["pytest", "-m", "not gpu and alone"],
+            "tests": ["pytest", *ALL_WORKERS, "-m", f"{kinds} and not alone"],
+            "tests that measure time": ["pytest", "-m", f"{kinds} and alone"],
         }
-    else:
-        parts = {"tests": ["pytest", *ALL_WORKERS, "-m", "not gpu" if slow else "not gpu and not slow", *chosen]}
     failed += [name for name, command in parts.items() if not run(name, command)]
     print(f"\nFailed: {', '.join(failed)}" if failed else "\nAll checks passed.", flush=True)
     return 1 if failed else 0

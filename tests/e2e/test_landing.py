@@ -21,7 +21,7 @@ from core.machine.locations import Locations
 from core.machine.locks import FileLock
 from core.runs.folder.job_folder import JobFolder
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.alone]
 
 RUN = "2026-11-20_2243_living_k3f9"
 STEPS = 2000

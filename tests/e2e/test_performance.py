@@ -1,7 +1,7 @@
 """What the window promises of time and memory, in a real browser against a studio of its own.
 
-A time is kept when one of a few tries keeps it, and costs are processor time: it is our part that is promised, and not
-that of who else computes. Eight hours of ticking are 28,800 looks at a growing run, one after another without the
+Times are the best of a few tries, each begun when the machine has a core to spare: it is our part that is promised, and
+not that of who else computes. Eight hours of ticking are 28,800 looks at a growing run, one after another without the
 pauses between; by default an eighth of an hour is ticked, and ``-m slow`` ticks all of it.
 """
 
@@ -18,7 +18,7 @@ import pytest
 from driving import RunningStudio, running_studio
 from made_runs import append, past, step, write_run
 from visiting import WINDOW, enter, let_in
-from waiting import until
+from waiting import until, wait_for_calm
 
 from core.contract.events import Evaluation
 from core.machine.locations import Locations
@@ -29,12 +29,10 @@ from core.runs.log.events_log import last_event
 pytestmark = pytest.mark.browser
 
 RUN = "2026-11-20_2243_long_k3f9"
-COLD = "2026-11-16_2240_cold_k3f9"
 STEPS = 20_000
 PAINTED_MS, USABLE_MS, ANSWERED_MS = 1_000, 2_000, 300
 SHARE = 0.05
 AT_REST = SHARE / 2
-TRIES = 6
 TICKS, SOME_TICKS = 28_800, 450
 MB = 1 << 20
 
@@ -43,7 +41,6 @@ MB = 1 << 20
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningStudio, JobFolder]]:
     locations = Locations(tmp_path_factory.mktemp("performance-home")).make()
     run = write_run(locations, past(STEPS, total=4 * STEPS), RUN, "Long")
-    write_run(locations, past(STEPS, finished=True), COLD, "Cold")
     hold = FileLock(run.supervisor_lock)
     assert hold.acquire()
     with running_studio(locations.home) as studio:
@@ -75,11 +72,11 @@ USABLE = """(() => {
 """Notes when Start can be pressed, in milliseconds since the page was asked for."""
 
 
+@pytest.mark.alone
 def test_it_is_painted_within_a_second_and_start_can_be_pressed_within_two(page: Any) -> None:
-    painted, usable = [PAINTED_MS + 1.0], [USABLE_MS + 1.0]
-    for _ in range(TRIES):
-        if min(painted) <= PAINTED_MS and min(usable) <= USABLE_MS:
-            break
+    painted, usable = [], []
+    for _ in range(4):
+        wait_for_calm()
         page.reload()
         page.wait_for_function("() => window.usableAt")
         painted.append(page.evaluate("() => performance.getEntriesByName('first-contentful-paint')[0].startTime"))
@@ -90,11 +87,11 @@ def test_it_is_painted_within_a_second_and_start_can_be_pressed_within_two(page:
     assert min(usable) <= USABLE_MS, usable
 
 
+@pytest.mark.alone
 def test_an_edit_is_answered_within_300_ms(page: Any) -> None:
-    took = [ANSWERED_MS + 1.0]
+    took = []
     for value in ("1", "2", "4", "5", "6"):
-        if min(took) <= ANSWERED_MS:
-            break
+        wait_for_calm()
         took.append(page.evaluate(EDIT, value))
     print(f"an edit is answered in {min(took):.0f} ms", took)
     assert min(took) <= ANSWERED_MS, took
@@ -151,6 +148,7 @@ def growing(run: JobFolder, seconds: float) -> Iterator[None]:
     thread.join()
 
 
+@pytest.mark.alone
 def test_looking_at_a_long_run_costs_a_twentieth_of_a_core(
     watching: Any, house: tuple[RunningStudio, JobFolder]
 ) -> None:
@@ -169,8 +167,9 @@ def test_looking_at_a_long_run_costs_a_twentieth_of_a_core(
     with growing(house[1], 0.5):
         watching.wait_for_timeout(2_000)
         for _ in range(3):
+            wait_for_calm(5)
             before = now()
-            watching.wait_for_timeout(5_000)
+            watching.wait_for_timeout(6_000)
             took, *spent = (late - early for late, early in zip(now(), before, strict=True))
             shares.append([part / took for part in spent])
     of_thread, of_page, of_server = (min(part) for part in zip(*shares, strict=True))
@@ -179,20 +178,6 @@ def test_looking_at_a_long_run_costs_a_twentieth_of_a_core(
     assert of_page <= SHARE, shares
     assert of_server <= SHARE, shares
     assert nobody <= AT_REST
-
-
-def test_twenty_thousand_steps_open_within_a_second(watching: Any, house: tuple[RunningStudio, JobFolder]) -> None:
-    """From the address to the drawn curve, of a run that the server has never read: what it computes and then the page,
-    one after the other."""
-    server = psutil.Process(house[0].process.pid)
-    session = watching.context.new_cdp_session(watching)
-    session.send("Performance.enable", {"timeDomain": "threadTicks"})
-    before = busy(server), metric(session, "TaskDuration")
-    watching.goto(f"{house[0].root}/watch?run={COLD}")
-    watching.wait_for_function(DRAWN)
-    of_server, of_page = busy(server) - before[0], metric(session, "TaskDuration") - before[1]
-    print(f"twenty thousand steps open: server {of_server:.2f} s, page {of_page:.2f} s")
-    assert of_server + of_page <= 1
 
 
 def test_between_two_looks_nothing_moves_and_a_look_writes_only_what_changed(
