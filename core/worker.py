@@ -8,8 +8,6 @@ last Note ``worker.restart`` says too (a supervisor that adopted this worker is 
 be said. SIGUSR1 prints where every thread stands.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import signal
@@ -36,8 +34,6 @@ from core.train.channel.command_queue import Afresh, CommandQueue, Leave
 from core.train.channel.output import print_or_drop
 from core.train.channel.reporter import EventReporter
 from core.train.keep.checkpoint import is_disk_full
-
-__all__ = ["RESTART", "failure_of", "main"]
 
 RESTART = 75
 LOOK_SECONDS = 0.05

@@ -1,15 +1,11 @@
 """``python -m studio``: opens the studio, as ``python3 launcher.py`` without a command does."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from core.machine.terminal import exit_code
-
-__all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,7 +1,5 @@
 """``python -m core.bench step | ladder | parity | kernels``: what this card does. ``--help`` says the rest."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys
@@ -13,8 +11,6 @@ from typing import Any
 
 from core.bench.setting import add_flags, from_flags
 from core.contract.errors import ConfigError, StudioError
-
-__all__ = ["main"]
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,6 @@ The child is ``python -m core.bench step``; it writes its result as JSON, its pr
 line there. Several may share one card, when their times are not what is asked for.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -22,8 +20,6 @@ from core.machine.children.tied import start_tied
 from core.machine.hardware import read_machine
 from core.machine.imports import without_card
 from core.machine.locations import REPOSITORY
-
-__all__ = ["Outcome", "Runner", "measure_all", "own_process"]
 
 PROGRESS = "step "
 """How a line of progress begins."""

@@ -10,8 +10,6 @@ the references, in which the backward passes are written by hand: then it is the
 nothing is said of kernels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,8 +22,6 @@ from core.kernels.dispatch import use_triton
 from core.kernels.lora import Projection, lora_linears
 from core.kernels.weights import nf4
 from core.kernels.weights.nf4_reference import Nf4
-
-__all__ = ["CASES", "Case", "errors", "prove", "table"]
 
 FACTOR = 1.5
 EPS = 1e-5

@@ -4,8 +4,6 @@ Each rung is the one before with a few flags changed, measured in a process of i
 what ran: without a card the fast rungs run what the machine has.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,8 +11,6 @@ from typing import Any
 from core.bench.children import Outcome, Runner, measure_all
 from core.bench.report import MACHINE, command_of, markdown, shown
 from core.bench.setting import Setting, check
-
-__all__ = ["RUNGS", "Rung", "climb", "settings_of", "table"]
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,6 @@ trains once more in float32, up to the last such step, and the table says who of
 stays what it was.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -27,8 +25,6 @@ from core.bench.children import Outcome, Runner, measure_all
 from core.bench.report import MACHINE, command_of, markdown, shown
 from core.bench.setting import Setting, check
 from core.contract.errors import RunError
-
-__all__ = ["FACTOR", "compare", "judge_of", "judged_by", "settings_of", "side_by_side", "table"]
 
 FACTOR = 1.5
 HELD_OUT_SHARE = 0.003

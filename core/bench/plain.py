@@ -6,8 +6,6 @@ checkpointing. Rows come in the same windows and the same order as on the fast s
 batch, or one after another (``packed``) with positions from 0 each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -24,8 +22,6 @@ from core.model.layers.loss import shift_labels
 from core.model.layers.peft_bnb import base_causal_model
 from core.train.step.micro_batches import IGNORED, pack, pad
 from core.train.step.rows import TextRows
-
-__all__ = ["PlainLoss", "PlainTrainer", "collate", "make_plain", "plain_lines", "plain_trainer"]
 
 
 class PlainLoss(nn.Module):

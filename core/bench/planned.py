@@ -1,7 +1,5 @@
 """How many tokens a pass has under a cap, as a plan chooses: fewer that are kept beat more that are recomputed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from core.bench.rows import BenchRows
@@ -13,8 +11,6 @@ from core.estimate import resolve
 from core.machine.hardware import Machine
 from core.model.loading.random_weights import find_shape
 from core.models.catalog import find_model
-
-__all__ = ["planned_tokens"]
 
 GIB = 2**30
 

@@ -1,7 +1,5 @@
 """Results as JSON and as tables. What is not known is null; nothing is filled in."""
 
-from __future__ import annotations
-
 import json
 import platform
 import shlex
@@ -18,19 +16,6 @@ from core.machine.disk import write_whole
 from core.machine.hardware import read_machine
 from core.machine.imports import version_of
 from core.train.channel.meter import context_bytes
-
-__all__ = [
-    "MACHINE",
-    "command_of",
-    "figures",
-    "gib",
-    "machine_facts",
-    "markdown",
-    "measured_here",
-    "shown",
-    "summary",
-    "write_json",
-]
 
 MACHINE = ("device", "capability", "driver", "vram_total_gib", "python", "versions", "rows")
 """What a result of several settings says once: where, with what and over which rows it was measured."""

@@ -5,8 +5,6 @@ says so, so that every trainer counts the same targets). Both sides see the same
 ``core.data.deal.packing.windows`` deals them by the seed, and only whole windows are dealt.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import shutil
@@ -21,8 +19,6 @@ from core.bench.setting import Setting
 from core.contract.errors import DataError
 from core.data.deal.packing import windows
 from core.train.step.rows import TextRows
-
-__all__ = ["BenchRows", "dealt", "read_rows", "render"]
 
 PROMPT = (
     "Below is an instruction that describes a task, paired with an input that provides further context. "

@@ -4,8 +4,6 @@ A setting goes to a process of its own as flags (``flags_of``) and comes back fr
 command which a result names is the whole setting.
 """
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
@@ -13,9 +11,6 @@ from typing import Any
 
 from core.contract.errors import ConfigError
 from core.contract.weight_forms import DEFAULT_WEIGHT_FORM, WEIGHT_FORMS
-
-__all__ = ["Setting", "add_flags", "check", "flags_of", "from_flags"]
-
 
 CHECKPOINTING = ("none", "recompute", "offload", "auto")
 

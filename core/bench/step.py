@@ -6,8 +6,6 @@ between steps are not). The plain side is ``core.bench.plain``. Both start from 
 drawn by the same functions from the same seed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import tempfile
 import time
@@ -47,8 +45,6 @@ from core.train.methods.sft import TextTrainer, arguments, passes_line
 from core.train.safety.memory import state_bytes
 from core.train.step.batch_sampler import BatchSampler
 from core.train.step.trainer import Batches
-
-__all__ = ["measure"]
 
 B_SPREAD = 0.02
 """Standard deviation of a drawn B."""

@@ -6,8 +6,6 @@ What lies on the card beside torch's allocator (the CUDA context, libraries, oth
 used, minus what the allocator holds.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Any
 
@@ -16,8 +14,6 @@ from transformers import TrainerCallback
 
 from core.contract.errors import ConfigError, MachineError
 from core.train.channel.meter import context_bytes
-
-__all__ = ["GIB", "Watch", "allowed_bytes", "cap"]
 
 GIB = 2**30
 

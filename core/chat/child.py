@@ -6,8 +6,6 @@ also while the model is still loading, and within a second or two when a run wai
 Everything heavy lies in ``generator`` and is imported when the card is ours: a busy card is answered at once.
 """
 
-from __future__ import annotations
-
 import json
 import queue
 import sys
@@ -20,8 +18,6 @@ from core.contract.errors import MachineError, StudioError
 from core.machine.imports import importing
 from core.machine.locations import Locations
 from core.runs.control.gpu_lease import LineWriter, end_with_the_pipe, leave_when_wanted, take_card
-
-__all__ = ["main"]
 
 
 class Questions:

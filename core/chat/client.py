@@ -32,8 +32,6 @@ from core.runs.folder.job_folder import JobFolder
 from core.runs.record.outcome import by_merit, standing
 from core.runs.supervise.worker_process import card_environment
 
-__all__ = ["Answer", "ChatClient", "adapter_folder"]
-
 LOADING_SECONDS = 900.0
 """A large model comes slowly from a slow disk; what takes longer hangs."""
 ANSWER_SECONDS = 600.0

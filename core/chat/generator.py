@@ -26,8 +26,6 @@ from core.model.end_tokens import ends_of
 from core.model.loading.load import load_base
 from core.models.checks.folder import check_folder
 
-__all__ = ["Cancelled", "ChatModel", "load_chat_model"]
-
 
 class Cancelled(Exception):  # noqa: N818 - it is no error
     """The question was taken back."""

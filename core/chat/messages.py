@@ -21,8 +21,6 @@ from core.contract.config import DataChoice, ModelChoice
 from core.contract.data import Message
 from core.contract.errors import StudioError
 
-__all__ = ["Ask", "Fault", "Piece", "Setup", "Side"]
-
 Side = Literal["base", "tuned"]
 
 

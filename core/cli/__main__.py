@@ -1,7 +1,5 @@
 """``python -m core.cli COMMAND``: what ``launcher.py`` hands over to inside ``.venv``."""
 
-from __future__ import annotations
-
 import sys
 
 from core.cli.commands import main

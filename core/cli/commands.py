@@ -4,8 +4,6 @@
 becomes ``python -m studio``, since nothing here knows the window. Errors are one line on stderr and exit code 1.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys
@@ -18,8 +16,6 @@ from core.contract.errors import RunError
 from core.contract.forms import DEFAULT_FORM, FORMS
 from core.machine.locations import Locations
 from core.machine.terminal import as_text, exit_code
-
-__all__ = ["COMMANDS", "main"]
 
 Argument = tuple[tuple[str, ...], dict[str, Any]]
 """An argument's names, and what argparse is told of it."""

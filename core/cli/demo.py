@@ -3,8 +3,6 @@
 Nothing here is special: it is the way that the window takes, on the built-in model, its sample and the preset "Try it".
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,8 +21,6 @@ from core.runs.control.prepare import prepare
 from core.runs.control.store import RunStore
 from core.runs.folder.held_out_rows import kept_draw
 from core.runs.folder.job_folder import ExportRequest, JobFolder
-
-__all__ = ["demo", "demo_config"]
 
 QUESTIONS = 3
 

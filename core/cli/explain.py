@@ -4,8 +4,6 @@ A word is found by any of its names or by a setting that it explains, as run.yam
 ``lora.r`` and ``warmup_steps`` all will do.
 """
 
-from __future__ import annotations
-
 import difflib
 import textwrap
 from collections.abc import Iterator
@@ -16,8 +14,6 @@ from core.contract.glossary.term import Term
 from core.contract.glossary.words import GLOSSARY, PARTS, called, plainly
 from core.contract.knobs import Knob, knobs
 from core.contract.methods import METHODS
-
-__all__ = ["explain", "listed", "markdown"]
 
 WIDTH = 100
 README_WIDTH = 140

@@ -1,7 +1,5 @@
 """A run's events as lines for a terminal, the same words for ``train`` and ``demo``."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 
@@ -13,8 +11,6 @@ from core.runs.log.events_log import EventTail
 from core.runs.record.job_record import RunRecord, State
 from core.runs.record.outcome import outcome
 from core.runs.record.words import ADVICE, STATE_WORDS, outcome_line
-
-__all__ = ["follow", "of_result", "of_state", "say"]
 
 ENDINGS = (events.Finished, events.Stopped, events.Failed, events.Paused)
 

@@ -1,7 +1,5 @@
 """What a prepared run will need, for the command line: lines of a terminal, or values of JSON. Light."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,8 +8,6 @@ from core.estimate import make_it_fit
 from core.machine.locations import Locations
 from core.runs.control.prepare import Prepared
 from core.runs.record.learned import speeds
-
-__all__ = ["as_values", "forecast_lines", "length_of_time", "mib", "ways_to_fit"]
 
 WAYS_SHOWN = 4
 

@@ -1,14 +1,10 @@
 """What a model and a preset are, before anything of them is loaded."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from core.contract.methods import DEFAULT_METHOD, Method
-
-__all__ = ["ModelShape", "ModelSpec", "Preset", "PresetCard"]
 
 GIB = 2**30
 SHY = 0.5

@@ -4,15 +4,11 @@ A command carries an id and the attempt that it is meant for; what was acknowled
 never obeyed again.
 """
 
-from __future__ import annotations
-
 import json
 import uuid
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
-__all__ = ["Command", "Verb", "parse_command"]
 
 Verb = Literal["pause", "save", "stop", "stop_now", "sample"]
 

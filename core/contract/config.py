@@ -16,8 +16,6 @@ from core.contract.knobs import knob
 from core.contract.methods import DEFAULT_METHOD, METHODS, AskedMethod, LearningMethod, Method, method_for
 from core.contract.weight_forms import DEFAULT_WEIGHT_FORM, WEIGHT_FORMS, WeightForm, WeightFormName
 
-__all__ = ["DataChoice", "Layout", "LoraChoice", "ModelChoice", "RunConfig", "TrainChoice"]
-
 Layout = Literal[
     "auto", "alpaca", "prompt_completion", "sharegpt", "messages", "preference", "kto", "classification", "text"
 ]

@@ -1,7 +1,5 @@
 """Examples, and what is known of a data file, as they cross from the reader and the renderer to window and worker."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,19 +7,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from core.contract.config import Layout
 from core.contract.methods import Method
-
-__all__ = [
-    "DataFacts",
-    "DataReport",
-    "Example",
-    "Message",
-    "Preview",
-    "PreviewRow",
-    "RowProblem",
-    "SkippedRows",
-    "Span",
-    "TokenRow",
-]
 
 
 class _Fact(BaseModel):

@@ -18,17 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = [
-    "ConfigError",
-    "DataError",
-    "HubError",
-    "MachineError",
-    "ModelError",
-    "RunError",
-    "StudioError",
-    "first_line",
-]
-
 
 class StudioError(Exception):
     """A fault that a person can do something about.

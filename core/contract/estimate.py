@@ -1,15 +1,11 @@
 """What a run will need, part by part, before anything is loaded."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from core.contract.methods import DEFAULT_METHOD, Method
 from core.contract.weight_forms import DEFAULT_WEIGHT_FORM
-
-__all__ = ["Advice", "Estimate", "LearnedRun", "MemoryPart", "Probe", "Resolved", "Suggestion"]
 
 
 class _Fact(BaseModel):

@@ -4,8 +4,6 @@ Every event has a ``kind``, the time, the attempt (how often a worker was starte
 kind is skipped on reading, so that an old window reads a new run; unknown fields are ignored for the same reason.
 """
 
-from __future__ import annotations
-
 import json
 from math import isfinite
 from typing import Annotated, Literal
@@ -13,29 +11,6 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from core.contract.estimate import LearnedRun
-
-__all__ = [
-    "Acknowledged",
-    "Checkpoint",
-    "Correction",
-    "Evaluation",
-    "Event",
-    "Exported",
-    "Failed",
-    "Finished",
-    "Hello",
-    "Note",
-    "Paused",
-    "Plan",
-    "Queued",
-    "Resumed",
-    "Sample",
-    "Stage",
-    "Starting",
-    "Step",
-    "Stopped",
-    "parse_event",
-]
 
 StageName = Literal[
     "preparing",

@@ -1,12 +1,8 @@
 """What the data doctor found, as it crosses from the reader's child to the window."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
-
-__all__ = ["Checkup", "Finding", "Fix"]
 
 Fix = Literal["", "drop_rows", "keep_first", "clean_text"]
 """What can be done safely: leave the rows out, keep the first of each group, or clean their texts; "" for nothing."""

@@ -1,11 +1,7 @@
 """FORMS: what a run can be taken home as, a row each; a file in ``core/export/forms`` makes it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
-
-__all__ = ["DEFAULT_FORM", "FORMS", "ExportForm", "Form"]
 
 Form = Literal["adapter", "merged"]
 DEFAULT_FORM: Form = "adapter"

@@ -5,8 +5,6 @@ A knob is a pydantic field whose title is its label, whose description is its hi
 word means stands in the glossary: a hint takes its sentence from there, or says only what is special to the setting.
 """
 
-from __future__ import annotations
-
 import types
 from dataclasses import dataclass
 from typing import Any, Literal, Union, get_args, get_origin
@@ -16,8 +14,6 @@ from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
 
 from core.contract.glossary.words import GLOSSARY
-
-__all__ = ["Knob", "knob", "knobs"]
 
 Kind = Literal["integer", "number", "switch", "choice", "text", "other"]
 

@@ -2,12 +2,8 @@
 ``core/train/methods``; window, planner, training, comparison and command line read the row and no method's name.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
-
-__all__ = ["DEFAULT_METHOD", "MEASURES", "METHODS", "AskedMethod", "LearningMethod", "Method", "method_for"]
 
 Method = Literal["sft", "dpo"]
 AskedMethod = Literal["auto", "sft", "dpo"]

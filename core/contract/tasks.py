@@ -1,11 +1,7 @@
 """TASKS: what a model is trained to give, a row each: which head it has, and by which names libraries know it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
-
-__all__ = ["DEFAULT_TASK", "TASKS", "Task", "TaskName"]
 
 TaskName = Literal["language-model"]
 DEFAULT_TASK: TaskName = "language-model"

@@ -4,15 +4,11 @@ Plain numbers and words only, so that the estimate and the window read them with
 form stands in ``core.kernels.weights.forms``, under the same names.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
-
-__all__ = ["DEFAULT_WEIGHT_FORM", "SMALLEST_WEIGHT_FORM", "WEIGHT_FORMS", "WeightForm", "WeightFormName"]
 
 WeightFormName = Literal["nf4", "none"]
 """As ``model.quantization`` has it in a config."""

@@ -14,8 +14,6 @@ for a 7B; fewer than 1,000 rows overfit, 1,000 to 10,000 curated ones work, 10,0
 A word is only said where the setting lies clearly beside what it says: at its own proposals it is silent.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,8 +25,6 @@ from core.contract.estimate import Advice
 from core.contract.findings import Checkup
 from core.estimate.inputs.lengths import table_of
 from core.estimate.inputs.rows import Rows, rows_of, total_steps
-
-__all__ = ["advise", "rank_for"]
 
 FEW, CURATED, GOOD, MANY = 1_000, 10_000, 100_000, 1_000_000
 USUAL_ROWS, USUAL_RATE = 16, 2e-4

@@ -19,8 +19,6 @@ kept, under a budget and recomputed, come out within 8 %; a test holds them. Ano
 range says. What runs on this machine taught (``core.estimate.learned``) replaces the shares.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from core.estimate.inputs.cards import BALANCED, Published, published_of
@@ -29,15 +27,6 @@ from core.estimate.inputs.work import Work
 from core.estimate.learned import Speed
 from core.estimate.terms import adapter_parameters, kept_of
 from core.machine.hardware import Machine
-
-__all__ = [
-    "TimeEstimate",
-    "operations_per_token",
-    "predicted_rate",
-    "run_seconds",
-    "seconds_per_token",
-    "start_seconds",
-]
 
 PRODUCTS_SHARE, ATTENTION_SHARE = 0.65, 0.58
 WHOLE_BYTES = 5.0

@@ -4,8 +4,6 @@ It resolves the config first, so what is shown is what would be run. It touches 
 give the same answer, in well under five milliseconds, for every change of a knob.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 
@@ -17,14 +15,13 @@ from core.contract.estimate import Estimate, MemoryPart
 from core.estimate.duration import operations_per_token, predicted_rate, run_seconds, start_seconds
 from core.estimate.inputs.cards import published_of
 from core.estimate.inputs.rows import Rows, learned_rows, rows_of, steps_per_epoch, total_steps
+from core.estimate.inputs.work import GIB
 from core.estimate.judge import Judged, gigabytes, judge, sentence_of
 from core.estimate.learned import Learned, Memory
 from core.estimate.peak import memory_terms
 from core.machine.hardware import Machine
 
-__all__ = ["CHECKPOINTS", "estimate"]
-
-HOST_BYTES = 3 * terms.GIB
+HOST_BYTES = 3 * GIB
 """Resident size of a worker beside a card: libraries, CUDA's host side, and a part of the weights on its way."""
 CHECKPOINTS = 4
 """The newest two, the best, and one on its way (``core.train.keep.checkpoint``; a test holds the number to it)."""

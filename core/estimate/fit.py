@@ -9,8 +9,6 @@ over longer ones that recompute. "none" keeps everything in every pass that may 
 limited by its longest; it wants our own layers and a card. Elsewhere what does not fit is recomputed.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -32,19 +30,6 @@ from core.estimate.peak import peak_bytes
 from core.estimate.terms import context_of, pinned_bytes
 from core.machine.hardware import Machine
 from core.models.families import is_gemma
-
-__all__ = [
-    "SPARE",
-    "chosen",
-    "free_bytes",
-    "limit_bytes",
-    "pass_tokens",
-    "pass_work",
-    "plan",
-    "put",
-    "resolve",
-    "usual_tokens",
-]
 
 SPARE = 0.9
 """The share of free memory that a plan may use: the allocator rounds up and leaves gaps."""

@@ -1,7 +1,5 @@
 """A resolved config's largest pass against the machine: what it needs, whether it fits, and in which words."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,13 +7,10 @@ from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.estimate.fit import SPARE, free_bytes, limit_bytes, pass_tokens, pass_work, plan, usual_tokens
 from core.estimate.inputs.rows import Rows
-from core.estimate.inputs.work import Work
+from core.estimate.inputs.work import GIB, Work
 from core.estimate.learned import Learned, Likeness, Memory, likeness
 from core.estimate.peak import Height, height
-from core.estimate.terms import GIB
 from core.machine.hardware import Machine
-
-__all__ = ["Judged", "Verdict", "gigabytes", "judge", "sentence_of"]
 
 Verdict = Literal["fits", "tight", "too_large", "unknown"]
 

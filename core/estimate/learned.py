@@ -26,8 +26,6 @@ from core.estimate.inputs.rows import Rows
 from core.estimate.inputs.work import Work
 from core.machine.hardware import Machine
 
-__all__ = ["Learned", "Likeness", "Memory", "Speed", "likeness"]
-
 NEWEST = 5
 LEAST_STEPS = 5
 SPEED_BOUNDS = (0.1, 4.0)

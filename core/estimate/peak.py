@@ -16,17 +16,13 @@ step the gradients are joined, and for a moment stand twice. So the peak is no s
 A run under a budget takes most in the longest pass of which everything is kept, or in its longest.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import core.estimate.terms as terms
 from core.contract.estimate import MemoryPart
 from core.estimate.inputs.layer import longest_kept
-from core.estimate.inputs.work import Work
-
-__all__ = ["Height", "height", "memory_terms", "peak_bytes", "whole_tokens"]
+from core.estimate.inputs.work import GIB, Work
 
 Key = Literal["weights", "lora", "gradients", "optimiser", "activations", "loss", "workspace", "slack", "context"]
 KEYS: tuple[Key, ...] = get_args(Key)
@@ -168,11 +164,11 @@ def _count(number: int) -> str:
 
 
 def _size(size: int) -> str:
-    return f"{size / terms.GIB:.2f} GB" if size >= terms.GIB / 10 else f"{size / 2**20:.1f} MB"
+    return f"{size / GIB:.2f} GB" if size >= GIB / 10 else f"{size / 2**20:.1f} MB"
 
 
 def _activations(work: Work) -> str:
-    tokens, pinned = f"{work.tokens:,} tokens a pass", terms.pinned_bytes(work) / terms.GIB
+    tokens, pinned = f"{work.tokens:,} tokens a pass", terms.pinned_bytes(work) / GIB
     if not pinned:
         kept = work.policy in ("none", "budget")
         return f"{tokens}, " + ("kept for the backward pass" if kept else "one input a layer, the rest recomputed")

@@ -1,7 +1,5 @@
 """What the planner says of a run before it begins, in the form in which it is compared with what the run took."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 
 from core.contract.catalogue import ModelSpec
@@ -12,8 +10,6 @@ from core.estimate.duration import operations_per_token, predicted_rate
 from core.estimate.inputs.rows import rows_of
 from core.estimate.judge import judge
 from core.machine.hardware import Machine
-
-__all__ = ["as_empty", "predict", "probed"]
 
 
 def predict(config: RunConfig, spec: ModelSpec, facts: DataFacts | None, machine: Machine) -> LearnedRun:

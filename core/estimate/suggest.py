@@ -13,8 +13,6 @@ and within one of these by rows cut and by time. Where a milder change fits, str
 cut fewer rows nor save much time. So more memory never makes the first suggestion cut more rows.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -34,8 +32,6 @@ from core.estimate.judge import Judged, gigabytes, judge
 from core.estimate.learned import Learned
 from core.machine.hardware import Machine
 from core.models.catalog import catalogue
-
-__all__ = ["make_it_fit", "use_the_room"]
 
 FREE, TIME, RANK, DATA, MORE, MODEL = range(6)
 """Kinds of change, in their order. ``MORE`` to learn is only offered where there is room."""

@@ -21,32 +21,9 @@ NF4 (Dettmers et al. 2023, arXiv:2305.14314) keeps half a byte a weight, one 8-b
 scales are quantised again, one float32 a block of 256 scales, with two small tables a matrix.
 """
 
-from __future__ import annotations
-
 from core.estimate.inputs.cards import published
 from core.estimate.inputs.layer import LEAVING, LOGITS_AT_ONCE, kept_layers, recomputed_bytes
 from core.estimate.inputs.work import GIB, Work
-
-__all__ = [
-    "GIB",
-    "activations_bytes",
-    "adapter_parameters",
-    "always_bytes",
-    "context_bytes",
-    "context_of",
-    "gaps_bytes",
-    "gradients_bytes",
-    "kept_of",
-    "last_activations_bytes",
-    "lora_bytes",
-    "loss_bytes",
-    "pinned_bytes",
-    "recomputing_bytes",
-    "room_bytes",
-    "slack_bytes",
-    "stored_bytes",
-    "workspace_bytes",
-]
 
 CONTEXT_BYTES = GIB // 2
 """CUDA context and loaded kernels, outside of torch's allocator, of a card that nothing is known of."""

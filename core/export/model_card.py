@@ -3,8 +3,6 @@
 No path and no name of the person's machine stands in it: a card travels.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +12,6 @@ from core.contract.config import RunConfig
 from core.contract.forms import FORMS, ExportForm, Form
 from core.contract.tasks import DEFAULT_TASK, TASKS
 from core.runs.record.job_record import RunRecord, effective_config
-
-__all__ = ["Ending", "Made", "base_name", "write_card"]
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,6 @@
 Export computes on the CPU, so that it never waits for the card or disturbs a run.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -34,10 +32,11 @@ from core.machine.disk import folder_bytes, make_durable
 from core.machine.imports import without_card
 from core.machine.locations import REPOSITORY, Locations
 from core.model.end_tokens import ends_in
-from core.models.catalog import check_folder, find_model
+from core.models.catalog import find_model
 from core.models.checks.adapter import check_adapter
 from core.models.checks.claims import plain_generation
 from core.models.checks.files import read_json
+from core.models.checks.folder import check_folder
 from core.runs.folder.job_folder import ExportRequest, JobFolder
 from core.runs.log.events_log import EventTail, EventWriter
 from core.runs.process.activity import MemoryKills
@@ -45,8 +44,6 @@ from core.runs.record.job_record import RunRecord, fold
 from core.train.channel.command_queue import CommandQueue, Leave
 from core.train.channel.reporter import EventReporter
 from core.train.keep.checkpoint import verify as verify_checkpoint
-
-__all__ = ["export"]
 
 SPARE_BYTES = 64 << 20
 

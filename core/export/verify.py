@@ -8,8 +8,6 @@ Nothing of ours is imported but this file: what it loads, anyone can. It prints 
 - merged: transformers loads it; its logits equal those of base + adapter to within 16-bit rounding.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import signal
@@ -17,8 +15,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-__all__ = ["main"]
 
 TEMPLATE_SECONDS = 20
 LEAST_COSINE = 0.999

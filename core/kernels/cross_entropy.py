@@ -15,14 +15,10 @@ left in the cache. Every lane runs its own maximum and sum and they meet only at
 inside the loop. Nothing of the size of the vocabulary is held beside the logits.
 """
 
-from __future__ import annotations
-
 import torch
 
 from core.kernels import reference
 from core.kernels.dispatch import block_of, jit, launch, rows_run, tl
-
-__all__ = ["cross_entropy", "cross_entropy_gradient_"]
 
 
 @jit

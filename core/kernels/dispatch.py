@@ -4,8 +4,6 @@ Triton comes with torch's CUDA builds and is absent from its CPU builds, so ever
 ``triton`` from here. ``TRITON_INTERPRET=1`` (set before this is imported) runs the kernels on the CPU, for tests.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -11,8 +11,6 @@ So the forward pass leaves only dH, as large as H. Backward is ``dH · grad``, w
 gets no gradient; a trained head takes the plain path (``reference``).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -20,8 +18,6 @@ from torch.autograd.function import once_differentiable
 
 from core.kernels import reference
 from core.kernels.cross_entropy import cross_entropy, cross_entropy_gradient_
-
-__all__ = ["LOGITS_AT_ONCE", "chunk_tokens", "linear_cross_entropy"]
 
 LOGITS_AT_ONCE = 2**26
 """Logits that exist at once, on a card: 128 MiB in 16 bits."""

@@ -30,8 +30,6 @@ from core.kernels.reference import wide
 from core.kernels.weights.forms import PLAIN, HeldForm
 from core.kernels.weights.nf4_stack import Table
 
-__all__ = ["Normed", "Projection", "Stack", "lora_linears", "uncast"]
-
 WORD_BYTES = 16
 """What a GPU's thread moves at once."""
 TILE = 64

@@ -31,8 +31,6 @@ from core.kernels.lora_qkv import Norm, Tensors
 from core.kernels.rms_norm import normalize, normalize_backward
 from core.kernels.swiglu import gate, gate_backward_
 
-__all__ = ["Mlp", "lora_mlp"]
-
 
 @dataclass(frozen=True)
 class Mlp:

@@ -12,8 +12,6 @@ residual of the second half of the layer, and so its gradient comes back here, w
 without a kernel of its own.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +22,6 @@ from core.kernels.lora import Normed, Stack, uncast
 from core.kernels.reference import wide
 from core.kernels.rms_norm import normalize, normalize_backward
 from core.kernels.rope import turn_, turn_back
-
-__all__ = ["Heads", "Norm", "lora_qkv"]
 
 
 @dataclass(frozen=True)

@@ -6,28 +6,8 @@ computed in float32 where a library would do so too (norms, softmax), float64 st
 Shapes: T tokens, D hidden, V vocabulary, O outputs, R rank, H heads.
 """
 
-from __future__ import annotations
-
 import torch
 from torch.nn import functional as F
-
-__all__ = [
-    "IGNORED",
-    "cross_entropy",
-    "cross_entropy_gradient_",
-    "gate",
-    "gate_backward_",
-    "geglu",
-    "linear_cross_entropy",
-    "normalize",
-    "normalize_backward",
-    "rms_norm",
-    "rope",
-    "swiglu",
-    "turn_",
-    "turn_back",
-    "wide",
-]
 
 IGNORED = -100
 """A label that is no target, as everywhere in the field."""

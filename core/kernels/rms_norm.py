@@ -16,8 +16,6 @@ apart in memory (columns of a wider buffer). The weight is frozen and gets no gr
 the reference.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -25,8 +23,6 @@ from torch.autograd.function import once_differentiable
 
 from core.kernels import reference
 from core.kernels.dispatch import block_of, jit, launch, rows_run, tl, use_triton
-
-__all__ = ["normalize", "normalize_backward", "rms_norm"]
 
 WIDEST = 65536
 """Values of one row that one program can hold; wider ones take the reference."""

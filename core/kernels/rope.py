@@ -12,16 +12,12 @@ narrower than a head (Phi-4-mini), the rest of the head stays. One program turns
 from where attention left them into such rows.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch
 
 from core.kernels import reference
 from core.kernels.dispatch import block_of, jit, launch, rows_run, tl
-
-__all__ = ["turn_", "turn_back"]
 
 
 @jit

@@ -18,16 +18,12 @@ The tanh of gelu, (1 + tanh u) / 2, is written σ(2u): where u is far below zero
 the gradients take the place of gate and up, and h (which the gradient of the next projection reads) that of dh.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
 
 from core.kernels import reference
 from core.kernels.dispatch import block_of, jit, launch, rows_run, tl, warps_for
-
-__all__ = ["gate", "gate_backward_"]
 
 WIDEST_BLOCK = 1024
 """Columns of one program: 8 a thread."""

@@ -6,8 +6,6 @@ for first, in milliseconds; then torch is imported, the card is asked, and one t
 ``--only-compiler`` it stops after the first part, which says nothing about a card.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -16,8 +14,6 @@ import sys
 import sysconfig
 from dataclasses import asdict, dataclass
 from pathlib import Path
-
-__all__ = ["Verdict", "main", "try_compiler", "try_kernels"]
 
 CURE = "sudo apt install gcc python3-dev"
 

@@ -1,12 +1,8 @@
 """The trivial kernel of the trial, and the question whether a card is there to run it."""
 
-from __future__ import annotations
-
 import torch
 
 from core.kernels.dispatch import LOWEST_CAPABILITY, jit, launch, tl
-
-__all__ = ["adds_one", "card_problem"]
 
 COUNT = 64
 

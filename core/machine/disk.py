@@ -3,8 +3,6 @@
 .tmp-NAME-THREAD.PROCESS.part ─► written (and made durable) ─► renamed to NAME
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib
@@ -16,11 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeGuard
-
-__all__ = [
-    "APPENDING", "append_line", "cure", "drafted", "file_sha256", "folder_bytes", "is_full", "keep_private",
-    "make_durable", "name_of", "open_plain", "read_plain", "read_sealed", "write_sealed", "write_whole",
-]  # fmt: skip
 
 _OWN = "sha256"
 """Where a sealed file names the SHA-256 of the rest of itself."""

@@ -3,17 +3,12 @@
 GPUs are read through NVML (nvidia-ml-py), which needs only the driver: no torch, no CUDA context.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from core.machine.host import Host
-
-__all__ = ["Gpu", "GpuReading", "Machine", "is_wsl", "read_gpu", "read_machine"]
-
 
 _UUIDS = ("GPU-", "MIG-")
 

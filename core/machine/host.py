@@ -3,8 +3,6 @@
 Everything here answers or says nothing: what is missing is an empty text, what hangs is ended after two seconds.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import platform
@@ -21,8 +19,6 @@ from typing import Any
 import psutil
 
 from core.machine.imports import version_of
-
-__all__ = ["COMMAND_SECONDS", "Host", "at_once"]
 
 COMMAND_SECONDS = 2.0
 TEXT_BYTES = 1 << 18

@@ -4,8 +4,6 @@ and which of them are there, without importing any.
 Light: whoever imports torch knows this first.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import sys
@@ -14,8 +12,6 @@ from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-
-__all__ = ["importing", "map_libraries", "version_of", "without_card"]
 
 _ON_A_CPU = {"TORCHDYNAMO_DISABLE": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 _LAZY_GLOBAL = 0x1 | ctypes.RTLD_GLOBAL

@@ -3,8 +3,6 @@
 with limited_memory(bytes): ...     Python raises MemoryError beyond; a library of another language ends the process
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +10,6 @@ from contextlib import contextmanager
 import psutil
 
 from core.contract.errors import ModelError
-
-__all__ = ["READING_BYTES", "limited_memory", "reading_model"]
 
 READING_BYTES = 2 << 30
 """For a model's config and tokenizer: the largest known take a quarter of it."""

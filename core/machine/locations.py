@@ -12,8 +12,6 @@ from typing import Any
 
 from core.contract.errors import MachineError
 
-__all__ = ["ASSETS", "PRESETS", "REPOSITORY", "Entry", "Locations"]
-
 REPOSITORY = Path(__file__).resolve().parents[2]
 ASSETS = REPOSITORY / "assets"
 PRESETS = REPOSITORY / "presets"

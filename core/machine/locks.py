@@ -4,8 +4,6 @@ A lock is an flock on an open file. It belongs to the *open file*, not to a proc
 descriptor holds it too, it ends with the last holder however that dies, and no pid that is used again can fool it.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import time
@@ -15,8 +13,6 @@ from pathlib import Path
 
 from core.machine.disk import open_plain, read_plain
 from core.machine.locations import Locations
-
-__all__ = ["CardLock", "FileLock", "held_by", "is_held", "locked"]
 
 _RETRY_SECONDS = 0.02
 _HOLDER_BYTES = 4096

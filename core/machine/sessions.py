@@ -6,8 +6,6 @@ so its cookies end with it, and start tokens of an earlier era open nothing any 
 living studio (``studio.json``), with which a second start gets such tokens: somebody may know the old one.
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 import time
@@ -18,8 +16,6 @@ from pathlib import Path
 from core.machine.disk import read_plain, write_whole
 from core.machine.locations import Locations
 from core.machine.locks import locked
-
-__all__ = ["Sessions", "read_sessions", "remember_browser", "revoke"]
 
 _BROWSERS_KEPT = 50
 _MOST_BYTES = 1 << 16

@@ -5,8 +5,6 @@ name could move the cursor over what was said, or put words into the clipboard. 
 through ``plain``; a letter that the terminal's encoding lacks must not end a command either.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys
@@ -16,8 +14,6 @@ from typing import Any, TextIO, cast
 
 from core.contract.errors import ConfigError, StudioError
 from core.machine.disk import keep_private
-
-__all__ = ["as_text", "exit_code", "plain"]
 
 READER_GONE = 141
 """128 + SIGPIPE: how a shell says that nobody reads on."""

@@ -18,8 +18,6 @@ from core.contract.errors import DataError
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["ACCEPTED", "Place", "broken", "first_bytes", "one_line", "open_text"]
-
 ACCEPTED = "JSONL, JSON, CSV or TSV, Parquet, TXT or Markdown"
 _WIDE = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))

@@ -4,15 +4,11 @@ A few hundred bytes of aliases stand for gigabytes, and a long row of brackets e
 text's events, which cost next to nothing, are looked through before anything is built of it.
 """
 
-from __future__ import annotations
-
 import re
 import reprlib
 from typing import Any
 
 import yaml
-
-__all__ = ["MOST_YAML_BYTES", "NOT_YAML", "load_yaml", "shown"]
 
 MOST_YAML_BYTES = 256 << 10
 MOST_DEPTH = 20

@@ -5,8 +5,6 @@ half a bfloat16 digit. Plain peft casts a projection's input to the adapter's dt
 layers cast the adapter down for the product and keep its gradient in float32. No autocast is needed on either path.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -23,8 +21,6 @@ from core.contract.config import TARGETS, LoraChoice
 from core.contract.errors import ModelError, first_line
 from core.contract.tasks import DEFAULT_TASK, TASKS
 from core.models.checks.adapter import check_adapter
-
-__all__ = ["Targets", "Trained", "adapter_targets", "add_adapter", "load_adapter", "save_adapter", "trainable"]
 
 FUSED = {
     "q_proj": "qkv_proj",

@@ -1,10 +1,6 @@
 """How many tokens a loaded model can look back on."""
 
-from __future__ import annotations
-
 from typing import Any
-
-__all__ = ["context_of"]
 
 _UNSAID = 32_768
 

@@ -1,11 +1,7 @@
 """The tokens at which a model itself ends an answer, as ``generate()`` does unless it is told otherwise."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
-
-__all__ = ["ends_in", "ends_of"]
 
 
 def ends_of(model: Any) -> tuple[int, ...]:

@@ -5,10 +5,6 @@ did not fit can be done in smaller parts. By the names of classes and by words, 
 imported; nothing heavy is imported here.
 """
 
-from __future__ import annotations
-
-__all__ = ["is_card_fault", "is_host_full", "is_named", "is_out_of_memory"]
-
 _HOST_WORDS = ("DefaultCPUAllocator", "Cannot allocate memory", "failed to map segment", "std::bad_alloc")
 """torch's, the system's, the loader's of a library that is being imported, and C++'s."""
 _FAULT_WORDS = (

@@ -5,8 +5,6 @@ hub id that a person names. Presets are files too (``presets/recipes``): adding 
 proposes for which card is among its lines, and what was measured of that in ``presets/evidence.yaml``.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator
@@ -33,19 +31,6 @@ from core.models.checks.folder import (
 from core.models.checks.weights import fingerprint, weight_files
 from core.models.hub import cache as hub_cache
 from core.models.hub import client as hub
-
-__all__ = [
-    "EVIDENCE",
-    "apply_preset",
-    "cached_models",
-    "catalogue",
-    "check_folder",
-    "evidence_key",
-    "find_model",
-    "preset",
-    "presets",
-    "starter",
-]
 
 STARTER = ASSETS / "starter"
 EVIDENCE = PRESETS / "evidence.yaml"

@@ -5,12 +5,8 @@ A family is a ``model_type`` of config.json. Adding one is adding a line here, a
 plain peft's. A model that is not in the table trains through plain peft and its own head.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, Literal
-
-__all__ = ["FAMILIES", "Family", "Head", "family_of", "head_of", "is_gemma"]
 
 
 @dataclass(frozen=True)

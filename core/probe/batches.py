@@ -5,16 +5,12 @@ against where the card's memory may have reached into the machine's. Then comes 
 again and again.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from core.contract.config import RunConfig
 from core.train.step.rows import PairRows, TextRows, rows_for
-
-__all__ = ["InTurn", "made_rows"]
 
 SHORT = 4
 """A short batch's rows are so many times shorter."""

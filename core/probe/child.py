@@ -4,8 +4,6 @@ The card's lock is taken without waiting and held while this process lives. It l
 also while a model is loading, and within a second or two when a run waits for the card.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 
@@ -15,8 +13,6 @@ from core.machine.imports import importing
 from core.machine.locations import Locations
 from core.probe.messages import Said, Setup, Stage
 from core.runs.control.gpu_lease import LineWriter, end_with_the_pipe, leave_when_wanted, take_card
-
-__all__ = ["main"]
 
 SHORT, LONG = 2, 40
 """Short steps (the second is timed), and long ones at most."""

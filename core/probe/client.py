@@ -32,8 +32,6 @@ from core.runs.record.learned import append
 from core.runs.supervise.kernel_check import check_kernels_once, forget_kernels
 from core.runs.supervise.worker_process import card_environment
 
-__all__ = ["probe"]
-
 SECONDS = 10.0
 LOOK_SECONDS = 0.1
 ENDING_SECONDS = 5.0

@@ -1,7 +1,5 @@
 """Light: which step of a run is measured, and what that teaches the planner."""
 
-from __future__ import annotations
-
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
@@ -11,8 +9,6 @@ from core.estimate.inputs.lengths import learned_lengths
 from core.estimate.inputs.rows import dealt_steps
 from core.estimate.predict import probed
 from core.machine.hardware import Machine
-
-__all__ = ["lesson", "longest_step"]
 
 MOST_ROWS = 100_000
 """So many rows are dealt to look for the longest step; later ones hold no surprise."""

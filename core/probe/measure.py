@@ -8,8 +8,6 @@ random weights of its shape take as much memory and time.
 The first long step is not timed: memory is taken from the card there, and kernels are compiled.
 """
 
-from __future__ import annotations
-
 import statistics
 import tempfile
 import time
@@ -38,8 +36,6 @@ from core.train.channel.meter import context_bytes, peak_bytes
 from core.train.channel.reporter import EventReporter
 from core.train.safety.memory import Taken, spill_factor
 from core.train.setup import make_trainer
-
-__all__ = ["Measured", "Steps", "measure_steps"]
 
 STILL = 1e-12
 """A learning rate that changes no float32 weight."""

@@ -9,16 +9,12 @@
     (stdin closes: cancelled)                 the child ends
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
-
-__all__ = ["Said", "Setup", "Stage"]
 
 Stage = Literal["starting", "loading", "stepping"]
 

@@ -6,8 +6,6 @@ The bench tells its progress on stderr, a line at a time; ``3 of 13`` in such a 
 proof ends this process and everything below it (the supervisor's part), and the rungs measured so far stay.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -25,8 +23,6 @@ from core.proof.store import read_flags
 from core.runs.control.queue import card_wanted
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventWriter, open_writer
-
-__all__ = ["main", "progress_of"]
 
 HOLDER = "a proof"
 LOOK_SECONDS = 0.5

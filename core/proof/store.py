@@ -10,8 +10,6 @@ A proof is a detached job: it goes on when page and studio are closed. ``core.be
 and by its JSON alone.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import time
@@ -36,8 +34,6 @@ from core.runs.log.events_log import EventTail
 from core.runs.process.launch import SUPERVISOR_COMMAND, start_supervisor
 from core.runs.record.job_record import RUNNING, RunRecord, fold
 from core.runs.record.summary import nobody_lives
-
-__all__ = ["KINDS", "Kind", "Proof", "Proofs", "flags_for", "read_flags"]
 
 Kind = Literal["kernels", "parity", "ladder"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

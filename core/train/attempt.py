@@ -34,8 +34,6 @@ from core.train.safety.oom_recovery import OomRecovery
 from core.train.safety.rollback import Rollback, rows_at_fault
 from core.train.step.trainer import Rows
 
-__all__ = ["Attempt", "Begun", "Subject"]
-
 
 @dataclass(frozen=True)
 class Subject:

@@ -7,16 +7,12 @@ A hub that does not answer at the first word is a fault at once: nothing has bee
 Light: nothing of torch is imported here.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from core.contract.catalogue import ModelSpec
 from core.contract.errors import HubError
 from core.models.hub.client import FetchStopped, fetch
 from core.train.channel.channel import Channel
-
-__all__ = ["fetch_base"]
 
 RETRY_SECONDS = 10.0
 

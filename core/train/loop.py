@@ -7,8 +7,6 @@ a batch leaves nothing behind but gradients. Random numbers follow from (seed, s
 a restart between two steps can change the second.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -28,8 +26,6 @@ from core.train.evaluate.timeline import Timeline
 from core.train.keep.saver import Saver
 from core.train.safety.guard import Guard
 from core.train.step.trainer import Rows
-
-__all__ = ["Loop"]
 
 
 @dataclass

@@ -33,8 +33,6 @@ from core.train.keep.kept_rows import KeptRows
 from core.train.safety.guard import require_targets
 from core.train.step.rows import PairRows, TextRows, rows_for
 
-__all__ = ["RunData", "read_data"]
-
 _SHOWN = 3
 AnyRows = TextRows | PairRows
 

@@ -5,8 +5,6 @@ never been interrupted. Leaving (pause, stop) is no fault: the last whole step i
 ends, and the card is free.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any
@@ -33,8 +31,6 @@ from core.train.keep.kept_rows import KeptRows
 from core.train.keep.saver import read_position
 from core.train.keep.start_adapter import keep_start
 from core.train.setup import prepare
-
-__all__ = ["device_for", "train"]
 
 
 def train(folder: JobFolder, writer: EventWriter, mailbox: Commands | CommandQueue, plain: bool = False) -> None:

@@ -5,8 +5,6 @@
 Nothing expensive happens before what is cheap has been found in order.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,8 @@ from core.model.attention.packed import attention_line
 from core.model.layers import surgery
 from core.model.layers.checkpointing import set_checkpointing
 from core.model.loading.load import LoadedModel, ensure_padding, load_base
-from core.models.catalog import check_folder, find_model
+from core.models.catalog import find_model
+from core.models.checks.folder import check_folder
 from core.models.hub.client import fetch_tokenizer
 from core.runs.folder.job_folder import JobFolder
 from core.train.attempt import Subject
@@ -43,8 +42,6 @@ from core.train.safety.memory import cap_allocator, may_allocate, state_bytes
 from core.train.step.batch_sampler import BatchSampler, Sampler
 from core.train.step.rows import PairRows, TextRows
 from core.train.step.trainer import Batches
-
-__all__ = ["Made", "Ready", "make_trainer", "prepare"]
 
 _AUTOMATIC: tuple[tuple[str, str, object], ...] = (
     ("model", "dtype", "auto"),

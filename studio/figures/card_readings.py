@@ -8,16 +8,12 @@ of the middle of the last steps. Nothing published, nothing counted, or no step 
 may run at other clocks; the share says how near the arithmetic is to the paper, and not how good a run is.
 """
 
-from __future__ import annotations
-
 from statistics import median
 
 from core.contract.events import Step
 from core.estimate.inputs.cards import published
 from core.runs.record.job_record import RunRecord
 from studio.words.text import say
-
-__all__ = ["card_share", "card_state", "forecast_bytes", "speed_words"]
 
 LAST = 20
 """So many steps are looked at: one alone may hold a stutter."""

@@ -1,13 +1,9 @@
 """That the disk of runs and data is full, in words: the studio opens all the same, since deleting is what is wanted."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
 from studio.words.text import say
-
-__all__ = ["full_disk"]
 
 LEAST_BYTES = 1 << 20
 """With less, neither a log nor a draft can be written."""

@@ -4,8 +4,6 @@ Which rows these are stands in the run's own ``rows.json``: another version of t
 where there is none that can be read is the split drawn again, a pure function of the rows, the run's choice and seed.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,9 +16,6 @@ from core.contract.events import Plan
 from core.data.deal.split import split_rows
 from core.runs.folder.held_out_rows import kept_draw
 from studio.words.text import say
-
-__all__ = ["HeldOut", "question_and_answer"]
-
 
 Read = Callable[[Path, DataChoice, Sequence[int]], list[Example]]
 

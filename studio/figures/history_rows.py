@@ -7,14 +7,12 @@
 Filtering happens here and not in the page, so that a root with hundreds of runs sends a screenful. Plain values only.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core.runs.control.store import RunSummary
+from core.runs.record.summary import RunSummary
 from core.runs.record.words import ADVICE, damage_words, outcome_line
 from studio.figures.proposals import next_action, trouble
 from studio.figures.run_figures import (
@@ -28,9 +26,8 @@ from studio.figures.run_figures import (
     steps_words,
 )
 from studio.figures.verdicts import tone_of
-from studio.words.text import STATES, say
-
-__all__ = ["GROUPS", "SPANS", "RowFilter", "row", "title_of"]
+from studio.words.runs import STATES
+from studio.words.text import say
 
 GROUPS = {"queued": "living", "starting": "living", "training": "living", "lost": "failed", "unreadable": "failed"}
 """States that the filter joins; every other one is a group of its own."""

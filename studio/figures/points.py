@@ -28,8 +28,6 @@ from core.runs.record.job_record import RunRecord
 from core.runs.record.outcome import best, measures
 from studio.figures.card_readings import forecast_bytes
 
-__all__ = ["BUCKETS", "EXACT", "LEVELS", "METRICS", "Columns", "PointCache", "RunPoints", "Window"]
-
 BUCKETS = 600
 LEVELS = (0.0, 0.6, 0.9, 0.98)
 METRICS = (

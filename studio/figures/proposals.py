@@ -10,8 +10,6 @@
 A change is a setting of the config, so that New run shows it like any other and it can be undone there.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from typing import Any
@@ -24,8 +22,6 @@ from core.runs.folder.job_folder import JobFolder
 from core.runs.record.job_record import RunRecord, effective_config
 from core.runs.record.outcome import Outcome, outcome
 from studio.words.text import say
-
-__all__ = ["change_for", "change_words", "next_action", "next_button", "trouble", "trouble_of", "value_words"]
 
 _SHORTEST = 256
 _WORSE = "run.worse"

@@ -10,8 +10,6 @@ A time that follows from one that is not known is not known either. Runs that wa
 stand in the same list, each behind those of its own card.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Any
 
@@ -27,9 +25,8 @@ from core.runs.record.pace import time_left
 from core.runs.record.summary import RunSummary, summarise
 from studio.figures.history_rows import title_of
 from studio.figures.run_figures import UNKNOWN, clock
-from studio.words.text import STATES, say
-
-__all__ = ["card_taken", "queue_view"]
+from studio.words.runs import STATES
+from studio.words.text import say
 
 
 def card_taken(locations: Locations, machine: Machine) -> bool:

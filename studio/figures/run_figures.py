@@ -3,30 +3,12 @@
 What is not known is "–", never 0.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from pathlib import Path
 
 from core.contract.config import RunConfig
 from studio.words.text import say
-
-__all__ = [
-    "LIVING",
-    "UNKNOWN",
-    "buttons_of",
-    "bytes_words",
-    "clock",
-    "day_and_time",
-    "duration",
-    "made_at",
-    "measure_words",
-    "own_title",
-    "passes_words",
-    "run_title",
-    "steps_words",
-]
 
 UNKNOWN = "–"
 LIVING = frozenset({"queued", "starting", "training"})

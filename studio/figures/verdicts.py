@@ -1,13 +1,10 @@
 """What became of a run, as pages show it: in words and colour, and which of its checkpoints is the one that is used."""
 
-from __future__ import annotations
-
 from core.runs.folder.job_folder import JobFolder, checkpoint_step
 from core.runs.record.outcome import Outcome, by_merit, standing
 from core.runs.record.words import ADVICE, outcome_line
-from studio.words.text import STATES, say
-
-__all__ = ["tone_of", "used_words", "verdict_of"]
+from studio.words.runs import STATES
+from studio.words.text import say
 
 _TONES = {"better": "good", "no_better": "wait", "worse": "bad", "unmeasured": "quiet"}
 

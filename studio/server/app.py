@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from studio.services.services import Studio
     from studio.shell.markup import Markup
 
-__all__ = ["DEFAULT_PORT", "application", "bind", "main"]
-
 DEFAULT_PORT = 8765
 LOOPBACK = "127.0.0.1"
 _TRIES = 10

@@ -1,13 +1,9 @@
 """Opens an address in the person's browser; inside WSL that is the browser of Windows."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-
-__all__ = ["commands", "open_address"]
 
 _SECONDS = 8.0
 _POWERSHELL = "/mnt/c/Windows/System32/WindowsPowerShell/v1.0/powershell.exe"

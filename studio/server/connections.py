@@ -5,16 +5,12 @@ which a process has a thousand as a rule. So a request's header must be there wi
 comes, a TLS handshake as well; and where there are too many connections the one that has been idle longest goes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import resource
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
-
-__all__ = ["OPTIONS", "Connection", "Loop", "raise_handle_limit"]
 
 HEADER_SECONDS = 10.0
 MOST = 256

@@ -1,14 +1,10 @@
 """Our own files for the browser: styles, scripts, pictures. Nothing else of ``assets`` is served."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from starlette.responses import PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
-
-__all__ = ["OurFiles"]
 
 _KINDS = {
     ".css": "text/css; charset=utf-8",

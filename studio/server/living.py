@@ -7,8 +7,6 @@ The file is believed only when its process still lives (pid and creation, counte
 not disown it) and answers on its port to the secret that stands beside them; the answer is a fresh start token.
 """
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json
@@ -25,8 +23,6 @@ from core.machine.locations import Locations
 from core.machine.locks import FileLock
 from core.runs.process.processes import Identity, identify
 from studio.server.access.address import Front
-
-__all__ = ["living_studio", "only_studio", "remember", "secret_of"]
 
 _MOST_BYTES = 1 << 16
 _LOOK_SECONDS = 0.1

@@ -19,8 +19,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-__all__ = ["Opening"]
-
 HOLD_SECONDS = 0.5
 
 

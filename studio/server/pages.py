@@ -1,7 +1,5 @@
 """Puts the pages together: each plain page in our frame, and the JSON routes that its script asks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 from fastapi import APIRouter
@@ -26,8 +24,6 @@ from studio.pages.watch import routes as watch_routes
 from studio.services.services import Studio
 from studio.shell.frame import document
 from studio.shell.markup import Markup
-
-__all__ = ["PLAIN_PAGES", "page_routes"]
 
 PLAIN_PAGES: dict[str, Callable[[Studio], Markup]] = {
     "/watch": watch.page,

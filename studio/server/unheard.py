@@ -4,8 +4,6 @@ Its page asks (``queue/join``) and listens to what is said under its own mark (`
 under a mark to which nobody has listened half a minute later never will: what was said there would stay in memory.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -14,8 +12,6 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-__all__ = ["Unheard"]
 
 SECONDS = 30.0
 _JOIN, _DATA = "/gradio_api/queue/join", "/gradio_api/queue/data"

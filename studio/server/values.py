@@ -5,8 +5,6 @@ any file that the studio may read is then copied, and an address is fetched. No 
 a route of their own), so an event that brings anything but plain values is refused before Gradio reads it.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -14,8 +12,6 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from studio.server.access.bodies import MOST_BYTES, SECONDS, replayed, whole_body
-
-__all__ = ["PlainValues"]
 
 _EVENTS = "/gradio_api/queue/join"
 _DEEPEST = 4

@@ -1,7 +1,5 @@
 """Gradio's part of the studio: New run, one Blocks, without Gradio's own footer and history."""
 
-from __future__ import annotations
-
 import warnings
 
 import gradio as gr
@@ -12,8 +10,6 @@ from studio.server.unheard import Unheard
 from studio.services.services import Studio
 from studio.shell.theme import theme
 from studio.words.text import say
-
-__all__ = ["new_run_app"]
 
 QUEUE_SECONDS, PROGRESS_SECONDS = 0.02, 0.1
 

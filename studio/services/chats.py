@@ -20,8 +20,6 @@ from core.contract.errors import RunError
 from core.runs.folder.job_folder import JobFolder
 from studio.words.text import say
 
-__all__ = ["Chat", "ChatClients", "Question"]
-
 IDLE_SECONDS = 600.0
 BOTH: tuple[Side, ...] = ("base", "tuned")
 

@@ -1,8 +1,6 @@
 """What every page is handed: where things lie, the store of runs, the data service, chats, and the machine as read
 lately."""
 
-from __future__ import annotations
-
 import contextlib
 import secrets
 import threading
@@ -18,8 +16,6 @@ from core.runs.control.store import RunStore
 from core.runs.folder.job_folder import JobFolder
 from studio.services.chats import ChatClients
 from studio.services.session import Drafts
-
-__all__ = ["Studio", "opened"]
 
 MACHINE_SECONDS = 3.0
 WAKE_SECONDS = 1.5

@@ -33,11 +33,6 @@ from core.models.catalog import apply_preset, preset, presets
 from core.runs.folder.repeat import flat
 from studio.words.text import say
 
-__all__ = [
-    "AUTOMATIC", "SAMPLES", "Before", "Drafts", "Session", "first", "for_own_file", "home_written_out", "load",
-    "reopened", "sample_of", "sample_path",
-]  # fmt: skip
-
 SAMPLES = {
     "instruction": "instruction.jsonl",
     "chat": "chat.jsonl",

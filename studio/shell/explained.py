@@ -1,7 +1,5 @@
 """The glossary's words as HTML: on their own page, folded beside a group of settings, and as links from elsewhere."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from core.contract.config import RunConfig
@@ -10,8 +8,6 @@ from core.contract.glossary.words import GLOSSARY, called
 from core.contract.knobs import Knob, knobs
 from studio.shell.markup import Markup, join, tag
 from studio.words.text import say
-
-__all__ = ["PATH", "entry", "leads_to", "of_knobs"]
 
 PATH = "/glossary"
 _KNOBS = knobs(RunConfig)

@@ -4,16 +4,12 @@ Pages of plain HTML are made whole here (``document``); into Gradio's page ``stu
 head and header.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from studio.shell.installed import manifest_head
 from studio.shell.markup import Markup, icon, join, tag
 from studio.shell.modules import preloads
 from studio.words.text import say
-
-__all__ = ["PAGES", "document", "head", "header", "title"]
 
 LINKS = (("/", "nav.new"), ("/watch", "nav.watch"), ("/try", "nav.try"), ("/history", "nav.history"))
 MORE = (("/take-home", "nav.take"), ("/doctor", "nav.doctor"), ("/proof", "nav.proof"), ("/glossary", "nav.glossary"))

@@ -5,8 +5,6 @@ so that whichever link a browser follows it finds the same application. Icons ar
 (``assets/make_icons.py``); everything is asked for with the session's cookie, behind the guard.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from fastapi import APIRouter
@@ -14,8 +12,6 @@ from fastapi.responses import JSONResponse
 
 from studio.shell.markup import Markup, join, tag
 from studio.words.text import say
-
-__all__ = ["MANIFEST", "THEME_COLOURS", "manifest", "manifest_head", "manifest_route"]
 
 MANIFEST = "/manifest.json"
 THEME_COLOURS = {"light": "#fffefc", "dark": "#1e1b18"}

@@ -3,8 +3,6 @@
 A fault is ``{"code", "message", "hint"}`` with status 404 (no such run), 409, or 422 for values that cannot be used.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from typing import Any
@@ -14,8 +12,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
 from core.contract.errors import StudioError
-
-__all__ = ["DONE", "answer_faults", "tagged"]
 
 DONE = {"ok": True}
 """The answer to a command that was obeyed."""

@@ -4,13 +4,9 @@ Names of rows, columns, models and runs come from outside: they are text, never 
 goes through ``tag`` or ``safe``.
 """
 
-from __future__ import annotations
-
 import html as _html
 
 from core.contract.errors import StudioError
-
-__all__ = ["Markup", "fault", "icon", "join", "safe", "tag"]
 
 
 class Markup(str):

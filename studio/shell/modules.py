@@ -4,16 +4,12 @@ A browser finds a module's imports only in the module: found one after another, 
 at the end of four journeys, and its numbers after that.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from functools import cache
 
 from core.machine.locations import ASSETS
 from studio.shell.markup import Markup, join, tag
-
-__all__ = ["preloads"]
 
 _IMPORT = re.compile(r'^import .* from "(\.[\w./]+\.js)";$', re.MULTILINE)
 _LIVE = re.compile(r' data-live="(\w+)"')

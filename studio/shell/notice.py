@@ -3,14 +3,10 @@
 ``assets/js/notice.js`` gives it life; the browser is asked for its permission only when the box is ticked.
 """
 
-from __future__ import annotations
-
 import json
 
 from studio.shell.markup import Markup, join, tag
 from studio.words.text import say
-
-__all__ = ["notice"]
 
 
 def notice() -> Markup:

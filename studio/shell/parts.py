@@ -1,12 +1,8 @@
 """The pieces of a page that are Gradio's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gradio as gr
-
-__all__ = ["board", "channel"]
 
 _PLAIN: dict[str, Any] = {"js_on_load": None, "padding": False, "apply_default_css": False}
 

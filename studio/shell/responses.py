@@ -6,8 +6,6 @@ scripts by their hash, our own pages have none and may not even turn text into H
 ``Sealed`` stands outside of everything, the guard too: what has no policy yet gets one that allows nothing at all.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re
@@ -17,8 +15,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from studio.shell.frame import head, header, title
 from studio.shell.markup import Markup, join, tag
-
-__all__ = ["Dressed", "Sealed", "Shell", "dress", "gradio_policy", "plain_policy"]
 
 Headers = tuple[tuple[bytes, bytes], ...]
 

@@ -4,16 +4,12 @@ A page that is live is one element with ``data-live`` (its script) and ``data-wo
 element with ``data-f``. All words come from ``studio/words/text.py``, so the scripts hold none.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
 from studio.shell.explained import leads_to
 from studio.shell.markup import Markup, tag
 from studio.words.text import say
-
-__all__ = ["answer_settings", "button", "dialog", "live", "none_yet", "run_choice", "slot", "verdict", "way_back"]
 
 
 def live(name: str, words: dict[str, Any], *children: object) -> Markup:

@@ -1,11 +1,7 @@
 """Gradio's theme under our tokens: every colour is a variable of ``assets/studio.css``, light and dark alike."""
 
-from __future__ import annotations
-
 import gradio as gr
 from gradio.themes.utils import colors, sizes
-
-__all__ = ["theme"]
 
 SANS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "Ubuntu", "Cantarell", "sans-serif")
 MONO = ("ui-monospace", "SFMono-Regular", "Cascadia Mono", "Consolas", "Liberation Mono", "monospace")

@@ -1,9 +1,5 @@
 """Words before the door: the pages that a browser sees from outside, and what ``--listen`` says."""
 
-from __future__ import annotations
-
-__all__ = ["DOOR"]
-
 DOOR: dict[str, str] = {
     "door.opening": "Opening Luthier …",
     "door.title": "This browser has no key yet",

@@ -1,9 +1,5 @@
 """Words of the Data block: where rows come from, how they look, how long they are, and what the doctor found."""
 
-from __future__ import annotations
-
-__all__ = ["DATA"]
-
 _FILE = {
     "data.title": "Data",
     "data.about": "What the model learns from.",

@@ -1,9 +1,5 @@
 """Words of the frame around every page, of the start, of notices, and of links to the glossary."""
 
-from __future__ import annotations
-
-__all__ = ["FRAME"]
-
 _FRAME = {
     "nav.glossary": "Glossary",
     "nav.more": "More",

@@ -1,9 +1,5 @@
 """Words of New run; those of its Data block: ``data.py``."""
 
-from __future__ import annotations
-
-__all__ = ["NEW_RUN"]
-
 _MACHINE = {
     "machine.title": "This machine",
     "machine.none": "No NVIDIA GPU:",

@@ -1,11 +1,7 @@
 """Words of a run that several pages say: its states and stages, what to do next, its charts, questions to it."""
 
-from __future__ import annotations
-
 from core.runs.record.job_record import State
 from core.runs.record.words import STATE_WORDS
-
-__all__ = ["RUNS", "STATES"]
 
 _TONES: dict[State, str] = {
     "queued": "wait",

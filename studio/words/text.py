@@ -11,9 +11,7 @@ from studio.words.access import DOOR
 from studio.words.data import DATA
 from studio.words.frame import FRAME
 from studio.words.new_run import NEW_RUN
-from studio.words.runs import RUNS, STATES
-
-__all__ = ["STATES", "Words", "say"]
+from studio.words.runs import RUNS
 
 
 class Words:

@@ -5,11 +5,7 @@ also stands alone, as the help of a setting that asks for it (``knob(term=…)``
 to know.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-
-__all__ = ["Part", "Term"]
 
 
 @dataclass(frozen=True)

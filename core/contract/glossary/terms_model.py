@@ -1,10 +1,6 @@
 """The glossary's table, first half: data, model and adapter. What a term is: ``core/contract/glossary/term.py``."""
 
-from __future__ import annotations
-
 from core.contract.glossary.term import Term
-
-__all__ = ["ADAPTER", "DATA", "MODEL"]
 
 DATA = (
     Term(

@@ -2,11 +2,7 @@
 ``core/contract/glossary/term.py``.
 """
 
-from __future__ import annotations
-
 from core.contract.glossary.term import Term
-
-__all__ = ["HOME", "LEARNING", "MEMORY", "WATCHING"]
 
 LEARNING = (
     Term(

@@ -5,15 +5,11 @@
 Its parts stand in the order of the way through. A second language is as many tables, keyed alike.
 """
 
-from __future__ import annotations
-
 import re
 
 from core.contract.glossary.term import Part, Term
 from core.contract.glossary.terms_model import ADAPTER, DATA, MODEL
 from core.contract.glossary.terms_training import HOME, LEARNING, MEMORY, WATCHING
-
-__all__ = ["GLOSSARY", "PARTS", "called", "plainly"]
 
 PARTS: tuple[Part, ...] = (
     Part("data", "Data", DATA),

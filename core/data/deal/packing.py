@@ -5,11 +5,7 @@ run resumed at (epoch, batch) sees the same rows again. ``cut`` lays such a batc
 ``tokens_per_pass`` tokens; it changes memory and speed, never the result of the step.
 """
 
-from __future__ import annotations
-
 import random
-
-__all__ = ["cut", "text_pieces", "windows"]
 
 
 def windows(n_rows: int, rows_per_step: int, epoch: int, seed: int) -> list[list[int]]:

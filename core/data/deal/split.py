@@ -5,14 +5,10 @@ Rows that say nearly the same (``core.data.doctor.split_groups``) stay on one si
 on in other words. Where no two rows belong together, the rows are dealt one by one, as if there were no groups.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Sequence
 
 from core.contract.config import DataChoice
-
-__all__ = ["held_out_rows", "places_of", "split_rows"]
 
 FEW = 5
 """Below this many rows none is spared."""

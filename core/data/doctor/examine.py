@@ -4,8 +4,6 @@ Between two rows, and between two steps of the comparing, whoever asked may hear
 300 bytes a row.
 """
 
-from __future__ import annotations
-
 import time
 from array import array
 from collections import Counter
@@ -21,8 +19,6 @@ from core.data.doctor.findings.lengths import RowLength, length_findings
 from core.data.doctor.findings.wording import LISTS
 from core.data.doctor.findings.words import said_in, words_of
 from core.data.doctor.split_groups import KeptGroups, SplitGroups
-
-__all__ = ["Examination", "Setting", "examine"]
 
 _GRAVEST = ("fault", "warning", "note")
 

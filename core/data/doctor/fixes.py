@@ -4,8 +4,6 @@ In this order, whatever the order asked in: texts are cleaned, rows with empty a
 but for the first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,8 +13,6 @@ from core.contract.errors import DataError
 from core.data.doctor.findings.answers import has_empty_answer
 from core.data.doctor.findings.letters import cleaned
 from core.data.doctor.findings.repeats import digest_of
-
-__all__ = ["Fixing"]
 
 FIXES = {
     "non_printing": "cleaned of characters that nobody sees",

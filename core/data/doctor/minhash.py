@@ -16,8 +16,6 @@ Two things that a plain search gets wrong with training data:
 The sketches go to an unnamed temporary file, so that memory grows by about 90 bytes a row.
 """
 
-from __future__ import annotations
-
 import tempfile
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,8 +24,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-__all__ = ["ALIKE", "MinHash", "UnionFind"]
 
 ALIKE = 0.8
 BANDS, DEPTH = 16, 5

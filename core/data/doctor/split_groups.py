@@ -1,8 +1,6 @@
 """Which rows belong together, so that a split keeps them on one side: repeated, alike, one going on where another ends,
 or asking one question. Found once for a file's content and kept in the cache, where preview, run and window read it."""
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,8 +15,6 @@ from core.data.doctor.minhash import MinHash, UnionFind
 from core.data.files.code_digest import code_digest
 from core.machine.disk import name_of, read_sealed, write_sealed
 from core.machine.locations import Locations
-
-__all__ = ["KeptGroups", "SplitGroups", "find_groups", "groups_file", "kept_groups"]
 
 MOST_ROWS = 1_000_000
 """Rows compared with each other; those behind them are alone."""

@@ -6,8 +6,6 @@ link, a hard link, another mount), since the studio's secret is one of them; fil
 are read; and sparse files, whose copy would take room that they do not.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import re
@@ -17,8 +15,6 @@ from core.contract.errors import DataError
 from core.machine.disk import open_plain
 from core.machine.locations import ASSETS
 from core.machine.textfile import ACCEPTED, one_line
-
-__all__ = ["admitted", "named", "opened"]
 
 _OPEN = ("data", "uploads")
 _HASH = re.compile(r"[0-9a-f]{12,}")

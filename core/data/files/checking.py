@@ -9,8 +9,6 @@ The list is believed only where its size and its SHA-256 are those that the repo
 it once, for as long as its size and time stay. One that is damaged is read anew.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import os
@@ -29,8 +27,6 @@ from core.data.files.disk_room import Room, forget_oldest, most_for
 from core.data.files.keep import blocks_of
 from core.data.read.examples import Tally, open_reading
 from core.machine.disk import name_of, read_sealed, write_sealed, write_whole
-
-__all__ = ["Check", "changed", "remember"]
 
 _SOON = 128 << 20
 """Up to this size a file's content is hashed before it is read: it may have been read before."""

@@ -1,15 +1,11 @@
 """What code made a cache file: part of its name, so that what older code left is not used and nobody counts a version
 up. After an upgrade a file is read once more."""
 
-from __future__ import annotations
-
 import hashlib
 from functools import cache
 from pathlib import Path
 
 from core.machine.imports import version_of
-
-__all__ = ["code_digest"]
 
 _DATA = Path(__file__).parents[1]
 _SHARED = (_DATA.parent / "contract" / "data.py", _DATA.parent / "machine" / "textfile.py")

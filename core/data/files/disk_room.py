@@ -5,8 +5,6 @@ what is read: a file may swell so far and no further, a disk is never filled to 
 and what was left by files of long ago goes when all of it is too much.
 """
 
-from __future__ import annotations
-
 import errno
 import re
 import shutil
@@ -18,8 +16,6 @@ from pathlib import Path
 import psutil
 
 from core.contract.errors import DataError
-
-__all__ = ["Room", "forget_oldest", "most_for", "sweep"]
 
 LEAST_BYTES, TIMES = 1 << 30, 20
 SPARE_BYTES = 512 << 20

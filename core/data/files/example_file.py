@@ -4,8 +4,6 @@ Nothing but where each line begins is held in memory; a search passes over the f
 pages that follow.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from array import array
@@ -13,8 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from core.contract.data import Example
-
-__all__ = ["ExampleFile", "examples_in", "in_groups"]
 
 _ROW = re.compile(rb'\s*\{\s*"row":\s*(\d+)')
 

@@ -6,8 +6,6 @@ pickles or media. A data set whose card points at files elsewhere (on this machi
 token is huggingface_hub's own; no line repeats what a server said, so no token can stand in it.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter
@@ -19,8 +17,6 @@ from typing import Any
 
 from core.contract.errors import HubError, StudioError
 from core.machine.textfile import one_line
-
-__all__ = ["hub_rows"]
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.\-]*/[\w.\-]+")
 _READERS = {"json", "csv", "parquet", "arrow", "text"}

@@ -29,8 +29,6 @@ from core.data.files.disk_room import Room, sweep
 from core.machine.disk import open_plain
 from core.machine.locations import Locations
 
-__all__ = ["KeptFile", "blocks_of", "damaged", "keep_blocks", "keep_file", "promised_sha256"]
-
 _BLOCK = 1 << 20
 _HASH = re.compile(r"[0-9a-f]{64}")
 _SHORT = 12

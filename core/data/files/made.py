@@ -4,8 +4,6 @@ All of them become one canonical JSONL, kept under its content hash as a chosen 
 what it was made from, and how. A run trains from one kept file, and nothing downstream learns how that came about.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,8 +14,6 @@ from core.contract.errors import DataError
 from core.data.files.keep import KeptFile, keep_blocks
 from core.machine.disk import write_whole
 from core.machine.locations import Locations
-
-__all__ = ["ORIGIN", "as_row", "origin_of", "write_rows"]
 
 ORIGIN = "ORIGIN.json"
 _BLOCK = 1 << 20

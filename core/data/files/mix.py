@@ -21,8 +21,6 @@ from core.data.files.example_file import ExampleFile
 from core.data.files.made import as_row
 from core.data.read.delimited import apart
 
-__all__ = ["Part", "deal", "mixed_rows", "origin_of_mixture", "parts_of"]
-
 MOST = 100.0
 """The largest weight: a row seen a hundred times in one epoch is learned by heart."""
 _KINDS: dict[Layout, str] = {"preference": "pairs of answers", "text": "raw text"}

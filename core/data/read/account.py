@@ -1,14 +1,10 @@
 """What reading a file came to, in lines for the command line: layout and why (with what is not read), and
 rows left out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from core.contract.data import DataFacts, DataReport, SkippedRows
 from core.data.read.layouts import LAYOUT_NAMES
-
-__all__ = ["account_lines", "refused_lines", "skipped_line"]
 
 
 def account_lines(report: DataReport) -> tuple[str, ...]:

@@ -1,7 +1,5 @@
 """One row of a file as it was found, and what its cells hold: texts, JSON, and why something is neither."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import dataclass
@@ -9,8 +7,6 @@ from typing import Any
 
 from core.data.read.jsonstream import LongNumber
 from core.machine.textfile import broken
-
-__all__ = ["Record", "RowError", "as_json", "kind_of", "parsed", "text_of"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,6 @@ given. A value that pyarrow cannot turn into Python's (bytes that are no UTF-8, 
 of its row alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +14,6 @@ from core.data.read.cells import Record
 from core.data.read.delimited import apart
 from core.data.read.jsonstream import ROW_LIMIT
 from core.machine.textfile import Place
-
-__all__ = ["open_parquet"]
 
 _BATCH_ROWS = 256
 _BATCH_BYTES = 8 << 20

@@ -18,8 +18,6 @@ from typing import TextIO
 
 from core.data.read.jsonstream import ROW_LIMIT
 
-__all__ = ["Dialect", "apart", "recognise", "records"]
-
 DELIMITERS = ",;\t|"
 _SAMPLE = 100
 _TOLD = re.compile(rf'"?sep=([{DELIMITERS}])"?\r?\n', re.IGNORECASE)

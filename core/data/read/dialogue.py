@@ -9,16 +9,12 @@
 ============================================  =================================================================
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any, Literal
 
 from core.contract.data import Message
 from core.data.read.cells import RowError, as_json, kind_of, parsed, text_of
-
-__all__ = ["TURN_KEYS", "Speaker", "are_spoken", "arguments_of", "is_turns", "read_turns", "said"]
 
 Speaker = Literal["system", "user", "assistant", "tool"]
 _SPEAKERS: dict[str, Speaker] = {

@@ -1,7 +1,5 @@
 """A data file as Examples: what is usable, and what is not and why. pyarrow may be loaded here; torch never."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -17,8 +15,6 @@ from core.data.read.layouts import KNOWN_COLUMNS, ROLES, Found, listed, recognis
 from core.data.read.sources import Source, open_source
 from core.data.read.turns import to_example
 from core.machine.textfile import one_line
-
-__all__ = ["Reading", "Tally", "open_reading", "read_columns", "read_examples"]
 
 PROBLEMS_SHOWN = 200
 _SAMPLE = 200

@@ -15,8 +15,6 @@ from typing import Any, TextIO
 
 from core.contract.errors import DataError
 
-__all__ = ["ROW_LIMIT", "LongNumber", "RowDecoder", "array_rows", "starts_like_lines"]
-
 ROW_LIMIT = 4 << 20
 """Characters of one row at most (a million tokens, a long novel): more is no example, and would fill the memory."""
 DEPTH_LIMIT = 100

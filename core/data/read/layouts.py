@@ -6,8 +6,6 @@ person may name the layout, the columns, or both: what they name is taken as it 
 filled in here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +15,6 @@ from core.contract.errors import DataError
 from core.data.read.cells import parsed
 from core.data.read.dialogue import are_spoken
 from core.machine.textfile import one_line
-
-__all__ = ["KNOWN_COLUMNS", "LAYOUT_NAMES", "ROLES", "Found", "listed", "recognise_layout"]
 
 
 @dataclass(frozen=True)

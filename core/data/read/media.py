@@ -1,14 +1,10 @@
 """Rows that speak of a picture, a film or a sound: a text model cannot see them, so they are left out and counted."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from core.data.read.cells import RowError
-
-__all__ = ["MEDIA_COLUMNS", "refuse_media_columns", "refuse_placeholders"]
 
 MEDIA_COLUMNS = frozenset({"image", "images", "video", "videos", "audio", "audios"})
 _IMAGE = re.compile(r"(?<!`)<image>(?!`)")

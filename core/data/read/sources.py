@@ -5,8 +5,6 @@ by its brace. Rows are numbered as a person finds them: the line in JSONL and pl
 header), the element in an array or a Parquet file. A row that cannot be read is a record with a ``fault``.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -19,8 +17,6 @@ from core.data.read.columnar import open_parquet
 from core.data.read.delimited import Dialect, recognise, records
 from core.data.read.jsonstream import ROW_LIMIT, RowDecoder, array_rows, starts_like_lines
 from core.machine.textfile import ACCEPTED, Place, first_bytes, open_text
-
-__all__ = ["Record", "Source", "open_source"]
 
 Kind = Literal["jsonl", "json", "csv", "parquet", "text"]
 _HEAD = 1 << 18

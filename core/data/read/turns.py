@@ -4,8 +4,6 @@ Nothing is dropped or changed unseen: a number, a null or a list where a text sh
 is counted and listed. What is missing where a layout allows it (Alpaca's input) is simply not there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +13,6 @@ from core.contract.data import Example, Message
 from core.data.read.cells import RowError, as_json, kind_of, parsed, text_of
 from core.data.read.dialogue import is_turns, read_turns, said
 from core.data.read.media import refuse_media_columns, refuse_placeholders
-
-__all__ = ["to_example"]
 
 
 @dataclass(frozen=True)

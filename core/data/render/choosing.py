@@ -5,8 +5,6 @@ used a template is tried with small conversations: does it show a system prompt,
 list of functions, what was thought? How does it want a call written down, and what ends a turn?
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -18,8 +16,6 @@ from core.contract.config import DataChoice
 from core.contract.errors import DataError
 from core.data.render.mask import Ending, alike
 from core.data.render.template import Ask, CallForm, TemplateChoice, answering, calling, turn_of
-
-__all__ = ["decide", "tried", "turn_enders", "writes_bos"]
 
 Tokenizer = Any
 _SENTINEL = "Xtried0Q"

@@ -12,8 +12,6 @@ blanks at a text's edges and inside thinking tags, since templates look for thes
 template leaves out takes its marks along. Where marks change what a template writes, a turn gets fewer of them.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -21,8 +19,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from core.contract.errors import DataError
-
-__all__ = ["Marker", "Place", "Turns", "thoughtless", "untagged", "unthinking"]
 
 Turns = Sequence[dict[str, Any]]
 _TAGS = re.compile(r"(<\|?/?[a-z_]*:?think(?:ing)?(?::[a-z]+)?\|?>|\[/?THINK\])")

@@ -10,8 +10,6 @@ is the template's own (a *gap*). Only there are the edges of an answer looked fo
 A row whose answers cannot be told so for certain is refused.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,8 +19,6 @@ from typing import Protocol
 
 from core.contract.errors import DataError
 from core.data.render.marking import Marker, Place, Turns, thoughtless, untagged, unthinking
-
-__all__ = ["Ending", "Opening", "Ranges", "Render", "Turns", "alike", "find_answers"]
 
 _PIECE = re.compile(r"<[^<>]+>|\[[^\[\]]+\]|\w+")
 """A tag or a word."""

@@ -5,8 +5,6 @@ The kinds follow the labels of ``Encoded.cut``, which training uses too: a token
 the tokens is added here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import groupby
 from typing import Any, Literal
@@ -14,8 +12,6 @@ from typing import Any, Literal
 from core.contract.data import Example, PreviewRow, Span
 from core.data.render.renderer import Renderer
 from core.data.tokens.row import UNTRAINED, Encoded
-
-__all__ = ["encoded_sides", "shown_rows"]
 
 Kind = Literal["read", "trained", "avoided", "special", "cut"]
 SHOWN_CHARACTERS = 20_000

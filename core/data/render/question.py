@@ -7,8 +7,6 @@ How long one may be: tokenising a megabyte and reading it takes minutes in which
 counted before there are tokens, and tokens before the model sees them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,8 +15,6 @@ from core.contract.data import Example, Message
 from core.contract.errors import DataError
 from core.data.render.renderer import renderer
 from core.data.render.template import layout_turns
-
-__all__ = ["check_characters", "question_ids"]
 
 _CHARACTERS_A_TOKEN = 16
 """Four as a rule; code with much white space has more."""

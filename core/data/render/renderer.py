@@ -19,13 +19,12 @@ from core.contract.data import Example, Message, RowProblem
 from core.contract.errors import DataError, StudioError
 from core.data.files.example_file import in_groups
 from core.data.render.choosing import decide, tried, turn_enders, writes_bos
-from core.data.render.mask import Ending, Opening, Ranges, Render, Turns, find_answers
+from core.data.render.marking import Turns
+from core.data.render.mask import Ending, Opening, Ranges, Render, find_answers
 from core.data.render.template import TemplateChoice, layout_turns, tools_of
 from core.data.render.template_limits import limited_time, out_of_memory, require_short
 from core.data.tokens.row import Encoded, token_range
 from core.machine.textfile import one_line
-
-__all__ = ["Choice", "Renderer", "reason_of", "renderer", "with_answer"]
 
 Choice = DataChoice | TemplateChoice
 Tokenizer = Any

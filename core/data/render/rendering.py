@@ -6,8 +6,6 @@ behind a trained answer is always trained, and padding is none of this room's: l
 Heavy: wants a transformers tokenizer with a ``tokenizer.json`` (a fast one, which knows each token's characters).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -22,17 +20,6 @@ from core.data.tokens.table import TableMaker, TokenTable
 from core.machine.limits import reading_model
 from core.models.checks.claims import check_tokenizer
 from core.models.checks.tokenizer import check_growth
-
-__all__ = [
-    "apply_template_to",
-    "cut_pair",
-    "cut_rows",
-    "encode",
-    "load_tokenizer",
-    "resolve_template",
-    "stop_token_ids",
-    "tokenise",
-]
 
 Tokenizer = Any
 

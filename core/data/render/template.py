@@ -6,26 +6,12 @@ into the answer's text. A template that silently leaves a turn out would silentl
 Nothing here knows transformers: a template is reached through ``Ask``, a function that renders turns.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from core.contract.data import Example, Message
-
-__all__ = [
-    "Ask",
-    "CallForm",
-    "TemplateChoice",
-    "answering",
-    "calling",
-    "drops_text",
-    "layout_turns",
-    "tools_of",
-    "turn_of",
-]
 
 
 class Ask(Protocol):

@@ -5,8 +5,6 @@ signals itself). Signals reach the main thread only, so elsewhere nothing is lim
 in its main thread, and is ended from outside where even that does not help.
 """
 
-from __future__ import annotations
-
 import signal
 import threading
 from contextlib import AbstractContextManager
@@ -14,16 +12,6 @@ from types import FrameType
 
 from core.contract.errors import StudioError
 from core.machine import limits
-
-__all__ = [
-    "CHARACTERS",
-    "SECONDS",
-    "UnfitTemplateError",
-    "limited_memory",
-    "limited_time",
-    "out_of_memory",
-    "require_short",
-]
 
 SECONDS = 2.0
 """For one rendering, which takes less than a millisecond as a rule."""

@@ -4,8 +4,6 @@ What reads a file of somebody's (pyarrow, a JSON stream) stands behind the reade
 in the worker's own process nothing of the file is looked at but its bytes, for their hash.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from core.contract.config import DataChoice
@@ -14,8 +12,6 @@ from core.data.files.checking import Check
 from core.data.service.reader import READER, Cancelled, Progress, Reader, ReadFile, never, no_progress
 from core.machine.children.pipe import Child, stopped
 from core.machine.locations import Locations
-
-__all__ = ["checked"]
 
 
 def checked(

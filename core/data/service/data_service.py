@@ -5,8 +5,6 @@ measures them under a template. A hostile file or template ends its child and gi
 is safe.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,8 +25,6 @@ from core.data.tokens.cache import Source, entry_of, settled
 from core.data.tokens.facts import facts_of
 from core.machine.children.pipe import Child, Limits
 from core.machine.locations import Locations
-
-__all__ = ["DataService"]
 
 _RENDERER = Limits(seconds=60, start_seconds=60, memory_bytes=4 << 30)
 """One row may be of four million emoji, which take 3 GB to tokenise; what a template may take is limited in there."""

@@ -1,8 +1,6 @@
 """Long work over rows as the window asks for it: the doctor's child stays warm, so that a preview never waits behind
 it; each data set that is made has a child of its own, which ends with it."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,8 +15,6 @@ from core.data.service.reader import Cancelled, Progress, ReadFile, never, no_pr
 from core.data.tokens.cache import Entry, settled
 from core.machine.children.pipe import Child, Limits, stopped
 from core.machine.locations import Locations
-
-__all__ = ["MAKER", "Doctor", "Maker"]
 
 _CHILD = "core.data.service.work_child"
 DOCTOR = Limits(seconds=60, start_seconds=60, memory_bytes=500 << 20, walled=True)

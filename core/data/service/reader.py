@@ -1,7 +1,5 @@
 """The reader as the window asks it: a first look that is there at once, and a whole check in slices with progress."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,8 +12,6 @@ from core.data.files.keep import KeptFile, damaged, promised_sha256
 from core.machine.children.pipe import Child, Limits, stopped
 from core.machine.locations import ASSETS, Locations
 from core.machine.textfile import ACCEPTED, one_line
-
-__all__ = ["NO_DATA", "READER", "Cancelled", "Progress", "ReadFile", "Reader", "never", "no_progress"]
 
 SLICE_SECONDS = 0.2
 LOOK_SECONDS = 0.4

@@ -4,8 +4,6 @@ cache.
 Requests are short: a look at the first rows, or the next slice of a whole check, of which the child remembers a few.
 """
 
-from __future__ import annotations
-
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -20,8 +18,6 @@ from core.data.files.checking import Check, changed, remember
 from core.data.files.disk_room import sweep
 from core.data.read.examples import read_columns
 from core.machine.children.serve import give_back_memory, serve
-
-__all__ = ["check", "columns", "drop", "know", "look"]
 
 _LOOK_ROWS = 200
 _LOOK_LIMIT_SECONDS = 1.0

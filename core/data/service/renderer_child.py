@@ -4,8 +4,6 @@ It reads Examples from the cache that the reader left, never a person's file; bu
 outside, which is why this too is a process that can be ended.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from operator import attrgetter
 from pathlib import Path
@@ -24,8 +22,6 @@ from core.data.tokens.cache import Entry, slices, tokenizer_digest
 from core.data.tokens.row import Encoded
 from core.data.tokens.table import TokenTable
 from core.machine.children.serve import serve
-
-__all__ = ["preview"]
 
 _REFUSALS_SHOWN = 5
 _DROPPED = "Rows on this page whose text beside a function call the template leaves out, so it is not trained: {}."

@@ -4,8 +4,6 @@ Between two parts the renderer is free for a preview. A small file is tokenised 
 sample is, until somebody has it tokenised whole (``whole``: the window in the background, or the first run).
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,8 +14,6 @@ from core.data.tokens.cache import Entry, Source, entry_of
 from core.data.tokens.facts import Measures
 from core.machine.children.pipe import Child
 from core.machine.locations import Locations
-
-__all__ = ["Tokenising", "Work"]
 
 ALL_ROWS = 20_000
 """Up to so many rows every one is measured; above, a sample of SAMPLE_ROWS."""

@@ -3,8 +3,6 @@
 It tells how far it is, and may be ended at any time: what it leaves are whole files, or nothing.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -27,8 +25,6 @@ from core.data.tokens.facts import Measures
 from core.data.tokens.table import TokenTable
 from core.machine.children.serve import Tell, give_back_memory, serve
 from core.machine.locations import Locations
-
-__all__ = ["examine", "fix", "groups", "hub", "mix"]
 
 _TELL_SECONDS = 0.1
 _READING = 0.8

@@ -32,10 +32,6 @@ from core.data.tokens.table import TokenTable
 from core.machine.disk import folder_bytes, name_of, write_whole
 from core.machine.locations import Locations
 
-__all__ = [
-    "Cached", "Entry", "Source", "clear_cached", "entry_of", "list_cached", "settled", "slices", "tokenizer_digest",
-]  # fmt: skip
-
 ROWS, CHARACTERS = 1_000, 4_000_000
 """A part holds at most so many rows, and is closed by the row that reaches so many characters."""
 LIMIT_BYTES = 8 << 30

@@ -22,8 +22,6 @@ from core.contract.errors import DataError
 from core.data.deal.packing import text_pieces
 from core.data.tokens.table import TokenTable
 
-__all__ = ["Measures", "facts_of"]
-
 Array = np.ndarray[Any, Any]
 _LONGEST = np.iinfo(np.int64).max
 

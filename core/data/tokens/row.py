@@ -4,16 +4,12 @@ The tokenizer gives, for every character, the token that holds it; so a characte
 that lies across the edge of an answer is trained, since part of the answer would be lost otherwise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from core.contract.data import TokenRow
 from core.data.deal.packing import text_pieces
-
-__all__ = ["UNTRAINED", "Encoded", "token_range"]
 
 UNTRAINED = -100
 """The label of a token that is read and not trained (torch's ``ignore_index``)."""

@@ -24,8 +24,6 @@ from core.contract.data import RowProblem
 from core.data.tokens.row import Encoded
 from core.machine.disk import drafted
 
-__all__ = ["TableMaker", "TokenTable"]
-
 _ARRAYS = {
     "ids": "<i4",
     "ends": "<i8",

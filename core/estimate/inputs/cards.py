@@ -5,13 +5,9 @@ second, board power in watts, and multiprocessors: NVIDIA's architecture white p
 and data sheets. Laptop cards share names with other chips and are left out.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from core.machine.hardware import Machine
-
-__all__ = ["BALANCED", "CARDS", "Published", "published", "published_of"]
 
 
 @dataclass(frozen=True)

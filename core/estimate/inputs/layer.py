@@ -26,22 +26,8 @@ Both the plan (``core.estimate``) and the choice at every pass (``core.model.lay
 file.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
-
-__all__ = [
-    "LOGITS_AT_ONCE",
-    "FastLayer",
-    "ModelEnd",
-    "attention_columns",
-    "border",
-    "kept_layers",
-    "longest_kept",
-    "recomputed_bytes",
-    "rounded_rank",
-]
 
 LOGITS_AT_ONCE = 2**26
 """Logits of one chunk; a test holds this to ``core.kernels.linear_cross_entropy``."""

@@ -8,8 +8,6 @@ so a slider over L is followed in microseconds, for any number of rows. Built on
 for 20,000 rows) and remembered.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -20,8 +18,6 @@ from operator import mul
 from statistics import NormalDist
 
 from core.contract.data import DataFacts
-
-__all__ = ["Lengths", "RowTable", "learned_lengths", "table_of"]
 
 GRID = 64
 """Points of the sorted lengths at which the longest row of a batch is looked up."""

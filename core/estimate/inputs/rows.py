@@ -1,7 +1,5 @@
 """Rows, tokens and steps: what the data means for the length of a run."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,8 +9,6 @@ from core.contract.data import DataFacts
 from core.data.deal.packing import windows
 from core.data.deal.split import held_out_rows, split_rows
 from core.estimate.inputs.lengths import Lengths, learned_lengths, table_of
-
-__all__ = ["Rows", "dealt_steps", "learned_rows", "rows_of", "steps_per_epoch", "total_steps", "train_rows"]
 
 DEALT_ROWS = 5000
 """Of no more rows than this, epochs and all, the fullest step is looked up; else it is reckoned."""

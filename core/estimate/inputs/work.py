@@ -13,8 +13,6 @@ from core.contract.config import LoraChoice, RunConfig
 from core.estimate.inputs.layer import FastLayer, ModelEnd, attention_columns, rounded_rank
 from core.models.families import FAMILIES, Family
 
-__all__ = ["GIB", "AdaptedModel", "Policy", "Work", "nf4_bytes", "policy_of", "target_names", "work_of"]
-
 Policy = Literal["none", "recompute", "offload", "budget"]
 GIB = 1024**3
 DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}

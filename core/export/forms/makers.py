@@ -1,7 +1,5 @@
 """MAKERS: for each row of FORMS what writes it, from a checkpoint's adapter and the base model's folder."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -12,8 +10,6 @@ from typing import Any
 from core.contract.forms import Form
 from core.export.forms.merge import merge_weights, merged_bytes
 from core.machine.disk import folder_bytes
-
-__all__ = ["MAKERS", "Maker", "Parts"]
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,6 @@ from safetensors.torch import load_file, save_file
 from core.contract.errors import ModelError
 from core.models.checks.weights import read_header, weight_files
 
-__all__ = ["Change", "LowRank", "Replaced", "merge_weights", "merged_bytes", "read_changes"]
-
 SHARD_BYTES = 2 << 30
 _PREFIX = "base_model.model."
 _SUFFIXES = {

@@ -3,8 +3,6 @@
 A new form is a row: what a weight is held in, how it becomes wide for a product, and how it comes from a file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -13,8 +11,6 @@ from typing import Any
 import torch
 
 from core.kernels.weights import nf4, nf4_stack
-
-__all__ = ["HELD_FORMS", "PLAIN", "HeldForm"]
 
 
 @dataclass(frozen=True)

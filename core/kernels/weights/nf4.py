@@ -14,15 +14,11 @@ warp loads 128 bytes that lie side by side, and stores 512. For a value ``0.5 + 
 Rows whose width is no multiple of eight (no known model has such) take the reference.
 """
 
-from __future__ import annotations
-
 import torch
 
 from core.kernels.dispatch import jit, launch, rows_run, tl
 from core.kernels.weights import nf4_reference
 from core.kernels.weights.nf4_reference import Nf4
-
-__all__ = ["dequantize", "read_by_words", "rounding", "wide_rows"]
 
 WORD = 8
 """Values in a 32-bit word of packed weights."""

@@ -1,13 +1,9 @@
 """What an NF4 weight is held in, and its dequantisation in plain torch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
 from torch.nn import functional as F
-
-__all__ = ["Nf4", "dequantize"]
 
 
 @dataclass(frozen=True)

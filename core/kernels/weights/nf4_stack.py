@@ -16,8 +16,6 @@ A program finds its row by its number, and does what it does there. What a launc
 stack, and for six arguments instead of twenty: where passes are short, launching is what a step waits for.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,8 +27,6 @@ from core.kernels.dispatch import block_of, jit, launch, rows_run, tl
 from core.kernels.weights import nf4
 from core.kernels.weights.nf4 import read_by_words, rounding, wide_rows
 from core.kernels.weights.nf4_reference import Nf4
-
-__all__ = ["Part", "Table", "border_all"]
 
 FIELDS = 17
 

@@ -6,8 +6,6 @@ Long work is asked for in slices, and requests are served in the order in which 
 file another file's first look gets its turn.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -25,8 +23,6 @@ import psutil
 from core.contract.errors import DataError
 from core.machine.children.tied import start_tied
 from core.machine.locations import REPOSITORY
-
-__all__ = ["Child", "Limits", "stopped"]
 
 _LOOK_SECONDS = 0.05
 _LINE_LIMIT = 64 << 20

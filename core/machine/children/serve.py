@@ -4,8 +4,6 @@ What a library prints must not get between the answers: the real stdout is moved
 to stderr from then on.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import gc
@@ -20,8 +18,6 @@ from typing import Any
 from core.contract.errors import StudioError
 from core.machine.disk import is_full
 from core.machine.textfile import one_line
-
-__all__ = ["Handler", "Tell", "give_back_memory", "serve"]
 
 _MAKE_ROOM = "Free some disk space, or move Luthier's folder with --home."
 

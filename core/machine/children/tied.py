@@ -7,8 +7,6 @@ holds the other, and when that closes the kernel sends SIGKILL to the child (fcn
 any program. Where the system cannot do that (no Linux), a child ends as its own words say.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import signal
@@ -17,8 +15,6 @@ import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
-
-__all__ = ["start_tied"]
 
 
 def start_tied(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:

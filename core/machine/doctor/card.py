@@ -1,15 +1,11 @@
 """The doctor on the card: whether there is one, whether its driver and this PyTorch go together, what holds it back."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 
 from core.machine.doctor.finding import GIB, MachineFinding, advice, fault, fine
 from core.machine.doctor.surroundings import Driver, Surroundings
 from core.machine.hardware import Gpu, Machine
-
-__all__ = ["card_findings"]
 
 OLDEST_CUDA = (12, 6)
 KERNELS_FROM = (7, 5)

@@ -6,18 +6,14 @@ Findings are a pure function of what was read, so that machines nobody here owns
 is loaded and nothing is changed; whatever hangs is left behind within three seconds.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from core.machine.doctor.card import card_findings
 from core.machine.doctor.finding import MachineFinding, fault
-from core.machine.doctor.surroundings import Driver, Surroundings, read_surroundings
+from core.machine.doctor.surroundings import Surroundings, read_surroundings
 from core.machine.doctor.system import room_findings
 from core.machine.hardware import Machine, read_machine
 from core.machine.host import Host, at_once
-
-__all__ = ["Driver", "MachineFinding", "Surroundings", "examine", "findings", "read_surroundings"]
 
 PATIENCE_SECONDS = 2.5
 _ORDER = {"fault": 0, "advice": 1, "fine": 2}

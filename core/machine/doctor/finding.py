@@ -1,12 +1,8 @@
 """One thing that the doctor noticed: a line, and a line that says what to do."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
-
-__all__ = ["GIB", "MachineFinding", "advice", "fault", "fine"]
 
 GIB = 1 << 30
 

@@ -6,8 +6,6 @@
 All of it is asked at once, and what has not answered in time is unknown: nobody waits three seconds for a doctor.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import dataclass
@@ -15,8 +13,6 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from core.machine.host import COMMAND_SECONDS, Host, at_once
-
-__all__ = ["NETWORK_DISKS", "WINDOWS_DISKS", "Driver", "Surroundings", "read_surroundings"]
 
 WINDOWS_DISKS = ("9p", "drvfs", "virtiofs")
 NETWORK_DISKS = ("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "ncpfs", "afs", "ceph", "fuse.glusterfs", "lustre")

@@ -1,14 +1,10 @@
 """The doctor on everything around the card: system, Python, memory, disks, WSL, the clock."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from core.machine.doctor.finding import GIB, MachineFinding, advice, fault, fine
 from core.machine.doctor.surroundings import NETWORK_DISKS, WINDOWS_DISKS, Surroundings
 from core.machine.hardware import Machine
-
-__all__ = ["room_findings"]
 
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 14)
 SMALL_RAM, LOW_RAM, PINNED_RAM = 8, 2, 16

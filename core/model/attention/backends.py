@@ -10,8 +10,6 @@ FlashAttention-2 (Dao 2023) and memory-efficient attention (Rabe and Staats 2021
 torch, each with its own backward named beside it: torch's derivative of the latter drops the window.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import pairwise
@@ -24,8 +22,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from core.kernels import dispatch
 from core.model.attention import flex as attention_flex
 from core.model.attention.choice import AttentionKind, Backend, Bounds, Situation, choose
-
-__all__ = ["AttentionKind", "Bounds", "attend", "capped", "situation", "window_mask"]
 
 ALIGNED_BYTES = 16
 CAUSAL_FROM_TOP_LEFT = 1

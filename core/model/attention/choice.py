@@ -27,8 +27,6 @@ from typing import Any, Literal
 
 import torch
 
-__all__ = ["AttentionKind", "Backend", "Bounds", "Situation", "backend_line", "choose"]
-
 Backend = Literal["cudnn", "flash", "efficient", "flex", "rows"]
 
 LINES: dict[Backend, str] = {

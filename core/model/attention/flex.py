@@ -8,8 +8,6 @@ blocks is made from the row bounds on the device, once for all layers of a pass.
 least, and its size is dynamic: no length compiles anything anew. Its backward adds nothing atomically: deterministic.
 """
 
-from __future__ import annotations
-
 import logging
 from functools import lru_cache
 from typing import Any
@@ -19,8 +17,6 @@ import torch.nn.functional as F
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from core.model.attention.choice import AttentionKind, Bounds
-
-__all__ = ["attend", "block_mask", "failed", "first_seen", "padded", "run"]
 
 BLOCK = 128
 LARGE_HEAD = 128

@@ -10,8 +10,6 @@ layer with a sliding window W): ``attention_backends.attend``, whose backend ``a
 and shape. Without bounds it is transformers' own ``sdpa``, mask and all. Dropout on attention weights runs row by row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -22,18 +20,8 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
-from core.model.attention.backends import AttentionKind, Bounds, attend, capped, situation, window_mask
-from core.model.attention.choice import backend_line
-
-__all__ = [
-    "NAME",
-    "attention_line",
-    "bounds_mask",
-    "choose_attention",
-    "packed_attention",
-    "register",
-    "says_bounds",
-]
+from core.model.attention.backends import attend, capped, situation, window_mask
+from core.model.attention.choice import AttentionKind, Bounds, backend_line
 
 NAME = "luthier_packed"
 

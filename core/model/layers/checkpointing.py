@@ -17,8 +17,6 @@ that as well. The *last* layers are kept since the backward pass reaches them fi
 recomputed layer needs its room, theirs is free again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -43,16 +41,6 @@ from core.model.adapters import Trained
 from core.model.layers.decoder_layer import projections_of
 from core.model.layers.peft_bnb import base_causal_model, read_projection
 from core.model.layers.recompute import ActivationStore, HostActivationStore
-
-__all__ = [
-    "Budget",
-    "Chooser",
-    "Policy",
-    "checkpointing_layers",
-    "fast_layer_sizes",
-    "let_go_of_inputs",
-    "set_checkpointing",
-]
 
 Policy = Literal["none", "recompute", "offload", "auto"]
 GRADIENT_BYTES = 4

@@ -12,8 +12,6 @@ list of children. So inside ``disable_adapter()`` the model is the base model, b
 What it keeps for its backward pass is chosen anew for every pass (``core.model.layers.checkpointing``).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import is_
@@ -27,15 +25,14 @@ from core.kernels.lora import Projection, Stack
 from core.kernels.lora_mlp import Mlp, lora_mlp
 from core.kernels.lora_qkv import Heads, Norm, lora_qkv
 from core.kernels.rms_norm import rms_norm
-from core.model.attention.backends import AttentionKind, Bounds, attend
+from core.model.attention.backends import attend
+from core.model.attention.choice import AttentionKind, Bounds
 from core.model.attention.packed import NAME as PACKED
 from core.model.attention.packed import says_bounds
 from core.model.layers.peft_bnb import read_projection
 from core.model.layers.provider import Ready
 from core.model.layers.recompute import recomputed
 from core.models.families import Family
-
-__all__ = ["fast_layer", "fast_norm", "has_eps", "norms_of", "projections_of"]
 
 Read = dict[str, Projection]
 

@@ -10,8 +10,6 @@ The head's matrix product and the cross-entropy are one op that never holds all 
 ``families``, logits are made by the model itself: right, and larger.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -22,8 +20,6 @@ from core.kernels.linear_cross_entropy import linear_cross_entropy
 from core.model.attention.packed import NAME, bounds_mask
 from core.model.layers.peft_bnb import base_causal_model, is_frozen_linear
 from core.models.families import Head, head_of
-
-__all__ = ["LossModel", "shift_labels"]
 
 
 class LossModel(nn.Module):

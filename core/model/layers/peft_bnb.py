@@ -4,8 +4,6 @@ What others need of a wrapped projection is read here into plain tensors and cal
 state (disabled, merged, which adapter, dropout) is asked here at every call: it may change between two forward passes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import is_
@@ -25,15 +23,6 @@ from core.kernels.dispatch import use_triton
 from core.kernels.lora import Projection
 from core.kernels.weights.forms import HELD_FORMS, PLAIN
 from core.kernels.weights.nf4_reference import Nf4
-
-__all__ = [
-    "base_causal_model",
-    "forbid_cpu_repacking",
-    "is_adapted",
-    "is_frozen_linear",
-    "read_projection",
-    "why_not_static",
-]
 
 
 def base_causal_model(model: nn.Module) -> Any:

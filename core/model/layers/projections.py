@@ -5,8 +5,6 @@ hooks and peft's own state are the same objects, whoever changes them, and the s
 every call, and lets peft compute what is not one active, unmerged adapter.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 
@@ -15,8 +13,6 @@ from torch import nn
 
 from core.kernels.lora import lora_linears
 from core.model.layers.peft_bnb import is_adapted, read_projection, why_not_static
-
-__all__ = ["adapted_projections", "fast_projection"]
 
 
 def adapted_projections(model: nn.Module) -> list[tuple[nn.Module, str, nn.Module]]:

@@ -6,14 +6,10 @@ nothing: no call is made. A provider that moves weights waits there for its copy
 backward pass of a layer that was kept reads its weights unasked, such a provider wants every layer recomputed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from torch import nn
-
-__all__ = ["WEIGHT_PROVIDERS", "Ready", "WeightProvider"]
 
 Ready = Callable[[], None]
 """Returns when the layer's weights may be read by what is launched next."""

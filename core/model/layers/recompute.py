@@ -23,8 +23,6 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-__all__ = ["ActivationStore", "HostActivationStore", "recomputed"]
-
 Run = Callable[..., torch.Tensor]
 
 

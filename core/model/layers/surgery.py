@@ -9,8 +9,6 @@ Only instances are exchanged, after peft and before accelerate: no class is patc
 swapped is left as it is and said, and the run goes on.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -24,8 +22,6 @@ from core.model.layers.peft_bnb import base_causal_model, is_adapted, why_not_st
 from core.model.layers.projections import adapted_projections, fast_projection
 from core.model.layers.provider import WEIGHT_PROVIDERS, WeightProvider
 from core.models.families import Family, family_of
-
-__all__ = ["Applied", "Skip", "Swap", "SwapPlan", "apply", "plan", "undo"]
 
 Mode = Literal["auto", "plain"]
 ACTIVATIONS = {"silu": ("silu", "swish"), "gelu_tanh": ("gelu_pytorch_tanh",)}

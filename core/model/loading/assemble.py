@@ -7,8 +7,6 @@ tied weights, buffers, the marks that peft and saving look at. While it quantise
 so one of them at a time lies on the card in 16 bits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,8 +15,6 @@ import torch
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, BitsAndBytesConfig
 
 from core.kernels.weights.forms import HELD_FORMS, HeldForm
-
-__all__ = ["Entry", "Target", "assemble", "class_of"]
 
 
 class Entry(Protocol):

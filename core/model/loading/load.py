@@ -6,8 +6,6 @@ frozen: what is trained is the adapter that ``core.model.adapters`` puts on top.
 stay in the arithmetic's dtype; NF4 (Dettmers et al. 2023, arXiv:2305.14314) takes every other linear layer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,8 +24,6 @@ from core.model.layers.peft_bnb import forbid_cpu_repacking
 from core.model.loading.assemble import Target
 from core.model.loading.weights import Progress, read_weights
 from core.models.checks.tokenizer import check_growth
-
-__all__ = ["LoadedModel", "ensure_padding", "freeze", "load_base", "plain_words", "resolve_dtype"]
 
 
 @dataclass(frozen=True)

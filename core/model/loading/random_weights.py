@@ -6,8 +6,6 @@ biases are zero. What a shape does not say (the base of the rotary angles, softc
 type's default in transformers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -26,8 +24,6 @@ from core.model.loading.assemble import Target, assemble
 from core.model.loading.load import LoadedModel, freeze, plain_words, resolve_dtype
 from core.model.loading.weights import quiet_bars
 from core.models.catalog import catalogue
-
-__all__ = ["find_shape", "known_names", "random_config", "random_model"]
 
 STANDARD_DEVIATION = 0.02
 TINY = ModelSpec(

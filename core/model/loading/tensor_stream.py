@@ -25,8 +25,6 @@ import torch
 from core.contract.errors import ModelError
 from core.models.checks.weights import read_header
 
-__all__ = ["DTYPES", "NotStreamableError", "TensorStream"]
-
 CHUNK_BYTES = 4 * 2**20
 READERS = 8
 BUFFERS = 32

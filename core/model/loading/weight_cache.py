@@ -9,8 +9,6 @@ has another key, and its old entry goes when the new one is written. An entry is
 renamed whole; one that is not as its manifest says is removed and the model is read from its own files.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -26,8 +24,6 @@ from core.machine.disk import folder_bytes, make_durable, name_of
 from core.model.loading.assemble import Target
 from core.model.loading.tensor_stream import DTYPES
 from core.models.checks.weights import fingerprint
-
-__all__ = ["cached_bytes", "clear", "drop", "find", "key", "store"]
 
 FORMAT = 1
 LEAST_BYTES = 10**9

@@ -29,8 +29,6 @@ from core.model.loading.tensor_stream import NotStreamableError, TensorStream
 from core.models.checks.claims import plain_generation
 from core.models.checks.weights import INDEX_NAME, weight_files
 
-__all__ = ["Progress", "quiet_bars", "read_weights"]
-
 Progress = Callable[[int, int], None]
 
 

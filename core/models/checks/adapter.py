@@ -7,8 +7,6 @@ must be that of the tensors, since peft makes room for what the config says. Whe
 interrupt it meanwhile.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -18,8 +16,6 @@ from core.contract.errors import ModelError
 from core.models.checks.claims import MOST_LAYERS, check_claims
 from core.models.checks.files import check_files, read_json
 from core.models.checks.weights import read_header
-
-__all__ = ["check_adapter"]
 
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 _KNOWN = {

@@ -5,8 +5,6 @@ make room for. So names must be plain, code is never asked for, and the sizes mu
 there: a config that claims a million layers makes nothing of that size, since the weights do not have them.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -17,8 +15,6 @@ from typing import Any
 from core.contract.catalogue import ModelShape
 from core.contract.errors import ModelError
 from core.models.checks.files import check_files, is_plain_name, read_json
-
-__all__ = ["MOST_LAYERS", "check_claims", "check_fit", "check_tokenizer", "plain_generation"]
 
 LARGEST = 2**31 - 1
 LARGEST_SIZE = 1 << 27

@@ -9,8 +9,6 @@ JSON is read here with limits of its own: no key twice (readers disagree on whic
 interpreter. Everything refused is one ModelError; nothing here imports a library that could load what it looks at.
 """
 
-from __future__ import annotations
-
 import json
 import stat
 from collections.abc import Iterator
@@ -19,8 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from core.contract.errors import ModelError
-
-__all__ = ["check_files", "check_place", "is_plain_name", "parse_object", "read_json"]
 
 MIB = 1 << 20
 LIMITS_BYTES = {

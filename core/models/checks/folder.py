@@ -6,8 +6,6 @@ text; and whatever in a file would lead a loader astray (``files``, ``weights``,
 here imports transformers: the window asks too.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from functools import lru_cache
 from pathlib import Path
@@ -19,15 +17,6 @@ from core.models.checks.claims import check_claims, check_fit, check_tokenizer
 from core.models.checks.files import check_files, read_json
 from core.models.checks.weights import read_tensors, refuse_other_weights
 from core.models.families import is_gemma
-
-__all__ = [
-    "TOKENIZER_NAMES",
-    "check_config",
-    "check_folder",
-    "is_instruct",
-    "read_config_json",
-    "read_shape",
-]
 
 TOKENIZER_NAMES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
 

@@ -8,8 +8,6 @@ Parsed whole, which takes half a second for the largest: asked for where a token
 listed. The source of the format: the tokenizers library's own serialisation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -17,8 +15,6 @@ from typing import Any
 
 from core.contract.errors import ModelError
 from core.models.checks.files import read_json
-
-__all__ = ["check_growth"]
 
 MOST_GROWTH = 64
 MOST_LETTERS = 16_384

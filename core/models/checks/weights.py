@@ -5,8 +5,6 @@ every tensor with dtype, shape and place, then the tensors. So its true size, an
 first kilobytes (https://huggingface.co/docs/safetensors, "Format").
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -17,16 +15,6 @@ from typing import Any
 
 from core.contract.errors import ModelError
 from core.models.checks.files import check_place, is_plain_name, parse_object, read_json
-
-__all__ = [
-    "INDEX_NAME",
-    "fingerprint",
-    "linear_names",
-    "read_header",
-    "read_tensors",
-    "refuse_other_weights",
-    "weight_files",
-]
 
 INDEX_NAME = "model.safetensors.index.json"
 HEADER_LIMIT_BYTES = 8 << 20

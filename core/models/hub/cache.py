@@ -4,24 +4,12 @@ The layout is the documented one of huggingface_hub: ``models--OWNER--NAME`` hol
 ``snapshots/COMMIT/`` with links to ``blobs`` (https://huggingface.co/docs/huggingface_hub, "Manage your cache").
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
 from core.contract.errors import ModelError
 from core.models.checks.files import is_plain_name
 from core.models.checks.weights import weight_files
-
-__all__ = [
-    "cache_root",
-    "cached_folder",
-    "cached_repositories",
-    "is_cached",
-    "is_commit",
-    "is_revision",
-    "repository_folder",
-]
 
 _REVISION = re.compile(r"\w[\w.+@#=,/-]{0,199}")
 

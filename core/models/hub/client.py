@@ -6,8 +6,6 @@ imported. It is imported inside functions, so that the window does not wait for 
 line repeats what a server said, so no token can stand in it.
 """
 
-from __future__ import annotations
-
 import shutil
 import threading
 from collections.abc import Callable
@@ -20,16 +18,8 @@ from core.contract.errors import HubError, MachineError
 from core.models.checks.files import read_json
 from core.models.checks.folder import TOKENIZER_NAMES, check_config, is_instruct, read_shape
 from core.models.checks.weights import INDEX_NAME, weight_files
-from core.models.hub.cache import cache_root, cached_folder, is_cached, is_commit, is_revision, repository_folder
+from core.models.hub.cache import cache_root, cached_folder, is_commit, is_revision, repository_folder
 from core.models.hub.faults import explained, is_offline
-
-__all__ = [
-    "FetchStopped",
-    "describe",
-    "fetch",
-    "fetch_tokenizer",
-    "is_cached",
-]
 
 TOKENIZER_FILES = ("*.json", "*.jinja", "*.model", "*.txt")
 MODEL_FILES = ("*.safetensors", *TOKENIZER_FILES)

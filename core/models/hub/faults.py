@@ -1,14 +1,10 @@
 """What can go wrong with the hub, each as one line that says what to do. Nothing that a server wrote is repeated."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from core.contract.errors import HubError, MachineError, StudioError
 from core.machine.disk import is_full
-
-__all__ = ["explained", "is_offline"]
 
 
 @contextmanager

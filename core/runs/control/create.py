@@ -3,8 +3,6 @@
 The maker comes out with the job's supervisor lock in its hands, to pass it on to a supervisor or to let go.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import secrets
@@ -27,8 +25,6 @@ from core.runs.folder.job_folder import RUN_ID, ExportRequest, JobFolder, new_ru
 from core.runs.folder.notes import note_began
 from core.runs.folder.run_yaml import dump_config, expect_sound
 from core.runs.log.events_log import EventWriter
-
-__all__ = ["Drafts", "make_export", "make_job", "make_run", "sweep", "sweep_exports", "throw_away", "throw_away_debris"]
 
 _NEW, _TRASH = ".new-", ".trash-"
 _NOTE_BYTES = 1 << 10

@@ -23,11 +23,6 @@ from core.runs.control.queue import card_wanted
 from core.runs.folder.job_folder import RUN_ID, JobFolder
 from core.runs.log.events_log import LAST_KINDS, last_event
 
-__all__ = [
-    "LineWriter", "Patience", "end_with_the_pipe", "ending_of", "leave_when_wanted", "left_the_card",
-    "spawn_leased", "take_card",
-]  # fmt: skip
-
 LOOK_SECONDS = 1.0
 ENDING_SECONDS = 15.0
 LEAVING_SECONDS = 4.0

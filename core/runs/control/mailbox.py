@@ -4,8 +4,6 @@ A command carries the attempt that it is meant for. That number is read from the
 supervisor starts a new attempt under the same lock, so that no command falls between two attempts.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection
 from pathlib import Path
@@ -17,8 +15,6 @@ from core.machine.disk import append_line, cure
 from core.machine.locks import locked
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventTail, last_event
-
-__all__ = ["ALL_VERBS", "Mailbox", "acknowledged_ids", "begun_attempt", "open_mailbox", "send"]
 
 WORKER_VERBS: frozenset[Verb] = frozenset({"pause", "save", "stop", "sample"})
 ALL_VERBS: frozenset[Verb] = WORKER_VERBS | {"stop_now"}

@@ -5,8 +5,6 @@
 Light floor: the file is read and rendered in the data service's children, never here.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,8 +29,6 @@ from core.models.checks.weights import linear_names
 from core.models.hub.client import fetch_tokenizer
 from core.runs.folder.job_folder import RUN_ID, JobFolder
 from core.runs.record.learned import speeds
-
-__all__ = ["Prepared", "prepare", "tokenizer_folder"]
 
 _SHAPE = ("r", "lora_alpha", "lora_dropout", "bias", "use_rslora", "use_dora")
 """What an adapter's own config says of it under the names of ours; its modules it names as the model does."""

@@ -5,8 +5,6 @@ and dropped by the next who looks. One list serves all cards of a root: beside e
 for, by its lock's name, as soon as its supervisor knows; until then it counts as waiting for any.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -16,8 +14,6 @@ from core.machine.hardware import Machine
 from core.machine.locations import Locations
 from core.machine.locks import CardLock, held_by, is_held, locked
 from core.runs.folder.job_folder import RUN_ID, JobFolder
-
-__all__ = ["JobQueue", "Turn", "card_wanted"]
 
 _MOST_BYTES = 1 << 20
 

@@ -4,8 +4,6 @@ The store only writes where nobody else may: into a folder that it is just makin
 processes are dead, with that job's locks in hand. Everything else is asked of the job through its mailbox.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -31,8 +29,6 @@ from core.runs.process.processes import end_job, read_owners
 from core.runs.record.folds import Folds
 from core.runs.record.job_record import ENDED, RUNNING, RunRecord
 from core.runs.record.summary import UNREADABLE_HINT, RunSummary, nobody_lives, summarise
-
-__all__ = ["RunStore", "RunSummary"]
 
 LEAVING_SECONDS = 10.0
 """How long we wait for the processes of a job that has said its last word."""

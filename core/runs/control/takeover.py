@@ -1,7 +1,5 @@
 """Writing into the log of a job that nobody serves: both of its locks in hand, the dead process tree waited for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,8 +8,6 @@ from core.machine.locks import FileLock
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventTail, EventWriter, LogHold
 from core.runs.record.job_record import RunRecord, fold
-
-__all__ = ["DeadJob", "take_over"]
 
 
 class DeadJob:

@@ -5,13 +5,9 @@ folders, and nothing is a link: then no reading, writing or deleting leads out o
 a run can do without may be too large: its reader (``core.machine.disk.read_plain``) passes over it.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path
-
-__all__ = ["MOST_BYTES", "MOST_LOG_BYTES", "NO_JOB", "flaw_of"]
 
 NO_JOB = "neither run.yaml nor a log is there"
 MOST_LOG_BYTES = 1 << 30

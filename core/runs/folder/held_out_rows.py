@@ -13,8 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from core.machine.disk import read_sealed, write_sealed
 
-__all__ = ["Draw", "draw_path", "kept_draw", "read_draw", "write_draw"]
-
 _MOST_BYTES = 1 << 23
 """A hundred thousand held-out rows, as many as a config may ask for, take a quarter of it."""
 

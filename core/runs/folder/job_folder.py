@@ -28,11 +28,6 @@ from core.machine.locations import Entry
 from core.machine.yaml_text import MOST_YAML_BYTES, NOT_YAML, load_yaml
 from core.runs.folder.run_yaml import read_stored
 
-__all__ = [
-    "JOB_NAME", "RUN_ID", "ExportRequest", "JobFolder", "checkpoint_step", "drawn_tail", "new_run_id", "slug",
-    "whole_checkpoints",
-]  # fmt: skip
-
 RUN_ID = re.compile(r"\d{4}-\d{2}-\d{2}_\d{4}_[a-z0-9][a-z0-9-]{0,39}_[a-z0-9]{4}", re.ASCII)
 JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _DRAFT = ".tmp-"

@@ -11,8 +11,6 @@ refused (``core.train.keep.depends``); both name the settings. A name given late
 called: no config, no checkpoint and no folder knows it.
 """
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from typing import Any
@@ -26,11 +24,6 @@ from core.machine.disk import cure, read_plain, read_sealed, write_sealed, write
 from core.runs.folder.flaws import MOST_BYTES
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.repeat import flat
-
-__all__ = [
-    "NAME_LENGTH", "Asked", "changed_since", "given_name", "named_config", "note_asked", "note_began", "read_asked",
-    "rename",
-]  # fmt: skip
 
 NAME_LENGTH = 120
 _VERSION = 2

@@ -8,8 +8,6 @@
 ``effective_config`` say the same.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,8 +19,6 @@ from core.contract.config import RunConfig
 from core.machine.locations import Locations
 from core.machine.yaml_text import NOT_YAML, load_yaml
 from core.runs.folder.run_yaml import checked, read_fields
-
-__all__ = ["command_line", "flat", "read_wish"]
 
 _SETTING = "expected KEY=VALUE with a key of run.yaml, such as train.learning_rate=0.0001."
 

@@ -4,8 +4,6 @@ One that a person wrote is read strictly. One that stands in a run's folder may 
 not known here are left out and named, and what only holds between fields was checked when the run was made.
 """
 
-from __future__ import annotations
-
 import copy
 import difflib
 from collections.abc import Callable, Sequence
@@ -19,8 +17,6 @@ from core.contract.config import RunConfig
 from core.contract.errors import ConfigError
 from core.machine.disk import read_plain
 from core.machine.yaml_text import MOST_YAML_BYTES, NOT_YAML, load_yaml, shown
-
-__all__ = ["checked", "dump_config", "expect_sound", "read_config", "read_fields", "read_stored"]
 
 _FAULTS_NAMED = 20
 

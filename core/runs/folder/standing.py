@@ -5,8 +5,6 @@ into files without a name, and what looks for the run finds nothing. So its supe
 worker, whose supervisor may be dead.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Iterator
@@ -14,8 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from core.runs.folder.job_folder import JobFolder
-
-__all__ = ["FolderGoneError", "Standing", "ending_with_the_folder"]
 
 LOOK_SECONDS = 1.0
 

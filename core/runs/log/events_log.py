@@ -32,11 +32,6 @@ from core.runs.folder.job_folder import JobFolder
 from core.runs.log.handover import signal_ready
 from core.runs.log.lines import MOST_LINE_BYTES, LineCheck, number_of, sealed
 
-__all__ = [
-    "ATTEMPT_VARIABLE", "LAST_KINDS", "EventTail", "EventWriter", "LogHold", "PatientWriter", "last_event",
-    "open_writer",
-]  # fmt: skip
-
 ATTEMPT_VARIABLE = "LUTHIER_ATTEMPT"
 LAST_KINDS = frozenset({"finished", "stopped", "failed", "paused"})
 """After these a worker has nothing more to say."""

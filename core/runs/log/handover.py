@@ -12,16 +12,12 @@ The end of file comes however the other side ends: a worker whose supervisor die
 was ready is not waited for. There is never a second writer.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
-
-__all__ = ["ReadyPipe", "signal_ready"]
 
 _VARIABLE = "LUTHIER_DOOR"
 _TICK_SECONDS = 0.1

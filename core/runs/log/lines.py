@@ -9,11 +9,7 @@ version wrote it) is believed. A line with another checksum than its own is left
 that a number skips.
 """
 
-from __future__ import annotations
-
 import zlib
-
-__all__ = ["MOST_LINE_BYTES", "LineCheck", "number_of", "sealed"]
 
 MOST_LINE_BYTES = 1 << 20
 """What no event of ours comes near; a longer line is damage, and is not even held in memory."""

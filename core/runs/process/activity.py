@@ -2,8 +2,6 @@
 ``core.runs.record.stall``; and whether the kernel ended any for want of memory.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from contextlib import suppress
@@ -14,8 +12,6 @@ import psutil
 from core.runs.process.processes import Identity
 from core.runs.process.worker_log import log_tail
 from core.runs.record.stall import Work
-
-__all__ = ["MemoryKills", "halted", "wake", "work_of"]
 
 _LAST_WORDS_BYTES = 500
 

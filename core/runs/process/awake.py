@@ -12,8 +12,6 @@ A person who closes the lid or says "sleep" is not overruled on Windows and macO
 session that cannot be held is said.
 """
 
-from __future__ import annotations
-
 import base64
 import os
 import re
@@ -27,8 +25,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from core.contract.events import Note
-
-__all__ = ["awake_command", "hold_session", "keep_awake", "session_command"]
 
 _WSL = "/mnt/c/Windows/System32/wsl.exe"
 _POWERSHELL = "/mnt/c/Windows/System32/WindowsPowerShell/v1.0/powershell.exe"

@@ -10,12 +10,8 @@ CLOCK_MONOTONIC stands still while Linux sleeps and CLOCK_BOOTTIME does not; the
 gap, says how long the machine was away.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
-
-__all__ = ["AwakeClock"]
 
 LONGEST_TICK_SECONDS = 5.0
 """A tick is 0.1 s; a machine that computes hard may let its supervisor wait for a few."""

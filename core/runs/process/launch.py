@@ -4,8 +4,6 @@ The starter holds the job's ``supervisor.lock`` already and passes the open desc
 moment there is exactly one supervisor, and the job is never seen as lost.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -18,8 +16,6 @@ from core.machine.locations import REPOSITORY, Locations
 from core.machine.locks import FileLock
 from core.runs.folder.job_folder import JobFolder
 from core.runs.process.processes import LOCK_VARIABLE
-
-__all__ = ["SUPERVISOR_COMMAND", "inherited_lock", "start_supervisor"]
 
 SUPERVISOR_COMMAND = (sys.executable, "-m", "core.runs.supervise.supervisor")
 QUICK = {"PYDANTIC_DISABLE_PLUGINS": "1"}

@@ -5,8 +5,6 @@ A pid alone names whoever uses it next. A parent knows its children only until o
 descendants, the worker's process group, and whoever bears the mark.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time
@@ -22,11 +20,6 @@ from pydantic import TypeAdapter
 from core.machine.disk import read_plain, write_whole
 from core.runs.folder.flaws import MOST_BYTES
 from core.runs.folder.job_folder import JobFolder
-
-__all__ = [
-    "LOCK_VARIABLE", "MARK", "Identity", "Owners", "end_job", "end_tree", "find_worker", "identify", "read_owners",
-    "write_owners",
-]  # fmt: skip
 
 MARK = "LUTHIER_JOB"
 LOCK_VARIABLE = "LUTHIER_SUPERVISOR_LOCK"

@@ -9,15 +9,11 @@ at its new end::
 What is printed within the microseconds between the last look and the cut is lost; the log of events never is.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path
 
 from core.machine.disk import open_plain
-
-__all__ = ["cap_log", "log_tail", "older_log"]
 
 CAP_BYTES = 10_000_000
 HEAD_BYTES = 256_000

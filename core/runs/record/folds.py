@@ -1,7 +1,5 @@
 """Records of the jobs that are being looked at, kept up to date by what was added to their logs since the last look."""
 
-from __future__ import annotations
-
 import threading
 from collections import OrderedDict
 from dataclasses import replace
@@ -10,8 +8,6 @@ from pathlib import Path
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventTail
 from core.runs.record.job_record import RunFold, RunRecord
-
-__all__ = ["Folds"]
 
 _KEPT = 16
 

@@ -9,8 +9,6 @@ a listing's word for a folder that cannot be looked into. A later attempt that
 begins at a checkpoint drops the metrics after that step, so that charts never run backwards.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Callable, Iterable
@@ -41,8 +39,6 @@ from core.contract.events import (
     Step,
     Stopped,
 )
-
-__all__ = ["ENDED", "RUNNING", "RunFold", "RunRecord", "State", "effective_config", "fold"]
 
 State = Literal["queued", "starting", "training", "paused", "finished", "stopped", "failed", "lost", "unreadable"]
 RUNNING = frozenset({"queued", "starting", "training"})

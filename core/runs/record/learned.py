@@ -3,8 +3,6 @@
 Append only, one write a line under a lock. A torn or foreign line counts as none. The newest lines are enough.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -19,8 +17,6 @@ from core.machine.locks import locked
 from core.runs.folder.job_folder import JobFolder
 from core.runs.record.job_record import RunRecord
 from core.runs.record.pace import own_steps, rate_of
-
-__all__ = ["append", "learn", "learned_file", "line_of", "speeds"]
 
 NEWEST = 500
 MOST_BYTES = 1 << 20

@@ -8,8 +8,6 @@
 All of it follows from the log and the manifests, so runs of earlier versions have it as well. Nothing is written.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable
@@ -20,8 +18,6 @@ from typing import Any, Literal
 from core.machine.disk import read_plain
 from core.runs.folder.job_folder import JobFolder, whole_checkpoints
 from core.runs.record.job_record import RunRecord
-
-__all__ = ["Measure", "Outcome", "Verdict", "best", "by_merit", "measured_loss", "measures", "outcome", "standing"]
 
 Verdict = Literal["better", "no_better", "worse", "unmeasured"]
 

@@ -8,8 +8,6 @@ Tokens of the whole run are known from the plan. The first three steps of an att
 count where there are others. Before ten own steps what is said is a range, and called estimated.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
@@ -22,8 +20,6 @@ from core.contract.config import RunConfig
 from core.contract.events import Plan, Step
 from core.runs.record.job_record import RunRecord
 from core.runs.record.stall import STEP_SECONDS
-
-__all__ = ["Left", "own_steps", "rate_of", "time_left"]
 
 SURE_STEPS = 10
 WARM_UP = 3

@@ -17,16 +17,12 @@ All times are *awake* seconds (``core.runs.process.clock``): a night's sleep is 
 clock.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
 from core.contract.events import Acknowledged, Event, Hello, Queued, Resumed, Stage, Starting, Step
-
-__all__ = ["STEP_SECONDS", "Heartbeat", "Limit", "Stall", "Work"]
 
 STEP_SECONDS = 300.0
 STEP_MEDIANS = 10.0

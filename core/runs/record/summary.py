@@ -5,8 +5,6 @@ log is believed as long as the log has the byte count that it names; deleting th
 job's processes live is never cached. A run that cannot be read has a line too, with the reason.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -26,8 +24,6 @@ from core.runs.folder.notes import given_name
 from core.runs.log.events_log import EventTail
 from core.runs.record.job_record import RUNNING, State, fold
 from core.runs.record.outcome import Measure, Outcome, Verdict, measures, outcome
-
-__all__ = ["UNREADABLE_HINT", "RunSummary", "nobody_lives", "summarise"]
 
 UNREADABLE_HINT = "Mend its folder, or delete the run."
 

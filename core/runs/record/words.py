@@ -3,14 +3,10 @@
 It stands on the light floor, since the command line does not know the window.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from core.runs.record.job_record import State
 from core.runs.record.outcome import Outcome, Verdict
-
-__all__ = ["ADVICE", "STATE_WORDS", "VERDICT_WORDS", "damage_words", "outcome_line", "unknown_fields_words"]
 
 STATE_WORDS: dict[State, str] = {
     "queued": "Waiting",

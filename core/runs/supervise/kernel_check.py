@@ -5,8 +5,6 @@ takes the plain path and says so. What went well is not tried again with the sam
 a person waits meanwhile. After a run that failed, whatever the reason, it is.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -25,8 +23,6 @@ from core.machine.disk import write_whole
 from core.machine.hardware import Gpu
 from core.machine.imports import version_of
 from core.machine.locations import REPOSITORY, Locations
-
-__all__ = ["check_kernels", "check_kernels_once", "forget_kernels", "read_answer"]
 
 PROBE_COMMAND = (sys.executable, "-m", "core.kernels.trial")
 LIMIT_SECONDS = 30.0

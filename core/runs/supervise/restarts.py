@@ -4,15 +4,11 @@ A fresh process is worth it as long as the run gets on: a newer checkpoint, or a
 rate), after which the same steps are not the same work. Where two fresh ones brought nothing, the run stops.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable
 
 from core.machine.hardware import Machine, read_machine
-
-__all__ = ["CardLook", "Restarts"]
 
 MAX_FUTILE_RESTARTS = 2
 _LOOK_SECONDS = 2.0

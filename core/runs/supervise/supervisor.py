@@ -10,8 +10,6 @@ It is detached and light. One writer at a time: the worker writes the log while 
 after. When this process dies the worker trains on; the next look of a studio starts a supervisor that adopts it.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time
@@ -52,8 +50,6 @@ from core.runs.supervise.worker_process import (
     start_worker,
     worker_environment,
 )
-
-__all__ = ["WORKER_COMMAND", "Supervisor", "main", "supervise"]
 
 WORKER_COMMAND = (sys.executable, "-m", "core.worker")
 PROOF_COMMAND = (sys.executable, "-m", "core.proof")

@@ -14,8 +14,6 @@ nor forgotten: its time does not count, and a stop or pause wakes it. One that a
 on its time counts, and it is ended like any other that does not leave.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time
@@ -33,8 +31,6 @@ from core.runs.process.worker_log import cap_log
 from core.runs.record.job_record import RunRecord
 from core.runs.record.stall import Heartbeat, Stall
 from core.runs.supervise.worker_process import Worker
-
-__all__ = ["Ending", "Watch"]
 
 TICK_SECONDS = 0.1
 LOOK_SECONDS = 0.5

@@ -4,8 +4,6 @@ Either way it has its own session and process group, holds the log and the card 
 gone when its process is; what it leaves below itself is ended by the supervisor.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -23,11 +21,6 @@ from core.runs.log.events_log import ATTEMPT_VARIABLE
 from core.runs.process.activity import MemoryKills
 from core.runs.process.processes import MARK, Identity, identify
 from core.runs.process.worker_log import log_tail
-
-__all__ = [
-    "CARD_VARIABLE", "RESTART_EXIT_CODE", "RESTART_NOTE", "Worker", "card_environment", "card_fault",
-    "card_fault_line", "exit_words", "start_worker", "worker_environment",
-]  # fmt: skip
 
 RESTART_EXIT_CODE = os.EX_TEMPFAIL
 """75: "start me again in a fresh process, from the last checkpoint" (a GPU fault leaves a process unusable)."""

@@ -16,8 +16,6 @@ from core.runs.log.events_log import PatientWriter
 from core.train.channel.command_queue import CommandQueue, NoCommands
 from core.train.channel.reporter import EventReporter
 
-__all__ = ["DISK_FULL", "Channel"]
-
 DISK_FULL = frozenset({"disk.full", "disk.write"})
 """Codes of a ``MachineError`` that room on the disk cures."""
 POLL_SECONDS = 1.0

@@ -23,8 +23,6 @@ from core.contract.errors import MachineError
 from core.contract.events import Acknowledged
 from core.train.channel.reporter import EventReporter
 
-__all__ = ["Afresh", "CommandQueue", "Commands", "Leave", "NoCommands"]
-
 POLL_SECONDS = 0.2
 LOOK_SECONDS = 0.1
 

@@ -14,8 +14,6 @@ import torch
 
 from core.machine.hardware import GpuReading, read_gpu
 
-__all__ = ["Lap", "Meter", "context_bytes", "held_bytes", "peak_bytes"]
-
 
 @dataclass(frozen=True)
 class Lap:

@@ -4,14 +4,10 @@ Progress bars, warnings and tracebacks are worth less than the run: what ``worke
 Light: nothing of torch is imported here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import sys
 from typing import Any
-
-__all__ = ["print_or_drop"]
 
 
 class _Dropping(io.FileIO):

@@ -3,8 +3,6 @@
 Light: imported before anything heavy, so that the first word and every acknowledgement come at once.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator
@@ -12,8 +10,6 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from core.contract.events import Event, Note, Stage, StageName
-
-__all__ = ["EventReporter", "Writer"]
 
 TRAINING_SECONDS = 60.0
 

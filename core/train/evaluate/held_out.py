@@ -6,8 +6,6 @@ A sum over rows is the same however they are cut, so a micro-batch that did not 
 follows is cut as small. One row alone that does not fit leaves the loss unmeasured, which is said.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,8 +16,6 @@ from core.model.faults import is_out_of_memory
 from core.train.channel.reporter import EventReporter
 from core.train.safety.memory import let_go_of
 from core.train.step.trainer import Rows, split_batch
-
-__all__ = ["HeldOut"]
 
 EVALUATION_ROWS = 64
 """Held-out rows are cut into micro-batches so many at a time."""

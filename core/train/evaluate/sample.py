@@ -4,8 +4,6 @@ Greedy, so that both answers differ by what was learned and by nothing else. A q
 to be so, and never ends the run.
 """
 
-from __future__ import annotations
-
 import contextlib
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -26,8 +24,6 @@ from core.model.end_tokens import ends_of
 from core.model.faults import is_card_fault, is_named
 from core.train.channel.channel import Channel
 from core.train.channel.command_queue import CommandQueue
-
-__all__ = ["Laid", "answer", "continued", "fault_line", "readable"]
 
 _HEADERS = frozenset({"assistant", "model", "bot", "gpt"})
 

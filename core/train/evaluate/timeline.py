@@ -7,8 +7,6 @@ measurement always ask; one in between only while answers have taken no more tha
 short run is not mostly answers. Nothing random is drawn, and a question that cannot be answered never ends the run.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,8 +17,6 @@ from core.contract.events import Sample
 from core.model.faults import is_card_fault
 from core.train.channel.channel import Channel
 from core.train.evaluate.sample import continued, fault_line, readable
-
-__all__ = ["NEW_TOKENS", "Question", "Timeline", "questions"]
 
 NEW_TOKENS = 64
 LOOK_ROWS = 50

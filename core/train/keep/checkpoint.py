@@ -9,8 +9,6 @@ folder's name, and nothing may lie there that it does not name. The last two and
 after a newer one was verified, and leave their name before their files. Nothing here knows what the files mean.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -24,11 +22,6 @@ from core.contract.errors import MachineError, RunError
 from core.machine.disk import file_sha256, is_full, make_durable
 from core.runs.folder.job_folder import JobFolder, checkpoint_step
 from core.runs.record.outcome import by_merit
-
-__all__ = [
-    "Saved", "add_facts", "best", "is_disk_full", "latest_good", "prune", "read_manifest", "remove",
-    "remove_after", "save", "step_name", "verify",
-]  # fmt: skip
 
 MANIFEST = "MANIFEST.json"
 _OWN = "sha256"

@@ -7,8 +7,6 @@ Another of these makes the rest of the run another training than its beginning. 
 unless a person has said to go on anyway. Light: nothing of torch is imported here.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,8 +19,6 @@ from core.machine.imports import version_of
 from core.runs.folder.job_folder import JobFolder
 from core.train.channel.reporter import EventReporter
 from core.train.keep import checkpoint
-
-__all__ = ["DIFFERS", "depends_on", "differences", "refuse_other_data", "refuse_others"]
 
 DIFFERS = "run.differs"
 """Code of the refusal; the window offers to go on anyway where a run failed with it."""

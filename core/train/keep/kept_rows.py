@@ -6,8 +6,6 @@ A later version of this program may cut, split or shuffle otherwise. A run that 
 be trained on. So the split is taken from here, and other tokens or another order are refused by name.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence
@@ -22,8 +20,6 @@ from core.runs.folder.held_out_rows import Draw, read_draw, write_draw
 from core.train.channel.channel import Channel
 from core.train.keep.depends import DIFFERS
 from core.train.step.rows import PairRows, TextRows
-
-__all__ = ["KeptRows", "Split"]
 
 Split = tuple[list[int], list[int]]
 """Rows to train on and rows held out, both ascending."""

@@ -7,8 +7,6 @@
 There is no data iterator and no random state among it: both follow from (seed, step).
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -30,8 +28,6 @@ from core.train.channel.reporter import EventReporter
 from core.train.keep import checkpoint
 from core.train.keep.state import load_state, save_state
 from core.train.safety.memory import once_more
-
-__all__ = ["Saver", "read_position"]
 
 POSITION = "position.json"
 

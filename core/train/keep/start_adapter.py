@@ -8,8 +8,6 @@ best; whether it is the same adapter is seen from its hash, which every checkpoi
 Light: nothing of torch is imported here.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil
@@ -21,8 +19,6 @@ from core.machine.disk import cure, file_sha256, make_durable, read_sealed, writ
 from core.runs.folder.job_folder import JobFolder
 from core.train.channel.channel import Channel
 from core.train.keep import checkpoint
-
-__all__ = ["keep_start", "start_folder"]
 
 _ADAPTER, _ORIGIN = "adapter", "ORIGIN.json"
 _TRIES = 3

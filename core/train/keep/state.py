@@ -5,16 +5,12 @@ Tensors go to ``NAME.safetensors``; the tree around them to ``NAME.json``, where
 places (bitsandbytes shares its quantisation maps) is stored once and is shared again after reading.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
-
-__all__ = ["flatten", "load_state", "save_state", "unflatten"]
 
 
 def flatten(tree: Any) -> tuple[Any, dict[str, torch.Tensor]]:

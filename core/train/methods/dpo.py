@@ -5,8 +5,6 @@ them. Its reference is the model without the adapter, or, where a run goes on fr
 that one. Only a run of DPO imports this.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -23,8 +21,6 @@ from core.model.adapters import trainable
 from core.train.step.micro_batches import IGNORED
 from core.train.step.rows import PairRows
 from core.train.step.trainer import OURS, Batches, StepTrainer
-
-__all__ = ["PreferenceTrainer"]
 
 _TOLD = {"margin": "rewards/margins", "accuracy": "rewards/accuracies"}
 """What TRL calls these; it keeps the mean over a micro-batch."""

@@ -4,8 +4,6 @@ SFT stands on the plain Trainer since TRL's SFTTrainer puts its own head, collat
 which takes a second to import, is left to DPO.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +15,6 @@ from core.contract.config import RunConfig
 from core.train.step.micro_batches import pack, pad
 from core.train.step.rows import TextRows
 from core.train.step.trainer import OURS, Batches, StepTrainer
-
-__all__ = ["TextTrainer", "arguments", "passes_line"]
 
 
 class TextTrainer(StepTrainer, Trainer):

@@ -1,7 +1,5 @@
 """TRAINERS: for each method its trainer, made from the recipe; a library that only one of them wants comes with it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +8,6 @@ from core.contract.methods import Method
 from core.model.layers.loss import LossModel
 from core.train.methods.sft import TextTrainer
 from core.train.step.trainer import Batches
-
-__all__ = ["TRAINERS"]
 
 Maker = Callable[[RunConfig, Any, dict[str, Any], Batches, Any], tuple[Any, str]]
 

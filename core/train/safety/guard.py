@@ -8,16 +8,12 @@ scale. It is counted apart. A scale that has come down below 1 hides nothing any
 that is not finite.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from core.contract.errors import DataError, RunError
 from core.train.channel.reporter import EventReporter
-
-__all__ = ["Guard", "lower_rate_hint", "require_targets"]
 
 LIMIT = 3
 """Steps in a row whose loss or gradient is not finite before the run goes back."""

@@ -14,8 +14,6 @@ took in this run::
 Counted per token since longer rows take longer, and never by less than a usual step, since short steps wait for Python.
 """
 
-from __future__ import annotations
-
 import gc
 import statistics
 import traceback
@@ -27,23 +25,10 @@ from typing import TypeVar
 import torch
 
 from core.estimate.fit import SPARE
-from core.estimate.terms import GIB, context_of
+from core.estimate.inputs.work import GIB
+from core.estimate.terms import context_of
 from core.model.faults import is_out_of_memory
 from core.train.channel.reporter import EventReporter
-
-__all__ = [
-    "SpillWatch",
-    "Taken",
-    "cap_allocator",
-    "halved",
-    "let_go_of",
-    "may_allocate",
-    "once_more",
-    "pass_tokens",
-    "spill_factor",
-    "state_bytes",
-    "there_for_us",
-]
 
 T = TypeVar("T")
 SLOWER = 3.0

@@ -14,8 +14,6 @@ One process only: where several compute one batch, others already wait for this 
 line instead of waiting for ever.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -26,7 +24,8 @@ from core.contract.config import RunConfig
 from core.contract.errors import MachineError
 from core.contract.events import Correction
 from core.estimate.fit import SPARE
-from core.estimate.terms import GIB, context_of
+from core.estimate.inputs.work import GIB
+from core.estimate.terms import context_of
 from core.model.faults import is_out_of_memory
 from core.model.layers.checkpointing import let_go_of_inputs, set_checkpointing
 from core.train.channel.channel import Channel
@@ -42,8 +41,6 @@ from core.train.safety.memory import (
     there_for_us,
 )  # fmt: skip
 from core.train.safety.preflight import preflight
-
-__all__ = ["OomRecovery", "tries_the_largest"]
 
 T = TypeVar("T")
 LOWER = 7 / 8

@@ -5,8 +5,6 @@ are thrown away and the random state is put back. Weights, optimiser, scaler, sc
 touched: the run is the same, bit for bit, as without.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,8 +13,6 @@ import torch
 from core.train.channel.reporter import EventReporter
 from core.train.safety.memory import state_bytes
 from core.train.step.batch_sampler import BatchSampler
-
-__all__ = ["largest_batch", "preflight"]
 
 MOST_ROWS = 100_000
 """So many rows that are to come are looked at; later ones hold no surprise."""

@@ -8,8 +8,6 @@ first and the ``Correction`` is said after, so a worker that is killed in betwee
 Correction in the log is the memory: a second time the run stops and explains.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence
@@ -27,8 +25,6 @@ from core.train.channel.command_queue import Afresh
 from core.train.channel.reporter import EventReporter
 from core.train.keep import checkpoint
 from core.train.safety.guard import lower_rate_hint
-
-__all__ = ["LEARNING_RATE", "Rollback", "rows_at_fault"]
 
 LEARNING_RATE = "train.learning_rate"
 _MARK = "Bad numbers:"

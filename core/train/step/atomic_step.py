@@ -6,8 +6,6 @@ which is asked for before the first number is changed. Should memory still run o
 can be trusted, and a fresh process goes back to the last checkpoint.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -16,8 +14,6 @@ import torch
 from core.model.faults import is_out_of_memory
 from core.train.channel.command_queue import Afresh
 from core.train.safety.memory import let_go_of
-
-__all__ = ["AtomicOptimizer", "atomic"]
 
 
 class AtomicOptimizer(torch.optim.Optimizer):

@@ -4,16 +4,12 @@ To transformers' Trainer a "batch" is one whole optimizer batch: the row numbers
 replayed on a resume: whoever asks for the batch of a step gets it, and nothing is used up.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
 from core.data.deal.packing import windows
-
-__all__ = ["BatchLoader", "BatchSampler", "Sampler"]
 
 
 class Sampler(Protocol):

@@ -14,8 +14,6 @@ Gradients are left where autograd puts them (written into a buffer they would co
 when the last pass is launched, and are gone after the step. A parameter that no pass reached has a gradient of zero.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -24,8 +22,6 @@ from torch import nn
 
 from core.model.adapters import trainable
 from core.train.step.atomic_step import AtomicOptimizer, atomic
-
-__all__ = ["FlatParameters", "flat_optimizer", "total_norm"]
 
 BLOCK = 256
 """Values that share a scale in 8-bit moments; places begin at multiples of it."""

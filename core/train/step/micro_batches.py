@@ -8,16 +8,12 @@ Padded: one row a line, filled up to the longest. Either way the cut is a pure f
 number, tokens a micro-batch, so that the same batch is always cut alike.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy
 import torch
 
 from core.train.step.rows import TextRows
-
-__all__ = ["IGNORED", "cut_padded", "pack", "pad"]
 
 IGNORED = -100
 

@@ -16,8 +16,6 @@ import torch
 
 from core.contract.methods import LearningMethod
 
-__all__ = ["PairRows", "Ragged", "TextRows", "rows_for"]
-
 _IGNORED = -100
 
 

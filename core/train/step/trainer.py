@@ -17,8 +17,6 @@ What the Trainer does beside that walks thousands of modules (modes, clipping, z
 so those are ours, on flat parameters (``core.train.step.flat``).
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -37,8 +35,6 @@ from core.train.safety.memory import pass_tokens
 from core.train.step.batch_sampler import BatchLoader, Sampler
 from core.train.step.flat import FlatParameters, flat_optimizer, total_norm
 from core.train.step.micro_batches import cut_padded
-
-__all__ = ["OURS", "Batches", "Rows", "StepTrainer", "Steps", "split_batch"]
 
 OURS: dict[str, Any] = {"max_grad_norm": 0.0, "logging_strategy": "no"}
 """Settings of the Trainer's for what is done here: clipping over flat parameters, and the word on each step."""

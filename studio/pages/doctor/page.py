@@ -1,18 +1,15 @@
 """The doctor page: what was found on this machine, each with its action; and the tokenised rows that are kept."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from core.data.tokens.cache import Cached, list_cached
-from core.machine.doctor.examine import MachineFinding, examine
+from core.machine.doctor.examine import examine
+from core.machine.doctor.finding import MachineFinding
 from studio.figures.run_figures import bytes_words, day_and_time
 from studio.pages.doctor.words import say
 from studio.services.services import Studio
 from studio.shell.markup import Markup, icon, join, tag
 from studio.shell.slots import button, live, slot
-
-__all__ = ["cache_view", "page", "view"]
 
 _ORDER = {"fault": 0, "advice": 1, "fine": 2}
 _COMMANDS = ("sudo ", "pip ", "python3 ")

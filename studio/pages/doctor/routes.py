@@ -1,15 +1,11 @@
 """The doctor's one route: throws the tokenised rows away that are kept; all of them can be made again."""
 
-from __future__ import annotations
-
 from fastapi import APIRouter
 
 from core.data.tokens.cache import clear_cached
 from studio.figures.run_figures import bytes_words
 from studio.pages.doctor.words import say
 from studio.services.services import Studio
-
-__all__ = ["routes"]
 
 
 def routes(studio: Studio) -> APIRouter:

@@ -1,10 +1,6 @@
 """Words of the doctor page, and of the tokenised rows that are kept."""
 
-from __future__ import annotations
-
 from studio.words.text import say as shared
-
-__all__ = ["say"]
 
 _WORDS = {
     "doctor.title": "Doctor",

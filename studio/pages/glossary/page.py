@@ -1,7 +1,5 @@
 """The glossary page: every word of the trade that the studio uses, with a search (``assets/js/pages/glossary.js``)."""
 
-from __future__ import annotations
-
 from core.contract.glossary.term import Part
 from core.contract.glossary.words import PARTS
 from studio.pages.glossary.words import say
@@ -9,8 +7,6 @@ from studio.services.services import Studio
 from studio.shell.explained import entry
 from studio.shell.markup import Markup, tag
 from studio.shell.slots import live, slot
-
-__all__ = ["page"]
 
 # ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 

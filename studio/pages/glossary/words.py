@@ -1,10 +1,6 @@
 """Words of the Glossary page. The terms themselves: ``core/contract/glossary/words.py``."""
 
-from __future__ import annotations
-
 from studio.words.text import say as shared
-
-__all__ = ["say"]
 
 _WORDS = {
     "glossary.title": "Glossary",

@@ -17,8 +17,6 @@ from core.runs.folder.held_out_rows import Draw
 from core.runs.folder.repeat import flat
 from studio.pages.history.words import say
 
-__all__ = ["Basis", "apart_words", "groups"]
-
 _KNOBS = knobs(RunConfig)
 
 

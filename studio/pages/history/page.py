@@ -6,17 +6,13 @@
     /history?compare=A,B,C      two to five runs compared    assets/js/pages/history/compare.js
 """
 
-from __future__ import annotations
-
 from studio.figures.history_rows import SPANS
 from studio.pages.history.words import say
 from studio.services.services import Studio
 from studio.shell.markup import Markup, join, tag
 from studio.shell.notice import notice
 from studio.shell.slots import answer_settings, button, dialog, live, none_yet, slot, way_back
-from studio.words.text import STATES
-
-__all__ = ["page"]
+from studio.words.runs import STATES
 
 GROUPS = ("paused", "finished", "stopped", "failed")
 LETTERS = "ABCDE"

@@ -1,7 +1,5 @@
 """The routes of the history: its rows, what a run is called and was made with, running it again, comparison, queue."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 
@@ -24,8 +22,6 @@ from studio.pages.history.view import Compared, chosen, comparison
 from studio.services.services import Studio
 from studio.services.session import reopened
 from studio.shell.json_routes import DONE, tagged
-
-__all__ = ["routes"]
 
 PAGE = 50
 _TOLD = ("id", "title", "word", "state", "cause", "verdict")

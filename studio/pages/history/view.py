@@ -4,8 +4,6 @@ Curves: every run's columns are asked for over the same span, so that their buck
 steps; a run that ended earlier is null behind its end. Smoothing is each run's own, before the buckets are made.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +23,7 @@ from studio.figures.run_figures import UNKNOWN, bytes_words, duration, measure_w
 from studio.figures.verdicts import tone_of
 from studio.pages.history.comparable import Basis, apart_words, groups
 from studio.pages.history.words import say
-from studio.words.text import STATES
-
-__all__ = ["MOST", "Compared", "chosen", "comparison", "curves", "differing", "finals"]
+from studio.words.runs import STATES
 
 MOST = 5
 _KNOBS = knobs(RunConfig)

@@ -1,10 +1,6 @@
 """Words of the history: its rows and what is done with them, the queue and the comparison."""
 
-from __future__ import annotations
-
 from studio.words.text import say as shared
-
-__all__ = ["say"]
 
 _WORDS = {
     "history.title": "History",

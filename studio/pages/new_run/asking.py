@@ -4,15 +4,11 @@ A board is HTML that Gradio has no events for. A press is sent as JSON through a
 custom event of ``gr.HTML`` would want ``unsafe-eval``, and an endpoint of our own cannot answer Gradio's components.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any
 
 from studio.shell.markup import Markup, tag
-
-__all__ = ["push", "sent"]
 
 
 def push(words: str, do: str, value: Mapping[str, Any] | None = None, **options: Any) -> Markup:

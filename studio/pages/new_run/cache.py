@@ -4,8 +4,6 @@ Reading a file, tokenising rows and asking the hub take time; each answer is kep
 uses only what is kept, so that an edit is answered at once: steps and memory follow from known lengths by arithmetic.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import traceback
@@ -41,8 +39,6 @@ from studio.pages.new_run.view import (
     report_key,
 )
 from studio.services.services import Studio
-
-__all__ = ["PageCache"]
 
 LARGE_BYTES, SMALL_SECONDS = 4 << 20, 2.0
 """A larger file, or one that takes longer, shows its first rows before it is read whole."""

@@ -4,8 +4,6 @@ Ranges are checked by the config, never by Gradio, whose own check answers with 
 stays where the fault is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,8 +13,6 @@ from core.contract.config import RunConfig
 from core.contract.knobs import Knob, knobs
 from studio.services.session import Session, home_written_out
 from studio.words.text import say
-
-__all__ = ["KNOBS", "Answer", "Form", "field_of", "label_of", "source_of"]
 
 KNOBS: dict[str, Knob] = knobs(RunConfig)
 ROLES = 6

@@ -4,8 +4,6 @@ An edit is answered at once from what is kept (``edited``); where it touches row
 what is missing, and says it bit by bit: the first rows, then their lengths, then what the doctor finds.
 """
 
-from __future__ import annotations
-
 import contextlib
 import traceback
 from collections.abc import Callable, Iterator
@@ -32,8 +30,6 @@ from studio.services.services import Studio
 from studio.services.session import Session, home_written_out, sample_of, sample_path
 from studio.shell.markup import Markup, fault, tag
 from studio.words.text import say
-
-__all__ = ["Handlers", "build"]
 
 _LOOKS = ("data.", "method", "train.max_length")
 """Settings whose edits ask for a look: what they change has to be looked up."""

@@ -16,8 +16,6 @@ from typing import Any
 from core.contract.errors import StudioError
 from studio.words.text import say
 
-__all__ = ["LongWork", "Work", "unforeseen"]
-
 TICK_SECONDS = 0.25
 """How often a page is told how far the work is."""
 _KEPT = 12

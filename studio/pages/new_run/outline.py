@@ -3,15 +3,11 @@
 The page takes its headings from here, so that nothing moves when the fields come.
 """
 
-from __future__ import annotations
-
 from core.machine.hardware import Machine
 from studio.pages.new_run.asking import push
 from studio.services.session import Before
 from studio.shell.markup import Markup, icon, join, tag
 from studio.words.text import say
-
-__all__ = ["block_head", "draft_view", "head_view", "machine_view", "outline"]
 
 BLOCKS = ("data", "model", "train")
 

@@ -3,8 +3,6 @@
 Answers are dictionaries of components to values, so that a handler says only what it changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,8 +25,6 @@ from studio.services.session import Session, for_own_file
 from studio.shell.markup import Markup, tag
 from studio.shell.parts import board, channel
 from studio.words.text import say
-
-__all__ = ["Page", "lay_out"]
 
 ASKED = ("change", "draft", "source", "mix", "check", "examine", "count", "preview", "probe", "stop", "models")
 """What buttons within boards ask for, each through a hidden field of its own (``parts.channel``): one for all would

@@ -1,7 +1,5 @@
 """One state of New run: what is chosen, what is known of it, and the keys under which that is remembered."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,10 +15,6 @@ from core.contract.methods import DEFAULT_METHOD, METHODS, Method
 from core.machine.hardware import Machine
 from studio.pages.new_run.model.by_fit import Proposal
 from studio.services.session import Before, home_written_out
-
-__all__ = [
-    "View", "checkup_key", "facts_key", "held_out_of", "model_key", "near_key", "path_of", "probe_key", "report_key",
-]  # fmt: skip
 
 _LATER = {"num_train_epochs", "max_steps", "save_steps", "eval_steps", "save_minutes"}
 

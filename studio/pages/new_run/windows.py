@@ -4,8 +4,6 @@ The page itself is the state: every event sends all fields, ``sent`` reads them,
 things up takes time, and the next choice does not wait for it: a look can tell that it was overtaken.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -20,8 +18,6 @@ from studio.pages.new_run.data.preview import Asked
 from studio.pages.new_run.form import Form
 from studio.pages.new_run.view import View
 from studio.services.services import Studio
-
-__all__ = ["Windows"]
 
 _KEPT = 64
 

@@ -1,14 +1,10 @@
 """The proof page: what the fast core does on this very machine, on request. Filled by ``assets/js/pages/proof.js``."""
 
-from __future__ import annotations
-
 from core.proof.store import KINDS
 from studio.pages.proof.words import say
 from studio.services.services import Studio
 from studio.shell.markup import Markup, tag
 from studio.shell.slots import button, live, slot
-
-__all__ = ["page"]
 
 # ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,7 +1,5 @@
 """The routes of the proof page: list, start, stop and delete."""
 
-from __future__ import annotations
-
 import json
 import time
 
@@ -12,8 +10,6 @@ from core.proof.store import KINDS, Proofs
 from studio.pages.proof.view import shown
 from studio.services.services import Studio
 from studio.shell.json_routes import DONE
-
-__all__ = ["routes"]
 
 
 def routes(studio: Studio) -> APIRouter:

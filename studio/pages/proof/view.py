@@ -3,8 +3,6 @@
 Results are ``core.bench``'s JSON. What is not in there is "–": nothing is shown that was not measured on this machine.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,9 +12,7 @@ from core.proof.store import Proof
 from core.runs.record.job_record import RUNNING
 from studio.figures.run_figures import UNKNOWN, day_and_time, duration
 from studio.pages.proof.words import say
-from studio.words.text import STATES
-
-__all__ = ["shown"]
+from studio.words.runs import STATES
 
 Cells = list[list[str]]
 _LONGEST_CELL, _MOST_ROWS = 300, 1000

@@ -1,15 +1,11 @@
 """The take-home page: exports, with their progress and checks. Filled by ``assets/js/pages/take_home.js``."""
 
-from __future__ import annotations
-
 from core.contract.forms import DEFAULT_FORM, FORMS
 from studio.pages.take_home.words import say
 from studio.services.services import Studio
 from studio.shell.explained import leads_to
 from studio.shell.markup import Markup, tag
 from studio.shell.slots import button, live, none_yet, run_choice, slot, verdict
-
-__all__ = ["page"]
 
 # ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 

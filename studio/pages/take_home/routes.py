@@ -1,7 +1,5 @@
 """The routes of the take-home page: which runs have something to take, what that is, and exports."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fastapi import APIRouter
@@ -13,8 +11,6 @@ from studio.figures.history_rows import row
 from studio.pages.take_home.view import export_names, keep
 from studio.services.services import Studio
 from studio.shell.json_routes import DONE, tagged
-
-__all__ = ["routes"]
 
 
 def routes(studio: Studio, held_out: HeldOut) -> APIRouter:

@@ -1,7 +1,5 @@
 """What a run has to take home: checkpoints, forms with their sizes and the room for them, exports: plain values."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Sequence
 from functools import cache
@@ -20,9 +18,7 @@ from core.runs.record.outcome import by_merit, measures, outcome, standing
 from studio.figures.run_figures import bytes_words
 from studio.figures.verdicts import used_words, verdict_of
 from studio.pages.take_home.words import say
-from studio.words.text import STATES
-
-__all__ = ["export_names", "keep"]
+from studio.words.runs import STATES
 
 
 def export_names(folder: JobFolder) -> list[str]:

@@ -1,10 +1,6 @@
 """Words of the take-home page."""
 
-from __future__ import annotations
-
 from studio.words.text import say as shared
-
-__all__ = ["say"]
 
 _WORDS = {
     "checkpoint.best": "Best, step {step}",

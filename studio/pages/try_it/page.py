@@ -1,13 +1,9 @@
 """The try page: one question to the original and to the finetuned model. Filled by ``assets/js/pages/try_it.js``."""
 
-from __future__ import annotations
-
 from studio.pages.try_it.words import say
 from studio.services.services import Studio
 from studio.shell.markup import Markup, tag
 from studio.shell.slots import answer_settings, button, live, none_yet, run_choice, slot, verdict
-
-__all__ = ["page"]
 
 # ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 

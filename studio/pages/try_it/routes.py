@@ -1,8 +1,6 @@
 """The routes of the try page: a question, answered by a child of ours where the card is free, else by the run that
 holds it; and held-out rows as questions."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator
@@ -18,8 +16,6 @@ from studio.figures.held_out import HeldOut
 from studio.pages.try_it.words import say
 from studio.services.chats import Question
 from studio.services.services import Studio
-
-__all__ = ["routes", "sampled"]
 
 SAMPLE_SECONDS = 180.0
 _ENDED = frozenset({"finished", "stopped", "failed", "lost", "paused"})

@@ -1,10 +1,6 @@
 """Words of the Try page."""
 
-from __future__ import annotations
-
 from studio.words.text import say as shared
-
-__all__ = ["say"]
 
 _WORDS = {
     "try.title": "Try it against the original",

@@ -1,15 +1,11 @@
 """Answers on the way, as the watch page shows them: a question, the base's answer, and each measurement's beside it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from core.contract.events import Sample
 from core.runs.record.job_record import RunRecord
 from studio.figures.run_figures import duration
 from studio.pages.watch.words import say
-
-__all__ = ["answers_on_the_way"]
 
 PREFIX = "way-"
 KEPT = 60

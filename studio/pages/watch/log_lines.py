@@ -1,7 +1,5 @@
 """A run's events as lines that a person reads: time, what happened, and what follows from it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -13,8 +11,6 @@ from core.contract.knobs import knobs
 from core.runs.log.events_log import EventTail
 from studio.figures.run_figures import bytes_words, duration
 from studio.pages.watch.words import say
-
-__all__ = ["correction_words", "log_lines", "said"]
 
 _KNOBS = knobs(RunConfig)
 _STEP = b'{"kind":"step"'

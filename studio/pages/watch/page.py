@@ -1,7 +1,5 @@
 """The watch page: one run while it works, and what became of it. Filled by ``assets/js/pages/watch.js``."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from core.contract.methods import MEASURES
@@ -11,8 +9,6 @@ from studio.shell.explained import leads_to
 from studio.shell.markup import Markup, tag
 from studio.shell.notice import notice
 from studio.shell.slots import button, dialog, live, none_yet, slot, verdict, way_back
-
-__all__ = ["charts", "page"]
 
 LEVELS = ("0", "0.6", "0.9", "0.98")
 FACTS = ("step", "epoch", "loss", "held_out", "speed", "memory", "took", "device")

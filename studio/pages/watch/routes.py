@@ -3,8 +3,6 @@
 Everything here looks at run folders or passes a command on to ``core.runs``; no run knows that a page exists.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from fastapi import APIRouter, Request
@@ -15,8 +13,6 @@ from studio.figures.points import PointCache, Window
 from studio.pages.watch.view import watched
 from studio.services.services import Studio
 from studio.shell.json_routes import DONE
-
-__all__ = ["routes"]
 
 VERBS = ("pause", "resume", "save", "stop", "stop_now")
 

@@ -4,8 +4,6 @@ JSON-ready values; what is not known is None or "–", never 0. The time that is
 tokens, with measuring and saving, and a range that is called estimated until ten steps are done.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Any
 
@@ -35,9 +33,7 @@ from studio.figures.verdicts import tone_of, used_words, verdict_of
 from studio.pages.watch.answers import answers_on_the_way
 from studio.pages.watch.log_lines import correction_words, log_lines
 from studio.pages.watch.words import say
-from studio.words.text import STATES
-
-__all__ = ["status", "watched"]
+from studio.words.runs import STATES
 
 _LOOKED = 20
 """So many of the last steps are looked at for a reading: a bad one has none."""

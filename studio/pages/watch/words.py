@@ -1,10 +1,6 @@
 """Words of the watch page: what it says of a run, its buttons, and the log."""
 
-from __future__ import annotations
-
 from studio.words.text import say as shared
-
-__all__ = ["say"]
 
 _WORDS = {
     "pending.pause": "Pausing after this pass; a checkpoint is saved first.",

@@ -5,15 +5,11 @@ compared letter by letter: whatever else means this machine (a dot behind, capit
 site's trick or nobody's habit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from studio.server.access.password import Password
-
-__all__ = ["Front"]
 
 _LOOPBACK = ("127.0.0.1", "localhost")
 

@@ -4,14 +4,10 @@ JSON becomes several times its size when it is read, and everything here fits in
 whole, up to its bound, before anybody parses it.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-__all__ = ["MOST_BYTES", "SECONDS", "Bounded", "replayed", "whole_body"]
 
 MOST_BYTES = 1 << 20
 SECONDS = 30.0

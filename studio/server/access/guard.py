@@ -9,8 +9,6 @@ is not allowed (``studio/server/access/routes.py``). Whatever is refused is refu
 door hears of it. An answer that goes on for long ends when its session is revoked.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hmac
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -27,8 +25,6 @@ from studio.server.access.pages import locked_page, opening_page, password_page
 from studio.server.access.peer import is_anothers
 from studio.server.access.routes import PAGES, is_allowed
 from studio.server.access.sessions import COOKIE_SECONDS, AccessTokens
-
-__all__ = ["PAGES", "Guard"]
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

@@ -6,8 +6,6 @@ password comes from ``LUTHIER_PASSWORD_FILE``, ``LUTHIER_PASSWORD`` or the termi
 every program of the machine can read.
 """
 
-from __future__ import annotations
-
 import getpass
 import os
 import re
@@ -24,8 +22,6 @@ from core.machine.locations import Locations
 from studio.server.access.address import Front
 from studio.server.access.password import SHORTEST, Password
 from studio.words.text import say
-
-__all__ = ["Wish", "front_of", "means", "names_of"]
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - what --listen means without an address, which is asked for by hand
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?|\[[0-9a-f:.]+\]")

@@ -3,13 +3,9 @@
 They carry their few styles themselves, since nothing else is served to a browser that was not let in.
 """
 
-from __future__ import annotations
-
 from html import escape
 
 from studio.words.text import say
-
-__all__ = ["locked_page", "opening_page", "password_page"]
 
 _STYLE = """
 :root{color-scheme:light dark;--paper:#f6f5f2;--ink:#201d1a;--soft:#5c564e}

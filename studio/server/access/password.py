@@ -5,8 +5,6 @@ computed at a time. An address may try five times at once and then once in thirt
 twenty times and then once in five seconds (a bucket that fills again).
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json
@@ -21,8 +19,6 @@ from typing import Literal
 
 from core.contract.errors import MachineError
 from core.machine.disk import write_whole
-
-__all__ = ["SHORTEST", "Password", "Verdict"]
 
 Verdict = Literal["right", "wrong", "wait"]
 SHORTEST = 10

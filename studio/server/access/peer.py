@@ -11,16 +11,12 @@ which WSL hands Windows' browser on). Where the table does not name the connecti
 system has no such table: then the token alone decides.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-
-__all__ = ["is_anothers", "owners"]
 
 _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))  # a socket for both worlds stands in the second
 _LIVES = "01"

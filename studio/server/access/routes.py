@@ -7,8 +7,6 @@ brings is refused, too. Routes of ours stand below ``/studio``, where Gradio has
 ``{path}`` is one or more plain segments, ``{id}`` one word.
 """
 
-from __future__ import annotations
-
 import re
 
 from studio.shell.frame import PAGES

@@ -6,8 +6,6 @@ that a restarted studio still knows its pages. ``doctor --revoke`` ends all of t
 yet.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import secrets
@@ -17,8 +15,6 @@ from pathlib import Path
 
 from core.machine.disk import is_full
 from core.machine.sessions import Sessions, read_sessions, remember_browser
-
-__all__ = ["COOKIE_SECONDS", "TOKEN_SECONDS", "AccessTokens"]
 
 TOKEN_SECONDS = 120.0
 COOKIE_SECONDS = 30 * 24 * 3600

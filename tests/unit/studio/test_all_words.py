@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from core.machine.locations import REPOSITORY
-from studio.words.text import STATES, Words, say
+from studio.words.runs import STATES
+from studio.words.text import Words, say
 
 PAGES = ("doctor", "glossary", "history", "proof", "take_home", "try_it", "watch")
 

@@ -1,7 +1,5 @@
 """Answers that teach nothing: empty ones, stand-ins for an answer, single words among long ones; and system prompts."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from typing import Literal
@@ -10,8 +8,6 @@ from core.contract.data import Example
 from core.contract.findings import Finding
 from core.data.doctor.findings.wording import finding, how_many, share
 from core.data.doctor.findings.words import words_of
-
-__all__ = ["answer_of", "has_empty_answer", "is_one_word", "short_finding", "system_finding", "system_of"]
 
 _STAND_INS = frozenset(
     {"null", "nan", "undefined", "nooutput", "no output", "noinput", "no input", "#n/a", "#ref!", "#value!", "#name?",

@@ -5,16 +5,12 @@ of different words at least, one for every dozen words, and a third more than th
 too unlike a language (a formula, a program), and counts as unsure.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from core.contract.findings import Finding
 from core.data.doctor.findings.wording import finding, share
-
-__all__ = ["UNSURE", "language_finding", "language_of", "shares"]
 
 UNSURE = ""
 _WORDS_LOOKED_AT = 120

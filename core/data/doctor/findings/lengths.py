@@ -1,14 +1,10 @@
 """Rows under the length limit: which are cut, and of which no trained token is left."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from core.contract.findings import Finding
 from core.data.doctor.findings.wording import finding, how_many, share
-
-__all__ = ["RowLength", "length_findings"]
 
 
 @dataclass(frozen=True)

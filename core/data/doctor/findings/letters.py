@@ -5,13 +5,9 @@ and Indic words need them), and so do direction marks in a text that holds right
 left of a letter stays too: a form feed before "rac" was once the formula's \\frac, and \\x80\\x94 behind an â a dash.
 """
 
-from __future__ import annotations
-
 import re
 
 from core.contract.data import Example
-
-__all__ = ["clean", "cleaned", "has_damage", "has_unseen"]
 
 _DIRECTIONS = "\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")

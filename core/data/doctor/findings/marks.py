@@ -4,16 +4,12 @@ What is wanted in one data set is debris in another, so a row is let be where it
 are not: a tokenizer that knows them reads them as the real thing, and a turn ends in mid-sentence.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Literal
 
 from core.contract.data import Example
 from core.contract.findings import Finding
 from core.data.doctor.findings.wording import finding, how_many, is_often
-
-__all__ = ["Kind", "debris_finding", "marks_in"]
 
 Kind = Literal["chat_marks", "html", "markdown", "stock_phrases"]
 

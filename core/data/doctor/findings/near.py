@@ -1,15 +1,11 @@
 """Findings about rows that say nearly the same: as repetition, and across the line to the held-out rows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from core.contract.config import DataChoice
 from core.contract.findings import Finding
 from core.data.deal.split import held_out_rows, split_rows
 from core.data.doctor.findings.wording import finding, how_many, share
-
-__all__ = ["leak_finding", "leaks", "near_finding"]
 
 
 def near_finding(groups: Sequence[Sequence[int]], rows: int) -> Finding | None:

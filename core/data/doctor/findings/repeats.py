@@ -20,8 +20,6 @@ from core.contract.findings import Finding
 from core.data.doctor.findings.answers import answer_of
 from core.data.doctor.findings.wording import finding, how_many, is_often
 
-__all__ = ["Conflict", "Repeats", "conflict_finding", "digest_of", "exact_finding", "normal"]
-
 _FEW_WORDS = 3
 
 

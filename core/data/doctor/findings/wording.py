@@ -1,16 +1,12 @@
 """Findings in words: counts as people say them, a Finding cut to what crosses to the window, and the findings that are
 a list of rows and nothing else."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
 from core.contract.findings import Finding, Fix
-
-__all__ = ["LISTS", "RowList", "finding", "how_many", "is_often", "share"]
 
 _ROWS_SHOWN = 500
 _GROUPS_SHOWN = 100

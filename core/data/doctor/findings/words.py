@@ -4,14 +4,10 @@ Python's own ``hash`` of a text differs from process to process; the split into 
 is found here, so words are numbered by CRC-32. Writing systems without spaces give a word a character.
 """
 
-from __future__ import annotations
-
 import re
 from zlib import crc32
 
 from core.contract.data import Example
-
-__all__ = ["WordNumbers", "said_in", "words_of"]
 
 _MARKS = ".,;:!?'\"()[]{}`\\–—…“”‘’«»„¿¡、。，！？：；（）「」"
 """Signs that part words and say nothing themselves; others (+ = < %) are words, or parts of one."""

@@ -1,7 +1,5 @@
 """Block 1, Data: which rows, how they are read, what of them is learned, and what the model will see."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,8 +30,6 @@ from studio.services.session import SAMPLES, Session, sample_of
 from studio.shell.markup import Markup, fault, icon, join, tag
 from studio.shell.parts import board
 from studio.words.text import say
-
-__all__ = ["DataBlock", "layout", "mapping", "origin_view", "report_view", "tabs_view"]
 
 PANELS = ("rows", "lengths", "doctor", "reading")
 

@@ -3,8 +3,6 @@
 A fix writes a new data set and switches to it; the file stays as it is, and the report line leads back to it.
 """
 
-from __future__ import annotations
-
 import gradio as gr
 
 from core.contract.errors import StudioError
@@ -14,8 +12,6 @@ from studio.pages.new_run.data.sources import working_view
 from studio.shell.markup import Markup, fault, icon, join, tag
 from studio.shell.parts import board
 from studio.words.text import say
-
-__all__ = ["checkup_view", "layout", "tab_words", "title_of"]
 
 _ORDER = {"fault": 0, "warning": 1, "note": 2}
 _ICONS = {"fault": "warning", "warning": "warning", "note": "info"}

@@ -1,7 +1,5 @@
 """Events of the Data block's panels: rows searched and paged, long checks and examinations, and data sets made here."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -30,8 +28,6 @@ from studio.services.services import Studio
 from studio.services.session import home_written_out, sample_of
 from studio.shell.markup import Markup, fault
 from studio.words.text import say
-
-__all__ = ["CHOICE", "EVENT", "DataHandlers", "answering", "window_of"]
 
 EVENT: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": 4}
 CHOICE = {**EVENT, "trigger_mode": "always_last"}

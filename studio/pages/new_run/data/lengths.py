@@ -8,8 +8,6 @@ so that thumb, limit and bars share one scale. All numbers are the estimate's ow
 and the answer comes from the same arithmetic as the summary's.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -27,8 +25,6 @@ from studio.pages.new_run.view import View
 from studio.shell.markup import Markup, join, tag
 from studio.shell.parts import board
 from studio.words.text import say
-
-__all__ = ["LengthsPanel", "layout", "lengths_view", "place", "spread_of"]
 
 _BINS = 48
 _FINEST = 16

@@ -13,8 +13,6 @@ from studio.shell.markup import Markup, fault, icon, join, tag
 from studio.shell.parts import board
 from studio.words.text import say
 
-__all__ = ["ROWS_A_PAGE", "Asked", "PreviewPanel", "layout", "only_view", "preview_view"]
-
 ROWS_A_PAGE = 20
 KINDS = ("trained", "avoided", "read", "special", "cut")
 _LONGEST_SEARCH = 200

@@ -4,8 +4,6 @@ Both become one made data set, which is then chosen as a file is. The forms are 
 sends all their fields with every button, so that nothing typed is lost when a file is added.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,8 +19,6 @@ from studio.pages.new_run.data.upload import ENDINGS
 from studio.shell.markup import Markup, icon, join, tag
 from studio.shell.parts import board
 from studio.words.text import say
-
-__all__ = ["Part", "SourcesPanel", "hub_wish", "layout", "mix_view", "parts_of", "working_view"]
 
 MOST_PARTS = 8
 DEFAULT_ROWS = 20_000

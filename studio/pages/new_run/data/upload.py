@@ -8,8 +8,6 @@ A person at this machine may send as many files as the disk takes, one after ano
 so many within ten minutes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import ipaddress
@@ -31,8 +29,6 @@ from core.data.service.reader import NO_DATA
 from core.machine.disk import cure
 from core.machine.locations import Locations
 from studio.services.services import Studio
-
-__all__ = ["ENDINGS", "Uploaded", "forget_old", "taken", "uploaded", "uploads"]
 
 ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt", ".md")
 _ID = re.compile(r"[A-Za-z0-9_-]{16,40}")

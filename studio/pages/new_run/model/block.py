@@ -4,8 +4,6 @@ The field takes a hub id or a folder as it is typed; the list below it (``model_
 by the studio whenever that happens.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import gradio as gr
@@ -19,8 +17,6 @@ from studio.services.session import Session
 from studio.shell.markup import Markup, fault, join, tag
 from studio.shell.parts import board
 from studio.words.text import say
-
-__all__ = ["ModelBlock", "layout", "model_view"]
 
 # ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 

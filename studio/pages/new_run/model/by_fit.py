@@ -8,8 +8,6 @@ Proposed is what the chosen goal names for a card of this size, where that fits.
 those which goals name: they are all-rounders, which a catalogue's largest need not be.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -24,8 +22,6 @@ from core.estimate.learned import Learned
 from core.estimate.terms import pinned_bytes
 from core.machine.hardware import Machine
 from core.models.catalog import cached_models, catalogue, presets, starter
-
-__all__ = ["GROUPS", "Asked", "ByFit", "Group", "Placed", "Proposal", "known_models", "placed", "proposed"]
 
 Group = Literal["card", "offload", "too_large", "unknown"]
 GROUPS: tuple[Group, ...] = ("card", "offload", "too_large", "unknown")

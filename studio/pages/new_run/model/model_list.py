@@ -4,8 +4,6 @@ The field and the list are a combobox: ``pages/new_run/model_list.js`` gives the
 changes that choosing it makes. The list is written anew whenever it is opened, so that it follows every knob.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from itertools import groupby
@@ -18,8 +16,6 @@ from studio.pages.new_run.model.by_fit import Placed, Proposal
 from studio.pages.new_run.plan.budget import gb_or_mb
 from studio.shell.markup import Markup, tag
 from studio.words.text import say
-
-__all__ = ["here_words", "list_view", "proposal_view"]
 
 
 def list_view(found: Sequence[Placed], chosen: str, proposal: Proposal, machine: Machine) -> Markup:

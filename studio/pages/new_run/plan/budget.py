@@ -7,15 +7,11 @@ What other programs hold stands apart, and the need is laid into what is free. W
 long as the need, and a line says where the memory ends.
 """
 
-from __future__ import annotations
-
 from core.contract.estimate import Estimate, MemoryPart
 from core.machine.hardware import Machine
 from studio.shell.explained import leads_to
 from studio.shell.markup import Markup, icon, tag
 from studio.words.text import say
-
-__all__ = ["budget_view", "gb_or_mb", "parts_view"]
 
 _LEAST_SHARE = 0.004
 _TINY = 1 << 20

@@ -3,8 +3,6 @@
 Every proposal is a button: one click writes its values into the fields, which answer as if a person had typed them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from core.contract.errors import StudioError
@@ -15,8 +13,6 @@ from studio.pages.new_run.plan.budget import gb_or_mb
 from studio.pages.new_run.view import View
 from studio.shell.markup import Markup, fault, icon, join, tag
 from studio.words.text import say
-
-__all__ = ["advice_view", "fit_view", "probe_view", "room_view"]
 
 _FIRST = 3
 _OPEN = 1

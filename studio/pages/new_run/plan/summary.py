@@ -1,7 +1,5 @@
 """The run summary: does it fit, how long, how many steps, what is missing; and the words on Start."""
 
-from __future__ import annotations
-
 from core.contract.errors import ModelError, StudioError
 from core.contract.estimate import Estimate
 from core.models.catalog import presets
@@ -14,8 +12,6 @@ from studio.pages.new_run.view import View
 from studio.services.session import sample_of
 from studio.shell.markup import Markup, fault, icon, join, tag
 from studio.words.text import say
-
-__all__ = ["more_view", "problems", "start_words", "summary_view"]
 
 _MATTERS = 0.5
 """A need is worth a line of its own from this share of what is free on."""

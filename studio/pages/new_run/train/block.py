@@ -1,7 +1,5 @@
 """Block 3, Train: a goal, three settings, and everything else folded away under the names of what it changes."""
 
-from __future__ import annotations
-
 import gradio as gr
 
 from core.contract.config import RunConfig
@@ -18,8 +16,6 @@ from studio.shell.explained import of_knobs
 from studio.shell.markup import Markup, tag
 from studio.shell.parts import board
 from studio.words.text import say
-
-__all__ = ["GROUPS", "advanced", "auto_view", "goal_view", "layout"]
 
 GROUPS = ("memory", "learning", "lora", "saving")
 

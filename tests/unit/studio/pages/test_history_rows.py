@@ -31,7 +31,7 @@ from studio.figures.proposals import change_for, change_words, next_action
 from studio.pages.take_home.view import keep
 from studio.pages.watch.view import status as watch_status
 from studio.services.session import Drafts, load, reopened
-from studio.words.text import STATES
+from studio.words.runs import STATES
 
 MakeRun = Callable[..., JobFolder]
 RUN = "2026-11-20_2325_good_k3f9"

@@ -19,7 +19,7 @@ from studio.figures.points import RunPoints, Window
 from studio.pages.watch import view
 from studio.pages.watch.log_lines import log_lines, said
 from studio.pages.watch.page import charts
-from studio.words.text import STATES
+from studio.words.runs import STATES
 
 CONFIG = RunConfig(data=DataChoice(path="/home/me/good.jsonl"), model=ModelChoice(source="hub", name="Qwen/Qwen3-4B"))
 
