@@ -1,7 +1,5 @@
 """The data room's children in the test's own process: what they answer, without the second that each takes to start."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

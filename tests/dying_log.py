@@ -1,7 +1,5 @@
 """A log that dies on a wanted event, and a mailbox: a run that is interrupted or steered in the test's own process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

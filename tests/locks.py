@@ -14,8 +14,6 @@ and brings NVIDIA's libraries and its own Triton with it, which that build names
 pyproject.toml says what it needs of everybody else's packages, so that those are locked too.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """Waiting in a test: for something that another process or thread brings about, or for a machine that is not busy."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -1,6 +1,4 @@
-"""``python -m tests.chaos``: the full numbers, a line each. each part by its name."""
-
-from __future__ import annotations
+"""``python -m tests.chaos``: the full numbers, a line each; or some parts, by name."""
 
 import argparse
 import random
@@ -8,28 +6,26 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from .fulldisk import sweep_disk
 from .jobs import kill_jobs
-from .kills import cut_power, kill_small
-
-__all__ = ["PARTS", "main", "run_part"]
+from .kills import Figures, kill_small
 
 MEMORY = Path("/dev/shm")
 """Where there is one: a SIGKILL loses nothing that was written, there or on a disk, and a disk keeps one waiting."""
 
 
-def _whole(home: Path, kills: int, seed: int) -> Any:
+def _whole(home: Path, kills: int, seed: int) -> Figures:
     from .whole import kill_whole_runs  # brings the studio's tests along, which small processes do without
 
     return kill_whole_runs(home, kills, seed)
 
 
-PARTS: dict[str, tuple[Callable[..., Any], int]] = {
+PARTS: dict[str, tuple[Callable[[Path, int, int], Figures], int]] = {
     "small": (kill_small, 700),
-    "power": (cut_power, 200),
+    "power": (partial(kill_small, power=True), 200),
     "jobs": (kill_jobs, 200),
     "whole": (_whole, 100),
     "disk": (lambda home, _many, _seed: sweep_disk(home), 1),
@@ -46,7 +42,7 @@ def run_part(part: str, many: int, seed: int) -> str:
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="chaos-", dir=MEMORY if MEMORY.is_dir() else None) as home:
         figures = PARTS[part][0](Path(home), many or PARTS[part][1], seed)
-    return str(figures.line(part, seed, time.monotonic() - begun))
+    return figures.line(part, seed, time.monotonic() - begun)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

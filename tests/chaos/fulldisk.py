@@ -4,11 +4,8 @@ For every megabyte (and every write of the log and the mailbox): the process end
 write, the last good checkpoint stands, the log is whole, and the next process, with room, goes on to the end.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from core.contract.errors import MachineError
@@ -17,31 +14,17 @@ from core.runs.folder.job_folder import JobFolder
 from core.runs.log import events_log
 
 from .judge import Reader, must
-from .kills import forked, make_life
+from .kills import Figures, forked, make_life
 from .seam import Kind, Ledger, Strike
 from .small import train
-
-__all__ = ["Swept", "sweep_disk"]
 
 STEPS, WEIGHT_BYTES = 8, 700_000
 """Four checkpoints of 2.1 MB each, the adapter a third of it."""
 KINDS: tuple[Kind, ...] = ("full", "stuffed", "brief")
 
 
-@dataclass
-class Swept:
-    """How many points were tried, and over how many bytes."""
-
-    points: int = 0
-    megabytes: float = 0.0
-
-    def line(self, what: str, _seed: int, seconds: float) -> str:
-        """One line for people."""
-        return f"{what}: full at {self.points} points over {self.megabytes:.1f} MB, {seconds:.0f} s, 0 faults"
-
-
-def sweep_disk(home: Path, step_bytes: int = 1_000_000) -> Swept:
-    """Full from every so many bytes on: for writes alone, for all that wants room, and for a while only.
+def sweep_disk(home: Path) -> Figures:
+    """Full from every megabyte on: for writes alone, for all that wants room, and for a while only.
 
     Raises:
         AssertionError: something was lost; the words say where.
@@ -49,8 +32,8 @@ def sweep_disk(home: Path, step_bytes: int = 1_000_000) -> Swept:
     folder, ledger = make_life(home, "whole", STEPS, WEIGHT_BYTES)
     must(forked(lambda: train(folder, ledger), Strike(), ledger, "worker"), "was killed")
     written = int(ledger.lines("counted")[0][3])
-    swept = Swept(megabytes=written / 1e6)
-    for at in range(0, written, step_bytes):
+    points = range(0, written, 1_000_000)
+    for at in points:
         for kind in KINDS:
             place = home / f"{kind}-{at}"
             try:
@@ -58,8 +41,7 @@ def sweep_disk(home: Path, step_bytes: int = 1_000_000) -> Swept:
                 shutil.rmtree(place)
             except BaseException as error:
                 raise AssertionError(f"{kind} from byte {at} on: {error}") from error
-            swept.points += 1
-    return swept
+    return Figures(besides=f"full at {len(points) * len(KINDS)} points over {written / 1e6:.1f} MB")
 
 
 def _one(home: Path, strike: Strike) -> None:

@@ -6,8 +6,6 @@
 A life ends with one run, finished as if nothing had happened, and nobody left.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import sys
@@ -26,16 +24,16 @@ from core.runs.control.store import RunStore
 from core.runs.folder.job_folder import RUN_ID, JobFolder
 from core.runs.record.job_record import RUNNING, RunRecord
 from core.runs.record.summary import nobody_lives
+from core.runs.supervise.supervisor import supervise
 
 from .judge import Reader, must
 from .kills import Figures, draw_strike, forked
-from .seam import Ledger, Strike
+from .seam import Ledger, Seam, Strike
 from .small import LEDGER, STRIKES, small_config
 
-__all__ = ["MACHINE", "SUPERVISOR", "kill_jobs"]
-
 MACHINE = Machine((), 2, 0, 0, None, "Linux", False)
-SUPERVISOR = (sys.executable, "-m", "tests.chaos.small_supervisor")
+SUPERVISOR = (sys.executable, "-m", "tests.chaos.jobs")
+WORKER = (sys.executable, "-m", "tests.chaos.small")
 STEPS, WEIGHT_BYTES = 12, 20_000
 PATIENCE_SECONDS = 60.0
 STRIKES_A_LIFE = 5
@@ -50,7 +48,7 @@ def kill_jobs(home: Path, kills: int, seed: int) -> Figures:
         AssertionError: something was lost, doubled or left behind; the words say the seed and the life.
     """
     draw, figures = random.Random(seed), Figures()
-    while figures.kills < kills:
+    while figures.kills.total() < kills:
         life = _Life(Locations(home / f"life-{figures.lives}").make(), draw)
         try:
             life.live()
@@ -58,7 +56,6 @@ def kill_jobs(home: Path, kills: int, seed: int) -> Figures:
             raise AssertionError(
                 f"seed {seed}, {life.locations.home}: {error}; {life.ledger.lines('killed')}"
             ) from error
-        figures.lives += 1
         figures.note(life.ledger)
     return figures
 
@@ -80,8 +77,12 @@ class _Life:
             reader.judge()
             must(record.state in ("lost", "failed", "paused"), "came to rest as", record.state, record.failure)
             self._arm()
-            if not self._struck(lambda: self.store.resume(run_id)):
-                self._resume(run_id)
+            if self._struck(lambda: self.store.resume(run_id)):
+                continue
+            try:
+                self.store.resume(run_id)
+            except RunError:  # the one that was cut off had come far enough
+                must(self.store.record(run_id).state in {*RUNNING, "finished"}, "cannot be resumed")
         self._until(lambda: nobody_lives(self.store.open(run_id)), "somebody lives on")
         reader.judge_end(STEPS)
         self._judge_house(run_id)
@@ -99,12 +100,6 @@ class _Life:
     def _struck(self, work: Callable[[], object]) -> bool:
         """Does this in a process that may be killed meanwhile; True where it came to its end."""
         return forked(lambda: work() and None, draw_strike(self.draw, *CALLS["starter"]), self.ledger, "starter")
-
-    def _resume(self, run_id: str) -> None:
-        try:
-            self.store.resume(run_id)
-        except RunError:  # the one that was cut off had come far enough
-            must(self.store.record(run_id).state in {*RUNNING, "finished"}, "cannot be resumed")
 
     def _arm(self) -> None:
         """Draws what happens to supervisor and worker of the next attempt; after some strikes life goes on in peace."""
@@ -151,3 +146,9 @@ def _is_of(process: psutil.Process, home: Path) -> bool:
 def _log_of(locations: Locations) -> str:
     logs = [JobFolder(path).log for path in locations.runs.iterdir() if RUN_ID.fullmatch(path.name)]
     return "\n".join(log.read_text(encoding="utf-8")[-2000:] for log in logs if log.exists())
+
+
+if __name__ == "__main__":  # the real supervisor over the small worker, struck as its environment says
+    strike = Strike.parse(os.environ.get(STRIKES["supervisor"], ""))
+    Seam(strike, Ledger(Path(os.environ[LEDGER])), "supervisor").install()
+    sys.exit(supervise(Path(sys.argv[1]), WORKER, MACHINE))

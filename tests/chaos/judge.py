@@ -7,8 +7,6 @@
 3. No command was obeyed twice.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 
@@ -21,8 +19,6 @@ from core.train.keep import checkpoint
 
 from .seam import Ledger
 from .small import eval_loss, files_of, loss_of
-
-__all__ = ["Reader", "must"]
 
 
 def must(true: object, *words: object) -> None:

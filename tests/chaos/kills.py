@@ -4,8 +4,6 @@ A first life, unkilled, tells how many calls and bytes there are; then every att
 forked from here, so that one costs milliseconds. Between attempts somebody steers (and is killed while sending, too).
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal
@@ -24,8 +22,6 @@ from .judge import Reader, must
 from .seam import Ledger, Seam, Strike
 from .small import small_config, train
 
-__all__ = ["Figures", "cut_power", "draw_strike", "forked", "kill_small", "make_life"]
-
 STEPS, WEIGHT_BYTES = 24, 40_000
 DURABLE = frozenset({"checkpoint", "finished"})
 MOST_ATTEMPTS = 400
@@ -34,22 +30,23 @@ MOST_ATTEMPTS = 400
 
 @dataclass
 class Figures:
-    """What was counted."""
+    """What was counted: kills by who was struck and where, lives, and what else there is to say."""
 
-    kills: int = 0
+    kills: Counter[str] = field(default_factory=Counter)
     lives: int = 0
-    places: Counter[str] = field(default_factory=Counter)
+    besides: str = ""
 
     def note(self, ledger: Ledger) -> None:
         """Takes over the kills that a life's ledger tells."""
+        self.lives += 1
         for words in ledger.lines("killed"):
-            self.kills += 1
-            self.places[f"{words[1]} {words[3]} {words[4] if words[3] == 'before' else 'bytes'}"] += 1
+            self.kills[f"{words[1]} {words[3]} {words[4] if words[3] == 'before' else 'bytes'}"] += 1
 
     def line(self, what: str, seed: int, seconds: float) -> str:
         """One line for people."""
-        places = ", ".join(f"{count} {place}" for place, count in sorted(self.places.items()))
-        return f"{what}: {self.kills} kills in {self.lives} lives, seed {seed}, {seconds:.0f} s, 0 faults ({places})"
+        places = ", ".join(f"{count} {place}" for place, count in sorted(self.kills.items()))
+        told = f"{self.kills.total()} kills in {self.lives} lives, seed {seed}, {seconds:.0f} s, 0 faults"
+        return f"{what}: {told} ({'; '.join(filter(None, (places, self.besides)))})"
 
 
 def forked(work: Callable[[], None], strike: Strike, ledger: Ledger, who: str) -> bool:
@@ -93,29 +90,23 @@ def counts(home: Path) -> tuple[int, int]:
     return int(calls), int(written)
 
 
-def cut_power(home: Path, kills: int, seed: int) -> Figures:
-    """The same with the power going: what was not made durable is lost with the process, and its readers with it."""
-    return kill_small(home, kills, seed, power=True)
-
-
 def kill_small(home: Path, kills: int, seed: int, power: bool = False) -> Figures:
     """At least so many kills of worker and sender, everything judged after each.
+
+    Args:
+        power: it goes with the process: what was not made durable is lost, and its readers with it.
 
     Raises:
         AssertionError: something was lost; the words say the seed and the life.
     """
     draw, figures = random.Random(seed), Figures()
     calls, written = counts(home)
-    while figures.kills < kills:
+    while figures.kills.total() < kills:
         folder, ledger = make_life(home, f"life-{figures.lives}")
         try:
-            if power:
-                _live_without_power(folder, ledger, draw, calls // 3)
-            else:
-                _live(folder, ledger, draw, (calls // 3, written // 3))
+            _live(folder, ledger, draw, (calls // 3, written // 3), power)
         except BaseException as error:
             raise AssertionError(f"seed {seed}, {folder.path}: {error}; {ledger.lines('killed')[-1:]}") from error
-        figures.lives += 1
         figures.note(ledger)
     return figures
 
@@ -127,23 +118,17 @@ def draw_strike(draw: random.Random, calls: int, written: int) -> Strike:
     return Strike(kind, draw.randint(1, most))  # type: ignore[arg-type]
 
 
-def _live(folder: JobFolder, ledger: Ledger, draw: random.Random, most: tuple[int, int]) -> None:
+def _live(folder: JobFolder, ledger: Ledger, draw: random.Random, most: tuple[int, int], power: bool) -> None:
     reader = Reader(folder, ledger, WEIGHT_BYTES)
     for _ in range(MOST_ATTEMPTS):
-        _steer(folder, ledger, draw)
-        strike = draw_strike(draw, *most)
+        if power:
+            strike = Strike("power", draw.randint(1, most[0]))
+        else:
+            _steer(folder, ledger, draw)
+            strike = draw_strike(draw, *most)
         ended = forked(lambda: train(folder, ledger), strike, ledger, "worker")
-        reader.judge()
-        if ended:
-            reader.judge_end(STEPS)
-            return
-    raise AssertionError("the life does not come to its end")
-
-
-def _live_without_power(folder: JobFolder, ledger: Ledger, draw: random.Random, calls: int) -> None:
-    for _ in range(MOST_ATTEMPTS):
-        ended = forked(lambda: train(folder, ledger), Strike("power", draw.randint(1, calls)), ledger, "worker")
-        reader = Reader(folder, ledger, WEIGHT_BYTES, DURABLE)  # a follower has no power either
+        if power:
+            reader = Reader(folder, ledger, WEIGHT_BYTES, DURABLE)  # a follower has no power either
         reader.judge()
         if ended:
             reader.judge_end(STEPS)

@@ -24,8 +24,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["Kind", "Ledger", "Seam", "Strike"]
-
 _CHANGING = ("mkdir", "rename", "replace", "unlink", "remove", "rmdir", "ftruncate", "truncate", "fsync", "link")
 _MAKING = ("mkdir", "fsync", "open")
 _NO_BYTE = ("call", "half", "power")

@@ -6,8 +6,6 @@ So every file of every checkpoint is known beforehand, and "goes on exactly" is 
 tests.chaos.small JOB_DIR``) it is what a supervisor starts; the harness also forks it, which takes milliseconds.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib
@@ -39,8 +37,6 @@ from core.runs.record.job_record import RunRecord, fold
 from core.train.keep import checkpoint
 
 from .seam import Ledger, Seam, Strike
-
-__all__ = ["LEDGER", "STRIKES", "eval_loss", "files_of", "loss_of", "main", "small_config", "train"]
 
 LEDGER = "CHAOS_LEDGER"
 STRIKES = {"worker": "CHAOS_WORKER", "supervisor": "CHAOS_SUPERVISOR"}

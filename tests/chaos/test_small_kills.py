@@ -1,7 +1,5 @@
 """A tenth of the kills by default, all of them with ``-m slow``; the small processes run apart and have no torch."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,18 +1,70 @@
 """Whole runs of the built-in model: ten kills by default, a hundred with ``-m slow``; real checkpoints harmed."""
 
-from __future__ import annotations
-
 import random
 import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from core.contract.config import RunConfig
 from core.runs.folder.job_folder import JobFolder
+from core.train.keep import checkpoint
 
-from .harm import HARMS, harmed
+from .judge import must
 from .whole import kill_whole, starter_config, uninterrupted
+
+Harm = Callable[[Path, Path], None]
+"""Harms a file; the second path is the same file of another step's checkpoint."""
+
+
+def _cut(part: float) -> Harm:
+    def cut(path: Path, _other: Path) -> None:
+        data = path.read_bytes()
+        path.write_bytes(data[: min(int(len(data) * part), len(data) - 1)])
+
+    return cut
+
+
+def _flip(path: Path, _other: Path) -> None:
+    data = bytearray(path.read_bytes())
+    draw = random.Random(path.name)
+    data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+    path.write_bytes(data)
+
+
+HARMS: dict[str, Harm] = {
+    "missing": lambda path, _other: path.unlink(),
+    "cut to nothing": _cut(0.0),
+    "cut in half": _cut(0.5),
+    "cut by its end": _cut(1.0),
+    "one bit flipped": _flip,
+    "zeroed": lambda path, _other: path.write_bytes(bytes(path.stat().st_size)),
+    "swapped with another step's": lambda path, other: shutil.copyfile(other, path) and None,
+}
+
+
+def harmed(root: Path) -> Iterator[tuple[str, str]]:
+    """Harms every file of the newest checkpoint under ``root`` in every way, one at a time; each was noticed when it is
+    told (file, harm), and is whole again afterwards.
+
+    Raises:
+        AssertionError: a harm went unnoticed, or another checkpoint than the one before was used.
+    """
+    before, newest = sorted(root.glob("step-*"))[-2:]
+    must(checkpoint.latest_good(root) == newest, "the newest is not good to begin with")
+    for path in sorted(path for path in newest.rglob("*") if path.is_file()):
+        name, data = path.relative_to(newest).as_posix(), path.read_bytes()
+        for harm, harms in HARMS.items():
+            harms(path, before / name)
+            if path.exists() and path.read_bytes() == data:
+                continue  # the same file in both steps: nothing was swapped
+            bad: list[str] = []
+            used = checkpoint.latest_good(root, lambda found, _why: bad.append(found.name))  # noqa: B023
+            must((used, bad) == (before, [newest.name]), name, harm, "used:", used, "named:", bad)
+            path.write_bytes(data)
+            yield name, harm
+    must(checkpoint.latest_good(root) == newest, "was not put back")
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +89,13 @@ def test_every_harm_to_every_file_of_a_real_checkpoint_is_noticed(
     root = shutil.copytree(whole[1].checkpoints, tmp_path / "checkpoints")
     told = list(harmed(root))
     assert {harm for _, harm in told} == set(HARMS)
-    assert len(told) >= 6 * len({name for name, _ in told})
+    files = {name for name, _ in told}
+    assert {"MANIFEST.json", "position.json", "adapter/adapter_model.safetensors", "optimizer.json"} <= files
+    assert len(told) >= 6 * len(files)
+    before, newest = sorted(root.glob("step-*"))[-2:]
+    shutil.rmtree(newest)
+    before.rename(newest)  # a whole one under another step's name
+    assert checkpoint.latest_good(root) != newest
 
 
 @pytest.mark.parametrize("kills", [10, pytest.param(100, marks=pytest.mark.slow)])

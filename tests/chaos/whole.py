@@ -12,10 +12,8 @@ import os
 import random
 import signal
 import time
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from core.cli.demo import demo_config
@@ -33,41 +31,12 @@ from core.train.keep import checkpoint
 from tests.e2e.driving import running_studio
 
 from .judge import must
+from .kills import Figures
 
-__all__ = ["WholeFigures", "kill_whole", "kill_whole_runs", "starter_config", "uninterrupted"]
-
-VICTIMS = [
-    "worker",
-    "worker",
-    "supervisor",
-    "studio",
-    "supervisor",
-    "studio",
-    "worker",
-    "supervisor",
-    "worker",
-    "studio",
-]
-"""Four workers, three supervisors, three studios of every ten."""
+VICTIMS = ["worker"] * 4 + ["supervisor"] * 3 + ["studio"] * 3
 STEPS = 30
 KILLS_A_LIFE = 5
 PATIENCE_SECONDS = 240.0
-
-
-@dataclass
-class WholeFigures:
-    """What was counted."""
-
-    kills: Counter[str] = field(default_factory=Counter)
-    lives: int = 0
-    resumed: int = 0
-
-    def line(self, what: str, seed: int, seconds: float) -> str:
-        """One line for people."""
-        victims = ", ".join(f"{count} {victim}s" for victim, count in sorted(self.kills.items()))
-        end = f"resumed {self.resumed} times; each life ended bit for bit as the uninterrupted one"
-        told = f"{self.kills.total()} kills in {self.lives} lives, seed {seed}, {seconds:.0f} s, 0 faults"
-        return f"{what}: {told} ({victims}; {end})"
 
 
 def starter_config(home: Path, steps: int = STEPS) -> RunConfig:
@@ -90,20 +59,20 @@ def uninterrupted(home: Path, config: RunConfig) -> JobFolder:
     return life.folder
 
 
-def kill_whole_runs(home: Path, kills: int, seed: int) -> WholeFigures:
+def kill_whole_runs(home: Path, kills: int, seed: int) -> Figures:
     """The same, with the uninterrupted run made first."""
     os.environ["OMP_NUM_THREADS"] = "1"  # the same sums on every machine, and two lives fit on two cores
     config = starter_config(home / "whole")
     return kill_whole(home, (config, uninterrupted(home / "whole", config)), kills, seed)
 
 
-def kill_whole(home: Path, whole: tuple[RunConfig, JobFolder], kills: int, seed: int) -> WholeFigures:
+def kill_whole(home: Path, whole: tuple[RunConfig, JobFolder], kills: int, seed: int) -> Figures:
     """At least so many kills, in lives of a few kills each, two at a time.
 
     Raises:
         AssertionError: something was lost; the words say the seed and the life.
     """
-    figures = WholeFigures()
+    figures, resumed = Figures(), 0
     victims = [VICTIMS[number % len(VICTIMS)] for number in range(kills)]
     random.Random(seed).shuffle(victims)
     parts = [victims[first : first + KILLS_A_LIFE] for first in range(0, kills, KILLS_A_LIFE)]
@@ -114,8 +83,9 @@ def kill_whole(home: Path, whole: tuple[RunConfig, JobFolder], kills: int, seed:
         ]
         for life in lives:
             figures.lives += 1
-            figures.resumed += life.result().resumed
+            resumed += life.result().resumed
             figures.kills.update(life.result().killed)
+    figures.besides = f"resumed {resumed} times; each life ended bit for bit as the uninterrupted one"
     return figures
 
 

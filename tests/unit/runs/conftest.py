@@ -1,7 +1,5 @@
 """A root folder of its own and a store whose supervisors start the fake worker; what a test leaves behind is ended."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,7 +1,5 @@
 """The real supervisor with the fake worker, on a machine without a card."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

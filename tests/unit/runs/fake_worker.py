@@ -1,7 +1,5 @@
 """A worker of a few lines for the tests of its supervisor: does what the run's name says, without torch."""
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import signal

@@ -1,33 +1,42 @@
-"""What the tests of runs ask of living processes."""
-
-from __future__ import annotations
+"""What the tests of runs ask of living processes, and a supervisor in the test's own process."""
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
 from core.contract.config import RunConfig
-from core.machine.locks import is_held
+from core.contract.events import Evaluation, Finished, Plan, Starting, Step
+from core.machine.hardware import Gpu, Machine
+from core.machine.locations import Locations
+from core.machine.locks import FileLock, is_held
+from core.runs.control.store import RunStore
 from core.runs.folder.job_folder import JobFolder
+from core.runs.log.events_log import EventTail, EventWriter
 from core.runs.process.processes import MARK, Identity, read_owners
-from core.runs.record.job_record import RunRecord
+from core.runs.record.job_record import RunRecord, fold
+from core.runs.supervise.supervisor import Supervisor
 
 Config = Callable[[str], RunConfig]
 Until = Callable[..., RunRecord]
+WORKER = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
+CARD = Machine((Gpu(0, "GPU-1", "Card", None, None, None),), 2, 0, 0, None, "Linux", False)
+BARE = Machine((), 2, 0, 0, None, "Linux", False)
 
 
 def chosen(wanted: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
     """The processes of this machine that are wanted, zombies left out."""
-    found = []
+    living = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             if wanted(process) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+                living.append(process)
+    return living
 
 
 def marked(folder: JobFolder) -> list[int]:
@@ -53,5 +62,37 @@ def bereaved(folder: JobFolder) -> tuple[Identity, Identity]:
     return owners.supervisor, owners.worker
 
 
+def told(folder: JobFolder) -> RunRecord:
+    return fold(EventTail(folder.events).read())
+
+
 def codes(record: RunRecord) -> list[str]:
     return [note.code for note in record.notes]
+
+
+def finished(store: RunStore, config: RunConfig, steps: int = 3) -> JobFolder:
+    """A run that finished, made without processes."""
+    folder = store.create(config)
+    writer = EventWriter(folder.events, 1)
+    trained = (Step(step=step, loss=1 / step) for step in range(1, steps + 1))
+    for event in (
+        Starting(),
+        Plan(total_steps=steps),
+        *trained,
+        Evaluation(step=steps, loss=0.25),
+        Finished(step=steps),
+    ):
+        writer.write(event)
+    writer.close()
+    return folder
+
+
+def run(folder: JobFolder, locations: Locations, machine: Machine = BARE) -> RunRecord:
+    """A supervisor of this run in the test's own process, to its end."""
+    lock = FileLock(folder.supervisor_lock)
+    assert lock.acquire()
+    try:
+        Supervisor(folder, locations, machine, WORKER).run()
+    finally:
+        lock.release()
+    return told(folder)

@@ -1,7 +1,5 @@
 """Kept awake, in three ways and with recorded programs; the worker's log and its cap; what a process does."""
 
-from __future__ import annotations
-
 import base64
 import os
 import signal
@@ -16,19 +14,11 @@ import pytest
 from living_runs import chosen, gone
 
 from core.machine.locations import REPOSITORY
+from core.machine.locks import is_held
 from core.runs.process.activity import halted, work_of
-from core.runs.process.awake import awake_command, keep_awake
+from core.runs.process.awake import awake_command, hold_session, keep_awake
 from core.runs.process.processes import identify
 from core.runs.process.worker_log import TAIL_BYTES, cap_log, log_tail, older_log
-
-RECORDER = '#!/bin/sh\necho "$@" > "$0.said"\nexec sleep 60\n'
-
-
-def recorder(folder: Path, name: str, script: str = RECORDER) -> Path:
-    program = folder / name
-    program.write_text(script)
-    program.chmod(0o755)
-    return program
 
 
 def nowhere(_name: str) -> None:
@@ -51,62 +41,79 @@ def test_systemd_is_asked_where_it_runs(tmp_path: Path) -> None:
 
 
 def test_windows_is_held_awake_by_a_thread_that_waits_for_us(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WSL_DISTRO_NAME", "Ubuntu")
+    monkeypatch.setenv("WSL_DISTRO_NAME", "Ubuntu'; calc.exe #")
     command = awake_command(True, 42, lambda name: f"/x/{name}")
-    assert command is not None
     assert command[:4] == ["/x/powershell.exe", "-NoProfile", "-NonInteractive", "-EncodedCommand"]
     script = base64.b64decode(command[4]).decode("utf-16-le")
     assert "SetThreadExecutionState([uint32]2147483649)" in script
-    assert script.endswith("& wsl.exe -d Ubuntu --exec tail --pid=42 -f /dev/null")
+    named = "& wsl.exe -d 'Ubuntu''; calc.exe #' --exec tail --pid=42 -f /dev/null"
+    assert script.endswith(named), "one word, whatever its name"
     assert awake_command(True, 42, nowhere) is None
     monkeypatch.delenv("WSL_DISTRO_NAME")
     assert awake_command(True, 42, lambda name: f"/x/{name}") is None
-    monkeypatch.setenv("WSL_DISTRO_NAME", "Ubuntu'; calc.exe #")
-    command = awake_command(True, 42, lambda name: f"/x/{name}")
-    assert "'Ubuntu''; calc.exe #'" in base64.b64decode(command[4]).decode("utf-16-le"), "one word, whatever its name"
 
 
-def test_the_holder_lives_as_long_as_the_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Recorded interop: a powershell.exe that writes down its arguments and stays."""
-    recorder(tmp_path, "powershell.exe")
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setenv("WSL_DISTRO_NAME", "Ubuntu")
-    before = set(_children())
-    with keep_awake(wsl=True):
-        said = tmp_path / "powershell.exe.said"
-        assert gone(lambda: not (said.exists() and said.read_text()))
-        assert said.read_text().startswith("-NoProfile -NonInteractive -EncodedCommand ")
-        assert len(set(_children()) - before) == 1
-    assert set(_children()) == before
-
-
-def test_what_the_lock_waits_with_is_ended_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """systemd-inhibit runs its command as a child of its own, and a stubborn one is not waited for long."""
-    recorder(tmp_path, "powershell.exe", '#!/bin/sh\ntrap "" TERM\nsleep 60 &\necho $! > "$0.child"\nwait; wait\n')
+@pytest.fixture
+def interop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder first on the path of a WSL, for recorded programs of Windows."""
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setenv("WSL_DISTRO_NAME", "Ubuntu")
     monkeypatch.setattr("core.runs.process.awake._LEAVE_SECONDS", 0.3)
+    return tmp_path
+
+
+def record(folder: Path, name: str, script: str) -> Path:
+    program = folder / name
+    program.write_text(script)
+    program.chmod(0o755)
+    return program
+
+
+def test_the_session_lives_as_long_as_the_block(interop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wsl.exe that writes down its arguments and does what it is told."""
+    script = '#!/bin/sh\necho "$@" > "$0.said"\nexec 9>"$0.lock"; flock 9\nshift 3\nexec "$@"\n'
+    program = record(interop, "wsl.exe", script)
+    with hold_session(wsl=True) as note:
+        assert note is None
+        said = (interop / "wsl.exe.said").read_text()
+        assert said == f"-d Ubuntu --exec tail --pid={os.getpid()} -f /dev/null\n"
+        assert is_held(interop / "wsl.exe.lock")
+    assert not is_held(interop / "wsl.exe.lock")
+    program.write_text("#!/bin/sh\nexit 1\n")  # interop switched off
+    with hold_session(wsl=True) as note:
+        assert "Keep this terminal open" in note.hint
+    with hold_session(wsl=False) as note:
+        assert note is None
+    program.unlink()
+    monkeypatch.setenv("PATH", "")  # without interop
+    with hold_session(wsl=True) as note:
+        assert note.code == "wsl.session"
+
+
+def test_what_the_lock_waits_with_is_ended_too(interop: Path) -> None:
+    """systemd-inhibit runs its command as a child of its own, and a stubborn one is not waited for long."""
+    record(interop, "powershell.exe", '#!/bin/sh\ntrap "" TERM\nsleep 60 &\necho $! > "$0.child"\nwait; wait\n')
     with keep_awake(wsl=True):
-        child = tmp_path / "powershell.exe.child"
+        child = interop / "powershell.exe.child"
         assert gone(lambda: not (child.exists() and child.read_text()))
     waiting = identify(int(child.read_text()))
     assert waiting is None or gone(waiting.alive)  # a signal is sent, not yet obeyed, when its sender goes on
 
 
-@pytest.mark.parametrize("script", ["#!/bin/sh\nexit 1\n", "no program at all"])
-def test_where_nothing_holds_nothing_is_said_and_nothing_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
+@pytest.mark.parametrize(
+    ("script", "held"), [("#!/bin/sh\nexec sleep 60\n", 1), ("#!/bin/sh\nexit 1\n", None), ("no program at all", 0)]
+)
+def test_the_holder_lives_as_long_as_the_block_and_where_there_is_none_nothing_is_said(
+    interop: Path, monkeypatch: pytest.MonkeyPatch, script: str, held: int | None
 ) -> None:
-    recorder(tmp_path, "powershell.exe", script)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setenv("WSL_DISTRO_NAME", "Ubuntu")
-    before = set(_children())
+    record(interop, "powershell.exe", script)
+    before = _children()
     with keep_awake(wsl=True):
-        pass
+        assert held in (None, len(_children() - before))
     monkeypatch.setenv("PATH", "")
     with keep_awake(wsl=True), keep_awake(wsl=False):
         pass
-    assert set(_children()) == before
+    assert _children() == before
 
 
 HOLDER = """
@@ -119,21 +126,17 @@ with hold_session(wsl=True) as note, keep_awake(wsl=True):
 """
 
 
-def test_on_wsl_session_and_wish_end_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
-    """Recorded interop, the whole way: a powershell.exe that runs the end of its script, and a wsl.exe that runs what
-    it is told, as Windows would."""
-    recorder(tmp_path, "wsl.exe", '#!/bin/sh\necho "$@" >> "$0.said"\nshift 3\nexec "$@"\n')
+def test_on_wsl_session_and_wish_end_with_a_supervisor_that_is_killed(interop: Path) -> None:
+    """The whole way: a powershell.exe that runs the end of its script, and a wsl.exe that runs what it is told, as
+    Windows would."""
+    record(interop, "wsl.exe", '#!/bin/sh\necho "$@" >> "$0.said"\nshift 3\nexec "$@"\n')
     script = '#!/bin/sh\nline=$(echo "$4" | base64 -d | tr -d "\\000")\nexec ${line##*& }\n'
-    recorder(tmp_path, "powershell.exe", script)
-    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, cwd=REPOSITORY,
-        env={**os.environ, "PATH": path, "WSL_DISTRO_NAME": "Ubuntu"},
-    )  # fmt: skip
+    record(interop, "powershell.exe", script)
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, cwd=REPOSITORY)
     try:
         assert holder.stdout.readline() == b"None\n", "no warning: the session is held"
         assert gone(lambda: len(_waiting_for(holder.pid)) < 2, 20)
-        said = (tmp_path / "wsl.exe.said").read_text().splitlines()
+        said = (interop / "wsl.exe.said").read_text().splitlines()
         assert said == [f"-d Ubuntu --exec tail --pid={holder.pid} -f /dev/null"] * 2
     finally:
         holder.kill()
@@ -145,8 +148,8 @@ def _waiting_for(pid: int) -> list[psutil.Process]:
     return chosen(lambda process: f"--pid={pid}" in process.cmdline())
 
 
-def _children() -> list[int]:
-    return [int(pid) for pid in Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()]
+def _children() -> set[str]:
+    return set(Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split())
 
 
 # ── worker.log ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -173,15 +176,14 @@ def test_a_long_log_keeps_its_head_and_its_tail_and_goes_on(tmp_path: Path) -> N
     assert "bytes left out …" in kept.decode()
     assert len(kept) < TAIL_BYTES + 300_000
     assert log_tail(log, 44) == b"line 1199999\nafter the cut\nand by the other\n"
-    assert len(log_tail(log, 10_000)) == 10_000
 
 
 def test_a_log_is_cut_under_a_writer_that_never_stops(tmp_path: Path) -> None:
-    """200,000 lines at a cap of 20 kB: no line twice, none out of order; what is printed after the cuts is there."""
+    """50,000 lines at a cap of 20 kB: no line twice, none out of order; what is printed after the cuts is there."""
     log = tmp_path / "worker.log"
     script = (
         "import sys, time\ndef say(n): sys.stdout.write('line %06d\\n' % n); sys.stdout.flush()\n"
-        "for n in range(199_999): say(n)\ntime.sleep(0.5); say(199_999)"
+        "for n in range(49_999): say(n)\ntime.sleep(0.5); say(49_999)"
     )
     with log.open("ab") as out:
         writer = subprocess.Popen([sys.executable, "-c", script], stdout=out)
@@ -191,7 +193,7 @@ def test_a_log_is_cut_under_a_writer_that_never_stops(tmp_path: Path) -> None:
         time.sleep(0.001)
     assert cuts > 3
     lines = log_tail(log, 10_000).decode().splitlines()[1:]
-    assert lines[-1] == "line 199999"
+    assert lines[-1] == "line 049999"
     numbers = [int(line.removeprefix("line ")) for line in lines]
     assert numbers == sorted(numbers)
     assert log.stat().st_size < 2_000_000
@@ -225,9 +227,8 @@ def test_work_is_seen_in_the_process_and_below_it(tmp_path: Path) -> None:
     try:
         worker = identify(child.pid)
         assert worker is not None
-        before = work_of(worker)
-        assert gone(lambda: work_of(worker).cpu_seconds < before.cpu_seconds + 0.2)
-        assert work_of(worker).moved_bytes > before.moved_bytes + 1e6
+        assert gone(lambda: work_of(worker).cpu_seconds < 0.2)
+        assert work_of(worker).moved_bytes > 1e6
         assert not halted(worker)
         os.kill(child.pid, signal.SIGSTOP)
         assert gone(lambda: not halted(worker))

@@ -3,8 +3,6 @@
 The long ones by hand: ``pytest -m slow tests/unit/runs/test_runs_cycles.py``.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import random
@@ -19,6 +17,7 @@ from living_runs import Config, Until, chosen, gone, marked
 from core.machine.locks import held_by, is_held
 from core.runs.control.queue import JobQueue
 from core.runs.control.store import RunStore
+from core.runs.folder.job_folder import JobFolder
 from core.runs.process.processes import read_owners
 
 ENDS = ("stop", "stop_now", "pause", "finish", "before it runs")
@@ -38,6 +37,12 @@ def of_this_root(store: RunStore) -> list[psutil.Process]:
     return chosen(lambda process: process.pid != os.getpid() and home in " ".join(process.cmdline()))
 
 
+def left(folder: JobFolder) -> None:
+    """Waits until nobody works here any more."""
+    assert gone(lambda: is_held(folder.supervisor_lock) or is_held(folder.events))
+    assert marked(folder) == []
+
+
 def cycle(store: RunStore, config: Config, until: Until, end: str) -> None:
     run_id = store.start(config("train 2" if end == "finish" else "train 100000"))
     if end == "before it runs":
@@ -49,9 +54,7 @@ def cycle(store: RunStore, config: Config, until: Until, end: str) -> None:
         until(run_id, "training")
         getattr(store, end)(run_id)
         until(run_id, "paused" if end == "pause" else "stopped")
-    folder = store.open(run_id)
-    assert gone(lambda: is_held(folder.supervisor_lock) or is_held(folder.events)), end
-    assert marked(folder) == []
+    left(store.open(run_id))
     store.delete(run_id)
 
 
@@ -113,7 +116,6 @@ def test_halted_while_it_starts_and_while_it_is_stopped(store: RunStore, config:
         halt(store, run_id, draw)
         record = until(run_id, "paused" if verb == "pause" else "stopped", seconds=40)
         assert len(record.acknowledged) == 1, f"cycle {number}"
-        folder = store.open(run_id)
-        assert gone(lambda path=folder: is_held(path.supervisor_lock) or is_held(path.events))  # type: ignore[misc]
+        left(store.open(run_id))
     assert gone(lambda: of_this_root(store))
     assert held_by(store.locations, "cpu") is None

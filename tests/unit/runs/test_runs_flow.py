@@ -1,78 +1,62 @@
 """The supervisor's own decisions, run inside the test's process: with a card that exists on paper only."""
 
-from __future__ import annotations
-
 import os
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from living_runs import Config, Until
+from living_runs import BARE, CARD, Config, Until, run, told
 
+from core.contract.commands import Verb
 from core.contract.errors import MachineError
 from core.contract.events import Note, Paused, Queued, Starting, Step
-from core.machine.hardware import Gpu, Machine
+from core.machine.hardware import Gpu
 from core.machine.locations import Locations
 from core.machine.locks import CardLock, FileLock, held_by, is_held
 from core.runs.control.mailbox import send
 from core.runs.control.store import RunStore
-from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventTail, EventWriter
-from core.runs.record.job_record import RunRecord, fold
 from core.runs.supervise import supervisor, watch
-from core.runs.supervise.supervisor import Supervisor
+from core.runs.supervise.supervisor import Supervisor, main
 
-WORKER = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
-CARD = Machine((Gpu(0, "GPU-1", "Card", None, None, None),), 2, 0, 0, None, "Linux", False)
-BARE = Machine((), 2, 0, 0, None, "Linux", False)
 REFUSED = Note(code="kernels.plain", text="no C compiler", hint="sudo apt install gcc python3-dev")
 
 
-def run(folder: JobFolder, locations: Locations, machine: Machine) -> RunRecord:
-    lock = FileLock(folder.supervisor_lock)
-    assert lock.acquire()
-    try:
-        Supervisor(folder, locations, machine, WORKER).run()
-    finally:
-        lock.release()
-    return told(folder)
-
-
-def told(folder: JobFolder) -> RunRecord:
-    return fold(EventTail(folder.events).read())
-
-
 @pytest.mark.parametrize(
-    ("answer", "said"),
-    [(REFUSED, [("kernels.plain", "no C compiler"), ("told", "plain")]), (None, [("told", "nothing")])],
+    ("variable", "answer", "said"),
+    [
+        ("LUTHIER_KERNELS", REFUSED, [("kernels.plain", "no C compiler"), ("told", "plain")]),
+        ("LUTHIER_KERNELS", None, [("told", "nothing")]),
+        ("CUDA_VISIBLE_DEVICES", None, [("told", "GPU-1")]),
+    ],
 )
-def test_where_kernels_fail_the_run_takes_the_plain_path_and_says_so(
-    store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch, answer: Note | None, said: list[tuple[str, str]]
+def test_a_worker_is_told_its_card_and_whether_kernels_work(
+    store: RunStore,
+    config: Config,
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
+    answer: Note | None,
+    said: list[tuple[str, str]],
 ) -> None:
     monkeypatch.setattr(supervisor, "check_kernels_once", lambda *_asked: answer)
-    monkeypatch.delenv("LUTHIER_KERNELS", raising=False)
-    record = run(store.create(config("tell LUTHIER_KERNELS")), store.locations, CARD)
+    monkeypatch.delenv(variable, raising=False)
+    record = run(store.create(config(f"tell {variable}")), store.locations, CARD)
     assert [(note.code, note.text) for note in record.notes] == said
     assert record.state == "finished"
 
 
 @pytest.mark.parametrize(("ends", "kept"), [("train 1", True), ("kill 9", False), ("fail", False)])
 def test_kernels_are_tried_again_after_a_worker_that_did_not_end_well(
-    store: RunStore, config: Config, ends: str, kept: bool
+    store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch, ends: str, kept: bool
 ) -> None:
+    monkeypatch.setattr(supervisor, "check_kernels_once", lambda *_asked: pytest.fail("tried without a card"))
     store.locations.make().kernels.write_text("with what they ran")
-    record = run(store.create(config(ends)), store.locations, BARE)
+    record = run(store.create(config(ends)), store.locations)
     assert (record.state == "finished") == kept
     assert store.locations.kernels.exists() == kept
-
-
-def test_without_a_card_no_kernel_is_tried(store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "check_kernels_once", lambda *_asked: pytest.fail("tried"))
-    assert run(store.create(config("train 1")), store.locations, BARE).state == "finished"
 
 
 def test_a_stop_during_the_trial_is_obeyed_at_once(
@@ -92,21 +76,12 @@ def test_a_stop_during_the_trial_is_obeyed_at_once(
     assert held_by(store.locations, "gpu-GPU-1") is None
 
 
-def test_the_worker_computes_on_the_card_that_is_locked(
-    store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(supervisor, "check_kernels_once", lambda *_asked: None)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    record = run(store.create(config("tell CUDA_VISIBLE_DEVICES")), store.locations, CARD)
-    assert record.notes[-1].text == "GPU-1"
-
-
 def test_a_run_waits_for_a_card_that_someone_else_holds(store: RunStore, config: Config) -> None:
     card = CardLock(store.locations, "cpu")
     card.acquire(wait=False, holder="Try")
     folder = store.create(config("train 1"))
     threading.Timer(0.5, card.release).start()
-    record = run(folder, store.locations, BARE)
+    record = run(folder, store.locations)
     said = [event.reason for event in EventTail(folder.events).read() if isinstance(event, Queued)]
     assert said == ["", "Try holds the CPU"]
     assert record.state == "finished"
@@ -114,11 +89,11 @@ def test_a_run_waits_for_a_card_that_someone_else_holds(store: RunStore, config:
 
 @pytest.mark.parametrize(("verb", "state"), [("pause", "paused"), ("stop", "stopped"), ("stop_now", "stopped")])
 def test_what_was_asked_before_the_worker_is_obeyed_without_one(
-    store: RunStore, config: Config, verb: str, state: str
+    store: RunStore, config: Config, verb: Verb, state: str
 ) -> None:
     folder = store.create(config("train 1"))
-    save, last = send(folder, "save"), send(folder, verb)  # type: ignore[arg-type]
-    record = run(folder, store.locations, BARE)
+    save, last = send(folder, "save"), send(folder, verb)
+    record = run(folder, store.locations)
     assert (record.state, record.hello, record.acknowledged) == (state, None, {save.id, last.id})
 
 
@@ -127,8 +102,7 @@ def test_a_worker_that_stays_after_its_last_word_is_ended(
 ) -> None:
     monkeypatch.setattr(watch, "LINGER_SECONDS", 0.5)
     began = time.monotonic()
-    record = run(store.create(config("linger")), store.locations, BARE)
-    assert record.state == "finished"
+    assert run(store.create(config("linger")), store.locations).state == "finished"
     assert time.monotonic() - began < 10
 
 
@@ -138,8 +112,7 @@ def test_a_worker_that_cannot_be_started_is_a_failed_run(store: RunStore, config
     lock.acquire()
     with pytest.raises(FileNotFoundError):
         Supervisor(folder, store.locations, BARE, ("/no/such/program",)).run()
-    record = told(folder)
-    assert record.failure.code == "supervisor.failed"
+    assert told(folder).failure.code == "supervisor.failed"
     assert not is_held(store.locations.locks / "cpu")
     lock.release()
 
@@ -155,7 +128,7 @@ def test_a_promise_is_kept_when_the_worker_asks_for_a_fresh_process(
         return real(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(supervisor, "start_worker", start)
-    record = run(folder, store.locations, BARE)
+    record = run(folder, store.locations)
     assert (record.state, record.attempt) == ("stopped", 1)
 
 
@@ -164,17 +137,19 @@ def test_a_log_without_anybody_is_brought_to_its_end(store: RunStore, config: Co
     writer = EventWriter(folder.events, 1)
     writer.write(Starting())
     writer.write(Step(step=1))
-    record = run(folder, store.locations, BARE)
+    record = run(folder, store.locations)
     assert (record.state, record.failure.code, record.attempt) == ("failed", "worker.died", 1)
     EventWriter(store.create(config("train 2")).events, 1).write(Paused(step=1))
     for other in store.list():  # what has ended, or is paused, is left alone
         folder = store.open(other.run_id)
         before = folder.events.read_bytes()
-        assert run(folder, store.locations, BARE).state == other.state in ("failed", "paused")
+        assert run(folder, store.locations).state == other.state in ("failed", "paused")
         assert folder.events.read_bytes() == before
 
 
-def test_a_second_supervisor_leaves_at_once(store: RunStore, config: Config, until: Until) -> None:
+def test_a_second_supervisor_and_one_without_a_folder_leave_at_once(
+    store: RunStore, config: Config, until: Until, tmp_path: Path
+) -> None:
     run_id = store.start(config("train 100000"))
     until(run_id, "training")
     folder = store.open(run_id)
@@ -183,6 +158,7 @@ def test_a_second_supervisor_leaves_at_once(store: RunStore, config: Config, unt
     assert store.record(run_id).state == "training"
     store.stop_now(run_id)
     until(run_id, "stopped")
+    assert main([]) == main([str(tmp_path / "missing")]) == os.EX_USAGE
 
 
 def test_a_full_disk_holds_the_supervisor_and_no_word_of_it_is_lost(
@@ -199,8 +175,8 @@ def test_a_full_disk_holds_the_supervisor_and_no_word_of_it_is_lost(
 
     monkeypatch.setattr(EventWriter, "_append", append)
     monkeypatch.setattr(supervisor, "ROOM_SECONDS", 0.05)
-    threading.Timer(1.0, room.set).start()
-    record = run(folder, store.locations, BARE)
+    threading.Timer(0.5, room.set).start()
+    record = run(folder, store.locations)
     assert len(refused) > 2
     assert record.failure.code == "worker.died"
     kinds = [event.kind for event in EventTail(folder.events).read()]

@@ -1,9 +1,6 @@
 """What ended runs leave for the next estimate: one line each, whatever happens to the file."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -41,28 +38,26 @@ def test_a_run_that_ended_leaves_predicted_and_measured(locations: Locations) ->
     assert on_cpu.measured_tokens_per_second == 200.0
 
 
+def full(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
 @pytest.mark.parametrize("record", [ended(steps=7), ended(predicted=None), RunRecord(), fold([Plan(predicted=SAID)])])
 def test_a_short_or_failed_run_teaches_nothing(record: RunRecord) -> None:
     assert line_of("run-1", record) is None
 
 
-def test_the_same_run_is_kept_once(store: RunStore, config: Config) -> None:
+def test_the_same_run_is_kept_once_and_a_disk_that_does_not_take_it_is_no_fault(
+    store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, locations = store.create(config("train 1")), store.locations
+    with monkeypatch.context() as patch:
+        patch.setattr("core.runs.record.learned.append_line", full)
+        learn(folder, ended(), locations)
+    assert speeds(locations).runs == ()
     for _ in range(3):
         learn(folder, ended(), locations)
     assert [run.run_id for run in speeds(locations).runs] == [folder.name]
-
-
-def test_a_disk_that_does_not_take_it_is_no_fault_of_the_run(
-    store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    folder = store.create(config("train 1"))
-    monkeypatch.setattr("core.runs.record.learned.append", full)
-    learn(folder, ended(), store.locations)
-    assert speeds(store.locations).runs == ()
 
 
 @settings(max_examples=60, deadline=None)
@@ -91,21 +86,17 @@ def test_lines_of_a_later_version_are_read_and_numbers_without_end_are_none(
     assert [run.run_id for run in speeds(locations).runs] == [*read, "last"]
 
 
-def test_many_at_once_lose_none(locations: Locations) -> None:
-    locations.make()
+def test_many_at_once_lose_none_and_only_the_newest_are_read(
+    locations: Locations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert speeds(locations).runs == ()
     names = [f"run-{number}" for number in range(40)]
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda name: append(locations, SAID.model_copy(update={"run_id": name})), names))
-    assert sorted(run.run_id for run in speeds(locations).runs) == sorted(names)
-
-
-def test_only_the_newest_lines_are_read(locations: Locations, monkeypatch: pytest.MonkeyPatch) -> None:
-    locations.make()
+        list(pool.map(lambda name: append(locations.make(), SAID.model_copy(update={"run_id": name})), names))
+    kept = [run.run_id for run in speeds(locations).runs]
+    assert sorted(kept) == sorted(names)
     monkeypatch.setattr("core.runs.record.learned.NEWEST", 3)
-    for number in range(5):
-        append(locations, SAID.model_copy(update={"run_id": str(number)}))
-    assert [run.run_id for run in speeds(locations).runs] == ["2", "3", "4"]
-    assert speeds(Locations(locations.home / "none")).runs == ()
+    assert [run.run_id for run in speeds(locations).runs] == kept[-3:]
 
 
 def test_the_supervisor_keeps_the_line_at_a_runs_end(store: RunStore, config: Config, until: Until) -> None:
@@ -115,7 +106,6 @@ def test_the_supervisor_keeps_the_line_at_a_runs_end(store: RunStore, config: Co
     (line,) = speeds(store.locations).runs
     assert (line.run_id, line.card, line.kernels, line.steps) == (run_id, "NVIDIA H200", "fast", 9)
     assert (line.predicted_bytes, line.measured_bytes, line.measured_tokens_per_second) == (900, 1002, 200.0)
-    assert Path(learned_file(store.locations)).read_bytes().endswith(b"\n")
 
 
 def test_starting_is_learned_apart_from_training_and_measuring() -> None:

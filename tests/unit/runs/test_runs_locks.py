@@ -1,21 +1,20 @@
 """Locks, the queue and the recognition of processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from living_runs import gone
+from living_runs import BARE, gone
 
 from core.machine.disk import write_whole
-from core.machine.hardware import Gpu, Machine
+from core.machine.hardware import Gpu
 from core.machine.locations import Locations
 from core.machine.locks import CardLock, FileLock, held_by, is_held, locked
 from core.runs.control.queue import JobQueue, Turn, card_wanted
@@ -32,16 +31,16 @@ from core.runs.process.processes import (
     write_owners,
 )
 
-MACHINE = Machine((), 2, 0, 0, None, "Linux", False)
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
+A, B, C = (f"2026-11-20_2243_{letter}_k3f9" for letter in "abc")
 
 
 @pytest.fixture
 def runs(locations: Locations) -> Iterator[list[FileLock]]:
     """Three runs a, b, c in the queue whose supervisors live, by their locks."""
     locks = []
-    for letter in "abc":
-        folder = JobFolder(locations.runs / name(letter))
+    for name in (A, B, C):
+        folder = JobFolder(locations.runs / name)
         folder.path.mkdir()
         locks.append(FileLock(folder.supervisor_lock))
         locks[-1].acquire()
@@ -51,24 +50,20 @@ def runs(locations: Locations) -> Iterator[list[FileLock]]:
         lock.release()
 
 
-def name(letter: str) -> str:
-    return f"2026-11-20_2243_{letter}_k3f9"
+@pytest.fixture
+def queue(locations: Locations) -> JobQueue:
+    return JobQueue(locations)
 
 
 def test_a_card_has_one_holder_and_tells_who(locations: Locations) -> None:
     first, second = CardLock(locations, "gpu-1"), CardLock(locations, "gpu-1")
     assert held_by(locations, "gpu-1") is None
-    assert first.acquire(wait=False, holder=name("a"))
+    assert first.acquire(wait=False, holder=A)
     assert not second.acquire(wait=False)
-    assert held_by(locations, "gpu-1") == name("a")
+    assert held_by(locations, "gpu-1") == A
     assert CardLock(locations, "gpu-2").acquire(wait=False)
-    first.release()
-    assert second.acquire(wait=True, holder="Try")
-    threading.Timer(0.3, second.release).start()
-    assert not first.acquire(wait=False)
-    assert first.acquire(wait=False, holder="b", seconds=10.0)
-    first.release()
-    assert second.acquire(wait=False, holder="Try")
+    threading.Timer(0.3, first.release).start()
+    assert second.acquire(wait=False, holder="Try", seconds=10.0)
     assert held_by(locations, "gpu-1") == "Try"
     second.release()
     assert held_by(locations, "gpu-1") is None
@@ -76,11 +71,11 @@ def test_a_card_has_one_holder_and_tells_who(locations: Locations) -> None:
 
 def test_a_lock_lives_on_in_the_child_that_inherited_it(locations: Locations) -> None:
     card = CardLock(locations, "cpu")
-    assert card.acquire(wait=False, holder=name("a"))
+    assert card.acquire(wait=False, holder=A)
     heir = subprocess.Popen(SLEEP, pass_fds=[card.fileno()])
     stranger = subprocess.Popen(SLEEP)
     card.release()
-    assert held_by(locations, "cpu") == name("a")
+    assert held_by(locations, "cpu") == A
     heir.kill()
     heir.wait()
     assert held_by(locations, "cpu") is None
@@ -120,106 +115,99 @@ def test_a_supervisor_goes_on_with_the_lock_that_it_was_given(tmp_path: Path, mo
             fresh.release()
 
 
-def test_the_queue_keeps_its_order(locations: Locations, runs: list[FileLock]) -> None:
-    queue = JobQueue(locations)
-    assert queue.waiting() == [name("a"), name("b"), name("c")]
-    queue.add(name("c"), head=True)
-    queue.add(name("c"), head=True)
-    assert queue.waiting() == [name("c"), name("a"), name("b")]
-    queue.remove(name("a"))
-    queue.remove(name("a"))
-    assert queue.waiting() == [name("c"), name("b")]
-    assert card_wanted(locations, "cpu")
+# ── the queue ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_dead_are_passed_over_and_dropped(locations: Locations, runs: list[FileLock]) -> None:
-    queue = JobQueue(locations)
-    runs[0].release()
-    assert queue.first_living("cpu") == name("b")
-    assert queue.waiting() == [name("b"), name("c")]
-    runs[1].release()
+def test_the_queue_keeps_its_order_and_the_dead_are_passed_over(
+    locations: Locations, queue: JobQueue, runs: list[FileLock]
+) -> None:
+    assert queue.waiting() == [A, B, C]
+    queue.add(C, head=True)
+    queue.add(C, head=True)
+    assert queue.waiting() == [C, A, B]
+    queue.remove(B)
+    queue.remove(B)
+    assert queue.waiting() == [C, A]
     runs[2].release()
+    assert queue.first_living("cpu") == A
+    assert queue.waiting() == [A]
+    assert card_wanted(locations, "cpu")
+    runs[0].release()
     assert queue.first_living("cpu") is None
     assert not card_wanted(locations, "cpu")
 
 
-def test_a_waiting_run_is_moved_among_the_living(locations: Locations, runs: list[FileLock]) -> None:
-    queue = JobQueue(locations)
-    assert queue.move(name("c"), 0)
-    assert queue.order() == [name("c"), name("a"), name("b")]
-    assert queue.move(name("c"), 1)
-    assert queue.order() == [name("a"), name("c"), name("b")]
-    assert queue.move(name("a"), 99)
-    assert queue.move(name("b"), -3)
-    assert queue.order() == [name("b"), name("c"), name("a")]
+def test_a_waiting_run_is_moved_among_the_living(queue: JobQueue, runs: list[FileLock]) -> None:
+    assert queue.move(C, 0)
+    assert queue.order() == [C, A, B]
+    assert queue.move(C, 1)
+    assert queue.order() == [A, C, B]
+    assert queue.move(A, 99)
+    assert queue.move(B, -3)
+    assert queue.order() == [B, C, A]
     runs[1].release()  # b died: no place of its own any more
-    assert queue.move(name("a"), 0)
-    assert queue.order() == queue.waiting() == [name("a"), name("c")]
-    assert not queue.move(name("b"), 0)
-    queue.remove(name("c"))  # it took the card while somebody dragged it
-    assert not queue.move(name("c"), 0)
-    assert queue.order() == [name("a")]
-
-
-def test_who_waits_stands_in_the_queue_again_when_its_file_was_lost(locations: Locations, runs: list[FileLock]) -> None:
-    turn, card = Turn(locations, MACHINE, name("b")), CardLock(locations, "cpu")
-    locations.queue.unlink()
-    assert turn.take(card)
-    card.release()
+    assert queue.move(A, 0)
+    assert queue.order() == queue.waiting() == [A, C]
+    assert not queue.move(B, 0)
+    queue.remove(C)  # it took the card while somebody dragged it
+    assert not queue.move(C, 0)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"waiting": 3}', '{"waiting": [1, "../../etc"]}'])
-def test_a_damaged_queue_is_an_empty_one(locations: Locations, text: str) -> None:
+def test_a_damaged_queue_is_an_empty_one(locations: Locations, queue: JobQueue, text: str) -> None:
     locations.queue.write_text(text)
-    assert JobQueue(locations).waiting() == []
-    JobQueue(locations).add(name("a"))
-    assert json.loads(locations.queue.read_text()) == {"waiting": [name("a")]}
+    assert queue.waiting() == []
+    queue.add(A)
+    assert json.loads(locations.queue.read_text()) == {"waiting": [A]}
 
 
-def test_many_change_the_queue_at_once_and_none_is_lost(locations: Locations) -> None:
-    letters = "abcdefghijkl"
-    threads = [threading.Thread(target=JobQueue(locations).add, args=[name(letter)]) for letter in letters]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(JobQueue(locations).waiting()) == [name(letter) for letter in letters]
+def test_many_change_the_queue_at_once_and_none_is_lost(locations: Locations, queue: JobQueue) -> None:
+    names = [A.replace("_a_", f"_{letter}_") for letter in "abcdefghijkl"]
+    with ThreadPoolExecutor(len(names)) as pool:
+        list(pool.map(JobQueue(locations).add, names))
+    assert sorted(queue.waiting()) == names
 
 
-def test_a_turn_comes_when_first_and_free(locations: Locations, runs: list[FileLock]) -> None:
+def test_a_turn_comes_when_first_and_free(locations: Locations, queue: JobQueue, runs: list[FileLock]) -> None:
     card, other = CardLock(locations, "cpu"), CardLock(locations, "cpu")
-    first, second = Turn(locations, MACHINE, name("a")), Turn(locations, MACHINE, name("b"))
+    first, second = Turn(locations, BARE, A), Turn(locations, BARE, B)
     second.join()
-    assert JobQueue(locations).waiting() == [name("a"), name("b"), name("c")]
+    assert queue.waiting() == [A, B, C]
     assert not second.take(card)
-    assert second.reason() == f"run {name('a')} is before it in the queue"
+    assert second.reason() == f"run {A} is before it in the queue"
     assert first.reason() == ""
     other.acquire(wait=False, holder="Try")
     assert not first.take(card)
     assert first.reason() == "Try holds the CPU"
     other.release()
     assert first.take(card)
-    assert second.reason() == f"run {name('a')} holds the CPU"
-    assert JobQueue(locations).waiting() == [name("b"), name("c")]
+    assert second.reason() == f"run {A} holds the CPU"
+    assert queue.waiting() == [B, C]
+    card.release()
+    locations.queue.unlink()
+    assert second.take(card), "who waits stands in the queue again when its file was lost"
     card.release()
 
 
-def test_a_run_waits_behind_those_of_its_own_card_only(locations: Locations, runs: list[FileLock]) -> None:
-    cards = {letter: f"gpu-{1 if letter == 'b' else 0}" for letter in "abc"}
-    queue = JobQueue(locations)
-    assert queue.first_living("gpu-1") == name("a"), "whose card is not known yet waits for any"
-    for letter, card in cards.items():
-        queue.waits_for(name(letter), card)
-    assert queue.first_living("gpu-0") == name("a")
-    assert queue.first_living("gpu-1") == name("b")
+def test_a_run_waits_behind_those_of_its_own_card_only(
+    locations: Locations, queue: JobQueue, runs: list[FileLock]
+) -> None:
+    assert queue.first_living("gpu-1") == A, "whose card is not known yet waits for any"
+    for name, card in ((A, "gpu-0"), (B, "gpu-1"), (C, "gpu-0")):
+        queue.waits_for(name, card)
+    assert queue.first_living("gpu-0") == A
+    assert queue.first_living("gpu-1") == B
     assert not card_wanted(locations, "cpu")
-    on_second = replace(MACHINE, gpus=(Gpu(1, "1", "x", 1, 1, (8, 6)),))
-    turn, card = Turn(locations, on_second, name("b")), CardLock(locations, "gpu-1")
-    assert turn.take(card), "it does not wait behind the first card's runs"
-    assert queue.cards() == {name("a"): "gpu-0", name("c"): "gpu-0"}
-    queue.add(name("c"), head=True)
-    assert queue.cards() == {name("c"): "gpu-0", name("a"): "gpu-0"}
-    card.release()
+    on_second = replace(BARE, gpus=(Gpu(1, "1", "x", 1, 1, (8, 6)),))
+    turn, second = Turn(locations, on_second, B), CardLock(locations, "gpu-1")
+    assert turn.take(second), "it does not wait behind the first card's runs"
+    assert queue.cards() == {A: "gpu-0", C: "gpu-0"}
+    queue.add(C, head=True)
+    assert queue.cards() == {C: "gpu-0", A: "gpu-0"}
+    second.release()
+
+
+# ── processes ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_process_is_known_by_pid_and_birth(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """What is best and what became of a run: one notion of it for log, checkpoints, window and command line."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -27,34 +25,29 @@ def measured(*losses: float | None, end: Event | None = None) -> list[Event]:
 
 
 @pytest.mark.parametrize(
-    ("losses", "verdict"),
+    ("losses", "end", "verdict"),
     [
-        ((3.825, 4.03, 4.5, 4.031), "worse"),
-        ((3.825, 2.0, 1.2), "better"),
-        ((3.825, 1.2, 4.5), "better"),
-        ((3.825, 3.82, 3.83), "no_better"),
-        ((0.693, 0.5), "better"),
-        ((3.825,), "unmeasured"),
-        ((None, 2.0), "unmeasured"),
-        ((3.825, None, float("nan")), "unmeasured"),
-        ((), "unmeasured"),
+        ((3.825, 4.03, 4.5, 4.031), Finished(), "worse"),
+        ((3.825, 2.0, 1.2), Finished(), "better"),
+        ((3.825, 1.2, 4.5), Finished(), "better"),
+        ((3.825, 3.82, 3.83), Finished(), "no_better"),
+        ((0.693, 0.5), Finished(), "better"),
+        ((3.825,), Finished(), "unmeasured"),
+        ((None, 2.0), Finished(), "unmeasured"),
+        ((3.825, None, float("nan")), Finished(), "unmeasured"),
+        ((), Finished(), "unmeasured"),
+        ((3.8, 1.2), Stopped(), "better"),
+        ((3.8,), Stopped(), None),
+        ((3.8, 1.2), None, None),
     ],
 )
 def test_the_best_after_training_is_judged_against_the_model_before_it(
-    losses: tuple[float | None, ...], verdict: str
+    losses: tuple[float | None, ...], end: Event | None, verdict: str | None
 ) -> None:
-    found = outcome(fold(measured(*losses, end=Finished())))
-    assert found
-    assert found.verdict == verdict
-    assert outcome_line(found)
-
-
-def test_no_verdict_stands_before_the_end_and_a_stopped_run_has_one_where_it_was_measured() -> None:
-    assert outcome(fold(measured(3.8, 1.2))) is None
-    assert outcome(fold(measured(3.8, end=Stopped()))) is None
-    stopped = outcome(fold(measured(3.8, 1.2, end=Stopped())))
-    assert stopped
-    assert stopped.verdict == "better"
+    """No verdict stands before the end, and a stopped run has one where it was measured."""
+    became = outcome(fold(measured(*losses, end=end)))
+    assert (became and became.verdict) == verdict
+    assert became is None or outcome_line(became)
 
 
 def test_the_measure_before_training_counts_and_of_equal_ones_the_earliest() -> None:

@@ -1,14 +1,11 @@
 """The time that is left, by a run's own pace: against runs whose end is known."""
 
-from __future__ import annotations
-
 import json
 import random
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -37,9 +34,9 @@ def test_recorded_runs_end_within_five_percent_of_what_is_said(name: str, done: 
     """The tail of a recorded run is what is left; the plan's tokens are those that its steps had."""
     tokens, seconds = RECORDED["runs"][name]["tokens"], RECORDED["runs"][name]["seconds"]
     plan = Plan(total_steps=len(tokens), train_rows=ROWS * len(tokens), train_tokens=sum(tokens))
-    found = time_left(record_of([plan, *steps_of(tokens[:done], seconds[:done])]), config_of())
-    assert (found.estimated, found.low) == (False, found.high)
-    assert found.middle == pytest.approx(sum(seconds[done:]), rel=0.05)
+    left = time_left(record_of([plan, *steps_of(tokens[:done], seconds[:done])]), config_of())
+    assert (left.estimated, left.low) == (False, left.high)
+    assert left.middle == pytest.approx(sum(seconds[done:]), rel=0.05)
 
 
 def steps_of(tokens: list[int], seconds: list[float], first: int = 1, at: float = 0.0) -> list[Step]:
@@ -59,8 +56,8 @@ def test_drawn_runs_with_measurements_end_as_said(seed: int) -> None:
             ends[event.step] = place
     over = events[-1].at
     for step, place in ends.items():
-        found = time_left(record_of(events[: place + 1]), config_of(50))
-        assert found.middle == pytest.approx(over - events[place].at, rel=0.05), step
+        left = time_left(record_of(events[: place + 1]), config_of(50))
+        assert left.middle == pytest.approx(over - events[place].at, rel=0.05), step
 
 
 def drawn_run(seed: int, every: int) -> Iterator[Event]:
@@ -85,28 +82,21 @@ def test_before_ten_steps_it_is_a_range_and_called_estimated() -> None:
     tokens, seconds = [1000] * 100, [0.5] * 100
     plan = Plan(total_steps=100, train_rows=1600, train_tokens=100_000)
     for done in (1, 5, 9):
-        found = time_left(record_of([plan, *steps_of(tokens[:done], seconds[:done])]), config_of())
-        assert found.estimated
-        assert found.low < 0.5 * (100 - done) < found.high
+        left = time_left(record_of([plan, *steps_of(tokens[:done], seconds[:done])]), config_of())
+        assert left.estimated
+        assert left.low < 0.5 * (100 - done) < left.high
     assert time_left(record_of([plan]), config_of()) is None
     assert time_left(record_of([plan, *steps_of(tokens, seconds)], "finished"), config_of()) is None
 
 
-def test_a_resumed_run_goes_by_the_pace_of_its_new_attempt() -> None:
+def test_a_resumed_run_and_a_machine_that_slows_down_are_followed() -> None:
     plan = Plan(total_steps=100, train_rows=1600, train_tokens=100_000)
-    later: list[Any] = [
-        step.model_copy(update={"attempt": 2}) for step in steps_of([1000] * 12, [0.25] * 12, 41, 900.0)
-    ]
+    later = [step.model_copy(update={"attempt": 2}) for step in steps_of([1000] * 12, [0.25] * 12, 41, 900.0)]
     events = [plan, *steps_of([1000] * 40, [1.0] * 40), Starting(attempt=2, resumed_step=40), *later]
-    found = time_left(record_of(events), config_of())
-    assert found.middle == pytest.approx(0.25 * 48, rel=0.01)
-
-
-def test_a_machine_that_slows_down_is_followed() -> None:
+    assert time_left(record_of(events), config_of()).middle == pytest.approx(0.25 * 48, rel=0.01)
     plan = Plan(total_steps=200, train_rows=3200, train_tokens=200_000)
     events = [plan, *steps_of([1000] * 150, [0.5] * 100 + [1.0] * 50)]
-    found = time_left(record_of(events), config_of())
-    assert found.middle == pytest.approx(50.0, rel=0.01)
+    assert time_left(record_of(events), config_of()).middle == pytest.approx(50.0, rel=0.01)
 
 
 @pytest.mark.parametrize("jump", [8 * 3600.0, -8 * 3600.0])
@@ -121,8 +111,8 @@ def test_a_night_and_a_clock_that_is_set_do_not_move_what_is_left(jump: float) -
 
 
 def test_a_plan_without_tokens_goes_by_the_steps() -> None:
-    found = time_left(record_of([Plan(total_steps=20), *steps_of([10] * 10, [1.0] * 10)]), config_of())
-    assert found.middle == pytest.approx(10.0)
+    left = time_left(record_of([Plan(total_steps=20), *steps_of([10] * 10, [1.0] * 10)]), config_of())
+    assert left.middle == pytest.approx(10.0)
 
 
 def test_a_thousand_passes_cost_no_more_than_one() -> None:
@@ -130,6 +120,6 @@ def test_a_thousand_passes_cost_no_more_than_one() -> None:
     plan = Plan(total_steps=7000, train_rows=7 * ROWS, train_tokens=7000)
     record = record_of([plan, *steps_of([1000] * 3500, [0.5] * 3500)])
     started = time.process_time()
-    found = time_left(record, config_of())
+    left = time_left(record, config_of())
     assert time.process_time() - started < 0.1
-    assert found.middle == pytest.approx(3500 * 0.5)
+    assert left.middle == pytest.approx(3500 * 0.5)

@@ -1,7 +1,5 @@
 """The fold: what a run is follows from its events alone."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 
@@ -59,21 +57,13 @@ def test_every_event_moves_the_state_as_the_house_says() -> None:
         state.add(event)
         assert state.record.state == expected, event
         copies.append(state.record)
-    record = state.record
     assert [copy.state for copy in copies] == [expected for _, expected in STORY], "later events leave a record alone"
+    record, waiting, failed = copies[-1], copies[1], copies[10]
     assert (record.started_at, record.ended_at, record.attempt, record.failure) == (3, 11, 4, None)
-    assert record.queued_reason == ""
-
-
-def test_the_reason_the_start_and_the_failure_are_told() -> None:
-    waiting = fold(event for event, _ in STORY[:2])
     assert (waiting.queued_reason, waiting.started_at, waiting.attempt) == ("run a holds the card", 1, 1)
-    failed = fold(event for event, _ in STORY[:11])
-    assert (failed.failure.message, failed.ended_at) == ("gone", 9)
+    assert (failed.queued_reason, failed.failure.message, failed.ended_at) == ("", "gone", 9)
     assert fold([]) == RunRecord()
     assert not fold([Queued(at=5.0), Stopped(at=70.0)]).begun, "it left the queue before"
-    begun = fold([Queued(at=5.0), Starting(at=60.0, attempt=1), Stopped(at=70.0)])
-    assert (begun.begun, begun.started_at) == (True, 60.0)
 
 
 def test_a_later_attempt_drops_what_came_after_its_checkpoint() -> None:
@@ -84,8 +74,8 @@ def test_a_later_attempt_drops_what_came_after_its_checkpoint() -> None:
     events += [Starting(attempt=2, resumed_step=4)]
     record = fold(events)
     assert [step.step for step in record.steps] == [1, 2, 3, 4]
-    assert [found.step for found in record.evaluations] == [0, 4]
-    assert [found.step for found in record.checkpoints] == [4]
+    assert [measured.step for measured in record.evaluations] == [0, 4]
+    assert [kept.step for kept in record.checkpoints] == [4]
     assert record.last_step == 4
     again = fold([*events, Step(step=5, attempt=2, loss=0.5), Starting(attempt=2, resumed_step=2)])
     assert [step.step for step in again.steps] == [1, 2]
@@ -111,20 +101,21 @@ def test_the_log_is_folded_in_its_order_whatever_its_times_say() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "fulfilled"),
-    [("save", Checkpoint(step=1)), ("pause", Paused()), ("stop", Stopped()), ("stop", Finished()), ("pause", Failed())],
+    ("command", "next_event", "pending"),
+    [
+        ("save", Checkpoint(step=1), ""),
+        ("pause", Paused(), ""),
+        ("stop", Stopped(), ""),
+        ("stop", Finished(), ""),
+        ("pause", Failed(), ""),
+        ("stop", Starting(attempt=2), ""),
+        ("stop", Checkpoint(step=3), "stop"),
+    ],
 )
-def test_a_command_is_pending_until_it_is_fulfilled(command: str, fulfilled: Event) -> None:
+def test_a_command_is_pending_until_it_is_fulfilled(command: str, next_event: Event, pending: str) -> None:
     begun: list[Event] = [Starting(), Acknowledged(command_id="a", command=command)]
-    assert fold(begun).pending == command
-    assert fold(begun).acknowledged == {"a"}
-    assert fold([*begun, fulfilled]).pending == ""
-    assert fold([*begun, Starting(attempt=2)]).pending == ""
-
-
-def test_a_checkpoint_on_the_way_to_a_stop_does_not_fulfil_it() -> None:
-    assert fold([Acknowledged(command="stop"), Checkpoint(step=3)]).pending == "stop"
-    assert fold([Acknowledged(command="sample")]).pending == ""
+    assert (fold(begun).pending, fold(begun).acknowledged) == (command, {"a"})
+    assert fold([*begun, next_event]).pending == pending
 
 
 def test_what_is_collected_is_kept_in_order() -> None:

@@ -1,7 +1,5 @@
 """A run had again: its command line, its settings, its name, and the words of its state."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 
@@ -55,20 +53,10 @@ def test_a_printed_command_names_the_root_unless_it_is_found_without(
     assert line == f"python3 launcher.py train {tmp_path}/run.yaml", "a run that nothing corrected needs its file only"
 
 
-@pytest.fixture
-def file(tmp_path: Path, config: Config) -> Path:
-    (tmp_path / "run.yaml").write_text(dump_config(config("a")), encoding="utf-8")
-    return tmp_path / "run.yaml"
-
-
-def test_settings_are_read_as_run_yaml_reads_them(file: Path) -> None:
-    changed = read_wish(file, ["train.packing=false", "lora.r=8", "name=b c", "train.learning_rate=0.001"])
-    assert (changed.train.packing, changed.lora.r, changed.name) == (False, 8, "b c")
-    assert changed.train.learning_rate == 0.001
-
-
 @pytest.mark.parametrize("setting", ["train.learning_rate", "train.nothing=1", "train=1", "lora.r=0", "=1", "a.b.c=1"])
-def test_a_setting_that_means_nothing_is_named(file: Path, setting: str) -> None:
+def test_a_setting_that_means_nothing_is_named(tmp_path: Path, config: Config, setting: str) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(dump_config(config("a")), encoding="utf-8")
     with pytest.raises(ConfigError) as caught:
         read_wish(file, ["lora.r=0", setting])
     assert any("lora.r" in fault for fault in caught.value.problems)
@@ -77,10 +65,10 @@ def test_a_setting_that_means_nothing_is_named(file: Path, setting: str) -> None
 
 def test_a_setting_mends_its_file_before_that_is_checked(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text("lora: {r: -1}\ntrain:\n")
-    settings = ["lora.r=8", "data.path=/a.jsonl", "train.max_steps=3", "data.columns.prompt=question"]
-    found = read_wish(tmp_path / "run.yaml", settings)
-    assert (found.lora.r, found.data.path, found.train.max_steps) == (8, "/a.jsonl", 3)
-    assert found.data.columns == {"prompt": "question"}
+    settings = ["lora.r=8", "data.path=/a.jsonl", "train.packing=false", "name=b c", "data.columns.prompt=question"]
+    read = read_wish(tmp_path / "run.yaml", settings)
+    assert (read.lora.r, read.data.path, read.train.packing, read.name) == (8, "/a.jsonl", False, "b c")
+    assert read.data.columns == {"prompt": "question"}
 
 
 @pytest.mark.parametrize(
@@ -109,13 +97,15 @@ def test_a_run_is_renamed_and_named_by_itself_again(store: RunStore, config: Con
 
 def test_a_failure_stands_in_the_list_with_its_cause_and_cure(store: RunStore, config: Config) -> None:
     folder = store.create(config("a"))
-    writer = EventWriter(folder.events, 1)
-    writer.write(Failed(code="memory.gpu", message="The card's memory is full.", hint="Choose less."))
-    writer.close()
-    found = store.list()[0]
-    assert (found.failure_code, found.failure, found.failure_hint) == (
-        "memory.gpu", "The card's memory is full.", "Choose less.",
-    )  # fmt: skip
+    EventWriter(folder.events, 1).write(
+        Failed(code="memory.gpu", message="The card's memory is full.", hint="Choose less.")
+    )
+    (run,) = store.list()
+    assert (run.failure_code, run.failure, run.failure_hint) == (
+        "memory.gpu",
+        "The card's memory is full.",
+        "Choose less.",
+    )
     assert say(Failed(message="No.", hint="Do.")).startswith(STATE_WORDS["failed"].lower())
 
 

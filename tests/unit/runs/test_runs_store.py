@@ -1,18 +1,16 @@
 """The store without processes: making, listing, refusing, deleting."""
 
-from __future__ import annotations
-
 import json
 import os
 import time
 from collections.abc import Callable
 
 import pytest
-from living_runs import Config
+from living_runs import Config, finished
 
 from core.contract.config import RunConfig
 from core.contract.errors import ConfigError, MachineError, RunError
-from core.contract.events import Checkpoint, Evaluation, Finished, Plan, Queued, Starting, Step, Stopped
+from core.contract.events import Checkpoint, Finished, Plan, Queued, Starting, Step, Stopped
 from core.machine.locations import Locations
 from core.machine.locks import FileLock
 from core.runs.control import create
@@ -24,21 +22,11 @@ from core.runs.log.events_log import EventTail, EventWriter
 from core.runs.record.summary import summarise
 
 RUN = "2026-11-20_2243_a_k3f9"
+DAMAGED_SUMMARIES = (
+    "", "[]", "null", '{"key": 1}', '{"key": [1,2,3], "summary": {}}', '{"key": 1, "summary": {"run_id": 5}}',
+    '{"key": [], "summary": {"state": "nonsense"}}', '{"summary":' + "[" * 30_000,
+)  # fmt: skip
 HOSTILE = ["", ".", "..", "../runs", "/etc", "a/b", f"{RUN}/..", f"{RUN}\n", "\0", "x" * 999]
-
-
-def ended(store: RunStore, config: Config, name: str, steps: int = 3) -> JobFolder:
-    """A run that finished, made without processes."""
-    folder = store.create(config(name))
-    writer = EventWriter(folder.events, 1)
-    writer.write(Starting())
-    writer.write(Plan(total_steps=steps))
-    for step in range(1, steps + 1):
-        writer.write(Step(step=step, loss=1 / step))
-    writer.write(Evaluation(step=steps, loss=0.25))
-    writer.write(Finished(step=steps))
-    writer.close()
-    return folder
 
 
 def test_a_run_is_made_whole_and_complete(store: RunStore, config: Config) -> None:
@@ -50,6 +38,9 @@ def test_a_run_is_made_whole_and_complete(store: RunStore, config: Config) -> No
     assert store.open(folder.name) == folder
     again = store.create(config("x"), "draft")
     assert store.create(config("y"), "draft") == again
+    with pytest.raises(ConfigError, match=r"data\.path"):
+        store.start(RunConfig())
+    assert len(store.list()) == 2, "a config with faults makes nothing"
 
 
 def test_what_a_run_was_made_with_is_remembered_beside_its_run_yaml(store: RunStore, config: Config) -> None:
@@ -60,12 +51,6 @@ def test_what_a_run_was_made_with_is_remembered_beside_its_run_yaml(store: RunSt
     assert changed_since(folder, other) == "train.max_steps 9 in place of 0, train.seed 5 in place of 3407"
     (folder.path / "began.json").write_text((folder.path / "began.json").read_text().replace("3407", "3408"))
     assert changed_since(folder, other) == "", "a damaged note is none"
-
-
-def test_a_config_with_faults_makes_nothing(store: RunStore) -> None:
-    with pytest.raises(ConfigError, match=r"data\.path"):
-        store.start(RunConfig())
-    assert store.list() == []
 
 
 def full(*_: object) -> None:
@@ -111,21 +96,24 @@ def test_only_run_ids_open_runs(store: RunStore, run_id: str) -> None:
 
 
 def test_a_listing_tells_what_the_log_tells(store: RunStore, config: Config) -> None:
-    folder = ended(store, config, "a", steps=5)
+    folder = finished(store, config("a"), 5)
     (run,) = store.list()
     assert (run.run_id, run.name, run.state) == (folder.name, "a", "finished")
     assert (run.method, run.model_name) == ("sft", "starter")
     assert (run.data_name, run.last_step, run.total_steps, run.train_loss) == ("rows.jsonl", 5, 5, 0.2)
     assert (run.eval_loss, run.bytes_on_disk is not None, run.ended_at is not None) == (0.25, True, True)
-    for damage in ("", "[]", '{"key": 1}', '{"key": [1,2,3], "summary": {}}'):
+    for damage in DAMAGED_SUMMARIES:
         folder.summary_json.write_text(damage)
         assert store.list() == [run]
     folder.summary_json.unlink()
     assert store.list() == [run]
+    folder.run_yaml.write_text("{")  # a run whose config cannot be read is still listed
+    folder.summary_json.unlink()
+    assert [(run.name, run.state, run.model_name) for run in store.list()] == [(folder.name, "finished", "")]
 
 
 def test_a_summary_is_valid_for_its_byte_count_only(store: RunStore, config: Config) -> None:
-    folder = ended(store, config, "a")
+    folder = finished(store, config("a"))
     assert store.list()[0].state == "finished"
     kept = json.loads(folder.summary_json.read_text())
     kept["summary"]["name"] = "believed"
@@ -158,42 +146,26 @@ def test_a_summary_folds_to_what_the_whole_log_folds_to(store: RunStore, config:
     assert summarise(folder).train_loss is None
 
 
-def test_a_run_with_a_broken_config_is_still_listed(store: RunStore, config: Config) -> None:
-    folder = ended(store, config, "a")
-    folder.run_yaml.write_text("{")
-    assert [(run.name, run.state, run.model_name) for run in store.list()] == [(folder.name, "finished", "")]
-
-
 def test_deleting_keeps_out_of_the_way_of_the_living(
     store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("core.runs.control.store.LEAVING_SECONDS", 0.2)
-    folder = ended(store, config, "a")
-    lock = FileLock(folder.supervisor_lock)
-    lock.acquire()
-    with pytest.raises(RunError, match="cannot be deleted"):
-        store.delete(folder.name)
-    lock.release()
+    folder = finished(store, config("a"))
     job = JobFolder(folder.jobs / "adapter")
     job.path.mkdir(parents=True)
-    lock = FileLock(job.supervisor_lock)
-    lock.acquire()
-    with pytest.raises(RunError, match="cannot be deleted"):
-        store.delete(folder.name)
-    lock.release()
+    for living in (folder, job):
+        lock = FileLock(living.supervisor_lock)
+        lock.acquire()
+        with pytest.raises(RunError, match="cannot be deleted"):
+            store.delete(folder.name)
+        lock.release()
     store.delete(folder.name)
     assert list(store.locations.runs.iterdir()) == []
     assert store.list() == []
 
 
-def test_an_interrupted_deletion_is_finished_by_the_next_studio(store: RunStore) -> None:
-    (store.locations.runs / ".trash-x" / "deep").mkdir(parents=True)
-    assert store.adopt() == []
-    assert list(store.locations.runs.iterdir()) == []
-
-
 def test_an_export_name_that_is_taken_gets_a_number(store: RunStore, config: Config) -> None:
-    run = ended(store, config, "a")
+    run = finished(store, config("a"))
     wish = ExportRequest(name="adapter")
     first, lock = create.make_export(run, wish)
     assert first.export_request() == wish
@@ -213,7 +185,7 @@ def test_an_export_name_that_is_taken_gets_a_number(store: RunStore, config: Con
 def test_what_a_killed_export_left_is_counted_while_it_stands_and_swept_when_nobody_lives(
     store: RunStore, config: Config
 ) -> None:
-    folder = ended(store, config, "a")
+    folder = finished(store, config("a"))
     job, lock = create.make_export(folder, ExportRequest(name="merged"))
     before = store.list()[0].bytes_on_disk or 0
     draft = folder.export_draft(job.name)
@@ -295,7 +267,8 @@ def test_a_starter_killed_half_way_leaves_one_run_of_its_draft(
     assert store.create(config("x"), "draft").name == run.run_id
 
 
-def test_what_a_dead_maker_left_is_swept_and_what_is_being_made_is_not(store: RunStore, config: Config) -> None:
+def test_what_an_interrupted_making_or_deletion_left_is_swept_and_what_is_being_made_is_not(store: RunStore) -> None:
+    (store.locations.runs / ".trash-x" / "deep").mkdir(parents=True)
     made, left, held = (store.locations.runs / f".new-{name}" for name in ("made", "left", "held"))
     for path in (made, left, held):
         path.mkdir(parents=True)
@@ -304,6 +277,6 @@ def test_what_a_dead_maker_left_is_swept_and_what_is_being_made_is_not(store: Ru
         os.utime(path, (0, 0))
     lock = FileLock(held / "supervisor.lock")
     lock.acquire()
-    store.adopt()
+    assert store.adopt() == []
     lock.release()
-    assert (made.exists(), left.exists(), held.exists()) == (True, False, True)
+    assert sorted(store.locations.runs.iterdir()) == [held, made]

@@ -1,24 +1,20 @@
 """Workers that stand still, do not leave, are halted, or lose their card: what their supervisor makes of it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
 import time
+from typing import Any
 
 import pytest
-from living_runs import Config, Until, bereaved, codes, gone
-from test_runs_flow import BARE, CARD, run, told
+from living_runs import BARE, CARD, Config, Until, bereaved, codes, gone, run, told
 
 from core.contract.commands import Verb
-from core.contract.config import DataChoice, RunConfig
 from core.contract.events import Stage, Starting
 from core.machine.hardware import Machine
 from core.machine.locks import held_by
 from core.runs.control.mailbox import send
 from core.runs.control.store import RunStore
-from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventTail
 from core.runs.process.processes import find_worker, read_owners
 from core.runs.record import stall
@@ -36,32 +32,10 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "STACKS_SECONDS", 0.2)
 
 
-def steered(
-    store: RunStore, name: str, verb: Verb, halted_seconds: float | None = None, machine: Machine = BARE
-) -> tuple[JobFolder, RunRecord]:
-    """A run of this config that is asked as soon as the third step is done, or when the worker has been halted for so
-    long after it; its end."""
-    folder = store.create(RunConfig(name=name, data=DataChoice(path="/data/rows.jsonl")))
-
-    def ask() -> None:
-        assert gone(lambda: told(folder).last_step < 3)
-        if halted_seconds is not None:
-            worker = find_worker(folder)
-            os.kill(worker.pid, signal.SIGSTOP)
-            time.sleep(halted_seconds)
-        send(folder, verb)
-
-    asking = threading.Thread(target=ask)
-    asking.start()
-    record = run(folder, store.locations, machine)
-    asking.join()
-    return folder, record
-
-
 @pytest.mark.usefixtures("impatient")
 def test_a_worker_that_stands_still_is_shown_ended_and_followed(store: RunStore, config: Config) -> None:
     folder = store.create(config("hang 3"))
-    record = run(folder, store.locations, BARE)
+    record = run(folder, store.locations)
     assert (record.state, record.attempt, codes(record)) == ("finished", 2, ["stall", "worker.restarted"])
     note = record.notes[0]
     assert note.text.startswith("Step 4 did not end (a step takes 0.01 s)")
@@ -77,7 +51,7 @@ def test_after_two_fresh_workers_that_stood_still_too_the_run_stops_and_says_so(
     store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stall, "_BEFORE_THE_FIRST", stall.Limit(0.6))
-    record = run(store.create(config("hang 0")), store.locations, BARE)
+    record = run(store.create(config("hang 0")), store.locations)
     assert (record.state, record.failure.code, record.attempt) == ("failed", "worker.stalled", 3)
     assert "The worker said nothing after its start" in record.failure.message
     assert "3 times without getting beyond step 0" in record.failure.message
@@ -86,57 +60,49 @@ def test_after_two_fresh_workers_that_stood_still_too_the_run_stops_and_says_so(
 
 @pytest.mark.usefixtures("impatient")
 def test_waiting_is_no_stall(store: RunStore, config: Config) -> None:
-    record = run(store.create(config("wait 1.2")), store.locations, BARE)
+    record = run(store.create(config("wait 1.2")), store.locations)
     assert (record.state, record.attempt, codes(record)) == ("finished", 1, [])
 
 
-@pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize(("verb", "state"), [("stop", "stopped"), ("pause", "paused")])
-def test_a_worker_that_hears_and_does_not_leave_is_ended(
-    store: RunStore, monkeypatch: pytest.MonkeyPatch, verb: Verb, state: str
-) -> None:
-    monkeypatch.setattr(stall, "STEP_SECONDS", 60.0)
-    _, record = steered(store, "hang 3", verb)
-    assert (record.state, record.attempt, codes(record)) == (state, 1, ["left.late"])
-    assert len(record.acknowledged) == 1
-    assert "after step 3" in record.notes[0].hint
-    assert held_by(store.locations, "cpu") is None
+CALM = (stall, "STEP_SECONDS", 60.0)
+DEAF = (watch, "wake", lambda who: None)
+ASKED: dict[str, tuple[str, Verb, list[Any], float | None, list[str]]] = {
+    "hears a stop and does not leave": ("hang 3", "stop", [CALM], None, ["left.late"]),
+    "hears a pause and does not leave": ("hang 3", "pause", [CALM], None, ["left.late"]),
+    "stands still before it can pause": ("hang 3", "pause", [(watch, "LEAVE_SECONDS", 60.0)], None, []),
+    "loses its card before it can stop": ("promised", "stop", [], None, []),
+    "loses its card before it can pause": ("promised", "pause", [], None, []),
+    "is held by a debugger": ("train 100000", "stop", [CALM, DEAF], 0.0, ["left.late"]),
+    "is halted for twice what a step may take": ("train 100000", "stop", [], 1.3, []),
+}
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_promise_is_kept_when_the_worker_stands_still_before_it_can(
-    store: RunStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watch, "LEAVE_SECONDS", 60.0)
-    _, record = steered(store, "hang 3", "pause")
-    assert (record.state, record.attempt) == ("paused", 1)
-
-
-@pytest.mark.parametrize(("verb", "state"), [("stop", "stopped"), ("pause", "paused")])
-def test_a_promise_is_kept_when_the_card_faults_before_the_worker_can(
-    store: RunStore, monkeypatch: pytest.MonkeyPatch, verb: Verb, state: str
+@pytest.mark.parametrize("case", ASKED)
+def test_what_was_asked_is_done_though_the_worker(
+    store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
     """A fresh worker would know nothing of it, and train on against somebody's word."""
-    monkeypatch.setattr(supervisor, "check_kernels_once", lambda *_asked: None)
-    _, record = steered(store, "promised", verb, machine=CARD)
-    assert (record.state, record.attempt, len(record.acknowledged)) == (state, 1, 1)
+    name, verb, patches, halted_seconds, notes = ASKED[case]
+    for patch in [*patches, (supervisor, "check_kernels_once", lambda *_asked: None)]:
+        monkeypatch.setattr(*patch)
+    folder = store.create(config(name))
 
+    def ask() -> None:
+        assert gone(lambda: told(folder).last_step < 3)
+        if halted_seconds is not None:
+            os.kill(find_worker(folder).pid, signal.SIGSTOP)
+            time.sleep(halted_seconds)
+        send(folder, verb)
 
-@pytest.mark.usefixtures("impatient")
-def test_a_worker_that_a_debugger_holds_is_ended_when_it_was_asked_to_stop(
-    store: RunStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stall, "STEP_SECONDS", 60.0)
-    monkeypatch.setattr(watch, "wake", lambda who: None)  # who is traced does not wake
-    _, record = steered(store, "train 100000", "stop", halted_seconds=0.0)
-    assert (record.state, record.attempt, codes(record)) == ("stopped", 1, ["left.late"])
-
-
-@pytest.mark.usefixtures("impatient")
-def test_a_halted_worker_is_no_stall_and_a_stop_wakes_it(store: RunStore) -> None:
-    _, record = steered(store, "train 100000", "stop", halted_seconds=1.3)  # twice what a step may take
-    assert (record.state, record.attempt, codes(record)) == ("stopped", 1, [])
-    assert record.checkpoints
+    asking = threading.Thread(target=ask)
+    asking.start()
+    record = run(folder, store.locations, CARD)
+    asking.join()
+    assert (record.state, record.attempt) == ("paused" if verb == "pause" else "stopped", 1)
+    assert (codes(record), len(record.acknowledged)) == (notes, "debugger" not in case)
+    assert "halted" not in case or record.checkpoints, "it was woken, saved and left by itself"
+    assert held_by(store.locations, CARD.lock_name) is None
 
 
 @pytest.mark.parametrize(
@@ -159,8 +125,13 @@ def test_halted_processes_hear_all_the_same(
     assert not owners.worker.alive()
 
 
-def orphan(store: RunStore, run_id: str, leaves_before: bool) -> None:
-    """Ends the supervisor and has another adopt the worker, which leaves before that one came or under its eyes."""
+@pytest.mark.parametrize(("name", "leaves_before"), [("told wish", True), ("told wish", False), ("told crash", False)])
+def test_an_adopted_worker_gets_a_fresh_process_where_it_asks_for_one(
+    store: RunStore, config: Config, until: Until, name: str, leaves_before: bool
+) -> None:
+    """Its supervisor dies and another adopts it; it leaves before that one came, or under its eyes."""
+    run_id = store.start(config(name))
+    until(run_id, "training")
     folder = store.open(run_id)
     supervisor, worker = bereaved(folder)
     if leaves_before:
@@ -173,32 +144,18 @@ def orphan(store: RunStore, run_id: str, leaves_before: bool) -> None:
         assert gone(lambda: read_owners(folder).supervisor in (None, supervisor))
         time.sleep(0.3)
         (folder.path / "go").touch()
-
-
-@pytest.mark.parametrize("leaves_before", [True, False])
-def test_an_adopted_worker_that_asks_for_a_fresh_process_gets_one_and_its_card(
-    store: RunStore, config: Config, until: Until, leaves_before: bool
-) -> None:
-    run_id = store.start(config("told wish"))
-    until(run_id, "training")
-    orphan(store, run_id, leaves_before)
-    record = until(run_id, "finished")
-    assert record.attempt == 2
+    record = until(run_id, "finished", "failed")
+    if name == "told crash":
+        assert record.failure.code == "worker.died"
+        assert "without an exit code that we could see" in record.failure.message
+        return
+    assert (record.state, record.attempt) == ("finished", 2)
     assert codes(record) == ["worker.restart", "worker.restarted", "card"]
     assert record.notes[-1].text == run_id, "the second attempt computes while its run holds the card"
 
 
-def test_an_adopted_worker_that_crashes_is_said_truthfully(store: RunStore, config: Config, until: Until) -> None:
-    run_id = store.start(config("told crash"))
-    until(run_id, "training")
-    orphan(store, run_id, leaves_before=False)
-    record = until(run_id, "failed")
-    assert record.failure.code == "worker.died"
-    assert "without an exit code that we could see" in record.failure.message
-
-
 def test_a_correction_is_progress(store: RunStore, config: Config) -> None:
-    record = run(store.create(config("corrected 3")), store.locations, BARE)
+    record = run(store.create(config("corrected 3")), store.locations)
     assert (record.state, record.attempt) == ("finished", 4)
     restarts = Restarts()
     assert [restarts.worth_it(*seen) for seen in [(10, 0), (10, 0), (4, 1), (4, 1), (8, 1), (8, 1), (8, 1)]] == [
@@ -208,34 +165,26 @@ def test_a_correction_is_progress(store: RunStore, config: Config) -> None:
     assert [restarts.worth_it(10, 2) for _ in range(3)] == [True, True, False]
 
 
-class Slept:
-    """A clock whose first tick finds that a night went by."""
-
-    def __init__(self) -> None:
-        self.awake, self.away = 0.0, 8 * 3600.0
-
-    def tick(self, counts: bool = True) -> float:
-        return self.awake
-
-
 def test_a_worker_that_did_not_survive_the_machines_sleep_is_followed_by_another(
     store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    class Slept:
+        """A clock whose first tick finds that a night went by."""
+
+        awake, away = 0.0, 8 * 3600.0
+
+        def tick(self, counts: bool = True) -> float:
+            return self.awake
+
     monkeypatch.setattr(watch, "AwakeClock", Slept)
     folder = store.create(config("kill 11"))
-    record = run(folder, store.locations, BARE)
+    record = run(folder, store.locations)
     assert (record.failure.code, record.attempt) == ("worker.slept", 3)
     assert record.notes[0].text == (
         "The machine slept for 480 min and the worker did not survive it: interrupted, goes on from step 0."
     )
-
-
-def test_a_sleep_is_known_where_the_worker_was_gone_at_the_first_look(
-    store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watch, "AwakeClock", Slept)
-    gone_before = watch.Watch(store.create(config("train 1")), watch.Worker(None), 1, RunRecord())
-    assert gone_before.wait().slept_seconds == 8 * 3600.0
+    gone_at_the_first_look = watch.Watch(folder, watch.Worker(None), 1, RunRecord())
+    assert gone_at_the_first_look.wait().slept_seconds == 8 * 3600.0
 
 
 @pytest.fixture
@@ -245,12 +194,10 @@ def card(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
     class Look:
         def __init__(self, _machine: Machine) -> None:
-            self._asked = iter(answers)
-            self._last = False
+            self._left = [*answers]
 
         def answers(self) -> bool:
-            self._last = next(self._asked, self._last)
-            return self._last
+            return self._left.pop(0) if len(self._left) > 1 else bool(self._left and self._left[0])
 
     monkeypatch.setattr(supervisor, "CardLook", Look)
     monkeypatch.setattr(supervisor, "check_kernels_once", lambda *_asked: None)
@@ -275,7 +222,6 @@ def test_a_card_that_does_not_come_back_leaves_a_run_that_can_be_resumed(
     assert record.failure.code == "card.gone"
     assert "interrupted, goes on from step 1" in record.failure.message
     assert held_by(store.locations, "gpu-GPU-1") is None
-    card.append(True)
     store.resume(folder.name)
     assert gone(lambda: store.record(folder.name).state != "finished")
 
@@ -301,7 +247,7 @@ def test_a_library_that_ends_the_process_over_a_fault_of_the_card_is_understood(
     record = run(store.create(config("bitsandbytes 1")), store.locations, CARD)
     assert (record.state, record.attempt, codes(record)) == ("finished", 2, ["card.fault", "worker.restarted"])
     assert "illegal memory access was encountered at line 90" in record.notes[0].text
-    without = run(store.create(config("bitsandbytes 1")), store.locations, BARE)
+    without = run(store.create(config("bitsandbytes 1")), store.locations)
     assert (without.state, without.attempt) == ("failed", 1)
 
 
@@ -321,5 +267,4 @@ def test_a_driver_that_hangs_holds_nobody_up() -> None:
     hold.set()
     assert gone(lambda: not look.answers())
     assert CardLook(BARE, read).answers()
-    other = CardLook(CARD, lambda: BARE)
-    assert not other.answers()
+    assert not CardLook(CARD, lambda: BARE).answers()
