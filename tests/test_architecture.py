@@ -40,7 +40,7 @@ LIGHT = [
     "core.runs.control.prepare", "core.data.service.data_service", "core.estimate", "core.models.catalog",
     "core.models.hub.client", "core.machine.doctor.examine", "core.chat.client", "core.probe.client",
 ]  # fmt: skip
-HEAVY = {"torch", "transformers", "peft", "trl", "bitsandbytes", "datasets", "accelerate"}
+HEAVY = {"torch", "transformers", "peft", "trl", "bitsandbytes", "datasets", "accelerate", "pyarrow"}
 
 
 @cache

@@ -54,15 +54,6 @@ def test_a_file_written_anew_after_its_first_look_is_another_file(tmp_path: Path
     assert checked(path)["report"]["usable"] == 30
 
 
-def test_a_file_that_changes_between_two_slices_is_a_fault(tmp_path: Path) -> None:
-    path = texts(tmp_path / "rows.jsonl", "first")
-    assert not reader_child.check(asked(path))["done"]
-    texts(path, "another")
-    with pytest.raises(DataError, match="found that it changed"):
-        reader_child.check(asked(path, begun=True))
-    assert checked(path)["report"]["usable"] == ROWS
-
-
 def test_a_file_that_is_gone_after_its_first_look_is_missing(tmp_path: Path) -> None:
     path = texts(tmp_path / "rows.jsonl", "first")
     reader_child.look(asked(path))
@@ -74,27 +65,13 @@ def test_a_file_that_is_gone_after_its_first_look_is_missing(tmp_path: Path) -> 
 
 
 def test_more_checks_at_once_than_are_remembered_all_come_to_an_end(tmp_path: Path) -> None:
-    files = [texts(tmp_path / f"{number}.jsonl", f"of {number}", 40) for number in range(reader_child._CHECKS + 3)]
-    waiting = dict.fromkeys(files, asked(files[0]))
-    for _ in range(60 * len(files)):  # each in its turn, as a pipe serves those who ask at once
-        for path in list(waiting):
-            if reader_child.check(asked(path))["done"]:
-                del waiting[path]
-        assert len(reader_child._checks) <= reader_child._CHECKS
-        if not waiting:
-            return
-    pytest.fail(f"{len(waiting)} of {len(files)} were never read to their end")
-
-
-def test_first_looks_that_nobody_went_on_with_make_room(tmp_path: Path) -> None:
-    for number in range(reader_child._CHECKS):
+    for number in range(reader_child._CHECKS):  # first looks that nobody goes on with make room
         reader_child.look(asked(texts(tmp_path / f"look {number}.jsonl", f"of {number}")))
-    path = texts(tmp_path / "rows.jsonl", "wanted", 40)
-    slices = 1
-    while not reader_child.check(asked(path))["done"]:
-        slices += 1
-        assert slices < 60
-    assert len(reader_child._checks) == reader_child._CHECKS - 1
+    waiting = [texts(tmp_path / f"{number}.jsonl", f"of {number}", 40) for number in range(reader_child._CHECKS + 3)]
+    for _ in range(60 * len(waiting)):  # each in its turn, as a pipe serves those who ask at once
+        waiting = [path for path in waiting if not reader_child.check(asked(path))["done"]]
+        assert len(reader_child._checks) <= reader_child._CHECKS
+    assert waiting == [], "these were never read to their end"
 
 
 @pytest.mark.parametrize("whole", [True, False])

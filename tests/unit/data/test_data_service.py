@@ -1,17 +1,11 @@
-"""The window's data room: two children that stay warm, are limited, killed, replaced, and end with their pipe."""
+"""The window's data room: what it says of a file, from many threads and with its faults in one line each."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
-import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import psutil
 import pytest
 from whole_rows import encode_rows
 
@@ -21,11 +15,6 @@ from core.data.files.keep import keep_file
 from core.data.read.examples import read_examples
 from core.data.render.rendering import load_tokenizer
 from core.data.service.data_service import DataService
-from core.data.tokens import facts
-from core.data.tokens.row import Encoded
-from core.data.tokens.table import TableMaker
-from core.machine.children.pipe import Child, Limits
-from core.machine.locations import REPOSITORY
 
 
 @pytest.fixture
@@ -39,15 +28,6 @@ def rows(tmp_path: Path) -> Path:
     made = [{"prompt": f"question {number}", "completion": "the answer " * (number + 1)} for number in range(30)]
     path.write_text("\n".join(json.dumps(row) for row in made) + "\nnothing\n")
     return path
-
-
-def test_nothing_heavy_is_imported_for_the_window() -> None:
-    asked = (
-        "import sys, core.data.service.data_service\n"
-        "print([m for m in ('torch', 'transformers', 'pyarrow') if m in sys.modules])"
-    )
-    found = subprocess.run([sys.executable, "-c", asked], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
 
 
 def test_report_preview_and_facts(service: DataService, rows: Path, tokenizer_folder: Path) -> None:
@@ -145,98 +125,3 @@ def test_it_may_be_asked_from_many_threads(service: DataService, rows: Path, tok
     for thread in threads:
         thread.join()
     assert sorted(totals) == [0, 0, 0, 1, 1, 1, 30, 30, 30]
-
-
-def test_a_killed_child_is_replaced(service: DataService, rows: Path) -> None:
-    before = service.reader.pid
-    assert before is not None
-    psutil.Process(before).kill()
-    psutil.Process(before).wait(5)
-    assert service.report(rows, DataChoice()).usable == 30
-    assert service.reader.pid != before
-
-
-CHILD = """
-import time
-from core.machine.children.serve import serve
-held = []
-def sleep(request): time.sleep(60)
-def grow(request):
-    held.append(bytearray(300 << 20))
-    time.sleep(60)
-def die(request): raise SystemExit(3)
-def fail(request): raise RuntimeError("two\\nlines")
-def full(request): raise OSError(28, "No space left on device")
-def chat(request): print("a library says something"); return 5
-def count(request, tell):
-    for number in range(5): tell(number)
-    return "counted"
-serve({"sleep": sleep, "grow": grow, "die": die, "fail": fail, "chat": chat, "full": full}, {"count": count})
-"""
-
-
-@pytest.fixture
-def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Child]:
-    (tmp_path / "little_child.py").write_text(CHILD)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    made = Child("little_child", "reader", Limits(seconds=1.5, start_seconds=60, memory_bytes=200 << 20))
-    yield made
-    made.close()
-
-
-@pytest.mark.parametrize(
-    ("do", "said", "killed"),
-    [
-        ("sleep", "within 1.5 seconds", True),
-        ("grow", "less than 200 MB", True),
-        ("die", "exit code 3", True),
-        ("fail", "RuntimeError: two lines", False),
-    ],
-)
-def test_breaches_end_the_child_and_the_next_answers(child: Child, do: str, said: str, killed: bool) -> None:
-    assert child.ask({"do": "chat"}) == 5
-    first, start = child.pid, time.monotonic()
-    with pytest.raises(DataError) as caught:
-        child.ask({"do": do})
-    assert said in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert time.monotonic() - start < 10
-    assert (child.pid is None) == killed
-    assert child.ask({"do": "chat"}) == 5
-    assert (child.pid != first) == killed
-
-
-def test_nobody_is_given_the_answer_to_anothers_question(child: Child) -> None:
-    def gone(_: Any) -> None:
-        raise RuntimeError("the page is gone")
-
-    with pytest.raises(RuntimeError):
-        child.ask({"do": "count"}, told=gone)
-    assert child.ask({"do": "chat"}) == 5
-
-
-def test_a_child_ends_with_its_pipe(child: Child) -> None:
-    assert child.ask({"do": "chat"}) == 5
-    assert child.pid is not None
-    process = psutil.Process(child.pid)
-    assert child._process is not None
-    assert child._process.stdin is not None
-    child._process.stdin.close()
-    assert process.wait(10) in (0, None)
-
-
-def test_measures_hold_for_every_length() -> None:
-    made = TableMaker()
-    made.add(
-        Encoded(1, "", tuple(range(10)), ((2, 5), (7, 10)), None), Encoded(2, "", tuple(range(4)), ((0, 4),), None)
-    )
-    measures = facts.Measures.of([made.table()])
-    assert [measures.rows(limit) for limit in (1, 4, 8, 100)] == [
-        ([10, 4], [0, 0]), ([10, 4], [2, 3]), ([10, 4], [4, 3]), ([10, 4], [6, 3])
-    ]  # fmt: skip
-
-
-def test_a_full_disk_is_not_blamed_on_the_file(child: Child) -> None:
-    with pytest.raises(DataError, match="No space left on device") as caught:
-        child.ask({"do": "full"})
-    assert (caught.value.code, "--home" in caught.value.hint) == ("disk.full", True)

@@ -15,6 +15,7 @@ from core.data.render.preview import encoded_sides, shown_rows
 from core.data.render.renderer import Renderer, renderer, with_answer
 from core.data.render.rendering import Choice, cut_pair, cut_rows, tokenise
 from core.data.render.template import layout_turns, tools_of
+from core.data.service.data_service import DataService
 from core.machine.disk import file_sha256
 
 
@@ -32,6 +33,13 @@ def read(tmp_path: Path, rows: list[Any], choice: DataChoice | None = None) -> t
     path.write_text("\n".join(json.dumps(row) for row in rows))
     choice = choice or DataChoice()
     return read_report(path, choice), list(read_examples(path, choice))
+
+
+def peak_bytes(service: DataService) -> int:
+    """The most memory that the reader's child ever held above its idle size."""
+    lines = Path(f"/proc/{service.reader.pid}/status").read_text().splitlines()
+    peak = next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
+    return peak - service.reader._idle_bytes
 
 
 def text_of(using: Renderer, example: Example) -> str:
