@@ -37,57 +37,51 @@ configs:
 ---
 Rows.
 """
+TEXT = '{"text": "x"}\n'
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("served") / "rows"
-    (root / "chat").mkdir(parents=True)
-    (root / "README.md").write_text(CARD)
-    for split, count in (("train", 300), ("test", 5)):
-        rows = [{"prompt": f"{split} {number} später 🦜", "completion": "yes"} for number in range(count)]
-        (root / "chat" / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (root / "plain.jsonl").write_text('{"text": "x"}\n')
-    return root
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubStandIn]:
+    """A hub of data sets good and bad, which this process and its children ask."""
+    root = tmp_path_factory.mktemp("hub")
 
+    def folder(name: str, files: dict[str, str]) -> Path:
+        for file, text in files.items():
+            (root / name / file).parent.mkdir(parents=True, exist_ok=True)
+            (root / name / file).write_text(text)
+        return root / name
 
-@pytest.fixture(scope="module")
-def hub(served: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubStandIn]:
-    elsewhere = tmp_path_factory.mktemp("elsewhere") / "rows"
-    elsewhere.mkdir()
-    secret = elsewhere.parent / "secret.jsonl"
-    secret.write_text('{"text": "of this machine"}\n')
-    (elsewhere / "README.md").write_text(f"---\nconfigs:\n- config_name: default\n  data_files: {secret}\n---\n")
-    typed = tmp_path_factory.mktemp("typed") / "rows"
-    typed.mkdir()
+    def rows(split: str, count: int) -> str:
+        made = [{"prompt": f"{split} {number} später 🦜", "completion": "yes"} for number in range(count)]
+        return "".join(json.dumps(row) + "\n" for row in made)
+
+    chats = {"chat/train.jsonl": rows("train", 300), "chat/test.jsonl": rows("test", 5), "plain.jsonl": TEXT}
+    served = folder("served", {"README.md": CARD, **chats})
+    (root / "secret.jsonl").write_text(TEXT)
+    card = f"---\nconfigs:\n- config_name: default\n  data_files: {root / 'secret.jsonl'}\n---\n"
+    script = f"open({str(root / 'scripted' / 'ran')!r}, 'w')"
     table = {
         "text": ["one", "two"],
         "day": [datetime.date(2026, 11, 21), None],
         "price": [decimal.Decimal("1.10"), None],
         "picture": [b"\x89PNG", b"\x89PNG"],
     }
+    typed = folder("typed", {"README.md": ""})
     pq.write_table(pa.table(table), typed / "rows.parquet")
-    scripted = tmp_path_factory.mktemp("scripted") / "rows"
-    scripted.mkdir()
-    (scripted / "scripted.py").write_text(f"open({str(scripted / 'ran')!r}, 'w')")
-    (scripted / "rows.jsonl").write_text('{"text": "x"}\n')
-    folders = {"a/rows": served, "a/elsewhere": elsewhere, "a/scripted": scripted, "a/typed": typed}
-    folders |= {"a/gated": served, "a/slow": served}
-    with HubStandIn(folders) as made:
+    folders = {
+        "a/rows": served, "a/gated": served, "a/slow": served, "a/typed": typed,
+        "a/elsewhere": folder("elsewhere", {"README.md": card}),
+        "a/scripted": folder("scripted", {"scripted.py": script, "rows.jsonl": TEXT}),
+    }  # fmt: skip
+    with HubStandIn(folders) as made, pytest.MonkeyPatch.context() as patch:
         made.gated.add("a/gated")
+        for name, value in made.environment(tmp_path_factory.mktemp("hf")).items():
+            patch.setenv(name, value)
         yield made
 
 
 @pytest.fixture(scope="module")
-def environment(hub: HubStandIn, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in hub.environment(tmp_path_factory.mktemp("hf")).items():
-            patch.setenv(name, value)
-        yield
-
-
-@pytest.fixture(scope="module")
-def maker(environment: None) -> Iterator[Child]:
+def maker(hub: HubStandIn) -> Iterator[Child]:
     """One maker for many questions: its libraries take seconds to import."""
     made = Child("core.data.service.work_child", "maker", MAKER)
     yield made
@@ -154,7 +148,7 @@ def test_what_cannot_be_given_is_one_line(
 
 @pytest.mark.slow
 def test_a_token_opens_what_is_gated_and_is_written_nowhere(
-    environment: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hub: HubStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     service = DataService(Locations(tmp_path))
@@ -166,7 +160,7 @@ def test_a_token_opens_what_is_gated_and_is_written_nowhere(
 
 
 @pytest.mark.slow
-def test_an_unreachable_hub_is_one_line(environment: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_hub_is_one_line(hub: HubStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value, said in (("HF_ENDPOINT", "http://127.0.0.1:9", "127.0.0.1:9"), ("HF_HUB_OFFLINE", "1", "OFFLINE")):
         monkeypatch.setenv(name, value)
         with pytest.raises(DataError) as caught:
@@ -176,7 +170,7 @@ def test_an_unreachable_hub_is_one_line(environment: None, tmp_path: Path, monke
 
 
 @pytest.mark.slow
-def test_a_silent_hub_can_be_left(environment: None, tmp_path: Path, hub: HubStandIn) -> None:
+def test_a_silent_hub_can_be_left(tmp_path: Path, hub: HubStandIn) -> None:
     hub.silent.add("a/slow")
     stop = threading.Event()
     left: list[float] = []

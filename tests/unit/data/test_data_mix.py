@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,9 @@ import pytest
 from whole_rows import read_report
 
 from core.contract.config import DataChoice
-from core.contract.data import Example
 from core.contract.errors import DataError
 from core.data.files.made import origin_of
-from core.data.files.mix import Part, mixed_rows, parts_of
-from core.data.read.examples import read_examples
+from core.data.files.mix import parts_of
 from core.data.service.data_service import DataService
 
 
@@ -71,22 +68,6 @@ def test_each_row_is_seen_as_often_as_its_weight_says(service: DataService, ques
     again = service.mix(parts, "my mixture", 7)
     assert again == kept
     assert service.mix(parts, "my mixture", 8).sha256 != kept.sha256
-
-
-def test_rows_are_the_examples_of_their_parts(tmp_path: Path, pairs: Path) -> None:
-    examples = list(read_examples(pairs, DataChoice()))
-    lines = tmp_path / "examples.jsonl"
-    lines.write_bytes(b"".join(example.model_dump_json(exclude_defaults=True).encode() + b"\n" for example in examples))
-    rows = list(mixed_rows([Part("pairs.jsonl", lines, 1.0, "preference", "", 6)], 3)[1])
-    mixed = written(tmp_path / "mixed.jsonl", rows)
-    read = list(read_examples(mixed, DataChoice()))
-    assert [example.rejected for example in read] != [example.rejected for example in examples]
-
-    def plain(example: Example) -> Example:
-        return example.model_copy(update={"row": 0})
-
-    by_ending: Callable[[Example], str] = lambda example: example.rejected  # noqa: E731
-    assert sorted(map(plain, read), key=by_ending) == sorted(map(plain, examples), key=by_ending)
 
 
 def test_kinds_are_not_mixed_and_weights_are_weights(

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from whole_rows import encode_pair, encode_rows, read_report, text_of
+from whole_rows import encode_pair, encode_rows, read, read_report, text_of
 
 from core.contract.config import DataChoice
 from core.contract.data import Example
+from core.data.files.made import as_row
 from core.data.read.examples import read_examples
 from core.data.render.renderer import renderer
 from core.data.render.rendering import encode, load_tokenizer, resolve_template
@@ -42,14 +43,6 @@ TEMPLATES = (
 )
 ENDS = {"google": "<end_of_turn>", "meta": "<|eot_id|>"}
 _loaded: dict[str, Any] = {}
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_every_file_loads(shared_data: Path, name: str) -> None:
-    report = read_report(shared_data / name, DataChoice())
-    assert (report.rows, report.usable, report.layout, report.method) == FILES[name]
-    assert len(report.problems) == min(200, report.rows - report.usable)
-    assert sum(1 for _ in read_examples(shared_data / name, DataChoice())) == report.usable
 
 
 def test_tool_turns_of_the_real_file(shared_data: Path) -> None:
@@ -136,14 +129,18 @@ def _conversations(folder: Path) -> list[Example]:
     return found
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name not in ("gsm8k_7473.json", "sst2_train.tsv")])
-def test_every_row_of_a_file_is_encoded(shared_data: Path, name: str) -> None:
-    tokenizer = _tokenizer(shared_data, "qwen2", "Qwen-Qwen2.5-7B-Instruct")
-    refused: list[Any] = []
-    choice = DataChoice(layout=FILES[name][2])  # type: ignore[arg-type]
+@pytest.mark.parametrize("name", FILES)
+def test_every_row_of_a_file_is_read_and_encoded(shared_data: Path, name: str) -> None:
+    report = read_report(shared_data / name, DataChoice())
+    assert (report.rows, report.usable, report.layout, report.method) == FILES[name]
+    assert len(report.problems) == min(200, report.rows - report.usable)
+    choice, refused = DataChoice(layout=report.layout), list[Any]()
     examples = list(read_examples(shared_data / name, choice))
-    rows = encode_rows(tokenizer, examples, choice, 100_000, refused=refused)
-    assert (len(rows), refused) == (FILES[name][1], [])
+    assert len(examples) == report.usable
+    tokenizer = _tokenizer(shared_data, "qwen2", "Qwen-Qwen2.5-7B-Instruct")
+    some = examples[:1000]
+    rows = encode_rows(tokenizer, some, choice, 100_000, refused=refused)
+    assert (len(rows), refused) == (len(some), [])
     assert rows[0] == encode(tokenizer, examples[0], choice, 100_000)
 
 
@@ -154,3 +151,14 @@ def test_pairs_of_the_real_file(shared_data: Path) -> None:
         assert tokenizer.decode(prompt).endswith("<|im_start|>assistant\n")
         assert tokenizer.decode(chosen) == example.chosen + "<|im_end|>"
         assert tokenizer.decode(rejected) == example.rejected + "<|im_end|>"
+
+
+def test_reasoning_reaches_the_template_or_stands_in_the_answer(tmp_path: Path, shared_data: Path) -> None:
+    turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello", "reasoning": "Be kind."}]
+    _, (example,) = read(tmp_path, [{"messages": turns}])
+    for template in ("Qwen-Qwen3-0.6B", "Qwen-Qwen2.5-7B-Instruct"):
+        tokenizer = _tokenizer(shared_data, "qwen2", template)
+        (made,) = encode_rows(tokenizer, [example], resolve_template(tokenizer, DataChoice()), 512)
+        learned = tokenizer.decode([token for token in made.labels if token >= 0])
+        assert learned == "<think>\nBe kind.\n</think>\n\nHello<|im_end|>"
+    assert read(tmp_path, [as_row(example)])[1] == [example]

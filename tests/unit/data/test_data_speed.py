@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from whole_rows import peak_bytes
 
 from core.contract.config import DataChoice
 from core.data.service.data_service import DataService
@@ -20,9 +22,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.alone]
 ROWS = 50_000
 
 
-def write_rows(path: Path, seed: int = 3407) -> Path:
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Conversations of words that stand in this repository, 40 MB in all."""
-    dice = random.Random(seed)
+    dice = random.Random(3407)
     source = " ".join(file.read_text("utf-8") for file in sorted((REPOSITORY / "core").rglob("*.py")))
     words = [word for word in source.split() if word.isascii() and word.strip("_.,;:()").isalpha()]
 
@@ -31,6 +34,7 @@ def write_rows(path: Path, seed: int = 3407) -> Path:
         start = dice.randrange(len(words) - count)
         return " ".join(words[start : start + count])
 
+    path = tmp_path_factory.mktemp("large") / "chat.jsonl"
     with path.open("w", encoding="utf-8") as stream:
         for number in range(ROWS):
             turns = [{"role": "system", "content": some(5, 20)}] if dice.random() < 0.3 else []
@@ -39,11 +43,6 @@ def write_rows(path: Path, seed: int = 3407) -> Path:
                 turns.append({"role": "assistant", "content": some(20, 92)})
             stream.write(json.dumps({"messages": turns}) + "\n")
     return path
-
-
-@pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_rows(tmp_path_factory.mktemp("large") / "chat.jsonl")
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +80,12 @@ def test_fifty_thousand_rows(service: DataService, large: Path, model: Path, loc
 
     assert 38e6 < large.stat().st_size < 44e6
     assert len(timed("first", preview).rows) == 20
-    report = timed("read", lambda: service.check(large, choice, lambda *_: None, lambda: False))
+    told: list[float] = []
+    report = timed(
+        "read", lambda: service.check(large, choice, lambda *_: told.append(time.monotonic()), lambda: False)
+    )
+    assert max(after - before for before, after in itertools.pairwise(told)) < 1, "a slice is short"
+    assert peak_bytes(service) < 500 << 20
     assert timed("tokenised", lambda: service.tokenise(large, choice, model, lambda *_: None, lambda: False))
     (entry,) = list_cached(locations)
     assert (report.usable, entry.bytes < 6 * entry.tokens) == (ROWS, True)
