@@ -7,7 +7,6 @@ Shapes and stacks are drawn as in the unit tests.
 
 from __future__ import annotations
 
-import random
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,12 @@ import torch
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "unit" / "kernels")]
 
-from nf4_cases import BLOCKSIZES, draw, draw_stack, same_bits  # noqa: E402
+from nf4_cases import check_dequantised, check_stack, draw, same_bits, shapes  # noqa: E402
 
 from core.kernels.dispatch import use_triton  # noqa: E402
 from core.kernels.weights import nf4_reference  # noqa: E402
 from core.kernels.weights.nf4 import dequantize  # noqa: E402
 from core.kernels.weights.nf4_reference import Nf4  # noqa: E402
-from core.kernels.weights.nf4_stack import Table, border_all  # noqa: E402
 
 pytestmark = [
     pytest.mark.gpu,
@@ -31,6 +29,7 @@ pytestmark = [
 ]
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 MISTRAL = [(14336, 4096), (4096, 14336), (4096, 4096), (1024, 4096)]
+SHAPES = shapes([*MISTRAL, (3, 5), (2047, 1029), (1, 32768)], 23, 3000, 5760)
 STACKS = [
     ([4096, 1024, 1024], 4096, [16, 16, 16]),
     ([14336, 14336], 4096, [16, 16]),
@@ -40,16 +39,6 @@ STACKS = [
     ([33], 1021, [4]),
     ([9, 5], 640, [700, 500]),
 ]
-
-
-def shapes(count: int) -> list[tuple[int, int]]:
-    """Mistral's, small and odd ones."""
-    drawer = random.Random(5)
-    found = [*MISTRAL, (3, 5), (2047, 1029), (1, 32768)]
-    while len(found) < count:
-        width = drawer.choice([64 * drawer.randint(1, 90), 8 * drawer.randint(1, 500), drawer.randint(1, 3000)])
-        found.append((drawer.randint(1, 3000), width))
-    return found
 
 
 def skip_without(dtype: torch.dtype) -> None:
@@ -62,31 +51,14 @@ def skip_without(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("nested", [True, False])
 def test_dequantised_bits_are_those_of_bitsandbytes(dtype: torch.dtype, nested: bool) -> None:
     skip_without(dtype)
-    torch.manual_seed(1)
-    for number, shape in enumerate(shapes(30)):
-        blocksize = BLOCKSIZES[number % len(BLOCKSIZES)] if number % 2 else 64
-        drawn = draw(shape, dtype, blocksize, nested, "cuda")
-        assert drawn.dense.abs().max() > 0
-        assert same_bits(dequantize(drawn.weight), drawn.dense), (shape, blocksize)
-        room = torch.full((shape[0], shape[1] + 24), 7.0, dtype=dtype, device="cuda")
-        assert same_bits(dequantize(drawn.weight, room[:, : shape[1]]), drawn.dense), (shape, blocksize)
-        assert (room[:, shape[1] :] == 7).all()
+    check_dequantised(SHAPES, dtype, nested, "cuda")
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("stack", STACKS, ids=str)
 def test_the_bordered_matrix_is_the_assembled_one(stack: Any, dtype: torch.dtype) -> None:
     skip_without(dtype)
-    torch.manual_seed(2)
-    drawn = draw_stack(*stack, dtype, device="cuda")
-    by_parts = drawn.empty()
-    drawn.stack.write_by_parts(by_parts)
-    assert same_bits(by_parts, drawn.wanted)
-    at_once, kept = drawn.empty(), list[Table]()
-    for _ in range(2):
-        at_once.fill_(float("nan"))
-        assert border_all(drawn.stack.parts, at_once, kept) == (stack[1] % 8 == 0)
-        assert same_bits(at_once, drawn.wanted) if stack[1] % 8 == 0 else at_once.isnan().all()
+    check_stack(stack, dtype, "cuda")
 
 
 def test_more_values_than_32_bits_can_count() -> None:

@@ -1,8 +1,9 @@
 """Compiles every kernel for compute capabilities, without a card: ``python compile_kernels.py 75 86``.
 
-Prints a line a kernel; fails where one wants more shared memory than such a card gives a block, or where rows of a
-model's usual sizes are not read and written 16 bytes at a time. Arguments are typed and hinted as a launch does it:
-pointers and a model's own sizes are multiples of 16, what is named in ``varying`` may be anything.
+Prints a line a kernel; fails where one wants more shared memory than such a card gives a block, where rows of a
+model's usual sizes are not read and written 16 bytes at a time, or where a token count would compile it anew. Arguments
+are typed and hinted as a launch does it: pointers and a model's own sizes are multiples of 16, what is named in
+``varying`` may be anything.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from core.kernels import cross_entropy, rms_norm, rope, swiglu
 from core.kernels.weights import nf4, nf4_stack
 
 SHARED_BYTES = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 120: 99}
+CHANGING = {"rows", "tokens", "angles", "inverse", "labels", "losses"}
+"""Arguments whose value or place differs from step to step, in the element-wise kernels."""
 FLOATS = ("eps", "offset", "scale", "softcap")
 OTHER_POINTERS = {"inverse": "*fp32", "losses": "*fp32", "labels": "*i64"}
 
@@ -81,21 +84,9 @@ SOURCES = (
     Source("rms_norm backward", rms_norm._backward, ("dy", "extra", "h", "weight", "dh"), {**NORM, "ADD": True}, 8, 1),
     Source("rope", rope._turn, ("x", "cos", "sin"), {**TURN, "BACKWARD": False}, 2, 4),
     Source("rope back", rope._turn_back, BACK, {**TURN, "REST": 0, "WHOLE": 128}, 2, 8),
-    Source(
-        "rope back, a part",
-        rope._turn_back,
-        ("dq", "dk", "dv", "out", "cos", "sin"),
-        {**TURN, "REST": 32, "WHOLE": 128},
-        2,
-        12,
-    ),
+    Source("rope back, a part", rope._turn_back, BACK, {**TURN, "REST": 32, "WHOLE": 128}, 2, 12),
     Source("swiglu forward", swiglu._forward, ("gate", "up", "h"), {"GELU": False, "BLOCK": 1024}),
-    Source(
-        "swiglu backward",
-        swiglu._backward,
-        ("dh", "gate", "up", "dgate", "dup"),
-        {"GELU": True, "BLOCK": 1024},
-    ),
+    Source("swiglu backward", swiglu._backward, ("dh", "gate", "up", "dgate", "dup"), {"GELU": True, "BLOCK": 1024}),
     Source("cross_entropy", cross_entropy._kernel, ("logits",), {**LOSS, "CAPPED": True, "GRADIENT": True}, 8, 4),
     Source(
         "cross_entropy alone", cross_entropy._kernel, ("logits",), {**LOSS, "CAPPED": False, "GRADIENT": False}, 8, 4
@@ -121,6 +112,10 @@ def main(capability: int) -> None:
     target = GPUTarget("cuda", capability, 32)
     half = "bf16" if capability >= 80 else "fp16"
     for source in SOURCES:
+        free = {parameter.name for parameter in source.function.params if parameter.do_not_specialize}
+        named = {parameter.name for parameter in source.function.params if not parameter.is_constexpr}
+        if source.function not in (nf4._kernel, nf4_stack._kernel) and free != named & CHANGING:
+            sys.exit(f"{source.name} is compiled anew for {named & CHANGING ^ free}")
         described = ASTSource(source.function, source.signature(half), source.constants, source.hints(half))
         compiled = triton.compile(described, target=target, options={"num_warps": source.warps})
         shared, narrow = compiled.metadata.shared, narrow_accesses(compiled.asm["ptx"])

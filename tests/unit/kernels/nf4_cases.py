@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +11,19 @@ from bitsandbytes.functional import dequantize_4bit, quantize_4bit
 
 from core.kernels.lora import Projection, Stack
 from core.kernels.weights.forms import HELD_FORMS
+from core.kernels.weights.nf4 import dequantize
 from core.kernels.weights.nf4_reference import Nf4
+from core.kernels.weights.nf4_stack import Table, border_all
 
 BLOCKSIZES = (64, 128, 256, 512, 1024, 2048, 4096)
+
+
+def shapes(first: list[tuple[int, int]], count: int, height: int, width: int) -> list[tuple[int, int]]:
+    """``first`` and drawn ones: widths of whole blocks, of whole words, and any."""
+    drawer = random.Random(3)
+    widths = [lambda: 64 * drawer.randint(1, width // 64), lambda: 8 * drawer.randint(1, width // 8),
+              lambda: drawer.randint(1, width)]  # fmt: skip
+    return [*first, *((drawer.randint(1, height), drawer.choice(widths)()) for _ in range(count))]
 
 
 @dataclass(frozen=True)
@@ -92,3 +103,33 @@ def same_bits(found: torch.Tensor, wanted: torch.Tensor) -> bool:
     if found.shape != wanted.shape or found.dtype != wanted.dtype:
         return False
     return bool(torch.equal(found.isnan(), wanted.isnan()) and torch.equal(found.nan_to_num(), wanted.nan_to_num()))
+
+
+def check_dequantised(of: list[tuple[int, int]], dtype: torch.dtype, nested: bool, device: str = "cpu") -> None:
+    """Weights of these shapes, whole and into rows that lie apart, are bitsandbytes' bit for bit."""
+    torch.manual_seed(1)
+    for number, shape in enumerate(of):
+        blocksize = BLOCKSIZES[number % len(BLOCKSIZES)] if number % 2 else 64
+        drawn = draw(shape, dtype, blocksize, nested, device)
+        assert drawn.dense.abs().max() > 0
+        assert same_bits(dequantize(drawn.weight), drawn.dense), (shape, blocksize)
+        room = torch.full((shape[0], shape[1] + 24), 7.0, dtype=dtype, device=device)
+        view = room[:, 8 : 8 + shape[1]]
+        assert dequantize(drawn.weight, view) is view
+        assert same_bits(view.contiguous(), drawn.dense), (shape, blocksize)
+        assert (room[:, :8] == 7).all()
+        assert (room[:, 8 + shape[1] :] == 7).all()
+
+
+def check_stack(stack: Any, dtype: torch.dtype, device: str = "cpu", kernels: bool = True) -> None:
+    """In one launch where kernels run and rows are whole words, or not at all; part by part in any form."""
+    torch.manual_seed(2)
+    drawn, kept = draw_stack(*stack, dtype, device=device), list[Table]()
+    at_once = drawn.empty()
+    written = border_all(drawn.stack.parts, at_once, kept)
+    assert written == (kernels and stack[1] % 8 == 0)
+    assert same_bits(at_once, drawn.wanted) if written else at_once.isnan().all()
+    for one in (drawn.stack, drawn.plain):
+        by_parts = drawn.empty()
+        one.write_by_parts(by_parts)
+        assert same_bits(by_parts, drawn.wanted)

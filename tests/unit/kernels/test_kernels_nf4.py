@@ -1,81 +1,54 @@
 """NF4 dequantisation and the bordered matrix: bit for bit what bitsandbytes and plain assembly give.
 
-Runs twice: with the references, and (in a process of its own) with the Triton code in Triton's interpreter.
+Runs twice: with the references, and (started by ``test_kernels_triton``) as Triton code in Triton's interpreter.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import random
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from bitsandbytes.nn import Linear4bit
-from nf4_cases import BLOCKSIZES, draw, draw_stack, same_bits
+from nf4_cases import check_dequantised, check_stack, draw, draw_stack, same_bits, shapes
 from peft import LoraConfig, get_peft_model
 from torch import nn
 
-from core.kernels.dispatch import use_triton
 from core.kernels.lora import Projection, Stack
 from core.kernels.weights.forms import PLAIN
 from core.kernels.weights.nf4 import dequantize
-from core.kernels.weights.nf4_reference import Nf4
 from core.kernels.weights.nf4_stack import Table, border_all
 from core.model.layers import peft_bnb
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-HAS_TRITON = importlib.util.find_spec("triton") is not None
 # The interpreter cuts bfloat16 off instead of rounding it.
 DTYPES = [torch.float32, torch.float16] if INTERPRETED else [torch.float32, torch.float16, torch.bfloat16]
+SHAPES = shapes([(1, 3), (3, 64), (2, 1032), (5, 4104), (9, 1)], 4 if INTERPRETED else 60, 40, 1280)
 STACKS = [
     ([64, 24, 24], 128, [16, 16, 16]),
     ([5, 3, 7], 72, [8, 0, 3]),
     ([9], 33, [4]),
     ([3], 1032, [0]),
     ([6], 1040, [5]),
-    ([5, 2], 64, [300, 260]),
+    ([2, 1], 64, [300, 260]),
 ]
 """Rows, width and ranks; of the last the border is wider than what one program writes of W."""
-
-
-def shapes(count: int) -> list[tuple[int, int]]:
-    """Half of them with rows of whole words, some wider than a program; every third is odd in all ways."""
-    drawer = random.Random(3)
-    found = [(1, 3), (3, 64), (2, 1032), (5, 4104), (9, 1)]
-    while len(found) < count:
-        width = drawer.choice([64 * drawer.randint(1, 20), 8 * drawer.randint(1, 150), drawer.randint(1, 700)])
-        found.append((drawer.randint(1, 40), width))
-    return found
-
-
-def test_the_interpreter_is_what_runs() -> None:
-    assert use_triton(torch.zeros(1)) == INTERPRETED
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("nested", [True, False])
 def test_dequantised_bits_are_those_of_bitsandbytes(dtype: torch.dtype, nested: bool) -> None:
-    torch.manual_seed(1)
-    for number, shape in enumerate(shapes(9 if INTERPRETED else 120)):
-        blocksize = BLOCKSIZES[number % len(BLOCKSIZES)] if number % 2 else 64
-        drawn = draw(shape, dtype, blocksize, nested)
-        assert drawn.dense.abs().max() > 0
-        assert same_bits(dequantize(drawn.weight), drawn.dense), (shape, blocksize)
+    check_dequantised(SHAPES, dtype, nested)
 
 
-@pytest.mark.parametrize(("columns", "offset"), [(1040, 0), (1040, 8), (1037, 0), (1037, 5)])
-def test_it_writes_into_rows_that_lie_apart(columns: int, offset: int) -> None:
+@pytest.mark.parametrize(("columns", "offset"), [(1040, 8), (1037, 5)])
+def test_rows_that_begin_anywhere_get_the_same_bits(columns: int, offset: int) -> None:
     drawn = draw((6, 1024), torch.float16)
     room = torch.full((6, columns), 7.0, dtype=torch.float16)
     view = room[:, offset : offset + 1024]
-    assert dequantize(drawn.weight, view) is view
-    assert same_bits(view.contiguous(), drawn.dense)
+    assert same_bits(dequantize(drawn.weight, view).contiguous(), drawn.dense)
     assert (room[:, :offset] == 7).all()
     assert (room[:, offset + 1024 :] == 7).all()
 
@@ -92,26 +65,15 @@ def test_packed_bytes_may_begin_anywhere() -> None:
     held = torch.empty(4 * 64 + 3, dtype=torch.uint8)[3:]
     held.copy_(drawn.weight.packed.view(-1))
     assert held.data_ptr() % 4
-    shifted = Nf4(**{**drawn.weight.__dict__, "packed": held})
-    assert same_bits(dequantize(shifted), drawn.dense)
+    assert same_bits(dequantize(replace(drawn.weight, packed=held)), drawn.dense)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("stack", STACKS, ids=str)
+# Of the widest border one dtype is enough for the interpreter, which takes a second a dozen rows.
+@pytest.mark.parametrize(
+    ("stack", "dtype"), [(s, d) for s in STACKS for d in (DTYPES[-1:] if INTERPRETED and s is STACKS[-1] else DTYPES)]
+)
 def test_the_bordered_matrix_is_the_assembled_one(stack: Any, dtype: torch.dtype) -> None:
-    """In one launch where kernels run and rows are whole words, or not at all; part by part in any form."""
-    if INTERPRETED and max(stack[2]) > 100 and dtype != DTYPES[-1]:
-        pytest.skip("one dtype of it is enough for the interpreter, which takes seconds a row")
-    torch.manual_seed(2)
-    drawn, kept = draw_stack(*stack, dtype), list[Table]()
-    at_once = drawn.empty()
-    written = border_all(drawn.stack.parts, at_once, kept)
-    assert written == (INTERPRETED and stack[1] % 8 == 0)
-    assert same_bits(at_once, drawn.wanted) if written else at_once.isnan().all()
-    for one in (drawn.stack, drawn.plain):
-        by_parts = drawn.empty()
-        one.write_by_parts(by_parts)
-        assert same_bits(by_parts, drawn.wanted)
+    check_stack(stack, dtype, kernels=INTERPRETED)
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="no kernel runs here")
@@ -221,18 +183,3 @@ def test_what_is_not_nf4_gives_its_weight() -> None:
     assert read is not None
     assert read.form is PLAIN
     assert read.weight() is plain.weight
-
-
-@pytest.mark.skipif(INTERPRETED or not HAS_TRITON, reason="the interpreter's own process, or triton is not installed")
-def test_the_triton_code_passes_in_the_interpreter() -> None:
-    root = Path(__file__).parents[3]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rs", __file__],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "TRITON_INTERPRET": "1"},
-        cwd=root,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    assert " passed, 2 skipped" in done.stdout  # this test itself, and the widest border in float32

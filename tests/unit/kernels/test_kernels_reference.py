@@ -1,4 +1,4 @@
-"""The references against torch and against numerical differentiation; our autograd functions in float64."""
+"""The references against torch's own, the head's op in all its ways, and who decides which of both runs."""
 
 from __future__ import annotations
 
@@ -9,43 +9,21 @@ from typing import Any
 
 import pytest
 import torch
-from kernel_cases import CASES, Case, check, label_ops
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from core.kernels import reference
-from core.kernels.dispatch import block_of, reference_only, switched_off, triton, use_triton, warps_for
-from core.kernels.linear_cross_entropy import LOGITS_AT_ONCE, chunk_tokens, linear_cross_entropy
+from core.kernels.dispatch import reference_only, switched_off, triton, use_triton
+from core.kernels.linear_cross_entropy import linear_cross_entropy
 from core.machine.locations import REPOSITORY
 
 
-@pytest.mark.parametrize("side", ["fast", "reference"])
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_gradients_pass_gradcheck_in_float64(case: Case, side: str) -> None:
-    inputs: list[Any] = []
-    for value in case.draw(torch.Generator().manual_seed(1)):
-        if isinstance(value, torch.Tensor) and value.is_floating_point():
-            value = value.detach().double().requires_grad_(value.requires_grad)
-        inputs.append(value)
-    function = case.fast if side == "fast" else case.reference
-    assert torch.autograd.gradcheck(function, inputs, fast_mode=True)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_without_a_card_the_op_is_as_exact_as_its_reference(case: Case, dtype: torch.dtype) -> None:
-    check(case, dtype, "cpu")
-
-
-@pytest.mark.parametrize("softcap", [0.0, 2.0])
-def test_gradient_of_logits_is_autograds(softcap: float) -> None:
-    _, plain = label_ops()
-    logits = torch.randn(7, 31, dtype=torch.float64, requires_grad=True)
-    labels = torch.tensor([0, 30, -100, 5, 5, -100, 12])
-    losses = reference.cross_entropy(logits, labels, 0.5, softcap)
-    (wanted,) = torch.autograd.grad(losses.sum(), logits)
-    written = logits.detach().clone()
-    torch.testing.assert_close(plain(written, labels, 0.5, softcap), losses.detach())
-    torch.testing.assert_close(written, wanted)
+def head(
+    tokens: int = 9, width: int = 8, vocabulary: int = 21, dtype: torch.dtype = torch.float32
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Hidden states that want a gradient, a frozen head, and labels."""
+    hidden = torch.randn(tokens, width, dtype=dtype, requires_grad=True)
+    return hidden, torch.randn(vocabulary, width, dtype=dtype), torch.randint(0, vocabulary, (tokens,))
 
 
 def test_references_are_torchs_own_where_torch_has_them() -> None:
@@ -61,58 +39,72 @@ def test_part_of_a_head_may_be_turned() -> None:
     angles = torch.randn(1, 3, 4)
     turned, _ = reference.rope(q, k, angles.cos(), angles.sin())
     assert torch.equal(turned[..., 4:], q[..., 4:])
-    torch.testing.assert_close(turned.norm(dim=-1).shape, q.norm(dim=-1).shape)
     assert not torch.equal(turned[..., :4], q[..., :4])
 
 
-def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    hidden = torch.randn(23, 8, dtype=torch.float64, requires_grad=True)
-    weight, labels = torch.randn(11, 8, dtype=torch.float64), torch.randint(0, 11, (23,))
+@pytest.mark.parametrize(("scale", "softcap", "ignored"), [(1.0, 0.0, 0), (0.5, 3.0, 4), (1.0, 0.0, 9)])
+def test_the_heads_gradient_passes_gradcheck_in_float64(scale: float, softcap: float, ignored: int) -> None:
+    hidden, weight, labels = head(dtype=torch.float64)
+    labels[:ignored] = reference.IGNORED
+    assert torch.autograd.gradcheck(lambda h: linear_cross_entropy(h, weight, labels, scale, softcap), hidden)
+
+
+class Sizes(TorchDispatchMode):
+    """Notes what every operation gives: how many values, and where they lie."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[tuple[int, int]] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor):
+            self.made.append((result.numel(), result.data_ptr()))
+        return result
+
+
+def test_chunks_change_nothing_and_no_tensor_of_all_logits_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden, weight, labels = head(43, 4, 50, torch.float64)
     whole = linear_cross_entropy(hidden, weight, labels)
     (wanted,) = torch.autograd.grad(whole, hidden)
-    monkeypatch.setattr("core.kernels.linear_cross_entropy.LOGITS_AT_ONCE", 5 * 11)
-    parts = linear_cross_entropy(hidden, weight, labels)
+    monkeypatch.setattr("core.kernels.linear_cross_entropy.LOGITS_AT_ONCE", 4 * 64)  # rows begin at multiples of 64
+    with Sizes() as sizes:
+        parts = linear_cross_entropy(hidden, weight, labels)
+        (found,) = torch.autograd.grad(parts, hidden)
     torch.testing.assert_close(parts, whole)
-    torch.testing.assert_close(torch.autograd.grad(parts, hidden)[0], wanted)
+    torch.testing.assert_close(found, wanted)
+    assert max(size for size, _ in sizes.made) <= 4 * 64
 
 
-def test_no_tensor_of_all_logits_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.kernels.linear_cross_entropy.LOGITS_AT_ONCE", 4 * 50)
-    seen: list[int] = []
+def test_a_head_can_be_walked_back_twice_where_the_graph_is_kept() -> None:
+    hidden, weight, labels = head()
+    loss = linear_cross_entropy(hidden, weight, labels)
+    (first,) = torch.autograd.grad(loss, hidden, torch.tensor(3.0), retain_graph=True)
+    (second,) = torch.autograd.grad(loss, hidden, torch.tensor(5.0))
+    torch.testing.assert_close(second / 5, first / 3)
 
-    class Sizes(torch.utils._python_dispatch.TorchDispatchMode):
-        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            result = function(*args, **(kwargs or {}))
-            seen.append(result.numel() if isinstance(result, torch.Tensor) else 0)
-            return result
 
-    hidden, weight = torch.randn(40, 4, requires_grad=True), torch.randn(50, 4)
-    with Sizes():
-        linear_cross_entropy(hidden, weight, torch.randint(0, 50, (40,))).backward()
-    assert max(seen) <= 4 * 50
+def test_the_heads_gradient_is_scaled_where_it_lies() -> None:
+    hidden, weight, labels = head()
+    loss = linear_cross_entropy(hidden, weight, labels)
+    with Sizes() as sizes:
+        (gradient,) = torch.autograd.grad(loss * 0.5, hidden)
+    assert {place for size, place in sizes.made if size == hidden.numel()} == {gradient.data_ptr()}
 
 
 def test_a_trained_head_gets_its_gradient() -> None:
-    hidden, weight = torch.randn(5, 4, requires_grad=True), torch.randn(7, 4, requires_grad=True)
-    linear_cross_entropy(hidden, weight, torch.randint(0, 7, (5,))).backward()
+    hidden, weight, labels = head()
+    linear_cross_entropy(hidden, weight.requires_grad_(), labels).backward()
     assert weight.grad is not None
     assert weight.grad.norm() > 0
-
-
-def test_sizes() -> None:
-    assert [block_of(n) for n in (1, 2, 3, 64, 65)] == [1, 2, 4, 64, 128]
-    assert [warps_for(n) for n in (1, 256, 4096, 1 << 20)] == [1, 1, 16, 16]
-    assert chunk_tokens(4096, 128_256) == LOGITS_AT_ONCE // 128_256
-    assert chunk_tokens(3, 10) == 3
 
 
 def test_plain_in_the_environment_means_never() -> None:
     """The environment is read once, when a process begins."""
     asks = "import torch; from core.kernels.dispatch import use_triton; print(use_triton(torch.zeros(1)))"
-    for word, expected in (("plain", "False"), ("", str(triton is not None))):
-        told = {**os.environ, "TRITON_INTERPRET": "1", "LUTHIER_KERNELS": word, "PYTHONPATH": str(REPOSITORY)}
-        found = subprocess.run([sys.executable, "-c", asks], env=told, capture_output=True, text=True, check=True)
-        assert found.stdout.split() == [expected]
+    told = {**os.environ, "TRITON_INTERPRET": "1", "LUTHIER_KERNELS": "plain", "PYTHONPATH": str(REPOSITORY)}
+    found = subprocess.run([sys.executable, "-c", asks], env=told, capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["False"]
 
 
 def test_the_reference_may_be_asked_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

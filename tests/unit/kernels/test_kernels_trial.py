@@ -34,18 +34,18 @@ def ask(*arguments: str, **environment: str) -> dict[str, Any]:
     return answer
 
 
-@pytest.mark.parametrize("arguments", [(), ("--only-compiler",)])
-def test_an_empty_path_is_named_with_its_cure(arguments: tuple[str, ...]) -> None:
-    answer = ask(*arguments, PATH="")
+@pytest.mark.parametrize(
+    ("environment", "said", "cure"),
+    [
+        ({"PATH": ""}, "C compiler", "sudo apt install gcc python3-dev"),
+        ({"PATH": os.environ["PATH"], "CC": "/nowhere/cc"}, "/nowhere/cc", "unset CC"),
+    ],
+)
+def test_a_compiler_that_is_not_there_is_named_with_its_cure(environment: dict[str, str], said: str, cure: str) -> None:
+    answer = ask("--only-compiler", **environment)
     assert answer["ok"] is False
-    assert "C compiler" in answer["reason"]
-    assert answer["cure"] == "sudo apt install gcc python3-dev"
-
-
-def test_a_compiler_that_cc_names_must_be_there() -> None:
-    answer = ask("--only-compiler", PATH=os.environ["PATH"], CC="/nowhere/cc")
-    assert answer["ok"] is False
-    assert "/nowhere/cc" in answer["reason"]
+    assert said in answer["reason"]
+    assert answer["cure"] == cure
 
 
 def test_missing_headers_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
