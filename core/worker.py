@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from core.contract.errors import StudioError, first_line
+from core.contract.errors import Fault, first_line
 from core.contract.events import Failed, Hello, Paused, Stopped
 from core.machine.hardware import Machine, read_machine
 from core.machine.imports import importing, version_of, without_card
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     hello = _hello(machine)
     try:
         writer = open_writer(folder)  # from here on nobody hears but we
-    except (StudioError, OSError) as error:
+    except (Fault, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     reporter = EventReporter(writer)
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def failure_of(error: BaseException, kind: str = "train") -> Failed:
     """A fault as one line for a person. ``kind`` is the job's: what is to be done differs (``JobFolder.kind``)."""
     again = "resume" if kind == "train" else "export again"
-    if isinstance(error, StudioError):
+    if isinstance(error, Fault):
         hint = " ".join([error.hint, *getattr(error, "problems", ())]).strip()
         return Failed(code=error.code, message=error.message, hint=hint)
     if is_disk_full(error):
@@ -163,7 +163,7 @@ def _said(error: Exception, reporter: EventReporter, kind: str) -> int:
         return _afresh(f"The card faulted: {first_line(error).rstrip('.')}.", reporter)
     try:
         reporter.say(failure_of(error, kind))
-    except StudioError as unsaid:
+    except Fault as unsaid:
         print(unsaid, file=sys.stderr)
         return 1
     return 0
@@ -173,7 +173,7 @@ def _afresh(why: str, reporter: EventReporter) -> int:
     """Asks for a fresh process; where the log takes no more, by the exit code alone."""
     try:
         reporter.note(RESTART_NOTE, why, "A fresh process goes on from the last checkpoint.")
-    except StudioError as unsaid:
+    except Fault as unsaid:
         print(unsaid, file=sys.stderr)
     return RESTART
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from core.bench.setting import add_flags, from_flags
-from core.contract.errors import ConfigError, StudioError
+from core.contract.errors import ConfigError, Fault
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ def main(given: Sequence[str] | None = None) -> int:
     chosen = _parser().parse_args(sys.argv[1:] if given is None else given)
     try:
         return COMMANDS[chosen.command].run(chosen)
-    except StudioError as error:
+    except Fault as error:
         print("; ".join(line.removeprefix("  - ") for line in str(error).splitlines()), file=sys.stderr)
         return 1
     except OSError as error:
@@ -86,7 +86,7 @@ def _earlier(path: str) -> dict[str, Any] | None:
     from core.bench.report import measured_here
 
     if not path:
-        raise ConfigError("bench.again", "Expected --json with --again: the file to go on from.", "Name it.")
+        raise ConfigError("bench.again/no_file")
     place = Path(path).expanduser()
     if not place.is_file():
         return None
@@ -96,7 +96,7 @@ def _earlier(path: str) -> dict[str, Any] | None:
     except (ValueError, KeyError, TypeError):
         rungs = None
     if not isinstance(rungs, list):  # only a ladder has them
-        raise ConfigError("bench.again", f"Expected a ladder's JSON in {place.name}, found something else.", "")
+        raise ConfigError("bench.again/other_file", name=place.name)
     if not here:
         _aside(f"{place.name} was measured on another machine or with other versions: all rungs are measured anew")
     return found if here else None

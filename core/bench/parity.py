@@ -67,7 +67,7 @@ def side_by_side(
     outcomes = measure_all(settings, run, jobs, say, every)
     failed = [f"{name}: {outcome.error}" for name, outcome in outcomes.items() if outcome.result is None]
     if failed:
-        raise RunError("bench.parity", f"Expected every side's losses, found a failure. {'; '.join(failed)}", "")
+        raise RunError("bench.parity", failed="; ".join(failed))
     result = compare(settings, outcomes)
     keep(result)
     judge = judge_of(result, settings)

@@ -52,16 +52,12 @@ def read_rows(setting: Setting, vocabulary: int, tokenizer: Any = None) -> Bench
     ids = _dense(setting, vocabulary) if setting.dense_tokens else _tokenised(setting, _tokenizer(setting, tokenizer))
     if any(max(row) >= vocabulary for row in ids):
         highest = max(max(row) for row in ids)
-        raise DataError("bench.ids", f"Expected token ids below {vocabulary}, found {highest}.", "Another --tokenizer.")
+        raise DataError("bench.ids", vocabulary=vocabulary, highest=highest)
     aside = set(random.Random(f"held:{setting.seed}").sample(range(len(ids)), min(setting.held_out, len(ids))))  # noqa: S311 - no secret
     kept = [row for number, row in enumerate(ids) if number not in aside]
     whole = len(kept) // setting.rows_a_step * setting.rows_a_step
     if not whole:
-        raise DataError(
-            "bench.rows",
-            f"Expected {setting.rows_a_step + setting.held_out} rows for one step and the held-out, found {len(ids)}.",
-            "Fewer rows a step, or a larger file.",
-        )
+        raise DataError("bench.rows", wanted=setting.rows_a_step + setting.held_out, count=len(ids))
     return BenchRows(_text_rows(kept[:whole]), _text_rows([ids[number] for number in sorted(aside)]), len(kept) - whole)
 
 
@@ -89,11 +85,7 @@ def render(row: Any) -> str:
         if isinstance(row.get("text"), str):
             return str(row["text"])
     found = ", ".join(sorted(row)) if isinstance(row, dict) else type(row).__name__
-    raise DataError(
-        "bench.columns",
-        f"Expected instruction and output, prompt and completion, messages or text, found {found}.",
-        "Rename the columns.",
-    )
+    raise DataError("bench.columns", found=found)
 
 
 def _prompt(instruction: Any, more: Any, output: Any) -> str:
@@ -132,9 +124,9 @@ def _read(path: Path) -> list[Any]:
         rows = [json.loads(line) for line in text.splitlines() if line.strip()] if path.suffix == ".jsonl" else None
         found = json.loads(text) if rows is None else rows
     except (OSError, ValueError) as error:
-        raise DataError("bench.file", f"Expected JSON rows in {path.name}, found: {error}", "Another file.") from error
+        raise DataError("bench.file/no_json", name=path.name, reason=error) from error
     if not isinstance(found, list):
-        raise DataError("bench.file", f"Expected a list of rows in {path.name}, found another JSON value.", "")
+        raise DataError("bench.file/no_list", name=path.name)
     return found
 
 
@@ -144,14 +136,12 @@ def _tokenizer(setting: Setting, own: Any) -> Any:
     place = Path(setting.tokenizer).expanduser()
     if not setting.tokenizer:
         if own is None:
-            raise DataError(
-                "bench.tokenizer", "Expected a tokenizer for a file's rows, found none.", "Name --tokenizer."
-            )
+            raise DataError("bench.tokenizer/not_named")
         return own
     if place.is_dir():
         return AutoTokenizer.from_pretrained(str(place), trust_remote_code=False)
     if not place.is_file():
-        raise DataError("bench.tokenizer", f"Expected a tokenizer folder or file, found none at {place}.", "")
+        raise DataError("bench.tokenizer/missing", place=place)
     return _sentencepiece(place)
 
 

@@ -128,7 +128,7 @@ def check(setting: Setting) -> Setting:
     """
     problems = list(_faults(setting))
     if problems:
-        raise ConfigError("bench.setting", "This cannot be measured", problems=problems)
+        raise ConfigError("bench.setting", problems=problems)
     return setting
 
 

@@ -68,7 +68,7 @@ def measure(setting: Setting, say: Say = print, every: int = 0) -> dict[str, Any
         say: takes a line of progress every ``every`` steps; 0 says nothing.
 
     Raises:
-        StudioError: the setting, the model or the rows cannot be used, or memory was too small.
+        Fault: the setting, the model or the rows cannot be used, or memory was too small.
     """
     check(setting)
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
@@ -81,8 +81,7 @@ def measure(setting: Setting, say: Say = print, every: int = 0) -> dict[str, Any
         rows = read_rows(setting, int(loaded.model.config.vocab_size), loaded.tokenizer)
         trained = _train(setting, loaded, rows, watch)
     except torch.OutOfMemoryError as error:
-        found = f"Expected room for the step, found the card full: {first_line(error)}"
-        raise MachineError("bench.memory", found, "") from error
+        raise MachineError("bench.memory", reason=first_line(error)) from error
     watch.finish()
     windows = dealt(len(rows.train), setting)[: setting.steps_taken]
     lengths = [rows.train.length(row) for row in range(len(rows.train))]

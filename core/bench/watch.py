@@ -101,8 +101,8 @@ def cap(device: torch.device, vram_gb: float) -> None:
     if not vram_gb:
         return
     if device.type != "cuda":
-        raise ConfigError("bench.cap", "Expected a card for --vram-gb to cap, found none.", "Leave --vram-gb out.")
+        raise ConfigError("bench.cap/no_card")
     allowed, total = allowed_bytes(device, vram_gb), torch.cuda.mem_get_info(device)[1]
     if allowed <= 0:
-        raise MachineError("bench.cap", f"Expected room beside the CUDA context in {vram_gb} GiB, found none.", "")
+        raise MachineError("bench.cap/no_room", vram_gb=vram_gb)
     torch.cuda.set_per_process_memory_fraction(min(1.0, allowed / total), device)

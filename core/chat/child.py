@@ -13,8 +13,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from core.chat.messages import Ask, Fault, Piece, Setup
-from core.contract.errors import MachineError, StudioError
+from core.chat.messages import Ask, Failure, Piece, Setup
+from core.contract.errors import Fault, MachineError
 from core.machine.imports import importing
 from core.machine.locations import Locations
 from core.runs.control.gpu_lease import LineWriter, end_with_the_pipe, leave_when_wanted, take_card
@@ -37,8 +37,8 @@ class Questions:
             else:
                 self.asked.put(Ask.model_validate(message))
         except (ValueError, TypeError, ValidationError):
-            fault = MachineError("talk.word", "Expected a question, found a line that is none.")
-            self._writer.say(Fault.of(fault).model_dump())
+            fault = MachineError("talk.word")
+            self._writer.say(Failure.of(fault).model_dump())
 
 
 def main() -> int:
@@ -54,8 +54,8 @@ def main() -> int:
         with importing():
             from core.chat.generator import load_chat_model
         chat_model = load_chat_model(setup)
-    except StudioError as error:
-        writer.say(Fault.of(error).model_dump())
+    except Fault as error:
+        writer.say(Failure.of(error).model_dump())
         return 1
     writer.say({"ready": True})
     while card.fileno() >= 0:  # held until the process ends
@@ -75,8 +75,8 @@ def answer(chat_model: Any, questions: Questions, writer: LineWriter) -> None:
             writer.say(Piece(id=ask.id, side=side, done=True).model_dump())
     except Cancelled:
         pass
-    except StudioError as error:
-        writer.say(Fault.of(error, ask.id).model_dump())
+    except Fault as error:
+        writer.say(Failure.of(error, ask.id).model_dump())
     finally:
         questions.cancelled.discard(ask.id)
 

@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from core.chat.messages import Ask, Piece, Setup, Side
 from core.contract.config import RunConfig
-from core.contract.errors import ModelError, RunError, StudioError
+from core.contract.errors import Fault, ModelError, RunError
 from core.machine.hardware import read_machine
 from core.machine.locations import Locations
 from core.models.catalog import find_model
@@ -37,7 +37,6 @@ LOADING_SECONDS = 900.0
 ANSWER_SECONDS = 600.0
 """From one piece of an answer to the next."""
 LOOK_SECONDS, ENDING_SECONDS = 0.25, 5.0
-AGAIN = "Ask again: it is started anew."
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class ChatClient:
         Closing the iterator cancels the question.
 
         Raises:
-            StudioError: ``card.busy`` where a run holds the card; else what the child said.
+            Fault: ``card.busy`` where a run holds the card; else what the child said.
         """
         question = _question(
             messages=messages, max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, seed=seed,
@@ -92,7 +91,7 @@ class ChatClient:
                 finished = True
             finally:
                 if not finished and child.alive():
-                    with contextlib.suppress(StudioError):  # it died just now: the next question finds out
+                    with contextlib.suppress(Fault):  # it died just now: the next question finds out
                         child.send({"cancel": question.id})
 
     def close(self) -> None:
@@ -105,9 +104,7 @@ class ChatClient:
         model = self._config.model
         spec = find_model(model.source, model.name, model.revision)
         if not spec.folder:
-            raise ModelError(
-                "model.not_here", f"Expected {spec.title} on this machine, found it gone.", "Download it again."
-            )
+            raise ModelError("model.not_here/chat", title=spec.title)
         return Setup(
             folder=spec.folder,
             model=model,
@@ -127,9 +124,7 @@ def adapter_folder(run: JobFolder, checkpoint: str) -> Path:
     newest_or_best_first = by_merit(run) if checkpoint == "best" else list(standing(run))[::-1]
     chosen = [path for path in newest_or_best_first if checkpoint in ("best", "last", path.name)]
     if not chosen:
-        raise RunError(
-            "run.no_checkpoint", f"Expected a checkpoint ({checkpoint}) in {run.name}, found none.", "Save first."
-        )
+        raise RunError("run.no_checkpoint", checkpoint=checkpoint, name=run.name)
     return chosen[0]
 
 
@@ -139,7 +134,7 @@ def _question(**values: Any) -> Ask:
     except ValidationError as error:
         fault = error.errors()[0]
         place = ".".join(str(part) for part in fault["loc"])
-        raise RunError("talk.question", f"{place}: {fault['msg']}, found {fault['input']!r}."[:300]) from error
+        raise RunError("talk.question", place=place, problem=fault["msg"], value=fault["input"]) from error
 
 
 def _answers(child: _Child, question: Ask) -> Iterator[Answer]:
@@ -158,7 +153,7 @@ def _answers(child: _Child, question: Ask) -> Iterator[Answer]:
 
 def _raise_fault(line: dict[str, Any]) -> None:
     if "code" in line:
-        raise StudioError(line["code"], line["message"], line.get("hint", ""))
+        raise Fault.told_by(line)
 
 
 class _Child:
@@ -206,11 +201,7 @@ class _Child:
             self._process.kill()
             if why == "card":
                 raise left_the_card("the model")
-            raise RunError(
-                "talk.slow",
-                f"Expected a word from the model within {seconds / 60:.0f} minutes, found none: it was ended.",
-                AGAIN,
-            )
+            raise RunError("talk.slow", minutes=seconds / 60)
         if not line:
             self._lines.put("")  # whoever asks once more hears the same
             raise self._died()
@@ -239,11 +230,11 @@ class _Child:
             self._process.kill()
             self._process.wait()
 
-    def _died(self) -> StudioError:
+    def _died(self) -> Fault:
         self._wait()
         self._printing.join(timeout=1)  # its last lines may still be on their way
         why, last = ending_of(self._process.returncode, tuple(self._printed))
-        return RunError("talk.died", f"The model that answers ended ({why}). {last}".strip()[:300], AGAIN)
+        return RunError("talk.died", reason=why, last=last)
 
 
 def _reading(pipe: IO[str], take: Callable[[str], None], end: Callable[[], None] = lambda: None) -> threading.Thread:

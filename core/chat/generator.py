@@ -17,7 +17,7 @@ import torch
 from transformers import StoppingCriteriaList, TextIteratorStreamer
 
 from core.chat.messages import Ask, Setup, Side
-from core.contract.errors import MachineError, StudioError, first_line
+from core.contract.errors import Fault, MachineError, first_line
 from core.data.render.question import question_ids
 from core.data.render.rendering import stop_token_ids
 from core.model.adapters import load_adapter
@@ -35,7 +35,7 @@ def load_chat_model(setup: Setup) -> ChatModel:
     """Loads base and adapter onto the card, or onto the CPU where there is none.
 
     Raises:
-        StudioError: the model or its adapter cannot be loaded.
+        Fault: the model or its adapter cannot be loaded.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     check_folder(Path(setup.folder))
@@ -59,7 +59,7 @@ class ChatModel:
 
         Raises:
             Cancelled: in mid-answer.
-            StudioError: the template refuses the question, or the model cannot answer it.
+            Fault: the template refuses the question, or the model cannot answer it.
         """
         ids = self._prompt(ask).to(self._model.device)
         streamer = TextIteratorStreamer(self._tokenizer, skip_prompt=True, skip_special_tokens=True)
@@ -118,12 +118,10 @@ def _stop_when(asked: Callable[[], bool]) -> Any:
     return stop
 
 
-def _explained(error: BaseException) -> StudioError:
-    if isinstance(error, StudioError):
+def _explained(error: BaseException) -> Fault:
+    if isinstance(error, Fault):
         return error
     if isinstance(error, torch.OutOfMemoryError):
-        return MachineError("memory.gpu", "The card's memory ran out while answering.", "Ask for a shorter answer.")
+        return MachineError("memory.gpu")
     words = first_line(error)
-    return MachineError(
-        "talk.fault", f"The model could not answer: {words}", "Ask something else, or another checkpoint."
-    )
+    return MachineError("talk.fault", words=words)

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from core.contract.config import DataChoice, ModelChoice
 from core.contract.data import Message
-from core.contract.errors import StudioError
+from core.contract.errors import Fault
 
 Side = Literal["base", "tuned"]
 
@@ -60,8 +60,8 @@ class Piece(_Line):
     done: bool = False
 
 
-class Fault(_Line):
-    """A StudioError on its way to the client. ``id`` is empty where it ends the child."""
+class Failure(_Line):
+    """A Fault on its way to the client. ``id`` is empty where it ends the child."""
 
     id: str = ""
     code: str
@@ -69,6 +69,6 @@ class Fault(_Line):
     hint: str = ""
 
     @classmethod
-    def of(cls, error: StudioError, question: str = "") -> Fault:
+    def of(cls, error: Fault, question: str = "") -> Failure:
         """The fault that ended a question, or the child."""
         return cls(id=question, code=error.code, message=error.message, hint=error.hint)

@@ -181,8 +181,12 @@ def _export_request(chosen: argparse.Namespace) -> Any:
     except ValidationError as error:
         option = str(error.errors()[0]["loc"][0])
         expected = {"name": "letters, digits, '.', '_' and '-', at most 64", "checkpoint": "best, last or step-000200"}
-        message = f"Expected {expected.get(option, 'another value')} for --{option}, found {vars(chosen)[option]!r}."
-        raise RunError("export.request", message) from error
+        raise RunError(
+            "export.request/option",
+            expected=expected.get(option, "another value"),
+            option=option,
+            value=vars(chosen)[option],
+        ) from error
 
 
 def _estimate(chosen: argparse.Namespace, locations: Locations) -> int:

@@ -74,7 +74,7 @@ def demo_config() -> RunConfig:
 def _finished(folder: JobFolder, gone: Callable[[], bool]) -> None:
     last = follow(folder, print, gone)
     if last is None or last.kind != "finished":
-        raise RunError("demo.unfinished", "The demo's run did not finish.", f"Its log: {folder.log}")
+        raise RunError("demo.unfinished", log=folder.log)
 
 
 def _compare(locations: Locations, folder: JobFolder) -> None:

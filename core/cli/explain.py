@@ -47,7 +47,7 @@ def explain(asked: str) -> list[str]:
         return [_setting(_KNOBS[key]) for key in found]
     near = _near(wanted)
     hint = f"Near: {', '.join(near)}." if near else "Without a word, all of them are listed."
-    raise ConfigError("glossary.unknown", f"Expected a word of the glossary, found {asked!r}.", hint)
+    raise ConfigError("glossary.unknown", asked=asked, hint=hint)
 
 
 def markdown() -> list[str]:

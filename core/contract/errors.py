@@ -2,7 +2,7 @@
 
 The tree::
 
-    StudioError                 code, message (expected and found), hint (what to do)
+    Fault                       key, values; code, message (expected and found), hint (what to do)
     ├── ConfigError             a run.yaml or a form: all faults at once, in .problems
     ├── DataError               a file, a row, a mapping, a template
     ├── ModelError              a model folder or its weights
@@ -10,64 +10,76 @@ The tree::
     ├── MachineError            disk, port, memory, driver, GPU
     └── RunError                a run folder, a checkpoint, a command that cannot be obeyed
 
-An error crosses processes as ``{"code", "message", "hint"}`` (a ConfigError's with ``"problems"``); the code is stable
-and is the key of translations.
+Every sentence stands in ``core/contract/faults/``, under its key. A key is ``code`` or ``code/case``: programs look at
+the code, which is stable; the case chooses the sentence.
 """
 
-from __future__ import annotations
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
-from collections.abc import Sequence
+from core.contract.faults import TEXTS
 
 
-class StudioError(Exception):
-    """A fault that a person can do something about.
+class Fault(Exception):  # noqa: N818 - the tree's root; its branches are called errors
+    """A fault that a person can do something about: ``raise DataError("data.empty/file", name=path.name)``.
 
     Args:
-        code: stable key such as ``data.empty``; never shown, never translated.
-        message: one line that names what was expected and what was found.
-        hint: one line that says what to do.
+        key: of ``TEXTS``; what stands before the slash is the code.
+        problems: single faults, a line each, where one error carries several.
+        values: what the sentences name, by the names in their braces. All but numbers are kept as text.
     """
 
-    def __init__(self, code: str, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.hint = hint
+    def __init__(self, key: str, /, *, problems: Sequence[str] = (), **values: object) -> None:
+        self.key = key
+        self.values = {name: value if isinstance(value, int | float) else str(value) for name, value in values.items()}
+        self.problems = tuple(problems)
+        self.message, self.hint = (sentence.format(**self.values).strip() for sentence in TEXTS[key])
+        super().__init__(self.message)
+
+    @property
+    def code(self) -> str:
+        """The stable part of the key, such as ``data.empty``: never shown, never translated."""
+        return self.key.partition("/")[0]
 
     def __str__(self) -> str:
-        return f"{self.message} {self.hint}".strip()
+        return "\n".join([f"{self.message} {self.hint}".strip(), *(f"  - {problem}" for problem in self.problems)])
 
-    def __reduce__(self) -> tuple[type[StudioError], tuple[object, ...]]:
-        return (type(self), (self.code, self.message, self.hint))
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self).told_by, (self.told(),))
 
-    def told(self) -> dict[str, object]:
-        """The error as a page or another process is told of it: JSON values."""
-        return {"code": self.code, "message": self.message, "hint": self.hint}
+    def told(self) -> dict[str, Any]:
+        """The error as a page or another process is told of it, in JSON values; by ``key`` and ``values`` it can be
+        said in another language."""
+        values = {
+            name: value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
+            for name, value in self.values.items()
+        }
+        told = {"code": self.code, "message": self.message, "hint": self.hint, "key": self.key, "values": values}
+        return {**told, "problems": list(self.problems)} if self.problems else told
+
+    @classmethod
+    def told_by(cls, told: Mapping[str, Any], **changed: str) -> Self:
+        """The error that ``told`` speaks of, in this process; ``changed`` puts other words for its message or hint."""
+        words = {**told, **changed}
+        fault = cls.__new__(cls, words["message"])
+        fault.key, fault.values = words.get("key", words["code"]), words.get("values", {})
+        fault.message, fault.hint, fault.problems = (
+            words["message"],
+            words.get("hint", ""),
+            tuple(words.get("problems", ())),
+        )
+        return fault
 
 
-class ConfigError(StudioError):
+class ConfigError(Fault):
     """A configuration with faults; ``problems`` lists every one of them, a line each."""
 
-    def __init__(self, code: str, message: str, hint: str = "", problems: Sequence[str] = ()) -> None:
-        super().__init__(code, message, hint)
-        self.problems = tuple(problems)
 
-    def __str__(self) -> str:
-        return "\n".join([super().__str__(), *(f"  - {problem}" for problem in self.problems)])
-
-    def __reduce__(self) -> tuple[type[StudioError], tuple[object, ...]]:
-        return (type(self), (self.code, self.message, self.hint, self.problems))
-
-    def told(self) -> dict[str, object]:
-        """With every fault named, so that a page does not end in a colon."""
-        return {**super().told(), "problems": list(self.problems)}
-
-
-class DataError(StudioError):
+class DataError(Fault):
     """A data file, row, mapping or template that cannot be used as it is."""
 
 
-class ModelError(StudioError):
+class ModelError(Fault):
     """A model folder, its index or its weights that cannot be used as they are."""
 
 
@@ -75,11 +87,11 @@ class HubError(ModelError):
     """The model hub does not have it, does not give it, or does not answer."""
 
 
-class MachineError(StudioError):
+class MachineError(Fault):
     """The machine lacks something: disk, memory, a port, a driver, a free GPU."""
 
 
-class RunError(StudioError):
+class RunError(Fault):
     """A run folder or checkpoint that cannot be used, or a command that cannot be obeyed."""
 
 

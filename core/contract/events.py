@@ -223,7 +223,7 @@ class Stopped(Event):
 
 
 class Failed(Event):
-    """The job ended by a fault, said as a StudioError says it."""
+    """The job ended by a fault, said as a Fault says it."""
 
     kind: Literal["failed"] = "failed"
     code: str = ""

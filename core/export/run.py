@@ -67,7 +67,7 @@ def export(folder: JobFolder, writer: EventWriter, orders: CommandQueue) -> None
     """Does the job in this folder; its last event says how it ended.
 
     Raises:
-        StudioError: the checkpoint, the base model, the disk or the reloaded export is not as it must be.
+        Fault: the checkpoint, the base model, the disk or the reloaded export is not as it must be.
     """
     started = time.monotonic()
     job = _open(folder, EventReporter(writer), orders.check)
@@ -93,31 +93,21 @@ def _open(folder: JobFolder, tell: EventReporter, check: Callable[[], None]) -> 
     request, config, run = folder.export_request(), folder.config(), folder.run_folder
     checkpoint = adapter_folder(run, request.checkpoint)
     if problem := verify_checkpoint(checkpoint):
-        raise RunError(
-            "checkpoint.damaged", f"Expected a whole {checkpoint.name}, found: {problem}.", "Export another checkpoint."
-        )
+        raise RunError("checkpoint.damaged", name=checkpoint.name, problem=problem)
     spec = find_model(config.model.source, config.model.name, config.model.revision)
     if not spec.folder:
-        raise ModelError(
-            "model.not_here",
-            f"Expected {spec.title} on this machine, found it gone.",
-            "Download it again, then export.",
-        )
+        raise ModelError("model.not_here/export", title=spec.title)
     check_folder(Path(spec.folder))
     check_adapter(checkpoint / "adapter")
     final = folder.exports / request.name
     if final.exists():
-        raise RunError("export.exists", f"An export named {request.name} stands already.", "Choose another name.")
+        raise RunError("export.exists", name=request.name)
     parts = Parts(Path(spec.folder), base_name(config), checkpoint / "adapter")
     needed = MAKERS[request.form].bytes_of(parts) + SPARE_BYTES
     folder.exports.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(folder.exports).free
     if free < needed:
-        raise MachineError(
-            "disk.room",
-            f"Expected {needed / 2**30:.1f} GB of free disk for this export, found {free / 2**30:.1f}.",
-            "Make room, then export again.",
-        )
+        raise MachineError("disk.room", needed=needed / 2**30, free=free / 2**30)
     record, draft = fold(EventTail(run.events).read()), folder.export_draft(request.name)
     return _Job(request, config, record, checkpoint.name, parts, draft, final, tell, check)
 
@@ -169,11 +159,7 @@ def _verify(job: _Job) -> tuple[str, ...]:
         file.write_text(json.dumps(request), encoding="utf-8")
         answer = _ask([sys.executable, "-m", "core.export.verify", str(file)], job.check)
     if "checks" not in answer:
-        raise ModelError(
-            "export.unverified",
-            f"Expected plain peft and transformers to reload it, found: {answer.get('fault', 'no answer')}",
-            "Nothing was kept; worker.log has the details.",
-        )
+        raise ModelError("export.unverified", reason=answer.get("fault", "no answer"))
     return tuple(answer["checks"])
 
 

@@ -26,11 +26,7 @@ def reading_model(name: object) -> Iterator[None]:
         with limited_memory(READING_BYTES):
             yield
     except MemoryError as error:
-        raise ModelError(
-            "model.absurd",
-            f"Expected a config and a tokenizer of {name} that are read within {READING_BYTES >> 20:,} MB, found more.",
-            "Choose another model.",
-        ) from error
+        raise ModelError("model.absurd/memory", name=name, megabytes=READING_BYTES >> 20) from error
 
 
 @contextmanager

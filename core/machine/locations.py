@@ -45,8 +45,7 @@ class Locations:
         chosen = home or os.environ.get("LUTHIER_HOME") or Path.home() / USUAL
         root = Path(chosen).expanduser().resolve()
         if root == REPOSITORY:
-            message = f"Expected a folder for runs and data, found Luthier's own program folder: {root}."
-            raise MachineError("home.repository", message, "Choose another: --home ~/luthier-studio")
+            raise MachineError("home.repository", root=root)
         return cls(root)
 
     runs = Entry("runs")
@@ -89,8 +88,7 @@ class Locations:
         variable = os.environ.get("LUTHIER_HOME")
         if (named or variable) and not self.home.is_dir():
             where = "--home" if named else f"LUTHIER_HOME={variable}"
-            message = f"Expected a folder with runs at {self.home}, found no such folder."
-            raise MachineError("home.missing", message, f"Check {where}: nothing is made by looking.")
+            raise MachineError("home.missing", home=self.home, where=where)
         return self
 
     def make(self) -> Locations:
@@ -119,5 +117,4 @@ def _check_owner(home: Path) -> None:
     with suppress(OSError), TemporaryFile(dir=home) as file:  # made with 0600
         if os.fstat(file.fileno()).st_mode & stat.S_IWOTH:
             return
-    message = f"Expected a folder for runs and data that only you may write to, found one that everybody may: {home}."
-    raise MachineError("home.open", message, f"Choose another, such as --home {home / 'luthier'}; or: chmod o-w {home}")
+    raise MachineError("home.open", home=home, proposed=home / "luthier")

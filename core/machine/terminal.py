@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any, TextIO, cast
 
-from core.contract.errors import ConfigError, StudioError
+from core.contract.errors import ConfigError, Fault
 from core.machine.disk import keep_private
 
 READER_GONE = 141
@@ -36,7 +36,7 @@ def exit_code(command: Callable[[], int], interrupted: int = 130) -> int:
                 os.dup2(nowhere, sys.stdout.fileno())
                 os.close(nowhere)
             return READER_GONE
-        except StudioError as error:
+        except Fault as error:
             print(error, file=sys.stderr)
             return 1
         except OSError as error:
@@ -54,8 +54,7 @@ def as_text(words: Sequence[str]) -> Sequence[str]:
     """
     for word in words:
         if any("\ud800" <= letter <= "\udfff" for letter in word):
-            message = f"Expected words in UTF-8, found other bytes: {word}"
-            raise ConfigError("words.bytes", message, "Rename that file, or set LC_ALL=C.UTF-8.")
+            raise ConfigError("words.bytes", word=word)
     return words
 
 

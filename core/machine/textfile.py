@@ -56,11 +56,9 @@ def first_bytes(path: Path) -> bytes:
         with path.open("rb") as stream:
             head = stream.read(_LOOK)
     except OSError as error:
-        raise DataError(
-            "data.missing", f"Expected a data file at {path}, found: {error.strerror}.", "Choose the file again."
-        ) from error
+        raise DataError("data.missing/gone", path=path, reason=error.strerror) from error
     if not head:
-        raise DataError("data.empty", f"Expected rows, found an empty file: {path.name}.", "Choose another file.")
+        raise DataError("data.empty/file", name=path.name)
     return head
 
 
@@ -73,11 +71,7 @@ def open_text(path: Path, place: Place | None = None) -> TextIO:
     head = first_bytes(path)
     encoding = next((name for mark, name in _MARKS if head.startswith(mark)), "utf-8")
     if head.startswith(_WIDE) or (encoding != "utf-16" and b"\0" in head):
-        raise DataError(
-            "data.format",
-            f"Expected {ACCEPTED}, found a binary file: {path.name}.",
-            "Save it as one of these; text as UTF-8.",
-        )
+        raise DataError("data.format/binary", accepted=ACCEPTED, name=path.name)
     errors = "surrogateescape" if encoding != "utf-16" else "surrogatepass"
     if place is None:
         return path.open(encoding=encoding, errors=errors, newline="")

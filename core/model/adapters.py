@@ -57,9 +57,7 @@ def adapter_targets(model: nn.Module, lora: LoraChoice) -> Targets:
             absent.append(name)
     if absent and lora.target_modules != TARGETS:
         raise ModelError(
-            "model.targets",
-            f"Expected the modules {', '.join(lora.target_modules)} in the model, found no {', '.join(absent)}.",
-            "Choose target_modules that this model has.",
+            "model.targets/absent", target_modules=", ".join(lora.target_modules), absent=", ".join(absent)
         )
     if not found:
         return Targets("all-linear", "Adapters on all linear layers: this model names its projections its own way.")
@@ -102,11 +100,7 @@ def load_adapter(model: Any, folder: Path, trainable: bool) -> Any:
         return PeftModel.from_pretrained(model, str(folder), is_trainable=trainable, autocast_adapter_dtype=True)
     except (RuntimeError, ValueError, KeyError) as error:
         reason = first_line(error)
-        raise ModelError(
-            "model.adapter",
-            f"Expected an adapter made for this model in {folder}, found: {reason}",
-            "Use the adapter with the base model that it was trained on.",
-        ) from error
+        raise ModelError("model.adapter/other_model", folder=folder, reason=reason) from error
 
 
 def save_adapter(peft_model: Any, folder: Path) -> None:

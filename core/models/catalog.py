@@ -81,7 +81,7 @@ def find_model(source: Literal["starter", "folder", "hub"], name: str, revision:
         with suppress(RuntimeError, ValueError):  # a home that nobody has: the check below says what is missing
             folder = folder.expanduser()
         if not folder.is_absolute():
-            raise ModelError("model.relative", f"Expected an absolute folder, found {name!r}.", "Write the whole path.")
+            raise ModelError("model.relative", name=name)
         check_folder(folder)
         return _from_folder(folder, source="folder", name=str(folder))
     entry = next((spec for spec in _catalogue_files() if spec.name == name), None)
@@ -107,7 +107,7 @@ def preset(key: str) -> Preset:
         if found.key == key:
             return found
     known = ", ".join(found.key for found in _recipe_files())
-    raise ConfigError("config.preset", f"Expected a preset out of {known}; found {key!r}.", "Choose one of these.")
+    raise ConfigError("config.preset/unknown", known=known, key=key)
 
 
 def apply_preset(config: RunConfig, preset: Preset, card: PresetCard | None = None) -> RunConfig:
@@ -131,13 +131,13 @@ def apply_preset(config: RunConfig, preset: Preset, card: PresetCard | None = No
     for key, value in {**preset.values, **(card.values if card else {})}.items():
         part, _, field = key.partition(".")
         if not field or part not in raw or not isinstance(raw[part], dict):
-            raise ConfigError("config.preset", f"Expected dotted keys in preset {preset.key!r}, found {key!r}.")
+            raise ConfigError("config.preset/flat_key", preset=preset.key, key=key)
         raw[part][field] = value
     try:
         return RunConfig.model_validate(raw)
     except ValidationError as error:
         faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
-        raise ConfigError("config.preset", f"Preset {preset.key!r} has faults:", "", faults) from error
+        raise ConfigError("config.preset/faults", preset=preset.key, problems=faults) from error
 
 
 def _from_folder(folder: Path, source: Literal["starter", "folder", "hub"], name: str) -> ModelSpec:
@@ -221,11 +221,11 @@ def _entry(key: str) -> ModelSpec:
     for spec in _catalogue_files():
         if spec.key == key:
             return spec
-    raise ConfigError("config.preset", f"Expected a model of the catalogue, found {key!r}.", "See presets/models.")
+    raise ConfigError("config.preset/no_model", key=key)
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     raw = load_yaml(path.read_text(encoding="utf-8"))
     if not isinstance(raw, dict):
-        raise ConfigError("config.preset", f"Expected fields in {path.name}, found {type(raw).__name__}.")
+        raise ConfigError("config.preset/no_fields", name=path.name, kind=type(raw).__name__)
     return raw

@@ -7,7 +7,7 @@ also while a model is loading, and within a second or two when a run waits for t
 import sys
 from typing import Any
 
-from core.contract.errors import StudioError
+from core.contract.errors import Fault
 from core.contract.estimate import Probe
 from core.machine.imports import importing
 from core.machine.locations import Locations
@@ -29,7 +29,7 @@ def main() -> int:
         leave_when_wanted(locations, setup.lock_name, out, "the probe")
         _say(out, "loading", "" if setup.spec.folder else "random weights of the same shape: it is not here yet")
         result = _measured(setup, out)
-    except StudioError as error:
+    except Fault as error:
         out.say(error.told())
         return 1
     out.say(result.model_dump())

@@ -20,7 +20,7 @@ from typing import IO, Any
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
-from core.contract.errors import MachineError, RunError, StudioError
+from core.contract.errors import Fault, MachineError, RunError
 from core.contract.estimate import Probe
 from core.estimate import resolve
 from core.machine.hardware import Machine, read_machine
@@ -59,7 +59,7 @@ def probe(
     Raises:
         MachineError: ``card.busy`` where a run holds the card, ``probe.memory`` or ``model.memory`` where the card is
             too small, ``probe.cancelled``.
-        StudioError: the model cannot be used, or the child died.
+        Fault: the model cannot be used, or the child died.
     """
     on_stage("starting")
     machine = read_machine(locations.home)
@@ -74,7 +74,7 @@ def probe(
     child = _Child(setup, _environment(machine, locations, plain))
     try:
         found = _result(child, Patience(locations, machine.lock_name, PATIENCE_SECONDS), on_stage, cancelled)
-    except StudioError as error:
+    except Fault as error:
         if error.code not in CALLED_OFF:
             forget_kernels(locations)  # whatever it was, what ran once may run no more
         raise
@@ -99,20 +99,18 @@ def _kernels(
 def _result(child: _Child, patience: Patience, on_stage: Callable[[str], None], cancelled: Callable[[], bool]) -> Probe:
     while True:
         if cancelled():
-            raise MachineError("probe.cancelled", "The probe was stopped.", "")
+            raise MachineError("probe.cancelled")
         if (why := patience.is_over()) == "card":
             child.kill()
             raise left_the_card("the probe")
         if why:
             child.kill()
-            raise MachineError(
-                "probe.slow", f"Expected the probe's result within {PATIENCE_SECONDS / 60:.0f} minutes, found none.", ""
-            )
+            raise MachineError("probe.slow", minutes=PATIENCE_SECONDS / 60)
         word = child.hear(LOOK_SECONDS)
         if word is None:
             continue
         if "code" in word:
-            raise StudioError(word["code"], word["message"], word.get("hint", ""))
+            raise Fault.told_by(word)
         if "stage" not in word:
             return Probe.model_validate(word)
         on_stage(word["stage"])
@@ -171,14 +169,12 @@ class _Child:
             assert pipe is not None
             pipe.close()
 
-    def _died(self) -> StudioError:
+    def _died(self) -> Fault:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=ENDING_SECONDS)
         self._threads[1].join(timeout=1)
         why, last = ending_of(self._process.poll(), tuple(self._last_words))
-        return RunError(
-            "probe.died", f"The probe ended without a result ({why}). {last}".strip()[:300], "Try it again."
-        )
+        return RunError("probe.died", reason=why, last=last)
 
     @staticmethod
     def _read(pipe: IO[str], take: Callable[[str], None], end: str | None = None) -> threading.Thread:

@@ -107,7 +107,7 @@ def measure_steps(
 
     Raises:
         MachineError: the card was too small; ``probe.memory`` in the steps, ``model.memory`` while loading.
-        StudioError: the model cannot be used.
+        Fault: the model cannot be used.
     """
     still = {"learning_rate": STILL, "weight_decay": 0.0, "eval_steps": 0, "save_steps": 0, "save_minutes": 0.0}
     train = {**still, "sample_rows": 0, "max_steps": steps.short + steps.long, "num_train_epochs": 1000.0}
@@ -125,11 +125,7 @@ def measure_steps(
         say("stepping", f"{sum(lengths):,} tokens a step")
         _train(config, (loaded, peft_model), lengths, steps, seen)
     except torch.OutOfMemoryError as error:
-        raise MachineError(
-            "probe.memory",
-            f"Expected room for a step of {sum(lengths):,} tokens, found the card full.",
-            "Choose one of the changes that make it fit.",
-        ) from error
+        raise MachineError("probe.memory", tokens=sum(lengths)) from error
     return seen
 
 
@@ -167,11 +163,7 @@ def _load(config: RunConfig, spec: ModelSpec, device: torch.device) -> LoadedMod
     try:
         return random_model(spec, device, quantization=chosen.quantization, dtype=chosen.dtype, seed=config.train.seed)
     except (ValueError, TypeError) as error:  # its kind is not known to this transformers, or wants more than a shape
-        raise ModelError(
-            "probe.shape",
-            f"Expected to make a model of {spec.title}'s shape, found: {first_line(error)}"[:300],
-            "Download the model first; the probe then takes it as it is.",
-        ) from error
+        raise ModelError("probe.shape", title=spec.title, reason=first_line(error)) from error
 
 
 class _Clock(TrainerCallback):

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from core.contract.errors import StudioError
+from core.contract.errors import Fault
 from core.contract.events import Failed, Finished, Hello, Stage
 from core.machine.children.tied import start_tied
 from core.machine.hardware import Machine, read_machine
@@ -47,9 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _measure(folder, writer)
         finally:
             card.release()
-    except (StudioError, OSError) as error:
-        hint = error.hint if isinstance(error, StudioError) else "worker.log in the proof's folder has the details."
-        code = error.code if isinstance(error, StudioError) else "proof.fault"
+    except (Fault, OSError) as error:
+        hint = error.hint if isinstance(error, Fault) else "worker.log in the proof's folder has the details."
+        code = error.code if isinstance(error, Fault) else "proof.fault"
         writer.write(Failed(code=code, message=getattr(error, "message", str(error)), hint=hint))
     finally:
         writer.close()

@@ -85,8 +85,7 @@ def read_flags(folder: JobFolder) -> tuple[Kind, tuple[str, ...]]:
             raise ValueError(raw["kind"])
         return raw["kind"], tuple(str(flag) for flag in raw["flags"])
     except (OSError, TypeError, *NOT_YAML) as error:
-        message = f"Expected what is to be proven in {folder.proof_yaml}, found nothing that can be read."
-        raise RunError("proof.request", message, "Ask for the proof again.") from error
+        raise RunError("proof.request", path=folder.proof_yaml) from error
 
 
 class Proofs:
@@ -104,7 +103,7 @@ class Proofs:
             MachineError: the disk does not take it, or no process can be made.
         """
         if any(proof.kind == kind and proof.record.state in RUNNING for proof in self.all()):
-            raise RunError("proof.busy", f"Expected no proof of {kind} at work, found one.", "Wait for it, or stop it.")
+            raise RunError("proof.busy/start", kind=kind)
         self._locations.proofs.mkdir(mode=0o700, parents=True, exist_ok=True)
         name = f"{time.strftime('%Y-%m-%d_%H%M%S')}_{kind}_{drawn_tail()}"
         text = yaml.safe_dump({"kind": kind, "flags": list(flags_for(kind, machine))}, sort_keys=False)
@@ -134,13 +133,13 @@ class Proofs:
         folder = self._open(proof_id)
         with take_over(folder, 0.0) as dead:
             if dead is None:
-                raise RunError("proof.busy", f"{proof_id} is at work and cannot be deleted.", "Stop it first.")
+                raise RunError("proof.busy/delete", proof_id=proof_id)
             throw_away(folder.path)
 
     def _open(self, proof_id: str) -> JobFolder:
         folder = JobFolder(self._locations.proofs / proof_id) if PROOF_ID.fullmatch(proof_id) else None
         if folder is None or not folder.proof_yaml.is_file():
-            raise RunError("proof.unknown", f"Expected a proof, found none called {proof_id[:80]!r}.", "")
+            raise RunError("proof.unknown", proof_id=proof_id[:80])
         return folder
 
     def _folders(self) -> list[JobFolder]:

@@ -22,7 +22,7 @@ def fetch_base(spec: ModelSpec, channel: Channel) -> Path:
 
     Raises:
         Leave: somebody asked to pause or stop; what was fetched is kept.
-        StudioError: as ``core.models.hub.client.fetch``, but for a network and a disk that may come back.
+        Fault: as ``core.models.hub.client.fetch``, but for a network and a disk that may come back.
     """
     reporter, commands, answered = channel.reporter, channel.commands, False
 

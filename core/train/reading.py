@@ -107,7 +107,7 @@ def _faults_told_apart(channel: Channel) -> Iterator[None]:
         if error.code == "data.stopped":
             channel.commands.check()
         if error.code == "disk.full":
-            raise MachineError(error.code, error.message, "Make room on this disk.") from error
+            raise MachineError.told_by(error.told(), hint="Make room on this disk.") from error
         raise
 
 

@@ -41,7 +41,7 @@ def train(folder: JobFolder, writer: EventWriter, mailbox: Commands | CommandQue
         plain: the fast kernels do not run on this machine; the config's wish for them is overruled.
 
     Raises:
-        StudioError: model, data, checkpoint or disk; the last good checkpoint stands.
+        Fault: model, data, checkpoint or disk; the last good checkpoint stands.
     """
     reporter = EventReporter(writer)
     commands = mailbox if isinstance(mailbox, CommandQueue) else CommandQueue(mailbox, reporter).start()
@@ -130,10 +130,7 @@ def device_for(seed: int) -> torch.device:
         return torch.device("cuda", 0)
     if machine.gpu:
         raise MachineError(
-            "gpu.unusable",
-            f"Expected PyTorch {torch.__version__} to use the {machine.gpu.name}, found that it cannot "
-            f"(driver {machine.gpu.driver or 'unknown'}).",
-            "Update the NVIDIA driver, or choose a PyTorch for it: python3 launcher.py --torch cu126 (or cpu).",
+            "gpu.unusable", version=torch.__version__, gpu=machine.gpu.name, driver=machine.gpu.driver or "unknown"
         )
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or machine.cpu_count))
     torch.use_deterministic_algorithms(True, warn_only=True)

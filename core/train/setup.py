@@ -85,7 +85,7 @@ def prepare(
         kept: which rows the run held out when it began.
 
     Raises:
-        StudioError: model, data or adapter cannot be used; one line says why.
+        Fault: model, data or adapter cannot be used; one line says why.
         Leave: somebody asked to pause or stop meanwhile.
     """
     spec = find_model(config.model.source, config.model.name, config.model.revision)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from core.contract.config import DataChoice, RunConfig
 from core.contract.data import DataReport, Example, Message
-from core.contract.errors import DataError, StudioError
+from core.contract.errors import DataError, Fault
 from core.contract.events import Plan
 from core.data.deal.split import split_rows
 from core.runs.folder.held_out_rows import kept_draw
@@ -51,7 +51,7 @@ class HeldOut:
         """
         count = 0
         if config is not None and plan is not None:
-            with contextlib.suppress(StudioError):
+            with contextlib.suppress(Fault):
                 count = len(self._held(run, config, plan)[0])
         return {"held_out": count, "held_out_words": say("try.rows", count=f"{count:,}")}
 
@@ -64,7 +64,7 @@ class HeldOut:
         indices, read = self._held(run, config, plan)
         found = read(Path(config.data.path), config.data, [indices[at % len(indices)]]) if indices else []
         if not found:
-            raise DataError("data.no_held_out", say("try.no_rows"))
+            raise DataError("data.no_held_out")
         at, example = at % len(indices), found[0]
         messages, answer = question_and_answer(example, config.data.system_prompt)
         shown = messages[-1].content if messages else ""

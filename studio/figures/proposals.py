@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from core.contract.config import RunConfig, TrainChoice
-from core.contract.errors import StudioError
+from core.contract.errors import Fault
 from core.contract.knobs import knobs
 from core.contract.weight_forms import SMALLEST_WEIGHT_FORM
 from core.runs.folder.job_folder import JobFolder
@@ -65,7 +65,7 @@ def next_button(folder: JobFolder, record: RunRecord) -> dict[str, str]:
     code = trouble_of(record)
     verb = next_action(record.state, code)
     if verb:  # in most ticks not: then no file needs to be read
-        with contextlib.suppress(StudioError):
+        with contextlib.suppress(Fault):
             # The effective settings: what is proposed has not been made yet.
             changes = change_for(code, effective_config(folder.config(), record.corrections)) if verb == "mend" else {}
             words = say("history.mend", change=change_words(changes)) if changes else say.get(f"history.{verb}")

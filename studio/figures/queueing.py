@@ -13,7 +13,7 @@ stand in the same list, each behind those of its own card.
 import time
 from typing import Any
 
-from core.contract.errors import StudioError
+from core.contract.errors import Fault
 from core.machine.hardware import Machine
 from core.machine.locations import Locations
 from core.machine.locks import held_by
@@ -75,7 +75,7 @@ def _left(store: RunStore, folder: JobFolder) -> float | None:
     """Seconds that are left of a run by its own pace; None where that is not known."""
     try:
         left = time_left(store.record(folder.name), folder.config())
-    except StudioError:
+    except Fault:
         return None
     return left.middle if left else None
 

@@ -100,11 +100,7 @@ def bind(port: int | None, address: str = LOOPBACK) -> socket.socket:
         else:
             return listener
     last = f"{wished[0]}" if len(wished) == 1 else f"{wished[0]} to {wished[-1]}"
-    raise MachineError(
-        "port.taken",
-        f"Expected port {last} on {address} to be free, found: {reason}.",
-        f"Choose another: --port {wished[-1] + 1}",
-    )
+    raise MachineError("port.taken", last=last, address=address, reason=reason, next_port=wished[-1] + 1)
 
 
 def _open(address: str, wanted: bool) -> int:

@@ -18,7 +18,6 @@ from core.chat.messages import Side
 from core.contract.data import Message
 from core.contract.errors import RunError
 from core.runs.folder.job_folder import JobFolder
-from studio.words.text import say
 
 IDLE_SECONDS = 600.0
 BOTH: tuple[Side, ...] = ("base", "tuned")
@@ -79,7 +78,7 @@ class ChatClients:
             RunError: another question is being answered.
         """
         if not self._lock.acquire(blocking=False):
-            raise RunError("talk.busy", say("try.busy"), say("try.busy.hint"))
+            raise RunError("talk.busy")
         try:
             chat = self._warm(folder, question.checkpoint)
             messages = [message.model_dump(exclude_defaults=True) for message in question.messages]

@@ -90,7 +90,7 @@ class Session:
             return replace(self, config=RunConfig.model_validate(raw))
         except ValidationError as error:
             faults = [_fault(".".join(map(str, fault["loc"])), fault["input"]) for fault in error.errors()]
-            raise ConfigError("config.faults", say("form.faults", count=len(faults)), "", faults) from error
+            raise ConfigError("config.faults/form", count=len(faults), problems=faults) from error
 
     @property
     def start_id(self) -> str:

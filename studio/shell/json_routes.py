@@ -11,7 +11,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
-from core.contract.errors import StudioError
+from core.contract.errors import Fault
 
 DONE = {"ok": True}
 """The answer to a command that was obeyed."""
@@ -20,8 +20,8 @@ DONE = {"ok": True}
 def answer_faults(app: FastAPI) -> None:
     """Has an application answer every error of ours as one line for a person."""
 
-    @app.exception_handler(StudioError)
-    def said(_: Request, error: StudioError) -> JSONResponse:
+    @app.exception_handler(Fault)
+    def said(_: Request, error: Fault) -> JSONResponse:
         return JSONResponse(error.told(), 404 if error.code == "run.unknown" else 409)
 
     @app.exception_handler(RequestValidationError)

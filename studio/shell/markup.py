@@ -6,7 +6,7 @@ goes through ``tag`` or ``safe``.
 
 import html as _html
 
-from core.contract.errors import StudioError
+from core.contract.errors import Fault
 
 
 class Markup(str):
@@ -54,7 +54,7 @@ def icon(name: str, label: str = "") -> Markup:
     return tag("svg", tag("use", href=f"/studio/assets/icons.svg#{name}"), class_="icon", **hidden)
 
 
-def fault(error: StudioError | str) -> Markup:
+def fault(error: Fault | str) -> Markup:
     """An error where it arises: one line, and what to do."""
     if isinstance(error, str):
         return tag("p", icon("warning"), tag("span", error), class_="fault", role="alert")

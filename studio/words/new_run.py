@@ -91,7 +91,6 @@ _TRAIN = {
     "advanced.search": "Find a setting",
     "advanced.search.hint": "rank, memory, save …",
     "advanced.none": "No setting is called that.",
-    "form.faults": "{count} setting(s) cannot be used:",
     "form.fault": "{label}: expected {expected}, found {found}.",
     "form.fault.other": "{key}: {found} cannot be used.",
     "form.range": "{low} to {high}",
@@ -175,8 +174,6 @@ _SUMMARY = {
     "start.started": "Started",
     "start.follow": "Go to the run",
     "start.fault": "Start failed by a fault of ours; the terminal that runs the studio says more. Try again.",
-    "start.unread": "Expected the typed file to be read before Start, found it unread.",
-    "start.unread.do": "Press Enter in its field, look at its rows, then start.",
     "start.queue": "Add to queue",
     "start.queue.about": "Add to queue, about {time}",
 }

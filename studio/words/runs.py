@@ -117,12 +117,9 @@ _TRY = {
     "try.seed": "Seed",
     "try.rows": "{count} held-out rows were never trained on.",
     "try.row": "Held-out row {at} of {count} (row {row} of the file). Its right answer is shown beside the others.",
-    "try.no_rows": "Expected held-out rows, found none in this run.",
     "try.waiting": "…",
     "try.nothing": "(an empty answer)",
     "try.no_answer": "(no answer)",
-    "try.busy": "Another question is being answered.",
-    "try.busy.hint": "Wait for it, or stop it.",
 }
 
 RUNS: dict[str, str] = {**_RUN, **_NEXT, **_CHART, **_TRY}

@@ -55,7 +55,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from memory_cases import CASES, DRY
 
 from core.contract.data import DataFacts
-from core.contract.errors import StudioError
+from core.contract.errors import Fault
 from core.estimate import estimate, resolve
 from core.estimate.inputs.work import GIB
 from core.machine.hardware import Machine, read_machine
@@ -120,7 +120,7 @@ def measured(case: Any, row: dict[str, Any], device: Any, note: Any = None) -> d
         seen = measure_steps(
             config, case.spec(), longest_step(config, facts_of(case)), device, Steps(SHORT, LONG, SECONDS), say
         )
-    except (StudioError, torch.OutOfMemoryError, RuntimeError, ValueError, TypeError) as error:
+    except (Fault, torch.OutOfMemoryError, RuntimeError, ValueError, TypeError) as error:
         full = isinstance(error, torch.OutOfMemoryError) or getattr(error, "code", "") in (
             "probe.memory",
             "model.memory",

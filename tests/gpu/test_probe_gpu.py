@@ -6,7 +6,7 @@ import pytest
 
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
-from core.contract.errors import StudioError
+from core.contract.errors import Fault
 from core.estimate import estimate, resolve
 from core.machine.hardware import read_machine
 from core.machine.locations import Locations
@@ -52,7 +52,7 @@ def test_a_probe_on_a_card_is_near_the_estimate_and_corrects_it(locations: Locat
 def test_a_card_that_is_too_small_is_one_line(locations: Locations) -> None:
     spec = find_shape("codellama-34b").model_copy(update={"folder": "", "cached": False})
     config = config_of(max_length=262144, tokens_per_pass=262144, per_device_train_batch_size=1, checkpointing="none")
-    with pytest.raises(StudioError) as caught:
+    with pytest.raises(Fault) as caught:
         probe(config, spec, None, locations)
     assert caught.value.code in ("probe.memory", "model.memory")
     assert "\n" not in str(caught.value)

@@ -40,9 +40,7 @@ class Fixing:
         unknown = [code for code, _ in self.fixes if code not in FIXES]
         if unknown or not self.fixes:
             named = ", ".join(unknown) or "none"
-            raise DataError(
-                "data.no_fix", f"Expected findings with a safe fix, found {named}.", "Change these rows by hand."
-            )
+            raise DataError("data.no_fix", named=named)
         self._among = {code: frozenset(rows) for code, rows in self.fixes}
 
     def rows(self, examples: Iterable[Example]) -> Iterator[Example]:

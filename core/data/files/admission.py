@@ -22,7 +22,6 @@ _MADE_AS_READ = (Path("/proc"), Path("/sys"))
 _HOLES_BYTES = 1 << 20
 """Text has no holes, and no Parquet file as large a one."""
 _EXTENTS = 4096
-_HINT = "Choose another file."
 
 
 def admitted(path: Path, home: Path) -> Path:
@@ -46,11 +45,9 @@ def opened(path: Path, home: Path) -> tuple[int, Path]:
         place = path.resolve()
         descriptor = open_plain(place)
     except PermissionError as error:
-        message = f"Expected a file that can be read at {_shown(path)}, found: {error.strerror}."
-        raise DataError("data.unreadable", message, "Change its permissions, or choose another file.") from error
+        raise DataError("data.unreadable/permission", path=_shown(path), reason=error.strerror) from error
     except (OSError, RuntimeError, ValueError) as error:  # not there, no file, a link to itself, a \0 in the name
-        message = f"Expected a data file that can be read ({ACCEPTED}; text as UTF-8) at {_shown(path)}, found none."
-        raise DataError("data.missing", message, "Check the path.") from error
+        raise DataError("data.missing/path", accepted=ACCEPTED, path=_shown(path)) from error
     try:
         _check(descriptor, place, home)
     except BaseException:
@@ -73,13 +70,11 @@ def _check(descriptor: int, place: Path, home: Path) -> None:
     if not place.is_relative_to(ASSETS):
         _refuse_ours(place, found, home)
     if any(folder.is_mount() and found.st_dev == folder.stat().st_dev for folder in _MADE_AS_READ):
-        message = f"Expected a data file, found one that the system makes as it is read: {_shown(place)}."
-        raise DataError("data.system", message, _HINT)
+        raise DataError("data.system", path=_shown(place))
     if found.st_size == 0:
-        raise DataError("data.empty", f"Expected rows, found an empty file: {_shown(place)}.", _HINT)
+        raise DataError("data.empty/path", path=_shown(place))
     if _holes(descriptor, found.st_size) > _HOLES_BYTES:
-        message = f"Expected a whole file, found one with large holes in it (a sparse file): {_shown(place)}."
-        raise DataError("data.sparse", message, "If it is a download that was cut off, fetch it again.")
+        raise DataError("data.sparse", path=_shown(place))
 
 
 def _refuse_ours(place: Path, found: os.stat_result, home: Path) -> None:
@@ -89,12 +84,10 @@ def _refuse_ours(place: Path, found: os.stat_result, home: Path) -> None:
     above = [_mark(folder) for folder in place.parents]  # under whatever name
     if root and root in above and opens.isdisjoint(above[: above.index(root)]):
         folder, shown = _shown(home), _shown(place)
-        message = f"Expected a data file outside of Luthier's folder {folder} (or in its data/ or uploads/), "
-        raise DataError("data.ours", f"{message}found {shown}.", "Copy it to another folder and choose it there.")
+        raise DataError("data.ours/folder", folder=folder, path=shown)
     for top, folders, names in os.walk(home):
         if any(_mark(Path(top, name)) == (found.st_dev, found.st_ino) for name in names):
-            message = f"Expected a data file, found one of Luthier's own: {_shown(place)}."
-            raise DataError("data.ours", message, "Choose a file outside of Luthier's folder.")
+            raise DataError("data.ours/own_file", path=_shown(place))
         # Secrets lie beside the folders. A file of a folder can only bear another name if it bears two.
         folders[:] = [one for one in folders if found.st_nlink > 1 and _mark(Path(top, one)) not in opens]
 

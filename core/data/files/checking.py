@@ -177,8 +177,7 @@ def remember(path: Path, sha256: str) -> None:
 
 def changed(path: Path) -> DataError:
     """What is said of a file that did not stay as it was."""
-    message = f"Expected {path.name} to stay as it is while it is read, found that it changed."
-    return DataError("data.changed", message, "Choose it again.")
+    return DataError("data.changed", name=path.name)
 
 
 def _identity(path: Path) -> Identity:

@@ -40,10 +40,7 @@ class Room:
         """
         self._taken += count
         if self._most and self._taken > self._most:
-            message = (
-                f"Expected rows of at most {self._most / 2**30:,.1f} GiB, found more: the file swells as it is read."
-            )
-            raise DataError("data.swells", message, "Save fewer rows, or take repeated texts out of them.")
+            raise DataError("data.swells", most=self._most / 2**30)
         if self._taken >= self._looked + _STEP:
             self._looked = self._taken
             if shutil.disk_usage(self._folder).free < SPARE_BYTES:

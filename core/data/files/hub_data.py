@@ -15,7 +15,7 @@ from decimal import Decimal
 from itertools import islice
 from typing import Any
 
-from core.contract.errors import HubError, StudioError
+from core.contract.errors import Fault, HubError
 from core.machine.textfile import one_line
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.\-]*/[\w.\-]+")
@@ -34,9 +34,7 @@ def hub_rows(name: str, subset: str, split: str, rows_at_most: int) -> tuple[Ite
         HubError: missing, gated, offline, no such subset or split, or no table of text.
     """
     if not _NAME.fullmatch(name):
-        raise HubError(
-            "hub.bad_id", f"Expected a hub id such as owner/name, found {one_line(name, 80)!r}.", "Check it."
-        )
+        raise HubError("hub.bad_id", name=one_line(name, 80))
     origin: dict[str, Any] = {"made": "hub", "name": name, "subset": subset, "split": split}
     try:
         stream, chosen = _open(name, subset, split)
@@ -74,21 +72,13 @@ def _open(name: str, subset: str, split: str) -> tuple[Any, dict[str, Any]]:
 def _check_reader(builder: Any, name: str) -> None:
     reader = type(builder).__module__.rpartition(".")[2]
     if reader not in _READERS:
-        raise HubError(
-            "hub.no_table",
-            f"Expected tables of text in {name} (JSON, CSV, Parquet, Arrow, text), found {one_line(reader, 40)}.",
-            "Choose another data set.",
-        )
+        raise HubError("hub.no_table/reader", name=name, reader=one_line(reader, 40))
     inside = f"hf://datasets/{name.lower()}@"
     for files in (builder.config.data_files or {}).values():
         for file in files:
             # A compressed file is opened through its own protocol, with the place behind "::".
             if not str(file).lower().rpartition("::")[2].startswith(inside):
-                raise HubError(
-                    "hub.elsewhere",
-                    f"Expected the files of {name} within it, found that its card points at files elsewhere.",
-                    "Choose another data set.",
-                )
+                raise HubError("hub.elsewhere", name=name)
 
 
 def _rows(stream: Iterator[dict[str, Any]], name: str, origin: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -126,18 +116,14 @@ def _plain(value: Any, column: str, changed: Counter[str]) -> Any:
 def _no_such(what: str, asked: str, known: list[str], name: str) -> HubError:
     listed = ", ".join(one_line(str(one), 40) for one in known[:20])
     found = f"{one_line(asked, 40)!r}, which is none" if asked else "several"
-    return HubError(
-        "hub.no_choice",
-        f"Expected {what} of {name}, found {found}. It has: {listed or 'none'}.",
-        "Choose one of these.",
-    )
+    return HubError("hub.no_choice", what=what, name=name, found=found, listed=listed or "none")
 
 
-def _translated(error: Exception, name: str) -> StudioError:
+def _translated(error: Exception, name: str) -> Fault:
     """One line for whatever datasets, huggingface_hub or the network raised. Nothing of a server's words is in it."""
     from huggingface_hub import HfApi, constants, errors
 
-    if isinstance(error, StudioError):
+    if isinstance(error, Fault):
         return error
     chain = _chain(error)
     if type(error).__name__ == "DatasetNotFoundError":
@@ -147,35 +133,17 @@ def _translated(error: Exception, name: str) -> StudioError:
         except Exception as refusal:  # noqa: BLE001 - it is what we want
             chain += _chain(refusal)
     if any(isinstance(one, errors.GatedRepoError) for one in chain):
-        return HubError(
-            "hub.gated",
-            f"{name} is given only to people who accepted its terms, and no such token was found.",
-            f"Accept the terms at {constants.ENDPOINT}/datasets/{name}, then run: hf auth login",
-        )
+        return HubError("hub.gated/data", name=name, endpoint=constants.ENDPOINT)
     if any(isinstance(one, errors.RepositoryNotFoundError) for one in chain):
-        return HubError(
-            "hub.missing",
-            f"Expected a data set {name!r} on the hub, found none (or it is private).",
-            "Check the spelling (owner/name); for a private data set run: hf auth login",
-        )
+        return HubError("hub.missing/data", name=name)
     if constants.HF_HUB_OFFLINE:
-        return HubError(
-            "hub.offline", f"Expected to reach the hub for {name}, but HF_HUB_OFFLINE is set.", "Unset HF_HUB_OFFLINE."
-        )
+        return HubError("hub.offline/data", name=name)
     # huggingface_hub speaks through httpx, or through httpx2.
     modules = {kind.__module__ for one in chain for kind in type(one).__mro__}
     of_network = any(module.startswith(("httpx", "httpcore")) for module in modules)
     if of_network or any(isinstance(one, (ConnectionError, TimeoutError)) for one in chain):
-        return HubError(
-            "hub.unreachable",
-            f"Expected an answer from {constants.ENDPOINT} about {name}, found none ({type(chain[-1]).__name__}).",
-            "Check the network, or choose a file of your own.",
-        )
-    return HubError(
-        "hub.no_table",
-        f"Expected rows in {name}, found files that cannot be read as a table ({type(error).__name__}).",
-        "Choose another data set, subset or split.",
-    )
+        return HubError("hub.unreachable/data", endpoint=constants.ENDPOINT, name=name, kind=type(chain[-1]).__name__)
+    return HubError("hub.no_table/unreadable", name=name, kind=type(error).__name__)
 
 
 def _chain(error: BaseException | None) -> list[BaseException]:

@@ -83,10 +83,7 @@ def promised_sha256(path: Path, data: Path) -> str:
 def damaged(path: Path, expected: str, found: str) -> DataError:
     """What is said of a kept copy whose content is not what it was kept for."""
     return DataError(
-        "data.damaged",
-        f"Expected {path.name} as it was kept (SHA-256 {expected[:_SHORT]}), found other content "
-        f"({found[:_SHORT]}) in {path}.",
-        "Choose your own file once more: that makes the damaged copy anew.",
+        "data.damaged/kept_copy", name=path.name, expected=expected[:_SHORT], found=found[:_SHORT], path=path
     )
 
 
@@ -122,8 +119,7 @@ def keep_blocks(blocks: Iterable[bytes], name: str, locations: Locations, what: 
 
 
 def _no_room(what: str, found: str) -> DataError:
-    hint = "Free some disk space, or move Luthier's folder with --home."
-    return DataError("data.copy", f"Expected room for {what}, found: {found}.", hint)
+    return DataError("data.copy", what=what, found=found)
 
 
 def _copy(blocks: Iterable[bytes], handle: int, room: Room) -> str:
@@ -173,8 +169,7 @@ def _reading(source: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        message = f"Expected a file that can be read at {source}, found: {error.strerror or error}."
-        raise DataError("data.unreadable", message, "Change its permissions, or choose another file.") from error
+        raise DataError("data.unreadable/permission", path=source, reason=error.strerror or error) from error
 
 
 def _safe_name(name: str) -> str:

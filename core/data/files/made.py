@@ -87,5 +87,5 @@ def _blocks(rows: Iterable[dict[str, Any]], name: str) -> Iterator[bytes]:
             yield bytes(pending)
             pending.clear()
     if not written:
-        raise DataError("data.nothing", f"Expected rows for {name}, found none.", "Choose another file or selection.")
+        raise DataError("data.nothing/made", name=name)
     yield bytes(pending)

@@ -54,7 +54,7 @@ def parts_of(found: Sequence[tuple[DataReport, str, float]]) -> list[Part]:
         DataError: nothing to mix, a weight that is none, or parts that cannot stand in one data set.
     """
     if not found:
-        raise DataError("data.mix", "Expected files to mix, found none.", "Choose two files or more.")
+        raise DataError("data.mix/none")
     names = apart([Path(report.path).name for report, _, _ in found])
     parts = [
         Part(source, Path(examples), weight, report.layout, report.sha256, report.usable)
@@ -63,18 +63,11 @@ def parts_of(found: Sequence[tuple[DataReport, str, float]]) -> list[Part]:
     for part in parts:
         first, kind = (_KINDS.get(one.layout, "conversations") for one in (parts[0], part))
         if not (math.isfinite(part.weight) and 0 < part.weight <= MOST):
-            message = f"Expected a weight above 0 and at most {MOST:g} for {part.source}, found {part.weight:g}."
-            hint = "Choose how often its rows are to be seen in one epoch: 1 is once, 0.5 is every second row."
-        elif not round(part.weight * part.usable):
-            message = f"Expected rows of {part.source} in the mixture, found that {part.weight:g} of its "
-            message += f"{part.usable:,} are none."
-            hint = "Choose a larger weight for it, or leave it out."
-        elif first != kind:
-            message = f"Expected parts of one kind, found {first} in {parts[0].source} and {kind} in {part.source}."
-            hint = "Mix pairs with pairs, conversations with conversations, and raw text with raw text."
-        else:
-            continue
-        raise DataError("data.mix", message, hint)
+            raise DataError("data.mix/weight", most=MOST, source=part.source, weight=part.weight)
+        if not round(part.weight * part.usable):
+            raise DataError("data.mix/no_rows", source=part.source, weight=part.weight, usable=part.usable)
+        if first != kind:
+            raise DataError("data.mix/kinds", first=first, one=parts[0].source, second=kind, other=part.source)
     return parts
 
 

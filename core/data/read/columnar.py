@@ -51,12 +51,7 @@ def open_parquet(path: Path) -> tuple[tuple[str, ...], Callable[[Place], Iterato
                         yield record
                     place.bytes = size * number // max(1, rows)
         except MemoryError as error:
-            raise DataError(
-                "data.memory",
-                f"Expected Parquet pages that fit the reader's memory, found larger ones behind row {number:,}: "
-                f"{path.name}.",
-                "Save it with smaller pages (a smaller write_batch_size), or as JSONL.",
-            ) from error
+            raise DataError("data.memory/parquet_pages", number=number, name=path.name) from error
         except (pa.ArrowException, OSError, ValueError) as error:
             raise _broken(path, "Parquet rows", f"a broken file behind row {number:,}") from error
 
@@ -107,4 +102,4 @@ def _alone(row: Any, columns: tuple[str, ...], number: int) -> Record:
 
 
 def _broken(path: Path, expected: str, found: str) -> DataError:
-    return DataError("data.parquet", f"Expected {expected}, found {found}: {path.name}.", "Save it again.")
+    return DataError("data.parquet", expected=expected, found=found, name=path.name)

@@ -134,7 +134,7 @@ def open_reading(path: Path, choice: DataChoice, named: Path | None = None) -> R
     try:
         found = recognise_layout(columns, [record.values for record in sample], choice, source.header)
     except DataError as error:
-        raise DataError(error.code, f"{named.name}: {error.message}", error.hint) from error
+        raise DataError.told_by(error.told(), message=f"{named.name}: {error.message}") from error
     unread = tuple(column for column in columns if column not in found.mapping.values())
     cells = (record.values.get(column) for record in sample for column in found.mapping.values())
     turns = [turn for cell in cells if isinstance(cell, list) for turn in cell if isinstance(turn, dict)]
@@ -164,12 +164,10 @@ def _look(path: Path, named: Path) -> tuple[Source, tuple[str, ...], list[Record
     first = list(_first(source))
     sample = [record for record in first if not record.fault]
     if not first:
-        raise DataError("data.empty", f"Expected rows, found none in {named.name}.", "Choose another file.")
+        raise DataError("data.empty/no_rows", name=named.name)
     if not sample:
         raise DataError(
-            "data.unreadable",
-            f"Expected {source.how} in {named.name}, found at row {first[0].row:,}: {_short(first[0].fault)}.",
-            "Save the file again as JSONL, JSON or CSV.",
+            "data.unreadable/rows", how=source.how, name=named.name, row=first[0].row, fault=_short(first[0].fault)
         )
     keys = dict.fromkeys(column for record in sample for column in record.values)
     # A key that is no text could not be written into a report.
@@ -180,11 +178,7 @@ def _look(path: Path, named: Path) -> tuple[Source, tuple[str, ...], list[Record
 
 def _check_columns(path: Path, columns: tuple[str, ...]) -> None:
     if len(columns) > COLUMNS_LIMIT:
-        raise DataError(
-            "data.columns",
-            f"Expected at most {COLUMNS_LIMIT:,} columns in {path.name}, found {len(columns):,}.",
-            "Save it with a row an example, and the columns that are needed.",
-        )
+        raise DataError("data.columns/too_many", most=COLUMNS_LIMIT, name=path.name, count=len(columns))
 
 
 def _first(source: Source) -> Iterator[Record]:
@@ -210,8 +204,7 @@ def _decoded(source: Source) -> Iterator[Record]:
 
 def _no_text(path: Path, row: int = 0) -> DataError:
     where = f" behind row {row:,}" if row else ""
-    message = f"Expected text in UTF-8 or UTF-16, found other bytes in {path.name}{where}."
-    return DataError("data.encoding", message, "Save it as UTF-8.")
+    return DataError("data.encoding", name=path.name, where=where)
 
 
 def _short(text: str) -> str:
@@ -223,8 +216,5 @@ def _nothing(tally: Tally, path: Path) -> DataError:
     first = tally.problems[0]
     columns = listed(tally.reading.columns)
     return DataError(
-        "data.nothing",
-        f"Expected rows to train on, found none among the {tally.rows:,} of {path.name}: "
-        f"row {first.row:,}: {first.text}. Its columns: {columns}.",
-        "Choose another layout or other columns.",
+        "data.nothing/rows", rows=tally.rows, name=path.name, row=first.row, text=first.text, columns=columns
     )

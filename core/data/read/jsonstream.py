@@ -134,11 +134,7 @@ def _enter_data(buffer: _Buffer) -> None:
         buffer.value()
         if buffer.peek() != "}":
             buffer.take(",")
-    raise DataError(
-        "data.json_shape",
-        f'Expected an array of rows or {{"data": [...]}}, found another object in {buffer.name}.',
-        "Save the rows as a JSON array, or one object a line (JSONL).",
-    )
+    raise DataError("data.json_shape", name=buffer.name)
 
 
 def _leave_data(buffer: _Buffer) -> None:
@@ -207,11 +203,7 @@ class _Buffer:
         line = self._lines + self._text.count("\n", 0, place)
         seen = found or repr(self._text[place : place + 20] or "the end of the file")
         where = f"line {line:,}" + (f" (row {self.row:,})" if self.row else "")
-        return DataError(
-            "data.json",
-            f"Expected {expected} in {self.name}, found at {where}: {seen}.",
-            "Mend that line, or save the file again.",
-        )
+        return DataError("data.json", expected=expected, name=self.name, where=where, seen=seen)
 
     def _grow(self) -> bool:
         if self._ended:

@@ -122,11 +122,7 @@ def recognise_layout(
     for column in mapped.values():
         roles = [role for role, other in mapped.items() if other == column]
         if len(roles) > 1:  # a prompt that is its own completion would teach to repeat the question
-            raise DataError(
-                "data.column_twice",
-                f"Expected a column of its own for each of {' and '.join(roles)}, found {column!r} for all of them.",
-                "Choose another column, or none, for one of them.",
-            )
+            raise DataError("data.column_twice", roles=" and ".join(roles), column=column)
     if choice.layout != "auto":
         return _complete(choice.layout, f"{LAYOUT_NAMES[choice.layout]}, as you chose", given, columns, header)
     if mapped:
@@ -135,12 +131,7 @@ def recognise_layout(
             raise _fault(f"roles of one layout, not {', '.join(mapped)}", columns)
         return _complete(layout, f"{LAYOUT_NAMES[layout]}, by the columns you mapped", given, columns, header)
     if {"message_id", "parent_id", "role", "text"} <= set(columns):  # OpenAssistant's export
-        raise DataError(
-            "data.tree",
-            "Expected a whole conversation in each row, found single messages of a tree "
-            "(columns message_id, parent_id, role, text): what a message answers stands in another row.",
-            "Take a version of the data set with whole conversations, or put each thread into one row of messages.",
-        )
+        raise DataError("data.tree")
     return _by_names(columns, sample) or _by_content(columns, sample, header)
 
 
@@ -236,8 +227,4 @@ def listed(columns: tuple[str, ...]) -> str:
 
 
 def _fault(expected: str, columns: tuple[str, ...]) -> DataError:
-    return DataError(
-        "data.columns",
-        f"Expected {expected}, found the columns: {listed(columns)}.",
-        "Choose the layout, and which column is which.",
-    )
+    return DataError("data.columns/unknown", expected=expected, columns=listed(columns))

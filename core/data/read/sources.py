@@ -69,7 +69,7 @@ def _recognised(path: Path, known: frozenset[str], named: Path) -> Source:
         start = stream.read(_HEAD)
         whole = not stream.read(1)
     if not start.strip():
-        raise DataError("data.empty", f"Expected rows, found only white space: {named.name}.", "Choose another file.")
+        raise DataError("data.empty/white_space", name=named.name)
     if suffix in _TEXT_SUFFIXES:
         return _plain(path, start)
     first = start.lstrip()[:1]
@@ -84,11 +84,7 @@ def _recognised(path: Path, known: frozenset[str], named: Path) -> Source:
         return _table(path, recognise(start, known, suffix in (".tsv", ".tab"), whole))
     if suffix in _JSON_SUFFIXES:
         return _array(path, "a JSON array") if suffix == ".json" else _lines(path)
-    raise DataError(
-        "data.format",
-        f"Expected {ACCEPTED}, found {named.suffix or 'no suffix'} in {named.name}.",
-        "Save it as one of these and choose it again.",
-    )
+    raise DataError("data.format/ending", accepted=ACCEPTED, suffix=named.suffix or "no suffix", name=named.name)
 
 
 def _array(path: Path, how: str) -> Source:

@@ -41,11 +41,7 @@ def decide(tokenizer: Tokenizer, choice: DataChoice | TemplateChoice) -> Templat
     if choice.template == "none" or (choice.layout == "text" and choice.template == "auto"):
         return made
     if choice.template == "model" and not own:
-        raise DataError(
-            "data.no_template",
-            "Expected a chat template in the model, found none.",
-            "Choose the template auto or ChatML, or an instruct model.",
-        )
+        raise DataError("data.no_template")
     if choice.template != "chatml" and own:
         return replace(made, kind="model", source=own, name="the model's own")
     notes = []
@@ -89,11 +85,7 @@ def tried(choice: TemplateChoice, tokenizer: Tokenizer, ask: Ask) -> TemplateCho
     asked = partial(ask, tools=[]) if wants_tools else ask
     rendered = asked([_QUESTION, turn_of("assistant", _SENTINEL)])
     if _SENTINEL not in rendered:
-        raise DataError(
-            "data.template_answers",
-            "Expected a chat template that writes the answer, found one that leaves it out.",
-            "Choose the template ChatML, or another model.",
-        )
+        raise DataError("data.template_answers/left_out")
     answer = turn_of("assistant", "Hi")
     bare = [_QUESTION, turn_of("assistant", "Wait"), turn_of("tool", _SENTINEL), turn_of("assistant", "Done")]
     listed = [{"type": "function", "function": {"name": _SENTINEL, "description": "", "parameters": _PARAMETERS}}]

@@ -282,8 +282,4 @@ def _behind_one(gap: str, header: str) -> int | None:
 
 
 def _lost(what: str) -> DataError:
-    return DataError(
-        "data.template_answers",
-        f"Expected a chat template that writes each answer once, found one that {what}.",
-        "Choose the template ChatML, or another model.",
-    )
+    return DataError("data.template_answers/not_once", what=what)

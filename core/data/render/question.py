@@ -18,16 +18,13 @@ from core.data.render.template import layout_turns
 
 _CHARACTERS_A_TOKEN = 16
 """Four as a rule; code with much white space has more."""
-_HINT = "Ask a shorter one."
 
 
 def check_characters(messages: Iterable[Message], most: int) -> None:
     """Raises DataError where these turns cannot be ``most`` tokens, whatever the vocabulary."""
     count = sum(len(message.content) + len(message.tool_calls) for message in messages)
     if count > _CHARACTERS_A_TOKEN * most:
-        raise DataError(
-            "question.long", f"Expected a question of at most {most:,} tokens here, found {count:,} characters.", _HINT
-        )
+        raise DataError("question.long/characters", most=most, count=count)
 
 
 def question_ids(tokenizer: Any, messages: tuple[Message, ...], choice: DataChoice, most: int) -> list[int]:
@@ -46,7 +43,5 @@ def question_ids(tokenizer: Any, messages: tuple[Message, ...], choice: DataChoi
         text = made.ask(turns, generation=True)
     ids: list[int] = tokenizer(text, add_special_tokens=plain)["input_ids"]
     if len(ids) >= most:  # no room for an answer
-        raise DataError(
-            "question.long", f"Expected a question of less than {most:,} tokens here, found {len(ids):,}.", _HINT
-        )
+        raise DataError("question.long/tokens", most=most, count=len(ids))
     return ids

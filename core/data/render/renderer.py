@@ -16,7 +16,7 @@ from typing import Any
 
 from core.contract.config import DataChoice
 from core.contract.data import Example, Message, RowProblem
-from core.contract.errors import DataError, StudioError
+from core.contract.errors import DataError, Fault
 from core.data.files.example_file import in_groups
 from core.data.render.choosing import decide, tried, turn_enders, writes_bos
 from core.data.render.marking import Turns
@@ -94,16 +94,12 @@ class Renderer:
                 )
             given = sum(len(value) for turn in turns for value in turn.values() if isinstance(value, str))
             return require_short(str(rendered), given)
-        except StudioError:
+        except Fault:
             raise
         except MemoryError as error:
             raise out_of_memory() from error
         except Exception as error:  # a template is somebody's program: it may raise anything
-            raise DataError(
-                "data.template",
-                f"The chat template refuses this row: {reason_of(error)}.",
-                "Choose the template ChatML.",
-            ) from error
+            raise DataError("data.template", reason=reason_of(error)) from error
 
     def encoded(self, example: Example) -> Encoded:
         """One row, uncut. Raises DataError where the template refuses it."""
@@ -125,12 +121,7 @@ class Renderer:
         chosen, rejected = (side for side in sides if isinstance(side, Encoded))
         for name, side in (("chosen", chosen), ("rejected", rejected)):
             if not side.trained:
-                raise DataError(
-                    "data.template_answers",
-                    f"Expected a chat template that writes the {name} answer, found one that leaves all of it out "
-                    "(it holds nothing but thoughts).",
-                    "Choose the template ChatML, or leave this row out.",
-                )
+                raise DataError("data.template_answers/only_thoughts", name=name)
         return chosen, rejected
 
     def encode_many(self, examples: Iterable[Example]) -> Iterator[Encoded | RowProblem]:

@@ -47,16 +47,12 @@ def load_tokenizer(folder: Path) -> Tokenizer:
             raise  # of what is no Exception only the tokenizers library's own fault is one of these files
         raise _no_tokenizer(folder, reason_of(error)) from error
     if not tokenizer.is_fast:
-        raise DataError(
-            "data.tokenizer_slow",
-            f"Expected a tokenizer.json in {folder}, found a tokenizer without one.",
-            "Choose a model that brings a tokenizer.json.",
-        )
+        raise DataError("data.tokenizer_slow", folder=folder)
     return tokenizer
 
 
 def _no_tokenizer(folder: Path, found: str) -> DataError:
-    return DataError("data.tokenizer", f"Expected a tokenizer in {folder}, found: {found}.", "Choose another model.")
+    return DataError("data.tokenizer", folder=folder, found=found)
 
 
 def resolve_template(tokenizer: Tokenizer, choice: Choice) -> TemplateChoice:

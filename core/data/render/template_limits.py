@@ -10,7 +10,7 @@ import threading
 from contextlib import AbstractContextManager
 from types import FrameType
 
-from core.contract.errors import StudioError
+from core.contract.errors import Fault
 from core.machine import limits
 
 SECONDS = 2.0
@@ -19,10 +19,9 @@ CHARACTERS = 20_000_000
 """So many characters more than its row holds a template may not write."""
 _MEMORY_BYTES = 256 << 20
 _AGAIN_SECONDS = 0.2
-_HINT = "Choose the template ChatML, or another model."
 
 
-class UnfitTemplateError(StudioError):
+class UnfitTemplateError(Fault):
     """The template itself is unfit, whatever the row: no further row is tried."""
 
 
@@ -53,8 +52,7 @@ class limited_time:  # noqa: N801 - used as a function is
 
 
 def _too_long(_signal: int, _frame: FrameType | None) -> None:
-    message = f"Expected a chat template that is done with a row within {SECONDS:g} seconds, found one still at work."
-    raise UnfitTemplateError("data.template_time", message, _HINT)
+    raise UnfitTemplateError("data.template_time", seconds=SECONDS)
 
 
 def limited_memory() -> AbstractContextManager[None]:
@@ -67,8 +65,7 @@ def limited_memory() -> AbstractContextManager[None]:
 
 def out_of_memory() -> UnfitTemplateError:
     """What is said of a template that takes more memory than there is for it."""
-    message = f"Expected a chat template that needs less than {_MEMORY_BYTES >> 20} MB, found one that needs more."
-    return UnfitTemplateError("data.template_memory", message, _HINT)
+    return UnfitTemplateError("data.template_memory", megabytes=_MEMORY_BYTES >> 20)
 
 
 def require_short(rendered: str, given: int) -> str:
@@ -78,6 +75,5 @@ def require_short(rendered: str, given: int) -> str:
         UnfitTemplateError: it is.
     """
     if len(rendered) - 10 * given > CHARACTERS:
-        message = f"Expected a chat template that writes a row, found one that writes {len(rendered):,} characters."
-        raise UnfitTemplateError("data.template_size", message, _HINT)
+        raise UnfitTemplateError("data.template_size", count=len(rendered))
     return rendered

@@ -69,7 +69,7 @@ class Doctor:
             self.child.ask(asked, file.name, cancelled, lambda said: told(said[0]))
             known = kept_groups(place)
         if known is None:
-            raise DataError("data.cache", "Expected the groups of rows just found, found none.", "Try once more.")
+            raise DataError("data.cache/no_groups")
         return known
 
     def fix(self, file: ReadFile, fixes: Sequence[tuple[str, Sequence[int]]]) -> KeptFile:

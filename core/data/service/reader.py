@@ -127,8 +127,4 @@ class Reader:
 
 
 def _refused(path: Path) -> DataError:
-    return DataError(
-        "data.missing",
-        f"Expected a data file that can be read ({ACCEPTED}; text as UTF-8) at {one_line(str(path), 300)}, found none.",
-        "Check the path. Dropped here instead, a file is told what is wrong with it.",
-    )
+    return DataError("data.missing/refused", accepted=ACCEPTED, path=one_line(str(path), 300))

@@ -42,11 +42,7 @@ def look(request: dict[str, Any]) -> dict[str, Any]:
             if check.tally and (check.rows >= _LOOK_ROWS or late > 0):
                 return _told(check.head())
             if late > _LOOK_LIMIT_SECONDS:
-                message = (
-                    f"Expected to read the beginning of {check.named.name} within {2 * _LOOK_LIMIT_SECONDS:g} seconds, "
-                    "found a disk that is slower."
-                )
-                raise DataError("data.time", message, "Have the whole file checked, or copy it to another disk.")
+                raise DataError("data.time/beginning", name=check.named.name, seconds=2 * _LOOK_LIMIT_SECONDS)
         return _told(check.answer())
 
 

@@ -123,8 +123,4 @@ class Tokenising:
 
 def _not_kept(error: OSError | None = None) -> DataError:
     cleared = error is None or isinstance(error, FileNotFoundError)
-    return DataError(
-        "data.cache",
-        f"Expected the tokens that were just made, found {'them cleared away' if cleared else error}.",
-        "Look at the data once more." if cleared else "Free some disk space, and look at the data once more.",
-    )
+    return DataError("data.cache/cleared") if cleared else DataError("data.cache/disk", reason=error)

@@ -140,19 +140,7 @@ def facts_of(measures: Measures, max_length: int, usable: int) -> DataFacts:
 
 def _nothing(measures: Measures, max_length: int) -> DataError:
     if not len(measures):
-        return DataError(
-            "data.nothing",
-            f"Expected rows to train on, found none that the template takes: {measures.why}",
-            "Choose another template or another layout.",
-        )
+        return DataError("data.nothing/template", why=measures.why)
     if not len(measures.spans):
-        return DataError(
-            "data.nothing",
-            "Expected tokens to train on, found none: no row holds a turn of the kind that is to be learned.",
-            "Choose another thing to learn, or other columns.",
-        )
-    return DataError(
-        "data.nothing",
-        f"Expected tokens to train on, found none within {max_length:,} tokens of any row.",
-        "Allow longer examples, or choose other columns.",
-    )
+        return DataError("data.nothing/no_turn")
+    return DataError("data.nothing/length", max_length=max_length)

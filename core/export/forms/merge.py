@@ -159,11 +159,7 @@ def merged_bytes(base: Path) -> int:
 
 
 def _unknown(name: str) -> ModelError:
-    return ModelError(
-        "export.unknown_part",
-        f"Expected LoRA weights in the adapter, found {name}, which cannot be merged.",
-        "Export the adapter instead.",
-    )
+    return ModelError("export.unknown_part", name=name)
 
 
 def _placed(changes: dict[str, Change], entries: list[_Entry]) -> dict[str, Change]:
@@ -178,11 +174,7 @@ def _placed(changes: dict[str, Change], entries: list[_Entry]) -> dict[str, Chan
         held = name if name in shapes else name.partition(".")[2]
         if shapes.get(held) != change.shape:
             found = f"{shapes[held]}" if held in shapes else "no such tensor"
-            raise ModelError(
-                "export.mismatch",
-                f"Expected {name} of shape {change.shape} in the base model's files, found {found}.",
-                "Merge with the base model that the adapter was trained on, or export the adapter.",
-            )
+            raise ModelError("export.mismatch", name=name, shape=change.shape, found=found)
         placed[held] = change
     return placed
 

@@ -26,7 +26,6 @@ from core.machine.locations import REPOSITORY
 
 _LOOK_SECONDS = 0.05
 _LINE_LIMIT = 64 << 20
-_SMALLER = "Choose a smaller file or another template."
 
 
 @dataclass(frozen=True)
@@ -134,7 +133,7 @@ class Child:
             if answer.get("error", {}).get("code") == "data.memory":
                 self._kill()
         if "error" in answer:
-            raise DataError(**answer["error"])
+            raise DataError.told_by(answer["error"])
         return answer["ok"]
 
     def _answered(self, request: dict[str, Any], watch: _Watch) -> dict[str, Any]:
@@ -196,17 +195,11 @@ class Child:
         if self._closed or (watch.cancelled and watch.cancelled()):
             raise stopped(watch.about)
         if watch.memory and self._size() - self._idle_bytes > self._limits.memory_bytes:
-            message = (
-                f"Expected the {self._name} to need less than {self._limits.memory_bytes >> 20:,} MB for "
-                f"{watch.about}, found it above that: it was ended."
+            raise DataError(
+                "data.memory/child", name=self._name, megabytes=self._limits.memory_bytes >> 20, about=watch.about
             )
-            raise DataError("data.memory", message, _SMALLER)
         if time.monotonic() > deadline:
-            message = (
-                f"Expected the {self._name} to be done with {watch.about} within {seconds:g} seconds, found it still "
-                "at work: it was ended."
-            )
-            raise DataError("data.time", message, _SMALLER)
+            raise DataError("data.time/child", name=self._name, about=watch.about, seconds=seconds)
 
     def _size(self) -> int:
         with contextlib.suppress(psutil.Error):
@@ -219,11 +212,7 @@ class Child:
         with contextlib.suppress(subprocess.TimeoutExpired):
             if self._process:  # the pipe closes a moment before the process is gone
                 code = self._process.wait(timeout=2)
-        return DataError(
-            "data.ended",
-            f"Expected an answer from the {self._name} about {about}, found that its process ended (exit code {code}).",
-            "Try again; if it happens again, choose another file or template.",
-        )
+        return DataError("data.ended", name=self._name, about=about, code=code)
 
     def _kill(self) -> None:
         if self._process is None:
@@ -239,7 +228,7 @@ class Child:
 
 def stopped(about: str) -> DataError:
     """What is raised where somebody asked to stop: nothing failed."""
-    return DataError("data.stopped", f"Reading {about} was stopped.", "Choose it again to go on.")
+    return DataError("data.stopped", about=about)
 
 
 def _pump(process: subprocess.Popen[bytes], answers: queue.Queue[bytes]) -> None:

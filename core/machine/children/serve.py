@@ -15,11 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from core.contract.errors import StudioError
+from core.contract.errors import DataError, Fault
 from core.machine.disk import is_full
 from core.machine.textfile import one_line
-
-_MAKE_ROOM = "Free some disk space, or move Luthier's folder with --home."
 
 Handler = Callable[[dict[str, Any]], Any]
 Tell = Callable[[Any], None]
@@ -55,19 +53,16 @@ def give_back_memory() -> None:
 def _handled(handler: Handler, request: dict[str, Any]) -> dict[str, Any]:
     try:
         return {"ok": handler(request)}
-    except StudioError as error:
-        return {"error": {"code": error.code, "message": one_line(error.message, 1000), "hint": error.hint}}
+    except Fault as error:
+        return {"error": {**error.told(), "message": one_line(error.message, 1000)}}
     except MemoryError:
-        message = f"Expected{_of(request)} data that fits the memory it is given, found a row or a table above that."
-        return {"error": {"code": "data.memory", "message": message, "hint": "Choose a smaller file."}}
+        return {"error": DataError("data.memory/rows", of=_of(request)).told()}
     except Exception as error:  # noqa: BLE001 - a hostile file may raise anything; the studio gets one line
         if is_full(error):
-            message = f"Expected room on the disk to read the data, found: {error.strerror}."
-            return {"error": {"code": "disk.full", "message": message, "hint": _MAKE_ROOM}}
+            return {"error": DataError("disk.full/reading", reason=error.strerror).told()}
         said = one_line(str(error), 200)
         found = f"{type(error).__name__}: {said}" if said else type(error).__name__
-        message = f"Expected{_of(request)} data that can be read, found something else ({found})."
-        return {"error": {"code": "data.unexpected", "message": message, "hint": "Choose another file or template."}}
+        return {"error": DataError("data.unexpected", of=_of(request), found=found).told()}
 
 
 def _of(request: dict[str, Any]) -> str:

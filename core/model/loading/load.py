@@ -114,17 +114,9 @@ def plain_words(folder: Path | str) -> Iterator[None]:
     try:
         yield
     except torch.OutOfMemoryError as error:
-        raise MachineError(
-            "model.memory",
-            f"Expected room for the weights of {getattr(folder, 'name', folder)}, found the card full.",
-            "Choose 4-bit weights or a smaller model, or close what else uses the card.",
-        ) from error
+        raise MachineError("model.memory", name=getattr(folder, "name", folder)) from error
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
         if is_card_fault(error):
             raise  # the model may be in order: a fresh process tries it again
         reason = first_line(error)
-        raise ModelError(
-            "model.load",
-            f"Expected a causal language model in safetensors in {folder}, found: {reason}",
-            "Choose another model, or fetch this one again.",
-        ) from error
+        raise ModelError("model.load", folder=folder, reason=reason) from error

@@ -88,11 +88,7 @@ def find_shape(name: str) -> ModelSpec:
     for spec in (TINY, *catalogue()):
         if wanted in (spec.key.lower(), spec.name.lower()):
             return spec
-    raise ModelError(
-        "model.random",
-        f"Expected the name of a known shape after random:, found {name!r}.",
-        f"Known: {', '.join(known_names())}.",
-    )
+    raise ModelError("model.random", name=name, known=", ".join(known_names()))
 
 
 def known_names() -> list[str]:

@@ -144,7 +144,7 @@ class TensorStream:
             begin, end = said["data_offsets"]
             entry = _Stored(self, file, data + begin, said["dtype"], tuple(said["shape"]))
             if entry.bytes != end - begin:
-                raise ModelError("model.bad_weights", f"Expected {entry.bytes} bytes of {name}, found {end - begin}.")
+                raise ModelError("model.bad_weights/length", expected=entry.bytes, name=name, size=end - begin)
             self.entries[name] = entry
 
     def _fill(self, entry: _Stored, flat: torch.Tensor) -> None:
@@ -199,7 +199,5 @@ def _read(file: int, view: memoryview, begin: int) -> None:
     while view:
         count = os.preadv(file, [view], begin)
         if not count:
-            raise ModelError(
-                "model.truncated", "Expected more bytes in a weight file, found its end.", "Fetch it again."
-            )
+            raise ModelError("model.truncated/end")
         view, begin = view[count:], begin + count

@@ -145,11 +145,7 @@ def _check_complete(folder: Path, report: dict[str, Any]) -> None:
     """Refuses weights that transformers would have filled in at random."""
     missing = sorted(report["missing_keys"] or ())
     if missing:
-        raise ModelError(
-            "model.incomplete",
-            f"Expected every weight of the model in {folder}, found {len(missing)} missing, first {missing[0]}.",
-            "Fetch the model again; its download is incomplete or it is another architecture.",
-        )
+        raise ModelError("model.incomplete", folder=folder, count=len(missing), missing=missing[0])
 
 
 @contextmanager

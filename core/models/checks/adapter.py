@@ -43,18 +43,14 @@ def check_adapter(folder: Path) -> None:
     """
     try:
         if not (folder / WEIGHTS).is_file() or not (folder / CONFIG).is_file():
-            raise ModelError(
-                "model.adapter",
-                f"Expected {CONFIG} and {WEIGHTS}, found neither or one in {folder}.",
-                "Choose a folder that holds a LoRA adapter in peft's format.",
-            )
+            raise ModelError("model.adapter/files", config=CONFIG, weights=WEIGHTS, folder=folder)
         check_files(folder)
         config = read_json(folder / CONFIG)
         check_claims(config, str(folder / CONFIG))
         _check_config(config, folder)
         _check_rank(config, read_header(folder / WEIGHTS), folder)
     except (OSError, RuntimeError) as error:
-        raise ModelError("model.adapter", f"Expected a LoRA adapter in {folder}, found none.", "Check it.") from error
+        raise ModelError("model.adapter/none", folder=folder) from error
 
 
 def _check_config(config: dict[str, Any], folder: Path) -> None:
@@ -94,16 +90,8 @@ def _check_rank(config: dict[str, Any], tensors: dict[str, Any], folder: Path) -
     rank = config.get("r")
     held = {entry["shape"][0] for name, entry in tensors.items() if "lora_A" in name and entry["shape"]}
     if type(rank) is not int or not 1 <= rank <= MOST_RANK or held - {rank}:
-        raise ModelError(
-            "model.adapter",
-            f"Expected rank r of the tensors ({sorted(held)[:3]}) in {folder / CONFIG}, found {str(rank)[:40]}.",
-            "Config and weights are of two adapters: copy both again.",
-        )
+        raise ModelError("model.adapter/rank", held=sorted(held)[:3], folder=folder / CONFIG, rank=str(rank)[:40])
 
 
 def _refused(key: str, value: object, folder: Path) -> ModelError:
-    return ModelError(
-        "model.adapter",
-        f"Expected a plain LoRA adapter in {folder}, found {key[:60]}: {json.dumps(value)[:60]}.",
-        "Choose an adapter that was made here.",
-    )
+    return ModelError("model.adapter/not_plain", folder=folder, key=key[:60], shown=json.dumps(value)[:60])

@@ -55,11 +55,7 @@ def check_claims(config: Mapping[str, Any], name: str) -> None:
         if key in ("attn_implementation", "_attn_implementation", "experts_implementation"):
             _check_attention(value, name)
         if key == "transformers_weights" and value:
-            raise ModelError(
-                "model.outside",
-                f"Expected weights under their usual names beside {name}, found transformers_weights in it.",
-                "Choose another model.",
-            )
+            raise ModelError("model.outside/weights", name=name)
         if type(value) is int:
             _check_size(key, value, name)
 
@@ -102,19 +98,13 @@ def _check_tokenizer_config(config: Mapping[str, Any], name: str) -> None:
             _check_size(key, value, name)
         for found in (value if isinstance(value, list) else [value]) if _FILE_KEYS.search(key) else ():
             if isinstance(found, str) and key not in _HARMLESS_FILES and not is_plain_name(found):
-                raise ModelError(
-                    "model.outside", f"Expected file names in {name}, found {key} elsewhere.", "Choose another model."
-                )
+                raise ModelError("model.outside/tokenizer", name=name, key=key)
     if config.get("init_inputs"):
-        raise ModelError("model.outside", f"Expected no init_inputs in {name}, found some.", "Choose another model.")
+        raise ModelError("model.outside/init_inputs", name=name)
     templates = config.get("chat_template")
     for named in _template_names(templates):
         if not isinstance(named, str) or not _TEMPLATE_NAME.fullmatch(named):
-            raise ModelError(
-                "model.outside",
-                f"Expected chat templates with plain names in {name}, found {json.dumps(named)[:80]}.",
-                "Choose another model.",
-            )
+            raise ModelError("model.outside/templates", name=name, shown=json.dumps(named)[:80])
 
 
 def plain_generation(said: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,24 +156,12 @@ def _check_size(key: str, value: int, name: str) -> None:
     most = _COUNTS.get(key) or (MOST_LAYERS if _LAYERS.search(key) else LARGEST_SIZE if _SIZE.search(key) else LARGEST)
     if abs(value) > most:
         shown = f"{value:,}" if abs(value) < 10**15 else "far more"
-        raise ModelError(
-            "model.absurd",
-            f"Expected {key[:60]} of at most {most:,} in {name}, found {shown}.",
-            "Choose another model.",
-        )
+        raise ModelError("model.absurd/config", key=key[:60], most=most, name=name, shown=shown)
 
 
 def _asks_for_code(name: str, key: str) -> ModelError:
-    return ModelError(
-        "model.remote_code",
-        f"Expected no code to be asked for in {name}, found {key}.",
-        "Code from a model is never run here; choose another model.",
-    )
+    return ModelError("model.remote_code", name=name, key=key)
 
 
 def _misfit(expected: str, found: object, name: str) -> ModelError:
-    return ModelError(
-        "model.misfit",
-        f"Expected {expected} in {name} as its config.json says, found {found}.",
-        "Config and weights are of two models, or the download is damaged: fetch it again.",
-    )
+    return ModelError("model.misfit", expected=expected, name=name, found=found)

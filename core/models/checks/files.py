@@ -58,9 +58,7 @@ def check_place(folder: Path, path: Path) -> None:
         return
     if whole.parent.name == "snapshots" and target.parent == whole.parents[1] / "blobs":
         return
-    raise ModelError(
-        "model.outside", f"Expected {path.name} inside {folder}, found a link to {target}.", "Copy the file there."
-    )
+    raise ModelError("model.outside/link", name=path.name, folder=folder, target=target)
 
 
 def is_plain_name(name: object) -> bool:
@@ -81,11 +79,7 @@ def read_json(path: Path) -> dict[str, Any]:
         return parse_object(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise ModelError(
-            "model.bad_json",
-            f"Expected a JSON object in {path}, found something else ({reason}).",
-            "Fetch the file again.",
-        ) from error
+        raise ModelError("model.bad_json", path=path, reason=reason) from error
 
 
 def parse_object(text: bytes) -> dict[str, Any]:
@@ -119,9 +113,7 @@ def _opened_by_loaders(folder: Path) -> Iterator[Path]:
             continue
         for number, path in enumerate(place.iterdir()):
             if number > FILES_AT_MOST:
-                raise ModelError(
-                    "model.files", f"Expected a model in {folder}, found more than {FILES_AT_MOST:,} files."
-                )
+                raise ModelError("model.files", folder=folder, most=FILES_AT_MOST)
             if any(fnmatch(path.name, pattern) for pattern in OPENED):
                 yield path
 
@@ -129,7 +121,7 @@ def _opened_by_loaders(folder: Path) -> Iterator[Path]:
 def _check_kind(path: Path) -> None:
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
-        raise ModelError("model.no_file", f"Expected a file at {path}, found something else.", "Remove or replace it.")
+        raise ModelError("model.no_file", path=path)
     if found.st_size > (limit := _limit(path)):
         raise _too_large(path, found.st_size, limit)
     if path.suffix == ".safetensors":
@@ -137,11 +129,7 @@ def _check_kind(path: Path) -> None:
     with path.open("rb") as file:
         start = file.read(64)
     if start.startswith(CODE_SIGNS) or (path.suffix == ".json" and start.strip()[:1] not in (b"{", b"[")):
-        raise ModelError(
-            "model.bad_file",
-            f"Expected {'JSON' if path.suffix == '.json' else 'a plain file'} in {path}, found something else.",
-            "Files that can run code are never opened; fetch the file again.",
-        )
+        raise ModelError("model.bad_file", kind="JSON" if path.suffix == ".json" else "a plain file", path=path)
 
 
 def _limit(path: Path) -> int:
@@ -149,8 +137,4 @@ def _limit(path: Path) -> int:
 
 
 def _too_large(path: Path, size: int, limit: int) -> ModelError:
-    return ModelError(
-        "model.large_file",
-        f"Expected at most {limit // MIB} MB in {path}, found {size / MIB:,.0f} MB.",
-        "No model needs that much here; choose another one.",
-    )
+    return ModelError("model.large_file", limit=limit // MIB, path=path, size=size / MIB)

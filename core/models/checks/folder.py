@@ -30,17 +30,11 @@ def read_config_json(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
         if (folder / "adapter_config.json").is_file():
-            raise ModelError(
-                "model.adapter",
-                f"Expected a whole model in {folder}, found an adapter without its base.",
-                "Choose its base model, and start from the run that made the adapter (resume_from).",
-            )
+            raise ModelError("model.adapter/no_base", folder=folder)
         if folder.is_dir():
             refuse_other_weights(folder)
         # The same words whether the folder is empty, unreadable or not there: a refusal tells nothing about a disk.
-        raise ModelError(
-            "model.no_folder", f"Expected a model folder with config.json at {folder}, found none.", "Check the path."
-        )
+        raise ModelError("model.no_folder", folder=folder)
     return read_json(path)
 
 
@@ -78,36 +72,21 @@ def check_config(config: dict[str, Any], name: str) -> None:
     check_claims(config, f"the config.json of {name}")
     kind = str(config.get("model_type") or "")[:80]
     if not kind:
-        raise ModelError("model.no_type", f"Expected model_type in the config.json of {name}, found none.")
+        raise ModelError("model.no_type", name=name)
     if not _known_to_transformers(kind):
         raise ModelError(
-            "model.remote_code" if "auto_map" in config else "model.unknown_type",
-            f"Expected an architecture that transformers knows, found {kind!r} in {name}"
-            + (", which brings code of its own." if "auto_map" in config else "."),
-            "Code from a model is never run here; choose another model.",
+            "model.remote_code/type" if "auto_map" in config else "model.unknown_type", kind=kind, name=name
         )
     if "quantization_config" in config:
         said = config["quantization_config"]
         found = str(said.get("quant_method", "quantised") if isinstance(said, dict) else "quantised")[:40]
-        raise ModelError(
-            "model.quantised",
-            f"Expected 16- or 32-bit weights in {name}, found {found} weights.",
-            "Choose the original model; it is quantised to 4 bits here while it is loaded.",
-        )
+        raise ModelError("model.quantised", name=name, found=found)
     if config.get("num_local_experts") or config.get("num_experts") or config.get("n_routed_experts"):
-        raise ModelError(
-            "model.experts",
-            f"Expected one MLP a layer in {name}, found a mixture of experts.",
-            "Choose a dense model.",
-        )
+        raise ModelError("model.experts", name=name)
     named = config.get("architectures")
     classes = [str(entry)[:80] for entry in named] if isinstance(named, list) else []
     if config.get("is_encoder_decoder") or (classes and not any(entry.endswith("ForCausalLM") for entry in classes)):
-        raise ModelError(
-            "model.not_causal",
-            f"Expected a model that continues text (...ForCausalLM), found {', '.join(classes[:3]) or kind} in {name}.",
-            "Choose a language model.",
-        )
+        raise ModelError("model.not_causal", classes=", ".join(classes[:3]) or kind, name=name)
 
 
 def check_folder(folder: Path) -> None:
@@ -124,11 +103,9 @@ def check_folder(folder: Path) -> None:
         if error.message.isprintable():
             raise
         shown = "".join(letter if letter.isprintable() else "�" for letter in error.message)  # a name may hold newlines
-        raise ModelError(error.code, shown, error.hint) from error
+        raise ModelError.told_by(error.told(), message=shown) from error
     except (OSError, RuntimeError, ValueError) as error:  # a link to itself, no right to read, a \0 in the name
-        raise ModelError(
-            "model.no_folder", f"Expected a model folder with config.json at {folder}, found none.", "Check the path."
-        ) from error
+        raise ModelError("model.no_folder", folder=folder) from error
 
 
 def _check_folder(folder: Path) -> None:
@@ -137,17 +114,9 @@ def _check_folder(folder: Path) -> None:
     check_config(config, str(folder))
     shape = read_shape(config, str(folder))
     if (folder / "adapter_config.json").exists():
-        raise ModelError(
-            "model.adapter",
-            f"Expected a whole model in {folder}, found an adapter's config beside it, which names another base.",
-            "Take adapter_config.json out of the folder.",
-        )
+        raise ModelError("model.adapter/config_beside", folder=folder)
     if not any((folder / name).is_file() for name in TOKENIZER_NAMES):
-        raise ModelError(
-            "model.no_tokenizer",
-            f"Expected a tokenizer ({TOKENIZER_NAMES[0]}) in {folder}, found none.",
-            "Copy the tokenizer files of the model into it.",
-        )
+        raise ModelError("model.no_tokenizer", file=TOKENIZER_NAMES[0], folder=folder)
     check_tokenizer(folder)
     check_fit(shape, read_tensors(folder), str(folder))
 
@@ -165,11 +134,7 @@ def _size(config: dict[str, Any], key: str, name: str, implied: int | None = Non
     if not value and implied:
         return implied
     if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-        raise ModelError(
-            "model.shape",
-            f"Expected {key} as a positive number in the config.json of {name}, found {str(value)[:40]!r}.",
-            "Choose a model of a Llama-like family.",
-        )
+        raise ModelError("model.shape", key=key, name=name, value=str(value)[:40])
     return value
 
 

@@ -102,4 +102,4 @@ def _of(value: Any, key: str) -> Mapping[str, Any]:
 
 
 def _absurd(expected: str, found: str, path: Path) -> ModelError:
-    return ModelError("model.absurd", f"Expected {expected} in {path}, found {found}.", "Choose another model.")
+    return ModelError("model.absurd/tokenizer", expected=expected, path=path, found=found)

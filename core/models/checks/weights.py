@@ -42,16 +42,18 @@ def weight_files(folder: Path) -> list[Path]:
         found = sorted(path for path in folder.glob("*.safetensors") if not path.name.startswith("adapter"))
         if not found:
             refuse_other_weights(folder)
-            raise ModelError("model.no_weights", f"Expected safetensors files in {folder}, found no weights.")
+            raise ModelError("model.no_weights", folder=folder)
         return _whole(folder, found)
     names = sorted(set(_weight_map(index).values()))
     missing = [name for name in names if not (folder / name).is_file()]
     if missing:
         raise ModelError(
-            "model.missing_shard",
-            f"Expected {len(names)} weight files in {folder}, found {len(names) - len(missing)}; "
-            f"missing: {', '.join(missing[:3])}{' …' if len(missing) > 3 else ''}.",
-            "Finish the download or copy the missing files.",
+            "model.missing_shard/listed",
+            count=len(names),
+            folder=folder,
+            there=len(names) - len(missing),
+            missing=", ".join(missing[:3]),
+            more=" …" if len(missing) > 3 else "",
         )
     return [folder / name for name in names]
 
@@ -60,10 +62,10 @@ def _weight_map(index: Path) -> dict[str, str]:
     """Tensor names to file names, as an index says it."""
     names = read_json(index).get("weight_map")
     if not isinstance(names, dict) or not names:
-        raise ModelError("model.bad_index", f"Expected weight_map in {index}, found none.", "Fetch the file again.")
+        raise ModelError("model.bad_index/no_map", index=index)
     for name in names.values():
         if not is_plain_name(name) or not name.endswith(".safetensors"):
-            raise ModelError("model.outside", f"Expected file names in {index}, found {str(name)[-80:]!r} elsewhere.")
+            raise ModelError("model.outside/index", index=index, name=str(name)[-80:])
     return names
 
 
@@ -80,24 +82,16 @@ def read_tensors(folder: Path) -> dict[str, Any]:
         check_place(folder, path)
         room -= _header_length(path)
         if room < 0:
-            raise ModelError("model.bad_weights", f"Expected weights in {folder}, found headers of over 64 MB.")
+            raise ModelError("model.bad_weights/headers", folder=folder)
         tensors = read_header(path)
         if twice := sorted(found.keys() & tensors):
-            raise ModelError(
-                "model.bad_index",
-                f"Expected every tensor once in {folder}, found {twice[0][:80]!r} in two files.",
-                "Fetch the model again.",
-            )
+            raise ModelError("model.bad_index/twice", folder=folder, twice=twice[0][:80])
         found |= tensors
         places |= dict.fromkeys(tensors, path.name)
     index = folder / INDEX_NAME
     for name, file in _weight_map(index).items() if index.is_file() else ():
         if places.get(name) != file:
-            raise ModelError(
-                "model.bad_index",
-                f"Expected {name[:80]!r} in {file[:80]} as {index} says, found it elsewhere or nowhere.",
-                "Fetch the model again.",
-            )
+            raise ModelError("model.bad_index/elsewhere", name=name[:80], file=file[:80], index=index)
     return found
 
 
@@ -119,9 +113,7 @@ def _whole(folder: Path, found: list[Path]) -> list[Path]:
     named = SHARD_NAME.fullmatch(found[0].name)
     expected = int(named[2]) if named else len(found)
     raise ModelError(
-        "model.missing_shard",
-        f"Expected {expected} weight files and {INDEX_NAME} in {folder}, found {len(found)} and no index.",
-        "Finish the download or copy the missing files.",
+        "model.missing_shard/no_index", expected=expected, index=INDEX_NAME, folder=folder, count=len(found)
     )
 
 
@@ -144,11 +136,7 @@ def read_header(path: Path) -> dict[str, Any]:
         raise _bad_weights(path, error) from error
     if size != expected:
         word = "cut short" if size < expected else "longer than its header says"
-        raise ModelError(
-            "model.truncated",
-            f"Expected {expected:,} bytes in {path}, found {size:,}: the file is {word}.",
-            "Fetch the file again.",
-        )
+        raise ModelError("model.truncated/size", expected=expected, path=path, size=size, word=word)
     return header
 
 
@@ -189,11 +177,7 @@ def _filled(tensors: dict[str, Any]) -> int:
 
 def _bad_weights(path: Path, error: Exception) -> ModelError:
     reason = "nested too deeply" if isinstance(error, RecursionError) else str(error) or type(error).__name__
-    return ModelError(
-        "model.bad_weights",
-        f"Expected safetensors in {path}, found something else ({reason.splitlines()[0][:160]}).",
-        "Fetch the file again.",
-    )
+    return ModelError("model.bad_weights/not_safetensors", path=path, reason=reason.splitlines()[0][:160])
 
 
 def fingerprint(folder: Path) -> str:
@@ -213,8 +197,4 @@ def refuse_other_weights(folder: Path) -> None:
     """
     found = sorted(path.name for path in folder.iterdir() if path.suffix in OTHER_WEIGHTS)
     if found:
-        raise ModelError(
-            "model.not_safetensors",
-            f"Expected safetensors files in {folder}, found {found[0]}.",
-            "Only safetensors are loaded: other formats can run code or are made for other programs.",
-        )
+        raise ModelError("model.not_safetensors", folder=folder, found=found[0])

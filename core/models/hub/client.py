@@ -33,7 +33,7 @@ class FetchStopped(HubError):  # noqa: N818 - nothing failed: somebody asked for
     """A download ended since somebody asked for it; what was fetched so far is kept and gone on with later."""
 
     def __init__(self, repo_id: str) -> None:
-        super().__init__("hub.stopped", f"The download of {repo_id} was stopped.", "Start it again to go on.")
+        super().__init__("hub.stopped", name=repo_id)
 
 
 def describe(repo_id: str, revision: str = "") -> ModelSpec:
@@ -124,11 +124,7 @@ def fetch_tokenizer(repo_id: str, revision: str = "") -> Path:
 def _check_revision(repo_id: str, revision: str) -> None:
     """Before huggingface_hub makes a path of it, and whatever a mirror of the hub would answer."""
     if revision and not is_revision(revision):
-        raise HubError(
-            "hub.no_revision",
-            f"Expected a branch, tag or commit of {repo_id}, found {revision[:80]!r}.",
-            "Leave the revision empty.",
-        )
+        raise HubError("hub.no_revision/unknown", name=repo_id, revision=revision[:80])
 
 
 def _tokenizer(repo_id: str, revision: str, here: bool) -> Path | None:
@@ -239,11 +235,7 @@ def _wanted(info: Any) -> dict[str, int]:
     }
     if not any(name.endswith(".safetensors") for name in wanted):
         found = next((name for name in sorted(names) if name.endswith((".bin", ".gguf", ".pt", ".pth"))), "no weights")
-        raise HubError(
-            "hub.not_safetensors",
-            f"Expected safetensors files in {info.id}, found {found}.",
-            "Choose a model that offers safetensors; other formats can run code or are made for other programs.",
-        )
+        raise HubError("hub.not_safetensors", id=info.id, found=found)
     return wanted
 
 
@@ -292,9 +284,10 @@ def _check_disk(needed_bytes: int, repo_id: str) -> None:
     if needed_bytes > 0 and free < needed_bytes + SPARE_BYTES:
         raise MachineError(
             "disk.small",
-            f"Expected {(needed_bytes + SPARE_BYTES) / 1e9:.1f} GB free for {repo_id} in {cache_root()}, "
-            f"found {free / 1e9:.1f} GB.",
-            "Free some space, or set HF_HOME to a folder on a larger disk.",
+            needed=(needed_bytes + SPARE_BYTES) / 1000000000.0,
+            name=repo_id,
+            folder=cache_root(),
+            free=free / 1000000000.0,
         )
 
 

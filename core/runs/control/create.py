@@ -115,8 +115,12 @@ def make_job(path: Path, file: str, text: str, queued: bool) -> tuple[JobFolder,
 
 
 def _refused(path: Path, error: Exception) -> MachineError:
-    message = f"Could not make the folder {path} ({getattr(error, 'strerror', '') or error})."
-    return MachineError("disk.write", message, cure(error, "or choose another with --home"))
+    return MachineError(
+        "disk.write/run_folder",
+        path=path,
+        reason=getattr(error, "strerror", "") or error,
+        cure=cure(error, "or choose another with --home"),
+    )
 
 
 def throw_away(path: Path) -> None:

@@ -67,18 +67,14 @@ def take_card(locations: Locations, lock_name: str, holder: str) -> CardLock:
                 last = last_event(JobFolder(locations.runs / other).events)
             ending = last is not None and last.kind in LAST_KINDS  # its process ends a moment later
         if not ending or time.monotonic() > patience:
-            raise MachineError(
-                "card.busy",
-                f"Expected a free card, found it held by {other}.",
-                "Ask through that run while it trains, or ask again when it has ended.",
-            )
+            raise MachineError("card.busy/held", other=other)
         time.sleep(0.1)
     return card
 
 
 def left_the_card(who: str) -> MachineError:
     """What is said where a run waits for the card; ``who`` left it."""
-    return MachineError("card.busy", f"A run waits for the card, so {who} left it.", "Ask when it has ended.")
+    return MachineError("card.busy/run_waits", who=who)
 
 
 def leave_when_wanted(locations: Locations, lock_name: str, writer: LineWriter, who: str) -> None:

@@ -59,7 +59,7 @@ def send(
         MachineError: the disk does not take it; nothing was sent.
     """
     if not folder.path.is_dir():
-        raise RunError("run.unknown", f"Expected the run {folder.name}, found it deleted.")
+        raise RunError("run.unknown/deleted", name=folder.name)
     command = Command(verb=verb, at=time.time(), prompt=prompt, max_new_tokens=max_new_tokens)
     try:
         with locked(folder.commands):
@@ -68,8 +68,9 @@ def send(
             append_line(folder.commands, command.model_dump_json().encode())
             return command
     except OSError as error:
-        message = f"Could not write {folder.commands.name} ({error.strerror})."
-        raise MachineError("disk.write", message, cure(error, "then ask again")) from error
+        raise MachineError(
+            "disk.write/file", name=folder.commands.name, reason=error.strerror, cure=cure(error, "then ask again")
+        ) from error
 
 
 def present_attempt(events: Path) -> int:

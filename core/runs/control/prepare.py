@@ -70,10 +70,10 @@ def prepare(config: RunConfig, locations: Locations, service: DataService) -> Pr
         ConfigError: faults between fields, all at once; or method dpo without pairs.
         RunError: the run to start from is not there, has no checkpoint, or an adapter of another shape than is asked
             for; said before anything is fetched.
-        StudioError: the model, the file or the mapping cannot be used; one line says why.
+        Fault: the model, the file or the mapping cannot be used; one line says why.
     """
     if problems := config.problems():
-        raise ConfigError("config.faults", f"This run has {len(problems)} fault(s):", "", problems)
+        raise ConfigError("config.faults/run", count=len(problems), problems=problems)
     config, taken = _gone_on_from(config, locations)
     spec = find_model(config.model.source, config.model.name, config.model.revision)
     _check_targets(config, spec)
@@ -87,11 +87,7 @@ def prepare(config: RunConfig, locations: Locations, service: DataService) -> Pr
     method = config.trained_method
     facts = service.facts(Path(config.data.path), config.data, folder, config.train.max_length, method=method)
     if not sum(facts.trained):
-        raise DataError(
-            "data.nothing_trained",
-            f"Expected trained tokens in {report.path}, found none under this mapping and length.",
-            "Choose another mapping, or a longer 'Max length'.",
-        )
+        raise DataError("data.nothing_trained/mapping", path=report.path)
     machine = read_machine(locations.home)
     learned = speeds(locations)
     config, resolved = resolve(config, spec, facts, machine, learned)
@@ -113,9 +109,10 @@ def _check_targets(config: RunConfig, spec: ModelSpec) -> None:
     known = set(target_names(spec)) | (linear_names(Path(spec.folder)) if spec.folder else set())
     if known and names != set(TARGETS) and (unknown := sorted(names - known)):
         raise ConfigError(
-            "model.targets",
-            f"Expected lora.target_modules that {spec.title} has, found {', '.join(unknown)[:200]}.",
-            f"It has {', '.join(sorted(known))[:400]}.",
+            "model.targets/unknown",
+            title=spec.title,
+            unknown=", ".join(unknown)[:200],
+            known=", ".join(sorted(known))[:400],
         )
 
 
@@ -128,21 +125,13 @@ def _gone_on_from(config: RunConfig, locations: Locations) -> tuple[RunConfig, l
     run = JobFolder(locations.runs / name)
     newest = run.newest_checkpoint() if RUN_ID.fullmatch(name) else None
     if newest is None:
-        raise RunError(
-            "run.resume_from",
-            f"Expected a run with a checkpoint to start from, found none called {config.resume_from[:80]!r}.",
-            "Choose a run that has one, or leave resume_from empty.",
-        )
+        raise RunError("run.resume_from/none", resume_from=config.resume_from[:80])
     said = read_json(newest / "adapter" / "adapter_config.json")
     there = run.config().lora.model_copy(update={key: said[key] for key in _SHAPE if key in said})
     chosen, new = config.lora.model_fields_set, config.lora.model_dump()
     others = {key: value for key, value in there.model_dump().items() if value != new[key]}
     if faults := [key for key in others if key in chosen]:
-        raise RunError(
-            "run.resume_from",
-            f"Expected the adapter of {name} as it is ({_listed(others, faults)}), found {_listed(new, faults)}.",
-            "Leave these fields out or set them so; or leave resume_from empty for an adapter of another shape.",
-        )
+        raise RunError("run.resume_from/shape", name=name, others=_listed(others, faults), new=_listed(new, faults))
     lora = LoraChoice.model_validate(config.lora.model_dump() | others)
     why = f"as in {name}, which this run goes on from"
     return config.model_copy(update={"lora": lora}), [
@@ -160,12 +149,14 @@ def _with_method(config: RunConfig, report: DataReport) -> RunConfig:
     if not config.learning.takes(report.layout):
         raise ConfigError(
             "config.method",
-            f"Expected {config.learning.wants} for method {config.method}, found {report.layout} rows in "
-            f"{Path(report.path).name}.",
-            f"Choose method {DEFAULT_METHOD} or auto, or a file that has them.",
+            wants=config.learning.wants,
+            method=config.method,
+            layout=report.layout,
+            name=Path(report.path).name,
+            default=DEFAULT_METHOD,
         )
     if problems := config.problems():
-        raise ConfigError("config.faults", f"This run has {len(problems)} fault(s):", "", problems)
+        raise ConfigError("config.faults/run", count=len(problems), problems=problems)
     return config
 
 
@@ -185,8 +176,9 @@ def _with_data(config: RunConfig, locations: Locations, service: DataService) ->
     if not report.usable:
         raise DataError(
             "data.nothing_usable",
-            f"Expected rows to train on in {kept.name}, found {report.rows} rows and none usable.",
-            report.problems[0].text if report.problems else "Choose another layout or mapping.",
+            name=kept.name,
+            rows=report.rows,
+            hint=report.problems[0].text if report.problems else "Choose another layout or mapping.",
         )
     chosen = {"path": str(kept.path), "sha256": kept.sha256, "layout": report.layout}
     return config.model_copy(update={"data": config.data.model_copy(update=chosen)}), report

@@ -28,7 +28,7 @@ from core.runs.process.launch import SUPERVISOR_COMMAND, start_supervisor
 from core.runs.process.processes import end_job, read_owners
 from core.runs.record.folds import Folds
 from core.runs.record.job_record import ENDED, RUNNING, RunRecord
-from core.runs.record.summary import UNREADABLE_HINT, RunSummary, nobody_lives, summarise
+from core.runs.record.summary import RunSummary, nobody_lives, summarise
 
 LEAVING_SECONDS = 10.0
 """How long we wait for the processes of a job that has said its last word."""
@@ -77,8 +77,12 @@ class RunStore:
                 lock.release()
                 with suppress(OSError):
                     throw_away(folder.path)
-                message = f"Could not start a run in {folder.path.parent} ({error.strerror or error})."
-                raise MachineError("disk.write", message, cure(error, "or choose another with --home")) from error
+                raise MachineError(
+                    "disk.write/start",
+                    folder=folder.path.parent,
+                    reason=error.strerror or error,
+                    cure=cure(error, "or choose another with --home"),
+                ) from error
             self._spawn(folder, lock)
             return folder.name
 
@@ -93,7 +97,7 @@ class RunStore:
         self._expect(run_id, ("paused", "stopped", "failed", "lost"), "resumed")
         with take_over(folder, LEAVING_SECONDS) as dead:
             if dead is None or dead.record.state == "finished":
-                raise RunError("run.busy", f"{run_id} is still at work.", "Try again in a moment.")
+                raise RunError("run.busy/resume", run_id=run_id)
             resumed = Resumed(step=dead.folder.newest_step(), anyway=anyway)
             self._hand_on(dead, dead.record.attempt + 1, resumed, Queued(), head=True)
 
@@ -165,8 +169,7 @@ class RunStore:
             RunError: it does not wait any more.
         """
         if not self._queue.move(self.open(run_id).name, place):
-            message = f"{run_id} does not wait for the card; expected one that does."
-            raise RunError("queue.gone", message, "The queue has moved on: look at it again.")
+            raise RunError("queue.gone", run_id=run_id)
 
     def discard(self, run_id: str) -> None:
         """Ends a run at once and deletes it with all that it made.
@@ -197,7 +200,7 @@ class RunStore:
             return
         with take_over(folder, 0.0 if at_work else LEAVING_SECONDS) as dead:
             if dead is None or not all(nobody_lives(job) for job in _jobs(folder)):
-                raise RunError("run.busy", f"{run_id} is at work and cannot be deleted.", "Stop it first.")
+                raise RunError("run.busy/delete", run_id=run_id)
             self._throw_away(folder)
 
     # ── exports ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -210,8 +213,7 @@ class RunStore:
         """
         run = self.open(run_id)
         if run.newest_checkpoint() is None:
-            message = f"Expected a checkpoint in {run_id}, found none."
-            raise RunError("export.nothing", message, "Let the run save one first.")
+            raise RunError("export.nothing", run_id=run_id)
         job, lock = make_export(run, request)
         self._spawn(job, lock)
         return job.name
@@ -224,7 +226,7 @@ class RunStore:
         """
         job = JobFolder(self.open(run_id).jobs / name) if JOB_NAME.fullmatch(name) else None
         if job is None or flaw_of(job.path):
-            raise RunError("export.unknown", f"Expected an export of {run_id}, found none called {name[:80]!r}.")
+            raise RunError("export.unknown", run_id=run_id, name=name[:80])
         return job
 
     def export_record(self, run_id: str, name: str) -> RunRecord:
@@ -243,7 +245,7 @@ class RunStore:
     def _place(self, run_id: str) -> JobFolder:
         folder = JobFolder(self.locations.runs / run_id) if RUN_ID.fullmatch(run_id) else None
         if folder is None or not os.path.lexists(folder.path):
-            raise RunError("run.unknown", f"Expected a run, found none called {run_id[:80]!r}.", "'runs' lists them.")
+            raise RunError("run.unknown/none", run_id=run_id[:80])
         return folder
 
     def _delete_unread(self, folder: JobFolder) -> None:
@@ -301,7 +303,7 @@ class RunStore:
             return
         with take_over(folder, LEAVING_SECONDS) as dead:
             if dead is None:
-                raise RunError("run.busy", f"{run_id} is still leaving.", "Try again in a moment.")
+                raise RunError("run.busy/stop", run_id=run_id)
             if dead.record.state not in ENDED:
                 step = folder.newest_step()
                 dead.say(max(dead.record.attempt, 1), Stopped(step=step, kept=step > 0))
@@ -320,8 +322,7 @@ class RunStore:
         record = self.record(run_id)
         if record.state not in states:
             allowed = ", ".join(sorted(states))
-            message = f"{run_id} is {record.state} and cannot be {done}; expected one that is {allowed}."
-            raise RunError("run.state", message)
+            raise RunError("run.state", run_id=run_id, state=record.state, done=done, allowed=allowed)
         return record
 
     def _runs(self) -> Iterator[JobFolder]:
@@ -333,7 +334,7 @@ class RunStore:
 
 
 def _unreadable(folder: JobFolder, reason: str) -> RunError:
-    return RunError("run.unreadable", f"{folder.name} cannot be read: {reason}.", UNREADABLE_HINT)
+    return RunError("run.unreadable", name=folder.name, reason=reason)
 
 
 def _jobs(run: JobFolder) -> Iterator[JobFolder]:

@@ -127,8 +127,7 @@ class JobFolder:
         try:
             return ExportRequest.model_validate(load_yaml(read_plain(self.export_yaml, MOST_YAML_BYTES).decode()))
         except (OSError, *NOT_YAML) as error:
-            message = f"Expected an export request in {self.export_yaml}, found none that can be read."
-            raise RunError("export.request", message, "Ask for the export again.") from error
+            raise RunError("export.request/file", path=self.export_yaml) from error
 
     def newest_checkpoint(self) -> Path | None:
         """The newest checkpoint that was finished (its manifest is written last); its files are not verified here."""

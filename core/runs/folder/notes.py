@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from core.contract.config import RunConfig
-from core.contract.errors import MachineError, RunError, StudioError
+from core.contract.errors import Fault, MachineError, RunError
 from core.contract.methods import DEFAULT_METHOD
 from core.machine.disk import cure, read_plain, read_sealed, write_sealed, write_whole
 from core.runs.folder.flaws import MOST_BYTES
@@ -106,7 +106,7 @@ def named_config(folder: JobFolder) -> RunConfig | None:
     what the log tells."""
     try:
         config = folder.config()
-    except StudioError:
+    except Fault:
         return None
     name = given_name(folder)
     return config if name is None else config.model_copy(update={"name": name})
@@ -121,11 +121,11 @@ def rename(folder: JobFolder, name: str) -> str:
     """
     name = " ".join(name.split())
     if len(name) > NAME_LENGTH:
-        message = f"Expected a name of at most {NAME_LENGTH} characters, found {len(name)}."
-        raise RunError("run.name", message, "Shorten it.")
+        raise RunError("run.name", most=NAME_LENGTH, count=len(name))
     try:
         write_whole(folder.given_name, name)
     except OSError as error:
-        message = f"Could not write {folder.given_name} ({error.strerror})."
-        raise MachineError("disk.write", message, cure(error, "then try again")) from error
+        raise MachineError(
+            "disk.write/file", name=folder.given_name, reason=error.strerror, cure=cure(error, "then try again")
+        ) from error
     return name

@@ -55,7 +55,7 @@ def read_stored(path: Path) -> tuple[RunConfig, list[str]]:
 def expect_sound(config: RunConfig) -> None:
     """Raises ConfigError where the config has faults between its fields, and so cannot start."""
     if problems := config.problems():
-        raise ConfigError("config.faults", "This run cannot start:", "", problems)
+        raise ConfigError("config.faults/before_start", problems=problems)
 
 
 def _text(path: Path) -> str:
@@ -73,14 +73,12 @@ def read_fields(path: Path, read: Callable[[Path], str] = _text) -> dict[str, An
     try:
         raw = load_yaml(read(path))
     except OSError as error:
-        raise ConfigError("config.unreadable", f"Expected a run file at {path}, found {error.strerror}.") from error
+        raise ConfigError("config.unreadable", path=path, reason=error.strerror) from error
     except NOT_YAML as error:
         why = " ".join(str(error).split())[:400]
-        raise ConfigError("config.yaml", f"{path} is not YAML: {why}.", "Mend that line.") from error
+        raise ConfigError("config.yaml/syntax", path=path, reason=why) from error
     if not isinstance(raw, dict):
-        raise ConfigError(
-            "config.yaml", f"Expected fields in {path}, found {type(raw).__name__}.", "See README, run.yaml."
-        )
+        raise ConfigError("config.yaml/no_fields", path=path, kind=type(raw).__name__)
     return raw
 
 
@@ -135,7 +133,7 @@ def _drop(raw: Any, location: tuple[Any, ...]) -> None:
 
 def _faults(path: Path, problems: list[str]) -> ConfigError:
     count = f"{len(problems)} fault" + ("s" if len(problems) > 1 else "")
-    return ConfigError("config.faults", f"{path.name} has {count}:", "", problems)
+    return ConfigError("config.faults/file", name=path.name, count=count, problems=problems)
 
 
 def _say(fault: dict[str, Any]) -> str:

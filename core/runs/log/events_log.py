@@ -106,8 +106,9 @@ class EventWriter:
         except OSError as error:
             with contextlib.suppress(OSError):
                 self._take_back()
-            message = f"Could not write {self.path.name} ({error.strerror})."
-            raise MachineError("disk.write", message, cure(error, "then resume")) from error
+            raise MachineError(
+                "disk.write/file", name=self.path.name, reason=error.strerror, cure=cure(error, "then resume")
+            ) from error
 
     def _take_back(self) -> None:
         """Half a line would swallow the next event. Raises OSError where it cannot be taken back."""
@@ -293,7 +294,7 @@ def open_writer(folder: JobFolder) -> PatientWriter:
         return PatientWriter(folder.events, int(attempt))
     hold = LogHold(folder)
     if not hold.take():
-        raise RunError("run.busy", f"{folder.name} is being worked on already.", "Stop that run first.")
+        raise RunError("run.busy/writer", name=folder.name)
     last = last_event(folder.events)
     return PatientWriter(folder.events, last.attempt + 1 if last else 1, hold)
 

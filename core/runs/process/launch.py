@@ -44,8 +44,7 @@ def start_supervisor(
                 pass_fds=[lock.fileno()],
             )
     except OSError as error:
-        message = f"Could not start a process for {folder.name} ({error.strerror})."
-        raise MachineError("machine.process", message, f"Close other programs, then {then}.") from error
+        raise MachineError("machine.process", name=folder.name, reason=error.strerror, then=then) from error
     finally:
         lock.release()
     # Reaped when it ends before us, so that no zombie stays; it does not mind when we end first.

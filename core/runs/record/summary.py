@@ -14,7 +14,7 @@ from typing import Literal
 
 from pydantic import TypeAdapter
 
-from core.contract.errors import StudioError
+from core.contract.errors import Fault
 from core.contract.events import Event, Starting, Step, parse_event
 from core.machine.disk import folder_bytes, read_plain, write_whole
 from core.machine.locks import is_held
@@ -146,7 +146,7 @@ def scan(lines: Iterable[bytes]) -> Iterator[Event]:
 def _make(folder: JobFolder, dead: bool) -> RunSummary:
     tail, config = EventTail(folder.events), None
     record, given = fold(scan(tail.read_lines())), given_name(folder)
-    with suppress(StudioError):  # a listing shows what can be shown
+    with suppress(Fault):  # a listing shows what can be shown
         config = folder.config()
     failure = record.failure if record.state == "failed" else None
     became, losses = outcome(record), measures(record)

@@ -19,7 +19,7 @@ from itertools import count
 from pathlib import Path
 
 from core.contract.commands import Verb
-from core.contract.errors import MachineError, StudioError
+from core.contract.errors import Fault, MachineError
 from core.contract.events import Acknowledged, Event, Failed, Note, Paused, Queued, Stage, Starting, Stopped
 from core.machine.hardware import Machine, read_machine
 from core.machine.locations import Locations
@@ -89,7 +89,7 @@ class Supervisor:
                 while go_on:
                     worker = self._start()
                     go_on = worker is not None and self._watch(worker)
-            except (OSError, StudioError) as error:
+            except (OSError, Fault) as error:
                 if self.standing.gone():  # its processes go too, and what they made under its name since
                     end_tree(self.folder, None, 0.0)
                     throw_away_debris(self.folder.path)
@@ -196,7 +196,7 @@ class Supervisor:
             try:
                 if ready.wait(lambda: self._called_off(mailbox, worker)):
                     return None
-            except (OSError, StudioError):
+            except (OSError, Fault):
                 end_tree(self.folder, worker.identity, 0.0)
                 raise
             self._give_log()

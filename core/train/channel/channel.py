@@ -55,7 +55,7 @@ class Channel:
 
         Raises:
             Leave: somebody asked to pause or stop meanwhile.
-            StudioError: whatever ``work`` raises for another reason.
+            Fault: whatever ``work`` raises for another reason.
         """
         while True:
             try:

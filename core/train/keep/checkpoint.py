@@ -77,8 +77,7 @@ def save(
             raise _full(root, expected_bytes) from error
         raise
     if problem := verify(final):
-        raise RunError("checkpoint.unreadable", f"{final.name} was written and does not read back: {problem}.",
-                       "Check this disk.")  # fmt: skip
+        raise RunError("checkpoint.unreadable", name=final.name, problem=problem)  # fmt: skip
     return Saved(final, total)
 
 
@@ -219,11 +218,7 @@ def _full(root: Path, expected_bytes: int) -> MachineError:
     free = need = expected_bytes + _SPARE_BYTES
     with contextlib.suppress(OSError):
         free = shutil.disk_usage(root).free
-    return MachineError(
-        "disk.full",
-        f"Expected {need / 1e6:,.0f} MB free for a checkpoint, found {free / 1e6:,.0f} MB.",
-        "Make room on this disk, then resume; the last good checkpoint stands.",
-    )
+    return MachineError("disk.full/checkpoint", need=need / 1000000.0, free=free / 1000000.0)
 
 
 def _sealed(manifest: Mapping[str, Any]) -> str:

@@ -67,12 +67,15 @@ def refuse_others(
     if start is None or not (others := differences(then, now)):
         return
     named = f": {changes}" if changes and then.get("config") != now.get("config", then.get("config")) else ""
-    text = f"Expected what {start.name} was trained with, found {', '.join(others)}{named}."
+    fault = RunError(
+        "run.differs/checkpoint", name=start.name, others=", ".join(others) + named, run=start.parents[1].name
+    )
     if anyway:
-        reporter.note(DIFFERS, text, "The run goes on anyway, as it was asked to: the rest is another training.")
+        reporter.note(
+            DIFFERS, fault.message, "The run goes on anyway, as it was asked to: the rest is another training."
+        )
         return
-    run = start.parents[1].name
-    raise RunError(DIFFERS, text, f"Put back what was there, or go on all the same: resume {run} --anyway.")
+    raise fault
 
 
 def refuse_other_data(run: str, data: DataChoice, found_sha256: str, anyway: bool, reporter: EventReporter) -> None:
@@ -84,17 +87,14 @@ def refuse_other_data(run: str, data: DataChoice, found_sha256: str, anyway: boo
     """
     if data.sha256 in ("", found_sha256):
         return
-    text = (
-        f"Expected the data that run.yaml names (SHA-256 {data.sha256[:_SHORT]}), found other content "
-        f"({found_sha256[:_SHORT]}) in {data.path}."
-    )
+    expected, seen = data.sha256[:_SHORT], found_sha256[:_SHORT]
+    fault = DataError("data.damaged/other_content", expected=expected, seen=seen, path=data.path, run=run)
     if anyway:
-        reporter.note(DIFFERS, text, "The run goes on anyway, as it was asked to: it learns from what lies there now.")
+        reporter.note(
+            DIFFERS, fault.message, "The run goes on anyway, as it was asked to: it learns from what lies there now."
+        )
         return
-    hint = (
-        f"Choose your own file once more: that makes a damaged copy anew. Or go on all the same: resume {run} --anyway."
-    )
-    raise DataError("data.damaged", text, hint)
+    raise fault
 
 
 def _release(found: str) -> str:

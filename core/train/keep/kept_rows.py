@@ -77,12 +77,11 @@ class KeptRows:
                 others.append("another order of its rows")
         if not others:
             return True
-        text = f"Expected the rows that this run began with, found {others[0]}."
+        fault = RunError("run.differs/rows", others=others[0], run=self.path.parent.name)
         if not self.anyway:
-            again = f"resume {self.path.parent.name} --anyway"
-            raise RunError(DIFFERS, text, f"Put back the version that it began with, or go on all the same: {again}.")
+            raise fault
         self.channel.reporter.note(
-            DIFFERS, text, "The run goes on anyway, as it was asked to: the rest is another training."
+            DIFFERS, fault.message, "The run goes on anyway, as it was asked to: the rest is another training."
         )
         return False
 
@@ -111,5 +110,6 @@ class KeptRows:
         try:
             write_draw(self.path, found)
         except OSError as error:
-            message = f"Could not write {self.path.name} ({error.strerror})."
-            raise MachineError("disk.write", message, cure(error)) from error
+            raise MachineError(
+                "disk.write/file", name=self.path.name, reason=error.strerror, cure=cure(error)
+            ) from error

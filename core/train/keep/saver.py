@@ -117,20 +117,12 @@ class Saver:
         weights = load_file(path / "adapter" / "adapter_model.safetensors")
         result = set_peft_model_state_dict(self.peft_model, weights, adapter_name="default")
         if result.unexpected_keys:
-            raise RunError(
-                "checkpoint.adapter",
-                f"Expected this run's adapter in {path.name}, found {result.unexpected_keys[0]}.",
-                "Start a new run; this checkpoint belongs to another.",
-            )
+            raise RunError("checkpoint.adapter", name=path.name, key=result.unexpected_keys[0])
         trainer = self.trainer
         try:
             trainer.optimizer.load_state_dict(load_state(path, "optimizer"))
         except ValueError as error:
-            raise RunError(
-                "checkpoint.optimizer",
-                f"Expected an optimiser over flat parameters in {path.name}, found one of an earlier version.",
-                "Start a new run with resume_from: it takes the adapter, with a fresh optimiser.",
-            ) from error
+            raise RunError("checkpoint.optimizer", name=path.name) from error
         trainer.lr_scheduler.load_state_dict(load_state(path, "scheduler"))
         self._restore_rate()
         if trainer.accelerator.scaler is not None and (scaler := load_state(path, "scaler")):

@@ -76,13 +76,8 @@ def _copy(earlier: JobFolder, place: Path, name: str) -> None:
                 return
     except OSError as error:
         shutil.rmtree(draft, ignore_errors=True)
-        message = f"Could not keep the adapter of run {name} ({error.strerror})."
-        raise MachineError("disk.write", message, cure(error)) from error
-    raise RunError(
-        "run.resume_from",
-        f"Expected a checkpoint of run {name} to start from, found none.",
-        "Choose a run that has one, or leave resume_from empty.",
-    )
+        raise MachineError("disk.write/start_adapter", name=name, reason=error.strerror, cure=cure(error)) from error
+    raise RunError("run.resume_from/gone", name=name)
 
 
 def _copied(best: Path, draft: Path) -> bool:

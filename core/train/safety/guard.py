@@ -20,16 +20,7 @@ LIMIT = 3
 
 
 def _stop(bad: Sequence[int], what: str) -> None:
-    raise RunError(
-        "train.not_finite",
-        f"Expected a finite loss, found {what} {len(bad)} steps in a row (steps {bad[0]} to {bad[-1]}).",
-        lower_rate_hint(),
-    )
-
-
-def lower_rate_hint() -> str:
-    """What a person can do about numbers that are none."""
-    return "Lower the learning rate and look at the rows that were named; with float16, try bfloat16 or float32."
+    raise RunError("train.not_finite/repeatedly", what=what, count=len(bad), first=bad[0], last=bad[-1])
 
 
 @dataclass
@@ -53,11 +44,7 @@ class Guard:
             RunError: its rows have no trained token.
         """
         if weight <= 0:
-            raise RunError(
-                "train.nothing_trained",
-                f"Expected tokens to train on in step {step}, found none{_of(self.name_rows())}.",
-                "Leave these rows out, or choose a longer 'Max length'.",
-            )
+            raise RunError("train.nothing_trained", step=step, rows=_of(self.name_rows()))
 
     def judge(self, step: int, loss: float, grad_norm: float = 0.0, scale: float | None = None) -> bool:
         """Whether this step may change the adapter; a bad one is noted and skipped.
@@ -108,10 +95,6 @@ def require_targets(trained_tokens: int, rows: int, max_length: int) -> None:
         DataError: there are no rows, or no row has a trained token.
     """
     if not rows:
-        raise DataError("data.no_rows", "Expected rows to train on, found none.", "Choose another layout or mapping.")
+        raise DataError("data.no_rows")
     if not trained_tokens:
-        raise DataError(
-            "data.nothing_trained",
-            f"Expected tokens to train on, found none in {rows} rows cut at {max_length} tokens.",
-            "Choose another mapping, a longer 'Max length', or learn from everything.",
-        )
+        raise DataError("data.nothing_trained/cut", rows=rows, max_length=max_length)

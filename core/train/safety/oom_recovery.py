@@ -115,11 +115,7 @@ class OomRecovery:
                 continue
             if last_try and not self._wait_for_others():
                 kept = "" if self._policy in ("none", "budget") else ", activations recomputed"
-                raise MachineError(
-                    "memory.row",
-                    f"Expected room for one row of {max(lengths):,} tokens{kept}, found the {self._memory} full.",
-                    "Close what else uses it, or choose a shorter 'Max length', a smaller rank or model.",
-                )
+                raise MachineError("memory.row", tokens=max(lengths), kept=kept, memory=self._memory)
             last_try = True
 
     def make_smaller(self, lengths: Sequence[int], reason: str) -> bool:
@@ -144,11 +140,7 @@ class OomRecovery:
         self._refuse_among_others()
         self._trainer.forget_ahead()
         if tries > STEP_TRIES:
-            raise MachineError(
-                "memory.optimizer",
-                f"Expected room for the optimiser's numbers, found the {self._memory} full.",
-                "Close what else uses it, or choose adamw_8bit or a smaller rank; then resume.",
-            )
+            raise MachineError("memory.optimizer", memory=self._memory)
         self._channel.reporter.note(
             "memory.optimizer",
             f"The {self._memory} ran out in the optimiser's step; what was free was given back, and it is done again.",
@@ -188,12 +180,7 @@ class OomRecovery:
 
     def _refuse_among_others(self) -> None:
         if self._trainer.accelerator.num_processes > 1:
-            raise MachineError(
-                "memory.ranks",
-                f"Expected every process to have room for its pass, found the {self._memory} full in one of "
-                f"{self._trainer.accelerator.num_processes}.",
-                "Choose fewer tokens a pass or recomputed activations; passes are made smaller only for one process.",
-            )
+            raise MachineError("memory.ranks", memory=self._memory, processes=self._trainer.accelerator.num_processes)
 
     def _held_by_others(self) -> int:
         """What is used on the card beside torch's allocator; 0 on the CPU."""

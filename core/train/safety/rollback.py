@@ -24,7 +24,6 @@ from core.runs.record.outcome import measured_loss
 from core.train.channel.command_queue import Afresh
 from core.train.channel.reporter import EventReporter
 from core.train.keep import checkpoint
-from core.train.safety.guard import lower_rate_hint
 
 LEARNING_RATE = "train.learning_rate"
 _MARK = "Bad numbers:"
@@ -51,11 +50,7 @@ class Rollback:
         mine = [one for one in self.record.corrections if one.key == LEARNING_RATE and one.reason.startswith(_MARK)]
         steps = f"{len(bad)} steps in a row (steps {bad[0]} to {bad[-1]})"
         if mine:
-            raise RunError(
-                "train.not_finite",
-                f"Expected a finite loss with half the learning rate ({mine[-1].new}), found {what} {steps} again.",
-                lower_rate_hint(),
-            )
+            raise RunError("train.not_finite/again", rate=mine[-1].new, what=what, steps=steps)
         before = self.folder.checkpoints / checkpoint.step_name(bad[0] - 1)
         checkpoint.remove_after(self.folder, bad[0] - (2 if measured_loss(before) is None else 1))
         start = checkpoint.latest_good(self.folder)

@@ -55,8 +55,7 @@ def chosen(text: str) -> list[str]:
     """
     found = list(dict.fromkeys(part for part in text.split(",") if part))
     if not 2 <= len(found) <= MOST:
-        message = f"Expected two to {MOST} runs to compare, found {len(found)}."
-        raise RunError("compare.count", message, say("compare.choose"))
+        raise RunError("compare.count", most=MOST, count=len(found))
     return found
 
 

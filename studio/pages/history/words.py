@@ -53,7 +53,6 @@ _WORDS = {
     "history.tab": "{words} · History · Luthier",
     "compare.title": "Compare runs",
     "compare.back": "Back to the history",
-    "compare.choose": "Choose them in the history.",
     "compare.runs": "Runs",
     "compare.letter": "Run {letter}",
     "compare.train": "Training loss, smoothed",

@@ -16,7 +16,7 @@ from typing import Any
 from core.contract.catalogue import ModelSpec
 from core.contract.config import DataChoice, RunConfig
 from core.contract.data import DataFacts, DataReport, Preview
-from core.contract.errors import StudioError
+from core.contract.errors import Fault
 from core.contract.findings import Checkup
 from core.data.files.made import origin_of
 from core.estimate import Learned, advise, estimate, make_it_fit, resolve, use_the_room
@@ -123,7 +123,7 @@ class PageCache:
         """What the verdict on any model depends on: the same as the summary's on the chosen one."""
         return by_fit.Asked(view.trained, view.facts, view.machine, self._learned())
 
-    def preview(self, view: View, asked: Asked) -> Preview | StudioError | None:
+    def preview(self, view: View, asked: Asked) -> Preview | Fault | None:
         """A page of rows as the model will see them; None where there is nothing to show."""
         if not view.readable or view.spec is None:
             return None
@@ -134,7 +134,7 @@ class PageCache:
                 offset=asked.offset, limit=ROWS_A_PAGE, search=asked.search, rows=finding.rows if finding else (),
                 method=view.method,
             )  # fmt: skip
-        except StudioError as error:
+        except Fault as error:
             return error
 
     def columns(self, view: View) -> tuple[str, ...]:
@@ -143,7 +143,7 @@ class PageCache:
             return view.report.columns
         try:
             return self.studio.data.columns(path_of(view.config.data)) if view.config.data.path else ()
-        except StudioError:
+        except Fault:
             return ()
 
     def made_from(self, path: str) -> str:
@@ -238,7 +238,7 @@ class PageCache:
         """Keeps what a task gives, or its fault; nothing of one that was stopped."""
         try:
             self._known.put(key, task())
-        except StudioError as error:
+        except Fault as error:
             if not work.stopped():
                 self._known.put(key, error)
 
@@ -278,19 +278,19 @@ class PageCache:
         known = self._known.get(key)
         if known is None:
             return view
-        return replace(view, **{fault if isinstance(known, StudioError) else name: known})
+        return replace(view, **{fault if isinstance(known, Fault) else name: known})
 
     def _find(self, key: Hashable, work: Callable[[], object]) -> None:
         """Keeps an answer. An error is kept for this state of the page only, and tried again next time; so is a hub
         model that was not on this machine, where it has been downloaded since."""
         known = self._known.get(key)
         from_hub = isinstance(known, ModelSpec) and known.source == "hub" and not known.folder
-        again = isinstance(known, StudioError) or (from_hub and is_cached(known.name))
+        again = isinstance(known, Fault) or (from_hub and is_cached(known.name))
         if known is not None and not again:
             return
         try:
             self._known.put(key, work())
-        except StudioError as error:
+        except Fault as error:
             self._known.put(key, error)
         except Exception:  # noqa: BLE001 - an unforeseen fault is an answer too: nobody waits for ever
             traceback.print_exc()

@@ -14,7 +14,7 @@ import gradio as gr
 from gradio.context import Context
 
 from core.contract.config import RunConfig
-from core.contract.errors import ConfigError, StudioError
+from core.contract.errors import ConfigError, Fault
 from core.models.catalog import apply_preset, preset
 from core.runs.control.prepare import prepare
 from core.runs.folder.job_folder import JobFolder
@@ -172,7 +172,7 @@ class Handlers:
         """A file was uploaded: it is kept under its content's hash."""
         try:
             return self.page.another_file(str(taken(self.studio, key).path), values)
-        except StudioError as error:
+        except Fault as error:
             return {self.page.data.report: fault(error)}
 
     def preset_chosen(self, key: str, *values: Any) -> list[Any]:
@@ -220,11 +220,11 @@ class Handlers:
         try:
             session = self.form.session(values, self.drafts.of(window_of(request)))
             if home_written_out(typed) not in ("", session.config.data.path):  # typed, and not read yet
-                raise ConfigError("start.unread", say("start.unread"), say("start.unread.do"))
+                raise ConfigError("start.unread")
             ready = prepare(session.config, self.studio.locations, self.studio.data)
             run_id = self.studio.store.start(ready.config, session.start_id)
             note_asked(JobFolder(self.studio.locations.runs / run_id), ready.asked, ready.estimate.seconds)
-        except StudioError as error:
+        except Fault as error:
             yield [self.page.said(self.windows.sent(values))[self.page.start], fault(error)]
             return
         except Exception:  # noqa: BLE001 - the person can try again, and the terminal has the traceback

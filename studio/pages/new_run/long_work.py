@@ -13,8 +13,7 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.contract.errors import StudioError
-from studio.words.text import say
+from core.contract.errors import Fault
 
 TICK_SECONDS = 0.25
 """How often a page is told how far the work is."""
@@ -29,7 +28,7 @@ class Work:
 
     progress: tuple[Any, ...] = ()
     result: Any = None
-    fault: StudioError | None = None
+    fault: Fault | None = None
     stop_asked: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
 
@@ -50,7 +49,7 @@ class Work:
         """Does the work. An unforeseen fault is one line here, and its traceback goes to the terminal."""
         try:
             self.result = task(self)
-        except StudioError as error:
+        except Fault as error:
             self.fault = error
         except Exception:  # noqa: BLE001 - the page must hear of any end
             traceback.print_exc()
@@ -59,9 +58,9 @@ class Work:
             self.ended.set()
 
 
-def unforeseen() -> StudioError:
+def unforeseen() -> Fault:
     """What a page says of a fault that nobody foresaw."""
-    return StudioError("work.fault", say("work.fault"), say("work.fault.do"))
+    return Fault("work.fault")
 
 
 class LongWork:

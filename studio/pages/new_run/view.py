@@ -8,7 +8,7 @@ from typing import Any
 from core.contract.catalogue import ModelSpec
 from core.contract.config import DataChoice, RunConfig
 from core.contract.data import DataFacts, DataReport
-from core.contract.errors import StudioError
+from core.contract.errors import Fault
 from core.contract.estimate import Advice, Estimate, Probe, Resolved, Suggestion
 from core.contract.findings import Checkup, Finding
 from core.contract.methods import DEFAULT_METHOD, METHODS, Method
@@ -30,12 +30,12 @@ class View:
     facts: DataFacts | None = None
     figures: Estimate | None = None
     resolved: tuple[Resolved, ...] = ()
-    model_fault: StudioError | None = None
-    data_fault: StudioError | None = None
-    form_fault: StudioError | None = None
+    model_fault: Fault | None = None
+    data_fault: Fault | None = None
+    form_fault: Fault | None = None
     waiting: bool = False
-    checkup: Checkup | StudioError | None = None
-    probe: Probe | StudioError | None = None
+    checkup: Checkup | Fault | None = None
+    probe: Probe | Fault | None = None
     fit: tuple[Suggestion, ...] = ()
     room: tuple[Suggestion, ...] = ()
     advice: tuple[Advice, ...] = ()

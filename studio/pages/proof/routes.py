@@ -28,7 +28,7 @@ def routes(studio: Studio) -> APIRouter:
         for known in KINDS:
             if known == kind:
                 return {"id": kept.start(known, studio.machine())}
-        raise RunError("proof.kind", f"Expected one of {', '.join(KINDS)}, found {kind[:40]!r}.", "")
+        raise RunError("proof.kind", kinds=", ".join(KINDS), kind=kind[:40])
 
     @router.post("/{proof_id}/stop")
     def stop(proof_id: str) -> dict[str, bool]:

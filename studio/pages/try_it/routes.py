@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
-from core.contract.errors import RunError, StudioError
+from core.contract.errors import Fault, RunError
 from core.data.render.question import check_characters
 from core.runs.control.store import RunStore
 from studio.figures.held_out import HeldOut
@@ -48,7 +48,7 @@ def _lines(answers: Iterator[dict[str, Any]]) -> Iterator[str]:
     try:
         for answer in answers:
             yield json.dumps(answer) + "\n"
-    except StudioError as error:
+    except Fault as error:
         yield json.dumps({"fault": str(error)}) + "\n"
 
 
@@ -78,4 +78,4 @@ def sampled(store: RunStore, question: Question) -> Iterator[dict[str, Any]]:
         if record.state in _ENDED:
             break
         time.sleep(0.3)
-    raise RunError("talk.unanswered", say("try.unanswered"), say("try.unanswered.hint"))
+    raise RunError("talk.unanswered")

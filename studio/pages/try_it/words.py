@@ -13,8 +13,6 @@ _WORDS = {
     "try.right": "Right answer",
     "try.living": "This run is training: it answers between two steps, as it is now, with the likeliest words.",
     "try.sampling": "Asked the training run; it answers between two steps.",
-    "try.unanswered": "Expected an answer of the training run, found none in time.",
-    "try.unanswered.hint": "Ask again when the run is paused or done.",
 }
 
 say = shared.with_words(_WORDS)

@@ -48,11 +48,7 @@ def front_of(wish: Wish, port: int, locations: Locations) -> Front:
     if not wish.address:
         return Front(port)
     if wish.certificate is None and not wish.without_tls:
-        raise MachineError(
-            "listen.tls",
-            "Expected --tls-cert FILE and --tls-key FILE beside --listen, found neither.",
-            "Name them, or say --listen-without-tls: then whoever is on the way can read everything.",
-        )
+        raise MachineError("listen.tls")
     _check_certificate(wish)
     names = names_of(wish, own_addresses())
     return Front(port, names, wish.certificate, wish.key, _password(locations, os.environ))
@@ -68,8 +64,7 @@ def names_of(wish: Wish, own: Iterable[str]) -> tuple[str, ...]:
     hosts = tuple(dict.fromkeys(f"[{one}]" if ":" in one else one.lower() for one in (*given, *wish.names)))
     for host in hosts:
         if not _NAME.fullmatch(host):
-            message = f"Expected a name or an address of this machine, found {host[:80]!r}."
-            raise MachineError("listen.name", message, "Write it as it stands in a browser, without port.")
+            raise MachineError("listen.name", host=host[:80])
     return hosts
 
 
@@ -94,8 +89,7 @@ def _check_certificate(wish: Wish) -> None:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(wish.certificate, wish.key, password=lambda: "")
     except (OSError, ValueError) as error:
-        message = f"Expected a certificate and its key in {wish.certificate} and {wish.key}, found: {error}."
-        raise MachineError("listen.certificate", message, "Both as PEM files, the key without a password.") from error
+        raise MachineError("listen.certificate", certificate=wish.certificate, key=wish.key, reason=error) from error
 
 
 def _password(locations: Locations, environment: MutableMapping[str, str]) -> Password:
@@ -117,19 +111,14 @@ def _from_file(file: Path) -> str:
             return words
         raise ValueError("an empty file")
     except (OSError, ValueError) as error:
-        message = f"Expected the password in {file}, the file that LUTHIER_PASSWORD_FILE names; it cannot be read."
-        raise MachineError("listen.password", message, "Write it there as one line.") from error
+        raise MachineError("listen.password/file", file=file) from error
 
 
 def _asked() -> str:
     """The password, typed twice at the terminal without being shown."""
     if not sys.stdin.isatty():
-        raise MachineError(
-            "listen.password",
-            "Expected a password for --listen, found none, and no terminal to ask at.",
-            "Set LUTHIER_PASSWORD_FILE to a file that holds it.",
-        )
+        raise MachineError("listen.password/no_terminal")
     words = getpass.getpass(say("listen.ask", count=SHORTEST))
     if getpass.getpass(say("listen.ask_again")) != words:
-        raise MachineError("listen.password", "Expected the same password twice, found two.", "Start it again.")
+        raise MachineError("listen.password/differ")
     return words

@@ -66,10 +66,7 @@ class Password:
             MachineError: it is too short.
         """
         if (count := len(words.strip())) < SHORTEST:
-            message = (
-                f"Expected a password of at least {SHORTEST} characters, found {count} (blanks around it do not count)."
-            )
-            raise MachineError("listen.password", message, "Choose a longer one; three or four words do well.")
+            raise MachineError("listen.password/short", least=SHORTEST, count=count)
         salt = secrets.token_bytes(16)
         kept = {"scrypt": [_N, _R, _P], "salt": salt.hex(), "hash": _hash(words, salt).hex()}
         write_whole(self._path, json.dumps(kept), mode=0o600)

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 from core.bench.children import Outcome
 from core.bench.setting import Setting
 from core.bench.step import measure
-from core.contract.errors import StudioError
+from core.contract.errors import Fault
 
 WORDS = ["<unk>", "<s>", "</s>", *(f"w{number}" for number in range(57))]
 
@@ -57,7 +57,7 @@ def in_process() -> Callable[..., Outcome]:
     def run(setting: Setting, say: Callable[[str], None], every: int) -> Outcome:
         try:
             return Outcome(measure(setting, say, every))
-        except StudioError as error:
+        except Fault as error:
             return Outcome(None, str(error))
 
     return run

@@ -17,7 +17,7 @@ import pytest
 from core.chat.client import Answer, ChatClient
 from core.chat.messages import Setup
 from core.contract.config import RunConfig
-from core.contract.errors import StudioError
+from core.contract.errors import Fault
 from core.contract.events import Finished, Step
 from core.machine.hardware import read_machine
 from core.machine.locations import ASSETS, REPOSITORY, Locations
@@ -94,10 +94,10 @@ def test_closing_the_iterator_cancels_and_the_child_answers_the_next(client: Cha
 
 
 def test_a_question_out_of_range_is_said_and_the_child_lives(client: ChatClient) -> None:
-    with pytest.raises(StudioError, match="max_new_tokens") as caught:
+    with pytest.raises(Fault, match="max_new_tokens") as caught:
         list(client.ask(QUESTION, max_new_tokens=0, temperature=0.0, seed=0))
     assert caught.value.code == "talk.question"
-    with pytest.raises(StudioError, match="role"):
+    with pytest.raises(Fault, match="role"):
         list(client.ask([{"role": "poet", "content": "?"}], max_new_tokens=4, temperature=0.0, seed=0))
     assert client._child is not None
     assert client._child.alive()
@@ -108,7 +108,7 @@ def test_a_killed_child_is_one_line_and_the_next_question_starts_another(client:
     next(begun)
     assert client._child is not None
     os.kill(client._child._process.pid, signal.SIGKILL)
-    with pytest.raises(StudioError) as caught:
+    with pytest.raises(Fault) as caught:
         list(begun)
     assert caught.value.code == "talk.died"
     assert "\n" not in str(caught.value)
@@ -120,7 +120,7 @@ def test_a_busy_card_is_said_at_once(tmp_path: Path, config: RunConfig) -> None:
     card = CardLock(locations, read_machine().lock_name)
     assert card.acquire(wait=False, holder="2026-11-20_2243_other_k3f9")
     try:
-        with pytest.raises(StudioError, match="2026-11-20_2243_other_k3f9") as caught:
+        with pytest.raises(Fault, match="2026-11-20_2243_other_k3f9") as caught:
             list(ChatClient(locations, config, None).ask(QUESTION, 4, 0.0, 0))
     finally:
         card.release()
@@ -136,7 +136,7 @@ def test_a_run_that_has_just_ended_is_waited_for(chat_home: Locations, run_folde
     writer.write(Step(step=1))
     card = CardLock(locations, "cpu")
     assert card.acquire(wait=False, holder=run.name)
-    with pytest.raises(StudioError, match=run.name):
+    with pytest.raises(Fault, match=run.name):
         take_card(locations, "cpu", "Try")
     writer.write(Finished(step=1))
     threading.Timer(0.5, card.release).start()
@@ -171,7 +171,7 @@ def test_a_missing_adapter_is_one_line(tmp_path: Path, config: RunConfig) -> Non
     from core.runs.folder.run_yaml import dump_config
 
     (tmp_path / "run.yaml").write_text(dump_config(config), encoding="utf-8")
-    with pytest.raises(StudioError, match="step-000009") as caught:
+    with pytest.raises(Fault, match="step-000009") as caught:
         ChatClient(Locations(tmp_path), config, tmp_path, "step-000009")
     assert caught.value.code == "run.no_checkpoint"
 

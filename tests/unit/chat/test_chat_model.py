@@ -11,7 +11,7 @@ import torch
 from core.chat.messages import Ask, Setup
 from core.contract.config import DataChoice, ModelChoice
 from core.contract.data import Message
-from core.contract.errors import StudioError
+from core.contract.errors import Fault
 from core.machine.locations import ASSETS
 
 
@@ -58,7 +58,7 @@ def test_a_template_that_refuses_the_question_says_so() -> None:
         "{% for m in messages %}{% if loop.index0 > 1 %}{{ raise_exception('two turns at most') }}{% endif %}"
         "{{ m['role'] + ':' + m['content'] + '<|end|>' }}{% endfor %}"
     )
-    with pytest.raises(StudioError, match="two turns at most"):
+    with pytest.raises(Fault, match="two turns at most"):
         prompt(strict, DataChoice(), ("user", "a"), ("assistant", "b"), ("user", "c"))
 
 
@@ -101,6 +101,6 @@ def test_a_question_is_no_longer_than_the_model_can_look_back(tokenizer: Any) ->
 
     assert ask("Hello. " * 20, 512) < 512
     for text in ("x" * (1 << 20), "Hello. " * 600):
-        with pytest.raises(StudioError) as caught:
+        with pytest.raises(Fault) as caught:
             ask(text, 512)
         assert caught.value.code == "question.long"

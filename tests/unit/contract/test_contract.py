@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from core.contract.commands import Command, parse_command
 from core.contract.config import DataChoice, LoraChoice, ModelChoice, RunConfig
-from core.contract.errors import ConfigError, DataError, StudioError
+from core.contract.errors import ConfigError, DataError, Fault
 from core.contract.events import Event, Note, Step, parse_event
 from core.contract.knobs import knobs
 from core.contract.weight_forms import WEIGHT_FORMS, WeightFormName
@@ -144,10 +144,12 @@ def test_events_and_commands_survive_the_line() -> None:
 
 
 def test_errors_are_one_line_and_cross_processes() -> None:
-    error = DataError("data.empty", "Expected rows, found none.", "Choose another file.")
+    error = DataError.told_by(
+        {"code": "data.empty", "message": "Expected rows, found none.", "hint": "Choose another file."}
+    )
     assert str(error) == "Expected rows, found none. Choose another file."
     again = pickle.loads(pickle.dumps(error))
-    assert isinstance(again, StudioError)
+    assert isinstance(again, Fault)
     assert (again.code, again.hint) == ("data.empty", "Choose another file.")
 
 

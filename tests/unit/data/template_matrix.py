@@ -12,7 +12,7 @@ from template_judge import Marks, faults
 from template_rows import WORD
 
 from core.contract.data import Example
-from core.contract.errors import StudioError
+from core.contract.errors import Fault
 from core.data.render.renderer import Renderer
 from core.data.render.template import layout_turns, tools_of
 
@@ -36,7 +36,7 @@ def judged(tokenizer: Any, using: Renderer, example: Example, marks: Marks) -> t
     fit = [(turns, text) for turns, text in rendered if _shows_all(example, text)]
     try:
         encoded = using.encoded(example)
-    except StudioError as error:
+    except Fault as error:
         return ("refused" if rendered else "both"), error.message
     ids = list(encoded.ids[: len(encoded.ids) - encoded.ended])
     made = tokenizer(encoded.text, add_special_tokens=False, return_offsets_mapping=True)

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from core.contract.config import DataChoice
-from core.contract.errors import DataError, StudioError
+from core.contract.errors import DataError, Fault
 from core.data.render.template_limits import UnfitTemplateError, limited_time, require_short
 from core.data.service.data_service import DataService
 
@@ -112,5 +112,5 @@ def test_time_is_limited_in_the_main_thread_and_given_back() -> None:
 
 def test_what_a_template_writes_is_limited() -> None:
     assert require_short("x" * 100, 1) == "x" * 100
-    with pytest.raises(StudioError, match="30,000,000 characters"):
+    with pytest.raises(Fault, match="30,000,000 characters"):
         require_short("x" * 30_000_000, 5)

@@ -16,7 +16,7 @@ import pytest
 from core.chat import client
 from core.chat.messages import Setup
 from core.contract.config import DataChoice, ModelChoice
-from core.contract.errors import StudioError
+from core.contract.errors import Fault
 from core.machine.children.tied import start_tied
 from core.machine.locations import REPOSITORY, Locations
 from core.runs.control import gpu_lease
@@ -112,7 +112,7 @@ def test_a_model_that_hangs_while_it_loads_is_ended(
     hanging: list[Any], locations: Locations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "LOADING_SECONDS", 0.5)
-    with pytest.raises(StudioError) as caught:
+    with pytest.raises(Fault) as caught:
         talk(locations)
     assert caught.value.code == "talk.slow"
     assert hanging[0].returncode == -signal.SIGKILL
@@ -123,7 +123,7 @@ def test_a_model_that_hangs_gives_the_card_to_a_run_that_waits(
 ) -> None:
     monkeypatch.setattr(gpu_lease, "LEAVING_SECONDS", 0.2)
     monkeypatch.setattr(gpu_lease, "card_wanted", lambda *_: True)
-    with pytest.raises(StudioError, match="A run waits for the card") as caught:
+    with pytest.raises(Fault, match="A run waits for the card") as caught:
         talk(locations)
     assert caught.value.code == "card.busy"
     assert hanging[0].returncode == -signal.SIGKILL

@@ -20,13 +20,13 @@ Ask = Callable[..., dict[str, Any]]
 FRAME = """
 import json, sys, time
 from core.models import catalog
-from core.models.hub import client as hub
-from core.contract.errors import StudioError
+from core.models.hub import cache, client as hub
+from core.contract.errors import Fault
 started, progress = time.monotonic(), []
 try:
     value = (lambda: {expression})()
     answer = {{"value": value}}
-except StudioError as error:
+except Fault as error:
     answer = {{"code": error.code, "text": str(error), "kind": type(error).__name__}}
 answer |= {{"progress": progress, "seconds": time.monotonic() - started, "torch": "torch" in sys.modules}}
 print("ANSWER " + json.dumps(answer))

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from core.contract.errors import StudioError
+from core.contract.errors import Fault
 
 HEARD: list[str] = []
 WATCHED = ("open", "pickle.find_class", "exec", "import", "os.remove", "os.rename", "os.mkdir", "os.system")
@@ -45,9 +45,9 @@ def answer(question: Callable[[Path], object], folder: Path) -> dict[str, Any]:
     started, code, text = time.monotonic(), "", ""
     try:
         question(folder)
-    except StudioError as error:
+    except Fault as error:
         code, text = error.code, str(error)
-    except BaseException as error:  # what is no StudioError is what this looks for
+    except BaseException as error:  # what is no Fault is what this looks for
         code, text = "UNEXPECTED", repr(error)[:300]
     return {"code": code, "text": text, "seconds": time.monotonic() - started, "heard": list(HEARD)}
 

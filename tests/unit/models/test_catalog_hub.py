@@ -43,7 +43,7 @@ def test_a_cached_commit_needs_no_request(ask: Ask, hub_of: HubStandIn) -> None:
     hub_of.requests.clear()
     assert ask(fetch(revision=COMMIT))["value"] == first
     assert ask(fetch(), HF_HUB_OFFLINE="1")["value"] == first
-    assert ask("hub.is_cached('tester/tiny')")["value"] is True
+    assert ask("cache.is_cached('tester/tiny')")["value"] is True
     assert ask("hub.describe('tester/tiny').revision", HF_HUB_OFFLINE="1")["value"] == COMMIT
     assert hub_of.requests == []
 
@@ -68,7 +68,7 @@ def test_the_tokenizer_comes_alone_and_only_once(ask: Ask, hub_of: HubStandIn) -
     folder = Path(ask("str(hub.fetch_tokenizer('tester/tiny'))")["value"])
     assert (folder / "tokenizer.json").exists()
     assert not list(folder.glob("*.safetensors"))
-    assert ask("hub.is_cached('tester/tiny')")["value"] is False
+    assert ask("cache.is_cached('tester/tiny')")["value"] is False
     hub_of.requests.clear()
     assert ask("str(hub.fetch_tokenizer('tester/tiny'))")["value"] == str(folder)
     assert hub_of.requests == []
@@ -140,7 +140,7 @@ def test_stopping_ends_a_slow_download_and_a_second_start_goes_on(ask: Ask, hub_
     hub_of.slow.clear()
     again = ask(fetch("tester/large"))
     assert again["value"].endswith(COMMIT)
-    assert ask("catalog.check_folder(hub.cached_folder('tester/large'))")["value"] is None
+    assert ask("catalog.check_folder(cache.cached_folder('tester/large'))")["value"] is None
 
 
 def test_a_repository_without_safetensors_is_refused(ask: Ask, hub_of: HubStandIn, tmp_path: Path) -> None:
@@ -176,11 +176,11 @@ def test_a_download_stopped_between_parts_does_not_look_whole(ask: Ask, hub_of: 
     assert first == ["config.json", "model.safetensors.index.json"]
     for number in (2, 4):
         (folder / f"model-{number:05}-of-00004.safetensors").unlink()
-    assert ask("hub.is_cached('tester/split')")["value"] is False
+    assert ask("cache.is_cached('tester/split')")["value"] is False
     (folder / "model.safetensors.index.json").unlink()
-    assert ask("hub.is_cached('tester/split')")["value"] is False
+    assert ask("cache.is_cached('tester/split')")["value"] is False
     again = ask(fetch("tester/split", COMMIT))
     assert sorted(path.name for path in Path(again["value"]).glob("*.safetensors"))[-1] == (
         "model-00004-of-00004.safetensors"
     )
-    assert ask("hub.is_cached('tester/split')")["value"] is True
+    assert ask("cache.is_cached('tester/split')")["value"] is True

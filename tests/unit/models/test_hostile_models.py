@@ -29,7 +29,7 @@ from hub_stand_in import COMMIT, HubStandIn, tiny_model
 from huggingface_hub import constants
 from tiny_run import make_model
 
-from core.contract.errors import HubError, ModelError, StudioError
+from core.contract.errors import Fault, HubError, ModelError
 from core.data.render.rendering import load_tokenizer
 from core.machine.limits import reading_model
 from core.machine.locations import REPOSITORY
@@ -202,7 +202,7 @@ def test_a_tokenizer_alone_is_looked_at_too(name: str, tmp_path: Path) -> None:
     outside = make_outside(tmp_path / "outside")
     folder = make_hostile(name, tmp_path / "model", outside)
     (folder / "model.safetensors").unlink()
-    with pytest.raises(StudioError) as caught:
+    with pytest.raises(Fault) as caught:
         load_tokenizer(folder)
     assert caught.value.code == MODELS[name][1]
     assert untouched(outside)

@@ -19,7 +19,7 @@ import pytest
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
-from core.contract.errors import StudioError
+from core.contract.errors import Fault
 from core.contract.estimate import Probe
 from core.estimate.learned import LEAST_STEPS
 from core.machine.hardware import read_machine
@@ -78,7 +78,7 @@ def test_a_busy_card_is_said_at_once_and_nothing_is_learned(
     card = CardLock(locations, read_machine().lock_name)
     assert card.acquire(wait=False, holder=RUN)
     try:
-        with pytest.raises(StudioError, match=RUN) as caught:
+        with pytest.raises(Fault, match=RUN) as caught:
             probed(config, facts, locations)
     finally:
         card.release()
@@ -91,12 +91,12 @@ def test_kernels_are_tried_again_after_a_probe_that_failed(
     config: RunConfig, facts: DataFacts, locations: Locations, monkeypatch: pytest.MonkeyPatch, code: str, kept: bool
 ) -> None:
     def fails(*_asked: object) -> None:
-        raise StudioError(code, "It is so.", "")
+        raise Fault.told_by({"code": code, "message": "It is so."})
 
     monkeypatch.setattr("core.probe.client._result", fails)
     monkeypatch.setattr("core.probe.client._Child", lambda *_asked: io.BytesIO())
     locations.make().kernels.write_text("with what they ran", encoding="utf-8")
-    with pytest.raises(StudioError, match="It is so"):
+    with pytest.raises(Fault, match="It is so"):
         probed(config, facts, locations)
     assert locations.kernels.exists() == kept
 
@@ -155,7 +155,7 @@ def test_the_child_leaves_within_five_seconds_when_a_run_wants_the_card(config: 
 @pytest.mark.slow
 def test_a_model_that_is_gone_is_one_line(config: RunConfig, facts: DataFacts, locations: Locations) -> None:
     gone = starter().model_copy(update={"folder": str(locations.home / "nowhere")})
-    with pytest.raises(StudioError, match="nowhere") as caught:
+    with pytest.raises(Fault, match="nowhere") as caught:
         client.probe(config, gone, facts, locations)
     assert "\n" not in str(caught.value)
     assert not learned_file(locations).exists()
@@ -171,7 +171,7 @@ def test_cancelled_while_it_steps(config: RunConfig, facts: DataFacts, locations
             at.append(time.monotonic())
         return bool(at)
 
-    with pytest.raises(StudioError) as caught:
+    with pytest.raises(Fault) as caught:
         client.probe(config, starter(), facts, locations, stages.append, cancelled)
     assert time.monotonic() - at[0] < 6
     assert caught.value.code == "probe.cancelled"
@@ -185,7 +185,7 @@ def test_a_killed_child_is_one_line(config: RunConfig, facts: DataFacts, locatio
             [child] = [one for one in psutil.Process().children() if "core.probe.child" in one.cmdline()]
             os.kill(child.pid, signal.SIGKILL)
 
-    with pytest.raises(StudioError, match="killed") as caught:
+    with pytest.raises(Fault, match="killed") as caught:
         client.probe(config, starter(), facts, locations, kill)
     assert caught.value.code == "probe.died"
     assert threading.active_count() < 20

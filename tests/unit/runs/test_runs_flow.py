@@ -170,7 +170,9 @@ def test_a_full_disk_holds_the_supervisor_and_no_word_of_it_is_lost(
     def append(writer: EventWriter, line: bytes) -> None:
         if not room.is_set():
             refused.append(line)
-            raise MachineError("disk.write", "Could not write events.jsonl (No space left on device).")
+            raise MachineError.told_by(
+                {"code": "disk.write", "message": "Could not write events.jsonl (No space left on device)."}
+            )
         real(writer, line)
 
     monkeypatch.setattr(EventWriter, "_append", append)

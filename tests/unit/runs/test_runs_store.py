@@ -58,7 +58,9 @@ def full(*_: object) -> None:
 
 
 def no_room(*_: object) -> None:
-    raise MachineError("disk.write", "Could not write events.jsonl (No space left on device).", "")
+    raise MachineError.told_by(
+        {"code": "disk.write", "message": "Could not write events.jsonl (No space left on device)."}
+    )
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,9 @@ def test_who_asks_to_leave_does_not_wait_for_what_cannot_be_called_off(said: Any
     commands, held = CommandQueue(letters, EventReporter(said)), threading.Event()
     assert commands.meanwhile(lambda: 5) == 5
     with pytest.raises(RunError, match="of its own"):
-        commands.meanwhile(lambda: (_ for _ in ()).throw(RunError("a", "A fault of its own.")))
+        commands.meanwhile(
+            lambda: (_ for _ in ()).throw(RunError.told_by({"code": "a", "message": "A fault of its own."}))
+        )
     commands._leaving = "stop"
     begun = time.monotonic()
     with pytest.raises(Leave):

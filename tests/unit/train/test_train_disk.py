@@ -122,7 +122,7 @@ def test_room_set_aside_takes_the_words_about_a_full_disk(
 
     def write(self: EventWriter, event: Any) -> Any:
         if aside.exists():
-            raise MachineError("disk.write", "full")
+            raise MachineError.told_by({"code": "disk.write", "message": "full"})
         return real(self, event)
 
     monkeypatch.setattr(EventWriter, "write", write)

@@ -17,8 +17,10 @@ from core.train.channel.channel import Channel
 from core.train.channel.command_queue import Leave
 from core.train.fetching import fetch_base
 
-GONE = HubError("hub.unreachable", "Expected an answer, found none.", "Check the network.")
-FULL = MachineError("disk.full", "The disk filled up.", "Free some space.")
+GONE = HubError.told_by(
+    {"code": "hub.unreachable", "message": "Expected an answer, found none.", "hint": "Check the network."}
+)
+FULL = MachineError.told_by({"code": "disk.full", "message": "The disk filled up.", "hint": "Free some space."})
 
 
 class Spec:
@@ -66,7 +68,7 @@ def test_a_hub_that_never_answered_is_a_fault_at_once(channel: Channel, hub: lis
     hub.append(Exception("at once"))
     with pytest.raises(HubError, match="found none"):
         fetch_base(Spec(), channel)  # type: ignore[arg-type]
-    hub.append(HubError("hub.gated", "Not for everybody.", "Accept the terms."))
+    hub.append(HubError.told_by({"code": "hub.gated", "message": "Not for everybody.", "hint": "Accept the terms."}))
     with pytest.raises(HubError, match="Not for everybody"):
         fetch_base(Spec(), channel)  # type: ignore[arg-type]
 

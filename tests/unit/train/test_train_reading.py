@@ -319,7 +319,7 @@ def nearly_full(monkeypatch: pytest.MonkeyPatch, times: int) -> list[str]:
     def ask(self: ChildHere, request: dict[str, Any], *more: Any) -> Any:
         asked.append(request["do"])
         if asked.count(request["do"]) <= times:
-            raise DataError(**serve._handled(refuse, request)["error"])  # as it comes through the pipe
+            raise DataError.told_by(serve._handled(refuse, request)["error"])  # as it comes through the pipe
         return real(self, request, *more)
 
     monkeypatch.setattr(ChildHere, "ask", ask)

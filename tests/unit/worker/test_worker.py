@@ -125,9 +125,17 @@ def test_who_is_asked_to_leave_while_the_libraries_load_leaves_at_once(
 
 
 def test_a_fault_becomes_a_line_with_what_to_do() -> None:
-    said = failure_of(DataError("data.empty", "Expected rows, found none.", "Choose another file."))
+    said = failure_of(
+        DataError.told_by(
+            {"code": "data.empty", "message": "Expected rows, found none.", "hint": "Choose another file."}
+        )
+    )
     assert (said.code, said.message, said.hint) == ("data.empty", "Expected rows, found none.", "Choose another file.")
-    faults = failure_of(ConfigError("config.faults", "run.yaml has 2 faults:", "", ["a: wrong", "b: wrong"]))
+    faults = failure_of(
+        ConfigError.told_by(
+            {"code": "config.faults", "message": "run.yaml has 2 faults:", "problems": ["a: wrong", "b: wrong"]}
+        )
+    )
     assert "a: wrong" in faults.hint
     assert "b: wrong" in faults.hint
     full = failure_of(OSError(errno.ENOSPC, "No space left on device"))

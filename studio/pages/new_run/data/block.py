@@ -9,7 +9,7 @@ import gradio as gr
 
 from core.contract.config import DataChoice
 from core.contract.data import DataReport, Preview
-from core.contract.errors import ConfigError, ModelError, StudioError
+from core.contract.errors import ConfigError, Fault, ModelError
 from core.contract.findings import Checkup
 from core.contract.methods import METHODS
 from core.data.files.made import origin_of
@@ -57,7 +57,7 @@ class DataBlock:
     would be lost when the studio starts again beneath an open page)."""
     roles: tuple[gr.Dropdown, ...]
 
-    def file(self, view: View, columns: Sequence[str], page: Preview | StudioError | None, asked: Asked) -> Answer:
+    def file(self, view: View, columns: Sequence[str], page: Preview | Fault | None, asked: Asked) -> Answer:
         """What the block says of a file: report, the rows asked for, mapping and the doctor's findings."""
         shown, roles = mapping(view, columns)
         return {
@@ -72,7 +72,7 @@ class DataBlock:
         """The file's lines."""
         return {self.report: report_view(view)}
 
-    def rows(self, view: View, page: Preview | StudioError | None, asked: Asked) -> Answer:
+    def rows(self, view: View, page: Preview | Fault | None, asked: Asked) -> Answer:
         """A page of the preview."""
         title = checkup.title_of(asked.only) if view.finding(asked.only) else ""
         only = preview.only_view(title, page.total if isinstance(page, Preview) else 0)
@@ -156,7 +156,7 @@ def _drop_zone() -> Markup:
 # ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def tabs_view(found: Checkup | StudioError | None = None) -> Markup:
+def tabs_view(found: Checkup | Fault | None = None) -> Markup:
     """The block's four panels by name; which one is open is the page's own affair (``pages/new_run/panels.js``)."""
     words = {"doctor": checkup.tab_words(found)}
     tabs = (
@@ -190,7 +190,7 @@ def report_view(view: View) -> Markup:
     own = view.data_fault is not None and not isinstance(view.data_fault, ModelError)
     below = fault(view.data_fault) if own and view.data_fault else None
     if view.lacks_pairs:
-        below = fault(ConfigError("config.method", say("data.lacks_pairs"), say("data.lacks_pairs.hint")))
+        below = fault(ConfigError("config.method/pairs"))
     return join(
         head,
         why,

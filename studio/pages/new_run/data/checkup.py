@@ -5,7 +5,7 @@ A fix writes a new data set and switches to it; the file stays as it is, and the
 
 import gradio as gr
 
-from core.contract.errors import StudioError
+from core.contract.errors import Fault
 from core.contract.findings import Checkup, Finding
 from studio.pages.new_run.asking import push
 from studio.pages.new_run.data.sources import working_view
@@ -29,14 +29,14 @@ def layout() -> gr.HTML:
 # ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def checkup_view(found: Checkup | StudioError | None, rows: int = 0, progress: tuple[int, ...] | None = None) -> Markup:
+def checkup_view(found: Checkup | Fault | None, rows: int = 0, progress: tuple[int, ...] | None = None) -> Markup:
     """What was found; how far the examination is; or the button that begins it."""
     begin = push(say("doctor.data.begin", rows=f"{rows:,}"), "examine")
     if progress is not None:
         done, total = (*progress, 0, 0)[:2]
         counted = say("doctor.data.running", done=f"{done:,}", total=f"{total:,}")
         return working_view(counted if total else say("doctor.data.starting"), done, total, "examine")
-    if isinstance(found, StudioError):
+    if isinstance(found, Fault):
         return join(fault(found), begin)
     if found is None:
         return join(tag("p", say("doctor.data.about"), class_="quiet"), begin) if rows else Markup()
@@ -50,7 +50,7 @@ def checkup_view(found: Checkup | StudioError | None, rows: int = 0, progress: t
     return join(head, tag("ul", *map(_finding, ordered), class_="data-findings"), _languages(found.languages))
 
 
-def tab_words(found: Checkup | StudioError | None) -> str:
+def tab_words(found: Checkup | Fault | None) -> str:
     """The panel's name on its tab, with the number of findings that ask for something."""
     serious = sum(one.level != "note" for one in found.findings) if isinstance(found, Checkup) else 0
     return say("panel.doctor.count", count=serious) if serious else say("panel.doctor")

@@ -10,7 +10,7 @@ from typing import Any
 import gradio as gr
 
 from core.contract.config import RunConfig
-from core.contract.errors import DataError, StudioError
+from core.contract.errors import DataError, Fault
 from core.contract.findings import Checkup
 from core.data.files.keep import KeptFile
 from core.machine.hardware import Machine
@@ -210,7 +210,7 @@ class DataHandlers:
         wish, form = sent(asked)
         try:
             parts = self._mixture(wish, sources.parts_of(form), self.windows.sent(values).config)
-        except StudioError as error:
+        except Fault as error:
             return {panel.outcome: fault(error)}
         return {panel.mix: sources.mix_view([self._counted(part) for part in parts]), panel.outcome: Markup()}
 
@@ -224,7 +224,7 @@ class DataHandlers:
             return
         try:
             work = self.cache.works.start(("make", asked), self._maker(wish, form, view))
-        except StudioError as error:
+        except Fault as error:
             yield {outcome: fault(error)}
             return
         for progress in work.ticks():
@@ -248,7 +248,7 @@ class DataHandlers:
         """The part with its usable rows, where these are quickly read: what its weight comes to depends on them."""
         try:
             report = self.studio.data.first_look(path_of(part.choice), part.choice)
-        except StudioError:
+        except Fault:
             return part  # what is wrong with the file is said when the mixture is made
         return replace(part, rows=report.usable if report.complete else 0)
 
@@ -278,5 +278,5 @@ class DataHandlers:
             return lambda work: service.mix(parts, name, seed, work.tell, work.stopped)
         finding = view.finding(str(wish.get("fix", "")))
         if finding is None:
-            raise DataError("doctor.stale", say("doctor.stale"), say("doctor.stale.do"))
+            raise DataError("doctor.stale")
         return lambda _: service.fix(path_of(config.data), config.data, [(finding.code, ())])

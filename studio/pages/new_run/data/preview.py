@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import gradio as gr
 
 from core.contract.data import Preview, PreviewRow
-from core.contract.errors import StudioError
+from core.contract.errors import Fault
 from studio.pages.new_run.asking import push, sent
 from studio.shell.markup import Markup, fault, icon, join, tag
 from studio.shell.parts import board
@@ -69,11 +69,11 @@ def layout() -> PreviewPanel:
 # ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def preview_view(found: Preview | StudioError | None, asked: Asked) -> Markup:
+def preview_view(found: Preview | Fault | None, asked: Asked) -> Markup:
     """A page of rows, token kinds coloured, each with its counts; where the page stands, and the way to the next."""
     if found is None:
         return Markup()
-    if isinstance(found, StudioError):
+    if isinstance(found, Fault):
         return fault(found)
     notes = (tag("p", note, class_="hint") for note in found.notes)
     if not found.rows:

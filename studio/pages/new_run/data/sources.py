@@ -180,8 +180,7 @@ def _weight(sent: object, name: str) -> float:
     except ValueError:
         weight = -1.0
     if not 0 < weight <= 1e6:
-        message = say("mix.weight.fault", name=name, found=str(sent)[:40])
-        raise DataError("mix.weight", message, say("mix.weight.do"))
+        raise DataError("mix.weight", name=name, found=str(sent)[:40])
     return weight
 
 
@@ -193,7 +192,7 @@ def hub_wish(form: dict[str, Any]) -> HubWish:
     """
     name, rows = str(form.get("name", "")).strip(), str(form.get("rows", "")).strip()
     if not name:
-        raise DataError("hub.name", say("hub.fault.name"), say("hub.fault.name.do"))
+        raise DataError("hub.name")
     if not rows.isdecimal() or not 1 <= int(rows) <= MOST_ROWS:
-        raise DataError("hub.rows", say("hub.fault.rows", most=f"{MOST_ROWS:,}", found=rows[:40] or "–"), "")
+        raise DataError("hub.rows", most=MOST_ROWS, found=rows[:40] or "–")
     return HubWish(name, str(form.get("subset", "")).strip(), str(form.get("split", "")).strip() or "train", int(rows))

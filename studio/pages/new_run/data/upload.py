@@ -53,8 +53,7 @@ def uploads(studio: Studio) -> APIRouter:
     async def put(request: Request) -> dict[str, str | int]:
         name = _name(request.headers.get("x-file-name", ""))
         if at_once.locked():
-            message = f"Expected at most {_MOST_AT_ONCE} files on their way at once, found as many already."
-            raise MachineError("upload.busy", message, "Send it again when one of them has come.")
+            raise MachineError("upload.busy", most=_MOST_AT_ONCE)
         async with at_once:
             return await _received(request, name)
 
@@ -100,7 +99,7 @@ def uploaded(locations: Locations, key: str) -> Uploaded:
         folder = locations.uploads / key
         with contextlib.suppress(OSError, ValueError, StopIteration):
             return Uploaded(next(folder.glob("rows.*")), (folder / _NAME).read_text(encoding="utf-8"))
-    raise DataError("data.upload_gone", "Expected the uploaded file, found it gone.", "Choose the file again.")
+    raise DataError("data.upload_gone")
 
 
 def taken(studio: Studio, key: str) -> KeptFile:
@@ -117,7 +116,7 @@ def taken(studio: Studio, key: str) -> KeptFile:
     except DataError as error:
         if error.code in NO_DATA:  # else its rows are only not understood, which a person can help with
             shutil.rmtree(sent.path.parent, ignore_errors=True)
-            raise DataError(error.code, error.message.replace(sent.path.name, sent.name), error.hint) from error
+            raise DataError.told_by(error.told(), message=error.message.replace(sent.path.name, sent.name)) from error
     kept = keep_file(sent.path, locations, sent.name)
     shutil.rmtree(sent.path.parent, ignore_errors=True)
     return kept
@@ -130,11 +129,7 @@ def _name(sent: str) -> str:
     ]
     ending = Path(plain).suffix.lower()
     if ending not in ENDINGS:
-        raise DataError(
-            "data.ending",
-            f"Expected a file that ends in {', '.join(ENDINGS)}; found {plain or 'no name'!r}.",
-            "Convert it, or give it its true ending.",
-        )
+        raise DataError("data.ending", endings=", ".join(ENDINGS), name=plain or "no name")
     return plain
 
 
@@ -147,8 +142,7 @@ def _is_here(request: Request) -> bool:
 
 def _check_count(locations: Locations) -> None:
     if sum(1 for _ in locations.uploads.iterdir()) >= _MOST_WAITING:
-        message = f"Expected at most {_MOST_WAITING} files within ten minutes, found as many already."
-        raise MachineError("upload.count", message, "Type the path of the file instead, or wait a little.")
+        raise MachineError("upload.count", most=_MOST_WAITING)
 
 
 def _room(locations: Locations, announced: str) -> int:
@@ -156,19 +150,20 @@ def _room(locations: Locations, announced: str) -> int:
     wanted = int(announced) if announced.isdigit() else 0
     if wanted > free:
         raise MachineError(
-            "disk.full",
-            f"Expected {wanted / 1e9:.1f} GB of room at {locations.home}, found {max(free, 0) / 1e9:.1f} GB.",
-            "Make room, or move the root folder: --home DIR.",
+            "disk.full/upload_room", wanted=wanted / 1000000000.0, home=locations.home, free=max(free, 0) / 1000000000.0
         )
     if wanted > _MOST_BYTES:
-        message = f"Expected a file of at most {_MOST_BYTES >> 30} GB, found {wanted / 1e9:.0f} GB."
-        raise MachineError("upload.size", message, "Type its path instead: it is then read where it lies.")
+        raise MachineError("upload.size", most=_MOST_BYTES >> 30, wanted=wanted / 1000000000.0)
     return min(free, _MOST_BYTES)
 
 
 def _unwritable(locations: Locations, error: OSError) -> MachineError:
-    message = f"Expected to write the file to {locations.home}, found: {error.strerror or error}."
-    return MachineError("disk.write", message, cure(error, "or move the root folder: --home DIR"))
+    return MachineError(
+        "disk.write/upload",
+        home=locations.home,
+        reason=error.strerror or error,
+        cure=cure(error, "or move the root folder: --home DIR"),
+    )
 
 
 async def _stream(request: Request, target: Path, room: int) -> int:
@@ -179,10 +174,10 @@ async def _stream(request: Request, target: Path, room: int) -> int:
             count, before = count + len(block), count
             looked = count // _LOOK_BYTES == before // _LOOK_BYTES
             if count > room or not (looked or shutil.disk_usage(target).free > _SPARE_BYTES):
-                raise MachineError("disk.full", "The disk is full.", "Make room, or move the root folder: --home DIR.")
+                raise MachineError("disk.full/upload")
             file.write(block)
     if not count:
-        raise DataError("data.empty", "Expected rows, found an empty file.", "Choose another file.")
+        raise DataError("data.empty/upload")
     return count
 
 

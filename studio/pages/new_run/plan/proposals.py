@@ -5,7 +5,7 @@ Every proposal is a button: one click writes its values into the fields, which a
 
 from collections.abc import Sequence
 
-from core.contract.errors import StudioError
+from core.contract.errors import Fault
 from core.contract.estimate import Advice, Estimate, Probe, Suggestion
 from studio.pages.new_run.asking import push
 from studio.pages.new_run.form import KNOBS, label_of
@@ -72,7 +72,7 @@ def probe_view(view: View) -> Markup | None:
     if view.figures is None or view.facts is None:
         return None
     again = push(say("probe.again" if view.probe else "probe.begin"), "probe", title=say("probe.about"))
-    if isinstance(view.probe, StudioError):
+    if isinstance(view.probe, Fault):
         return tag("div", fault(view.probe), again, class_="probe")
     return tag("div", _measured(view.probe, view.figures) if view.probe else None, again, class_="probe")
 

@@ -1,6 +1,6 @@
 """The run summary: does it fit, how long, how many steps, what is missing; and the words on Start."""
 
-from core.contract.errors import ModelError, StudioError
+from core.contract.errors import Fault, ModelError
 from core.contract.estimate import Estimate
 from core.models.catalog import presets
 from studio.figures.run_figures import bytes_words, duration, passes_words
@@ -143,7 +143,7 @@ def problems(view: View) -> list[str]:
     return found
 
 
-def _data_missing(error: StudioError) -> str:
+def _data_missing(error: Fault) -> str:
     if isinstance(error, ModelError):  # its tokenizer cannot be had
         return say("missing.usable_model")
     return say("missing.trained" if error.code in _UNTRAINED else "missing.readable")

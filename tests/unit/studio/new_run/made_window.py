@@ -83,7 +83,7 @@ class FakeData:
         while self.slow and not cancelled():
             time.sleep(0.01)
         if cancelled():
-            raise DataError("data.stopped", "It was stopped.", "")
+            raise DataError.told_by({"code": "data.stopped", "message": "It was stopped."})
         if self.error:
             raise self.error
         return report_of(path)
@@ -103,7 +103,9 @@ class FakeData:
 
     def from_hub(self, name: str, subset: str, split: str, rows: int, on_progress: Any, cancelled: Any) -> KeptFile:
         self.asked.append(f"hub {name} {subset} {split} {rows}")
-        raise HubError("hub.offline", "Expected the hub, found no network.", "Try again.")
+        raise HubError.told_by(
+            {"code": "hub.offline", "message": "Expected the hub, found no network.", "hint": "Try again."}
+        )
 
     def preview(self, path: Path, choice: DataChoice, folder: Path, max_length: int, **page: Any) -> Preview:
         self.asked.append(f"preview {page['offset']} {page['search']} {list(page['rows'])}".strip())

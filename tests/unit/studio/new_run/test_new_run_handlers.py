@@ -14,6 +14,7 @@ from made_window import FakeData, Window, made_handlers, shown
 
 from core.contract.config import RunConfig
 from core.contract.errors import DataError, MachineError
+from core.contract.faults import TEXTS
 from core.data.files.keep import KeptFile
 from core.machine.locks import CardLock
 from core.models.catalog import STARTER, find_model
@@ -109,7 +110,9 @@ def test_a_path_that_was_typed_but_not_read_is_not_passed_over(handlers: Handler
     assert handlers.studio.store is None, "nothing was asked to start"
 
 
-@pytest.mark.parametrize("error", [MachineError("disk.full", "The disk is full.", ""), ValueError("unforeseen")])
+@pytest.mark.parametrize(
+    "error", [MachineError.told_by({"code": "disk.full", "message": "The disk is full."}), ValueError("unforeseen")]
+)
 def test_start_can_be_pressed_again_after_any_fault(
     handlers: Handlers, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception
 ) -> None:
@@ -174,7 +177,10 @@ def test_an_open_page_is_answered_by_a_studio_that_knows_nothing_of_it(
 ) -> None:
     """It was started again beneath the page, or has forgotten; the edit asks for no look by itself."""
     monkeypatch.setattr(handlers.cache, "_known", Answers())
-    monkeypatch.setattr("core.probe.client.probe", lambda *_: DataError("probe.none", "Nothing was probed.", ""))
+    monkeypatch.setattr(
+        "core.probe.client.probe",
+        lambda *_: DataError.told_by({"code": "probe.none", "message": "Nothing was probed."}),
+    )
     values = shown(handlers, **{"train.learning_rate": 1e-4})
     assert say("summary.waiting") in handlers.edited(Window(), *values)["summary"]
     handler = getattr(handlers if event in ("looked_again", "probed") else handlers.data, event)
@@ -197,7 +203,7 @@ def test_a_fault_that_nobody_foresaw_is_an_answer(
     for answer in handlers.looked(Window(), "", *shown(handlers)):
         said |= answer
     assert say("summary.waiting") not in said["summary"]
-    assert say("work.fault") in said["data.report"] or not said["start"]["interactive"]
+    assert TEXTS["work.fault"][0] in said["data.report"] or not said["start"]["interactive"]
     assert "KeyError: 'nothing'" in capsys.readouterr().err
 
 

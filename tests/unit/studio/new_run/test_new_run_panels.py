@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from made_window import FINDING, MACHINE, FakeData, Window, made_handlers, shown
 
 from core.contract.data import DataFacts, Preview
-from core.contract.errors import DataError, HubError, StudioError
+from core.contract.errors import DataError, Fault, HubError
 from core.contract.findings import Checkup, Finding
 from core.data.files.made import as_row, write_rows
 from studio.pages.new_run import cache as desk
@@ -187,7 +187,9 @@ def test_counting_every_row_says_how_far_it_is_and_can_be_ended(handlers: Handle
 def test_rows_that_cannot_be_counted_say_why(handlers: Handlers, fake_data: FakeData) -> None:
     fake_data.sampled = True
     list(handlers.looked(Window(), "", *shown(handlers)))
-    fake_data.error = DataError("data.cache", "Expected room for the tokens, found none.", "Free some disk space.")
+    fake_data.error = DataError.told_by(
+        {"code": "data.cache", "message": "Expected room for the tokens, found none.", "hint": "Free some disk space."}
+    )
     assert (
         "Free some disk space." in list(handlers.data.count_all(Window(), *shown(handlers)))[-1]["data.lengths.figures"]
     )
@@ -234,7 +236,7 @@ def test_a_check_can_be_cancelled_and_taken_up_again(handlers: Handlers, fake_da
 
 
 def test_a_fault_in_the_rest_of_a_large_file_is_said(handlers: Handlers, fake_data: FakeData, large: None) -> None:
-    fake_data.error = DataError("data.broken", "Expected JSON in row 70, found a picture.", "")
+    fake_data.error = DataError.told_by({"code": "data.broken", "message": "Expected JSON in row 70, found a picture."})
     answers = list(handlers.looked(Window(), "", *shown(handlers)))
     assert any("found a picture" in str(answer.get("data.report")) for answer in answers)
     assert answers[-1]["start"]["value"] == "Fix the data file"
@@ -338,15 +340,22 @@ def test_a_fault_nobody_foresaw_is_one_line(capsys: pytest.CaptureFixture[str]) 
 
     ended = LongWork().start(("x", 1), broken)
     list(ended.ticks())
-    assert isinstance(ended.fault, StudioError)
+    assert isinstance(ended.fault, Fault)
     assert "unforeseen" not in ended.fault.message
     assert "ValueError: unforeseen" in capsys.readouterr().err
 
 
 def test_start_is_closed_where_nothing_would_be_learned() -> None:
-    view = View(first().config, MACHINE, data_fault=DataError("data.nothing", "Expected tokens to train on.", ""))
+    view = View(
+        first().config,
+        MACHINE,
+        data_fault=DataError.told_by({"code": "data.nothing", "message": "Expected tokens to train on."}),
+    )
     assert summary.start_words(view) == ("Nothing would be learned", False)
-    offline = replace(view, data_fault=HubError("hub.offline", "Expected the tokenizer, found no network.", ""))
+    offline = replace(
+        view,
+        data_fault=HubError.told_by({"code": "hub.offline", "message": "Expected the tokenizer, found no network."}),
+    )
     assert summary.start_words(offline) == ("Choose another model", False)
 
 
@@ -356,7 +365,7 @@ def test_a_cancelled_fetch_leaves_the_file_as_it_was(handlers: Handlers, monkeyp
         tell(1200, 20_000, 1200)
         while not stopped():
             time.sleep(0.005)
-        raise DataError("data.stopped", "It was stopped.", "")
+        raise DataError.told_by({"code": "data.stopped", "message": "It was stopped."})
 
     monkeypatch.setattr(handlers.studio.data, "from_hub", endless)
     fetch = told({"hub": "fetch"}, name="a/b", rows="20000")

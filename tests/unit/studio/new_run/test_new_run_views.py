@@ -70,7 +70,9 @@ def test_another_learning_rate_needs_no_look_and_another_length_is_nearly_right_
 def test_a_fault_stays_with_its_file_and_is_tried_again(
     desk: PageCache, fake_data: FakeData, config: RunConfig
 ) -> None:
-    fake_data.error = DataError("data.broken", "Expected JSON, found a picture.", "Choose another file.")
+    fake_data.error = DataError.told_by(
+        {"code": "data.broken", "message": "Expected JSON, found a picture.", "hint": "Choose another file."}
+    )
     view = desk.look(config)
     assert view.data_fault is fake_data.error
     assert view.figures is not None, "memory is known without rows"
@@ -104,7 +106,11 @@ def test_start_says_what_is_missing(config: RunConfig) -> None:
     view = View(nothing, MACHINE)
     assert summary.start_words(view) == ("Add a data file", False)
     assert summary.problems(view) == ["Add a data file", "Choose a model"]
-    fault = View(config, MACHINE, form_fault=ConfigError("config.faults", "One setting", "", ["x"]))
+    fault = View(
+        config,
+        MACHINE,
+        form_fault=ConfigError.told_by({"code": "config.faults", "message": "One setting", "problems": ["x"]}),
+    )
     assert summary.start_words(fault) == ("Fix the settings first", False)
     assert summary.start_words(View(config, MACHINE)) == ("Start training", True)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from core.contract.config import DataChoice, RunConfig
-from core.contract.errors import DataError, StudioError
+from core.contract.errors import DataError, Fault
 from core.data.files.admission import admitted
 from core.data.files.keep import keep_file
 from core.data.service.checked import checked
@@ -97,7 +97,7 @@ def test_no_way_reads_or_keeps_what_is_no_data(home: Locations, services: list[D
         for number, way in enumerate(ways(home, services)):
             if name.name == "shadow.txt" and number > 4:
                 continue  # a person's own link to a plain file, followed; that it is no data only its reader says
-            with pytest.raises(StudioError) as caught:
+            with pytest.raises(Fault) as caught:
                 way(name)
             assert SECRET not in str(caught.value)
             said |= {caught.value.message} if number < 5 else set()

@@ -26,7 +26,7 @@ from pydantic import ValidationError
 
 from core.contract.config import DataChoice, RunConfig
 from core.contract.data import Message
-from core.contract.errors import DataError, ModelError, RunError, StudioError
+from core.contract.errors import DataError, Fault, ModelError, RunError
 from core.data.service.data_service import DataService
 from core.machine.locations import Locations
 from core.models.catalog import find_model
@@ -124,7 +124,7 @@ def test_there_are_a_thousand() -> None:
 
 def refused(ask: Callable[[], object]) -> str:
     """The code of the one line that it ends in."""
-    with pytest.raises((StudioError, ValidationError)) as caught:
+    with pytest.raises((Fault, ValidationError)) as caught:
         ask()
     return getattr(caught.value, "code", "invalid")
 

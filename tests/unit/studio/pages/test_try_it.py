@@ -53,7 +53,9 @@ def test_both_answers_are_streamed_and_the_child_stays_warm(desk: Desk, make_run
 
 def test_a_fault_in_mid_answer_is_the_last_line(desk: Desk, make_run: MakeRun) -> None:
     make_run(past(5, finished=True))
-    fault = ModelError("model.gone", "Expected the model, found it gone.", "Download it again.")
+    fault = ModelError.told_by(
+        {"code": "model.gone", "message": "Expected the model, found it gone.", "hint": "Download it again."}
+    )
     desk.studio.chats = ChatClients(lambda folder, checkpoint: FakeChat(fault=fault))
     heard = lines(desk.client.post("/studio/ask", json=question()))
     assert heard[-1] == {"fault": "Expected the model, found it gone. Download it again."}

@@ -85,7 +85,9 @@ def test_of_an_upload_that_is_no_data_nothing_stays(
     client: TestClient, studio: Studio, monkeypatch: pytest.MonkeyPatch, code: str, stays: bool
 ) -> None:
     def refuse(path: Path, *_: object) -> None:
-        raise DataError(code, f"Expected rows, found a binary file: {path.name}.", "Save it again.")
+        raise DataError.told_by(
+            {"code": code, "message": f"Expected rows, found a binary file: {path.name}.", "hint": "Save it again."}
+        )
 
     monkeypatch.setattr(studio.data, "first_look", refuse)
     key = put(client, "mine.jsonl", b"\x7fELF")["id"]

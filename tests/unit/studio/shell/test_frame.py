@@ -46,10 +46,14 @@ def test_markup_is_kept_and_none_left_out() -> None:
 
 
 def test_a_fault_names_all_problems_as_text() -> None:
-    drawn = fault(ConfigError("config.faults", "Two <faults>", "Mend.", ["a < b", "c"]))
+    drawn = fault(
+        ConfigError.told_by(
+            {"code": "config.faults", "message": "Two <faults>", "hint": "Mend.", "problems": ["a < b", "c"]}
+        )
+    )
     assert "Two &lt;faults&gt;" in drawn
     assert "<li>a &lt; b</li><li>c</li>" in drawn
-    assert "Traceback" not in fault(DataError("data.x", "line", "hint"))
+    assert "Traceback" not in fault(DataError.told_by({"code": "data.x", "message": "line", "hint": "hint"}))
 
 
 def test_a_live_page_names_all_modules_of_its_script_at_once() -> None:

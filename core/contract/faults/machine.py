@@ -1,0 +1,74 @@
+"""What is said of the machine: disk, folder, card, memory: message and hint by key."""
+
+MACHINE = {
+    "card.busy/held": (
+        "Expected a free card, found it held by {other}.",
+        "Ask through that run while it trains, or ask again when it has ended.",
+    ),
+    "card.busy/run_waits": ("A run waits for the card, so {who} left it.", "Ask when it has ended."),
+    "disk.full/checkpoint": (
+        "Expected {need:,.0f} MB free for a checkpoint, found {free:,.0f} MB.",
+        "Make room on this disk, then resume; the last good checkpoint stands.",
+    ),
+    "disk.full/download": (
+        "The disk filled up while {name} was fetched.",
+        "Free some space; it goes on where it stood.",
+    ),
+    "disk.full/reading": (
+        "Expected room on the disk to read the data, found: {reason}.",
+        "Free some disk space, or move Luthier's folder with --home.",
+    ),
+    "disk.full/upload": ("The disk is full.", "Make room, or move the root folder: --home DIR."),
+    "disk.full/upload_room": (
+        "Expected {wanted:.1f} GB of room at {home}, found {free:.1f} GB.",
+        "Make room, or move the root folder: --home DIR.",
+    ),
+    "disk.room": (
+        "Expected {needed:.1f} GB of free disk for this export, found {free:.1f}.",
+        "Make room, then export again.",
+    ),
+    "disk.small": (
+        "Expected {needed:.1f} GB free for {name} in {folder}, found {free:.1f} GB.",
+        "Free some space, or set HF_HOME to a folder on a larger disk.",
+    ),
+    "disk.write/file": ("Could not write {name} ({reason}).", "{cure}"),
+    "disk.write/run_folder": ("Could not make the folder {path} ({reason}).", "{cure}"),
+    "disk.write/start": ("Could not start a run in {folder} ({reason}).", "{cure}"),
+    "disk.write/start_adapter": ("Could not keep the adapter of run {name} ({reason}).", "{cure}"),
+    "disk.write/upload": ("Expected to write the file to {home}, found: {reason}.", "{cure}"),
+    "gpu.unusable": (
+        "Expected PyTorch {version} to use the {gpu}, found that it cannot (driver {driver}).",
+        "Update the NVIDIA driver, or choose a PyTorch for it: python3 launcher.py --torch cu126 (or cpu).",
+    ),
+    "home.missing": (
+        "Expected a folder with runs at {home}, found no such folder.",
+        "Check {where}: nothing is made by looking.",
+    ),
+    "home.open": (
+        "Expected a folder for runs and data that only you may write to, found one that everybody may: {home}.",
+        "Choose another, such as --home {proposed}; or: chmod o-w {home}",
+    ),
+    "home.repository": (
+        "Expected a folder for runs and data, found Luthier's own program folder: {root}.",
+        "Choose another: --home ~/luthier-studio",
+    ),
+    "machine.process": ("Could not start a process for {name} ({reason}).", "Close other programs, then {then}."),
+    "memory.gpu": ("The card's memory ran out while answering.", "Ask for a shorter answer."),
+    "memory.optimizer": (
+        "Expected room for the optimiser's numbers, found the {memory} full.",
+        "Close what else uses it, or choose adamw_8bit or a smaller rank; then resume.",
+    ),
+    "memory.ranks": (
+        "Expected every process to have room for its pass, found the {memory} full in one of {processes}.",
+        "Choose fewer tokens a pass or recomputed activations; passes are made smaller only for one process.",
+    ),
+    "memory.row": (
+        "Expected room for one row of {tokens:,} tokens{kept}, found the {memory} full.",
+        "Close what else uses it, or choose a shorter 'Max length', a smaller rank or model.",
+    ),
+    "port.taken": (
+        "Expected port {last} on {address} to be free, found: {reason}.",
+        "Choose another: --port {next_port}",
+    ),
+    "words.bytes": ("Expected words in UTF-8, found other bytes: {word}", "Rename that file, or set LC_ALL=C.UTF-8."),
+}

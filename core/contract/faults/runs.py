@@ -1,0 +1,101 @@
+"""What is said of a run: its settings, its folder, its training, what it is exported to: message and hint by key."""
+
+RUNS = {
+    "checkpoint.adapter": (
+        "Expected this run's adapter in {name}, found {key}.",
+        "Start a new run; this checkpoint belongs to another.",
+    ),
+    "checkpoint.damaged": ("Expected a whole {name}, found: {problem}.", "Export another checkpoint."),
+    "checkpoint.optimizer": (
+        "Expected an optimiser over flat parameters in {name}, found one of an earlier version.",
+        "Start a new run with resume_from: it takes the adapter, with a fresh optimiser.",
+    ),
+    "checkpoint.unreadable": ("{name} was written and does not read back: {problem}.", "Check this disk."),
+    "compare.count": ("Expected two to {most} runs to compare, found {count}.", "Choose them in the history."),
+    "config.faults/before_start": ("This run cannot start:", ""),
+    "config.faults/file": ("{name} has {count}:", ""),
+    "config.faults/form": ("{count} setting(s) cannot be used:", ""),
+    "config.faults/run": ("This run has {count} fault(s):", ""),
+    "config.method": (
+        "Expected {wants} for method {method}, found {layout} rows in {name}.",
+        "Choose method {default} or auto, or a file that has them.",
+    ),
+    "config.method/pairs": (
+        "Expected a chosen and a rejected answer in each row to learn preferences (DPO), found none.",
+        "Under Reading, let the data decide the method, or choose a file with pairs.",
+    ),
+    "config.preset/faults": ("Preset {preset!r} has faults:", ""),
+    "config.preset/flat_key": ("Expected dotted keys in preset {preset!r}, found {key!r}.", ""),
+    "config.preset/no_fields": ("Expected fields in {name}, found {kind}.", ""),
+    "config.preset/no_model": ("Expected a model of the catalogue, found {key!r}.", "See presets/models."),
+    "config.preset/unknown": ("Expected a preset out of {known}; found {key!r}.", "Choose one of these."),
+    "config.unreadable": ("Expected a run file at {path}, found {reason}.", ""),
+    "config.yaml/no_fields": ("Expected fields in {path}, found {kind}.", "See README, run.yaml."),
+    "config.yaml/syntax": ("{path} is not YAML: {reason}.", "Mend that line."),
+    "export.exists": ("An export named {name} stands already.", "Choose another name."),
+    "export.mismatch": (
+        "Expected {name} of shape {shape} in the base model's files, found {found}.",
+        "Merge with the base model that the adapter was trained on, or export the adapter.",
+    ),
+    "export.nothing": ("Expected a checkpoint in {run_id}, found none.", "Let the run save one first."),
+    "export.request/file": (
+        "Expected an export request in {path}, found none that can be read.",
+        "Ask for the export again.",
+    ),
+    "export.request/option": ("Expected {expected} for --{option}, found {value!r}.", ""),
+    "export.unknown": ("Expected an export of {run_id}, found none called {name!r}.", ""),
+    "export.unknown_part": (
+        "Expected LoRA weights in the adapter, found {name}, which cannot be merged.",
+        "Export the adapter instead.",
+    ),
+    "export.unverified": (
+        "Expected plain peft and transformers to reload it, found: {reason}",
+        "Nothing was kept; worker.log has the details.",
+    ),
+    "queue.gone": (
+        "{run_id} does not wait for the card; expected one that does.",
+        "The queue has moved on: look at it again.",
+    ),
+    "run.busy/delete": ("{run_id} is at work and cannot be deleted.", "Stop it first."),
+    "run.busy/resume": ("{run_id} is still at work.", "Try again in a moment."),
+    "run.busy/stop": ("{run_id} is still leaving.", "Try again in a moment."),
+    "run.busy/writer": ("{name} is being worked on already.", "Stop that run first."),
+    "run.differs/checkpoint": (
+        "Expected what {name} was trained with, found {others}.",
+        "Put back what was there, or go on all the same: resume {run} --anyway.",
+    ),
+    "run.differs/rows": (
+        "Expected the rows that this run began with, found {others}.",
+        "Put back the version that it began with, or go on all the same: resume {run} --anyway.",
+    ),
+    "run.name": ("Expected a name of at most {most} characters, found {count}.", "Shorten it."),
+    "run.no_checkpoint": ("Expected a checkpoint ({checkpoint}) in {name}, found none.", "Save first."),
+    "run.resume_from/gone": (
+        "Expected a checkpoint of run {name} to start from, found none.",
+        "Choose a run that has one, or leave resume_from empty.",
+    ),
+    "run.resume_from/none": (
+        "Expected a run with a checkpoint to start from, found none called {resume_from!r}.",
+        "Choose a run that has one, or leave resume_from empty.",
+    ),
+    "run.resume_from/shape": (
+        "Expected the adapter of {name} as it is ({others}), found {new}.",
+        "Leave these fields out or set them so; or leave resume_from empty for an adapter of another shape.",
+    ),
+    "run.state": ("{run_id} is {state} and cannot be {done}; expected one that is {allowed}.", ""),
+    "run.unknown/deleted": ("Expected the run {name}, found it deleted.", ""),
+    "run.unknown/none": ("Expected a run, found none called {run_id!r}.", "'runs' lists them."),
+    "run.unreadable": ("{name} cannot be read: {reason}.", "Mend its folder, or delete the run."),
+    "train.not_finite/again": (
+        "Expected a finite loss with half the learning rate ({rate}), found {what} {steps} again.",
+        "Lower the learning rate and look at the rows that were named; with float16, try bfloat16 or float32.",
+    ),
+    "train.not_finite/repeatedly": (
+        "Expected a finite loss, found {what} {count} steps in a row (steps {first} to {last}).",
+        "Lower the learning rate and look at the rows that were named; with float16, try bfloat16 or float32.",
+    ),
+    "train.nothing_trained": (
+        "Expected tokens to train on in step {step}, found none{rows}.",
+        "Leave these rows out, or choose a longer 'Max length'.",
+    ),
+}
