@@ -1,7 +1,5 @@
 """Words: looked up once, told apart from a page's own, and there for every key that a module asks for."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 from pathlib import Path

@@ -1,12 +1,14 @@
-"""A studio without children."""
-
-from __future__ import annotations
+"""A studio without children, and New run's handlers over it."""
 
 import pytest
-from made_window import MACHINE, FakeData
+from made_window import MACHINE, FakeData, named
 
 from core.machine.locations import Locations
+from studio.pages.new_run.form import KNOBS, ROLES, Form
+from studio.pages.new_run.handlers import Handlers
+from studio.pages.new_run.page import ASKED, Page
 from studio.services.services import Studio
+from studio.services.session import first
 
 
 @pytest.fixture
@@ -19,4 +21,16 @@ def studio(locations: Locations, fake_data: FakeData) -> Studio:
     """A studio on a machine without a card and with 16 GiB."""
     made = Studio(locations, store=None, data=fake_data, port=8765)  # type: ignore[arg-type]
     made.machine = lambda: MACHINE  # type: ignore[method-assign]
+    return made
+
+
+@pytest.fixture
+def handlers(studio: Studio) -> Handlers:
+    """The page's handlers over fields that hold a first visit's draft."""
+    form = Form()
+    roles = (f"role.{index}" for index in range(ROLES))
+    for key in ("data.path", "model.name", "preset", "draft_id", "roles", *roles, *KNOBS):
+        form.add(key, f"field.{key}")
+    made = Handlers(studio, named(Page, form=form, asked=dict.fromkeys(ASKED)))
+    made.drafts.save(first())
     return made

@@ -1,8 +1,10 @@
-"""A data service without children that answers from a table, and a machine without a card."""
+"""A data service without children that answers from a table, a machine without a card, and what a window sends."""
 
-from __future__ import annotations
-
+import html
+import json
+import re
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -13,11 +15,8 @@ from core.contract.errors import DataError, HubError
 from core.contract.findings import Checkup, Finding
 from core.data.files.keep import KeptFile
 from core.machine.hardware import Machine
-from studio.pages.new_run.form import KNOBS, ROLES, Form
+from studio.pages.new_run.form import ROLES
 from studio.pages.new_run.handlers import Handlers
-from studio.pages.new_run.page import ASKED, Page
-from studio.services.services import Studio
-from studio.services.session import first
 
 FINDING = Finding(
     code="exact_duplicates", level="warning", count=3, text="3 rows repeat an <earlier> one.", rows=(4, 9, 11),
@@ -25,10 +24,10 @@ FINDING = Finding(
 )  # fmt: skip
 
 
-def report_of(path: Path, rows: int = 400, usable: int | None = None, complete: bool = True) -> DataReport:
+def report_of(path: Path, rows: int = 400, complete: bool = True) -> DataReport:
     """The report of a made file."""
     return DataReport(
-        path=str(path), sha256="ab" * 32, bytes=1000, rows=rows, usable=rows if usable is None else usable,
+        path=str(path), sha256="ab" * 32, bytes=1000, rows=rows, usable=rows,
         layout="alpaca", reason="columns instruction and output", columns=("instruction", "output"),
         mapping={"instruction": "instruction", "output": "output"},
         roles=("instruction", "input", "output", "system"), method="sft", complete=complete,
@@ -41,16 +40,14 @@ class FakeData:
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.error: DataError | None = None
-        self.usable = 400
         self.slow = False
         self.sampled = False
-        self.found = Checkup(rows=400, findings=(FINDING,), languages={"English": 0.9, "German": 0.1})
 
     def report(self, path: Path, choice: DataChoice) -> DataReport:
         self.asked.append("report")
         if self.error:
             raise self.error
-        return report_of(path, usable=self.usable)
+        return report_of(path)
 
     def facts(self, path: Path, choice: DataChoice, folder: Path, max_length: int, *, method: str) -> DataFacts:
         self.asked.append(f"facts {max_length}")
@@ -83,7 +80,7 @@ class FakeData:
         while self.slow and not cancelled():
             time.sleep(0.01)
         if cancelled():
-            raise DataError.told_by({"code": "data.stopped", "message": "It was stopped."})
+            raise DataError("data.stopped", about="it")
         if self.error:
             raise self.error
         return report_of(path)
@@ -91,7 +88,7 @@ class FakeData:
     def checkup(self, path: Path, choice: DataChoice, *_: Any, on_progress: Any, cancelled: Any) -> Checkup:
         self.asked.append("checkup")
         on_progress(40, 400)
-        return self.found
+        return Checkup(rows=400, findings=(FINDING,), languages={"English": 0.9, "German": 0.1})
 
     def fix(self, path: Path, choice: DataChoice, fixes: Any) -> KeptFile:
         self.asked.append(f"fix {fixes}")
@@ -103,9 +100,7 @@ class FakeData:
 
     def from_hub(self, name: str, subset: str, split: str, rows: int, on_progress: Any, cancelled: Any) -> KeptFile:
         self.asked.append(f"hub {name} {subset} {split} {rows}")
-        raise HubError.told_by(
-            {"code": "hub.offline", "message": "Expected the hub, found no network.", "hint": "Try again."}
-        )
+        raise HubError("hub.offline/data", name=name)
 
     def preview(self, path: Path, choice: DataChoice, folder: Path, max_length: int, **page: Any) -> Preview:
         self.asked.append(f"preview {page['offset']} {page['search']} {list(page['rows'])}".strip())
@@ -140,18 +135,30 @@ def named(kind: Any, prefix: str = "", **given: Any) -> Any:
     return kind(**{field.name: made[field.name] for field in fields(kind)})
 
 
-def made_handlers(studio: Studio) -> Handlers:
-    """The page's handlers over fields that hold a first visit's draft."""
-    form = Form()
-    roles = (f"role.{index}" for index in range(ROLES))
-    for key in ("data.path", "model.name", "preset", "draft_id", "roles", *roles, *KNOBS):
-        form.add(key, f"field.{key}")
-    made = Handlers(studio, named(Page, form=form, asked=dict.fromkeys(ASKED)))
-    made.drafts.save(first())
-    return made
-
-
 def shown(handlers: Handlers, **changes: Any) -> list[Any]:
     """What the fields send, with some of them changed."""
     values = dict(zip(handlers.form.fields, handlers.form.values(handlers.drafts.load()), strict=True))
     return list((values | changes).values())
+
+
+def told(do: dict[str, Any], **form: str) -> str:
+    """What a button within a board sends."""
+    return json.dumps({"value": do, "form": form, "n": "1"})
+
+
+def asked_by(drawn: str) -> list[dict[str, Any]]:
+    """What each button or option of a board asks for."""
+    return [json.loads(html.unescape(value)) for value in re.findall(r'data-value="([^"]*)"', drawn)]
+
+
+def in_the_end(answers: Iterator[dict[Any, Any]]) -> dict[Any, Any]:
+    """All that the page shows after the last answer."""
+    said: dict[Any, Any] = {}
+    for answer in answers:
+        said |= answer
+    return said
+
+
+def look(handlers: Handlers, **changes: Any) -> dict[Any, Any]:
+    """What the page shows after a look at its fields."""
+    return in_the_end(handlers.looked(Window(), "", *shown(handlers, **changes)))

@@ -1,39 +1,31 @@
-"""New run's handlers without a browser: late looks, typed paths, and Start."""
+"""New run's handlers without a browser: edits and looks, windows beside each other, files, and Start."""
 
-from __future__ import annotations
-
-import json
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
 import pytest
-from made_window import FakeData, Window, made_handlers, shown
+from made_window import FakeData, Window, in_the_end, look, shown, told
 
 from core.contract.config import RunConfig
-from core.contract.errors import DataError, MachineError
-from core.contract.faults import TEXTS
+from core.contract.errors import Fault, MachineError
 from core.data.files.keep import KeptFile
 from core.machine.locks import CardLock
-from core.models.catalog import STARTER, find_model
+from core.models.catalog import find_model
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.notes import read_asked
 from studio.pages.new_run import cache as cache_module
 from studio.pages.new_run import handlers as handlers_module
-from studio.pages.new_run.cache import Answers, PageCache
+from studio.pages.new_run.cache import Answers
 from studio.pages.new_run.handlers import Handlers
-from studio.pages.new_run.plan import summary
 from studio.pages.new_run.view import View
-from studio.services.services import Studio
 from studio.services.session import first, sample_path
 from studio.words.text import say
 
+WAITING = say("summary.waiting")
 
-@pytest.fixture
-def handlers(studio: Studio) -> Handlers:
-    return made_handlers(studio)
+# ── edits and looks ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_choice_made_while_a_look_runs_is_what_is_shown_in_the_end(
@@ -57,6 +49,96 @@ def test_a_choice_made_while_a_look_runs_is_what_is_shown_in_the_end(
     assert not any("instruction.jsonl" in report for report in reports), "what was overtaken is not shown"
 
 
+def test_an_edit_shows_the_machine_as_it_is_now(handlers: Handlers) -> None:
+    answer = handlers.edited(Window(), *shown(handlers))
+    assert set(answer) == {*handlers.data.said_outputs, "outcome"}
+    assert answer["outcome"] == "", "a fault under Start was that of other choices"
+    assert "12.0 GB of 16.0 GB memory free" in answer["machine"]
+
+
+def test_a_model_that_was_downloaded_meanwhile_is_looked_at_again(
+    handlers: Handlers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The page must then read "on this machine"."""
+    told_by_hub = {"source": "hub", "name": "a/b", "folder": "", "cached": False}
+    spec = find_model("starter", "starter").model_copy(update=told_by_hub)
+    here: dict[str, str] = {}
+    monkeypatch.setattr(cache_module, "find_model", lambda *_: spec.model_copy(update=here))
+    monkeypatch.setattr(cache_module, "is_cached", lambda name: bool(here))
+    assert "on this machine" not in look(handlers, **{"model.name": "a/b"})["model.about"]
+    here["folder"] = str(tmp_path)
+    assert "on this machine" in look(handlers, **{"model.name": "a/b"})["model.about"]
+
+
+def test_each_of_many_files_in_turn_is_answered(handlers: Handlers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of 26 once waited for ever: the model was forgotten while it was looked at, having come first."""
+    monkeypatch.setattr(handlers.cache, "_known", Answers(kept=12))
+    for number in range(6):
+        said = look(handlers, **{"data.path": f"/made/{number}.jsonl"})
+        assert WAITING not in said["summary"], f"file {number}"
+        assert said["start"]["interactive"], f"file {number}"
+
+
+@pytest.mark.parametrize("event", ["looked_again", "count_all", "examine_now", "probed"])
+def test_an_open_page_is_answered_by_a_studio_that_knows_nothing_of_it(
+    handlers: Handlers, fake_data: FakeData, event: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was started again beneath the page, or has forgotten; the edit asks for no look by itself."""
+    monkeypatch.setattr(handlers.cache, "_known", Answers())
+    monkeypatch.setattr("core.probe.client.probe", lambda *_: Fault("work.fault"))
+    values = shown(handlers, **{"train.learning_rate": 1e-4})
+    assert WAITING in handlers.edited(Window(), *values)["summary"]
+    handler = getattr(handlers if event in ("looked_again", "probed") else handlers.data, event)
+    assert WAITING not in in_the_end(handler(Window(), *([""] if event == "looked_again" else []), *values))["summary"]
+    asked = len(fake_data.asked)
+    # Gradio empties all outputs of a handler that ends without a word.
+    assert list(handlers.looked_again(Window(), "", *values)) == [{"summary": gr.skip()}]
+    assert len(fake_data.asked) == asked
+
+
+def test_a_fault_that_nobody_foresaw_is_an_answer(
+    handlers: Handlers, fake_data: FakeData, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(fake_data, "facts", lambda *_, **__: {}["nothing"])
+    said = look(handlers)
+    assert WAITING not in said["summary"]
+    assert not said["start"]["interactive"]
+    assert "KeyError: 'nothing'" in capsys.readouterr().err
+
+
+# ── windows beside each other ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_another_windows_choices_do_not_go_in_silence_and_can_be_taken_back(handlers: Handlers) -> None:
+    """Two windows once overwrote each other's draft without a word."""
+    first_window, second = Window("window-1"), Window("window-2")
+    for window in (first_window, second):
+        fields = dict(zip(handlers.form.fields, handlers.restored(window)[:-1], strict=True))
+    hers, mine = fields | {"train.learning_rate": 0.001}, fields | {"train.weight_decay": 0.05}
+    assert not handlers.edited(second, *hers.values())["draft"], "nothing is lost yet"
+    assert "Another window had chosen otherwise" in handlers.edited(first_window, *mine.values())["draft"]
+    assert handlers.drafts.load().config.train.weight_decay == 0.05
+    back = dict(zip(handlers.form.fields, handlers.taken_back(first_window)[:-1], strict=True))
+    assert (back["train.learning_rate"], back["train.weight_decay"]) == (0.001, fields["train.weight_decay"])
+    assert "Undo" in handlers.edited(first_window, *back.values())["draft"]
+    handlers.drafts.renew(handlers.drafts.load())
+    assert not handlers.edited(first_window, *back.values())["draft"], "a run was started: it is in the history"
+
+
+def test_a_window_keeps_what_its_fields_do_not_show(handlers: Handlers) -> None:
+    """A run that is run again elsewhere brings its own target modules; they are none of an older window's."""
+    handlers.restored(Window())
+    values = shown(handlers)
+    again = first().config
+    lora = again.lora.model_copy(update={"target_modules": ("q_proj",)})
+    handlers.drafts.redraft(again.model_copy(update={"lora": lora}))
+    handlers.edited(Window(), *values)
+    assert len(handlers.drafts.load().config.lora.target_modules) == 7
+
+
+# ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 def test_a_typed_path_counts_once_and_a_home_is_written_out(
     handlers: Handlers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,8 +148,43 @@ def test_a_typed_path_counts_once_and_a_home_is_written_out(
     assert file not in handlers.typed("~/rows.jsonl", *shown(handlers, **{"data.path": "/home/me/rows.jsonl"}))
     assert file not in handlers.typed("  ", *shown(handlers))
     assert handlers.typed("~nobody-of-this-name/x", *shown(handlers))[file] == "~nobody-of-this-name/x"
-    session = handlers.form.session(shown(handlers, **{"model.name": "~/models/x"}), first())
-    assert (session.config.model.source, session.config.model.name) == ("folder", "/home/me/models/x")
+
+
+def _own_file(handlers: Handlers, way: str, **fields: Any) -> dict[Any, Any]:
+    """Chooses a file of one's own in one of the ways."""
+    values = shown(handlers, **fields)
+    if way == "made":
+        return list(handlers.data.made(Window(), told({"back": "/made/own.jsonl"}), *values))[-1]
+    return handlers.typed("/made/own.jsonl", *values) if way == "typed" else handlers.dropped("an-upload", *values)
+
+
+@pytest.mark.parametrize("way", ["typed", "dropped", "made"])
+def test_a_file_of_ones_own_keeps_neither_length_nor_steps_of_the_demo(
+    handlers: Handlers, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """1,000 rows once got 60 steps at 256 tokens, while the form said 3 epochs."""
+    kept = KeptFile(Path("/made/own.jsonl"), "ab" * 32, "own.jsonl", 9)
+    monkeypatch.setattr(handlers_module, "taken", lambda *_: kept)
+    answer = _own_file(handlers, way)
+    assert answer["field.data.path"] == "/made/own.jsonl"
+    assert answer["field.train.max_length"] == RunConfig().train.max_length
+    assert (answer["field.train.max_steps"], answer["field.preset"], answer["outcome"]) == (0, None, "")
+    assert set(answer) <= set(handlers.page.another_file_outputs())
+    own = _own_file(handlers, way, **{"train.max_length": 300, "train.max_steps": 70})
+    assert not {"field.train.max_length", "field.train.max_steps"} & set(own), "what a person typed stays"
+    assert "field.train.max_length" not in _own_file(handlers, way, preset="chat-style")
+    assert "field.train.max_length" not in handlers.sampled("chat", *shown(handlers))
+
+
+def test_the_summary_says_that_fewer_steps_run_than_its_epochs(handlers: Handlers) -> None:
+    said = look(handlers, **{"data.path": "/made/own.jsonl"})
+    assert "Ends after 60 steps (1.2 of 3 epochs)" in said["more"]
+    assert "Run all epochs" in said["more"]
+    for other in ({"data.path": str(sample_path("chat"))}, {"train.max_steps": 0}, {"train.max_steps": 5000}):
+        assert "Ends after" not in handlers.edited(Window(), *shown(handlers, **other))["more"]
+
+
+# ── Start ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_same_start_twice_is_one_run_and_other_choices_are_another(
@@ -92,16 +209,11 @@ def test_the_same_start_twice_is_one_run_and_other_choices_are_another(
 
 
 def test_start_says_that_it_adds_to_the_queue_while_a_run_has_the_card(handlers: Handlers) -> None:
-    locations, machine = handlers.studio.locations, handlers.studio.machine()
-    values = shown(handlers)
-    free = summary.start_words(handlers.windows.sent(values))[0]
-    card = CardLock(locations, machine.lock_name)
-    assert card.acquire(wait=False, holder="2026-11-20_2243_test_k3f9")
-    assert summary.start_words(handlers.windows.sent(values))[0].startswith("Add to queue")
-    card.release()
-    assert card.acquire(wait=False, holder="Try")  # it leaves when a run wants the card
-    assert summary.start_words(handlers.windows.sent(values))[0] == free
-    card.release()
+    card = CardLock(handlers.studio.locations, handlers.studio.machine().lock_name)
+    for holder, words in (("2026-11-20_2243_test_k3f9", "Add to queue"), ("Try", "Start training")):
+        assert card.acquire(wait=False, holder=holder)  # Try leaves when a run wants the card
+        assert handlers.edited(Window(), *shown(handlers))["start"]["value"].startswith(words)
+        card.release()
 
 
 def test_a_path_that_was_typed_but_not_read_is_not_passed_over(handlers: Handlers) -> None:
@@ -110,9 +222,7 @@ def test_a_path_that_was_typed_but_not_read_is_not_passed_over(handlers: Handler
     assert handlers.studio.store is None, "nothing was asked to start"
 
 
-@pytest.mark.parametrize(
-    "error", [MachineError.told_by({"code": "disk.full", "message": "The disk is full."}), ValueError("unforeseen")]
-)
+@pytest.mark.parametrize("error", [MachineError("disk.full/upload"), ValueError("unforeseen")])
 def test_start_can_be_pressed_again_after_any_fault(
     handlers: Handlers, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception
 ) -> None:
@@ -125,163 +235,3 @@ def test_start_can_be_pressed_again_after_any_fault(
     assert 'role="alert"' in line
     assert "unforeseen" not in line
     assert ("ValueError: unforeseen" in capsys.readouterr().err) == isinstance(error, ValueError)
-
-
-def test_an_edit_shows_the_machine_as_it_is_now(handlers: Handlers) -> None:
-    answer = handlers.edited(Window(), *shown(handlers))
-    assert set(answer) == {*handlers.data.said_outputs, "outcome"}
-    assert answer["outcome"] == "", "a fault under Start was that of other choices"
-    assert "12.0 GB of 16.0 GB memory free" in answer["machine"]
-
-
-def test_a_model_that_was_downloaded_meanwhile_is_looked_at_again(
-    studio: Studio, fake_data: FakeData, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """The page must then read "on this machine"."""
-    spec = find_model("starter", "starter").model_copy(update={"source": "hub", "name": "a/b", "folder": ""})
-    here: list[str] = []
-    found = lambda *_: spec.model_copy(update={"folder": here[0]}) if here else spec  # noqa: E731
-    monkeypatch.setattr(cache_module, "find_model", found)
-    monkeypatch.setattr(cache_module, "is_cached", lambda name: bool(here))
-    config = first().with_values({"data.path": "", "model.source": "hub", "model.name": "a/b"}).config
-    desk = PageCache(studio)
-    seen = desk.look(config)
-    assert seen.spec is not None
-    assert not seen.spec.folder
-    here.append(str(tmp_path))
-    again = desk.look(config)
-    assert again.spec is not None
-    assert again.spec.folder == str(tmp_path)
-
-
-def _looked_at(handlers: Handlers, path: str) -> dict[Any, Any]:
-    """All that the page shows in the end."""
-    said: dict[Any, Any] = {}
-    for answer in handlers.looked(Window(), "", *shown(handlers, **{"data.path": path})):
-        said |= answer
-    return said
-
-
-def test_each_of_many_files_in_turn_is_answered(handlers: Handlers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two of 26 once waited for ever: the model was forgotten while it was looked at, having come first."""
-    monkeypatch.setattr(handlers.cache, "_known", Answers(kept=12))
-    for number in range(6):
-        said = _looked_at(handlers, f"/made/{number}.jsonl")
-        assert say("summary.waiting") not in said["summary"], f"file {number}"
-        assert said["start"]["interactive"], f"file {number}"
-
-
-@pytest.mark.parametrize("event", ["looked_again", "count_all", "examine_now", "probed"])
-def test_an_open_page_is_answered_by_a_studio_that_knows_nothing_of_it(
-    handlers: Handlers, fake_data: FakeData, event: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was started again beneath the page, or has forgotten; the edit asks for no look by itself."""
-    monkeypatch.setattr(handlers.cache, "_known", Answers())
-    monkeypatch.setattr(
-        "core.probe.client.probe",
-        lambda *_: DataError.told_by({"code": "probe.none", "message": "Nothing was probed."}),
-    )
-    values = shown(handlers, **{"train.learning_rate": 1e-4})
-    assert say("summary.waiting") in handlers.edited(Window(), *values)["summary"]
-    handler = getattr(handlers if event in ("looked_again", "probed") else handlers.data, event)
-    said: dict[Any, Any] = {}
-    for answer in handler(Window(), *([""] if event == "looked_again" else []), *values):
-        said |= answer
-    assert say("summary.waiting") not in said["summary"]
-    asked = len(fake_data.asked)
-    assert list(handlers.looked_again(Window(), "", *values)) == [{"summary": gr.skip()}], (
-        "silence would empty the page"
-    )
-    assert len(fake_data.asked) == asked
-
-
-def test_a_fault_that_nobody_foresaw_is_an_answer(
-    handlers: Handlers, fake_data: FakeData, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(fake_data, "facts", lambda *_, **__: {}["nothing"])
-    said: dict[Any, Any] = {}
-    for answer in handlers.looked(Window(), "", *shown(handlers)):
-        said |= answer
-    assert say("summary.waiting") not in said["summary"]
-    assert TEXTS["work.fault"][0] in said["data.report"] or not said["start"]["interactive"]
-    assert "KeyError: 'nothing'" in capsys.readouterr().err
-
-
-def _own_file(handlers: Handlers, monkeypatch: pytest.MonkeyPatch, way: str, **fields: Any) -> dict[Any, Any]:
-    """Chooses a file of one's own in one of the ways."""
-    monkeypatch.setattr(
-        handlers_module, "taken", lambda *_: KeptFile(Path("/made/own.jsonl"), "ab" * 32, "own.jsonl", 9)
-    )
-    values = shown(handlers, **fields)
-    if way == "made":
-        return list(handlers.data.made(Window(), json.dumps({"value": {"back": "/made/own.jsonl"}}), *values))[-1]
-    return (
-        handlers.typed("/made/own.jsonl", *values) if way == "typed" else handlers.dropped("an-upload-of-mine", *values)
-    )
-
-
-@pytest.mark.parametrize("way", ["typed", "dropped", "made"])
-def test_a_file_of_ones_own_keeps_neither_length_nor_steps_of_the_demo(
-    handlers: Handlers, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
-    """1,000 rows once got 60 steps at 256 tokens, while the form said 3 epochs."""
-    answer = _own_file(handlers, monkeypatch, way)
-    config = RunConfig()
-    assert answer["field.data.path"] == "/made/own.jsonl"
-    assert answer["field.train.max_length"] == config.train.max_length
-    assert (answer["field.train.max_steps"], answer["field.preset"], answer["outcome"]) == (0, None, "")
-    assert set(answer) <= set(handlers.page.another_file_outputs())
-    own = _own_file(handlers, monkeypatch, way, **{"train.max_length": 300, "train.max_steps": 70})
-    assert not {"field.train.max_length", "field.train.max_steps"} & set(own), "what a person typed stays"
-    assert "field.train.max_length" not in _own_file(handlers, monkeypatch, way, preset="chat-style")
-    assert "field.train.max_length" not in handlers.sampled("chat", *shown(handlers))
-
-
-def test_the_summary_says_that_fewer_steps_run_than_its_epochs(handlers: Handlers) -> None:
-    said = _looked_at(handlers, "/made/own.jsonl")
-    assert "Ends after 60 steps (1.2 of 3 epochs)" in said["more"]
-    assert "Run all epochs" in said["more"]
-    assert (
-        "Ends after"
-        not in handlers.edited(Window(), *shown(handlers, **{"data.path": str(sample_path("chat"))}))["more"]
-    )
-    assert "Ends after" not in handlers.edited(Window(), *shown(handlers, **{"train.max_steps": 0}))["more"]
-    assert "Ends after" not in handlers.edited(Window(), *shown(handlers, **{"train.max_steps": 5000}))["more"]
-
-
-def test_a_model_that_was_mended_is_looked_at_again(handlers: Handlers, tmp_path: Path) -> None:
-    values = shown(handlers, **{"model.name": str(tmp_path / "model")})
-    first_look = next(handlers.looked(Window(), "", *values))
-    assert "Look again" in first_look["model.about"]
-    shutil.copytree(STARTER, tmp_path / "model")
-    said = list(handlers.looked_again(Window(), "", *values))
-    assert "Look again" not in said[-1]["model.about"]
-
-
-def test_another_windows_choices_do_not_go_in_silence_and_can_be_taken_back(handlers: Handlers) -> None:
-    """Two windows once overwrote each other's draft without a word."""
-    first_window, second = Window("window-1"), Window("window-2")
-    for window in (first_window, second):
-        fields = dict(zip(handlers.form.fields, handlers.restored(window)[:-1], strict=True))
-    hers, mine = fields | {"train.learning_rate": 0.001}, fields | {"train.weight_decay": 0.05}
-    assert not handlers.edited(second, *hers.values())["draft"], "nothing is lost yet"
-    said = handlers.edited(first_window, *mine.values())
-    assert "Another window had chosen otherwise" in said["draft"]
-    assert handlers.drafts.load().config.train.weight_decay == 0.05
-    back = dict(zip(handlers.form.fields, handlers.taken_back(first_window)[:-1], strict=True))
-    assert (back["train.learning_rate"], back["train.weight_decay"]) == (0.001, fields["train.weight_decay"])
-    assert "Undo" in handlers.edited(first_window, *back.values())["draft"]
-    handlers.drafts.renew(handlers.drafts.load())
-    assert not handlers.edited(first_window, *back.values())["draft"], "a run was started: it is in the history"
-
-
-def test_a_window_keeps_what_its_fields_do_not_show(handlers: Handlers) -> None:
-    """A run that is run again elsewhere brings its own target modules; they are none of an older window's."""
-    handlers.restored(Window())
-    values = shown(handlers)
-    again = first().config
-    handlers.drafts.redraft(
-        again.model_copy(update={"lora": again.lora.model_copy(update={"target_modules": ("q_proj",)})})
-    )
-    handlers.edited(Window(), *values)
-    assert len(handlers.drafts.load().config.lora.target_modules) == 7

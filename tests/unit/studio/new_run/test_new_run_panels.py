@@ -1,8 +1,5 @@
 """The Data block's panels and its long work, without a browser: what is drawn, what is asked, what goes on and ends."""
 
-from __future__ import annotations
-
-import json
 import re
 import time
 from collections.abc import Iterator
@@ -13,43 +10,40 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_window import FINDING, MACHINE, FakeData, Window, made_handlers, shown
+from made_window import FINDING, FakeData, Window, in_the_end, look, shown, told
 
-from core.contract.data import DataFacts, Preview
-from core.contract.errors import DataError, Fault, HubError
+from core.contract.data import DataFacts, Example, Message
+from core.contract.errors import DataError, Fault
 from core.contract.findings import Checkup, Finding
 from core.data.files.made import as_row, write_rows
-from studio.pages.new_run import cache as desk
+from studio.pages.new_run import cache as cache_module
 from studio.pages.new_run.asking import sent
 from studio.pages.new_run.data import block as data
-from studio.pages.new_run.data import checkup, lengths, preview, sources
+from studio.pages.new_run.data import checkup, lengths, sources
 from studio.pages.new_run.data.preview import Asked
 from studio.pages.new_run.handlers import Handlers
 from studio.pages.new_run.long_work import LongWork, Work
-from studio.pages.new_run.plan import summary
-from studio.pages.new_run.view import View
 from studio.services.services import Studio
-from studio.services.session import first, sample_path
+from studio.services.session import first
 
-
-@pytest.fixture
-def handlers(studio: Studio) -> Handlers:
-    return made_handlers(studio)
+ROWS, ONLY, FIGURES, REPORT = "data.preview.rows", "data.preview.only", "data.lengths.figures", "data.report"
+OUTCOME = "data.sources.outcome"
 
 
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every file counts as a large one, whose first rows are looked at before the rest."""
-    monkeypatch.setattr(desk, "LARGE_BYTES", 0)
+    monkeypatch.setattr(cache_module, "LARGE_BYTES", 0)
 
 
-def told(do: dict[str, Any], **form: str) -> str:
-    return json.dumps({"value": do, "form": form, "n": "1"})
+def turned(handlers: Handlers, **asked: Any) -> dict[str, Any]:
+    """What the panel of rows shows at last."""
+    return list(handlers.data.turned(Window(), told(asked), "", *shown(handlers)))[-1]
 
 
-def turned(handlers: Handlers, asked: str, search: str = "") -> dict[str, Any]:
-    """What the panel shows at last."""
-    return list(handlers.data.turned(Window(), asked, search, *shown(handlers)))[-1]
+def made(handlers: Handlers, do: dict[str, Any], **form: str) -> dict[str, Any]:
+    """What is said in the end where another source of rows was asked for."""
+    return list(handlers.data.made(Window(), told(do, **form), *shown(handlers)))[-1]
 
 
 def test_what_a_button_sent_is_read_and_anything_else_is_nothing() -> None:
@@ -62,50 +56,47 @@ def test_what_a_button_sent_is_read_and_anything_else_is_nothing() -> None:
     assert Asked.read(told({"offset": -5})).offset == 0
 
 
+# ── rows ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 def test_the_preview_turns_searches_and_shows_a_findings_rows(handlers: Handlers, fake_data: FakeData) -> None:
-    list(handlers.looked(Window(), "", *shown(handlers)))
-    answer = turned(handlers, told({"offset": 20}))
+    look(handlers)
+    assert "Rows 21 to 40 of 40" in turned(handlers, offset=20)[ROWS]
     assert fake_data.asked[-1] == "preview 20  []"
-    assert "Rows 21 to 40 of 40" in answer["data.preview.rows"]
-    answer = turned(handlers, told({"only": "exact_duplicates"}))
+    assert "Repeated rows" in turned(handlers, only="exact_duplicates")[ONLY]
     assert fake_data.asked[-1] == "preview 0  [4, 9, 11]"
-    assert "Repeated rows" in answer["data.preview.only"]
-    assert "Show all rows" in answer["data.preview.only"]
     again = list(handlers.data.searched(Window(), "piano", *shown(handlers)))[-1]
     assert fake_data.asked[-1] == "preview 0 piano [4, 9, 11]", "a search stays among the finding's rows"
-    back = turned(handlers, told({"offset": 0, "only": ""}))
+    assert "Show all rows" in again[ONLY]
+    assert turned(handlers, offset=0, only="")[ONLY] == ""
     assert fake_data.asked[-1] == "preview 0  []"
-    assert "Show all rows" in again["data.preview.only"]
-    assert back["data.preview.only"] == ""
 
 
 def test_a_look_that_ends_later_leaves_the_rows_that_were_turned_to(handlers: Handlers, fake_data: FakeData) -> None:
-    window = Window()
-    list(handlers.looked(window, "", *shown(handlers)))
-    turned(handlers, told({"only": "exact_duplicates"}))
-    answers = list(handlers.looked(window, "", *shown(handlers)))
-    lines = [answer["data.preview.only"] for answer in answers if "data.preview.only" in answer]
+    look(handlers)
+    turned(handlers, only="exact_duplicates")
+    answers = list(handlers.looked(Window(), "", *shown(handlers)))
+    lines = [answer[ONLY] for answer in answers if ONLY in answer]
     assert lines, "the look said something of the rows"
     assert all("Repeated rows" in line for line in lines)
     assert fake_data.asked[-1] == "preview 0  [4, 9, 11]"
-    other = list(handlers.looked(window, "piano", *shown(handlers)))
-    assert "Repeated rows" not in other[-1].get("data.preview.only", ""), "other words were searched for meanwhile"
+    other = list(handlers.looked(Window(), "piano", *shown(handlers)))
+    assert "Repeated rows" not in other[-1].get(ONLY, ""), "other words were searched for meanwhile"
 
 
 def test_a_findings_rows_are_found_anew_where_the_choices_are_newer_than_the_finding(
     handlers: Handlers, fake_data: FakeData
 ) -> None:
-    list(handlers.looked(Window(), "", *shown(handlers)))
+    look(handlers)
     fake_data.asked.clear()
     newer = shown(handlers, **{"train.max_length": 96})
     asked = list(handlers.data.turned(Window(), told({"only": "exact_duplicates"}), "", *newer))
     assert "checkup" in fake_data.asked, "nothing was found for this length yet"
-    assert "Repeated rows" in asked[-1]["data.preview.only"]
+    assert "Repeated rows" in asked[-1][ONLY]
     assert fake_data.asked[-1] == "preview 0  [4, 9, 11]"
 
 
-def test_no_row_that_matches_is_said() -> None:
-    assert "No row holds these words" in preview.preview_view(Preview(rows=(), total=0, template="x"), Asked(0, "zzz"))
+# ── lengths ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @given(st.lists(st.integers(1, 50_000), min_size=1, max_size=200))
@@ -124,20 +115,33 @@ def test_every_row_stands_in_one_bar_and_bars_and_stops_share_one_scale(found: l
 
 
 def test_lengths_are_drawn_named_and_stand_in_a_table(handlers: Handlers) -> None:
-    desk_ = handlers.cache
-    view = desk_.look(first().config)
-    rows = (40,) * 90 + (400,) * 10
-    facts = DataFacts(rows=100, lengths=rows, trained=(9,) * 100, max_length=256, longest=400, mean=76.0)
+    view = handlers.cache.look(first().config)
+    facts = DataFacts(
+        rows=100, lengths=(40,) * 90 + (400,) * 10, trained=(9,) * 100, max_length=256, longest=400, mean=76.0
+    )
     assert view.figures
     figures = view.figures.model_copy(update={"rows_cut": 10, "tokens_lost": 1440, "tokens_per_epoch": 6160})
     picture, numbers = lengths.lengths_view(replace(view, facts=facts, figures=figures))
     assert "100 rows of 40 to 400 tokens, half of them at most 40. A limit of 256 tokens cuts 10 rows." in picture
-    assert picture.count('class="under"') == 1
-    assert picture.count('class="over"') == 1
-    assert "10 of 100" in numbers
-    assert "1,440 (19\u00a0%)" in numbers
-    assert '<th scope="row">33 – 64</th><td>90</td><td>90 %</td>' in numbers
-    assert lengths.lengths_view(View(first().config, MACHINE))[1] == ""
+    assert picture.count('class="under"') == picture.count('class="over"') == 1
+    for words in ("10 of 100", "1,440 (19\u00a0%)", '<th scope="row">33 – 64</th><td>90</td><td>90 %</td>'):
+        assert words in numbers
+
+
+def test_every_row_of_a_sampled_file_is_counted_when_asked(handlers: Handlers, fake_data: FakeData) -> None:
+    fake_data.sampled = True
+    assert "Count all 400 rows" in look(handlers)[FIGURES]
+    fake_data.error = DataError("data.empty/upload")
+    assert fake_data.error.message in list(handlers.data.count_all(Window(), *shown(handlers)))[-1][FIGURES]
+    fake_data.error = None
+    counted = in_the_end(handlers.data.count_all(Window(), *shown(handlers)))
+    assert fake_data.asked[-2:] == ["tokenise", "facts 256"], "the lengths are found anew"
+    assert "sample" not in counted[FIGURES]
+    list(handlers.data.count_all(Window(), *shown(handlers)))
+    assert fake_data.asked[-1] == "facts 256", "all are known"
+
+
+# ── the doctor ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_findings_say_what_how_many_and_what_can_be_done() -> None:
@@ -147,72 +151,35 @@ def test_findings_say_what_how_many_and_what_can_be_done() -> None:
     drawn = checkup.checkup_view(found)
     order = [drawn.index(f"level-{level}") for level in ("fault", "warning", "note")]
     assert order == sorted(order), "what is worst comes first"
-    assert "Show 500 of 700 rows" in drawn
-    assert "Leave out 3 repeated rows" in drawn
-    assert "an &lt;earlier&gt; one" in drawn
-    assert "English" in drawn
-    assert "&lt;1\u00a0%" in drawn
+    for words in (
+        "Show 500 of 700 rows", "Leave out 3 repeated rows", "an &lt;earlier&gt; one", "English", "&lt;1\u00a0%"
+    ):  # fmt: skip
+        assert words in drawn
     assert checkup.tab_words(found) == "Data doctor (2)"
     assert "nothing to fix" in checkup.checkup_view(Checkup(rows=9, findings=()))
     assert "Examine 51,000 rows" in checkup.checkup_view(None, rows=51_000)
     assert 'value="0.250"' in checkup.checkup_view(None, rows=9, progress=(1, 4))
 
 
-def test_every_row_of_a_sampled_file_is_counted_when_asked(handlers: Handlers, fake_data: FakeData) -> None:
-    fake_data.sampled = True
-    looked = list(handlers.looked(Window(), "", *shown(handlers)))
-    lengths_said = "data.lengths.figures"
-    assert "Count all 400 rows" in [answer for answer in looked if lengths_said in answer][-1][lengths_said]
-    said = [
-        answer[lengths_said] for answer in handlers.data.count_all(Window(), *shown(handlers)) if lengths_said in answer
-    ]
-    assert fake_data.asked[-2:] == ["tokenise", "facts 256"], "the lengths are found anew"
-    assert "sample" not in said[-1]
-    fake_data.asked.clear()
-    list(handlers.data.count_all(Window(), *shown(handlers)))
-    assert "tokenise" not in fake_data.asked, "all are known"
-
-
-def test_counting_every_row_says_how_far_it_is_and_can_be_ended(handlers: Handlers, fake_data: FakeData) -> None:
-    fake_data.sampled = fake_data.slow = True
-    list(handlers.looked(Window(), "", *shown(handlers)))
-    counting = handlers.data.count_all(Window(), *shown(handlers))
-    first = next(counting)["data.lengths.figures"]
-    assert "100 of 400 rows" in first
-    assert "Cancel" in first
-    handlers.data.stop(told({"kind": "count"}))
-    assert "Count all 400 rows" in list(counting)[-1]["data.lengths.figures"], "the sample's lengths stay"
-
-
-def test_rows_that_cannot_be_counted_say_why(handlers: Handlers, fake_data: FakeData) -> None:
-    fake_data.sampled = True
-    list(handlers.looked(Window(), "", *shown(handlers)))
-    fake_data.error = DataError.told_by(
-        {"code": "data.cache", "message": "Expected room for the tokens, found none.", "hint": "Free some disk space."}
-    )
-    assert (
-        "Free some disk space." in list(handlers.data.count_all(Window(), *shown(handlers)))[-1]["data.lengths.figures"]
-    )
-
-
-def test_a_small_file_is_examined_unasked(handlers: Handlers, fake_data: FakeData) -> None:
-    answers = list(handlers.looked(Window(), "", *shown(handlers)))
+def test_a_small_file_is_examined_unasked_and_once(handlers: Handlers, fake_data: FakeData) -> None:
+    assert "Data doctor (1)" in look(handlers)["data.tabs"]
+    look(handlers)
     assert fake_data.asked.count("checkup") == 1
-    assert "Data doctor (1)" in answers[-1]["data.tabs"]
-    list(handlers.looked(Window(), "", *shown(handlers)))
-    assert fake_data.asked.count("checkup") == 1, "what is known is not asked again"
+
+
+# ── large files ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_large_file_shows_its_first_rows_and_is_then_checked_whole(
     handlers: Handlers, fake_data: FakeData, large: None
 ) -> None:
     answers = list(handlers.looked(Window(), "", *shown(handlers)))
-    reports = [str(answer["data.report"]) for answer in answers if "data.report" in answer]
+    reports = [str(answer[REPORT]) for answer in answers if REPORT in answer]
     assert "50 of the first 50 rows can be used" in reports[0]
     assert "Cancel" in reports[0]
     assert "400 of 400 rows can be used" in reports[-1]
     assert answers[0]["start"]["value"] == "Check the whole file first"
-    assert answers[-1]["start"]["interactive"]
+    assert in_the_end(iter(answers))["start"]["interactive"]
     assert [ask for ask in fake_data.asked if not ask.startswith("preview")][:3] == ["first_look", "check", "facts 256"]
 
 
@@ -220,97 +187,96 @@ def test_a_check_can_be_cancelled_and_taken_up_again(handlers: Handlers, fake_da
     fake_data.slow = True
     answers: Iterator[Any] = handlers.looked(Window(), "", *shown(handlers))
     next(answers)
-    going = next(answers)
-    assert "7 rows so far" in str(going["data.report"])
+    assert "7 rows so far" in next(answers)[REPORT]
     handlers.data.stop(told({"kind": "check"}))
-    rest = list(answers)
-    stopped = [str(answer["data.report"]) for answer in rest if "data.report" in answer][-1]
-    assert "Check the whole file" in stopped
-    assert "Only the first 50 rows" in stopped
-    assert rest[-1]["start"]["value"] == "Check the whole file first"
-    list(handlers.looked(Window(), "", *shown(handlers)))
+    said = in_the_end(answers)
+    assert "Only the first 50 rows" in said[REPORT]
+    assert said["start"]["value"] == "Check the whole file first"
+    look(handlers)
     assert fake_data.asked.count("check") == 1, "what was stopped stays stopped"
     fake_data.slow = False
-    again = list(handlers.data.check_again(Window(), "", *shown(handlers)))
-    assert any("400 of 400" in str(answer.get("data.report")) for answer in again)
+    again = in_the_end(handlers.data.check_again(Window(), "", *shown(handlers)))
+    assert "400 of 400" in again[REPORT]
 
 
 def test_a_fault_in_the_rest_of_a_large_file_is_said(handlers: Handlers, fake_data: FakeData, large: None) -> None:
-    fake_data.error = DataError.told_by({"code": "data.broken", "message": "Expected JSON in row 70, found a picture."})
-    answers = list(handlers.looked(Window(), "", *shown(handlers)))
-    assert any("found a picture" in str(answer.get("data.report")) for answer in answers)
-    assert answers[-1]["start"]["value"] == "Fix the data file"
+    fake_data.error = DataError("data.empty/upload")
+    said = look(handlers)
+    assert fake_data.error.message in said[REPORT]
+    assert said["start"]["value"] == "Fix the data file"
 
 
-def test_a_fix_writes_a_new_set_and_the_way_back_leads_to_the_file(handlers: Handlers, fake_data: FakeData) -> None:
-    list(handlers.looked(Window(), "", *shown(handlers)))
-    answer = list(handlers.data.made(Window(), told({"fix": "exact_duplicates"}), *shown(handlers)))[-1]
+# ── other sources of rows ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_fix_is_of_the_rows_as_they_are_now(handlers: Handlers, fake_data: FakeData) -> None:
+    look(handlers)
+    assert made(handlers, {"fix": "exact_duplicates"})["field.data.path"] == "/made/mended.jsonl"
     assert fake_data.asked[-1] == "fix [('exact_duplicates', ())]"
-    assert answer["field.data.path"] == "/made/mended.jsonl"
-    assert handlers.cache.made_from("/made/mended.jsonl") == str(sample_path("instruction"))
-    back = list(handlers.data.made(Window(), told({"back": "/old/file.jsonl"}), *shown(handlers)))[-1]
-    assert back["field.data.path"] == "/old/file.jsonl"
-    stale = list(handlers.data.made(Window(), told({"fix": "markup"}), *shown(handlers)))[-1]
-    assert 'role="alert"' in stale["data.sources.outcome"]
+    assert handlers.cache.made_from("/made/mended.jsonl") == first().config.data.path
+    assert 'role="alert"' in made(handlers, {"fix": "markup"})[OUTCOME]
 
 
 def test_a_made_set_says_what_it_was_made_from(studio: Studio) -> None:
-    example = desk_example()
+    row = as_row(Example(row=1, messages=(Message(role="user", content="q"), Message(role="assistant", content="a"))))
     origin = {"made": "mended", "from": {"name": "<a>.jsonl"}, "done": [{"what": "left out", "count": 12}]}
-    kept = write_rows([as_row(example)], "x", origin, studio.locations)
-    drawn = str(data.origin_view(str(kept.path), "/old"))
+    drawn = str(data.origin_view(str(write_rows([row], "x", origin, studio.locations).path), "/old"))
     assert "made from &lt;a&gt;.jsonl: 12 rows left out. Your file is as it was." in drawn
     assert "Back to the file" in drawn
-    # The same rows twice would be the same file, which keeps its first origin.
-    parts = {"made": "mixture", "parts": [{"name": "a", "weight": 2}]}
-    mixed = write_rows([as_row(example)] * 2, "y", parts, studio.locations)
-    assert "a × 2" in str(data.origin_view(str(mixed.path)))
     assert data.origin_view("/no/such/file") is None
 
 
-def desk_example() -> Any:
-    from core.contract.data import Example, Message
-
-    return Example(row=1, messages=(Message(role="user", content="q"), Message(role="assistant", content="a")))
-
-
 def test_files_are_mixed_by_weight_each_with_its_layout(
-    handlers: Handlers, fake_data: FakeData, monkeypatch: pytest.MonkeyPatch, studio: Studio
+    handlers: Handlers, fake_data: FakeData, studio: Studio
 ) -> None:
     folder = studio.locations.make().uploads / "an-upload-of-mine"
     folder.mkdir()
     (folder / "rows.jsonl").write_text("{}")
     (folder / "name").write_text("second.jsonl")
-    answer = handlers.data.mixed(told({"mix": "add", "upload": folder.name}), *shown(handlers))
-    drawn = answer["data.sources.mix"]
+    drawn = handlers.data.mixed(told({"mix": "add", "upload": folder.name}), *shown(handlers))["data.sources.mix"]
     assert "instruction.jsonl" in drawn, "the chosen file is the first part"
     assert "second.jsonl" in drawn
     assert "%" not in drawn, "what a weight comes to is not known before all rows are"
     parts = [sources.Part("/a", rows=30, weight=2), sources.Part("/b", rows=60, weight=0.5)]
     assert re.findall(r"(\d+) %", sources.mix_view(parts)) == ["67", "33"]
     form = {"path.0": "/a.jsonl", "layout.0": "alpaca", "weight.0": "2", "path.1": "/b.csv", "weight.1": "0,5"}
-    made = list(handlers.data.made(Window(), told({"mix": "make"}, **form), *shown(handlers)))[-1]
+    assert made(handlers, {"mix": "make"}, **form)["field.data.path"] == "/made/mixture.jsonl"
     assert fake_data.asked[-1] == "mix [('a.jsonl', 'alpaca', 2.0), ('b.csv', 'auto', 0.5)]"
-    assert made["field.data.path"] == "/made/mixture.jsonl"
     left = handlers.data.mixed(told({"mix": "remove", "index": 0}, **form), *shown(handlers))["data.sources.mix"]
     assert "b.csv" in left
     assert "a.jsonl" not in left
     foreign = sources.parts_of({**form, "columns.0": '["x"]', "columns.1": "{", "layout.1": "nonsense"})
     assert [(part.columns, part.layout) for part in foreign] == [("{}", "alpaca"), ("{}", "auto")]
-    faulty = list(
-        handlers.data.made(Window(), told({"mix": "make"}, **{"path.0": "/a", "weight.0": "x"}), *shown(handlers))
-    )
-    assert "Expected a weight above 0 for a, found x." in faulty[-1]["data.sources.outcome"]
+    faulty = made(handlers, {"mix": "make"}, **{"path.0": "/a", "weight.0": "x"})
+    assert "Expected a weight above 0 for a, found x." in faulty[OUTCOME]
 
 
 def test_a_hub_set_is_fetched_as_asked_and_its_fault_is_one_line(handlers: Handlers, fake_data: FakeData) -> None:
-    form = {"name": " a/b ", "subset": "", "split": "", "rows": "500"}
-    said = list(handlers.data.made(Window(), told({"hub": "fetch"}, **form), *shown(handlers)))[-1]
+    said = made(handlers, {"hub": "fetch"}, name=" a/b ", subset="", split="", rows="500")
     assert fake_data.asked[-1] == "hub a/b  train 500"
-    assert "found no network" in said["data.sources.outcome"]
+    assert "HF_HUB_OFFLINE is set" in said[OUTCOME]
     for bad in ({"name": ""}, {"name": "a/b", "rows": "-1"}, {"name": "a/b", "rows": "many"}):
         with pytest.raises(DataError):
             sources.hub_wish(bad)
+
+
+def test_a_cancelled_fetch_leaves_the_file_as_it_was(handlers: Handlers, monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless(*asked: Any) -> Any:
+        tell, stopped = asked[-2:]
+        tell(1200, 20_000, 1200)
+        while not stopped():
+            time.sleep(0.005)
+        raise DataError("data.stopped", about="it")
+
+    monkeypatch.setattr(handlers.studio.data, "from_hub", endless)
+    fetch = told({"hub": "fetch"}, name="a/b", rows="20000")
+    answers = handlers.data.made(Window(), fetch, *shown(handlers))
+    assert "1,200 rows so far" in next(answers)[OUTCOME]
+    handlers.data.stop(told({"kind": "make"}))
+    assert list(answers)[-1] == {OUTCOME: ""}
+
+
+# ── long work ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_long_work_is_joined_told_and_ended() -> None:
@@ -334,45 +300,12 @@ def test_long_work_is_joined_told_and_ended() -> None:
     assert (begun.result, seen) == ("end", [1])
 
 
-def test_a_fault_nobody_foresaw_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    def broken(_: Work) -> None:
-        raise ValueError("unforeseen")
-
-    ended = LongWork().start(("x", 1), broken)
+def test_a_fault_of_long_work_that_nobody_foresaw_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    ended = LongWork().start(("x", 1), lambda _: {}["unforeseen"])
     list(ended.ticks())
     assert isinstance(ended.fault, Fault)
     assert "unforeseen" not in ended.fault.message
-    assert "ValueError: unforeseen" in capsys.readouterr().err
-
-
-def test_start_is_closed_where_nothing_would_be_learned() -> None:
-    view = View(
-        first().config,
-        MACHINE,
-        data_fault=DataError.told_by({"code": "data.nothing", "message": "Expected tokens to train on."}),
-    )
-    assert summary.start_words(view) == ("Nothing would be learned", False)
-    offline = replace(
-        view,
-        data_fault=HubError.told_by({"code": "hub.offline", "message": "Expected the tokenizer, found no network."}),
-    )
-    assert summary.start_words(offline) == ("Choose another model", False)
-
-
-def test_a_cancelled_fetch_leaves_the_file_as_it_was(handlers: Handlers, monkeypatch: pytest.MonkeyPatch) -> None:
-    def endless(*asked: Any) -> Any:
-        tell, stopped = asked[-2:]
-        tell(1200, 20_000, 1200)
-        while not stopped():
-            time.sleep(0.005)
-        raise DataError.told_by({"code": "data.stopped", "message": "It was stopped."})
-
-    monkeypatch.setattr(handlers.studio.data, "from_hub", endless)
-    fetch = told({"hub": "fetch"}, name="a/b", rows="20000")
-    answers = handlers.data.made(Window(), fetch, *shown(handlers))
-    assert "1,200 rows so far" in next(answers)["data.sources.outcome"]
-    handlers.data.stop(told({"kind": "make"}))
-    assert list(answers)[-1] == {"data.sources.outcome": ""}
+    assert "KeyError: 'unforeseen'" in capsys.readouterr().err
 
 
 def test_the_last_twelve_pieces_of_work_that_ended_are_remembered() -> None:

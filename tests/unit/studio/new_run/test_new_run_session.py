@@ -1,11 +1,10 @@
 """The session: its values, its faults in words, and the draft that survives."""
 
-from __future__ import annotations
-
 import json
 import stat
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -13,20 +12,16 @@ from core.contract.config import RunConfig
 from core.contract.errors import ConfigError
 from core.machine.locations import Locations
 from core.models.catalog import preset
-from studio.pages.new_run.form import ROLES, Form
+from studio.pages.new_run.handlers import Handlers
 from studio.services.session import SAMPLES, Before, Drafts, Session, first, load, reopened, sample_of, sample_path
 
 
 def test_a_first_visit_can_start_at_once() -> None:
     config = first().config
     assert config.problems() == []
-    assert config.model.source == "starter"
+    assert (config.model.source, config.preset) == ("starter", "try-it")
     assert sample_of(config.data.path) == "instruction"
-    assert config.preset == "try-it"
     assert config.train.max_steps == preset("try-it").values["train.max_steps"]
-
-
-def test_every_sample_is_there() -> None:
     assert [key for key in SAMPLES if not sample_path(key).is_file()] == []
 
 
@@ -72,15 +67,27 @@ def test_a_window_from_before_a_start_does_not_bring_its_draft_back(locations: L
     assert drafts.load().draft_id == fresh.draft_id
 
 
-def test_a_draft_that_cannot_be_read_is_a_first_visit(locations: Locations) -> None:
-    for text in ("", "{", "[]", '{"config": {"nonsense": 1}, "draft_id": "x"}'):
-        locations.draft.write_text(text)
-        assert load(locations).config == first().config
+# ── older drafts ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"config": {"nonsense": 1}, "draft_id": "x"}'])
+def test_a_draft_that_cannot_be_read_is_a_first_visit(locations: Locations, text: str) -> None:
+    locations.draft.write_text(text)
+    assert load(locations).config == first().config
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"before": None}, {"before": {"config": {"nonsense": 1}}}, {"before": 3},
+             {"before": {"config": {}, "why": "x"}}]
+)  # fmt: skip
+def test_a_draft_of_an_older_version_is_read(locations: Locations, more: dict[str, Any]) -> None:
+    old = {"version": 2, "draft_id": "x", "config": RunConfig(preset="chat-style").model_dump(mode="json")}
+    locations.draft.write_text(json.dumps({**old, **more}))
+    assert load(locations) == Session(RunConfig(preset="chat-style"), "x")
 
 
 def test_a_draft_of_an_older_studio_leaves_the_method_to_the_data(locations: Locations) -> None:
-    session = first().with_values({"method": "sft"})
-    Drafts(locations).redraft(session.config)
+    Drafts(locations).redraft(first().with_values({"method": "sft"}).config)
     assert load(locations).config.method == "sft"
     raw = json.loads(locations.draft.read_text())
     del raw["version"]
@@ -88,30 +95,25 @@ def test_a_draft_of_an_older_studio_leaves_the_method_to_the_data(locations: Loc
     assert load(locations).config.method == "auto"
 
 
-def test_what_was_chosen_automatically_is_chosen_anew_when_run_again(locations: Locations) -> None:
+@pytest.mark.parametrize("known", ["", "of-another-version", "<img src=x>"])
+def test_a_draft_with_no_preset_or_one_that_nobody_knows_leaves_the_page_usable(handlers: Handlers, known: str) -> None:
+    """Gradio refuses every event that brings a choice it does not have; nothing on the page would answer any more."""
+    handlers.drafts.redraft(first().config.model_copy(update={"preset": known}))
+    session = load(handlers.studio.locations)
+    assert session.config.preset == ""
+    values = handlers.form.values(session)
+    assert dict(zip(handlers.form.fields, values, strict=True))["preset"] is None
+    assert handlers.form.session(values, session).config.preset == ""
+
+
+# ── what gives way ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_was_chosen_automatically_is_chosen_anew_when_run_again() -> None:
     solved = {"model.dtype": "bfloat16", "train.optim": "adamw_8bit", "train.checkpointing": "recompute"}
     solved |= {"train.tokens_per_pass": 4096, "train.memory_gib": 6.5, "train.eval_steps": 7, "train.save_steps": 9}
-    Drafts(locations).redraft(reopened(first().with_values(solved | {"train.learning_rate": 0.5}).config, None))
-    again = load(locations).config
-    fresh = RunConfig()
-    assert again.model.dtype == fresh.model.dtype == "auto"
-    for name in ("optim", "memory_gib", "checkpointing", "tokens_per_pass", "eval_steps", "save_steps"):
-        assert getattr(again.train, name) == getattr(fresh.train, name)
-    assert again.train.learning_rate == 0.5
-
-
-def test_a_draft_with_no_preset_or_one_that_nobody_knows_leaves_the_page_usable(locations: Locations) -> None:
-    """Gradio refuses every event that brings a choice it does not have; nothing on the page would answer any more."""
-    for known in ("", "of-another-version", "<img src=x>"):
-        Drafts(locations).redraft(first().config.model_copy(update={"preset": known}))
-        session = load(locations)
-        assert session.config.preset == ""
-        form = Form()
-        for key in ("preset", "data.path", "model.name", "draft_id", "roles", *(f"role.{at}" for at in range(ROLES))):
-            form.add(key, None)
-        values = form.values(session)
-        assert values[0] is None
-        assert form.session(values, session).config.preset == ""
+    chosen = first().with_values({"train.learning_rate": 0.5})
+    assert reopened(chosen.with_values(solved).config, None) == chosen.config
 
 
 def test_what_one_window_chooses_at_once_is_not_said_to_be_another_windows(
@@ -149,16 +151,3 @@ def test_run_again_keeps_what_stood_there_until_the_next_start(locations: Locati
     drafts.renew(drafts.load())
     assert load(locations).before is None
     assert Drafts(locations).take_back() == load(locations)
-
-
-def test_a_draft_of_an_older_version_is_read(locations: Locations) -> None:
-    old = {"version": 2, "draft_id": "x", "config": RunConfig(preset="chat-style").model_dump(mode="json")}
-    for more in (
-        {},
-        {"before": None},
-        {"before": {"config": {"nonsense": 1}}},
-        {"before": 3},
-        {"before": {"config": {}, "why": "x"}},
-    ):
-        locations.draft.write_text(json.dumps({**old, **more}))
-        assert load(locations) == Session(RunConfig(preset="chat-style"), "x")

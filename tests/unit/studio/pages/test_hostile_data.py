@@ -4,8 +4,6 @@ The studio's own files lie in the root folder, the system's and a sparse one bes
 hard link and detour, through window, command line, mixture, Start and a resumed run.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -105,10 +103,13 @@ def test_no_way_reads_or_keeps_what_is_no_data(home: Locations, services: list[D
     assert lying(home.data) == before
 
 
+ROWS = '{"prompt": "a", "completion": "b"}\n' * 2
+
+
 def test_a_persons_own_link_is_followed_and_kept_as_what_it_leads_to(
     home: Locations, services: list[DataService], tmp_path: Path
 ) -> None:
-    (tmp_path / "rows.jsonl").write_text('{"prompt": "a", "completion": "b"}\n' * 3)
+    (tmp_path / "rows.jsonl").write_text(ROWS)
     (tmp_path / "twice.jsonl").hardlink_to(tmp_path / "rows.jsonl")
     (tmp_path / "link.txt").symlink_to(tmp_path / "twice.jsonl")
     for service in services:
@@ -122,7 +123,7 @@ LINKED = {
     "train.csv": "prompt,completion\na,b\nc,d\n",
     "train.tsv": "prompt\tcompletion\na\tb\nc\td\n",
     "train.txt": "one\ntwo\n",
-    "train.jsonl": '{"prompt": "a", "completion": "b"}\n' * 2,
+    "train.jsonl": ROWS,
     "train.json": '[{"prompt": "a", "completion": "b"}, {"prompt": "c", "completion": "d"}]',
 }
 
@@ -138,9 +139,8 @@ def test_a_link_into_a_cache_gives_its_name_to_what_it_leads_to(
     assert kept.name == name
     for service in services:
         report = service.report(link, DataChoice())
-        assert (report.path, report.usable) == (str(link), 2)
+        assert (report.path, report.usable, report.sha256) == (str(link), 2, kept.sha256)
         assert report.columns == service.columns(link) == service.report(kept.path, DataChoice()).columns
-        assert report.sha256 == kept.sha256
     assert checked(link, DataChoice(), home)[0].path == str(link)
 
 
@@ -149,9 +149,15 @@ def test_one_file_under_two_names_is_read_as_each_says(services: list[DataServic
     for name in ("train.csv", "train.txt"):
         (tmp_path / name).symlink_to(BLOB)
     for service in services:
-        for _ in range(2):
-            found = [service.report(tmp_path / name, DataChoice()) for name in ("train.csv", "train.txt")]
-            assert [(report.layout, report.rows) for report in found] == [("prompt_completion", 2), ("text", 3)]
+        for name, layout, rows in (("train.csv", "prompt_completion", 2), ("train.txt", "text", 3)) * 2:
+            report = service.report(tmp_path / name, DataChoice())
+            assert (report.layout, report.rows) == (layout, rows)
+
+
+def refused(path: Path, home: Path) -> DataError:
+    with pytest.raises(DataError) as caught:
+        admitted(path, home)
+    return caught.value
 
 
 def test_what_the_command_line_refuses_it_explains(home: Locations, tmp_path: Path) -> None:
@@ -160,36 +166,27 @@ def test_what_the_command_line_refuses_it_explains(home: Locations, tmp_path: Pa
         (home.studio, "data.ours"), (Path("/proc/self/environ"), "data.system"), (tmp_path / "no", "data.missing"),
         (tmp_path, "data.missing"), (tmp_path / "empty.jsonl", "data.empty"),
     ):  # fmt: skip
-        with pytest.raises(DataError) as caught:
-            admitted(path, home.home)
-        assert caught.value.code == code
-        assert "\n" not in str(caught.value)
+        error = refused(path, home.home)
+        assert error.code == code
+        assert "\n" not in str(error)
 
 
-def test_a_root_folder_that_lies_elsewhere_keeps_its_data(tmp_path: Path) -> None:
-    """``data`` may be a link to a larger disk."""
+@pytest.mark.parametrize("leads_to", ["../large disk", "large"])
+def test_data_may_be_a_link_to_another_disk_or_to_another_folder_of_the_root_folder(
+    tmp_path: Path, leads_to: str
+) -> None:
     locations = Locations(tmp_path / "home")
-    (tmp_path / "large disk").mkdir()
     locations.home.mkdir()
-    locations.data.symlink_to(tmp_path / "large disk")
-    (tmp_path / "rows.jsonl").write_text('{"text": "a"}\n')
-    kept = keep_file(tmp_path / "rows.jsonl", locations.make())
-    assert admitted(kept.path, locations.home).name == "rows.jsonl"
-
-
-def test_data_may_be_a_link_to_another_folder_of_the_root_folder(tmp_path: Path) -> None:
-    locations = Locations(tmp_path / "home")
-    (locations.home / "large").mkdir(parents=True)
-    locations.data.symlink_to("large")
-    (tmp_path / "rows.jsonl").write_text('{"text": "a"}\n')
-    kept = keep_file(tmp_path / "rows.jsonl", locations.make())
-    assert admitted(kept.path, locations.home) == kept.path.resolve()
-    (tmp_path / "twice.jsonl").hardlink_to(kept.path)
-    assert admitted(kept.path, locations.home) == kept.path.resolve()
+    (locations.home / leads_to).mkdir()
+    locations.data.symlink_to(leads_to)
+    (tmp_path / "rows.jsonl").write_text(ROWS)
+    kept = keep_file(tmp_path / "rows.jsonl", locations.make()).path
+    assert admitted(kept, locations.home) == kept.resolve()
+    (tmp_path / "twice.jsonl").hardlink_to(kept)
+    assert admitted(kept, locations.home) == kept.resolve()
     locations.studio.write_text(SECRET)
     (locations.data / "secret.jsonl").hardlink_to(locations.studio)
-    with pytest.raises(DataError, match="one of Luthier's own"):
-        admitted(locations.data / "secret.jsonl", locations.home)
+    assert "one of Luthier's own" in refused(locations.data / "secret.jsonl", locations.home).message
 
 
 @pytest.mark.parametrize("leads_to", [".", ".."])
@@ -199,8 +196,7 @@ def test_a_link_does_not_make_the_whole_root_folder_data(tmp_path: Path, leads_t
     locations.data.symlink_to(leads_to)
     locations.studio.write_text(SECRET)
     for path in (locations.studio, locations.data / "studio.json", locations.data / "home" / "studio.json"):
-        with pytest.raises(DataError):
-            admitted(path, locations.home)
+        refused(path, locations.home)
 
 
 def test_a_file_beside_ours_is_told_where_data_may_lie(tmp_path: Path) -> None:
@@ -208,11 +204,7 @@ def test_a_file_beside_ours_is_told_where_data_may_lie(tmp_path: Path) -> None:
     locations = Locations(tmp_path / "work").make()
     mine = locations.home / "sets" / "mine.jsonl"
     mine.parent.mkdir()
-    mine.write_text('{"text": "a"}\n')
-    with pytest.raises(DataError) as caught:
-        admitted(mine, locations.home)
-    assert caught.value.code == "data.ours"
-    assert caught.value.message == (
-        f"Expected a data file outside of Luthier's folder {locations.home} (or in its data/ or uploads/), "
-        f"found {mine}."
-    )
+    mine.write_text(ROWS)
+    error = refused(mine, locations.home)
+    assert error.code == "data.ours"
+    assert f"outside of Luthier's folder {locations.home} (or in its data/ or uploads/), found {mine}" in error.message

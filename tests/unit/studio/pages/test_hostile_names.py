@@ -4,9 +4,8 @@ Beside the studio's root lie files with a canary in them, and links to them; wha
 and what is refused has the same words whatever lies there.
 """
 
-from __future__ import annotations
-
 import asyncio
+import contextlib
 import itertools
 import json
 import os
@@ -19,8 +18,6 @@ from urllib.parse import quote
 
 import pytest
 from fastapi.routing import APIRoute
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from made_runs import past
 from pydantic import ValidationError
 
@@ -49,19 +46,9 @@ RUN = "2026-11-20_2243_test_k3f9"
 def hostile() -> list[str]:
     """Ways out of a folder, written in every way that something might read once more."""
     ups = [
-        "../",
-        "..\\",
-        "%2e%2e%2f",
-        "%252e%252e%252f",
-        "..%2f",
-        "..%5c",
-        "․․/",
-        "．．／",
-        "‥/",
-        "..;/",
-        "....//",
+        "../", "..\\", "%2e%2e%2f", "%252e%252e%252f", "..%2f", "..%5c", "․․/", "．．／", "‥/", "..;/", "....//",
         ".%00./",
-    ]
+    ]  # fmt: skip
     targets = ["secret.jsonl", "secret", "link.jsonl", "etc/passwd", "home/studio.json", "secret-model", "", "."]
     ends = ["", "\0", "\0.jsonl", "/", "/.", "%00", " ", "\n", "::$DATA", "?x", "#x"]
     climbs = [
@@ -76,8 +63,8 @@ def hostile() -> list[str]:
         "/proc/self/root/etc/passwd", "/proc/kmsg", "/dev/zero", "/dev/stdin", "/dev/tty", "/dev/null", "/sys", "~",
         "~root", "~root/.ssh/id_rsa", "~nobody-at-all/x", "$HOME", "${HOME}/x", "file:///etc/passwd", "C:\\Windows",
         "http://evil.example/x.jsonl", "\\\\evil\\share\\x", "CON", "nul.jsonl", "aux", "COM1.txt", "/" * 3000,
-        "../" * 2000, "a" * 5000, "é" * 300, "\ud800", "\udcff.jsonl", "\u202egnp.jsonl", "\u200b", "\ufeff", "-rf",
-        "\r\nX: y", "--help", "; touch x", "$(id)", "`id`", "|id", "&&id", "x' OR '1", "{{7*7}}", "{0}", "%s%n",
+        "../" * 2000, "a" * 20, "a" * 5000, "é" * 300, "\ud800", "\udcff.jsonl", "\u202egnp.jsonl", "\u200b", "\ufeff",
+        "-rf", "\r\nX: y", "--help", "; touch x", "$(id)", "`id`", "|id", "&&id", "x' OR '1", "{{7*7}}", "{0}", "%s%n",
         '"><img src=x onerror=alert(1)>', ".", "..", "...", "", " ", "\t", "\0", "*", "?", "[a-z]", f"{RUN}\n",
         f"{RUN}\0", f" {RUN}", RUN.upper(), f"{RUN}/", f"./{RUN}", f"{RUN}/jobs", f"{RUN}/../{RUN}", f"x/../{RUN}",
     ]  # fmt: skip
@@ -88,35 +75,27 @@ def hostile() -> list[str]:
 NAMES = hostile()
 
 
-@pytest.fixture
-def jail(tmp_path: Path, locations: Locations, make_run: Callable[..., JobFolder]) -> Iterator[Locations]:
-    """A root with one finished run, and a world beside it that must not be touched."""
-    outside = tmp_path
-    (outside / "secret.jsonl").write_text(json.dumps({"text": CANARY}) + "\n")
-    (outside / "secret").write_text(CANARY)
-    (outside / "secret-model").mkdir()
-    (outside / "secret-model" / "config.json").write_text(json.dumps({"model_type": CANARY}))
-    (locations.runs / "link").symlink_to(outside)
-    (locations.uploads / "link-to-the-outside-1").symlink_to(outside)
-    make_run(past(100, finished=True), run_id=RUN, checkpoints=(100,))
-    before = world(outside, locations)
-    yield locations
-    assert world(outside, locations) == before, "something beside the studio's root changed"
-
-
 def world(outside: Path, locations: Locations) -> dict[str, tuple[int, int]]:
     """Everything beside the root, and the names of runs and uploads, with size and time of what is a file."""
     found = [path for path in outside.rglob("*") if locations.home not in path.parents and path != locations.home]
     found += [*locations.runs.iterdir(), *locations.uploads.iterdir(), *(locations.runs / RUN).iterdir()]
-    stamps = ((path, path.lstat()) for path in found if "supervisor" not in path.name and path.suffix != ".json")
-    return {
-        str(path): (stamp.st_size if path.is_file() else 0, stamp.st_mtime_ns if path.is_file() else 0)
-        for path, stamp in stamps
-    }
+    stamps = {str(path): path.lstat() for path in found if "supervisor" not in path.name and path.suffix != ".json"}
+    return {name: (one.st_size, one.st_mtime_ns) if Path(name).is_file() else (0, 0) for name, one in stamps.items()}
 
 
-def test_there_are_a_thousand() -> None:
-    assert len(NAMES) >= 1000
+@pytest.fixture
+def jail(tmp_path: Path, locations: Locations, make_run: Callable[..., JobFolder]) -> Iterator[Locations]:
+    """A root with one finished run, and a world beside it that must not be touched."""
+    (tmp_path / "secret.jsonl").write_text(json.dumps({"text": CANARY}) + "\n")
+    (tmp_path / "secret").write_text(CANARY)
+    (tmp_path / "secret-model").mkdir()
+    (tmp_path / "secret-model" / "config.json").write_text(json.dumps({"model_type": CANARY}))
+    (locations.runs / "link").symlink_to(tmp_path)
+    (locations.uploads / "link-to-the-outside-1").symlink_to(tmp_path)
+    make_run(past(100, finished=True), run_id=RUN, checkpoints=(100,))
+    before = world(tmp_path, locations)
+    yield locations
+    assert world(tmp_path, locations) == before, "something beside the studio's root changed"
 
 
 # ── by name ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -130,6 +109,7 @@ def refused(ask: Callable[[], object]) -> str:
 
 
 def test_names_of_runs_exports_uploads_and_checkpoints_are_ids(jail: Locations) -> None:
+    assert len(NAMES) >= 1000
     store = RunStore(jail)
     user = (Message(role="user", content="x"),)
     for name in [name for name in NAMES if name != RUN]:
@@ -139,44 +119,24 @@ def test_names_of_runs_exports_uploads_and_checkpoints_are_ids(jail: Locations) 
         assert refused(lambda name=name: uploaded(jail, name)) == "data.upload_gone", name
         assert refused(lambda name=name: Question(run=RUN, messages=user, checkpoint=name)) == "invalid", name
         assert refused(lambda name=name: ExportRequest(name="a", checkpoint=name)) == "invalid", name
-
-
-def test_an_exports_name_is_a_plain_word(jail: Locations) -> None:
-    for name in NAMES:
-        try:
-            made = ExportRequest(name=name).name
-        except ValidationError:
-            continue
-        assert (jail.runs / RUN / "exports" / made).resolve().parent == (jail.runs / RUN / "exports").resolve()
-        assert made == made.strip()
-        assert not set(made) & set("/\\~$;|&`'\"\n\0 %")
-
-
-@given(st.text())
-@settings(max_examples=300, deadline=None)
-def test_no_text_at_all_opens_what_is_no_run(text: str) -> None:
-    store = RunStore(Locations(Path("/nowhere-at-all")))
-    assert refused(lambda: store.open(text)) == "run.unknown"
-
-
-def test_where_a_run_starts_from_is_a_run_of_ours(jail: Locations) -> None:
-    for name in NAMES:
         if name and Path(name).name != RUN:
-            assert refused(lambda name=name: _gone_on_from(RunConfig(resume_from=name), jail)) == "run.resume_from", (
-                name
-            )
+            config = RunConfig(resume_from=name)
+            assert refused(lambda config=config: _gone_on_from(config, jail)) == "run.resume_from", name
 
 
-def test_the_name_that_an_upload_brings_is_never_a_path() -> None:
+def test_the_name_of_an_export_or_of_an_upload_is_never_a_path(jail: Locations) -> None:
     for name in [*NAMES, *(f"{name}.jsonl" for name in NAMES)]:
-        try:
+        with contextlib.suppress(ValidationError):
+            made = ExportRequest(name=name).name
+            assert (jail.runs / RUN / "exports" / made).resolve().parent == (jail.runs / RUN / "exports").resolve()
+            assert made == made.strip()
+            assert not set(made) & set("/\\~$;|&`'\"\n\0 %")
+        with contextlib.suppress(DataError):  # an ending that is not read here
             kept = _name(quote(name, errors="surrogatepass"))
-        except DataError:
-            continue  # an ending that is not read here
-        assert not set(kept) & set("/\\\0\n"), name
-        assert not kept.startswith("."), name
-        assert len(kept) <= 120, name
-        assert kept.isprintable(), name
+            assert not set(kept) & set("/\\\0\n"), name
+            assert not kept.startswith("."), name
+            assert len(kept) <= 120, name
+            assert kept.isprintable(), name
 
 
 # ── by route ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -298,23 +258,15 @@ def no_data(folder: Path) -> list[Path]:
 
 def test_a_refused_data_file_has_the_same_words_whatever_lies_there(service: DataService, tmp_path: Path) -> None:
     said: set[tuple[str, str, str]] = set()
-    for path in no_data(tmp_path):
-        for ask in (service.report, service.first_look):
-            with pytest.raises(DataError) as caught:
-                ask(path, DataChoice())
-            error = caught.value
-            said.add((error.code, error.message.replace(str(path), "PATH"), error.hint))
-    assert len(said) == 1, said
-    assert "PATH" in next(iter(said))[1]
-
-
-def test_a_thousand_typed_data_files_are_refused_in_the_same_words(service: DataService) -> None:
-    said: set[tuple[str, str]] = set()
-    for name in NAMES:
+    for path in [*no_data(tmp_path), *map(Path, NAMES)]:
         with pytest.raises(DataError) as caught:
-            service.first_look(Path(name), DataChoice())
-        said.add((caught.value.code, caught.value.message.split(" at ")[0] + caught.value.message.rsplit(", ", 1)[1]))
-        assert caught.value.message.isprintable()
+            service.first_look(path, DataChoice())
+        error = caught.value
+        assert error.message.isprintable()
+        said.add((error.code, error.message.split(" at ")[0] + error.message.rsplit(", ", 1)[1], error.hint))
+        if tmp_path in path.parents:
+            assert str(path) in error.message
+            assert refused(lambda path=path: service.report(path, DataChoice())) == error.code
     assert len(said) == 1, said
 
 
@@ -323,12 +275,6 @@ def test_what_is_wrong_with_a_file_of_ours_is_said(service: DataService) -> None
     kept.write_text("{no json\n")
     with pytest.raises(DataError, match="at row 1"):
         service.report(kept, DataChoice())
-
-
-def test_a_link_to_a_data_file_is_followed_and_read_as_what_it_leads_to(service: DataService, tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text("question,answer\na,b\nc,d\n")
-    (tmp_path / "link.jsonl").symlink_to(tmp_path / "rows.csv")
-    assert service.columns(tmp_path / "link.jsonl") == ("question", "answer")
 
 
 def test_a_refused_model_folder_has_the_same_words_whatever_lies_there(tmp_path: Path) -> None:
