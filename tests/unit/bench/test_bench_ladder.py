@@ -70,12 +70,9 @@ def test_savings_are_against_the_row_before_and_the_first() -> None:
     assert three["memory_saved_per_cent"] is None  # its memory is not known
     assert (four["saved_per_cent"], four["saved_per_cent_vs_plain"]) == (-200.0, 25.0)
     assert "failed: the card was full" in table(result)
-
-
-def test_a_ladder_of_failures_is_still_a_table() -> None:
-    result = climb(Setting(rows="dense:8"), lambda *_: fake(None), lambda _: None)
-    assert result["device"] is None
-    assert all(rung["seconds_a_step"] is None for rung in result["rungs"])
+    failures = climb(Setting(rows="dense:8"), lambda *_: fake(None), lambda _: None, RUNGS[:2])
+    assert failures["device"] is None
+    assert all(rung["seconds_a_step"] is None for rung in failures["rungs"])
 
 
 def test_every_rung_is_kept_as_soon_as_it_is_measured() -> None:
@@ -108,15 +105,8 @@ def test_a_ladder_that_was_cut_off_goes_on_where_it_ended() -> None:
     assert [line for line in heard if line.startswith("rung")] == ["rung 3 of 4", "rung 4 of 4"]
     other = climb(replace(base, steps=9), lambda *_: fake(1.0, 4.0), heard.append, rungs, earlier=cut)
     assert [rung["seconds_a_step"] for rung in other["rungs"]] == [1.0] * 4, "another command is another measurement"
-
-
-def test_a_ladder_over_other_rows_is_not_gone_on_with() -> None:
-    rungs = RUNGS[:3]
-    whole = climb(Setting(rows="dense:8"), lambda *_: fake(2.0), lambda _: None, rungs)
-    cut = {**whole, "rows": {"sha256": "another"}, "rungs": whole["rungs"][:1]}
-    heard: list[str] = []
-    result = climb(Setting(rows="dense:8"), lambda *_: fake(1.0), heard.append, rungs, earlier=cut)
-    assert [rung["seconds_a_step"] for rung in result["rungs"]] == [1.0] * 3
+    rows = climb(base, lambda *_: fake(1.0), heard.append, rungs, earlier={**cut, "rows": {"sha256": "another"}})
+    assert [rung["seconds_a_step"] for rung in rows["rungs"]] == [1.0] * 4
     assert any("other rows" in line for line in heard)
 
 

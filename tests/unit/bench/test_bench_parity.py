@@ -124,16 +124,21 @@ class Judged:
 
 
 def strays(fast: float, truth: float | None, warm_up: int = 0) -> tuple[dict[str, Any], list[Setting]]:
-    runner = Judged(fast, truth)
+    runner, kept = Judged(fast, truth), list[tuple[int, bool]]()
     base = Setting(rows="dense:8", batch=4, accumulation=4, steps=20 - warm_up, warm_up=warm_up)
-    return side_by_side(base, runner, 1, lambda _: None), runner.asked
+    result = side_by_side(
+        base, runner, 1, lambda _: None, lambda found: kept.append((len(runner.asked), "judge" in found))
+    )
+    assert kept == [(5, False)], "the verdict is kept before the judge is asked"
+    return result, runner.asked
 
 
-def test_where_fast_lies_outside_plain_in_float32_says_who_is_nearer() -> None:
-    result, asked = strays(3.9, 3.88)
+@pytest.mark.parametrize("warm_up", [0, 12])
+def test_where_fast_lies_outside_plain_in_float32_says_who_is_nearer(warm_up: int) -> None:
+    result, asked = strays(3.9, 3.88, warm_up)
     assert result["outside"] == [10]
     judge = asked[-1]
-    assert (judge.plain, judge.dtype, judge.until, judge.total_steps) == (True, "float32", 10, 20)
+    assert (judge.plain, judge.dtype, judge.until, judge.total_steps, judge.warm_up) == (True, "float32", 10, 20, 0)
     assert (judge.batch, judge.accumulation) == (2, 8), "what needs least memory"
     assert len(result["judge"]["losses"]) == 10
     assert (result["table"][0]["judge"], result["table"][0]["fast_nearer"]) == (3.88, True)
@@ -144,27 +149,11 @@ def test_where_fast_lies_outside_plain_in_float32_says_who_is_nearer() -> None:
     json.dumps(result, allow_nan=False)
 
 
-def test_a_judge_also_trains_where_the_step_lies_in_the_warm_up() -> None:
-    result, asked = strays(3.9, 3.88, warm_up=12)
-    assert (asked[-1].until, asked[-1].total_steps, asked[-1].warm_up) == (10, 20, 0)
-    assert result["outside_and_nearer"] == 1
-
-
-def test_the_verdict_is_kept_before_the_judge_is_asked() -> None:
-    runner, kept = Judged(3.9, 3.88), list[tuple[int, bool]]()
-    base = Setting(rows="dense:8", batch=4, accumulation=4, steps=20, warm_up=0)
-    side_by_side(base, runner, 1, lambda _: None, lambda found: kept.append((len(runner.asked), "judge" in found)))
-    assert kept == [(5, False)]
-
-
-def test_a_judge_may_also_find_plain_nearer_or_fail() -> None:
+def test_a_judge_may_also_find_plain_nearer_fail_or_not_be_asked() -> None:
     assert strays(3.9, 4.1)[0]["outside_and_nearer"] == 0
     failed = strays(3.9, None)[0]
     assert (failed["outside_and_nearer"], failed["judge"]["error"]) == (0, "the card was full")
     assert "could not be trained: the card was full" in table(failed)
-
-
-def test_nobody_is_asked_where_fast_agrees() -> None:
     result, asked = strays(4.001, 4.0)
     assert result["agrees"]
     assert "judge" not in result

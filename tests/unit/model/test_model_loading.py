@@ -34,6 +34,8 @@ def test_sixteen_bit_weights_come_as_they_lie(folder: Path) -> None:
     assert loaded.model.config.use_cache is False
     assert loaded.model.config._attn_implementation == "luthier_packed"
     assert loaded.model.name_or_path == str(folder)
+    hub = ModelChoice(source="hub", name="someone/tiny", quantization="none", dtype="float32")
+    assert load_base(folder, hub, CPU).model.name_or_path == "someone/tiny"
     assert told
     assert told[-1][0] == told[-1][1] > 0
 
@@ -58,11 +60,6 @@ def test_the_tokenizer_gets_padding_without_new_tokens(folder: Path) -> None:
     assert len(loaded.tokenizer) <= loaded.model.config.vocab_size
     batch = loaded.tokenizer(["w1 w2 w3", "w4"], padding=True)
     assert batch["attention_mask"][1] == [1, 0, 0]
-
-
-def test_a_hub_model_keeps_its_hub_name(folder: Path) -> None:
-    choice = ModelChoice(source="hub", name="someone/tiny", quantization="none", dtype="float32")
-    assert load_base(folder, choice, CPU).model.name_or_path == "someone/tiny"
 
 
 def test_a_missing_weight_is_refused_not_drawn_at_random(tmp_path: Path) -> None:

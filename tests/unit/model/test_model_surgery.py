@@ -40,14 +40,6 @@ def swap(model: Any) -> surgery.Applied:
     return surgery.apply(model, surgery.plan(model, force=True))
 
 
-def test_padded_batches_have_no_fast_layer_and_it_is_said() -> None:
-    model = adapt(build("llama"))
-    plan = surgery.plan(model, force=True, packed=False)
-    assert plan.lines() == ("0 of 2 layers fast", "2 layers plain: batches are padded")
-    assert not plan.fast
-    assert not surgery.apply(model, plan).swapped
-
-
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "single"])
 @pytest.mark.parametrize("family", FAST)
 def test_gradients_equal_plain_peft(family: str, packed: bool, count: dict[str, int]) -> None:
@@ -149,14 +141,6 @@ def test_a_hook_on_a_child_is_called(count: dict[str, int]) -> None:
     assert count["fast"] == 1
 
 
-def test_generation_equals_plain_peft() -> None:
-    model = adapt(build("llama")).eval()
-    options = {"max_new_tokens": 12, "do_sample": False, "use_cache": True}
-    wanted = model.generate(input_ids=IDS, **options)
-    swap(model)
-    assert torch.equal(model.generate(input_ids=IDS, **options), wanted)
-
-
 @pytest.mark.parametrize("family", FAST)
 def test_undo_is_exact_and_keys_never_change(family: str) -> None:
     model = adapt(build(family))
@@ -195,17 +179,18 @@ def test_recomputing_works_set_before_or_after_the_swap(order: str, count: dict[
 
 
 @pytest.mark.parametrize(
-    ("family", "changes", "words"),
+    ("model", "adapter", "words"),
     [
-        ("llama", {"lora_dropout": 0.1}, "adapter dropout"),
-        ("llama", {"use_dora": True}, "DoRA"),
-        ("llama", {"lora_bias": True}, "adapter bias"),
-        ("granite", {}, "model type granite"),
-        ("olmo2", {}, "model type olmo2"),
+        ({}, {"lora_dropout": 0.1}, "adapter dropout"),
+        ({}, {"use_dora": True}, "DoRA"),
+        ({}, {"lora_bias": True}, "adapter bias"),
+        ({"attention_dropout": 0.1}, {}, "dropout on attention weights"),
+        ({"family": "granite"}, {}, "model type granite"),
+        ({"family": "olmo2"}, {}, "model type olmo2"),
     ],
 )
-def test_what_cannot_be_swapped_is_said(family: str, changes: dict[str, Any], words: str) -> None:
-    plan = surgery.plan(adapt(build(family), **changes), force=True)
+def test_what_cannot_be_swapped_is_said(model: dict[str, Any], adapter: dict[str, Any], words: str) -> None:
+    plan = surgery.plan(adapt(build(**{"family": "llama", **model}), **adapter), force=True)
     assert not plan.fast
     assert words in " ".join(plan.lines())
 
@@ -253,8 +238,11 @@ def test_rslora_and_trained_biases_are_right(count: dict[str, int]) -> None:
     assert count["fast"] == 2
 
 
-def test_the_cpu_stays_plain_and_says_so() -> None:
+def test_the_cpu_and_padded_batches_stay_plain_and_it_is_said() -> None:
     model = adapt(build("llama"))
+    padded = surgery.plan(model, force=True, packed=False)
+    assert padded.lines() == ("0 of 2 layers fast", "2 layers plain: batches are padded")
+    assert not surgery.apply(model, padded).swapped
     assert surgery.plan(model).lines() == ("plain layers: no GPU",)
     assert "switched off" in surgery.plan(model, mode="plain", force=True).lines()[0]
     with reference_only():
@@ -295,12 +283,6 @@ def test_recomputing_asked_of_transformers_reaches_the_replaced_layer_only() -> 
     fast = model.get_base_model().model.layers[0]
     assert not fast.gradient_checkpointing
     assert fast.replaced[0].gradient_checkpointing
-
-
-def test_dropout_on_attention_weights_stays_plain() -> None:
-    plan = surgery.plan(adapt(build("llama", attention_dropout=0.1)), force=True)
-    assert not plan.fast
-    assert "dropout on attention weights" in " ".join(plan.lines())
 
 
 def test_a_backward_pass_under_autocast_gives_the_same_gradients() -> None:
