@@ -1,18 +1,22 @@
-"""Run folders with a past, under a root of their own."""
+"""Run folders with a past, under a root of their own; who may come in; and applications that are really served."""
 
-from __future__ import annotations
-
+import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from made_runs import BEGAN, write_run
+import uvicorn
+from desks import Desk, made_desk
+from made_runs import BEGAN, RUN, write_run
 
 from core.contract.events import Event, Stage
 from core.machine.locations import Locations
 from core.machine.locks import FileLock
 from core.runs.folder.job_folder import JobFolder
+from studio.server.access.sessions import AccessTokens
+from studio.server.app import bind
 
 
 @pytest.fixture
@@ -21,10 +25,20 @@ def locations(tmp_path: Path) -> Locations:
 
 
 @pytest.fixture
+def door(locations: Locations) -> AccessTokens:
+    return AccessTokens(locations.sessions)
+
+
+@pytest.fixture
+def desk(locations: Locations) -> Desk:
+    return made_desk(locations)
+
+
+@pytest.fixture
 def make_run(locations: Locations) -> Callable[..., JobFolder]:
     """Writes a run's folder: ``make_run(events, run_id=..., name=..., checkpoints=...)``."""
 
-    def make(events: list[Event], run_id: str = "2026-11-20_2243_test_k3f9", **more: Any) -> JobFolder:
+    def make(events: list[Event], run_id: str = RUN, **more: Any) -> JobFolder:
         return write_run(locations, events, run_id, **more)
 
     return make
@@ -53,3 +67,21 @@ def alive() -> Iterator[Callable[[JobFolder], None]]:
     yield hold
     for lock in held:
         lock.release()
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., int]]:
+    """Serves what ``make(port)`` makes until the test ends: ``port = serve(make, **uvicorn's options)``."""
+    with contextlib.ExitStack() as ends:
+
+        def begin(make: Callable[[int], Any], **options: Any) -> int:
+            listener = ends.enter_context(bind(0))
+            port = int(listener.getsockname()[1])
+            server = uvicorn.Server(uvicorn.Config(make(port), log_level="error", lifespan="off", **options))
+            thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+            thread.start()
+            ends.callback(thread.join, 10)
+            ends.callback(setattr, server, "should_exit", True)
+            return port
+
+        yield begin

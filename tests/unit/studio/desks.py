@@ -1,13 +1,12 @@
 """The live routes over made runs, with a chat and a data service that answer at once."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from starlette.responses import PlainTextResponse
 
 from core.contract.config import RunConfig
 from core.contract.data import DataReport, Example, Message
@@ -16,6 +15,9 @@ from core.machine.hardware import Machine
 from core.machine.locations import Locations
 from core.runs.control.store import RunStore
 from core.runs.folder.job_folder import JobFolder
+from studio.server.access.address import Front
+from studio.server.access.guard import Guard
+from studio.server.access.sessions import AccessTokens
 from studio.server.pages import page_routes
 from studio.services.chats import ChatClients
 from studio.services.services import Studio
@@ -42,9 +44,7 @@ class FakeChat:
     asked: list[Any] = field(default_factory=list)
     closed: bool = False
 
-    def ask(
-        self, messages: list[dict[str, str]], *settings: object, sides: tuple[str, ...] = ("base", "tuned")
-    ) -> Iterator[Said]:
+    def ask(self, messages: list[Any], *settings: object, sides: Sequence[str] = ("base", "tuned")) -> Iterator[Said]:
         self.asked.append((messages, settings, sides))
         for side in sides:
             yield Said(side, f"{side}", False)
@@ -112,3 +112,15 @@ def made_desk(locations: Locations) -> Desk:
     for router in page_routes(studio):
         app.include_router(router)
     return Desk(TestClient(app), studio, chats, drafts)
+
+
+def browser_of(
+    door: AccessTokens, inside: Any = None, front: Front | None = None, enters: bool = False, **more: Any
+) -> TestClient:
+    """A browser before the guard of a studio with ``inside`` behind it; one that ``enters`` has spent a start token."""
+    more.setdefault("secret", lambda: "the secret")
+    guard = Guard(inside or PlainTextResponse("inside"), door, front or Front(8765), **more)
+    client = TestClient(guard, base_url="http://127.0.0.1:8765", follow_redirects=False)
+    if enters:
+        assert client.get("/enter", params={"token": door.token()}).status_code == 200
+    return client

@@ -1,7 +1,5 @@
 """The past of runs, as a worker writes it: for tests of what the window shows."""
 
-from __future__ import annotations
-
 import json
 import math
 
@@ -11,6 +9,7 @@ from core.machine.locations import Locations
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.run_yaml import dump_config
 
+RUN = "2026-11-20_2243_test_k3f9"
 BEGAN = 1_780_000_000.0
 
 

@@ -1,19 +1,16 @@
-"""What is sent to wear the door down: connections that say nothing, bodies without end, a file that cannot be read."""
-
-from __future__ import annotations
+"""What is sent to wear the studio down: silent connections, endless bodies, files for Gradio, files that cannot be read."""
 
 import asyncio
 import json
 import os
 import socket
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
+from desks import browser_of
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.testclient import TestClient
@@ -28,40 +25,25 @@ from studio.server.access import sessions as door_module
 from studio.server.access.address import Front
 from studio.server.access.bodies import Bounded
 from studio.server.access.guard import Guard
-from studio.server.access.listening import Wish, front_of
-from studio.server.access.password import Password
 from studio.server.access.sessions import AccessTokens, _digest
-from studio.server.app import bind
 from studio.server.connections import Connection
 from studio.server.living import living_studio, remember, secret_of
+from studio.server.values import PlainValues
 
 # ── connections ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture
-def serving(locations: Locations, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+def serving(door: AccessTokens, serve: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> int:
     """The port of a guard that has room for sixteen connections and a second of patience."""
     monkeypatch.setattr(connections, "MOST", 16)
     monkeypatch.setattr(connections, "HEADER_SECONDS", 1.0)
-    listener = bind(0)
-    port = int(listener.getsockname()[1])
-    guard = Guard(PlainTextResponse("inside"), AccessTokens(locations.sessions), Front(port), lambda: "s")
-    config = uvicorn.Config(guard, log_level="error", lifespan="off", http=Connection, **connections.OPTIONS)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
-    yield port
-    server.should_exit = True
-    thread.join(10)
-    listener.close()
+    make = lambda port: Guard(PlainTextResponse("inside"), door, Front(port), lambda: "s")  # noqa: E731
+    return serve(make, http=Connection, **connections.OPTIONS)
 
 
-def asked(port: int) -> tuple[bytes, float]:
-    """What the door answers, and after how long."""
-    start = time.monotonic()
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as one:
-        one.sendall(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n".encode())
-        return one.recv(100), time.monotonic() - start
+def connected(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=5)
 
 
 def is_closed(one: socket.socket, seconds: float) -> bool:
@@ -75,11 +57,13 @@ def is_closed(one: socket.socket, seconds: float) -> bool:
 
 
 def test_silent_connections_lock_nobody_out(serving: int) -> None:
-    silent = [socket.create_connection(("127.0.0.1", serving), timeout=5) for _ in range(60)]
+    silent = [connected(serving) for _ in range(60)]
     try:
-        answer, took = asked(serving)
-        assert answer.startswith(b"HTTP/1.1 403")
-        assert took < 1
+        start = time.monotonic()
+        with connected(serving) as one:
+            one.sendall(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{serving}\r\nConnection: close\r\n\r\n".encode())
+            assert one.recv(100).startswith(b"HTTP/1.1 403")
+        assert time.monotonic() - start < 1
         assert sum(is_closed(one, 0.01) for one in silent[:40]) == 40, "those that were silent longest are gone"
         assert all(is_closed(one, 3) for one in silent), "and after a while all of them"
     finally:
@@ -88,21 +72,19 @@ def test_silent_connections_lock_nobody_out(serving: int) -> None:
 
 
 def test_a_header_that_comes_a_byte_at_a_time_does_not_come(serving: int) -> None:
-    with socket.create_connection(("127.0.0.1", serving), timeout=5) as one:
+    def drip(one: socket.socket) -> None:
+        for _ in range(60):
+            one.sendall(b"x")
+            time.sleep(0.05)
+
+    with connected(serving) as one:
         one.sendall(b"GET / HTTP/1.1\r\n")
-        until = time.monotonic() + 3
         with pytest.raises(OSError, match=r"reset|pipe|abort"):
-            drip(one, until)
-
-
-def drip(one: socket.socket, until: float) -> None:
-    while time.monotonic() < until:
-        one.sendall(b"x")
-        time.sleep(0.05)
+            drip(one)
 
 
 def test_a_connection_that_is_kept_alive_answers_again_and_then_goes(serving: int) -> None:
-    with socket.create_connection(("127.0.0.1", serving), timeout=5) as one:
+    with connected(serving) as one:
         for _ in range(3):
             one.sendall(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{serving}\r\n\r\n".encode())
             time.sleep(0.4)
@@ -112,19 +94,32 @@ def test_a_connection_that_is_kept_alive_answers_again_and_then_goes(serving: in
 
 # ── bodies ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
+JOIN = "/gradio_api/queue/join"
+FILE = {"path": "/etc/passwd", "url": "http://evil.example/x", "meta": {"_type": "gradio.FileData"}}
+
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
-    await JSONResponse({"bytes": len(await Request(scope, receive).body())})(scope, receive, send)
+    """Answers with what it was sent."""
+    body = await Request(scope, receive).body()
+    await JSONResponse({"heard": body.decode("utf-8", "replace")})(scope, receive, send)
 
 
-@pytest.mark.parametrize("path", ["/studio/ask", "/gradio_api/queue/join", "/studio/run/x/export", "/anything"])
-def test_no_route_takes_a_body_of_any_size(path: str) -> None:
-    client = TestClient(Bounded(echo))
-    assert client.post(path, content=b"x" * bodies.MOST_BYTES).json() == {"bytes": bodies.MOST_BYTES}
-    assert client.post(path, content=b"x" * (bodies.MOST_BYTES + 1)).status_code == 413
-    pieces = (b"x" * 65536 for _ in range(10_000))
-    assert client.post(path, content=pieces).status_code == 413
-    assert client.put("/studio/upload", content=b"x" * (bodies.MOST_BYTES + 1)).status_code == 200
+@pytest.fixture
+def client() -> TestClient:
+    return TestClient(Bounded(PlainValues(echo)))
+
+
+def event(*data: Any) -> dict[str, Any]:
+    return {"data": list(data), "fn_index": 3, "session_hash": "abc", "event_data": None}
+
+
+def test_no_route_but_uploads_takes_a_body_of_any_size(client: TestClient) -> None:
+    most, piece = bodies.MOST_BYTES, b"x" * (1 << 18)
+    assert len(client.post("/studio/ask", content=b"x" * most).json()["heard"]) == most
+    assert client.post("/studio/ask", content=b"x" * (most + 1)).status_code == 413
+    assert client.post("/studio/run/x/export", content=(piece for _ in range(10))).status_code == 413
+    assert client.post(JOIN, json=event("a" * most)).status_code == 413
+    assert client.put("/studio/upload", content=(piece for _ in range(5))).status_code == 200
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,13 +138,30 @@ def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyP
     assert sent[0]["status"] == 413
 
 
+def test_plain_events_pass_word_for_word_and_other_routes_take_any_json(client: TestClient) -> None:
+    sent = json.dumps(event("text", 3, 0.5, True, None, ["a", "b"], '{"path": "/etc/passwd"}'))
+    assert client.post(JOIN, content=sent).json()["heard"] == sent
+    assert client.post("/studio/ask", json={"data": [FILE]}).status_code == 200
+
+
+@pytest.mark.parametrize("data", [[FILE], [[FILE]], [[[FILE]]], ["a", {"value": 1}], [[[[[["deep"]]]]]]])
+def test_what_looks_like_a_file_never_reaches_gradio(client: TestClient, data: list[Any]) -> None:
+    for path in (JOIN, f"{JOIN}/"):
+        assert client.post(path, json=event(*data)).status_code == 403
+
+
+@pytest.mark.parametrize("body", [b"", b"no json", b"[]", b'{"data": {"0": "a"}}', b'{"fn_index": 1}', b"[" * 100_000])
+def test_what_is_no_event_is_refused(client: TestClient, body: bytes) -> None:
+    assert client.post(JOIN, content=body).status_code == 403
+
+
 # ── what is remembered ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_who_was_let_in_stays_so_when_the_file_cannot_be_read_once(
-    locations: Locations, monkeypatch: pytest.MonkeyPatch
+    door: AccessTokens, locations: Locations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cookie = str((door := AccessTokens(locations.sessions)).enter(door.token()))
+    cookie = str(door.enter(door.token()))
     door = AccessTokens(locations.sessions)
 
     def refuse(_: Path) -> None:
@@ -158,42 +170,40 @@ def test_who_was_let_in_stays_so_when_the_file_cannot_be_read_once(
     with monkeypatch.context() as patched:
         patched.setattr(door_module, "read_sessions", refuse)
         assert not door.knows(cookie)
-        guard = Guard(PlainTextResponse("inside"), door, Front(8765), lambda: "s")
-        client = TestClient(guard, base_url="http://127.0.0.1:8765")
-        assert client.post("/studio/token", headers={"authorization": "Bearer s"}).status_code == 503
+        asked = browser_of(door).post("/studio/token", headers={"authorization": "Bearer the secret"})
+        assert asked.status_code == 503
     assert door.knows(cookie)
 
 
-def test_what_cannot_be_read_is_not_written_over(locations: Locations) -> None:
+def test_what_cannot_be_read_is_not_written_over(door: AccessTokens, locations: Locations) -> None:
     remember_browser(locations.sessions, _digest("a"), 1000)
     kept = locations.sessions.read_bytes()
     locations.sessions.rename(locations.home / "elsewhere")
     locations.sessions.mkdir()
-    with pytest.raises(OSError, match=r"\S"):
-        remember_browser(locations.sessions, _digest("b"), 1000)
+    with pytest.raises(OSError, match="file"):
+        door.admit()
     locations.sessions.rmdir()
     locations.sessions.write_bytes(kept)
-    assert AccessTokens(locations.sessions).knows("a")
+    assert door.knows("a")
 
 
 @pytest.mark.parametrize(
     "content", ["[" * 60_000, '{"era": [], "browsers": 1}', "\ud800".encode("utf-8", "surrogatepass")]
 )
-def test_a_file_that_is_none_of_ours_lets_nobody_in(locations: Locations, content: str | bytes) -> None:
+def test_a_file_that_is_none_of_ours_lets_nobody_in(
+    door: AccessTokens, locations: Locations, content: str | bytes
+) -> None:
     locations.sessions.write_bytes(content if isinstance(content, bytes) else content.encode())
-    assert not AccessTokens(locations.sessions).knows("a")
+    assert not door.knows("a")
 
 
-def test_revoke_makes_another_secret(locations: Locations) -> None:
+def test_revoke_makes_another_secret(door: AccessTokens, locations: Locations) -> None:
+    client = browser_of(door, secret=lambda: secret_of(locations))
+
+    def token(secret: str) -> int:
+        return client.post("/studio/token", headers={"authorization": f"Bearer {secret}"}).status_code
+
     with remember(locations, Front(1), "the old one"):
-        guard = Guard(
-            PlainTextResponse("in"), AccessTokens(locations.sessions), Front(8765), lambda: secret_of(locations)
-        )
-        client = TestClient(guard, base_url="http://127.0.0.1:8765")
-
-        def token(secret: str) -> int:
-            return client.post("/studio/token", headers={"authorization": f"Bearer {secret}"}).status_code
-
         assert token("the old one") == 200
         revoke(locations)
         assert token("the old one") == 403
@@ -202,23 +212,6 @@ def test_revoke_makes_another_secret(locations: Locations) -> None:
     assert not locations.studio.exists()
     assert token("") == 403
     assert living_studio(locations) is None
-
-
-@pytest.mark.parametrize("words", [" " * 12, "\t\n" * 8, "a" + " " * 20])
-def test_a_blank_password_is_none(locations: Locations, words: str) -> None:
-    with pytest.raises(MachineError, match="at least 10 characters"):
-        Password(locations.password).keep(words)
-    assert not locations.password.exists()
-
-
-def test_a_password_file_without_a_password_is_said(
-    locations: Locations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Password(locations.password).keep("three or four words")
-    (tmp_path / "password").write_text("\n")
-    monkeypatch.setenv("LUTHIER_PASSWORD_FILE", str(tmp_path / "password"))
-    with pytest.raises(MachineError, match="it cannot be read"):
-        front_of(Wish("127.0.0.1", without_tls=True), 8765, locations)
 
 
 class EverybodysFiles:

@@ -4,8 +4,6 @@ The routes are asked of the application as it is built, Gradio's among them. Beh
 nothing" is counted and not hoped for.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Iterable, Iterator
@@ -105,7 +103,7 @@ class Knocking:
     cookie: str
 
     async def ask(
-        self, method: str, path: str, headers: dict[str, str], kind: str = "http"
+        self, method: str, path: str, headers: Iterable[tuple[str, str]], kind: str = "http"
     ) -> tuple[int, dict[str, str]]:
         """Status and headers of the answer; a WebSocket that is closed counts as 403."""
         sent: list[dict[str, Any]] = []
@@ -116,15 +114,8 @@ class Knocking:
         async def send(message: dict[str, Any]) -> None:
             sent.append(message)
 
-        raw = [(name.encode(), value.encode()) for name, value in headers.items()]
-        scope = {
-            "type": kind,
-            "method": method,
-            "path": path,
-            "query_string": b"",
-            "headers": raw,
-            "client": ("127.0.0.1", 1),
-        }
+        raw = [(name.encode(), value.encode()) for name, value in headers]
+        scope = {"type": kind, "method": method, "path": path, "query_string": b"", "headers": raw}
         await self.sealed(scope, receive, send)
         if kind == "websocket":
             return (403 if sent[0]["type"] == "websocket.close" else 101), {}
@@ -132,18 +123,17 @@ class Knocking:
 
 
 @pytest.fixture
-def knocking(locations: Locations) -> Knocking:
-    door = AccessTokens(locations.sessions)
+def knocking(door: AccessTokens) -> Knocking:
     probe = Probe()
     guard = Guard(probe, door, Front(PORT), lambda: "the secret")
     return Knocking(Sealed(guard), probe, f"luthier_{PORT}={door.enter(door.token())}")
 
 
-def headers_of(host: str, origin: str, cookie: str) -> dict[str, str]:
+def headers_of(host: str, origin: str, cookie: str) -> list[tuple[str, str]]:
     given = {"host": HOSTS[host], "accept": "text/html"}
     if origin != "none":
         given["origin"] = f"http://{HOSTS[host]}" if origin == "own" else origin
-    return given | ({"cookie": cookie} if cookie else {})
+    return [*given.items(), *([("cookie", cookie)] if cookie else [])]
 
 
 def may(host: str, origin: str, cookie: str, route: str) -> bool:
@@ -188,7 +178,7 @@ def test_what_the_browser_says_is_of_another_site_is_refused(
         for route in sorted(live_routes):
             method, path = route.replace("{}", "a1").split(" ")
             for origin in ORIGINS[:2]:
-                given = headers_of("good", origin, knocking.cookie) | {"sec-fetch-site": site}
+                given = headers_of("good", origin, knocking.cookie) + [("sec-fetch-site", site)]
                 status, _ = await knocking.ask(method, path, given)
                 assert status == 403, (route, origin)
 
@@ -212,16 +202,6 @@ def test_no_socket_and_no_odd_method_opens_anywhere(knocking: Knocking, live_rou
     "hosts", [[], ["127.0.0.1:8765", "evil.example:8765"], ["evil.example:8765", "127.0.0.1:8765"], [""]]
 )
 def test_a_request_names_its_host_once(knocking: Knocking, hosts: list[str]) -> None:
-    async def once() -> int:
-        sent: list[dict[str, Any]] = []
-
-        async def send(message: dict[str, Any]) -> None:
-            sent.append(message)
-
-        raw = [(b"host", host.encode()) for host in hosts] + [(b"cookie", knocking.cookie.encode())]
-        scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": raw}
-        await knocking.sealed(scope, None, send)
-        return int(sent[0]["status"])
-
-    assert asyncio.run(once()) == 403
+    given = [*(("host", host) for host in hosts), ("cookie", knocking.cookie)]
+    assert asyncio.run(knocking.ask("GET", "/", given))[0] == 403
     assert not knocking.probe.entered

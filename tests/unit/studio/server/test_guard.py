@@ -1,15 +1,17 @@
 """The door: what comes in, what does not, and that what does not leaves no mark."""
 
-from __future__ import annotations
-
 import base64
 import json
+import os
+import socket
 import stat
+import sys
 import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from desks import browser_of
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.testclient import TestClient
 
@@ -18,32 +20,22 @@ from core.machine.locations import Locations
 from core.machine.sessions import revoke
 from studio.server.access import guard as guard_module
 from studio.server.access import sessions as door_module
-from studio.server.access.address import Front
-from studio.server.access.guard import Guard
+from studio.server.access.peer import is_anothers, owners
 from studio.server.access.sessions import COOKIE_SECONDS, AccessTokens
 
 ROOT = "http://127.0.0.1:8765"
 
 
 @pytest.fixture
-def door(locations: Locations) -> AccessTokens:
-    return AccessTokens(locations.sessions)
-
-
-@pytest.fixture
 def outside(door: AccessTokens) -> TestClient:
     """A browser that was not let in."""
-    guard = Guard(
-        PlainTextResponse("inside"), door, Front(8765), lambda: "the secret", command="launcher.py --home '/a <b>'"
-    )
-    return TestClient(guard, base_url=ROOT, follow_redirects=False)
+    return browser_of(door, command="launcher.py --home '/a <b>'")
 
 
 @pytest.fixture
-def inside(outside: TestClient, door: AccessTokens) -> TestClient:
+def inside(door: AccessTokens) -> TestClient:
     """A browser that came through the door."""
-    assert outside.get("/enter", params={"token": door.token()}).status_code == 200
-    return outside
+    return browser_of(door, enters=True)
 
 
 def test_without_a_cookie_there_is_a_page_that_says_how_to_get_in(outside: TestClient) -> None:
@@ -61,8 +53,7 @@ def test_a_start_token_opens_once(outside: TestClient, door: AccessTokens) -> No
     assert "HttpOnly" in cookie
     assert "samesite=strict" in cookie.lower()
     assert outside.get("/").text == "inside"
-    other = TestClient(Guard(PlainTextResponse("inside"), door, Front(8765), lambda: "s"), base_url=ROOT)
-    assert other.get("/enter", params={"token": token}).status_code == 403
+    assert browser_of(door).get("/enter", params={"token": token}).status_code == 403
 
 
 def test_a_start_token_grows_old(outside: TestClient, door: AccessTokens, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,9 +63,7 @@ def test_a_start_token_grows_old(outside: TestClient, door: AccessTokens, monkey
     assert outside.get("/enter", params={"token": token}).status_code == 403
 
 
-def test_the_cookie_outlives_the_process_and_only_its_hash_is_kept(
-    inside: TestClient, door: AccessTokens, locations: Locations
-) -> None:
+def test_the_cookie_outlives_the_process_and_only_its_hash_is_kept(inside: TestClient, locations: Locations) -> None:
     cookie = inside.cookies["luthier_8765"]
     assert cookie not in locations.sessions.read_text("utf-8")
     assert stat.S_IMODE(locations.sessions.stat().st_mode) == 0o600
@@ -126,25 +115,18 @@ def test_what_a_proxy_might_say_is_not_handed_on(door: AccessTokens) -> None:
         seen.append([name.decode() for name, _ in scope["headers"]])
         await PlainTextResponse("inside")(scope, receive, send)
 
-    client = TestClient(Guard(behind, door, Front(8765), lambda: "s"), base_url=ROOT)
-    client.get("/enter", params={"token": door.token()})
-    client.get("/", headers={"x-forwarded-host": "evil.example", "X-Forwarded-Proto": "https", "forwarded": "host=e"})
+    told = {"x-forwarded-host": "evil.example", "X-Forwarded-Proto": "https", "forwarded": "host=e"}
+    browser_of(door, behind, enters=True).get("/", headers=told)
     assert "host" in seen[0]
     assert not [name for name in seen[0] if "forwarded" in name.lower()]
 
 
-def test_cookies_and_tokens_are_random_and_long(door: AccessTokens) -> None:
-    tokens = {door.token() for _ in range(100)}
-    cookies = {door.enter(token) for token in tokens}
-    assert len(tokens) == len(cookies) == 100
-    for made in (*tokens, *cookies):
-        assert made is not None
-        assert len(base64.urlsafe_b64decode(made + "=")) == 32, "256 bits"
+def test_cookies_and_tokens_are_long_and_those_of_the_last_fifty_browsers_are_kept(door: AccessTokens) -> None:
+    tokens = [door.token() for _ in range(60)]
+    cookies = [str(door.enter(token)) for token in tokens]
+    assert len({*tokens, *cookies}) == 120
+    assert {len(base64.urlsafe_b64decode(made + "=")) for made in (*tokens, *cookies)} == {32}, "256 bits"
     assert COOKIE_SECONDS == 30 * 24 * 3600
-
-
-def test_at_most_fifty_browsers_are_remembered_and_those_that_came_last(door: AccessTokens) -> None:
-    cookies = [str(door.enter(door.token())) for _ in range(60)]
     assert [door.knows(cookie) for cookie in cookies] == [False] * 10 + [True] * 50
 
 
@@ -174,6 +156,60 @@ def test_revoke_cuts_an_answer_that_goes_on(
                 revoke(locations)
             yield f"{number} "
 
-    client = TestClient(Guard(StreamingResponse(counting()), door, Front(8765), lambda: "s"), base_url=ROOT)
-    client.get("/enter", params={"token": door.token()})
+    client = browser_of(door, StreamingResponse(counting()), enters=True)
     assert client.get("/gradio_api/queue/data").text == "0 1 2 "
+
+
+# ── another user of this machine, who may read a start token from a browser's command line ───────────────────────────
+
+TABLE = """\
+   0: 0100007F:223D 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 11 1
+   1: 0100007F:C001 0100007F:223D 01 00000000:00000000 00:00000000 00000000  1001        0 12 1
+   2: 0100007F:223D 0100007F:C001 01 00000000:00000000 00:00000000 00000000  1000        0 13 1
+   3: 0200007F:C001 0100007F:223D 01 00000000:00000000 00:00000000 00000000  1000        0 14 1
+   4: 0100007F:C002 0100007F:223D 06 00000000:00000000 03:00000000 00000000     0        0 0 3
+   5: 0000000000000000FFFF00000100007F:C003 0000000000000000FFFF00000100007F:223D 01 0:0 00:0 0  1002        0 15 1
+""".splitlines()
+
+
+@pytest.mark.skipif(sys.byteorder != "little", reason="the table above was written by such a machine")
+@pytest.mark.parametrize(("port", "users"), [(0xC001, {1001}), (0xC002, {-1}), (0xC003, {1002}), (0xC004, set())])
+def test_the_kernels_table_names_the_owner_of_the_other_end(port: int, users: set[int]) -> None:
+    assert owners(TABLE, ("127.0.0.1", port), 8765) == users
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the table is Linux's")
+def test_who_we_are_ourselves_is_no_other() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as one:
+            assert not is_anothers(one.getsockname(), port)
+    assert not is_anothers(None, port)
+    assert not is_anothers(("203.0.113.7", 50000), port)
+
+
+def test_another_user_does_not_even_spend_the_token(
+    outside: TestClient, door: AccessTokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = door.token()
+    with monkeypatch.context() as other:
+        other.setattr(guard_module, "is_anothers", lambda *_: True)
+        answer = outside.get("/enter", params={"token": token})
+        assert answer.status_code == 403
+        assert "set-cookie" not in answer.headers
+    assert outside.get("/enter", params={"token": token}).status_code == 200
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.getuid() != 0, reason="only root can be somebody else")
+@pytest.mark.parametrize(("user", "another"), [(65533, True), (1000, False), (0, False)])
+def test_a_real_connection_has_an_owner(monkeypatch: pytest.MonkeyPatch, user: int, another: bool) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 1000)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        os.seteuid(user)
+        try:
+            one = socket.create_connection(("127.0.0.1", port))
+        finally:
+            os.seteuid(0)
+        with one:
+            assert is_anothers(one.getsockname(), port) is another

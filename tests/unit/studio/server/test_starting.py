@@ -1,6 +1,4 @@
-"""Starting: ports, the living studio that a second start finds, uploads, and what importing leaves alone."""
-
-from __future__ import annotations
+"""Starting: ports, the living studio that a second start finds, a full disk, and what importing leaves alone."""
 
 import asyncio
 import json
@@ -10,22 +8,25 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
-import uvicorn
+from fastapi import FastAPI
 from starlette.responses import PlainTextResponse
+from starlette.testclient import TestClient
 
 from core.contract.errors import MachineError
 from core.machine.locations import REPOSITORY, Locations
 from studio.server import app as app_module
+from studio.server import opening as opening_module
 from studio.server.access.address import Front
 from studio.server.access.guard import Guard
 from studio.server.access.sessions import AccessTokens
 from studio.server.app import bind, main
-from studio.server.living import living_studio, remember
+from studio.server.living import living_studio, only_studio, remember
+from studio.server.opening import Opening
 
 
 @pytest.fixture
@@ -72,20 +73,11 @@ def test_no_answer_waits_for_a_receipt() -> None:
 
 
 @pytest.fixture
-def living(locations: Locations) -> Iterator[AccessTokens]:
+def living(door: AccessTokens, serve: Callable[..., int], locations: Locations) -> Iterator[AccessTokens]:
     """A guard that serves, remembered as this process's studio."""
-    door = AccessTokens(locations.sessions)
-    listener = bind(0)
-    port = listener.getsockname()[1]
-    guard = Guard(PlainTextResponse("inside"), door, Front(port), lambda: "the secret")
-    server = uvicorn.Server(uvicorn.Config(guard, log_level="error", lifespan="off"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
+    port = serve(lambda port: Guard(PlainTextResponse("inside"), door, Front(port), lambda: "the secret"))
     with remember(locations, Front(port), "the secret"):
         yield door
-    server.should_exit = True
-    thread.join(10)
-    listener.close()
 
 
 def test_a_second_start_finds_the_living_studio_and_opens_that(
@@ -100,7 +92,8 @@ def test_a_second_start_finds_the_living_studio_and_opens_that(
     assert stat.S_IMODE(locations.studio.stat().st_mode) == 0o600
 
 
-def test_a_wrong_secret_or_a_dead_process_is_no_living_studio(living: AccessTokens, locations: Locations) -> None:
+@pytest.mark.usefixtures("living")
+def test_a_wrong_secret_or_a_dead_process_is_no_living_studio(locations: Locations) -> None:
     known = json.loads(locations.studio.read_text("utf-8"))
     locations.studio.write_text(json.dumps({**known, "secret": "other"}))
     assert living_studio(locations) is None
@@ -108,6 +101,31 @@ def test_a_wrong_secret_or_a_dead_process_is_no_living_studio(living: AccessToke
     assert living_studio(locations) is None
     locations.studio.write_text("{")
     assert living_studio(locations) is None
+
+
+@pytest.mark.usefixtures("living")
+def test_a_corrected_clock_does_not_disown_the_living_studio(
+    locations: Locations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved = psutil.Process().create_time() + 3600
+    monkeypatch.setattr(psutil.Process, "create_time", lambda _: moved)
+    assert living_studio(locations)
+
+
+def test_of_two_studios_in_one_instant_the_second_waits_for_the_first(
+    locations: Locations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([None, None, None, None, "http://127.0.0.1:1/"])
+    with only_studio(locations) as first:
+        assert first is None
+        monkeypatch.setattr("studio.server.living.living_studio", lambda _: next(answers))
+        with only_studio(locations) as second:
+            assert second == "http://127.0.0.1:1/"
+        monkeypatch.setattr("studio.server.living.living_studio", lambda _: None)
+        with only_studio(locations, seconds=0.3) as third:
+            assert third is None, "one that never answers is not waited for for ever"
+    with only_studio(locations) as fourth:
+        assert fourth is None
 
 
 def test_the_studios_file_goes_with_it_unless_another_took_its_place(locations: Locations) -> None:
@@ -128,11 +146,6 @@ def left(program: str) -> str:
     return done.stdout.strip() or done.stderr
 
 
-def test_importing_the_studio_takes_neither_torch_nor_gradio() -> None:
-    names = "{'torch', 'transformers', 'pyarrow', 'gradio', 'pandas'}"
-    assert left(f"import sys, studio.server.app; print(sorted({names} & set(sys.modules)))") == "[]"
-
-
 def test_the_live_pages_and_the_outline_are_there_without_gradio(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from core.machine.locations import Locations\n"
@@ -142,7 +155,8 @@ def test_the_live_pages_and_the_outline_are_there_without_gradio(tmp_path: Path)
         "    client = TestClient(application(studio, failed=print))\n"  # not entered: New run is never built
         "    pages = [client.get(path).text for path in ('/', '/watch', '/try', '/take-home', '/history', '/doctor')]\n"
         "    assert all(page.count('<h1') == 1 and page.count('id=\"page\"') == 1 for page in pages), pages\n"
-        "print(len(pages), sorted({'torch', 'gradio', 'pandas'} & set(sys.modules)))"
+        "heavy = {'torch', 'transformers', 'pyarrow', 'gradio', 'pandas'}\n"
+        "print(len(pages), sorted(heavy & set(sys.modules)))"
     )
     assert left(program) == "6 []"
 
@@ -160,9 +174,52 @@ def test_the_whole_window_is_built_without_the_heavy_floor(tmp_path: Path) -> No
     assert left(program) == "[]"
 
 
-def test_a_corrected_clock_does_not_disown_the_living_studio(
-    living: AccessTokens, locations: Locations, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    moved = psutil.Process().create_time() + 3600
-    monkeypatch.setattr(psutil.Process, "create_time", lambda _: moved)
-    assert living_studio(locations)
+# ── while New run is being built ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def served(opening: Opening) -> FastAPI:
+    app = FastAPI(lifespan=opening.lifespan)
+    app.get("/standing")(opening.built)
+    app.mount("/", opening)
+    return app
+
+
+def page() -> FastAPI:
+    app = FastAPI()
+    app.get("/")(lambda: "the page")
+    app.get("/theme.css")(lambda: "a style")
+    return app
+
+
+def test_the_outline_stands_until_the_page_is_built_and_other_questions_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening_module, "HOLD_SECONDS", 0.02)
+    go_on, waited = threading.Event(), []
+
+    def build() -> FastAPI:
+        assert go_on.wait(20)
+        return page()
+
+    with TestClient(served(Opening(build, lambda: "the outline", failed=pytest.fail))) as client:
+        assert client.get("/").text == "the outline"
+        assert client.get("/standing").json() is False
+        asking = threading.Thread(target=lambda: waited.append(client.get("/theme.css").json()))
+        asking.start()
+        asking.join(0.2)
+        assert waited == []
+        go_on.set()
+        asking.join(20)
+        assert waited == ["a style"]
+        assert client.get("/standing").json() is True
+        assert client.get("/").json() == "the page"
+
+
+def test_a_page_that_cannot_be_built_ends_the_server(capsys: pytest.CaptureFixture[str]) -> None:
+    failed = threading.Event()
+
+    def build() -> FastAPI:
+        raise RuntimeError("no such page")
+
+    with TestClient(served(Opening(build, lambda: "the outline", failed=failed.set))) as client:
+        assert failed.wait(20)
+        assert client.get("/standing").json() is False
+    assert "no such page" in capsys.readouterr().err
