@@ -10,7 +10,7 @@ from starlette.responses import PlainTextResponse
 
 from core.contract.config import RunConfig
 from core.contract.data import DataReport, Example, Message
-from core.contract.errors import ModelError
+from core.contract.errors import Fault
 from core.machine.hardware import Machine
 from core.machine.locations import Locations
 from core.runs.control.store import RunStore
@@ -40,7 +40,7 @@ class FakeChat:
     """Says whose side it is on, a word at a time; remembers what it was asked."""
 
     run_id: str = ""
-    fault: ModelError | None = None
+    fault: Fault | None = None
     asked: list[Any] = field(default_factory=list)
     closed: bool = False
 

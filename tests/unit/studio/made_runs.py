@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 
 from core.contract.config import DataChoice, RunConfig
 from core.contract.events import Checkpoint, Evaluation, Event, Finished, Hello, Plan, Queued, Starting, Step
@@ -11,6 +12,8 @@ from core.runs.folder.run_yaml import dump_config
 
 RUN = "2026-11-20_2243_test_k3f9"
 BEGAN = 1_780_000_000.0
+MakeRun = Callable[..., JobFolder]
+"""The fixture ``make_run``."""
 
 
 def past(steps: int, total: int = 0, finished: bool = False) -> list[Event]:

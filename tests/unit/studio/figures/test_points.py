@@ -1,7 +1,5 @@
 """The chart's numbers: what is sent when, thinned how, and read how often."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
@@ -11,7 +9,7 @@ from made_runs import BEGAN, past, step
 
 from core.contract.events import Event, Starting, Step
 from core.runs.record.job_record import RunFold, fold
-from studio.figures.points import BUCKETS, METRICS, Columns, PointCache, RunPoints, Window
+from studio.figures.points import BUCKETS, METRICS, RunPoints, Window
 
 
 def merged(have: dict, got: dict) -> dict:
@@ -34,7 +32,12 @@ def ask(points: RunPoints, events: list[Event], **window: object) -> dict:
     return points.answer(fold(events), Window(**window))
 
 
-def test_a_short_run_is_sent_step_by_step() -> None:
+def of_steps(values: list[float | None], name: str = "loss", **window: object) -> dict:
+    events: list[Event] = [step(number).model_copy(update={name: value}) for number, value in enumerate(values, 1)]
+    return ask(RunPoints(), events, **window)
+
+
+def test_a_short_run_is_sent_step_by_step_and_an_empty_one_is_empty() -> None:
     answer = ask(RunPoints(), past(50))
     assert answer["width"] == 1
     assert answer["steps"] == list(range(1, 51))
@@ -43,20 +46,23 @@ def test_a_short_run_is_sent_step_by_step() -> None:
     assert answer["last"]["loss"] == pytest.approx(answer["raw"]["loss"]["low"][-1])
     assert "gpu_load" not in answer["raw"]
     assert answer["last"]["gpu_load"] is None
+    empty = ask(RunPoints(), [])
+    assert (empty["steps"], empty["raw"], empty["since"], empty["best"]) == ([], {}, 0, None)
 
 
-def test_a_long_run_fits_a_screen_and_loses_no_spike() -> None:
+def test_a_long_run_fits_a_screen_loses_no_spike_and_a_zoom_shows_single_steps() -> None:
     events = past(20_000)
     spike = next(index for index, event in enumerate(events) if isinstance(event, Step) and event.step == 12_345)
     events[spike] = events[spike].model_copy(update={"loss": 99.0})
-    record = fold(events)
+    points, record = RunPoints(), fold(events)
     began = time.perf_counter()
-    answer = RunPoints().answer(record, Window(level=0.9))
-    took = time.perf_counter() - began
+    answer = points.answer(record, Window(level=0.9))
+    assert time.perf_counter() - began < 1.0
     assert len(answer["steps"]) <= BUCKETS
     assert max(answer["raw"]["loss"]["high"]) == 99.0
     assert answer["best"] == [20_000, pytest.approx(1.20005)]
-    assert took < 1.0
+    zoomed = points.answer(record, Window(first=1_000, last=1_200))
+    assert (zoomed["width"], zoomed["steps"]) == (1, list(range(1_000, 1_201)))
 
 
 def test_a_tick_sends_only_what_is_new() -> None:
@@ -70,79 +76,40 @@ def test_a_tick_sends_only_what_is_new() -> None:
     assert third["version"] == second["version"]
 
 
-def test_a_resumed_run_is_sent_anew() -> None:
+@pytest.mark.parametrize("last", [201, 260])
+def test_a_resumed_run_is_sent_anew_also_where_it_caught_up_between_two_ticks(last: int) -> None:
     points, events = RunPoints(), past(250)
     first = ask(points, events)
-    events += [Starting(at=BEGAN + 400, attempt=2, resumed_step=200), step(201, BEGAN + 401, attempt=2)]
-    second = ask(points, events, since=first["since"], shape=first["shape"])
-    assert second["fresh"]
-    assert second["steps"][-1] == 201
-
-
-def test_a_resumed_run_that_caught_up_between_two_ticks_is_sent_anew_too() -> None:
-    points, events = RunPoints(), past(250)
-    first = ask(points, events)
-    again = [step(number, BEGAN + 500 + number, attempt=2) for number in range(201, 261)]
+    again = [step(number, BEGAN + 500 + number, attempt=2) for number in range(201, last + 1)]
     second = ask(points, [*events, Starting(attempt=2, resumed_step=200), *again], shape=first["shape"], since=250)
     assert second["fresh"]
-
-
-def test_a_zoom_shows_single_steps_again() -> None:
-    points, events = RunPoints(), past(5_000)
-    assert ask(points, events)["width"] > 1
-    zoomed = ask(points, events, first=1_000, last=1_200)
-    assert zoomed["width"] == 1
-    assert zoomed["steps"] == list(range(1_000, 1_201))
+    assert second["steps"][-1] == last
 
 
 def test_smoothing_comes_before_thinning_and_has_no_start_up_bias() -> None:
-    columns = Columns()
-    columns.follow([step(number).model_copy(update={"loss": 3.0, "grad_norm": None}) for number in range(1, 1_000)])
-    answer = columns.buckets(Window(level=0.9))
+    answer = of_steps([3.0] * 1_000, level=0.9)
     assert set(answer["smooth"]["loss"]["low"]) == {3.0}
-    assert "grad_norm" not in answer["smooth"]
-    noisy = Columns()
-    noisy.follow([step(n).model_copy(update={"loss": float(n % 2)}) for n in range(1, 2_000)])
-    smooth = noisy.buckets(Window(level=0.98))["smooth"]["loss"]
-    assert all(0.4 < value < 0.6 for value in smooth["low"][50:])
+    assert "grad_norm" not in of_steps([None] * 1_000, "grad_norm", level=0.9)["smooth"]
+    noisy = of_steps([float(number % 2) for number in range(2_000)], level=0.98)["smooth"]["loss"]
+    assert all(0.4 < value < 0.6 for value in noisy["low"][50:])
 
 
 def test_unknown_and_infinite_are_null() -> None:
-    columns = Columns()
-    losses = [1.0, None, float("inf"), 2.0]
-    columns.follow([step(number).model_copy(update={"loss": loss}) for number, loss in enumerate(losses, 1)])
-    assert columns.buckets(Window())["raw"]["loss"]["low"] == [1.0, None, None, 2.0]
-
-
-def test_an_empty_run_has_an_empty_answer() -> None:
-    answer = ask(RunPoints(), [])
-    assert (answer["steps"], answer["raw"], answer["since"], answer["best"]) == ([], {}, 0, None)
+    assert of_steps([1.0, None, float("inf"), 2.0])["raw"]["loss"]["low"] == [1.0, None, None, 2.0]
 
 
 @settings(deadline=None, max_examples=40)
 @given(cuts=st.lists(st.integers(1, 400), min_size=1, max_size=8), level=st.sampled_from([0.0, 0.9]))
 def test_ticks_put_together_are_the_whole(cuts: list[int], level: float) -> None:
     """However the log grows between ticks, a page ends with what one single answer would have given it."""
-    columns, have, shape, since, number = Columns(), {"steps": [], "raw": {}}, "", 0, 0
-    steps: list[Step] = []
+    points, have, shape, since, number = RunPoints(), {"steps": [], "raw": {}}, "", 0, 0
+    events: list[Event] = []
     for cut in cuts:
-        steps += [step(n) for n in range(number + 1, number + cut + 1)]
+        events += [step(n) for n in range(number + 1, number + cut + 1)]
         number += cut
-        columns.follow(steps)
-        answer = columns.buckets(Window(since=since, shape=shape, level=level))
+        answer = ask(points, events, since=since, shape=shape, level=level)
         have, shape, since = merged(have, answer), answer["shape"], answer["since"]
-    whole = Columns()
-    whole.follow(steps)
-    assert have == merged({"steps": [], "raw": {}}, whole.buckets(Window(level=level)))
-
-
-def test_the_cache_keeps_a_run_and_forgets_the_oldest() -> None:
-    cache = PointCache(keep=2)
-    first, second = cache.get("a"), cache.get("b")
-    assert cache.get("a") is first
-    cache.get("c")
-    assert cache.get("a") is first
-    assert cache.get("b") is not second
+    assert have == merged({"steps": [], "raw": {}}, ask(RunPoints(), events, level=level))
 
 
 def test_ticks_are_cheap() -> None:

@@ -1,18 +1,15 @@
 """The history: what is found, what runs are called, what is done about failed ones, and how one is had again."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import time
-from collections.abc import Callable
 from pathlib import Path
 from shutil import copytree
 
 import pytest
 import yaml
 from desks import Desk, made_desk
-from made_runs import append, past, worse, write_run
+from made_runs import MakeRun, append, past, worse, write_run
 
 from core.chat.client import adapter_folder
 from core.cli import commands as cli
@@ -30,17 +27,11 @@ from studio.figures.history_rows import RowFilter
 from studio.figures.proposals import change_for, change_words, next_action
 from studio.pages.take_home.view import keep
 from studio.pages.watch.view import status as watch_status
-from studio.services.session import Drafts, load, reopened
+from studio.services.session import Session
 from studio.words.runs import STATES
 
-MakeRun = Callable[..., JobFolder]
 RUN = "2026-11-20_2325_good_k3f9"
 MEMORY = Failed(at=1e9, attempt=1, code="memory.gpu", message="The card's memory is full.", hint="Choose less.")
-
-
-@pytest.fixture
-def desk(locations: Locations) -> Desk:
-    return made_desk(locations)
 
 
 def with_config(folder: JobFolder, config: RunConfig) -> JobFolder:
@@ -193,9 +184,8 @@ def test_the_button_does_the_change_that_it_names(desk: Desk, make_run: MakeRun)
 
 def test_every_cause_has_an_action_that_helps() -> None:
     assert next_action("lost", "") == "resume"
-    assert next_action("failed", "disk.full") == "resume"
-    assert next_action("failed", "train.not_finite") == "mend"
-    assert next_action("failed", "data.nothing_trained") == "rerun"
+    codes = {"disk.full": "resume", "train.not_finite": "mend", "data.nothing_trained": "rerun"}
+    assert {code: next_action("failed", code) for code in codes} == codes
     assert next_action("finished", "") == next_action("training", "") == ""
 
 
@@ -219,11 +209,8 @@ def test_the_mildest_change_that_was_not_made_yet_is_proposed() -> None:
     config = RunConfig(model=ModelChoice(quantization="none"), train=TrainChoice(max_length=2048))
     made = []
     for _ in range(5):
-        changes = change_for("memory.gpu", config)
-        made.append(changes)
-        for key, value in changes.items():
-            part, _, name = key.partition(".")
-            config = config.model_copy(update={part: getattr(config, part).model_copy(update={name: value})})
+        made.append(change_for("memory.gpu", config))
+        config = Session(config).with_values(made[-1]).config
     assert [next(iter(change.items())) for change in made] == [
         ("train.checkpointing", "recompute"),
         ("train.checkpointing", "offload"),
@@ -249,20 +236,11 @@ def test_the_yaml_is_the_effective_config_and_the_command_line_reads_back_the_sa
     assert yaml.safe_load(answer.text)["train"]["learning_rate"] == 0.0001
     file = tmp_path / "run.yaml"
     file.write_text(answer.text)
-    line = desk.get(f"run/{RUN}/config")["command"]
-    chosen = cli._parser().parse_args(cli_words(line))
-    assert again(chosen) == read_config(file)
-    assert chosen.home == str(desk.studio.locations.home)
-
-
-def cli_words(line: str) -> list[str]:
-    words = shlex.split(line)
+    words = shlex.split(desk.get(f"run/{RUN}/config")["command"])
     assert words[:2] == ["python3", "launcher.py"]
-    return words[2:]
-
-
-def again(chosen: object) -> RunConfig:
-    return read_wish(Path(chosen.file), chosen.set)  # type: ignore[attr-defined]
+    chosen = cli._parser().parse_args(words[2:])
+    assert read_wish(Path(chosen.file), chosen.set) == read_config(file)
+    assert chosen.home == str(desk.studio.locations.home)
 
 
 def test_run_again_keeps_what_a_person_chose_and_opens_what_we_chose(desk: Desk, make_run: MakeRun) -> None:
@@ -304,12 +282,6 @@ def test_run_again_leaves_the_method_open_that_an_older_version_wrote_by_itself(
     kept = read_asked(folder)
     assert kept is not None
     assert kept.seconds == (10.0, 20.0)
-
-
-def test_the_draft_of_a_repeated_run_has_everything_but_its_name(locations: Locations) -> None:
-    config = RunConfig(name="Mine", preset="try-it", data=DataChoice(path="/a.jsonl"), train=TrainChoice(save_steps=9))
-    Drafts(locations).redraft(reopened(config, config))
-    assert load(locations).config == config.model_copy(update={"name": ""})
 
 
 # ── being told, and the words ────────────────────────────────────────────────────────────────────────────────────────

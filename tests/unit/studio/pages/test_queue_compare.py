@@ -1,18 +1,16 @@
 """Who waits and when, and runs beside each other: settings, figures, curves, one question to each."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
-from desks import MACHINE, Desk, made_desk
-from made_runs import append, past, step, worse
+from desks import MACHINE, Desk
+from made_runs import MakeRun, append, past, step, worse
 
 from core.contract.config import DataChoice, ModelChoice, RunConfig, TrainChoice
 from core.contract.events import Correction, Evaluation, Failed, Queued
-from core.machine.locations import Locations
 from core.machine.locks import CardLock
 from core.runs.control.queue import JobQueue
 from core.runs.folder.held_out_rows import Draw, draw_path, write_draw
@@ -22,14 +20,8 @@ from core.runs.folder.run_yaml import dump_config
 from studio.figures.queueing import card_taken
 from studio.figures.run_figures import clock
 
-MakeRun = Callable[..., JobFolder]
 HOLDER = "2026-11-20_2243_holder_k3f9"
 WAITING = [f"2026-11-20_225{number}_wait_k3f9" for number in range(3)]
-
-
-@pytest.fixture
-def desk(locations: Locations) -> Desk:
-    return made_desk(locations)
 
 
 @pytest.fixture
@@ -100,8 +92,8 @@ def test_a_free_card_and_a_guest_on_it_are_told_apart(desk: Desk) -> None:
 # ── the comparison ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def put(folder: JobFolder, **train: object) -> JobFolder:
-    config = RunConfig(data=DataChoice(path="/a/good.jsonl"), train=TrainChoice(**train))  # type: ignore[arg-type]
+def put(folder: JobFolder, config: RunConfig | None = None, **train: Any) -> JobFolder:
+    config = config or RunConfig(data=DataChoice(path="/a/good.jsonl"), train=TrainChoice(**train))
     folder.run_yaml.write_text(dump_config(config), encoding="utf-8")
     return folder
 
@@ -142,34 +134,29 @@ def test_the_figures_at_the_end_and_the_lowest_among_them(compared: tuple[Desk, 
 
 def test_what_is_not_comparable_is_drawn_apart_and_not_ranked(desk: Desk, make_run: MakeRun) -> None:
     """A DPO loss begins at 0.693 whatever was learned: beside SFT it was called the lowest."""
-    names = [f"2026-11-1{number}_2243_run_k3f9" for number in range(4)]
-    folders = [put(make_run(past(300, finished=True), name)) for name in names]
-    lower = [Evaluation(at=3.0, attempt=1, step=step, loss=0.6, margin=0.2, accuracy=0.75) for step in (400,)]
-    append(folders[1], lower)
-    answer = desk.get("compare", runs=",".join(names[:2]))
-    assert (answer["groups"], answer["apart"]) == ([[0, 1]], "")
-    assert {row["key"]: row["best"] for row in answer["finals"]}["best"] == [False, True]
+    names = [f"2026-11-1{number}_2243_run_k3f9" for number in range(5)]
+    stories = [*[past(300, finished=True)] * 4, worse()]
+    folders = [put(make_run(story, name)) for story, name in zip(stories, names, strict=True)]
+    append(folders[1], [Evaluation(at=3.0, attempt=1, step=400, loss=0.6, margin=0.2, accuracy=0.75)])
 
-    def again(folder: JobFolder, **values: object) -> None:
-        config = RunConfig(data=DataChoice(path="/a/good.jsonl")).model_copy(update=values)
-        folder.run_yaml.write_text(dump_config(config), encoding="utf-8")
+    def compare(*places: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        answer = desk.get("compare", runs=",".join(names[place] for place in places))
+        return answer, {row["key"]: row for row in answer["finals"]}
 
-    names.append("2026-11-20_2243_worse_k3f9")
-    put(make_run(worse(), names[-1]))
-    ranked = desk.get("compare", runs=f"{names[0]},{names[-1]}")["finals"]
-    best = next(row for row in ranked if row["key"] == "best")
-    assert (best["values"][1], best["best"]) == ("2.500, before training", [True, False])
-    names.pop()
+    answer, rows = compare(0, 1)
+    assert (answer["groups"], answer["apart"], rows["best"]["best"]) == ([[0, 1]], "", [False, True])
+    _, rows = compare(0, 4)
+    assert (rows["best"]["values"][1], rows["best"]["best"]) == ("2.500, before training", [True, False])
 
-    again(folders[1], method="dpo")
-    answer = desk.get("compare", runs=",".join(names))
-    rows = {row["key"]: row for row in answer["finals"]}
+    sft = RunConfig(data=DataChoice(path="/a/good.jsonl"))
+    put(folders[1], sft.model_copy(update={"method": "dpo"}))
+    answer, rows = compare(0, 1, 2, 3)
     assert answer["groups"] == [[0, 2, 3], [1]]
     assert "in different ways" in answer["apart"]
     assert rows["best"]["best"] == [True, False, True, True], "of those that can be ranked"
     assert (rows["accuracy"]["values"][1], rows["margin"]["values"][1]) == ("75\u00a0%", "0.200")
-    again(folders[0], method="dpo", train=TrainChoice(beta=0.5))
-    answer = desk.get("compare", runs=",".join(names[:2]))
+    put(folders[0], sft.model_copy(update={"method": "dpo", "train": TrainChoice(beta=0.5)}))
+    answer, _ = compare(0, 1)
     assert (answer["groups"], "beta" in answer["apart"].lower()) == ([[0], [1]], True)
 
 
@@ -235,12 +222,7 @@ def test_each_is_asked_the_same_and_the_original_once(compared: tuple[Desk, list
     heard = [json.loads(line) for line in alone.text.splitlines()]
     assert heard[-1] == {"side": "tuned", "text": f"tuned of {names[1]}", "done": True}
     assert [asked[2] for chat in desk.chats for asked in chat.asked] == [("base", "tuned"), ("tuned",)]
-
-
-def test_another_base_is_another_original(desk: Desk, make_run: MakeRun) -> None:
-    names = ["2026-11-10_2243_one_k3f9", "2026-11-11_2243_two_k3f9"]
-    put(make_run(past(5, finished=True), names[0], checkpoints=(5,)))
-    other = RunConfig(model=ModelChoice(source="hub", name="Qwen/Qwen3-4B"), data=DataChoice(path="/a/good.jsonl"))
-    make_run(past(5, finished=True), names[1]).run_yaml.write_text(dump_config(other))
-    runs = desk.get("compare", runs=",".join(names))["runs"]
-    assert runs[0]["base"] != runs[1]["base"]
+    qwen = RunConfig(model=ModelChoice(source="hub", name="Qwen/Qwen3-4B"), data=DataChoice(path="/a/good.jsonl"))
+    put(JobFolder(desk.studio.locations.runs / names[2]), qwen)
+    bases = [run["base"] for run in desk.get("compare", runs=",".join(names))["runs"]]
+    assert bases[0] == bases[1] != bases[2], "another base is another original"

@@ -1,4 +1,4 @@
-"""What is sent to wear the studio down: silent connections, endless bodies, files for Gradio, files that cannot be read."""
+"""What is sent to wear the studio down: silent connections, endless bodies, files for Gradio, unreadable files."""
 
 import asyncio
 import json

@@ -178,7 +178,7 @@ def test_what_the_browser_says_is_of_another_site_is_refused(
         for route in sorted(live_routes):
             method, path = route.replace("{}", "a1").split(" ")
             for origin in ORIGINS[:2]:
-                given = headers_of("good", origin, knocking.cookie) + [("sec-fetch-site", site)]
+                given = [*headers_of("good", origin, knocking.cookie), ("sec-fetch-site", site)]
                 status, _ = await knocking.ask(method, path, given)
                 assert status == 403, (route, origin)
 

@@ -1,10 +1,9 @@
 """The frame: parts escape, pages are dressed, the policy names what may run, files of ours only."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re
+import struct
 
 import pytest
 from fastapi import FastAPI
@@ -14,11 +13,13 @@ from hypothesis import strategies as st
 from starlette.middleware import Middleware
 from starlette.testclient import TestClient
 
-from core.contract.errors import ConfigError, DataError
+from core.contract.errors import ConfigError
 from core.machine.locations import ASSETS
+from studio.server.access.routes import is_allowed
 from studio.server.browser import commands
 from studio.server.files import OurFiles
-from studio.shell.frame import document
+from studio.shell.frame import PAGES, document, head
+from studio.shell.installed import MANIFEST, manifest, manifest_route
 from studio.shell.markup import Markup, fault, join, tag
 from studio.shell.responses import Dressed, Sealed, Shell, dress, gradio_policy, plain_policy
 
@@ -46,14 +47,10 @@ def test_markup_is_kept_and_none_left_out() -> None:
 
 
 def test_a_fault_names_all_problems_as_text() -> None:
-    drawn = fault(
-        ConfigError.told_by(
-            {"code": "config.faults", "message": "Two <faults>", "hint": "Mend.", "problems": ["a < b", "c"]}
-        )
-    )
+    told = {"code": "config.faults", "message": "Two <faults>", "hint": "Mend.", "problems": ["a < b", "c"]}
+    drawn = fault(ConfigError.told_by(told))
     assert "Two &lt;faults&gt;" in drawn
     assert "<li>a &lt; b</li><li>c</li>" in drawn
-    assert "Traceback" not in fault(DataError.told_by({"code": "data.x", "message": "line", "hint": "hint"}))
 
 
 def test_a_live_page_names_all_modules_of_its_script_at_once() -> None:
@@ -145,3 +142,37 @@ def test_wsl_opens_the_browser_of_windows_and_linux_its_own() -> None:
     assert commands(address, False, "linux", every) == [["/bin/xdg-open", address]]
     assert commands(address, False, "darwin", every) == [["/bin/open", address]]
     assert commands(address, False, "linux", lambda _: None) == []
+
+
+# ── an application of the browser ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_manifest_is_ours_and_can_be_installed() -> None:
+    app = FastAPI()
+    app.include_router(manifest_route())
+    answer = TestClient(app).get(MANIFEST)
+    assert answer.headers["content-type"].startswith("application/manifest+json")
+    assert answer.json() == manifest()
+    assert (manifest()["name"], manifest()["display"], manifest()["start_url"]) == ("Luthier", "standalone", "/")
+    assert is_allowed("GET", MANIFEST)
+    assert {shortcut["url"] for shortcut in manifest()["shortcuts"]} <= set(PAGES)
+
+
+def test_every_icon_is_a_picture_of_the_size_it_names() -> None:
+    for icon in manifest()["icons"]:
+        file = ASSETS / icon["src"].removeprefix("/studio/assets/")
+        assert is_allowed("GET", icon["src"])
+        if file.suffix == ".png":
+            bytes_ = file.read_bytes()
+            assert bytes_.startswith(b"\x89PNG\r\n")
+            assert "{}x{}".format(*struct.unpack(">II", bytes_[16:24])) == icon["sizes"]
+        else:
+            assert "<svg" in file.read_text()
+    assert {icon.get("purpose", "") for icon in manifest()["icons"]} >= {"any", "maskable"}
+
+
+def test_every_page_names_the_manifest_once() -> None:
+    found = re.findall(r'<link rel="manifest"[^>]*>', head())
+    assert len(found) == 1
+    assert 'crossorigin="use-credentials"' in found[0]
+    assert f'href="{MANIFEST}"' in found[0]

@@ -1,0 +1,229 @@
+"""Take home and Try: which runs have something to take, forms and exports; answers, and held-out rows as questions."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from desks import Desk, FakeChat
+from made_runs import RUN, MakeRun, append, past
+
+from core.contract.config import ModelChoice, RunConfig
+from core.contract.data import Example, Message
+from core.contract.errors import RunError
+from core.contract.events import Event, Exported, Finished, Queued, Sample, Stage, Starting
+from core.machine.disk import write_sealed
+from core.runs.folder.held_out_rows import Draw, draw_path, kept_draw, write_draw
+from core.runs.folder.job_folder import JobFolder
+from studio.figures.held_out import question_and_answer
+from studio.pages.take_home.view import _merged_bytes
+from studio.services.chats import ChatClients, Question
+
+# ── take home ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def exporting(folder: JobFolder, *events: Event) -> JobFolder:
+    job = JobFolder(folder.jobs / "merged")
+    job.path.mkdir(parents=True)
+    job.export_yaml.write_text("name: merged\nform: merged\n")
+    append(job, [Queued(at=1.0), Starting(at=2.0, attempt=1), *events])
+    return job
+
+
+def test_what_there_is_to_take_home(desk: Desk, make_run: MakeRun) -> None:
+    folder = make_run(past(300, finished=True), checkpoints=(100, 200, 300))
+    done = Exported(at=9.0, attempt=1, name="merged", form="merged", bytes=9_000_000, checks=("same logits",))
+    exporting(folder, Stage(at=3.0, attempt=1, stage="merging"), done, Finished(at=10.0, attempt=1, seconds=8.0))
+    keep = desk.get(f"run/{RUN}/keep")
+    assert [item["name"] for item in keep["checkpoints"]] == ["best", "step-000200", "step-000100"]
+    assert keep["checkpoints"][0]["words"] == "Best, step 300 (held-out loss 1.203)"
+    assert {form["key"] for form in keep["forms"]} == {"adapter", "merged"}
+    assert keep["jobs"][0]["path"] == str(folder.exports / "merged")
+    assert keep["jobs"][0]["checks"] == ["same logits"]
+    assert keep["disk"].endswith("free on this disk.")
+
+
+def test_a_form_without_room_says_how_much_is_short(
+    desk: Desk, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(past(100, finished=True), checkpoints=(100,))
+    usage = type("Usage", (), {"free": 1_000_000})()
+    monkeypatch.setattr("studio.pages.take_home.view.shutil.disk_usage", lambda _: usage)
+    forms = {form["key"]: form for form in desk.get(f"run/{RUN}/keep")["forms"]}
+    assert forms["adapter"]["room"]
+    assert not forms["merged"]["room"]
+    assert forms["merged"]["size"].endswith("more room first.")
+
+
+def test_a_bad_export_request_is_refused(desk: Desk, make_run: MakeRun) -> None:
+    make_run(past(5, finished=True))
+    assert desk.client.post(f"/studio/run/{RUN}/export", json={"name": "../x", "form": "adapter"}).status_code == 422
+    nothing = desk.client.post(f"/studio/run/{RUN}/export", json={"name": "x", "form": "adapter"})
+    assert nothing.status_code == 409
+    assert "checkpoint" in nothing.json()["message"]
+
+
+def test_a_hub_models_merged_size_is_known_before_it_is_made() -> None:
+    qwen = RunConfig(model=ModelChoice(source="hub", name="Qwen/Qwen3-4B"))
+    assert _merged_bytes(qwen) == pytest.approx(8.04e9, rel=0.01)
+    assert _merged_bytes(RunConfig(model=ModelChoice(source="folder", name="/nowhere"))) == 0
+
+
+def test_an_export_can_be_stopped(desk: Desk, make_run: MakeRun) -> None:
+    job = exporting(make_run(past(100, finished=True), checkpoints=(100,)))
+    assert desk.client.post(f"/studio/run/{RUN}/export/merged/stop").json() == {"ok": True}
+    assert json.loads(job.commands.read_text().splitlines()[-1])["verb"] == "stop"
+    assert desk.client.post(f"/studio/run/{RUN}/export/none/stop").status_code == 409
+
+
+def test_no_run_and_no_checkpoint_are_two_things(desk: Desk, make_run: MakeRun) -> None:
+    assert desk.get("runs", kept=1)["all"] == 0
+    make_run(past(5))
+    answer = desk.get("runs", kept=1)
+    assert (answer["runs"], answer["all"]) == ([], 1)
+    make_run(past(100), "2026-11-19_1000_kept_k3f9", checkpoints=(100,))
+    assert [run["id"][:10] for run in desk.get("runs", kept=1)["runs"]] == ["2026-11-19"]
+
+
+def test_a_bad_export_job_is_left_out_and_the_others_are_shown(desk: Desk, make_run: MakeRun) -> None:
+    folder = make_run(past(10, finished=True))
+    for name in ("good", "bad"):
+        (folder.jobs / name).mkdir(parents=True)
+        (folder.jobs / name / "export.yaml").write_text("name: x\n")
+    (folder.jobs / "bad" / "events.jsonl").mkdir()
+    (folder.jobs / "away").symlink_to(folder.jobs / "good")
+    assert [job["name"] for job in desk.get(f"run/{RUN}/keep")["jobs"]] == ["good"]
+    assert desk.client.post(f"/studio/run/{RUN}/export/away/stop").status_code == 409
+
+
+# ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def question(**more: Any) -> dict[str, Any]:
+    return {"run": RUN, "messages": [{"role": "user", "content": "Who are you?"}], **more}
+
+
+def asked(desk: Desk, **more: Any) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in desk.client.post("/studio/ask", json=question(**more)).text.splitlines()]
+
+
+def test_both_answers_are_streamed_and_the_child_stays_warm_until_another_checkpoint_is_asked(
+    desk: Desk, make_run: MakeRun
+) -> None:
+    folder = make_run(past(100), checkpoints=(100,))
+    heard = asked(desk, temperature=0.5, seed=7, max_new_tokens=9)
+    assert heard[-1] == {"side": "tuned", "text": f"tuned of {RUN}", "done": True}
+    assert desk.chats[0].asked == [([{"role": "user", "content": "Who are you?"}], (9, 0.5, 7), ("base", "tuned"))]
+    asked(desk)
+    assert len(desk.chats) == 1
+    append(folder, past(200)[len(past(100)) :])
+    newer = folder.checkpoints / "step-000200"
+    newer.mkdir()
+    (newer / "MANIFEST.json").write_text(json.dumps({"eval_loss": 1.2 + 1 / 200}))
+    asked(desk)
+    assert [chat.closed for chat in desk.chats] == [True, False], "the best is another one now"
+    asked(desk, checkpoint="last")
+    assert [chat.closed for chat in desk.chats] == [True, True, False]
+
+
+def test_a_fault_in_mid_answer_is_the_last_line(desk: Desk, make_run: MakeRun) -> None:
+    make_run(past(5, finished=True))
+    fault = RunError("talk.busy")
+    desk.studio.chats = ChatClients(lambda folder, checkpoint: FakeChat(fault=fault))
+    assert asked(desk)[-1] == {"fault": f"{fault.message} {fault.hint}"}
+
+
+def test_an_idle_child_is_let_go(make_run: MakeRun, desk: Desk) -> None:
+    make_run(past(5, finished=True))
+    chat = FakeChat()
+    desk.studio.chats = ChatClients(lambda folder, checkpoint: chat, idle_seconds=0.05)
+    asked(desk)
+    deadline = time.monotonic() + 5
+    while not chat.closed and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert chat.closed
+
+
+def test_a_training_run_answers_itself(
+    desk: Desk, make_run: MakeRun, alive: Callable[[JobFolder], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_run(past(10, total=20))
+    alive(folder)
+    send = desk.studio.store.sample
+
+    def answered(run_id: str, prompt: str, max_new_tokens: int) -> str:
+        command = send(run_id, prompt, max_new_tokens)
+        for side in ("base", "tuned"):
+            append(folder, [Sample(attempt=1, command_id=command, side=side, prompt=prompt, text=f"{side} says")])
+        return command
+
+    monkeypatch.setattr(desk.studio.store, "sample", answered)
+    assert asked(desk)[1:] == [{"side": side, "text": f"{side} says", "done": True} for side in ("base", "tuned")]
+    assert desk.chats == []
+
+
+def test_a_question_is_put_behind_the_system_prompt_that_was_trained() -> None:
+    plain = Question.model_validate(question())
+    assert [message.role for message in plain.after("Be brief.").messages] == ["system", "user"]
+    assert plain.after("") == plain
+
+
+# ── held-out rows ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("train_rows", "count"), [(9, 1), (899, 0)])
+def test_held_out_rows_come_with_their_right_answer_where_the_run_counted_as_many(
+    desk: Desk, make_run: MakeRun, train_rows: int, count: int
+) -> None:
+    """A run that left out rows that its template refused: its split is not the one that we would compute of all 10."""
+    counts = {"train_rows": train_rows, "eval_rows": 1}
+    made = past(5, finished=True)
+    make_run([event.model_copy(update=counts) if event.kind == "plan" else event for event in made])
+    assert desk.get(f"run/{RUN}/keep")["held_out"] == count
+    row = desk.client.get(f"/studio/run/{RUN}/held-out?at=-1")
+    if count:
+        assert [row.json()[name] for name in ("prompt", "answer", "at")] == ["q", "a", 0]
+    else:
+        assert row.status_code == 409
+
+
+@pytest.mark.parametrize("numbers", [[3, 7], []], ids=["of this version", "of an earlier one"])
+def test_held_out_rows_are_those_of_the_runs_own_draw(desk: Desk, make_run: MakeRun, numbers: list[int]) -> None:
+    """As many usable rows as the run counted or not: its draw says which were held out, by their numbers in the file;
+    an earlier version's says it by place, which is only sure where nothing was left out."""
+    folder = make_run(past(5, finished=True))
+    draw = Draw(rows=10, tokens_sha256="a", held_out=[2, 6], order_sha256="b", numbers=numbers)
+    write_draw(draw_path(folder.path), draw)
+    assert desk.get(f"run/{RUN}/keep")["held_out"] == 2
+    asked = [desk.get(f"run/{RUN}/held-out", at=at) for at in (0, 1, 2)]
+    assert [row["words"].split("row ")[-1].split(" ")[0] for row in asked] == ["3", "7", "3"]
+    assert asked[0]["prompt"] == ("of the draw" if numbers else "q")
+    write_draw(draw_path(folder.path), draw.model_copy(update={"rows": 9}))
+    assert desk.get(f"run/{RUN}/keep")["held_out"] == (2 if numbers else 0)
+
+
+def test_a_draw_that_was_not_written_by_us_is_none(tmp_path: Path) -> None:
+    path = draw_path(tmp_path)
+    good = {"rows": 10, "tokens_sha256": "a", "held_out": [2], "order_sha256": "b"}
+    for bad in ({**good, "held_out": [-1]}, {**good, "held_out": "2"}, {**good, "rows": None}, {"rows": 10}):
+        write_sealed(path, bad)
+        assert kept_draw(tmp_path) is None
+    write_sealed(path, good)
+    assert kept_draw(tmp_path) == Draw(**good)
+    for text in (path.read_text().replace("10", "11"), "[" * 100_000):
+        path.write_text(text)
+        assert kept_draw(tmp_path) is None
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    assert kept_draw(tmp_path) is None
+
+
+def test_questions_of_all_kinds_of_rows() -> None:
+    roles = ("user", "assistant", "user", "assistant")
+    chat = Example(row=1, messages=tuple(Message(role=role, content=role) for role in roles))
+    messages, answer = question_and_answer(chat)
+    assert [message.role for message in messages] == ["user", "assistant", "user"]
+    assert answer == "assistant"
+    assert question_and_answer(Example(row=1, text="one two three four"))[1] == "four"
