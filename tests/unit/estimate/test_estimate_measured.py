@@ -4,8 +4,6 @@ Every row is estimated anew from its config, its data's lengths and the machine 
 the table as the estimate of that day does not count.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,28 +12,19 @@ from typing import Any
 import pytest
 
 from core.contract.config import RunConfig
-from core.contract.data import DataFacts
 from core.contract.estimate import Estimate
 from core.estimate import estimate
 from core.machine.hardware import Gpu, Machine
 from core.models.catalog import catalogue
+from tests.unit.estimate.conftest import GIB, rows
 
 RESULTS = Path(__file__).resolve().parents[2] / "gpu" / "results"
 LEAST_ROWS = 30
 MEAN, WORST, WORST_BYTES = 0.03, 0.08, 300e6
-GIB = 1024**3
 
 
-def tables() -> list[Path]:
-    return sorted(RESULTS.glob("memory_*.json"))
-
-
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    table = json.loads(path.read_text(encoding="utf-8"))
-    return [{**row, "machine": table["machine"], "table": path.stem} for row in table["rows"]]
-
-
-ROWS = [row for path in tables() for row in rows_of(path)]
+TABLES = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("memory_*.json"))}
+ROWS = [{**row, "machine": table["machine"], "table": name} for name, table in TABLES.items() for row in table["rows"]]
 MEASURED = [row for row in ROWS if row["status"] == "measured"]
 FULL = [row for row in ROWS if row["status"] == "out_of_memory"]
 
@@ -43,10 +32,7 @@ FULL = [row for row in ROWS if row["status"] == "out_of_memory"]
 def estimated(row: dict[str, Any], free_bytes: int | None = None) -> Estimate:
     """The row's run on its machine, or on the same with less memory."""
     config, lengths = RunConfig.model_validate(row["resolved"]), tuple(row["lengths"])
-    facts = DataFacts(
-        rows=len(lengths), lengths=lengths, trained=lengths, max_length=config.train.max_length, longest=max(lengths),
-        mean=sum(lengths) / len(lengths),
-    )  # fmt: skip
+    facts = rows(lengths, config.train.max_length, trained=lengths)
     spec = next(spec for spec in catalogue() if spec.key == row["model"])
     return estimate(config, spec, facts, machine_of(row["machine"], free_bytes))
 
@@ -69,8 +55,7 @@ def errors(told: Callable[[Estimate], int], measured: str) -> dict[str, tuple[fl
 
 
 def test_a_table_of_enough_configurations_is_committed() -> None:
-    assert tables(), "expected tests/gpu/results/memory_*.json, measured on a card"
-    assert len(MEASURED) >= LEAST_ROWS
+    assert len(MEASURED) >= LEAST_ROWS, "of tests/gpu/results/memory_*.json, measured on a card"
     policies = {row["resolved"]["train"]["checkpointing"] for row in MEASURED}
     assert {"none", "recompute", "offload", "budget"} <= policies
     assert {row["resolved"]["model"]["quantization"] for row in MEASURED} == {"nf4", "none"}

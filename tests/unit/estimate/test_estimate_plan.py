@@ -1,28 +1,20 @@
 """The plan and what a person reads of it: arithmetic by card, verdicts, notes, time and disk."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from core.contract.catalogue import ModelSpec
-from core.contract.config import DataChoice, RunConfig, TrainChoice
-from core.contract.data import DataFacts
+from core.contract.config import DataChoice, LoraChoice, RunConfig, TrainChoice
 from core.estimate import estimate, resolve
 from core.estimate.fit import usual_tokens
 from core.estimate.inputs.rows import rows_of
 from core.estimate.inputs.work import work_of
 from core.estimate.terms import kept_of
 from core.machine.hardware import Machine
-
-Card = Callable[..., Machine]
-Rows = Callable[..., DataFacts]
-Model = Callable[[str], ModelSpec]
-GIB = 1024**3
+from tests.unit.estimate.conftest import CPU, GIB, card, model, rows
 
 
 def chosen(machine: Machine, spec: ModelSpec, config: RunConfig | None = None) -> RunConfig:
@@ -34,22 +26,20 @@ def chosen(machine: Machine, spec: ModelSpec, config: RunConfig | None = None) -
     [((8, 6), "llama-3.2-1b", "bfloat16"), ((12, 0), "gemma-2-2b", "bfloat16"), ((7, 5), "llama-3.2-1b", "float16"),
      ((7, 5), "gemma-2-2b", "float32"), (None, "llama-3.2-1b", "float16")],
 )  # fmt: skip
-def test_arithmetic_follows_the_card(
-    capability: tuple[int, int] | None, key: str, dtype: str, card: Card, model: Model
-) -> None:
+def test_arithmetic_follows_the_card(capability: tuple[int, int] | None, key: str, dtype: str) -> None:
     config = chosen(card(20, capability), model(key))
     assert (config.model.dtype, config.train.optim) == (dtype, "adamw_8bit")
 
 
-def test_the_cpu_computes_in_32_bits_with_moderate_passes(cpu: Machine, model: Model) -> None:
-    config = chosen(cpu, model("qwen2.5-0.5b"))
+def test_the_cpu_computes_in_32_bits_with_moderate_passes() -> None:
+    config = chosen(CPU, model("qwen2.5-0.5b"))
     assert (config.model.dtype, config.train.optim, config.train.checkpointing) == ("float32", "adamw_torch", "none")
     assert config.train.tokens_per_pass == 2048
     longer = RunConfig(train=TrainChoice(max_length=3000))
-    assert chosen(cpu, model("qwen2.5-0.5b"), longer).train.tokens_per_pass == 3000
+    assert chosen(CPU, model("qwen2.5-0.5b"), longer).train.tokens_per_pass == 3000
 
 
-def test_what_was_chosen_by_hand_stays(card: Card, model: Model) -> None:
+def test_what_was_chosen_by_hand_stays() -> None:
     train = TrainChoice(
         optim="adamw_torch", checkpointing="none", tokens_per_pass=4096, memory_gib=4.25, eval_steps=3, save_steps=4,
         max_steps=9,
@@ -59,7 +49,7 @@ def test_what_was_chosen_by_hand_stays(card: Card, model: Model) -> None:
     assert [line.key for line in lines] == ["model.dtype"]
 
 
-def test_more_memory_means_less_recomputing(card: Card, model: Model, rows: Rows) -> None:
+def test_more_memory_means_less_recomputing() -> None:
     facts, spec = rows((900,) * 400), model("qwen3-4b")
     plans = [resolve(RunConfig(), spec, facts, card(free))[0] for free in (5.4, 6.4, 11.4, 23.4, 47.4)]
     assert [plan.train.checkpointing for plan in plans] == ["budget", "budget", "none", "none", "none"]
@@ -72,7 +62,7 @@ def test_more_memory_means_less_recomputing(card: Card, model: Model, rows: Rows
     assert keeping == sorted(keeping)
 
 
-def test_without_our_layers_what_does_not_fit_is_recomputed(card: Card, model: Model, rows: Rows) -> None:
+def test_without_our_layers_what_does_not_fit_is_recomputed() -> None:
     plain = RunConfig(train=TrainChoice(kernels="plain"))
     facts, spec = rows((900,) * 400), model("qwen3-4b")
     plans = [resolve(plain, spec, facts, card(free))[0].train.checkpointing for free in (5.4, 11.4, 47.4)]
@@ -81,7 +71,7 @@ def test_without_our_layers_what_does_not_fit_is_recomputed(card: Card, model: M
     assert chosen(card(None), spec).train.checkpointing == "budget"
 
 
-def test_a_pass_is_no_larger_than_it_pays(card: Card, model: Model, rows: Rows) -> None:
+def test_a_pass_is_no_larger_than_it_pays() -> None:
     """Where 2,048 tokens can be kept whole, more of them are not taken at the price of recomputing."""
     full = rows((2048,) * 400)
     config = resolve(RunConfig(), model("mistral-7b"), full, card(15.4))[0]
@@ -94,7 +84,7 @@ def test_a_pass_is_no_larger_than_it_pays(card: Card, model: Model, rows: Rows) 
     assert (config.train.checkpointing, config.train.tokens_per_pass) == ("none", 1600), "a whole step is enough"
 
 
-def test_a_budget_suits_usual_steps_and_bears_long_ones(card: Card, model: Model, rows: Rows) -> None:
+def test_a_budget_suits_usual_steps_and_bears_long_ones() -> None:
     """Short rows with a long one among them: whole steps are kept, only the largest are recomputed in part."""
     facts, spec = rows((230,) * 399 + (2048,)), model("mistral-7b")
     config = resolve(RunConfig(), spec, facts, card(20))[0]
@@ -105,12 +95,12 @@ def test_a_budget_suits_usual_steps_and_bears_long_ones(card: Card, model: Model
     assert kept_of(work_of(config, spec, usual, gpu=True)) == 32 > kept_of(work_of(config, spec, fullest, gpu=True))
 
 
-def test_memory_is_made_definite_and_obeyed(card: Card, model: Model, cpu: Machine) -> None:
+def test_memory_is_made_definite_and_obeyed() -> None:
     config, lines = resolve(RunConfig(), model("mistral-7b"), None, card(7.4))
     assert config.train.memory_gib == 6.65, "never more than nine tenths"
     assert "90% of the 7.4 GB that are free" in {line.key: line.reason for line in lines}["train.memory_gib"]
     assert (
-        chosen(cpu, model("qwen2.5-0.5b")).train.memory_gib
+        chosen(CPU, model("qwen2.5-0.5b")).train.memory_gib
         == chosen(card(None), model("qwen3-4b")).train.memory_gib
         == 0
     )
@@ -133,13 +123,13 @@ def test_memory_is_made_definite_and_obeyed(card: Card, model: Model, cpu: Machi
      ({"checkpointing": "budget", "memory_gib": 60}, "kept for the backward pass"),
      ({"checkpointing": "budget", "memory_gib": 7, "kernels": "plain"}, "one input a layer, the rest recomputed")],
 )  # fmt: skip
-def test_the_activations_line_says_where_they_are(train: dict[str, Any], words: str, card: Card, model: Model) -> None:
+def test_the_activations_line_says_where_they_are(train: dict[str, Any], words: str) -> None:
     config = RunConfig(train=TrainChoice(tokens_per_pass=8192, **train))
     terms = {term.key: term for term in estimate(config, model("mistral-7b"), None, card(70)).terms}
     assert terms["activations"].how.endswith(words)
 
 
-def test_host_memory_that_is_not_there_is_not_planned_with(card: Card, model: Model) -> None:
+def test_host_memory_that_is_not_there_is_not_planned_with() -> None:
     poor = dataclasses.replace(card(7.4), ram_free_bytes=GIB // 2)
     config = chosen(poor, model("mistral-7b"))
     assert config.train.checkpointing == "recompute"
@@ -148,7 +138,7 @@ def test_host_memory_that_is_not_there_is_not_planned_with(card: Card, model: Mo
 
 @pytest.mark.parametrize("free", [4.0, 5.4, 7.4, 11.4, 15.4, 23.4])
 @pytest.mark.parametrize("key", ["llama-3.2-1b", "gemma-2-2b", "qwen3-8b", "mistral-nemo-12b"])
-def test_an_automatic_plan_fits_or_says_that_it_does_not(free: float, key: str, card: Card, model: Model) -> None:
+def test_an_automatic_plan_fits_or_says_that_it_does_not(free: float, key: str) -> None:
     found = estimate(RunConfig(), model(key), None, card(free))
     if found.verdict == "fits":
         assert found.peak_bytes <= 0.9 * free * GIB
@@ -157,22 +147,21 @@ def test_an_automatic_plan_fits_or_says_that_it_does_not(free: float, key: str, 
         assert (config.train.checkpointing, config.train.tokens_per_pass) == ("budget", config.train.max_length)
 
 
-def test_verdicts_and_their_sentences(card: Card, model: Model, cpu: Machine) -> None:
+def test_verdicts_and_their_sentences() -> None:
     spec = model("qwen3-8b")
     need = estimate(RunConfig(), spec, None, card(2)).peak_bytes / GIB
     large, tight, fits, unknown = (
         estimate(RunConfig(), spec, None, card(free)) for free in (need * 0.9, need * 1.05, need * 3, None)
     )
     assert [found.verdict for found in (large, tight, fits, unknown)] == ["too_large", "tight", "fits", "unknown"]
-    assert large.sentence.startswith("Too large: needs ")
-    assert tight.sentence.startswith("Tight: ")
-    assert fits.sentence.startswith("Fits: ")
+    for found, begin in ((large, "Too large: needs "), (tight, "Tight: "), (fits, "Fits: "), (unknown, "Needs about ")):
+        assert found.sentence.startswith(begin)
+        assert "\n" not in found.sentence
     assert unknown.free_bytes is None
-    assert estimate(RunConfig(), spec, None, cpu).device == "cpu"
-    assert all("\n" not in found.sentence for found in (large, tight, fits, unknown))
+    assert estimate(RunConfig(), spec, None, CPU).device == "cpu"
 
 
-def test_known_settings_land_near_what_the_field_reports(card: Card, model: Model) -> None:
+def test_known_settings_land_near_what_the_field_reports() -> None:
     """QLoRA of a 7B model with recomputing is known to fit 8 GB cards at 2,048 tokens, and 16-bit LoRA is not."""
     config = RunConfig(train=TrainChoice(checkpointing="recompute", tokens_per_pass=2048))
     four = estimate(config, model("mistral-7b"), None, card(7.4))
@@ -181,26 +170,21 @@ def test_known_settings_land_near_what_the_field_reports(card: Card, model: Mode
     assert estimate(whole, model("mistral-7b"), None, card(7.4)).peak_bytes > 14 * GIB
 
 
-def test_without_data_rows_are_full_and_it_says_so(card: Card, model: Model) -> None:
-    found = estimate(RunConfig(), model("qwen3-4b"), None, card(11))
-    assert (found.total_steps, found.tokens_per_epoch, found.seconds) == (0, 0, None)
-    assert "No data yet" in found.notes[0]
-
-
-def test_a_sample_is_scaled_to_all_rows(card: Card, model: Model, rows: Rows) -> None:
+def test_what_the_figures_rest_on_is_said() -> None:
+    """Without data rows are full; a sample is scaled to all rows; a model is not stretched in silence."""
+    blind = estimate(RunConfig(), model("qwen3-4b"), None, card(11))
+    assert (blind.total_steps, blind.tokens_per_epoch, blind.seconds) == (0, 0, None)
+    assert "No data yet" in blind.notes[0]
     sample = rows((100,) * 50).model_copy(update={"rows": 500, "sampled": True})
-    found = estimate(RunConfig(data=DataChoice(eval_fraction=0)), model("qwen3-4b"), sample, card(11))
-    assert found.tokens_per_epoch == 50_000
-    assert any("sample of 50" in note for note in found.notes)
-
-
-def test_a_model_is_not_stretched_in_silence(card: Card, model: Model, rows: Rows) -> None:
+    scaled = estimate(RunConfig(data=DataChoice(eval_fraction=0)), model("qwen3-4b"), sample, card(11))
+    assert scaled.tokens_per_epoch == 50_000
+    assert any("sample of 50" in note for note in scaled.notes)
     config = RunConfig(train=TrainChoice(max_length=4096))
-    found = estimate(config, model("tinyllama-1.1b"), rows((3000,) * 30), card(11))
-    assert any("2,048" in note for note in found.notes)
+    stretched = estimate(config, model("tinyllama-1.1b"), rows((3000,) * 30), card(11))
+    assert any("2,048" in note for note in stretched.notes)
 
 
-def test_disk_holds_download_and_checkpoints(card: Card, model: Model) -> None:
+def test_disk_holds_download_and_checkpoints() -> None:
     spec = model("qwen3-4b")
     missing = estimate(RunConfig(), spec, None, card(11)).disk_bytes
     present = estimate(RunConfig(), spec.model_copy(update={"cached": True}), None, card(11)).disk_bytes
@@ -208,7 +192,7 @@ def test_disk_holds_download_and_checkpoints(card: Card, model: Model) -> None:
     assert present > 0
 
 
-def test_measuring_and_saving_go_together_about_ten_times(card: Card, model: Model, rows: Rows) -> None:
+def test_measuring_and_saving_go_together_about_ten_times() -> None:
     config = resolve(RunConfig(), model("qwen3-4b"), rows((300,) * 2000), card(11))[0]
     assert config.train.save_steps == config.train.eval_steps == 35
     few = resolve(RunConfig(), model("qwen3-4b"), rows((300,) * 6), card(11))[0]
@@ -217,20 +201,20 @@ def test_measuring_and_saving_go_together_about_ten_times(card: Card, model: Mod
     assert resolve(by_hand, model("qwen3-4b"), None, card(11))[0].train.save_steps == 7
 
 
-def test_an_answer_takes_less_than_five_milliseconds(card: Card, model: Model, rows: Rows) -> None:
-    facts = rows(tuple(30 + index * 37 % 900 for index in range(100_000)))
-    spec, machine = model("qwen3-14b"), card(11)
+def test_an_answer_takes_less_than_five_milliseconds() -> None:
+    """For every rank and every length limit that a slider passes, over a hundred thousand rows."""
+    facts, spec, machine = rows(tuple(30 + index * 37 % 3900 for index in range(100_000))), model("qwen3-14b"), card(11)
     estimate(RunConfig(), spec, facts, machine)
     took = []
-    for rank in range(1, 30):
-        config = RunConfig(lora=RunConfig().lora.model_copy(update={"r": rank}))
-        started = time.process_time()
+    for rank, limit in enumerate(range(500, 3000, 100), start=1):
+        config = RunConfig(lora=LoraChoice(r=rank), train=TrainChoice(max_length=limit))
+        begun = time.process_time()
         estimate(config, spec, facts, machine)
-        took.append(time.process_time() - started)
-    assert min(took) < 0.005, "processor time, and the best of thirty: other work on this machine does not count"
+        took.append(time.process_time() - begun)
+    assert sorted(took)[len(took) // 4] < 0.005, "processor time; other work on this machine slows single answers"
 
 
-def test_a_full_disk_and_little_memory_beside_the_card_are_said(card: Card, model: Model) -> None:
+def test_a_full_disk_and_little_memory_beside_the_card_are_said() -> None:
     def notes(**less: int) -> str:
         return " ".join(estimate(RunConfig(), model("mistral-7b"), None, dataclasses.replace(card(11), **less)).notes)
 

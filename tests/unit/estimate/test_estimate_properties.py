@@ -1,7 +1,5 @@
 """What must hold for every model and setting: more never takes less, and a peak is no sum."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -9,19 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.contract.catalogue import ModelShape, ModelSpec
-from core.contract.config import DataChoice, LoraChoice, ModelChoice, RunConfig, TrainChoice
-from core.data.deal.split import held_out_rows, split_rows
+from core.contract.config import LoraChoice, ModelChoice, RunConfig, TrainChoice
 from core.estimate import estimate, resolve, total_steps
 from core.estimate.inputs.work import work_of
 from core.estimate.peak import memory_terms, peak_bytes
 from core.estimate.terms import gradients_bytes
-from core.machine.hardware import Gpu, Machine
+from tests.unit.estimate.conftest import card
 
-GIB = 1024**3
-CARD = Machine(
-    (Gpu(0, "GPU-1", "NVIDIA GeForce RTX 4070", 12 * GIB, 11 * GIB, (8, 9)),),
-    8, 32 * GIB, 24 * GIB, 100 * GIB, "Linux", wsl=False,
-)  # fmt: skip
+CARD = card(11, (8, 9), "NVIDIA GeForce RTX 4070")
 
 
 @st.composite
@@ -71,15 +64,13 @@ def needs(config: RunConfig, spec: ModelSpec) -> int:
 
 
 @settings(max_examples=60, deadline=None)
-@given(configs(), specs(), st.integers(1, 64))
-def test_more_rank_never_takes_less(config: RunConfig, spec: ModelSpec, more: int) -> None:
-    assert needs(grown(config, "lora", r=config.lora.r + more), spec) > needs(config, spec)
-
-
-@settings(max_examples=60, deadline=None)
-@given(configs(), specs(), st.integers(1, 4096))
-def test_longer_rows_never_take_less(config: RunConfig, spec: ModelSpec, more: int) -> None:
-    assert needs(grown(config, "train", max_length=config.train.max_length + more), spec) >= needs(config, spec)
+@given(configs(), specs(), st.integers(1, 64), st.integers(1, 4096), st.integers(1, 8))
+def test_more_never_takes_less(config: RunConfig, spec: ModelSpec, rank: int, tokens: int, layers: int) -> None:
+    now = needs(config, spec)
+    assert needs(grown(config, "lora", r=config.lora.r + rank), spec) > now
+    assert needs(grown(config, "train", max_length=config.train.max_length + tokens), spec) >= now
+    deeper = spec.shape.model_copy(update={"num_hidden_layers": spec.shape.num_hidden_layers + layers})
+    assert needs(config, spec.model_copy(update={"shape": deeper})) > now
 
 
 @settings(max_examples=60, deadline=None)
@@ -91,13 +82,6 @@ def test_a_larger_pass_never_takes_less(config: RunConfig, spec: ModelSpec, more
     single = config.train.tokens_per_pass < step <= larger.train.tokens_per_pass
     spared = gradients_bytes(work_of(config, spec, 1, gpu=True)) if single else 0
     assert needs(larger, spec) >= needs(config, spec) - spared
-
-
-@settings(max_examples=60, deadline=None)
-@given(configs(), specs(), st.integers(1, 8))
-def test_more_layers_take_more(config: RunConfig, spec: ModelSpec, more: int) -> None:
-    deeper = spec.shape.model_copy(update={"num_hidden_layers": spec.shape.num_hidden_layers + more})
-    assert needs(config, spec.model_copy(update={"shape": deeper})) > needs(config, spec)
 
 
 @settings(max_examples=60, deadline=None)
@@ -133,8 +117,7 @@ def test_the_peak_is_no_sum_and_no_less_than_any_part(config: RunConfig, spec: M
 def test_a_plan_is_complete_and_stays_when_asked_again(config: RunConfig, spec: ModelSpec, free_gib: float) -> None:
     auto = grown(config, "train", checkpointing="auto", optim="auto", tokens_per_pass=0)
     auto = grown(auto, "model", dtype="auto")
-    card = CARD.gpus[0].__class__(0, "GPU-1", "card", None, int(free_gib * GIB), (8, 9))
-    machine = Machine((card,), 8, 32 * GIB, 24 * GIB, None, "Linux", wsl=False)
+    machine = card(free_gib, name="card")
     whole, chosen = resolve(auto, spec, None, machine)
     assert "auto" not in (whole.model.dtype, whole.train.optim, whole.train.checkpointing)
     assert min(whole.train.tokens_per_pass, whole.train.eval_steps, whole.train.save_steps) > 0
@@ -143,13 +126,6 @@ def test_a_plan_is_complete_and_stays_when_asked_again(config: RunConfig, spec: 
     assert whole.train.memory_gib <= 0.9 * free_gib
     assert resolve(whole, spec, None, machine) == (whole, [])
     assert RunConfig.model_validate(whole.model_dump()) == whole
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.integers(0, 5000), st.floats(0, 0.5), st.integers(1, 500))
-def test_held_out_rows_are_as_many_as_the_split_deals(rows: int, share: float, most: int) -> None:
-    choice = DataChoice(eval_fraction=share, eval_rows_max=most)
-    assert held_out_rows(rows, choice) == len(split_rows(rows, choice, seed=1)[1])
 
 
 @pytest.mark.parametrize(

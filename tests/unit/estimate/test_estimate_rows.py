@@ -1,16 +1,11 @@
 """Rows, steps and padding: every figure that follows the length limit, against counting row by row."""
 
-from __future__ import annotations
-
 import random
-import time
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.contract.catalogue import ModelSpec
 from core.contract.config import DataChoice, RunConfig, TrainChoice
 from core.contract.data import DataFacts
 from core.data.deal.packing import windows
@@ -18,7 +13,7 @@ from core.data.deal.split import split_rows
 from core.estimate import estimate
 from core.estimate.inputs.lengths import Lengths
 from core.estimate.inputs.rows import rows_of, total_steps, train_rows
-from core.machine.hardware import Machine
+from tests.unit.estimate.conftest import card, model, rows
 
 LENGTHS = st.lists(st.integers(1, 5000), min_size=1, max_size=200)
 
@@ -80,7 +75,7 @@ def dealt(config: RunConfig, lengths: tuple[int, ...], kin: tuple[tuple[int, ...
 @pytest.mark.parametrize("kin", [(), tuple((row, row + 1) for row in range(0, 40, 2))])
 @pytest.mark.parametrize("changes", [{}, {"max_steps": 3}, {"num_train_epochs": 0.4}, {"max_length": 700}, {"seed": 1}])
 def test_of_few_rows_the_fullest_step_is_the_one_that_the_run_deals(
-    changes: dict[str, float], kin: tuple[tuple[int, ...], ...], rows: Callable[..., DataFacts]
+    changes: dict[str, float], kin: tuple[tuple[int, ...], ...]
 ) -> None:
     """On a card this was 18 % too much for 95 rows whose steps were reckoned and not looked up."""
     config = RunConfig.model_validate({"train": {"max_length": 1024, **changes}})
@@ -89,9 +84,7 @@ def test_of_few_rows_the_fullest_step_is_the_one_that_the_run_deals(
 
 
 @pytest.mark.parametrize("unsure", [{"kin": None}, {"sampled": True}, {"max_length": 2048}, {"rows": 120}])
-def test_where_the_steps_are_not_certain_more_is_allowed_for(
-    unsure: dict[str, object], rows: Callable[..., DataFacts]
-) -> None:
+def test_where_the_steps_are_not_certain_more_is_allowed_for(unsure: dict[str, object]) -> None:
     """Which rows are held out decides which rows every step has, and near duplicates stay together."""
     config = RunConfig.model_validate({"train": {"max_length": 1024}})
     facts = rows(tuple(range(200, 1000, 8)), 1024).model_copy(update={"kin": ()})
@@ -116,9 +109,7 @@ def test_padding_is_what_random_batches_have(batch: int) -> None:
     assert Lengths(lengths).padding(batch, 1024) == pytest.approx(sum(counted) / 5, rel=0.03)
 
 
-def test_the_estimate_tells_all_of_it(
-    card: Callable[..., Machine], model: Callable[[str], ModelSpec], rows: Callable[..., DataFacts]
-) -> None:
+def test_the_estimate_tells_all_of_it() -> None:
     facts = rows((100,) * 190 + (3000,) * 10, max_length=1000)
     config = RunConfig(data=DataChoice(eval_fraction=0.1), train=TrainChoice(max_length=1000))
     found = estimate(config, model("qwen3-4b"), facts, card(11))
@@ -136,14 +127,14 @@ def test_the_estimate_tells_all_of_it(
     assert (even.padding_saved, even.tokens_lost, even.rows_cut) == (0, 0, 0)
 
 
-def test_trained_tokens_follow_the_limit_until_they_are_counted_again(rows: Callable[..., DataFacts]) -> None:
+def test_trained_tokens_follow_the_limit_until_they_are_counted_again() -> None:
     facts = rows((1000,) * 100, max_length=2048)
     at = {limit: rows_of(RunConfig(train=TrainChoice(max_length=limit)), facts) for limit in (2048, 500)}
     assert at[2048].trained_per_epoch == 95 * 500
     assert at[500].trained_per_epoch == 95 * 250
 
 
-def test_rows_that_a_run_leaves_out_make_no_steps(rows: Callable[..., DataFacts]) -> None:
+def test_rows_that_a_run_leaves_out_make_no_steps() -> None:
     """A run leaves out rows with nothing trained within its limit, and splits what is left."""
     facts = rows((100,) * 120 + (3000,) * 80, max_length=1000, trained=(50,) * 120 + (0,) * 80)
     config = RunConfig(data=DataChoice(eval_fraction=0.1), train=TrainChoice(max_length=1000))
@@ -153,19 +144,6 @@ def test_rows_that_a_run_leaves_out_make_no_steps(rows: Callable[..., DataFacts]
     longer = config.model_copy(update={"train": TrainChoice(max_length=4000)})
     until_counted = rows_of(longer, facts)  # under another limit any row may have something to train
     assert (until_counted.train, until_counted.longest) == (180, 3000)
-
-
-def test_twenty_thousand_rows_follow_a_slider(
-    card: Callable[..., Machine], model: Callable[[str], ModelSpec], rows: Callable[..., DataFacts]
-) -> None:
-    facts, spec, machine = rows(tuple(30 + index * 37 % 3900 for index in range(20_000))), model("mistral-7b"), card(11)
-    estimate(RunConfig(), spec, facts, machine)
-    took = []
-    for limit in range(500, 3000, 100):
-        begun = time.process_time()
-        estimate(RunConfig(train=TrainChoice(max_length=limit)), spec, facts, machine)
-        took.append(time.process_time() - begun)
-    assert sorted(took)[len(took) // 4] < 0.005, "processor time; other work on this machine slows single answers"
 
 
 @settings(max_examples=40, deadline=None)

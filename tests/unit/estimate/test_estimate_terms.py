@@ -1,29 +1,23 @@
 """Memory terms against what real libraries hold, and against the constants of the rooms that they speak for."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from core.contract.catalogue import ModelShape, ModelSpec
-from core.contract.config import LoraChoice, RunConfig, TrainChoice
+from core.contract.config import LoraChoice, ModelChoice, RunConfig, TrainChoice
+from core.contract.weight_forms import WEIGHT_FORMS
 from core.estimate import terms
 from core.estimate.inputs import layer
-from core.estimate.inputs.work import GIB, Work, nf4_bytes, work_of
+from core.estimate.inputs.work import GIB, Work, work_of
 from core.estimate.peak import height, peak_bytes, whole_tokens
+from tests.unit.estimate.conftest import model
 
 TINY = ModelShape(
-    hidden_size=128,
-    intermediate_size=320,
-    num_hidden_layers=3,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    head_dim=32,
-    vocab_size=64,
-)
+    hidden_size=128, intermediate_size=320, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+    head_dim=32, vocab_size=64,
+)  # fmt: skip
 SPEC = ModelSpec(key="tiny", title="Tiny", source="folder", name="/tiny", model_type="llama", shape=TINY)
 
 
@@ -34,16 +28,15 @@ MAPS = ("qmap1", "qmap2")
 
 def work(tokens: int = 64, dtype: str = "bfloat16", gpu: bool = False, kind: str = "llama", **train: Any) -> Work:
     lora, shape = train.pop("lora", LoraChoice()), train.pop("shape", TINY)
-    config = RunConfig(lora=lora, train=TrainChoice(checkpointing="none").model_copy(update=train))
-    config = config.model_copy(update={"model": config.model.model_copy(update={"dtype": dtype})})
+    train = TrainChoice(checkpointing="none").model_copy(update=train)
+    config = RunConfig(lora=lora, train=train, model=ModelChoice(dtype=dtype))
     return work_of(config, SPEC.model_copy(update={"model_type": kind, "shape": shape}), tokens, gpu=gpu)
 
 
-@pytest.mark.parametrize("sizes", [(64, 64), (128, 320), (192, 1000)])
-def test_nf4_is_what_bitsandbytes_holds(sizes: tuple[int, int]) -> None:
+@pytest.mark.parametrize(("inputs", "outputs"), [(64, 64), (128, 320), (192, 1000)])
+def test_nf4_is_what_bitsandbytes_holds(inputs: int, outputs: int) -> None:
     torch = pytest.importorskip("torch")
     bitsandbytes = pytest.importorskip("bitsandbytes")
-    inputs, outputs = sizes
     layer = bitsandbytes.nn.Linear4bit(inputs, outputs, bias=False, quant_type="nf4", compress_statistics=True)
     layer.weight.data = torch.randn(outputs, inputs)
     layer = layer.to("cpu")
@@ -54,11 +47,11 @@ def test_nf4_is_what_bitsandbytes_holds(sizes: tuple[int, int]) -> None:
     tensors = [layer.weight.data, state.absmax, state.code, state.offset, state.state2.absmax, state.state2.code]
     held = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     assert state.nested
-    assert nf4_bytes(inputs, outputs) == pytest.approx(held, abs=16)
+    assert WEIGHT_FORMS["nf4"].matrix_bytes(inputs, outputs, 2) == pytest.approx(held, abs=16)
 
 
 def test_whole_weights_are_parameters_times_bytes() -> None:
-    config = RunConfig().model_copy(update={"model": RunConfig().model.model_copy(update={"quantization": "none"})})
+    config = RunConfig(model=ModelChoice(quantization="none"))
     fast = work_of(config, SPEC, 64, gpu=True)
     assert fast.model.weights_bytes == 2 * TINY.parameters
     assert terms.workspace_bytes(fast) > terms.CUBLAS_BYTES, "our layers border whole weights as well"
@@ -145,15 +138,19 @@ ADAPTERS = (
 
 
 @pytest.mark.parametrize("lora", ADAPTERS, ids=str)
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "phi3"])
-def test_trained_numbers_and_moments_are_those_of_the_library(kind: str, lora: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "biases"), [("llama", {}), ("llama", dict.fromkeys(_BIASES, True)), ("qwen2", {}), ("phi3", {})]
+)
+def test_trained_numbers_and_moments_are_those_of_the_library(
+    kind: str, biases: dict[str, bool], lora: dict[str, Any]
+) -> None:
     """Peft's trainable parameters one by one, and what bitsandbytes' and torch's AdamW keep of them after a step."""
     torch = pytest.importorskip("torch")
     bitsandbytes = pytest.importorskip("bitsandbytes")
-    choice = LoraChoice(**lora)
-    tuned = _model(kind, TINY.num_hidden_layers, "bfloat16", choice)
+    choice, shape = LoraChoice(**lora), TINY.model_copy(update=biases)
+    tuned = _model(kind, TINY.num_hidden_layers, "bfloat16", choice, **biases)
     trained = [one for one in tuned.parameters() if one.requires_grad]
-    counted = work(kind=kind, lora=choice)
+    counted = work(kind=kind, lora=choice, shape=shape)
     assert terms.adapter_parameters(counted) == sum(one.numel() for one in trained)
     assert terms.gradients_bytes(counted) == sum(one.nbytes for one in trained)
     for name, optimiser in (("adamw_torch", torch.optim.AdamW), ("adamw_8bit", bitsandbytes.optim.AdamW8bit)):
@@ -163,15 +160,7 @@ def test_trained_numbers_and_moments_are_those_of_the_library(kind: str, lora: d
         made.step()
         states = [value for state in made.state.values() for key, value in state.items() if key not in ("step", *MAPS)]
         held = sum(value.nbytes for value in states if hasattr(value, "nbytes"))
-        assert work(kind=kind, lora=choice, optim=name).model.optimiser_bytes == held
-
-
-def test_biases_that_a_config_names_are_counted() -> None:
-    choice = LoraChoice(bias="lora_only")
-    tuned = _model("llama", TINY.num_hidden_layers, "bfloat16", choice, attention_bias=True, mlp_bias=True)
-    trained = [one for one in tuned.parameters() if one.requires_grad]
-    counted = work(lora=choice, shape=TINY.model_copy(update={"attention_bias": True, "mlp_bias": True}))
-    assert terms.adapter_parameters(counted) == sum(one.numel() for one in trained)
+        assert work(kind=kind, lora=choice, shape=shape, optim=name).model.optimiser_bytes == held
 
 
 def test_recomputing_stores_one_input_a_layer() -> None:
@@ -193,9 +182,7 @@ all projections, 8-bit AdamW, bfloat16; FlashAttention; the logits in one chunk.
 
 
 @pytest.mark.parametrize(("checkpointing", "tokens", "passes", "gib"), MEASURED)
-def test_the_terms_are_what_was_measured_on_a_card(
-    checkpointing: str, tokens: int, passes: int, gib: float, model: Callable[[str], ModelSpec]
-) -> None:
+def test_the_terms_are_what_was_measured_on_a_card(checkpointing: str, tokens: int, passes: int, gib: float) -> None:
     """Without a fitted factor.
 
     The rest: the allocator does not split off less than 1 MiB, and six large tensors a layer each may leave as much.
@@ -203,43 +190,43 @@ def test_the_terms_are_what_was_measured_on_a_card(
     """
     spec = model("mistral-7b")
     spec = spec.model_copy(update={"shape": spec.shape.model_copy(update={"vocab_size": 32_000})})
-    config = RunConfig(train=TrainChoice(checkpointing=checkpointing, optim="adamw_8bit"))
-    config = config.model_copy(update={"model": config.model.model_copy(update={"dtype": "bfloat16"})})
+    train = TrainChoice(checkpointing=checkpointing, optim="adamw_8bit")
+    config = RunConfig(train=train, model=ModelChoice(dtype="bfloat16"))
     found = height(replace(work_of(config, spec, tokens, gpu=True), single=passes == 1))
     assert found.total == found.reserved + terms.CONTEXT_BYTES
     assert found.allocated / GIB == pytest.approx(gib, rel=0.03)
 
 
-def test_a_budget_lies_between_keeping_and_recomputing(model: Callable[[str], ModelSpec]) -> None:
-    spec = model("mistral-7b")
+def mistral(checkpointing: str, tokens: int, memory_gib: float = 0.0) -> Work:
+    train = TrainChoice(checkpointing=checkpointing, optim="adamw_8bit", memory_gib=memory_gib)
+    return work_of(RunConfig(train=train), model("mistral-7b"), tokens, gpu=True)
 
-    def peak(checkpointing: str, tokens: int, memory_gib: float = 0.0) -> int:
-        train = TrainChoice(checkpointing=checkpointing, optim="adamw_8bit", memory_gib=memory_gib)
-        return peak_bytes(work_of(RunConfig(train=train), spec, tokens, gpu=True))
 
+def test_a_budget_lies_between_keeping_and_recomputing() -> None:
     for tokens in (1000, 4000, 8192):
-        assert peak("offload", tokens) < peak("recompute", tokens) < peak("none", tokens)
-        assert peak("budget", tokens, 100) == peak("none", tokens)
-        assert peak("budget", tokens, 1) == peak("offload", tokens), "no less than one layer's work"
+        kept, recomputed, offloaded = (peak_bytes(mistral(way, tokens)) for way in ("none", "recompute", "offload"))
+        assert offloaded < recomputed < kept
+        assert peak_bytes(mistral("budget", tokens, 100)) == kept
+        assert peak_bytes(mistral("budget", tokens, 1)) == offloaded, "no less than one layer's work"
     for memory_gib in (8, 12, 16, 24):  # what is left over: a layer that is no longer kept, and the allocator's gaps
-        assert 0.9 * memory_gib * GIB < peak("budget", 8192, memory_gib) <= memory_gib * GIB
+        assert 0.9 * memory_gib * GIB < peak_bytes(mistral("budget", 8192, memory_gib)) <= memory_gib * GIB
 
 
-def test_a_budget_keeps_everything_up_to_one_length_and_fewer_layers_beyond(model: Callable[[str], ModelSpec]) -> None:
-    train = TrainChoice(checkpointing="budget", optim="adamw_8bit", memory_gib=12)
+def test_a_budget_keeps_everything_up_to_one_length_and_fewer_layers_beyond() -> None:
+    def kept(tokens: int) -> int:
+        return terms.kept_of(mistral("budget", tokens, 12))
 
-    def of(tokens: int) -> Work:
-        return work_of(RunConfig(train=train), model("mistral-7b"), tokens, gpu=True)
+    def pinned(tokens: int) -> int:
+        return terms.pinned_bytes(mistral("budget", tokens, 12))
 
-    whole = whole_tokens(of(8192))
-    kept = [terms.kept_of(of(tokens)) for tokens in (1, whole, whole + 1, 2 * whole, 4 * whole, 20_000)]
-    assert kept == sorted(kept, reverse=True)
-    assert kept[1] == 32
-    assert kept[-1] < 6
-    assert 0 < kept[3] < kept[2] < 32
-    assert terms.pinned_bytes(of(whole)) == 0
-    assert terms.pinned_bytes(of(8192)) == (32 - terms.kept_of(of(8192))) * 8192 * 4096 * 2
-    assert terms.pinned_bytes(of(8193)) == 2 * (32 - terms.kept_of(of(8193))) * 8192 * 4096 * 2, "a power of two"
+    whole = whole_tokens(mistral("budget", 8192, 12))
+    layers = [kept(tokens) for tokens in (1, whole, whole + 1, 2 * whole, 4 * whole, 20_000)]
+    assert layers == sorted(layers, reverse=True)
+    assert (layers[1], layers[-1] < 6) == (32, True)
+    assert 0 < layers[3] < layers[2] < 32
+    assert pinned(whole) == 0
+    assert pinned(8192) == (32 - kept(8192)) * 8192 * 4096 * 2
+    assert pinned(8193) == 2 * (32 - kept(8193)) * 8192 * 4096 * 2, "a power of two"
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3"])
@@ -250,30 +237,25 @@ def test_sizes_of_a_real_layer_are_those_of_the_plan(kind: str) -> None:
     shape = SPEC.model_copy(update={"model_type": kind})
     for targets in (RunConfig().lora.target_modules, ("q_proj", "v_proj"), ("up_proj", "o_proj", "down_proj")):
         lora = LoraChoice(target_modules=targets, r=12)
-        config = RunConfig(lora=lora).model_copy(
-            update={"model": RunConfig().model.model_copy(update={"dtype": "bfloat16"})}
-        )
+        config = RunConfig(lora=lora, model=ModelChoice(dtype="bfloat16"))
         fast = checkpointing_layers(_fast_model(kind, 1, "bfloat16", lora))[0]
         assert fast_layer_sizes(fast) == work_of(config, shape, 64, gpu=True).model.layer
 
 
-def test_the_loss_stops_growing_where_it_is_made_in_pieces(model: Callable[[str], ModelSpec]) -> None:
-    config, spec = RunConfig(), model("qwen3-8b")
-    small, large = (terms.loss_bytes(work_of(config, spec, tokens, gpu=True)) for tokens in (900, 1000))
-    assert large - small == 100 * spec.shape.hidden_size * 3 * 2, "hidden states, no logits"
-    unknown = spec.model_copy(update={"model_type": "other"})
-    assert terms.loss_bytes(work_of(config, unknown, 2048, gpu=True)) > 4 * 2048 * spec.shape.vocab_size
-
-
-def test_dpo_without_kernels_holds_the_logits_of_both_sides_whole(model: Callable[[str], ModelSpec]) -> None:
+def test_the_loss_stops_growing_where_it_is_made_in_pieces_and_holds_logits_whole_elsewhere() -> None:
     spec = model("qwen3-8b")
-    kernels, plain = (RunConfig(method="dpo", train=TrainChoice(kernels=word)) for word in ("auto", "plain"))
-    whole = terms.loss_bytes(work_of(plain, spec, 2048, gpu=True))
+
+    def loss(tokens: int, spec: ModelSpec = spec, **changes: Any) -> int:
+        return terms.loss_bytes(work_of(RunConfig(**changes), spec, tokens, gpu=True))
+
+    assert loss(1000) - loss(900) == 100 * spec.shape.hidden_size * 3 * 2, "hidden states, no logits"
+    assert loss(2048, spec.model_copy(update={"model_type": "other"})) > 4 * 2048 * spec.shape.vocab_size
+    whole = loss(2048, method="dpo", train=TrainChoice(kernels="plain"))
     assert whole > 2048 * spec.shape.vocab_size * (2 + 4), "logits as they come, and once in float32"
-    assert whole > 2 * terms.loss_bytes(work_of(kernels, spec, 2048, gpu=True))
+    assert whole > 2 * loss(2048, method="dpo")
 
 
-def test_constants_are_those_of_the_rooms_they_speak_for() -> None:
+def test_chunks_of_logits_are_those_of_the_kernel() -> None:
     pytest.importorskip("torch")
     from core.kernels.linear_cross_entropy import LOGITS_AT_ONCE
 
