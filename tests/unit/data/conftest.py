@@ -1,7 +1,5 @@
 """A tokenizer made in memory, so that these tests run wherever the project lies."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -6,8 +6,6 @@ for the turn ends; where the template asks otherwise than it writes, right behin
 model's last word it goes on through the family's end of turn and no further.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,8 +13,6 @@ from itertools import pairwise
 from typing import Any
 
 from template_rows import WORD
-
-__all__ = ["Marks", "faults"]
 
 Render = Callable[..., str]
 

@@ -1,12 +1,8 @@
 """Small templates, each with one trait that breaks a search for answers; written for these tests."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from template_judge import Marks
-
-__all__ = ["DEFIANT", "FAMILIES", "KINDS", "PUBLISHED", "SPECIALS", "Kind"]
 
 SPECIALS = (
     "<|s|>", "<|u|>", "<|a|>", "<|t|>", "<|end|>", "<|stop|>", "<|call|>", "<|tool|>", "<|open|>", "<|sep|>", "</s>",

@@ -1,7 +1,5 @@
 """A row under a template: its ids against transformers' own, its mask against ``template_judge``."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re
@@ -15,8 +13,6 @@ from core.contract.data import Example
 from core.contract.errors import Fault
 from core.data.render.renderer import Renderer
 from core.data.render.template import layout_turns, tools_of
-
-__all__ = ["judged"]
 
 Turns = list[dict[str, Any]]
 _THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)

@@ -4,8 +4,6 @@ A word is made of two letters, a number and a letter (``ux12z``), which no templ
 the model (answers, calls) begin with ``a``, all others with ``u``, ``s`` or ``t``.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator
@@ -13,8 +11,6 @@ from itertools import count
 from typing import Any
 
 from core.contract.data import Example, Message
-
-__all__ = ["WORD", "kinds"]
 
 WORD = re.compile(r"(?<![A-Za-z0-9])[aust]x\d+z")
 _numbers = count(10)

@@ -1,7 +1,5 @@
 """What is trained: the answers and their ends, under any template; ids exactly as transformers' own make them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Windows, micro-batches, pieces and the split: every row once, none over the limit, the same for the same seed."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """The split: rows that belong together on one side, as many held out as asked, and without groups as it always was."""
 
-from __future__ import annotations
-
 import random
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """What is trained under templates of every trait, told twice: by ``core.data.render.mask`` and ``template_judge``."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections import Counter

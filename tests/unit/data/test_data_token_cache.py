@@ -1,7 +1,5 @@
 """Tokens kept by content: what an entry depends on, what is done twice and what is not; a table loses nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Near duplicates: planted ones are found, others are not, and the same rows are found in every process."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
@@ -50,28 +48,21 @@ def sketched(texts: Sequence[Sequence[str]]) -> MinHash:
     return minhash
 
 
-def check_planted(rows: int, seed: int, longest: int = 120) -> None:
+@pytest.mark.parametrize(
+    ("rows", "seed", "longest"),
+    [(600, 1, 120), *(pytest.param(8000, seed, 400, marks=pytest.mark.slow) for seed in range(5))],
+)
+def test_planted_copies_are_found_and_nothing_else(rows: int, seed: int, longest: int) -> None:
     texts, pairs = texts_with_copies(rows, seed, longest)
     minhash = sketched(texts)
     group_of = {row: number for number, group in enumerate(minhash.groups()) for row in group}
-    similar = {pair: jaccard(texts[pair[0]], texts[pair[1]]) for pair in pairs}
-    alike = [pair for pair, found in similar.items() if found >= ALIKE]
-    hit = [pair for pair in alike if group_of.get(pair[0], -1) == group_of.get(pair[1], -2)]
+    alike = [(one, other) for one, other in pairs if jaccard(texts[one], texts[other]) >= ALIKE]
+    hit = [(one, other) for one, other in alike if group_of.get(one, -1) == group_of.get(other, -2)]
     assert len(alike) > rows // 20, "the draw plants too few"
     assert len(hit) >= 0.99 * len(alike)
     for group in minhash.groups():  # what is joined is alike somebody in its group, by the textbook's count
         for row in group:
             assert max(jaccard(texts[row], texts[other]) for other in group if other != row) >= ALIKE
-
-
-def test_planted_copies_are_found_and_nothing_else() -> None:
-    check_planted(600, seed=1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(5))
-def test_planted_copies_are_found_among_many(seed: int) -> None:
-    check_planted(8000, seed, longest=400)
 
 
 def test_the_sample_of_a_long_row_estimates_its_likeness() -> None:
@@ -152,13 +143,9 @@ def test_the_examination_is_quick(rows: int, seconds: float) -> None:
     assert found.rows == rows
 
 
-def test_empty_and_single_rows_do_no_harm() -> None:
-    assert sketched([["alone", "here"]]).groups() == []
+def test_empty_single_and_many_alike_rows() -> None:
+    assert sketched([["alone", "here"]]).groups() == sketched([["a"], [], ["b"]]).groups() == []
     assert list(MinHash().steps()) == []
-    assert sketched([["a"], [], ["b"]]).groups() == []
-
-
-def test_many_alike_rows_are_one_group_and_quickly_so() -> None:
     base = [f"w{number}" for number in range(60)]
     texts = [[*base[:place], "other", *base[place + 1 :]] for place in range(25)]
     assert sketched(texts).groups() == [list(range(25))]

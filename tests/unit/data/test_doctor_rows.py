@@ -1,18 +1,18 @@
 """The data doctor's findings, each where it should speak, where it should not, and at its edge."""
 
-from __future__ import annotations
-
 import time
 import unicodedata
 from collections.abc import Sequence
+from random import Random
+from typing import Any
 
 import pytest
 
 from core.contract.config import DataChoice
 from core.contract.data import Example, Message
-from core.contract.findings import Checkup, Finding
+from core.contract.findings import Finding
 from core.data.doctor.examine import Setting, examine
-from core.data.doctor.findings.answers import has_empty_answer, is_one_word, system_of
+from core.data.doctor.findings.answers import has_empty_answer, is_one_word
 from core.data.doctor.findings.lengths import RowLength, length_findings
 from core.data.doctor.findings.letters import clean, has_damage, has_unseen
 from core.data.doctor.findings.marks import marks_in
@@ -30,34 +30,28 @@ def talk(row: int, *said: str, system: str = "") -> Example:
 
 def plain(count: int, first: int = 1) -> list[Example]:
     """Rows in which nothing is to be found."""
-    from random import Random
-
     dice = Random(first)
-    words = [
-        f"{a}{b}" for a in ("ma", "lo", "ter", "vin", "sa", "qu", "dor", "fel") for b in ("ra", "mi", "nos", "tel")
-    ]
+    words = [a + b for a in ("ma", "lo", "ter", "vin", "sa", "qu", "dor", "fel") for b in ("ra", "mi", "nos", "tel")]
     return [
         talk(row, f"Please tell me: {' '.join(dice.choices(words, k=9))}?", " ".join(dice.choices(words, k=40)))
         for row in range(first, first + count)
     ]
 
 
-def found(examples: Sequence[Example], code: str, setting: Setting | None = None) -> Finding | None:
-    checkup = examine(examples, setting or Setting())
-    return next((finding for finding in checkup.findings if finding.code == code), None)
+def codes(examples: Sequence[Example], **setting: Any) -> dict[str, Finding]:
+    """What is found, by its code."""
+    return {finding.code: finding for finding in examine(examples, Setting(**setting)).findings}
 
 
 def test_nothing_is_found_in_plain_rows() -> None:
     checkup = examine(plain(300), Setting(DataChoice(), seed=1))
-    assert isinstance(checkup, Checkup)
     assert (checkup.rows, checkup.findings) == (300, ())
 
 
 def test_exact_duplicates_are_equal_after_white_space_and_nfc() -> None:
     rows = [*plain(20), talk(21, "Où est  le café ?", "Là-bas.\n"), talk(22, "Où est le café ?", "Là-bas.")]
     rows.append(talk(23, unicodedata.normalize("NFD", "Où est le café ?"), "Là-bas."))
-    finding = found(rows, "exact_duplicates")
-    assert finding is not None
+    finding = codes(rows)["exact_duplicates"]
     assert (finding.rows, finding.groups, finding.count) == ((22, 23), ((21, 22, 23),), 2)
     assert (finding.fix, finding.fix_text) == ("keep_first", "Leave out 2 repeated rows")
 
@@ -75,40 +69,33 @@ def test_what_differs_in_anything_is_no_exact_duplicate(other: Example) -> None:
     assert digest_of(talk(1, "Where is it?", "There.")) != digest_of(other)
 
 
+def pair(row: int, chosen: str, rejected: str) -> Example:
+    return Example(row=row, messages=talk(0, "Which one?").messages, chosen=chosen, rejected=rejected)
+
+
+def conflicts(*examples: Example) -> tuple[str, tuple[tuple[int, ...], ...]] | None:
+    finding = codes([*plain(20), *examples]).get("conflicting_answers")
+    return finding and (finding.level, finding.groups)
+
+
 def test_conflicting_answers() -> None:
-    same = [talk(21, "Is it good?", "yes"), talk(22, "Is  it good?", "no"), talk(23, "Is it good?", "yes")]
-    finding = found([*plain(20), *same], "conflicting_answers")
-    assert finding is not None
-    assert (finding.level, finding.groups, finding.count) == ("warning", ((21, 22, 23),), 3)
+    yes, no, again = talk(21, "Is it good?", "yes"), talk(22, "Is  it good?", "no"), talk(23, "Is it good?", "yes")
+    assert conflicts(yes, no, again) == ("warning", ((21, 22, 23),))
     longer = [talk(21, "Write a verse.", LONG), talk(22, "Write a verse.", LONG + "And so on.")]
-    assert (creative := found([*plain(20), *longer], "conflicting_answers")) is not None
-    assert creative.level == "note"
-    assert found([*plain(20), same[0], same[2]], "conflicting_answers") is None
-    assert found([*plain(20), same[0], talk(22, "Is it good?", "no", system="Lie.")], "conflicting_answers") is None
+    assert conflicts(*longer) == ("note", ((21, 22),))
+    assert conflicts(yes, again) is None
+    assert conflicts(yes, talk(22, "Is it good?", "no", system="Lie.")) is None
+    # Of pairs only those where better and worse change places.
+    assert conflicts(pair(21, "left", "right"), pair(22, "left", "up"), pair(23, "down", "up")) is None
+    changed = conflicts(pair(21, "left", "right"), pair(22, "down", "left"), pair(23, "a", "b"))
+    assert changed == ("warning", ((21, 22),))
 
 
-def test_an_instruction_that_many_rows_share_is_no_question() -> None:
-    def asked(times: int) -> list[Example]:
-        answers = plain(times, first=100)
-        shared = [talk(row, "Go on.", one.messages[1].content) for row, one in enumerate(answers, start=100)]
-        return [*plain(99), *shared]
-
-    assert found(asked(20), "conflicting_answers") is not None
-    assert found(asked(21), "conflicting_answers") is None
-
-
-def test_pairs_conflict_where_better_and_worse_change_places() -> None:
-    prompt = talk(0, "Which one?").messages
-
-    def pair(row: int, chosen: str, rejected: str) -> Example:
-        return Example(row=row, messages=prompt, chosen=chosen, rejected=rejected)
-
-    assert (
-        found([pair(1, "left", "right"), pair(2, "left", "up"), pair(3, "down", "up")], "conflicting_answers") is None
-    )
-    finding = found([pair(1, "left", "right"), pair(2, "down", "left"), pair(3, "a", "b")], "conflicting_answers")
-    assert finding is not None
-    assert finding.groups == ((1, 2),)
+@pytest.mark.parametrize(("times", "told"), [(20, True), (21, False)])
+def test_an_instruction_that_many_rows_share_is_no_question(times: int, told: bool) -> None:
+    answers = plain(times, first=100)
+    shared = [talk(row, "Go on.", one.messages[1].content) for row, one in enumerate(answers, start=100)]
+    assert ("conflicting_answers" in codes([*plain(99), *shared])) is told
 
 
 @pytest.mark.parametrize(
@@ -125,40 +112,35 @@ def test_a_call_without_words_is_no_empty_answer() -> None:
     call = Message(role="assistant", content="", tool_calls='[{"name": "look", "arguments": {}}]')
     example = Example(row=1, messages=(Message(role="user", content="Look."), call))
     assert not has_empty_answer(example)
-    assert found([*plain(5), example, talk(9, "What?", "Yes.", "And?", " ")], "empty_answers").rows == (9,)  # type: ignore[union-attr]
+    assert codes([*plain(5), example, talk(9, "What?", "Yes.", "And?", " ")])["empty_answers"].rows == (9,)
 
 
 def test_one_word_answers_are_told_where_others_are_long() -> None:
     rows = [talk(row, f"Question {row}?", LONG + str(row)) for row in range(1, 20)]
     rows += [talk(20, "Why is that so?", "Because."), talk(21, "Is it red or blue?", "Blue")]
-    finding = found(rows, "short_answers")
-    assert finding is not None
+    finding = codes(rows)["short_answers"]
     assert (finding.rows, finding.level) == ((20,), "note")
-    labels = [talk(row, f"Text number {row}", "positive") for row in range(1, 20)]
-    assert found(labels, "short_answers") is None
+    assert "short_answers" not in codes([talk(row, f"Text number {row}", "positive") for row in range(1, 20)])
     assert not is_one_word(talk(1, "How?", "By hand."))
     assert not is_one_word(talk(1, "怎么样？", "很好"))
     assert is_one_word(talk(1, "怎么样？", "好"))
 
 
 def test_system_prompts_in_some_rows_only() -> None:
-    with_one = [talk(row, f"q {row}", LONG, system="Be kind.") for row in (1, 2, 3)]
-    mixed = [*with_one, talk(4, "q 4", LONG)]
-    finding = found(mixed, "system_prompts")
-    assert finding is not None
+    with_one, without = [talk(row, f"q {row}", LONG, system="Be kind.") for row in (1, 2, 3)], talk(4, "q 4", LONG)
+    finding = codes([*with_one, without])["system_prompts"]
     assert (finding.rows, finding.level) == ((4,), "note")
-    assert found(mixed, "system_prompts", Setting(DataChoice(system_prompt="Be kind."))) is None
-    assert found(with_one, "system_prompts") is None
-    assert found([talk(4, "q 4", LONG)], "system_prompts") is None
+    given = DataChoice(system_prompt="Be kind.")
+    for found in (codes([*with_one, without], choice=given), codes(with_one), codes([without])):
+        assert "system_prompts" not in found
 
 
 def test_late_system_prompts() -> None:
-    turns = talk(7, "One?", "Two.", system="A.").messages
-    late = Example(row=7, messages=(*turns, Message(role="system", content="B.")))
-    assert system_of(late) == "late_system"
-    assert found([*plain(3), late], "late_system").rows == (7,)  # type: ignore[union-attr]
-    assert found([*plain(3), talk(7, "One?", "Two.", system="A.")], "late_system") is None
-    assert system_of(Example(row=1, text="A book.")) == "raw text"
+    first = talk(7, "One?", "Two.", system="A.")
+    late = Example(row=7, messages=(*first.messages, Message(role="system", content="B.")))
+    assert codes([*plain(3), late])["late_system"].rows == (7,)
+    assert "late_system" not in codes([*plain(3), first])
+    assert codes([Example(row=1, text="A book.")]) == {}
 
 
 def test_lengths_at_the_limit() -> None:
@@ -198,6 +180,7 @@ def test_lengths_at_the_limit() -> None:
 )  # fmt: skip
 def test_left_over_marks(text: str, kinds: set[str]) -> None:
     assert marks_in(talk(1, "What do you say?", text)) == kinds
+    assert marks_in(talk(1, text, "I cannot.")) == kinds - {"stock_phrases"}, "phrases count in answers only"
 
 
 @pytest.mark.parametrize(
@@ -212,61 +195,40 @@ def test_no_pattern_takes_long_over_a_hostile_row(piece: str) -> None:
     assert time.process_time() - begun < 3
 
 
-def test_phrases_count_in_answers_only() -> None:
-    asked = talk(1, 'Mend this: "As an AI language model, I cannot".', "I cannot.")
-    assert marks_in(asked) == frozenset()
-
-
 def test_marks_are_findings_with_rows_and_weight() -> None:
     rows = [*plain(200), *(talk(300 + n, f"Say {n}", f"Well, {LONG}{n} <|im_end|>") for n in range(4))]
-    finding = found(rows, "chat_marks")
-    assert finding is not None
+    finding = codes(rows)["chat_marks"]
     assert (finding.level, finding.rows) == ("fault", (300, 301, 302, 303))
-    assert found(rows[:-1], "chat_marks").level == "warning"  # type: ignore[union-attr]
+    assert codes(rows[:-1])["chat_marks"].level == "warning"
 
 
 @pytest.mark.parametrize(
     ("text", "after"),
-    [
-        ("\ufeffHello", "Hello"),
-        ("zero\u200bwidth", "zerowidth"),
-        ("bell\x07.", "bell."),
-        ("one\u2028two\x0c\n", "one\ntwo\n\n"),
-        ("co\u00adoperate", "cooperate"),
-        ("left\u200e to right", "left to right"),
-    ],
-)
-def test_unseen_characters_are_cleaned(text: str, after: str) -> None:
-    assert has_unseen(text)
-    assert clean(text) == after
-    assert not has_unseen(after)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["plain, with\ttab\r\nand line", "a family \U0001f468\u200d\U0001f469",
-     "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
-     "\u05e9\u05dc\u05d5\u05dd\u200f!", "na\u00efve caf\u00e9 \u2013 100\u00a0%"],
+    [("\ufeffHello", "Hello"), ("zero\u200bwidth", "zerowidth"), ("bell\x07.", "bell."),
+     ("one\u2028two\x0c\n", "one\ntwo\n\n"), ("co\u00adoperate", "cooperate"),
+     ("left\u200e to right", "left to right")],
 )  # fmt: skip
-def test_what_a_writing_needs_is_left_alone(text: str) -> None:
-    assert not has_unseen(text)
-    assert not has_damage(text)
-    assert clean(text) == text
+def test_unseen_characters_are_cleaned(text: str, after: str) -> None:
+    assert (has_unseen(text), clean(text), has_unseen(after)) == (True, after, False)
 
 
 @pytest.mark.parametrize(
-    "text", ["it\u00e2\u20ac\u2122s", "caf\u00c3\u00a9 noir", "50\ufffd", "\x0crac{1}{2}", "x \u00e2\x80\x94 y"]
-)
-def test_damaged_letters_are_told_and_never_cleaned(text: str) -> None:
-    assert has_damage(text)
-    assert clean(text) == text
-    assert found([*plain(5), talk(9, "What?", text)], "lost_letters").rows == (9,)  # type: ignore[union-attr]
+    ("text", "damaged"),
+    [("plain, with\ttab\r\nand line", False), ("a family \U0001f468\u200d\U0001f469", False),
+     ("\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", False), ("\u05e9\u05dc\u05d5\u05dd\u200f!", False),
+     ("na\u00efve caf\u00e9 \u2013 100\u00a0%", False), ("it\u00e2\u20ac\u2122s", True), ("caf\u00c3\u00a9 noir", True),
+     ("50\ufffd", True), ("\x0crac{1}{2}", True), ("x \u00e2\x80\x94 y", True)],
+)  # fmt: skip
+def test_what_a_writing_needs_and_what_is_damaged_is_never_cleaned(text: str, damaged: bool) -> None:
+    assert (has_damage(text), clean(text)) == (damaged, text)
+    found = codes([*plain(5), talk(9, "What?", text)])
+    assert "non_printing" not in found
+    assert ("lost_letters" in found) == damaged
 
 
 def test_only_the_first_rows_and_groups_cross() -> None:
     rows = [talk(row, "Same?", "Same.") for row in range(1, 1203)]
-    finding = found(rows, "exact_duplicates")
-    assert finding is not None
+    finding = codes(rows)["exact_duplicates"]
     assert (finding.count, len(finding.rows), finding.rows[:2]) == (1201, 500, (2, 3))
     assert len(finding.groups[0]) == 50
 

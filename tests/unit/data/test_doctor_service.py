@@ -1,17 +1,16 @@
 """The doctor as the window asks it: findings with their rows, mended data sets, and one split for all who deal rows."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from whole_rows import read_report
 
 from core.contract.config import DataChoice, RunConfig
 from core.contract.errors import DataError
-from core.contract.findings import Checkup
+from core.contract.findings import Checkup, Finding
 from core.data.deal.split import places_of, split_rows
 from core.data.doctor.fixes import Fixing
 from core.data.doctor.split_groups import KeptGroups, kept_groups
@@ -55,15 +54,20 @@ def said(role: str, content: str) -> dict[str, str]:
     return {"role": role, "content": content}
 
 
-def checkup(service: DataService, path: Path, folder: Path | None, **held: float) -> Checkup:
-    held_out = (held.get("share", 0.1), 200, 1)
-    return service.checkup(
-        path, DataChoice(), folder, 128, held_out, on_progress=lambda _done, _total: None, cancelled=lambda: False
-    )
+def checkup(
+    service: DataService, path: Path, folder: Path | None = None, share: float = 0.1,
+    told: Any = lambda *_: None, cancelled: Any = lambda: False,
+) -> Checkup:  # fmt: skip
+    held_out = (share, 200, 1)
+    return service.checkup(path, DataChoice(), folder, 128, held_out, on_progress=told, cancelled=cancelled)
+
+
+def codes(*asked: Any, **more: Any) -> dict[str, Finding]:
+    return {finding.code: finding for finding in checkup(*asked, **more).findings}
 
 
 def test_findings_and_their_rows(service: DataService, rows: Path, tokenizer_folder: Path) -> None:
-    found = {finding.code: finding for finding in checkup(service, rows, tokenizer_folder).findings}
+    found = codes(service, rows, tokenizer_folder)
     assert found["exact_duplicates"].rows == (12, 25)
     assert found["empty_answers"].rows == (7,)
     assert found["non_printing"].rows == (9,)
@@ -77,24 +81,22 @@ def test_without_a_tokenizer_or_with_a_broken_one_texts_are_examined(
     service: DataService, rows: Path, tmp_path: Path
 ) -> None:
     for folder in (None, tmp_path):
-        codes = {finding.code for finding in checkup(service, rows, folder).findings}
-        assert "exact_duplicates" in codes
-        assert not codes & {"long_rows", "answer_cut"}
+        found = codes(service, rows, folder)
+        assert "exact_duplicates" in found
+        assert not found.keys() & {"long_rows", "answer_cut"}
 
 
-def test_raw_text_is_never_cut(service: DataService, tmp_path: Path, tokenizer_folder: Path) -> None:
-    path = tmp_path / "book.txt"
-    path.write_text(f"{LONG} " * 100)
-    assert {finding.code for finding in checkup(service, path, tokenizer_folder).findings} == set()
-
-
-def test_pairs_are_measured_by_their_longer_side(service: DataService, tmp_path: Path, tokenizer_folder: Path) -> None:
-    path = tmp_path / "pairs.jsonl"
+def test_raw_text_is_never_cut_and_pairs_are_measured_by_their_longer_side(
+    service: DataService, tmp_path: Path, tokenizer_folder: Path
+) -> None:
+    book, pairs = tmp_path / "book.txt", tmp_path / "pairs.jsonl"
+    book.write_text(f"{LONG} " * 100)
+    assert codes(service, book, tokenizer_folder) == {}
     table = [
         {"prompt": f"q {n}", "chosen": f"yes {n}", "rejected": f"no {n} " + "no " * 200 * (n == 3)} for n in range(6)
     ]
-    path.write_text("\n".join(map(json.dumps, table)))
-    found = {finding.code: finding for finding in checkup(service, path, tokenizer_folder).findings}
+    pairs.write_text("\n".join(map(json.dumps, table)))
+    found = codes(service, pairs, tokenizer_folder)
     assert found["long_rows"].rows == (4,)
     assert "answer_cut" not in found
 
@@ -103,23 +105,19 @@ def test_it_tells_how_far_it_is_and_stops_when_asked(service: DataService, tmp_p
     path = tmp_path / "many.jsonl"
     path.write_text("\n".join(json.dumps({"text": f"{LONG} {n} " * 20}) for n in range(3000)))
     told: list[tuple[int, int]] = []
-    choice = DataChoice()
 
-    def ask(stop: bool) -> Checkup:
-        return service.checkup(
-            path, choice, None, 128, (0.1, 200, 1),
-            on_progress=lambda done, total: told.append((done, total)), cancelled=lambda: stop and bool(told),
-        )  # fmt: skip
+    def tell(done: int, total: int) -> None:
+        told.append((done, total))
 
-    assert ask(False).rows == 3000
+    assert checkup(service, path, told=tell).rows == 3000
     assert told == sorted(told)
     assert told[-1][1] == 3000
     told.clear()
     with pytest.raises(DataError) as caught:
-        ask(True)
+        checkup(service, path, told=tell, cancelled=lambda: bool(told))
     assert caught.value.code == "data.stopped"
     assert told[-1][0] < 3000
-    assert checkup(service, path, None).rows == 3000
+    assert checkup(service, path).rows == 3000
 
 
 def test_fixing_makes_a_new_data_set_and_leaves_the_file_alone(service: DataService, rows: Path) -> None:
@@ -134,22 +132,16 @@ def test_fixing_makes_a_new_data_set_and_leaves_the_file_alone(service: DataServ
     texts = [[turn.content for turn in example.messages] for example in mended]
     assert texts == [[turn.content.replace("\u200b", "") for turn in example.messages] for example in expected]
     origin = origin_of(kept.path)
-    assert (origin["made"], origin["from"]["name"], origin["rows_read"], origin["rows"]) == (
-        "mended",
-        "rows.jsonl",
-        30,
-        27,
-    )
+    told = (origin["made"], origin["from"]["name"], origin["rows_read"], origin["rows"])
+    assert told == ("mended", "rows.jsonl", 30, 27)
     assert {done["finding"]: done["rows"] for done in origin["done"]} == {
         "exact_duplicates": [12, 25], "empty_answers": [7], "non_printing": [9],
     }  # fmt: skip
-    assert checkup(service, kept.path, None).findings == ()
+    assert checkup(service, kept.path).findings == ()
     assert service.fix(rows, DataChoice(), fixes) == kept
     assert service.fix(kept.path, DataChoice(), fixes) == kept  # nothing more to do: its origin is still told
     assert origin_of(kept.path) == origin
-
-
-def test_only_the_rows_named_are_mended(service: DataService, rows: Path) -> None:
+    # Only the rows named.
     kept = service.fix(rows, DataChoice(), [("exact_duplicates", (25,))])
     assert origin_of(kept.path)["done"][0]["rows"] == [25]
     assert origin_of(kept.path)["rows"] == 29
@@ -216,8 +208,7 @@ def test_no_held_out_row_is_trained_on_in_other_words(service: DataService, tmp_
     training, held = split_rows(80, choice, 3, kin)
     assert len(held) == 20
     assert not {row // 2 for row in training} & {row // 2 for row in held}
-    finding = next(one for one in checkup(service, path, None, share=0.25).findings if one.code == "leakage")
-    assert finding.level == "note"
+    assert codes(service, path, share=0.25)["leakage"].level == "note"
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 """Rows of a data file read, encoded and shown in one go, in the test's own process: by the same parts as in the data
 room's children, for tests of what comes out."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from pathlib import Path
