@@ -44,3 +44,18 @@ class Letters:
     def poll(self) -> list[Command]:
         found, self.waiting = self.waiting, []
         return found
+
+
+class Said:
+    """A writer that keeps what is written."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+        self.attempt = 1
+
+    def write(self, event: Event) -> Event:
+        self.events.append(event)
+        return event
+
+    def of(self, kind: str) -> list[Any]:
+        return [event for event in self.events if event.kind == kind]

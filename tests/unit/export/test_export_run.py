@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dying_log import Letters
+from dying_log import Letters, Said
 
 from core.contract.commands import Command
 from core.contract.errors import MachineError, ModelError, RunError
-from core.contract.events import Event
 from core.export import run as export_room
 from core.export.model_card import Made, write_card
 from core.export.run import export
@@ -26,21 +25,6 @@ from core.train.channel.reporter import EventReporter
 
 Ask = Callable[..., JobFolder]
 SECRET = "somebodys-private-folder"
-
-
-class Said:
-    """A writer that keeps what is written."""
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-        self.attempt = 1
-
-    def write(self, event: Event) -> Event:
-        self.events.append(event)
-        return event
-
-    def of(self, kind: str) -> list[Any]:
-        return [event for event in self.events if event.kind == kind]
 
 
 def done(job: JobFolder) -> tuple[Path, Said]:

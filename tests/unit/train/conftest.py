@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from children_here import ChildHere
-from dying_log import Letters, Log
+from dying_log import Killed, Letters, Log, Said
 from tiny_run import make_model, raw_config, sentence, write_instructions
 
 from core.contract.config import RunConfig
-from core.contract.events import Event
 from core.machine.children.pipe import Child
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.run_yaml import dump_config
@@ -66,11 +68,14 @@ def real_children(children_here: list[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
-def run_config(tiny_model: Path, instructions: Path) -> Callable[..., RunConfig]:
-    """A complete config on the tiny model; keyword arguments are dotted keys with ``__`` for the dot."""
+def run_config(tiny_model: Path, instructions: Path, preferences: Path) -> Callable[..., RunConfig]:
+    """A complete config on the tiny model, DPO's on the pairs; keyword arguments are dotted keys with ``__`` for the
+    dot."""
 
     def make(**values: Any) -> RunConfig:
         raw = raw_config(tiny_model, instructions)
+        if values.get("method") == "dpo":
+            raw["data"].update(path=str(preferences), layout="preference")
         for key, value in values.items():
             part = raw
             *parents, last = key.split("__")
@@ -82,49 +87,60 @@ def run_config(tiny_model: Path, instructions: Path) -> Callable[..., RunConfig]
     return make
 
 
-@pytest.fixture
-def make_folder(tmp_path: Path) -> Callable[..., JobFolder]:
-    """Writes a config into a run folder of the given name."""
+class Runs:
+    """Run folders, and workers that train in them one after another in this process."""
 
-    def make(config: RunConfig, name: str = "run") -> JobFolder:
-        path = tmp_path / "runs" / name
+    whole: ClassVar[dict[str, tuple[JobFolder, Log]]] = {}
+
+    def __init__(self, config: Callable[..., RunConfig], letters: Letters, tmp_path: Path, lasting: Path) -> None:
+        self._config, self._letters, self._folder, self._lasting = config, letters, tmp_path / "runs", lasting
+
+    def make(self, name: str = "run", **values: Any) -> JobFolder:
+        """A folder for a run of the tiny config with these values."""
+        return self.folder(self._config(**values), self._folder / name)
+
+    def folder(self, config: RunConfig, path: Path) -> JobFolder:
         path.mkdir(parents=True)
         (path / "run.yaml").write_text(dump_config(config), encoding="utf-8")
         return JobFolder(path)
 
-    return make
+    def work(self, folder: JobFolder, attempt: int = 1, then: Callable[[Any], Any] | None = None) -> Log:
+        """One worker to its end; it dies where ``then`` is true of an event."""
+        from core.train.run import train
+
+        log = Log(folder, attempt, then)
+        with suppress(Killed):
+            train(folder, log, self._letters)
+        return log
+
+    def __call__(self, name: str = "run", **values: Any) -> tuple[JobFolder, Log]:
+        """A run from its beginning to its end."""
+        folder = self.make(name, **values)
+        return folder, self.work(folder)
+
+    def undisturbed(self, **values: Any) -> tuple[JobFolder, Log]:
+        """The same, trained once for all tests, which must not change it."""
+        key = repr(values)
+        if key not in self.whole:
+            folder = self.folder(self._config(**values), self._lasting / str(len(self.whole)) / "run")
+            self.whole[key] = folder, self.work(folder)
+        return self.whole[key]
+
+    def copy(self, name: str = "run", **values: Any) -> tuple[JobFolder, Log]:
+        """A copy of an undisturbed run, to go on with."""
+        folder, log = self.undisturbed(**values)
+        shutil.copytree(folder.path, self._folder / name)
+        return JobFolder(self._folder / name), log
+
+
+@pytest.fixture(scope="session")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("lasting")
 
 
 @pytest.fixture
-def trained(
-    run_config: Callable[..., RunConfig], make_folder: Callable[..., JobFolder], letters: Letters
-) -> Callable[..., tuple[JobFolder, Log]]:
-    """Trains a run of the tiny config with these values to its end; its folder and its log."""
-
-    def run(name: str = "run", **values: Any) -> tuple[JobFolder, Log]:
-        from core.train.run import train
-
-        folder = make_folder(run_config(**values), name)
-        log = Log(folder)
-        train(folder, log, letters)
-        return folder, log
-
-    return run
-
-
-class Said:
-    """A writer that keeps what is written."""
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-        self.attempt = 1
-
-    def write(self, event: Event) -> Event:
-        self.events.append(event)
-        return event
-
-    def of(self, kind: str) -> list[Any]:
-        return [event for event in self.events if event.kind == kind]
+def runs(quiet_torch: None, run_config: Any, letters: Letters, tmp_path: Path, lasting: Path) -> Runs:
+    return Runs(run_config, letters, tmp_path, lasting)
 
 
 @pytest.fixture
@@ -155,8 +171,18 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture(scope="session")
+def libraries() -> None:
+    """Imported and out of the collector's way, as in a worker: a run collects all garbage once, 0.6 s with theirs."""
+    import core.train.methods.dpo
+    import core.train.run  # noqa: F401
+
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
-def quiet_torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def quiet_torch(libraries: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A run sets threads and algorithms for its process; this one goes on to other tests."""
     import torch
 

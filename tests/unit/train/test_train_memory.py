@@ -1,7 +1,5 @@
 """Memory runs out anywhere in a run: the same steps are done in smaller passes, and the adapter is the same."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -14,14 +12,10 @@ from memory_faults import CLOSE, Fault, Seam, after_step, apart, backward, befor
 from tiny_run import weights
 
 from core.contract.commands import Command
-from core.runs.folder.job_folder import JobFolder
 from core.train.keep import saver
 from core.train.loop import Loop
 from core.train.methods import sft
-from core.train.run import train
 from core.train.step import flat
-
-pytestmark = pytest.mark.usefixtures("quiet_torch")
 
 SECONDS_TO_GO_ON = 30
 
@@ -98,78 +92,57 @@ def rows_are_counted(patch: pytest.MonkeyPatch) -> Iterator[list[list[int]]]:
         yield done
 
 
-@pytest.fixture
-def undisturbed(trained: Any, whole_run: dict[str, Any]) -> dict[str, Any]:
-    """The run without a fault, made once: its adapter and its losses."""
-    if not whole_run:
-        folder, log = trained("whole")
-        whole_run.update(weights=weights(folder), losses=log.losses(), best=log.of("evaluation")[-1].loss)
-    return whole_run
-
-
-@pytest.fixture(scope="module")
-def whole_run() -> dict[str, Any]:
-    return {}
-
-
-def disturbed(make: tuple[Any, Any, Any], seam: Seam, fault: Fault, patch: pytest.MonkeyPatch) -> tuple[JobFolder, Log]:
-    """A run with a fault; every row stays where it belongs, and it goes on soon."""
-    run_config, make_folder, letters = make
-    folder = make_folder(run_config())
+def disturbed(runs: Any, seam: Seam, fault: Fault, patch: pytest.MonkeyPatch) -> tuple[Log, float]:
+    """A run with a fault: every row stays where it belongs, and it goes on soon. Its log, and how far its adapter is
+    from that of the run without."""
+    undisturbed, folder = runs.undisturbed()[0], runs.make()
     moments: list[float] = []
-    log = Log(folder, 1, lambda event: moments.append(time.monotonic()) or False)
     with rows_are_counted(patch) as windows, patch.context() as inner:
         seam(inner, fault)
-        train(folder, log, letters)
+        log = runs.work(folder, 1, lambda event: moments.append(time.monotonic()))
     assert len(windows) == 6
+    assert len(fault.raised) == len(fault.at), "the fault was met"
     for moment in fault.raised:
         assert min(later for later in moments if later >= moment) - moment < SECONDS_TO_GO_ON
     assert log.said[-1].kind == "finished"
-    return folder, log
+    return log, apart(weights(folder), weights(undisturbed))
 
 
 @pytest.mark.parametrize("point", some_by_default(TRAINING))
 def test_out_of_memory_in_a_window_is_the_same_step_in_smaller_passes(
-    point: str, run_config: Any, make_folder: Any, letters: Any, undisturbed: Any, monkeypatch: pytest.MonkeyPatch
+    point: str, runs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seam, at = TRAINING[point]
-    fault = Fault(at)
-    folder, log = disturbed((run_config, make_folder, letters), seam, fault, monkeypatch)
-    assert len(fault.raised) == len(at), "the fault was met"
+    log, distance = disturbed(runs, seam, Fault(at), monkeypatch)
     corrections = log.of("correction")
     assert len(corrections) == len(at)
     assert {correction.key for correction in corrections} <= {"train.tokens_per_pass", "train.checkpointing"}
     assert all("memory ran out in a pass of" in correction.reason for correction in corrections)
-    assert apart(weights(folder), undisturbed["weights"]) <= CLOSE
-    for step, loss in log.losses().items():
-        assert loss == pytest.approx(undisturbed["losses"][step], rel=CLOSE)
+    assert distance <= CLOSE
+    assert log.losses() == pytest.approx(runs.undisturbed()[1].losses(), rel=CLOSE)
 
 
 @pytest.mark.parametrize("point", some_by_default(BESIDE))
 def test_out_of_memory_beside_the_passes_changes_not_a_bit(
-    point: str, run_config: Any, make_folder: Any, letters: Any, undisturbed: Any, monkeypatch: pytest.MonkeyPatch
+    point: str, runs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seam, at, code = BESIDE[point]
-    fault = Fault(at)
-    folder, log = disturbed((run_config, make_folder, letters), seam, fault, monkeypatch)
-    assert len(fault.raised) == len(at), "the fault was met"
+    log, distance = disturbed(runs, seam, Fault(at), monkeypatch)
     assert {note.code for note in log.of("note")} == ({code} if code else set())
-    assert apart(weights(folder), undisturbed["weights"]) == 0.0
-    assert log.losses() == undisturbed["losses"]
-    assert log.of("evaluation")[-1].loss == pytest.approx(undisturbed["best"], rel=CLOSE)
+    whole = runs.undisturbed()[1]
+    assert (distance, log.losses()) == (0.0, whole.losses())
+    assert log.of("evaluation")[-1].loss == pytest.approx(whole.of("evaluation")[-1].loss, rel=CLOSE)
 
 
 def test_out_of_memory_in_a_sample_is_said_and_the_run_goes_on(
-    run_config: Any, make_folder: Any, letters: Any, undisturbed: Any, monkeypatch: pytest.MonkeyPatch
+    runs: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from transformers import LlamaForCausalLM
 
+    runs.undisturbed()
     letters.waiting = [Command(id="s", verb="sample", prompt="the cat", max_new_tokens=3)]
-    fault = Fault((1,))
-    seam = before(LlamaForCausalLM, "generate")
-    folder, log = disturbed((run_config, make_folder, letters), seam, fault, monkeypatch)
-    assert len(fault.raised) == 1
+    log, distance = disturbed(runs, before(LlamaForCausalLM, "generate"), Fault((1,)), monkeypatch)
     (note,) = log.of("note")
     assert "memory ran out" in note.text
     assert [sample.text for sample in log.of("sample")] == ["", ""]
-    assert apart(weights(folder), undisturbed["weights"]) == 0.0
+    assert distance == 0.0

@@ -3,9 +3,8 @@
 And what it must not do silently: go on with other data, another base model, other libraries, another split.
 """
 
-from __future__ import annotations
-
 import json
+import math
 import shutil
 from collections.abc import Callable
 from importlib import metadata
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dying_log import Killed, Log
+from dying_log import Log
 from tiny_run import equal, make_model, sentence, weights
 
 from core.contract.errors import DataError, RunError
@@ -28,57 +27,52 @@ from core.train.keep.saver import read_position
 from core.train.run import train
 from core.train.safety.oom_recovery import OomRecovery
 
-pytestmark = pytest.mark.usefixtures("quiet_torch")
-
 PARTIAL = {"train__gradient_accumulation_steps": 4, "train__max_steps": 12, "train__eval_steps": 5}
-"""36 rows in windows of 8: five a epoch, the last of four rows; twelve steps are two epochs and a bit."""
+"""36 rows in batches of 8: five a epoch, the last of four rows; twelve steps are two epochs and a bit."""
+NF4 = {"model__quantization": "nf4", "train__optim": "adamw_8bit"}
+DROPOUT = {"lora__lora_dropout": 0.1}
 MATRIX: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
-    "padded, dropout": ({"train__packing": False, "lora__lora_dropout": 0.2}, (3,)),
-    "epochs, partial window": ({**PARTIAL, "lora__lora_dropout": 0.1, "train__save_steps": 3}, (5, 11)),
-    "twice within one step": ({"lora__lora_dropout": 0.1}, (5, 5)),
-    "dpo, dropout": ({"method": "dpo", "data__layout": "preference", "lora__lora_dropout": 0.1}, (3, 5)),
-    "8-bit, packed": ({"model__quantization": "nf4", "train__optim": "adamw_8bit", "lora__r": 32}, (3, 5)),
+    "epochs, partial batch": ({**PARTIAL, **DROPOUT, "train__save_steps": 3}, (5, 11)),
+    "8-bit, padded": ({**NF4, **DROPOUT, "train__packing": False}, (5,)),
+    "dpo, dropout": ({"method": "dpo", "train__tokens_per_pass": 128, **DROPOUT}, (5,)),
+    "twice within one step": (DROPOUT, (5, 5)),
+    "8-bit, packed": ({**NF4, "lora__r": 32}, (3, 5)),
     "cosine, no clipping": ({"train__lr_scheduler_type": "cosine", "train__max_grad_norm": 0.0}, (5,)),
-    "recomputed": ({"train__checkpointing": "recompute", "lora__lora_dropout": 0.1}, (3,)),
+    "recomputed": ({"train__checkpointing": "recompute", **DROPOUT}, (3,)),
 }
-OFTEN = ("padded, dropout", "epochs, partial window")
+OFTEN = ("epochs, partial batch", "8-bit, padded", "dpo, dropout")
 
 
 def at_step(step: int) -> Callable[[Event], bool]:
     return lambda event: event.kind == "step" and event.step == step
 
 
-def cut_off(folder: JobFolder, letters: Any, *dies: Callable[[Event], bool]) -> Log:
+def cut_off(runs: Any, folder: JobFolder, *dies: Callable[[Event], bool]) -> Log:
     """One worker after another is killed as asked; the last one is left alone."""
     for attempt, die in enumerate(dies, start=1):
-        with pytest.raises(Killed):
-            train(folder, Log(folder, attempt, die), letters)
-    last = Log(folder, len(dies) + 1)
-    train(folder, last, letters)
+        log = runs.work(folder, attempt, die)
+        assert log.said[-1].kind != "finished"
+    last: Log = runs.work(folder, len(dies) + 1)
     return last
 
 
 @pytest.mark.parametrize(
     "case", [name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow) for name in MATRIX]
 )
-def test_killed_and_resumed_is_uninterrupted_bit_for_bit(
-    case: str, run_config: Any, make_folder: Any, letters: Any, preferences: Path
-) -> None:
+def test_killed_and_resumed_is_uninterrupted_bit_for_bit(case: str, runs: Any) -> None:
     values, dies = MATRIX[case]
-    if values.get("method") == "dpo":
-        values = {**values, "data__path": str(preferences), "train__tokens_per_pass": 128}
-    config = run_config(**values)
-    whole, broken = make_folder(config, "whole"), make_folder(config, "broken")
-    first = Log(whole)
-    train(whole, first, letters)
-    last = cut_off(broken, letters, *(at_step(step) for step in dies))
+    (whole, first), broken = runs.undisturbed(**values), runs.make("broken", **values)
+    last = cut_off(runs, broken, *(at_step(step) for step in dies))
+    assert all(loss is not None and math.isfinite(loss) for loss in first.losses().values())
+    assert min(last.losses()) > 1
     assert last.losses() == {step: first.losses()[step] for step in last.losses()}
     assert equal(weights(whole), weights(broken))
     newest = checkpoint.latest_good(whole)
     assert newest is not None
+    assert not equal(weights(whole), weights(whole, min(path.name for path in whole.checkpoints.iterdir())))
     for name in ("optimizer.json", "scheduler.json"):
         assert (newest / name).read_bytes() == (broken.checkpoints / newest.name / name).read_bytes()
-    if case == "epochs, partial window":
+    if case == "epochs, partial batch":
         assert [event.epoch for event in first.of("step")][4:6] == [1.0, 1.2]
 
 
@@ -91,21 +85,17 @@ def test_killed_and_resumed_is_uninterrupted_bit_for_bit(
         ("checkpoint", 4),
     ],
 )
-def test_cut_off_between_steps(
-    kind: str, step: int, trained: Any, run_config: Any, make_folder: Any, letters: Any
-) -> None:
+def test_cut_off_between_steps(kind: str, step: int, runs: Any) -> None:
     def moment(event: Any) -> bool:
         return kind in (event.kind, getattr(event, "stage", "")) and event.step == step
 
-    whole, _ = trained("whole", lora__lora_dropout=0.1)
-    broken = make_folder(run_config(lora__lora_dropout=0.1), "broken")
-    cut_off(broken, letters, moment)
+    whole, _ = runs.undisturbed(**DROPOUT)
+    broken = runs.make("broken", **DROPOUT)
+    cut_off(runs, broken, moment)
     assert equal(weights(whole), weights(broken))
 
 
-def test_tokens_a_pass_corrected_in_between_hold_over_resumes(
-    trained: Any, run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tokens_a_pass_corrected_in_between_hold_over_resumes(runs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = OomRecovery.step_done
 
     def corrected(self: OomRecovery) -> None:
@@ -114,23 +104,20 @@ def test_tokens_a_pass_corrected_in_between_hold_over_resumes(
             self._cut_to(40, "as after memory ran out")
 
     monkeypatch.setattr(OomRecovery, "step_done", corrected)
-    whole, log = trained("whole", lora__lora_dropout=0.1)
-    broken = make_folder(run_config(lora__lora_dropout=0.1), "broken")
+    whole, log = runs("whole", **DROPOUT)
+    broken = runs.make("broken", **DROPOUT)
     assert [event.key for event in log.of("correction")] == ["train.tokens_per_pass"]
-    cut_off(broken, letters, at_step(5))
+    cut_off(runs, broken, at_step(5))
     assert read_position(broken.checkpoints / "step-000006")["tokens_per_pass"] == 40
     assert equal(weights(whole), weights(broken))
 
 
-def test_a_manifest_names_what_the_run_depends_on(trained: Any) -> None:
-    folder, _ = trained(train__max_steps=1)
-    found = checkpoint.read_manifest(folder.checkpoints / "step-000001")["depends"]
+def test_a_manifest_names_what_the_run_depends_on_and_only_what_decides_is_compared(runs: Any) -> None:
+    folder, _ = runs.undisturbed()
+    found = checkpoint.read_manifest(folder.checkpoints / "step-000006")["depends"]
     assert {len(found[name]) for name in ("config", "base", "data")} == {64}
     assert found["versions"]["torch"] == metadata.version("torch")
     assert set(found["versions"]) >= {"torch", "transformers", "peft", "bitsandbytes"}
-
-
-def test_only_what_decides_is_compared_and_it_is_named() -> None:
     then = {"data": "a" * 64, "base": "c0ffee", "versions": {"torch": "2.9.0+cpu", "peft": "0.17.1", "trl": "1.0"}}
     same = {"data": "a" * 64, "versions": {"torch": "2.9.0+cu128", "peft": "0.17.1", "trl": "2.0"}}
     assert differences(then, same) == []
@@ -143,30 +130,28 @@ def test_only_what_decides_is_compared_and_it_is_named() -> None:
     ]
 
 
-HALFWAY: list[Path] = []
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("halfway") / "now"
 
 
 @pytest.fixture
-def halfway(run_config: Any, make_folder: Any, letters: Any, tmp_path_factory: pytest.TempPathFactory) -> JobFolder:
+def halfway(runs: Any, place: Path) -> JobFolder:
     """A run that was cut off after its second step, on a base and a data file of its own; made once, and put back as it
     was before each test."""
-    if HALFWAY:
-        shutil.rmtree(HALFWAY[0])
-        shutil.copytree(HALFWAY[0].with_name("as it was"), HALFWAY[0])
-        return JobFolder(HALFWAY[0] / "run")
-    place = tmp_path_factory.mktemp("halfway") / "now"
+    if place.exists():
+        shutil.rmtree(place)
+        shutil.copytree(place.with_name("as it was"), place)
+        return JobFolder(place / "run")
     place.mkdir()
     rows = [{"prompt": sentence(number), "completion": sentence(number + 3)} for number in range(40)]
     data = place / "own.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     base = make_model(place / "base")
-    config = run_config(train__max_steps=3, data__path=str(data), model__name=str(base), train__eval_steps=100)
-    folder: JobFolder = make_folder(config)
-    with pytest.raises(Killed):
-        train(folder, Log(folder, 1, lambda event: event.kind == "checkpoint"), letters)
+    folder = runs.make(train__max_steps=3, data__path=str(data), model__name=str(base), train__eval_steps=100)
+    runs.work(folder, 1, lambda event: event.kind == "checkpoint")
     shutil.move(folder.path, place / "run")
     shutil.copytree(place, place.with_name("as it was"))
-    HALFWAY.append(place)
     return JobFolder(place / "run")
 
 
@@ -198,7 +183,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_what_is_another_is_refused_by_name_or_goes_on_anyway(
-    what: str, halfway: JobFolder, letters: Any, monkeypatch: pytest.MonkeyPatch
+    what: str, halfway: JobFolder, runs: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     CHANGES[what](halfway, monkeypatch)
     refused = Log(halfway, 2)
@@ -211,55 +196,44 @@ def test_what_is_another_is_refused_by_name_or_goes_on_anyway(
     assert not refused.of("step")
     if what == "another base model":
         return  # the optimiser's numbers are of other shapes: nobody can go on from them
-    log = Log(halfway, 3)
-    log.write(Resumed(anyway=True))
-    train(halfway, log, letters)
+    Log(halfway, 3).write(Resumed(anyway=True))
+    log = runs.work(halfway, 3)
     assert list(log.losses()) == [3]
     assert any(note.code == DIFFERS and what in note.text for note in log.of("note"))
-    again = Log(halfway, 4)  # what stands now was trained with what is there now
-    train(halfway, again, letters)
+    again = runs.work(halfway, 4)  # what stands now was trained with what is there now
     assert not [note for note in again.of("note") if note.code == DIFFERS]
 
 
-def test_a_changed_run_yaml_is_said_before_the_first_checkpoint_and_refused_by_name_after_it(
-    run_config: Any, make_folder: Any, letters: Any
-) -> None:
+def test_a_changed_run_yaml_is_said_before_the_first_checkpoint_and_refused_by_name_after_it(runs: Any) -> None:
     def change(old: str, new: str) -> None:
         folder.run_yaml.write_text(folder.run_yaml.read_text().replace(old, new))
 
-    config = run_config(train__max_steps=4, train__save_steps=2, train__eval_steps=100)
-    folder: JobFolder = make_folder(config)
-    note_began(folder, config)  # as it is made
+    folder: JobFolder = runs.make(train__max_steps=4, train__save_steps=2, train__eval_steps=100)
+    note_began(folder, folder.config())  # as it is made
     change("seed: 3407", "seed: 5")
-    first = Log(folder, 1, at_step(1))
-    with pytest.raises(Killed):
-        train(folder, first, letters)
-    (note,) = first.of("note")
+    (note,) = runs.work(folder, 1, at_step(1)).of("note")
     assert (note.code, "train.seed 5 in place of 3407" in note.text) == ("run.changed", True)
     change("seed: 5", "seed: 5  # mine")
-    second = Log(folder, 2, lambda event: event.kind == "checkpoint")
-    with pytest.raises(Killed):
-        train(folder, second, letters)
+    second = runs.work(folder, 2, lambda event: event.kind == "checkpoint")
     assert second.of("note") == [], "what was said is said once, and a comment changes nothing"
     change("max_steps: 4", "max_steps: 3")
     with pytest.raises(RunError, match=r"another run\.yaml .*: train\.max_steps 3 in place of 4") as caught:
-        train(folder, Log(folder, 3), letters)
+        runs.work(folder, 3)
     assert caught.value.code == DIFFERS
-    log = Log(folder, 4)
-    log.write(Resumed(anyway=True))
-    train(folder, log, letters)
+    Log(folder, 4).write(Resumed(anyway=True))
+    log = runs.work(folder, 4)
     assert [note.code for note in log.of("note")] == [DIFFERS]
     assert list(log.losses()) == [3]
 
 
 def test_a_damaged_copy_of_the_data_is_not_trained_on_from_the_first_step_on(
-    run_config: Any, make_folder: Any, letters: Any, instructions: Path, tmp_path: Path
+    runs: Any, letters: Any, instructions: Path, tmp_path: Path
 ) -> None:
     """Neither is what else lies there than run.yaml says; a person may say to go on all the same."""
     locations = Locations(tmp_path / "home")
     kept = keep_file(instructions, locations)
-    config = run_config(train__max_steps=1, data__path=str(kept.path), data__sha256=kept.sha256)
-    folder: JobFolder = make_folder(config)
+    values = {"train__max_steps": 1, "data__path": str(kept.path), "data__sha256": kept.sha256}
+    folder: JobFolder = runs.make(**values)
     kept.path.write_text(kept.path.read_text().replace("house", "river"), encoding="utf-8")
     refused = Log(folder, 1)
     with pytest.raises(DataError, match="data that run") as caught:
@@ -267,21 +241,19 @@ def test_a_damaged_copy_of_the_data_is_not_trained_on_from_the_first_step_on(
     assert (caught.value.code, refused.of("step")) == ("data.damaged", [])
     assert f"resume {folder.name} --anyway" in caught.value.hint
     keep_file(instructions, locations)  # chosen once more
-    mended = Log(folder, 2)
-    train(folder, mended, letters)
+    mended = runs.work(folder, 2)
     assert list(mended.losses()) == [1]
     assert mended.of("note") == []
-    other: JobFolder = make_folder(config, "other")
     kept.path.write_text(kept.path.read_text().replace("house", "river"), encoding="utf-8")
-    log = Log(other, 1)
-    log.write(Resumed(anyway=True))
-    train(other, log, letters)
+    other: JobFolder = runs.make("other", **values)
+    Log(other, 1).write(Resumed(anyway=True))
+    log = runs.work(other, 1)
     assert [note.code for note in log.of("note")] == [DIFFERS]
     assert log.losses()[1] != mended.losses()[1]
 
 
 def test_which_rows_are_held_out_is_kept_whatever_draws_them_later(
-    halfway: JobFolder, letters: Any, monkeypatch: pytest.MonkeyPatch
+    halfway: JobFolder, runs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from core.train import reading
 
@@ -296,17 +268,16 @@ def test_which_rows_are_held_out_is_kept_whatever_draws_them_later(
         return seen[-1]
 
     monkeypatch.setattr(kept_rows.KeptRows, "agree", agree)
-    train(halfway, Log(halfway, 2), letters)
+    runs.work(halfway, 2)
     ((train_rows, held_out),) = seen
     assert held_out == kept
     assert sorted([*train_rows, *held_out]) == list(range(40))
 
 
-def test_a_damaged_split_is_drawn_again_and_said(halfway: JobFolder, letters: Any) -> None:
+def test_a_damaged_split_is_drawn_again_and_said(halfway: JobFolder, runs: Any) -> None:
     path = halfway.path / "rows.json"
     before = path.read_text()
     path.write_text(before.replace('"rows": 40', '"rows": 41'))
-    log = Log(halfway, 2)
-    train(halfway, log, letters)
+    log = runs.work(halfway, 2)
     assert "rows.unreadable" in [note.code for note in log.of("note")]
     assert path.read_text() == before

@@ -1,6 +1,4 @@
-"""Runs in this process, on the CPU: the same run twice is the same, and an interrupted one ends like a whole one."""
-
-from __future__ import annotations
+"""Runs in this process, on the CPU: what they say and keep, what they go on from, and what is asked meanwhile."""
 
 import json
 import math
@@ -18,7 +16,6 @@ from core.contract.config import RunConfig
 from core.contract.errors import DataError, MachineError, RunError
 from core.contract.events import Event
 from core.machine.hardware import Gpu, Machine
-from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventTail
 from core.runs.record.job_record import fold
 from core.train import run as run_module
@@ -26,81 +23,28 @@ from core.train.keep import checkpoint
 from core.train.keep.start_adapter import start_folder
 from core.train.run import train
 
-pytestmark = pytest.mark.usefixtures("quiet_torch")
-
-VARIANTS: dict[str, dict[str, Any]] = {
-    "packed": {"lora__lora_dropout": 0.1},
-    "8-bit": {"model__quantization": "nf4", "train__optim": "adamw_8bit", "train__packing": False},
-    "dpo": {"method": "dpo", "data__layout": "preference", "train__tokens_per_pass": 128},
-}
+DPO = {"method": "dpo", "train__tokens_per_pass": 128}
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_twice_the_same_and_interrupted_the_same(
-    variant: str, run_config: Any, make_folder: Any, letters: Any, preferences: Path
-) -> None:
-    values = dict(VARIANTS[variant])
-    if variant == "dpo":
-        values["data__path"] = str(preferences)
-    config = run_config(**values)
-    whole, again, broken = (make_folder(config, name) for name in ("whole", "again", "broken"))
-    first, second = Log(whole), Log(again)
-    train(whole, first, letters)
-    train(again, second, letters)
-    assert len(first.losses()) == 6
-    assert all(loss is not None and math.isfinite(loss) for loss in first.losses().values())
-    assert first.losses() == second.losses()
-    assert equal(weights(whole), weights(again))
-
-    with pytest.raises(Killed):
-        train(broken, Log(broken, 1, lambda event: event.kind == "step" and event.step == 5), letters)
-    resumed = Log(broken, 2)
-    train(broken, resumed, letters)
-    assert [event.resumed_step for event in resumed.of("starting")] == [4]
-    assert list(resumed.losses()) == [5, 6]
-    assert resumed.losses() == {step: first.losses()[step] for step in (5, 6)}
-    assert equal(weights(whole), weights(broken))
-    assert not equal(weights(whole), weights(whole, "step-000004")), "the last steps changed something"
-
-
-DONE: list[tuple[JobFolder, Log]] = []
-
-
-@pytest.fixture
-def done(trained: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[JobFolder, Log]:
-    """A short finished run, made once; each test has a copy."""
-    if not DONE:
-        folder, log = trained("done")
-        kept = tmp_path_factory.mktemp("done") / "run"
-        shutil.move(folder.path, kept)
-        DONE.append((JobFolder(kept), log))
-    folder = JobFolder(tmp_path / "runs" / "run")
-    shutil.copytree(DONE[0][0].path, folder.path)
-    return folder, DONE[0][1]
-
-
-def test_a_checkpoint_whose_writer_died_before_its_word_is_announced_by_the_next(
-    run_config: Any, make_folder: Any, letters: Any
-) -> None:
+def test_a_checkpoint_whose_writer_died_before_its_word_is_announced_by_the_next(runs: Any, letters: Any) -> None:
     class Mute(Log):
         def write(self, event: Any) -> Any:
             if event.kind == "checkpoint" and event.step == 4:
                 raise Killed
             return super().write(event)
 
-    folder = make_folder(run_config())
+    folder = runs.make()
     with pytest.raises(Killed):
         train(folder, Mute(folder), letters)
     assert checkpoint.latest_good(folder) == folder.checkpoints / "step-000004"
-    resumed = Log(folder, 2)
-    train(folder, resumed, letters)
+    resumed = runs.work(folder, 2)
     told = [(event.step, event.name) for event in resumed.of("checkpoint")]
     assert told[0] == (4, "step-000004")
     assert resumed.of("starting")[-1].resumed_step == 4
 
 
-def test_a_run_says_what_it_does_in_order(done: tuple[JobFolder, Log]) -> None:
-    folder, log = done
+def test_a_run_says_what_it_does_in_order(runs: Any) -> None:
+    folder, log = runs.undisturbed()
     stages = list(dict.fromkeys(event.stage for event in log.of("stage")))
     assert stages == ["preparing", "loading", "evaluating", "first_step", "training", "saving"]
     plan = log.of("plan")[0]
@@ -116,8 +60,8 @@ def test_a_run_says_what_it_does_in_order(done: tuple[JobFolder, Log]) -> None:
     assert step.tokens_per_second > 0
     assert step.grad_norm > 0
     assert step.memory_bytes > 1e6
-    assert log.said[-1].kind == "finished"
-    assert log.said[-1].step == 6
+    assert (step.margin, step.accuracy) == (None, None), "those are DPO's"
+    assert (log.said[-1].kind, log.said[-1].step) == ("finished", 6)
     names = sorted(path.name for path in folder.checkpoints.iterdir())
     assert {event.name for event in log.of("checkpoint")} >= set(names)
     assert names[-1] == "step-000006"
@@ -125,32 +69,27 @@ def test_a_run_says_what_it_does_in_order(done: tuple[JobFolder, Log]) -> None:
     assert checkpoint.best(folder) == folder.checkpoints / f"step-{best.step:06d}"
 
 
-def test_no_file_of_a_checkpoint_is_a_pickle(done: tuple[JobFolder, Log]) -> None:
-    files = [path for path in done[0].checkpoints.rglob("*") if path.is_file()]
-    assert {path.suffix for path in files} == {".safetensors", ".json", ".md"}
-    assert all(path.read_bytes()[:2] != b"\x80\x04" for path in files)
-
-
-def test_an_adapter_on_disk_is_plain_pefts(done: tuple[JobFolder, Log], tiny_model: Path) -> None:
+def test_a_checkpoint_holds_no_pickle_and_an_adapter_that_plain_peft_loads(runs: Any, tiny_model: Path) -> None:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
-    place = checkpoint.latest_good(done[0])
-    assert place is not None
-    model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tiny_model), place / "adapter")
+    folder, _log = runs.undisturbed()
+    files = [path for path in folder.checkpoints.rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} == {".safetensors", ".json", ".md"}
+    assert all(path.read_bytes()[:2] != b"\x80\x04" for path in files)
+    adapter = folder.checkpoints / "step-000006" / "adapter"
+    model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tiny_model), adapter)
     ids = torch.tensor([[5, 6, 7, 8]])
     tuned = model(input_ids=ids).logits
     with model.disable_adapter():
         assert not torch.equal(tuned, model(input_ids=ids).logits)
 
 
-def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(done: tuple[JobFolder, Log], letters: Any) -> None:
-    folder, whole = done
-    newest = folder.checkpoints / "step-000006"
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(runs: Any) -> None:
+    folder, whole = runs.copy()
     before = weights(folder)
-    (newest / "optimizer.json").write_text("{}")
-    resumed = Log(folder, 2)
-    train(folder, resumed, letters)
+    (folder.checkpoints / "step-000006" / "optimizer.json").write_text("{}")
+    resumed = runs.work(folder, 2)
     note = resumed.of("note")[0]
     assert note.code == "checkpoint.bad"
     assert "step-000006" in note.text
@@ -159,129 +98,99 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(done: tuple[Jo
     assert equal(weights(folder), before)
 
 
-def test_resume_from_starts_with_the_other_runs_adapter(
-    trained: Any, done: tuple[JobFolder, Log], run_config: Any, make_folder: Any, letters: Any
-) -> None:
-    folder, log = done
-    _further, said = trained("further", resume_from=folder.name, train__max_steps=1)
+def test_resume_from_starts_with_the_other_runs_adapter(runs: Any) -> None:
+    _folder, log = runs.copy("earlier")
+    _further, said = runs("further", resume_from="earlier", train__max_steps=1)
     best = min(event.loss for event in log.of("evaluation") if event.step)
     assert said.of("evaluation")[0].loss == pytest.approx(best, rel=1e-6)
-    lost = make_folder(run_config(resume_from="nowhere"), "lost")
     with pytest.raises(RunError, match="nowhere"):
-        train(lost, Log(lost), letters)
+        runs("lost", resume_from="nowhere")
 
 
-def test_dpo_after_another_run_keeps_that_adapter_as_reference(
-    trained: Any, done: tuple[JobFolder, Log], preferences: Path
-) -> None:
-    values = {**VARIANTS["dpo"], "data__path": str(preferences), "resume_from": done[0].name, "train__max_steps": 2}
-    folder, said = trained("preferences", **values)
-    assert said.of("evaluation")[0].loss == pytest.approx(math.log(2), rel=1e-5)
-    assert not (folder.checkpoints / "step-000002" / "adapter" / "ref").exists()
-
-
-def test_what_a_run_goes_on_from_is_kept_with_it(
-    done: tuple[JobFolder, Log], run_config: Any, make_folder: Any, letters: Any, preferences: Path
-) -> None:
+def test_what_a_run_goes_on_from_is_kept_with_it(runs: Any) -> None:
     """The other run trains on, or is deleted: adapter and reference stay what they were, bit for bit."""
-    earlier = make_folder(run_config(), "earlier")
-    shutil.copytree(done[0].checkpoints, earlier.checkpoints)
-    values = {**VARIANTS["dpo"], "data__path": str(preferences), "resume_from": "earlier", "train__max_steps": 3}
-    whole, broken = make_folder(run_config(**values), "whole"), make_folder(run_config(**values), "broken")
-    train(whole, Log(whole), letters)
-    with pytest.raises(Killed):
-        train(broken, Log(broken, 1, lambda event: event.kind == "checkpoint"), letters)
+    earlier, _log = runs.copy("earlier")
+    values = {**DPO, "resume_from": "earlier", "train__max_steps": 3}
+    (whole, said), broken = runs("whole", **values), runs.make("broken", **values)
+    assert said.of("evaluation")[0].loss == pytest.approx(math.log(2), rel=1e-5), "that adapter is the reference"
+    assert not (whole.checkpoints / "step-000003" / "adapter" / "ref").exists()
+    runs.work(broken, 1, lambda event: event.kind == "checkpoint")
     kept = checkpoint.read_manifest(broken.checkpoints / "step-000002")["depends"]["start"]
     for number, path in enumerate(sorted(earlier.checkpoints.iterdir())):
         checkpoint.add_facts(path, {"eval_loss": float(number)})  # another is the best now
-    resumed = Log(broken, 2)
-    train(broken, resumed, letters)
+    assert list(runs.work(broken, 2).losses()) == [3]
     assert equal(weights(broken), weights(whole))
     assert checkpoint.read_manifest(broken.checkpoints / "step-000003")["depends"]["start"] == kept
     shutil.rmtree(earlier.path)
     checkpoint.remove_after(broken, 2)
-    train(broken, Log(broken, 3), letters)
+    runs.work(broken, 3)
     assert equal(weights(broken), weights(whole))
     (start_folder(broken) / "adapter_model.safetensors").write_bytes(b"damaged")
     with pytest.raises(RunError, match="earlier to start from, found none"):
-        train(broken, Log(broken, 4), letters)
+        runs.work(broken, 4)
 
 
-def test_a_run_of_before_goes_on_from_the_other_runs_best(
-    done: tuple[JobFolder, Log], run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_of_before_goes_on_from_the_other_runs_best(runs: Any) -> None:
     """Nothing was kept with it, and its checkpoints name nothing that it goes on from."""
-    further = make_folder(run_config(resume_from=done[0].name, train__max_steps=3), "further")
-    with pytest.raises(Killed):
-        train(further, Log(further, 1, lambda event: event.kind == "checkpoint"), letters)
+    runs.copy("earlier")
+    further = runs.make("further", resume_from="earlier", train__max_steps=3)
+    runs.work(further, 1, lambda event: event.kind == "checkpoint")
     (newest,) = further.checkpoints.iterdir()
     depends = checkpoint.read_manifest(newest)["depends"]
     del depends["start"]
     checkpoint.add_facts(newest, {"depends": depends})
     shutil.rmtree(start_folder(further).parent)
-    log = Log(further, 2)
-    train(further, log, letters)
+    log = runs.work(further, 2)
     assert list(log.losses()) == [3]
     assert log.of("note") == []
 
 
-def test_dpo_without_kernels_is_the_same_training(trained: Any, preferences: Path) -> None:
-    losses, logs = [], []
-    for kernels in ("auto", "plain"):
-        values = {**VARIANTS["dpo"], "data__path": str(preferences), "train__kernels": kernels}
-        _folder, said = trained(kernels, **values)
-        losses.append(said.losses())
-        logs.append([(event.margin, event.accuracy) for event in (*said.of("step"), *said.of("evaluation"))])
-        assert ("the formula" in " ".join(said.of("plan")[0].lines)) == (kernels == "plain")
-    assert losses[0].keys() == losses[1].keys()
-    for step, loss in losses[0].items():
-        assert losses[1][step] == pytest.approx(loss, rel=1e-4), step
-    assert losses[0][6] != pytest.approx(math.log(2), rel=1e-3), "something was learned, so this says something"
-    for one, other in zip(*logs, strict=True):
+def test_dpo_without_kernels_is_the_same_training(runs: Any) -> None:
+    logs = [runs(kernels, **DPO, train__max_steps=3, train__kernels=kernels)[1] for kernels in ("auto", "plain")]
+    for log, formula in zip(logs, (False, True), strict=True):
+        assert ("the formula" in " ".join(log.of("plan")[0].lines)) == formula
+    found = [[(event.step, event.loss, event.margin, event.accuracy) for event in
+              (*log.of("step"), *log.of("evaluation"))] for log in logs]  # fmt: skip
+    for one, other in zip(*found, strict=True):
         assert one == pytest.approx(other, rel=1e-4, abs=1e-6)
+    assert logs[0].losses()[3] != pytest.approx(math.log(2), rel=1e-3), "something was learned, so this says something"
 
 
-def test_dpo_tells_margin_and_accuracy_of_its_pairs_and_answers_on_the_way(trained: Any, preferences: Path) -> None:
+def test_dpo_tells_margin_and_accuracy_of_its_pairs_and_answers_on_the_way(runs: Any) -> None:
     """With one pair a step the loss is the margin's own: -log σ(margin). Passes of one pair each, so that a window of
     several is the mean of what they say."""
-    one = {"train__per_device_train_batch_size": 1, "train__gradient_accumulation_steps": 1}
-    values = {**VARIANTS["dpo"], **one, "data__path": str(preferences), "train__sample_rows": 1}
-    _folder, said = trained(**{**values, "train__tokens_per_pass": 8})
+    one = {"train__per_device_train_batch_size": 1, "train__gradient_accumulation_steps": 1, "train__sample_rows": 1}
+    _folder, said = runs(method="dpo", **one, train__tokens_per_pass=8)
     steps, held_out = said.of("step"), said.of("evaluation")
     for event in steps:
         assert event.loss == pytest.approx(math.log1p(math.exp(-event.margin)), rel=1e-4)
         assert event.accuracy == (1.0 if event.margin > 0 else 0.0)
-    assert (held_out[0].margin, held_out[0].accuracy) == (0.0, 0.0), (
-        "before training nothing differs from the reference"
-    )
+    assert (held_out[0].margin, held_out[0].accuracy) == (0.0, 0.0), "nothing differs from the reference yet"
     assert held_out[0].loss == pytest.approx(math.log(2))
     assert held_out[-1].margin not in (None, 0.0)
     assert 0.0 <= held_out[-1].accuracy <= 1.0
     first = said.of("sample")[0]
     assert (first.step, first.side) == (0, "base")
     assert {event.right for event in said.of("sample")} != {""}
-    _plain, log = trained("sft")
-    assert {(event.margin, event.accuracy) for event in log.of("step")} == {(None, None)}
 
 
-def test_data_that_trains_nothing_fails_before_a_model_loads(
-    run_config: Any, make_folder: Any, letters: Any, tmp_path: Path
-) -> None:
+def test_data_that_trains_nothing_fails_before_a_model_loads(runs: Any, letters: Any, tmp_path: Path) -> None:
     path = tmp_path / "long.jsonl"
     row = {"prompt": "cat " * 100, "completion": "dog"}
     path.write_text("".join(json.dumps(row) + "\n" for _ in range(6)), encoding="utf-8")
-    folder = make_folder(run_config(data__path=str(path)))
+    folder = runs.make(data__path=str(path))
     log = Log(folder)
-    with pytest.raises(DataError, match="none in 6 rows cut at 64 tokens"):
+    with pytest.raises(DataError, match="none in 6 rows cut at 64 tokens") as caught:
         train(folder, log, letters)
+    assert "Max length" in caught.value.hint
     assert "loading" not in {event.stage for event in log.of("stage")}
 
 
 @pytest.mark.parametrize(("verb", "ending"), [("pause", "paused"), ("stop", "stopped")])
 def test_leaving_while_the_model_loads_keeps_nothing_and_says_so(
-    run_config: Any, make_folder: Any, letters: Any, verb: Any, ending: str, monkeypatch: pytest.MonkeyPatch
+    runs: Any, letters: Any, verb: Any, ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = make_folder(run_config())
+    folder = runs.make()
     log = Log(folder)
     real = run_module.prepare
 
@@ -298,20 +207,18 @@ def test_leaving_while_the_model_loads_keeps_nothing_and_says_so(
     assert not log.of("step")
 
 
-def test_what_is_asked_in_mid_run_is_done_at_a_seam(run_config: Any, make_folder: Any, letters: Any) -> None:
-    folder = make_folder(run_config(train__max_steps=400, train__save_steps=1000, train__eval_steps=1000))
+def test_what_is_asked_in_mid_run_is_done_at_a_seam(runs: Any, letters: Any) -> None:
+    folder = runs.make(train__max_steps=400, train__save_steps=1000, train__eval_steps=1000)
     first = [Command(id="s", verb="sample", prompt="the cat", max_new_tokens=5), Command(id="k", verb="save")]
     asked = [Command(id="p", verb="pause")]
 
-    def then(event: Event) -> bool:
+    def then(event: Event) -> None:
         if event.kind == "step" and event.step == 3:
             letters.waiting.extend(first)
         if event.kind == "checkpoint" and asked:
             letters.waiting.append(asked.pop())
-        return False
 
-    log = Log(folder, 1, then)
-    train(folder, log, letters)
+    log = runs.work(folder, 1, then)
     assert [event.command for event in log.of("acknowledged")] == ["sample", "save", "pause"]
     assert [(event.command_id, event.side) for event in log.of("sample")] == [("s", "base"), ("s", "tuned")]
     assert all(event.text for event in log.of("sample"))
@@ -323,27 +230,24 @@ def test_what_is_asked_in_mid_run_is_done_at_a_seam(run_config: Any, make_folder
 
 
 @pytest.mark.parametrize("verb", ["save", "pause"])
-def test_a_checkpoint_saved_during_an_evaluation_gets_its_loss_and_the_mark(
-    verb: Any, run_config: Any, make_folder: Any, letters: Any
-) -> None:
-    folder = make_folder(run_config(train__save_steps=1000))
+def test_a_checkpoint_saved_during_an_evaluation_gets_its_loss_and_the_mark(verb: Any, runs: Any, letters: Any) -> None:
+    folder = runs.make(train__save_steps=1000)
+    log = Log(folder)
     asked: list[Event] = []
 
-    def then(event: Event) -> bool:
+    def then(event: Any) -> None:
         if event.kind == "stage" and event.stage == "evaluating" and event.step == 3 and not asked:
             asked.append(event)
             letters.waiting.append(Command(id="k", verb=verb))
             while not log.of("acknowledged"):
                 pass
-        return False
 
-    log = Log(folder, 1, then)
+    log = Log(folder, 1, then)  # type: ignore[arg-type]
     train(folder, log, letters)
     assert next(event.eval_loss for event in log.of("checkpoint") if event.step == 3) is None
     if verb == "pause":
         assert log.said[-1].kind == "paused"
-        log = Log(folder, 2)
-        train(folder, log, letters)
+        log = runs.work(folder, 2)
     (measured,) = [event for event in log.of("evaluation") if event.step == 3]
     told = [event for event in log.of("checkpoint") if event.step == 3]
     before = fold(EventTail(folder.events).read()).evaluations[0].loss
@@ -355,12 +259,11 @@ def test_a_checkpoint_saved_during_an_evaluation_gets_its_loss_and_the_mark(
 
 
 def test_a_card_that_pytorch_cannot_use_is_said_and_not_replaced_by_the_cpu(
-    run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
+    runs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     card = Gpu(0, "GPU-1", "NVIDIA GeForce RTX 3060", None, None, (8, 6), "470.1")
     monkeypatch.setattr(run_module, "read_machine", lambda: Machine((card,), 1, 1, 1, None, "Linux", False))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    folder = make_folder(run_config())
     with pytest.raises(MachineError, match=r"RTX 3060.*launcher\.py --torch") as caught:
-        train(folder, Log(folder), letters)
+        runs()
     assert "\n" not in str(caught.value)

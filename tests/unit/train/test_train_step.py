@@ -1,7 +1,5 @@
 """What lies between two steps: little, and nothing of it changes a number."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -11,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from dying_log import Log
 from safetensors.torch import load_file
 from tiny_run import weights
 from torch import nn
@@ -23,16 +20,12 @@ from core.estimate.inputs.work import work_of
 from core.model.layers import decoder_layer, surgery
 from core.models.catalog import find_model
 from core.train.channel.reporter import EventReporter
-from core.train.keep import checkpoint
 from core.train.methods import sft as trainers
-from core.train.run import train
 from core.train.safety.guard import Guard
 from core.train.step.flat import FlatParameters
 from core.train.step.micro_batches import pack
 from core.train.step.rows import TextRows
 from core.train.step.trainer import StepTrainer
-
-pytestmark = pytest.mark.usefixtures("quiet_torch")
 
 RARELY = {"train__save_steps": 1000, "train__eval_steps": 1000}
 
@@ -42,54 +35,46 @@ def by_single_tensors(self: Any, model: Any = None) -> Any:
     return Trainer.create_optimizer(self) if model is None else Trainer.create_optimizer(self, model)
 
 
-@pytest.mark.parametrize("optim", ["adamw_torch", "adamw_8bit"])
-@pytest.mark.parametrize("clip", [1000, 0.05])
+def counting(honest: Any, count: Any) -> Any:
+    def counted(self: Any, *arguments: Any, **options: Any) -> Any:
+        count(self)
+        return honest(self, *arguments, **options)
+
+    return counted
+
+
+@pytest.mark.parametrize(("optim", "clip"), [("adamw_torch", 0.05), ("adamw_8bit", 1000)])
 def test_a_run_over_flat_parameters_is_the_one_over_single_tensors(
-    optim: str, clip: float, trained: Any, monkeypatch: pytest.MonkeyPatch
+    optim: str, clip: float, runs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # At rank 80 some matrices have more than 4,096 values and some fewer; biases have a weight decay of their own.
     values = {"train__optim": optim, "train__max_grad_norm": clip, "lora__r": 80, "lora__bias": "lora_only", **RARELY}
-    folders, logs = [], []
-    for name in ("flat", "single"):
-        if name == "single":
-            monkeypatch.setattr(trainers.TextTrainer, "create_optimizer", by_single_tensors)
-        folder, log = trained(name, **values)
-        folders.append(folder)
-        logs.append(log)
-    flat, single = weights(folders[0]), weights(folders[1])
-    assert flat.keys() == single.keys()
-    for name, tensor in flat.items():
-        if clip == 1000:
-            assert torch.equal(tensor, single[name]), name
-        else:  # the norm's last digit is another
-            assert (tensor - single[name]).norm() <= 2e-3 * single[name].norm(), name
-    norms = [[event.grad_norm for event in log.of("step")] for log in logs]
+    folder, log = runs("flat", **values)
+    monkeypatch.setattr(trainers.TextTrainer, "create_optimizer", by_single_tensors)
+    other, single = runs("single", **values)
+    flat, apart = weights(folder), weights(other)
+    assert flat.keys() == apart.keys()
+    for name, tensor in flat.items():  # where clipping did something the norm's last digit is another
+        assert (tensor - apart[name]).norm() <= (0 if clip == 1000 else 2e-3) * apart[name].norm(), name
+    norms = [[event.grad_norm for event in each.of("step")] for each in (log, single)]
     assert norms[0] == pytest.approx(norms[1], rel=1e-6 if clip == 1000 else 1e-2)
     assert min(norms[0]) > 0.05, "what is shown is the norm before clipping, and clipping did something"
-    tensors = [
-        (folder.checkpoints / "step-000006" / "optimizer.json").read_text().count('"state1"') for folder in folders
-    ]
     if optim == "adamw_8bit":
-        assert 2 <= tensors[0] < 6 < 20 < tensors[1], "the one has few tensors, the other all"
+        few, all_ = ((each.checkpoints / "step-000006" / "optimizer.json").read_text() for each in (folder, other))
+        assert 2 <= few.count('"state1"') < 6 < 20 < all_.count('"state1"')
 
 
 def test_a_saved_adapter_holds_each_tensor_once_and_a_restored_one_is_still_a_view(
-    trained: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
+    runs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Any] = []
-    honest = StepTrainer.create_optimizer
-
-    def create(self: Any, model: Any = None) -> Any:
-        made.append(self)
-        return honest(self, model)
-
-    monkeypatch.setattr(StepTrainer, "create_optimizer", create)
-    folder, _ = trained(**RARELY, train__max_steps=2)
-    place = checkpoint.latest_good(folder)
-    assert place is not None
-    path = place / "adapter" / "adapter_model.safetensors"
+    monkeypatch.setattr(
+        StepTrainer, "create_optimizer", counting(StepTrainer.create_optimizer, lambda self: made.append(self))
+    )
+    folder, _ = runs.copy()
+    path = folder.checkpoints / "step-000006" / "adapter" / "adapter_model.safetensors"
     assert path.stat().st_size < sum(tensor.nbytes for tensor in load_file(path).values()) + 20_000
-    train(folder, Log(folder, 2), letters)  # takes up step 2, and is done
+    runs.work(folder, 2)  # takes up the last step, and is done
     trainer = made[-1]
     homes = {tensor.untyped_storage().data_ptr() for tensor in trainer.flat.tensors}
     assert trainer.flat.parameters
@@ -100,57 +85,38 @@ def test_a_saved_adapter_holds_each_tensor_once_and_a_restored_one_is_still_a_vi
             assert torch.equal(parameter, saved[name.replace(".default", "")]), name
 
 
-def counting(honest: Any, count: Any) -> Any:
-    def counted(self: Any, *arguments: Any, **options: Any) -> Any:
-        count()
-        return honest(self, *arguments, **options)
-
-    return counted
-
-
-def test_a_step_walks_no_modules(
-    run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_walks_no_modules(runs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     walked: list[str] = []
     for name in ("named_modules", "train", "named_parameters"):
-        monkeypatch.setattr(nn.Module, name, counting(getattr(nn.Module, name), lambda name=name: walked.append(name)))
+        counted = counting(getattr(nn.Module, name), lambda _self, name=name: walked.append(name))
+        monkeypatch.setattr(nn.Module, name, counted)
     seen: dict[int, list[str]] = {}
 
-    def at_step(event: Event) -> bool:
+    def at_step(event: Event) -> None:
         if event.kind == "step":
             seen[event.step] = list(walked)
             walked.clear()
-        return False
 
-    folder = make_folder(run_config(**RARELY))
-    train(folder, Log(folder, 1, at_step), letters)
+    runs.work(runs.make(**RARELY), 1, at_step)
     assert "train" in seen[1], "the first step does, so this says something"
     assert [seen[step] for step in range(2, 7)] == [[]] * 5
 
 
 @pytest.mark.parametrize("tokens_per_pass", [16, 10_000])
 def test_looking_ahead_saves_the_work_and_changes_nothing(
-    tokens_per_pass: int, trained: Any, monkeypatch: pytest.MonkeyPatch
+    tokens_per_pass: int, runs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[bool] = []
-    honest = trainers.TextTrainer._tensors
-
-    def tensors(self: Any, rows: Any, chosen: Any) -> Any:
-        made.append(rows is self.rows)
-        return honest(self, rows, chosen)
-
-    monkeypatch.setattr(trainers.TextTrainer, "_tensors", tensors)
-    logs, counts = [], []
-    for name in ("ahead", "late"):
-        if name == "late":
-            monkeypatch.setattr(trainers.TextTrainer, "look_ahead", lambda *_: None)
-        values = {"train__max_steps": 11, "train__tokens_per_pass": tokens_per_pass, **RARELY}
-        logs.append(trained(name, lora__lora_dropout=0.1, **values)[1])
-        counts.append(sum(made))
-        made.clear()
-    assert logs[0].losses() == logs[1].losses()
-    assert len(logs[0].losses()) == 11, "two epochs: also across the seam between them"
-    assert counts[0] == counts[1] > 0, "each pass was made once, whether ahead or not"
+    counted = counting(trainers.TextTrainer._tensors, lambda self: made.append(self.model.training))
+    monkeypatch.setattr(trainers.TextTrainer, "_tensors", counted)
+    values = {"train__max_steps": 11, "train__tokens_per_pass": tokens_per_pass, "lora__lora_dropout": 0.1, **RARELY}
+    ahead, count = runs("ahead", **values)[1], sum(made)
+    made.clear()
+    monkeypatch.setattr(trainers.TextTrainer, "look_ahead", lambda *_: None)
+    late = runs("late", **values)[1]
+    assert ahead.losses() == late.losses()
+    assert len(ahead.losses()) == 11, "two epochs: also across the seam between them"
+    assert count == sum(made) > 0, "each pass was made once, whether ahead or not"
 
 
 def test_a_packed_pass_is_the_rows_end_to_end_and_each_part_is_aligned() -> None:
@@ -233,15 +199,28 @@ def test_what_a_scaler_finds_overflown_is_left_to_it_unclipped() -> None:
     assert [note.code for note in trainer.notes] == ["step.overflow"]
 
 
-def test_an_optimiser_of_an_earlier_version_is_refused_in_one_line(
-    run_config: Any, make_folder: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = make_folder(run_config(train__max_steps=2))
+@pytest.mark.parametrize("bad", [float("inf"), float("nan")])
+def test_a_bad_loss_with_finite_gradients_is_skipped_by_the_real_scaler(bad: float) -> None:
+    """What reaches the optimiser is the scaler's to judge; so it is shown what it skips."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    scaler.scale(torch.zeros(()))  # makes the scale, as the first backward does
+    trainer = Judged([torch.full((4,), 0.5)], 1024.0, flat=False)
+    trainer.accelerator.scaler = scaler
+    (parameter,) = trainer.parameters
+    optimizer = torch.optim.AdamW([parameter], lr=0.1)
+    trainer.judged(bad)
+    scaler.step(optimizer)
+    scaler.update()
+    assert not parameter.any()
+    assert [note.code for note in trainer.notes] == ["step.skipped"]
+
+
+def test_an_optimiser_of_an_earlier_version_is_refused_in_one_line(runs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as earlier:
         earlier.setattr(trainers.TextTrainer, "create_optimizer", by_single_tensors)
-        train(folder, Log(folder), letters)
+        folder, _ = runs(train__max_steps=2)
     with pytest.raises(RunError, match="earlier version") as caught:
-        train(folder, Log(folder, 2), letters)
+        runs.work(folder, 2)
     assert "resume_from" in caught.value.hint
 
 
@@ -309,28 +288,20 @@ def test_two_processes_train_as_one(tiny_model: Path, tmp_path: Path) -> None:
         assert (two[name] - tensor).norm() <= 1e-4 * tensor.norm(), name
 
 
-@pytest.mark.parametrize(("method", "packing"), [("sft", True), ("sft", False), ("dpo", True), ("dpo", False)])
+@pytest.mark.parametrize(("method", "packing"), [("sft", True), ("sft", False), ("dpo", True)])
 def test_what_plan_and_estimate_say_of_fast_layers_is_what_runs(
-    method: str, packing: bool, run_config: Any, make_folder: Any, letters: Any, preferences: Path, monkeypatch: Any
+    method: str, packing: bool, runs: Any, monkeypatch: Any
 ) -> None:
     """As on a card that runs our kernels: here their references stand in for them."""
-    ran = {"fast": 0}
+    ran: list[Any] = []
     inner = decoder_layer.lora_mlp
-
-    def counted(*arguments: Any) -> torch.Tensor:
-        ran["fast"] += 1
-        return inner(*arguments)
-
-    monkeypatch.setattr(decoder_layer, "lora_mlp", counted)
+    monkeypatch.setattr(decoder_layer, "lora_mlp", lambda *given: ran.append(given) or inner(*given))
     monkeypatch.setattr(surgery, "_refusal", lambda *_: "")
-    values = {"data__path": str(preferences), "data__layout": "preference"} if method == "dpo" else {}
-    config = run_config(method=method, train__packing=packing, train__max_steps=1, **RARELY, **values)
-    folder = make_folder(config)
-    log = Log(folder)
-    train(folder, log, letters)
+    folder, log = runs(method=method, train__packing=packing, train__max_steps=1, **RARELY)
     (plan,) = log.of("plan")
+    config = folder.config()
     spec = find_model(config.model.source, config.model.name, config.model.revision)
     said = work_of(config, spec, 64, gpu=True).model.fast
-    assert (plan.fast, ran["fast"] > 0) == (said, said)
+    assert (plan.fast, bool(ran)) == (said, said)
     assert f"{2 if said else 0} of 2 layers fast" in plan.lines
     assert ("2 layers plain: batches are padded" in plan.lines) == (not said)
