@@ -104,11 +104,13 @@ class Runs:
         (path / "run.yaml").write_text(dump_config(config), encoding="utf-8")
         return JobFolder(path)
 
-    def work(self, folder: JobFolder, attempt: int = 1, then: Callable[[Any], Any] | None = None) -> Log:
+    def work(
+        self, folder: JobFolder, attempt: int = 1, then: Callable[[Any], Any] | None = None, kind: type[Log] = Log
+    ) -> Log:
         """One worker to its end; it dies where ``then`` is true of an event."""
         from core.train.run import train
 
-        log = Log(folder, attempt, then)
+        log = kind(folder, attempt, then)
         with suppress(Killed):
             train(folder, log, self._letters)
         return log

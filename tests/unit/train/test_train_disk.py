@@ -1,7 +1,5 @@
 """A full disk costs a run nothing but time: it waits, says for what, obeys meanwhile, and ends as it would have."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -9,26 +7,24 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
-from tiny_run import weights
+from dying_log import Log
+from tiny_run import equal, weights
 
 from core.contract.commands import Command
 from core.contract.errors import MachineError
-from core.contract.events import Acknowledged, Note, Stage
-from core.runs.folder.job_folder import JobFolder
+from core.contract.events import Acknowledged, Checkpoint, Note, Stage
 from core.runs.log import events_log as log_module
 from core.runs.log.events_log import EventTail, EventWriter, PatientWriter
+from core.train import loop as loop_module
 from core.train.channel import channel, command_queue
 from core.train.keep import checkpoint
-from core.train.run import train
 
-pytestmark = pytest.mark.usefixtures("quiet_torch")
 TESTS = Path(__file__).parents[2]
 
 
@@ -166,8 +162,6 @@ def test_what_cannot_be_made_durable_is_not_written_twice(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", fsync)
-    from core.contract.events import Checkpoint
-
     writer.write(Checkpoint(name="step-000001", step=1))
     full[0] = False
     writer.write(Note(text="after"))
@@ -176,32 +170,8 @@ def test_what_cannot_be_made_durable_is_not_written_twice(
     assert len(calls) == 2, "asked again at the next event, then no more"
 
 
-@pytest.fixture
-def started(run_config: Any, make_folder: Any) -> Callable[..., JobFolder]:
-    def start(name: str = "run", **values: Any) -> JobFolder:
-        folder: JobFolder = make_folder(run_config(**values), name)
-        folder.events.touch()
-        return folder
-
-    return start
-
-
-class Heard(PatientWriter):
-    """A worker's writer that tells what it was given."""
-
-    def __init__(self, folder: JobFolder, then: Callable[[Any], None] = lambda _event: None) -> None:
-        super().__init__(folder.events, 1)
-        self.heard: list[Any] = []
-        self._then = then
-
-    def write(self, event: Any) -> Any:
-        said = super().write(event)
-        self.heard.append(said)
-        self._then(said)
-        return said
-
-    def of(self, kind: str) -> list[Any]:
-        return [event for event in self.heard if event.kind == kind]
+class Heard(Log, PatientWriter):
+    """A worker's writer, which keeps what the disk does not take."""
 
 
 def no_room_for(times: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -218,29 +188,24 @@ def no_room_for(times: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_a_checkpoint_waits_for_room_and_the_run_ends_as_it_would_have(
-    started: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
+    runs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, folder = started("whole"), started()
-    train(whole, Heard(whole), letters)
+    whole, folder = runs.undisturbed()[0], runs.make()
     asked = no_room_for(3, monkeypatch)
-    log = Heard(folder)
-    train(folder, log, letters)
+    log = runs.work(folder, kind=Heard)
     assert len(asked) == 3
-    waits = [event for event in log.of("stage") if event.stage == "waiting"]
-    assert waits
-    assert "1,000,000,017 MB" in waits[0].text
-    assert "MB" in waits[0].text.partition("found")[2]
-    assert log.heard[-1].kind == "finished"
-    one, other = weights(whole), weights(folder)
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    waits = [event.text for event in log.of("stage") if event.stage == "waiting"]
+    assert "1,000,000,017 MB" in waits[0]
+    assert "MB" in waits[0].partition("found")[2]
+    assert log.said[-1].kind == "finished"
+    assert equal(weights(folder), weights(whole))
 
 
 @pytest.mark.parametrize(("verb", "ending"), [("pause", "paused"), ("stop", "stopped")])
 def test_whoever_waits_for_room_obeys_and_the_last_checkpoint_stays(
-    verb: Any, ending: str, started: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
+    verb: Any, ending: str, runs: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     no_room_for(10**9, monkeypatch)
-    folder = started()
     asked_at: list[float] = []
 
     def ask(event: Any) -> None:
@@ -248,36 +213,39 @@ def test_whoever_waits_for_room_obeys_and_the_last_checkpoint_stays(
             asked_at.append(time.monotonic())
             letters.waiting.append(Command(verb=verb))
 
-    log = Heard(folder, ask)
-    train(folder, log, letters)
+    folder = runs.make()
+    log = runs.work(folder, 1, ask, Heard)
     assert time.monotonic() - asked_at[0] < 5
-    assert log.heard[-1].kind == ending
-    assert getattr(log.heard[-1], "kept", False) is False
+    assert log.said[-1].kind == ending
+    assert getattr(log.said[-1], "kept", False) is False
     assert "checkpoint.no_room" in [note.code for note in log.of("note")]
     assert checkpoint.latest_good(folder) == folder.checkpoints / "step-000002"
 
 
 def test_a_log_that_takes_nothing_stops_the_training_until_it_does_and_loses_no_command(
-    started: Any, letters: Any, full_log: FullLog
+    runs: Any, letters: Any, full_log: FullLog
 ) -> None:
-    folder = started(train__max_steps=8, train__save_steps=100)
     steps_at: list[int] = []
 
     def fill(event: Any) -> None:
-        if event.kind == "step" and event.step == 3 and full_log.left is None and not steps_at:
-            full_log.left = 50
+        if event.kind == "step":
+            done.append(event.step)
+            if event.step == 3 and full_log.left is None and not steps_at:
+                full_log.left = 50
+        heard.append(event.kind)
         if event.kind == "stage" and event.stage == "waiting" and full_log.left is not None:
-            steps_at.append(max(one.step for one in log.of("step")))
+            steps_at.append(max(done))
             letters.waiting.append(Command(id="save", verb="save"))
             until = time.monotonic() + 10
-            while not log.of("acknowledged") and time.monotonic() < until:
+            while "acknowledged" not in heard and time.monotonic() < until:
                 time.sleep(0.01)
             full_log.left = None
 
-    log = Heard(folder, fill)
-    train(folder, log, letters)
+    done: list[int] = []
+    heard: list[str] = []
+    folder = runs.make(train__max_steps=8, train__save_steps=100)
+    runs.work(folder, 1, fill, Heard)
     assert full_log.refused
-    assert steps_at
     assert steps_at[0] <= 4, "training waited at the next seam"
     written = EventTail(folder.events).read()
     assert [event.kind for event in written][-1] == "finished"
@@ -287,7 +255,7 @@ def test_a_log_that_takes_nothing_stops_the_training_until_it_does_and_loses_no_
     assert any(event.kind == "checkpoint" and event.step < 8 for event in written), "and it was obeyed"
 
 
-def test_the_split_waits_for_room_too(started: Any, letters: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_split_waits_for_room_too(runs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     real, tries = os.fsync, []
 
     def fsync(descriptor: int) -> None:
@@ -297,16 +265,13 @@ def test_the_split_waits_for_room_too(started: Any, letters: Any, monkeypatch: p
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    folder = started(train__max_steps=1)
-    log = Heard(folder)
-    train(folder, log, letters)
+    folder, log = runs(train__max_steps=1)
     assert len(tries) == 2
     assert "waiting" in {event.stage for event in log.of("stage")}
     assert json.loads((folder.path / "rows.json").read_text())["rows"] == 40
 
 
-def test_a_stop_saves_within_seconds(started: Any, letters: Any) -> None:
-    folder = started(train__max_steps=10_000, train__eval_steps=10_000, train__save_steps=10_000)
+def test_a_stop_saves_within_seconds(runs: Any, letters: Any) -> None:
     asked: list[float] = []
 
     def ask(event: Any) -> None:
@@ -314,37 +279,29 @@ def test_a_stop_saves_within_seconds(started: Any, letters: Any) -> None:
             asked.append(time.monotonic())
             letters.waiting.append(Command(verb="stop"))
 
-    log = Heard(folder, ask)
-    train(folder, log, letters)
+    folder = runs.make(train__max_steps=10_000, train__eval_steps=10_000, train__save_steps=10_000)
+    last = runs.work(folder, 1, ask).said[-1]
     assert time.monotonic() - asked[0] < 30
-    assert log.heard[-1].kind == "stopped"
-    assert log.heard[-1].kept
-    assert checkpoint.latest_good(folder) == folder.checkpoints / f"step-{log.heard[-1].step:06d}"
+    assert (last.kind, last.kept) == ("stopped", True)
+    assert checkpoint.latest_good(folder) == folder.checkpoints / f"step-{last.step:06d}"
 
 
-@pytest.mark.parametrize("moment", ["evaluating", "step"])
+@pytest.mark.parametrize(("moment", "at"), [("evaluating", 3), ("step", 2)])
 def test_time_saves_in_the_middle_of_what_takes_long(
-    moment: str, started: Any, letters: Any, monkeypatch: pytest.MonkeyPatch
+    moment: str, at: int, runs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from core.train import loop as loop_module
-
     now = [0.0]
     monkeypatch.setattr(loop_module, "time", SimpleNamespace(monotonic=lambda: now[0], perf_counter=time.perf_counter))
-    folder = started(train__save_steps=100, train__save_minutes=5.0, train__eval_steps=3, train__max_steps=4)
 
     def pass_by(event: Any) -> None:
-        in_evaluation = event.kind == "stage" and event.stage == "evaluating" and event.step == 3
-        if (moment == "evaluating" and in_evaluation) or (
-            moment == "step" and event.kind == "step" and event.step == 2
-        ):
+        if event.step == at and moment in (event.kind, getattr(event, "stage", "")):
             now[0] = 400.0
 
-    log = Heard(folder, pass_by)
-    train(folder, log, letters)
-    first = log.of("checkpoint")[0]
-    assert first.step == (3 if moment == "evaluating" else 2)
+    folder = runs.make(train__save_steps=100, train__save_minutes=5.0, train__eval_steps=3, train__max_steps=4)
+    log = runs.work(folder, 1, pass_by)
+    assert log.of("checkpoint")[0].step == at
     if moment == "evaluating":
-        kinds = [event.kind for event in log.heard if event.step == 3 and event.kind in ("checkpoint", "evaluation")]
+        kinds = [event.kind for event in log.said if event.step == 3 and event.kind in ("checkpoint", "evaluation")]
         assert kinds[:2] == ["checkpoint", "evaluation"], "not only after it"
 
 
@@ -363,16 +320,10 @@ def test_a_disk_full_at_every_megabyte_ends_as_one_that_never_was(look: str, tmp
     place = tmp_path / "disk"
     place.mkdir()
     paths = os.pathsep.join([str(TESTS), str(TESTS.parent)])
-    command = [
-        "unshare",
-        "--user",
-        "--map-root-user",
-        "--mount",
-        sys.executable,
-        str(Path(__file__).with_name("full_disk.py")),
-    ]
+    program = [sys.executable, str(Path(__file__).with_name("full_disk.py")), str(place), look, "1"]
     done = subprocess.run(
-        [*command, str(place), look, "1"], env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+        ["unshare", "--user", "--map-root-user", "--mount", *program],
+        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
