@@ -16,7 +16,9 @@ from dying_log import Killed, Letters, Log, Said
 from tiny_run import make_model, raw_config, sentence, write_instructions
 
 from core.contract.config import RunConfig
+from core.data.render.rendering import load_tokenizer
 from core.machine.children.pipe import Child
+from core.model.loading.load import ensure_padding
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.run_yaml import dump_config
 from core.train.channel.channel import Channel
@@ -160,6 +162,18 @@ def channel(said: Said, letters: Letters) -> Channel:
     """Into ``said``, and out of ``letters`` once somebody starts to listen."""
     reporter = EventReporter(said)
     return Channel(reporter, CommandQueue(letters, reporter))
+
+
+@pytest.fixture
+def read(channel: Channel) -> Callable[..., Any]:
+    """A run's data as its worker reads it."""
+
+    def run(config: RunConfig, *kept: Any) -> Any:
+        from core.train.reading import read_data
+
+        return read_data(config, ensure_padding(load_tokenizer(Path(config.model.name))), channel, *kept)
+
+    return run
 
 
 @pytest.fixture

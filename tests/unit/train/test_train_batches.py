@@ -1,7 +1,5 @@
 """The window is the step: however it is cut, whatever batch and accumulation were called, gradients are the same."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -13,12 +11,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.contract.config import LoraChoice, RunConfig
+from core.contract.config import LoraChoice, ModelChoice, RunConfig
+from core.model.adapters import add_adapter, trainable
+from core.model.layers.loss import LossModel
+from core.model.loading.load import load_base
 from core.train.channel.reporter import EventReporter
 from core.train.methods.sft import TextTrainer, arguments
 from core.train.safety.guard import Guard
 from core.train.step.batch_sampler import BatchLoader, BatchSampler
-from core.train.step.micro_batches import cut_padded, pad
+from core.train.step.micro_batches import cut_padded
 from core.train.step.rows import PairRows, TextRows
 from core.train.step.trainer import Batches
 
@@ -33,20 +34,15 @@ def some_rows(count: int = 8) -> TextRows:
     return rows
 
 
-def test_rows_keep_ids_labels_and_their_trained_count() -> None:
-    rows = TextRows()
+def test_rows_keep_their_tokens_and_tell_what_they_cost() -> None:
+    rows, pairs = TextRows(), PairRows()
     rows.append([5, 6, 7], [5, -100, 7])
     rows.append([1, 2], [1, 2])
-    assert rows.ids[0].tolist() == [5, 6, 7]
-    assert rows.labels[0].tolist() == [5, -100, 7]
+    assert (rows.ids[0].tolist(), rows.labels[0].tolist()) == ([5, 6, 7], [5, -100, 7])
     assert [rows.trained(0), rows.trained(1)] == [1, 1], "the first token of a row is never a target"
     assert rows.take([1]).ids[0].tolist() == [1, 2]
-
-
-def test_a_pair_costs_both_sides_padded_and_weighs_one() -> None:
-    rows = PairRows()
-    rows.append([1, 2], [3, 4, 5], [6])
-    assert (rows.length(0), rows.tokens(0), rows.trained(0), rows.weight(0)) == (10, 8, 4, 1)
+    pairs.append([1, 2], [3, 4, 5], [6])
+    assert (pairs.length(0), pairs.tokens(0), pairs.trained(0), pairs.weight(0)) == (10, 8, 4, 1)
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(1, 120))
@@ -58,27 +54,20 @@ def test_a_padded_cut_holds_every_row_once_within_the_limit(lengths: list[int], 
 
 
 def test_the_feed_is_a_function_of_seed_and_step_and_starts_where_it_is_asked() -> None:
-    whole = []
     sampler = BatchSampler(10, 4, 3, 7)
-    for step in range(7):
-        whole.append(next(iter(BatchLoader(sampler, lambda step=step: step)))["rows"])
+    whole = [next(iter(BatchLoader(sampler, lambda step=step: step)))["rows"] for step in range(7)]
     assert len(sampler) == 3
-    assert sorted(itertools.chain(*whole[:3])) == list(range(10))
-    assert sorted(itertools.chain(*whole[3:6])) == list(range(10))
+    for epoch in (whole[:3], whole[3:6]):
+        assert sorted(itertools.chain(*epoch)) == list(range(10))
     assert whole[:3] != whole[3:6]
     assert [sampler.after(step) for step in range(8)] == [*whole, None]
-    rest = [window["rows"] for window in BatchLoader(sampler, lambda: 4)]
-    assert rest == whole[4:6]
+    assert [batch["rows"] for batch in BatchLoader(sampler, lambda: 4)] == whole[4:6]
     assert list(BatchLoader(sampler, lambda: 7)) == []
 
 
 @pytest.fixture(scope="module")
 def gradients(tiny_model: Path) -> Callable[..., tuple[float, dict[str, torch.Tensor]]]:
     """Loss and gradients of one window of eight rows under a cut, a packing and a precision."""
-    from core.contract.config import ModelChoice
-    from core.model.adapters import add_adapter, trainable
-    from core.model.layers.loss import LossModel
-    from core.model.loading.load import load_base
 
     def compute(tokens_per_pass: int, packed: bool, dtype: torch.dtype, batch: int) -> Any:
         choice = ModelChoice(source="folder", name=str(tiny_model), quantization="none", dtype="float32")
@@ -126,10 +115,3 @@ def test_packed_and_padded_are_the_same_step(gradients: Any, one_thread: None) -
     assert packed_loss == pytest.approx(padded_loss, rel=1e-6)
     for name, gradient in packed.items():
         assert (padded[name] - gradient).norm() <= 1e-12 * gradient.norm(), name
-
-
-def test_a_padded_pass_fills_right_and_masks_what_fills() -> None:
-    batch = pad(some_rows(), [0, 1], 9, CPU)
-    assert batch["input_ids"][0].tolist()[5:] == [9, 9, 9]  # type: ignore[index]
-    assert batch["attention_mask"].sum() == 13  # type: ignore[union-attr]
-    assert batch["labels"][0].tolist()[5:] == [-100] * 3  # type: ignore[index]

@@ -1,7 +1,5 @@
 """What a config's checkpointing becomes on this machine's model, and what a budget is made of."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

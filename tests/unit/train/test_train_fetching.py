@@ -1,7 +1,5 @@
 """A download whose network goes away: waited for, gone on with, and left at once by who wants to stop."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Flat parameters: the optimiser's steps are those of each tensor by itself, bit for bit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import bitsandbytes
@@ -87,27 +85,18 @@ def test_small_tensors_keep_32_bit_moments_and_large_ones_8() -> None:
     assert sum(len(tensor) >= SMALLEST_8BIT for tensor in flat.tensors) == 1
 
 
-def test_parameters_stay_themselves_and_keep_their_values() -> None:
+def test_parameters_stay_themselves_and_one_that_was_moved_away_is_a_view_again_with_its_value() -> None:
     ours, same = drawn(), drawn()
-    before = [id(parameter) for parameter in ours]
     flat = FlatParameters([ours])
-    assert [id(parameter) for parameter in flat.parameters] == before
+    assert list(map(id, flat.parameters)) == list(map(id, ours))
     assert all(torch.equal(a, b) and a.is_leaf and a.requires_grad for a, b in zip(ours, same, strict=True))
-    with torch.no_grad():
-        flat.tensors[0].add_(1)
-    assert torch.equal(ours[0], same[0] + 1), "a view: what the optimiser writes is what the model reads"
-
-
-def test_a_parameter_that_was_moved_away_is_a_view_again_with_the_value_that_it_had_there() -> None:
-    ours = drawn()
-    flat = FlatParameters([ours])
     ours[3].data = torch.full_like(ours[3], 7.0)
     for parameter in ours:
         parameter.grad = torch.ones_like(parameter)
     flat.gather()
     torch.optim.SGD(flat.tensors, lr=1.0).step()
     assert torch.equal(ours[3], torch.full_like(ours[3], 6.0))
-    assert torch.equal(ours[4], drawn()[4] - 1)
+    assert torch.equal(ours[4], same[4] - 1), "a view: what the optimiser writes is what the model reads"
 
 
 def test_dtypes_and_groups_are_never_mixed() -> None:
@@ -134,7 +123,7 @@ def test_gradients_of_any_layout_are_joined_once_and_a_missing_one_is_zero() -> 
     assert joined.grad is None
 
 
-@pytest.mark.parametrize("count", [1, 255, 256, 100_000, 20_000_000])
+@pytest.mark.parametrize("count", [1, 255, 256, 5_120_000])
 def test_the_norm_is_that_of_the_single_tensors(count: int, one_thread: None) -> None:
     gradients = torch.randn(count, generator=torch.Generator().manual_seed(count)) * 1e-3
     exact = float(gradients.double().norm())

@@ -11,7 +11,7 @@ from dying_log import Killed, Log
 from tiny_run import equal, weights
 
 from core.contract.commands import Command
-from core.contract.errors import RunError
+from core.contract.errors import DataError, RunError
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventTail
 from core.runs.record.job_record import effective_config, fold
@@ -21,7 +21,7 @@ from core.train.keep import checkpoint
 from core.train.keep.saver import read_position
 from core.train.methods import sft
 from core.train.run import train
-from core.train.safety.guard import Guard
+from core.train.safety.guard import Guard, require_targets
 
 HONEST = sft.TextTrainer.pass_loss
 CONSTANT = {"train__lr_scheduler_type": "constant"}
@@ -197,7 +197,9 @@ def test_a_loss_of_exactly_zero_is_a_loss_like_any_other(runs: Any, bad_when: An
     assert all(torch.isfinite(tensor).all() for tensor in weights(folder).values())
 
 
-def test_a_step_without_a_trained_token_stops_at_once(said: Any) -> None:
+def test_a_step_without_a_trained_token_stops_at_once_and_so_do_data_without_rows(said: Any) -> None:
+    with pytest.raises(DataError, match="rows to train on"):
+        require_targets(0, 0, 64)
     guard = Guard(EventReporter(said), name_rows=lambda: "rows 3, 4 of the data file")
     guard.require_weight(1, 5.0)
     with pytest.raises(RunError, match="tokens to train on in step 2, found none \\(rows 3, 4 of the data file\\)"):

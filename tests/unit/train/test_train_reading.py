@@ -1,7 +1,5 @@
 """What a run reads: the rows that the preview showed, out of the cache where they were tokenised before."""
 
-from __future__ import annotations
-
 import errno
 import json
 from collections.abc import Iterator
@@ -10,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from children_here import ChildHere
 
-from core.contract.config import RunConfig
 from core.contract.data import Preview
 from core.contract.errors import DataError
 from core.data.render.rendering import load_tokenizer
@@ -20,12 +18,11 @@ from core.data.service.data_service import DataService
 from core.data.tokens.cache import clear_cached, list_cached
 from core.machine.children import serve
 from core.machine.locations import Locations
-from core.model.loading.load import ensure_padding
 from core.train import reading
 from core.train.channel import channel as channel_module
 from core.train.channel.channel import Channel
 from core.train.channel.command_queue import Leave
-from core.train.reading import AnyRows, RunData, read_data
+from core.train.reading import AnyRows
 from core.train.step.micro_batches import pad
 from core.train.step.rows import PairRows, TextRows
 
@@ -37,14 +34,6 @@ def sides(rows: AnyRows) -> list[tuple[list[int], ...]]:
     """Every row as plain lists."""
     parts = (rows.ids, rows.labels) if isinstance(rows, TextRows) else (rows.prompts, rows.chosen, rows.rejected)
     return [tuple(part[row].tolist() for part in parts) for row in range(len(rows))]
-
-
-@pytest.fixture
-def read(channel: Channel) -> Any:
-    def run(config: RunConfig) -> RunData:
-        return read_data(config, ensure_padding(load_tokenizer(Path(config.model.name))), channel)
-
-    return run
 
 
 @pytest.fixture(scope="module")
@@ -242,10 +231,9 @@ def test_a_run_that_cannot_keep_its_tokens_trains_all_the_same(
 
 
 def test_somebody_who_asks_to_stop_is_heard_between_parts(
-    run_config: Any, channel: Channel, rows: Path, locations: Locations, monkeypatch: Any
+    run_config: Any, read: Any, channel: Channel, rows: Path, locations: Locations, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr("core.data.tokens.cache.ROWS", 4)
-    config = run_config(data__path=str(rows), **HELD)
     made = reading.tokenise
 
     def slow(*given: Any) -> Any:
@@ -254,7 +242,7 @@ def test_somebody_who_asks_to_stop_is_heard_between_parts(
 
     monkeypatch.setattr(reading, "tokenise", slow)
     with pytest.raises(Leave):
-        read_data(config, load_tokenizer(Path(config.model.name)), channel)
+        read(run_config(data__path=str(rows), **HELD))
     assert [one.whole for one in list_cached(locations)] == [False]
 
 
@@ -278,28 +266,18 @@ def test_a_run_reads_the_file_behind_the_wall_and_not_twice(
     assert sides(read(config).train) == sides(first.train)
 
 
-def test_data_without_a_trained_token_says_why(run_config: Any, read: Any, rows: Path) -> None:
-    with pytest.raises(DataError):
-        read(run_config(data__path=str(rows), data__train_on="tool_calls", **HELD))
-
-
 def test_padding_is_never_trained_even_where_it_is_the_end_token(run_config: Any, read: Any, rows: Path) -> None:
-    import torch
-
     config = run_config(data__path=str(rows), **HELD)
     found = read(config).train
-    tokenizer = ensure_padding(load_tokenizer(Path(config.model.name)))
-    end = tokenizer.eos_token_id
-    batch = pad(found, range(len(found)), end, torch.device("cpu"))
+    end = load_tokenizer(Path(config.model.name)).eos_token_id
+    batch: dict[str, Any] = pad(found, range(len(found)), end, torch.device("cpu"))
     lengths = [found.length(row) for row in range(len(found))]
-    labels, ids = batch["labels"], batch["input_ids"]
-    assert isinstance(labels, torch.Tensor)
-    assert isinstance(ids, torch.Tensor)
     assert min(lengths) < max(lengths)
+    assert batch["attention_mask"].sum() == sum(lengths)
     for row, length in enumerate(lengths):
-        assert set(labels[row, length:].tolist()) <= {-100}
-        assert set(ids[row, length:].tolist()) <= {end}
-        assert labels[row, :length].tolist() == found.labels[row].tolist()
+        assert set(batch["labels"][row, length:].tolist()) <= {-100}
+        assert set(batch["input_ids"][row, length:].tolist()) <= {end}
+        assert batch["labels"][row, :length].tolist() == found.labels[row].tolist()
 
 
 def test_a_run_reads_no_file_of_the_root_folder(run_config: Any, read: Any, locations: Locations) -> None:
@@ -331,19 +309,17 @@ def test_reading_waits_for_room_on_the_disk(
     run_config: Any, read: Any, said: Any, rows: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = nearly_full(monkeypatch, 2)
-    found = read(run_config(data__path=str(rows), data__layout="auto", data__eval_fraction=0.2))
+    found = read(run_config(data__path=str(rows), **{**HELD, "data__eval_fraction": 0.2}))
     assert asked == ["check"] * 3 + ["groups"] * 3
     assert (len(found.train), len(found.held_out)) == (32, 8)
     waits = [event.text for event in said.of("stage") if event.stage == "waiting"]
-    assert waits
     assert "Room on the disk" in waits[0]
     assert "No space left but what runs need" in waits[0]
 
 
 def test_whoever_waits_for_room_to_read_obeys(
-    run_config: Any, channel: Channel, rows: Path, monkeypatch: pytest.MonkeyPatch
+    run_config: Any, read: Any, channel: Channel, rows: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = run_config(data__path=str(rows), **HELD)
     asked = nearly_full(monkeypatch, 10**9)
 
     def wait(_seconds: float) -> None:
@@ -353,5 +329,5 @@ def test_whoever_waits_for_room_to_read_obeys(
 
     monkeypatch.setattr(channel.commands, "wait", wait)
     with pytest.raises(Leave):
-        read_data(config, load_tokenizer(Path(config.model.name)), channel)
+        read(run_config(data__path=str(rows), **HELD))
     assert asked == ["check"] * 3

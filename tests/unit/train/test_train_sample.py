@@ -1,8 +1,7 @@
 """A question in mid-run: laid out as rows are, ended where answers end, and never the end of the run."""
 
-from __future__ import annotations
-
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,15 +34,25 @@ def loaded(tiny_model: Path) -> tuple[Any, Any]:
     return add_adapter(base.model, LoraChoice(r=4), 1), base.tokenizer
 
 
+@pytest.fixture
+def ask(loaded: tuple[Any, Any], said: Any) -> Callable[..., None]:
+    """Puts a question to the model of a running job."""
+
+    def put(laid: Laid = Laid(), command: Command = ASKED) -> None:  # noqa: B008 - frozen
+        answer(*loaded, laid, Channel(EventReporter(said), COMMANDS), command)
+
+    return put
+
+
 def test_a_template_without_a_system_role_gets_it_in_the_question(
-    loaded: tuple[Any, Any], said: Any, monkeypatch: pytest.MonkeyPatch
+    loaded: tuple[Any, Any], ask: Any, said: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, tokenizer = loaded
+    _model, tokenizer = loaded
     monkeypatch.setattr(tokenizer, "chat_template", NO_SYSTEM)
     data = DataChoice(system_prompt="be small")
     ids = question_ids(tokenizer, (Message(role="user", content="the cat"),), data, 100)
     assert tokenizer.decode(ids) == "<|user|>be small\n\nthe cat<|end|><|assistant|>"
-    answer(model, tokenizer, Laid(data), Channel(EventReporter(said), COMMANDS), ASKED)
+    ask(Laid(data))
     assert [(event.side, event.done, bool(event.text)) for event in said.of("sample")] == [
         ("base", True, True),
         ("tuned", True, True),
@@ -52,27 +61,27 @@ def test_a_template_without_a_system_role_gets_it_in_the_question(
 
 
 def test_an_answer_ends_at_the_templates_end_of_turn(
-    loaded: tuple[Any, Any], said: Any, monkeypatch: pytest.MonkeyPatch
+    loaded: tuple[Any, Any], ask: Any, said: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, tokenizer = loaded
     seen: list[Any] = []
     monkeypatch.setattr(tokenizer, "chat_template", NO_SYSTEM.replace("<|end|>", "<|system|>"))
     monkeypatch.setattr(model, "generate", lambda **given: seen.append(given["eos_token_id"]) or given["input_ids"])
-    answer(model, tokenizer, Laid(), Channel(EventReporter(said), COMMANDS), ASKED)
+    ask()
     assert seen == [[tokenizer.convert_tokens_to_ids("<|system|>"), tokenizer.eos_token_id]] * 2
 
 
 def test_what_fails_is_noted_and_closed_and_the_run_goes_on(
-    loaded: tuple[Any, Any], said: Any, monkeypatch: pytest.MonkeyPatch
+    loaded: tuple[Any, Any], ask: Any, said: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, tokenizer = loaded
+    model, _tokenizer = loaded
 
     def fail(**_: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")
 
     monkeypatch.setattr(model, "generate", fail)
     model.train()
-    answer(model, tokenizer, Laid(), Channel(EventReporter(said), COMMANDS), ASKED)
+    ask()
     assert model.training
     assert [(event.command_id, event.side, event.text, event.done) for event in said.of("sample")] == [
         ("s", "base", "", True),
@@ -82,32 +91,29 @@ def test_what_fails_is_noted_and_closed_and_the_run_goes_on(
     assert (note.code, "memory ran out" in note.text) == ("sample.failed", True)
 
 
-def test_a_fault_of_the_card_is_not_caught(loaded: tuple[Any, Any], said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, tokenizer = loaded
-
+def test_a_fault_of_the_card_is_not_caught(loaded: Any, ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def fault(**_: Any) -> Any:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    monkeypatch.setattr(model, "generate", fault)
+    monkeypatch.setattr(loaded[0], "generate", fault)
     with pytest.raises(RuntimeError, match="CUDA error"):
-        answer(model, tokenizer, Laid(), Channel(EventReporter(said), COMMANDS), ASKED)
+        ask()
 
 
 def test_a_question_longer_than_any_row_is_refused_before_the_model_sees_it(
-    loaded: tuple[Any, Any], said: Any, monkeypatch: pytest.MonkeyPatch
+    loaded: tuple[Any, Any], ask: Any, said: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A megabyte stalled a run for over a minute; whoever writes into its mailbox is not asked by the window's door."""
-    model, tokenizer = loaded
     asked: list[int] = []
     monkeypatch.setattr(
-        model, "generate", lambda **given: asked.append(given["input_ids"].shape[1]) or given["input_ids"]
+        loaded[0], "generate", lambda **given: asked.append(given["input_ids"].shape[1]) or given["input_ids"]
     )
-    channel, start = Channel(EventReporter(said), COMMANDS), time.monotonic()
+    start = time.monotonic()
     for prompt in ("the cat " * 130_000, "a " * 500):
-        answer(model, tokenizer, Laid(longest=64), channel, ASKED.model_copy(update={"prompt": prompt}))
+        ask(Laid(longest=64), ASKED.model_copy(update={"prompt": prompt}))
     assert time.monotonic() - start < 5
     assert asked == []
     assert ["less than" in note.text or "at most 64 tokens" in note.text for note in said.of("note")] == [True, True]
     assert [bool(event.text) for event in said.of("sample")] == [False] * 4
-    answer(model, tokenizer, Laid(longest=64), channel, ASKED)
+    ask(Laid(longest=64))
     assert len(asked) == 2

@@ -1,7 +1,5 @@
 """The cut that gets smaller, the cap on WSL, and the judge of a card whose memory has spilled."""
 
-from __future__ import annotations
-
 import random
 from types import SimpleNamespace
 from typing import Any
@@ -63,38 +61,33 @@ def test_the_longest_row_of_the_data_is_the_least_while_something_else_can_be_tr
     assert halved([60, 50, 10], packed=False) == 90
 
 
-def usual(watch: SpillWatch, steps: int = 20, free: int = 2 * GIB) -> None:
-    for _ in range(steps):
-        assert watch.add(Taken(4000, 1.0, free)) == 0.0
+USUAL = [Taken(4000, 1.0, 2 * GIB)] * 20
+SPILLS: dict[str, list[Taken]] = {
+    "within five steps": [*USUAL, *[Taken(4000, 3.4, 0)] * 5],
+    "comes and goes": [*USUAL, *(Taken(4000, seconds, 0) for seconds in (4.0, 1.0, 4.0, 1.0, 4.0))],
+    "from the first step on, torch holds more than there is": [
+        Taken(4000, 9.0, 0, held_bytes=13 * GIB, total_bytes=12 * GIB)
+    ]
+    * 5,
+}
 
 
-def test_a_spill_is_seen_within_five_steps() -> None:
+@pytest.mark.parametrize(("story", "times"), zip(SPILLS, (3.4, 4.0, 1.0), strict=True))
+def test_a_spill_is_seen(story: str, times: float) -> None:
     watch = SpillWatch()
-    usual(watch)
-    found = [watch.add(Taken(4000, 3.4, 0)) for _ in range(5)]
-    assert any(found[:5])
-    assert max(found) == pytest.approx(3.4, rel=0.01)
-
-
-def test_one_that_comes_and_goes_is_seen_too() -> None:
-    watch = SpillWatch()
-    usual(watch)
-    assert any(watch.add(Taken(4000, seconds, 0)) for seconds in (4.0, 1.0, 4.0, 1.0, 4.0))
-
-
-def test_a_spill_that_begins_early_is_seen_since_torch_holds_more_than_there_is() -> None:
-    watch = SpillWatch()
-    found = [watch.add(Taken(4000, 9.0, 0, held_bytes=13 * GIB, total_bytes=12 * GIB)) for _ in range(5)]
-    assert found[-1] == 1.0
+    found = [watch.add(taken) for taken in SPILLS[story]]
+    assert not any(found[:-5])
+    assert max(found[-5:]) == pytest.approx(times, rel=0.01)
 
 
 def test_after_a_cure_it_is_quiet_and_a_second_spill_is_seen() -> None:
     watch = SpillWatch()
-    usual(watch)
+    for taken in USUAL:
+        watch.add(taken)
     assert any(watch.add(Taken(4000, 5.0, 0)) for _ in range(5))
     watch.begin_again()
     assert watch.add(Taken(4000, 9.0, 0)) == 0.0, "the step of the cure itself"
-    usual(watch, 5)
+    assert not any(watch.add(taken) for taken in USUAL[:5])
     assert any(watch.add(Taken(4000, 5.0, 0)) for _ in range(5))
 
 
@@ -127,9 +120,7 @@ def test_no_false_alarm_in_a_long_run_of_mixed_rows() -> None:
         assert watch.add(Taken(tokens, seconds * (8 if step % 97 == 0 else 1), 0)) == 0.0
 
 
-def test_a_run_names_the_spill_and_makes_its_passes_smaller(
-    trained: Any, quiet_torch: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_names_the_spill_and_makes_its_passes_smaller(runs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = oom_recovery.OomRecovery.__init__
 
     def watched(self: Any, *parts: Any) -> None:
@@ -141,7 +132,7 @@ def test_a_run_names_the_spill_and_makes_its_passes_smaller(
 
     monkeypatch.setattr(oom_recovery.OomRecovery, "__init__", watched)
     monkeypatch.setattr(oom_recovery.OomRecovery, "_taken", taken)
-    _, log = trained(train__max_steps=14, train__save_steps=100, train__eval_steps=100)
+    _, log = runs(train__max_steps=12, train__save_steps=100, train__eval_steps=100)
     (note,) = log.of("note")
     assert (note.code, note.step) == ("memory.spill", 11)
     assert "4 times as long" in note.text
@@ -149,7 +140,7 @@ def test_a_run_names_the_spill_and_makes_its_passes_smaller(
     assert correction.key == "train.tokens_per_pass"
     assert int(correction.new) < 64
     assert "spilled" in correction.reason
-    assert list(log.losses()) == list(range(1, 15))
+    assert list(log.losses()) == list(range(1, 13))
 
 
 @pytest.mark.parametrize(
@@ -174,10 +165,6 @@ def test_on_wsl_torch_may_hold_what_the_plan_may_use(
         return
     assert told == [pytest.approx(allowed / 16, rel=1e-6)]
     assert found == pytest.approx(allowed * GIB, rel=1e-6)
-
-
-def test_there_is_nothing_to_cap_without_a_card() -> None:
-    assert cap_allocator(0.0, torch.device("cpu"), wsl=True) == 0
 
 
 class AcceleratorError(RuntimeError):

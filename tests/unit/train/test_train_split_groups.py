@@ -1,32 +1,19 @@
 """A run keeps rows that belong together on one side of its split, also where it leaves out rows that others count."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from core.contract.config import RunConfig
 from core.data.render.rendering import load_tokenizer
 from core.data.service.data_service import DataService
 from core.machine.locations import Locations
-from core.model.loading.load import ensure_padding
 from core.runs.folder.held_out_rows import draw_path, kept_draw
 from core.train.channel.channel import Channel
 from core.train.channel.command_queue import Leave
 from core.train.keep.kept_rows import KeptRows
-from core.train.reading import RunData, read_data
 from core.train.step.rows import PairRows, TextRows
-
-
-@pytest.fixture
-def read(channel: Channel) -> Any:
-    def run(config: RunConfig) -> RunData:
-        return read_data(config, ensure_padding(load_tokenizer(Path(config.model.name))), channel)
-
-    return run
 
 
 def words(number: int) -> str:
@@ -35,9 +22,11 @@ def words(number: int) -> str:
     )
 
 
-def twice(make: Any) -> list[dict[str, Any]]:
+def twice(answer: str) -> list[dict[str, Any]]:
     """Rows 0 to 29 and again 0 to 29; the third cannot be read, the sixth is cut away whole."""
-    rows = [make(number % 30) for number in range(60)]
+    rows: list[dict[str, Any]] = [{"prompt": f"ask {n % 30}", answer: words(n % 30)} for n in range(60)]
+    if answer == "chosen":
+        rows = [{**row, "rejected": f"no {n % 30}"} for n, row in enumerate(rows)]
     rows[2] = {**rows[2], "prompt": 5}
     rows[5] = {**rows[5], "prompt": "long " * 400}
     return rows
@@ -47,13 +36,8 @@ def twice(make: Any) -> list[dict[str, Any]]:
 def test_no_row_is_held_out_whose_like_is_trained_on(
     run_config: Any, read: Any, tmp_path: Path, own_home: Path, method: str
 ) -> None:
-    def make(number: int) -> dict[str, Any]:
-        row = {"prompt": f"ask {number}", "completion": words(number)}
-        pair = {"prompt": f"ask {number}", "chosen": words(number), "rejected": f"no {number}"}
-        return pair if method == "dpo" else row
-
     path = tmp_path / "rows.jsonl"
-    path.write_text("\n".join(map(json.dumps, twice(make))))
+    path.write_text("\n".join(map(json.dumps, twice("chosen" if method == "dpo" else "completion"))))
     layout = "preference" if method == "dpo" else "auto"
     config = run_config(
         method=method, data__path=str(path), data__eval_fraction=0.3, data__layout=layout, train__max_length=300
@@ -68,16 +52,14 @@ def test_no_row_is_held_out_whose_like_is_trained_on(
 
 
 def test_the_draw_that_is_kept_names_the_held_out_rows_as_the_file_numbers_them(
-    run_config: Any, channel: Channel, tmp_path: Path, own_home: Path
+    run_config: Any, read: Any, channel: Channel, tmp_path: Path, own_home: Path
 ) -> None:
     """Two rows are left out, one that cannot be read and one that is cut away whole: places are not numbers."""
     path = tmp_path / "rows.jsonl"
-    made = twice(lambda number: {"prompt": f"ask {number}", "completion": words(number)})
-    path.write_text("\n".join(map(json.dumps, made)))
+    path.write_text("\n".join(map(json.dumps, twice("completion"))))
     config = run_config(data__path=str(path), data__eval_fraction=0.3, data__layout="auto", train__max_length=300)
-    kept = KeptRows(draw_path(tmp_path), config, channel)
-    tokenizer = ensure_padding(load_tokenizer(Path(config.model.name)))
-    found = read_data(config, tokenizer, channel, kept)
+    found = read(config, KeptRows(draw_path(tmp_path), config, channel))
+    tokenizer = load_tokenizer(Path(config.model.name))
     draw = kept_draw(tmp_path)
     assert draw
     assert (draw.rows, len(draw.numbers)) == (58, len(found.held_out))
@@ -93,7 +75,7 @@ def test_the_draw_that_is_kept_names_the_held_out_rows_as_the_file_numbers_them(
 @pytest.mark.usefixtures("real_children")
 @pytest.mark.parametrize("at", ["Reading the data", "Looking for repeated rows"])
 def test_who_asks_to_stop_is_heard_while_children_read_and_compare(
-    run_config: Any, tmp_path: Path, channel: Channel, at: str
+    run_config: Any, read: Any, tmp_path: Path, channel: Channel, at: str
 ) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text("\n".join(json.dumps({"prompt": f"ask {n}", "completion": words(n)}) for n in range(6_000)))
@@ -107,7 +89,7 @@ def test_who_asks_to_stop_is_heard_while_children_read_and_compare(
 
     channel.reporter.stage = asks  # type: ignore[method-assign]
     with pytest.raises(Leave):
-        read_data(config, ensure_padding(load_tokenizer(Path(config.model.name))), channel)
+        read(config)
     assert not list((Locations.find().cache / "data").glob("groups-*.json"))
 
 

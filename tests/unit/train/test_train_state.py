@@ -1,7 +1,5 @@
 """Optimiser state goes to disk without pickle and comes back bit for bit, 8-bit moments and shared maps included."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
