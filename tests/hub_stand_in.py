@@ -6,20 +6,15 @@ purpose: ``gated`` wants a token, ``silent`` accepts and never answers, ``slow``
 second, ``echoing`` fails and quotes all that it was sent, the token too. Every request is kept in ``hub.requests``.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import threading
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import parse_qs, unquote, urlsplit
-
-__all__ = ["HubStandIn", "llama_tensors", "tiny_model", "write_safetensors"]
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TOKEN = "hf_letmein"
@@ -31,10 +26,7 @@ class HubStandIn:
 
     def __init__(self, models: Mapping[str, Path]) -> None:
         self.models = dict(models)
-        self.gated: set[str] = set()
-        self.silent: set[str] = set()
-        self.slow: set[str] = set()
-        self.echoing: set[str] = set()
+        self.gated, self.silent, self.slow, self.echoing = (set[str]() for _ in range(4))
         self.requests: list[str] = []
         self.closing = threading.Event()
         stand_in = self
@@ -45,7 +37,7 @@ class HubStandIn:
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
 
-    def __enter__(self) -> HubStandIn:
+    def __enter__(self) -> Self:
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
         return self
 
@@ -99,13 +91,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         self.hub.requests.append(f"{self.command} {self.path}")
-        url = urlsplit(self.path)
-        parts = [unquote(part) for part in url.path.strip("/").split("/")]
-        if parts[:2] == ["api", "whoami-v2"]:
-            return self._json({"name": "tester", "type": "user", "orgs": []})
-        if parts == ["api", "models"]:
-            wanted = parse_qs(url.query).get("search", [""])[0].lower()
-            return self._json([{"id": name} for name in self.hub.models if wanted in name.lower()])
+        parts = [unquote(part) for part in urlsplit(self.path).path.strip("/").split("/")]
         # Data sets have the same routes under a name of their own.
         if parts[0] == "datasets":
             parts = parts[1:]
@@ -121,7 +107,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.hub.closing.wait(60)
             return False
         if model in self.hub.echoing:
-            self._echo()
+            quoted = " ".join(f"{name}: {value}" for name, value in self.headers.items())
+            content = json.dumps({"error": quoted}).encode()
+            self._reply(500, content, {"X-Error-Message": quoted, "X-Request-Id": quoted})
             return False
         if model not in self.hub.models:
             self._error(404, "RepoNotFound")
@@ -186,44 +174,28 @@ class _Handler(BaseHTTPRequestHandler):
         return int(words[0] or 0), min(int(words[2]) + 1 if words[2] else size, size)
 
     def _send(self, content: bytes, slow: bool) -> None:
+        piece = PIECE if slow else max(1, len(content))
         try:
-            for piece in _pieces(content) if slow else [content]:
-                self.wfile.write(piece)
+            for start in range(0, len(content), piece):
+                self.wfile.write(content[start : start + piece])
                 if slow and self.hub.closing.wait(0.1):
                     return
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
 
     def _json(self, value: Any) -> None:
-        content = json.dumps(value).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
-
-    def _echo(self) -> None:
-        quoted = " ".join(f"{name}: {value}" for name, value in self.headers.items())
-        content = json.dumps({"error": quoted}).encode()
-        self.send_response(500)
-        self.send_header("X-Error-Message", quoted)
-        self.send_header("X-Request-Id", quoted)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
+        self._reply(200, json.dumps(value).encode(), {"Content-Type": "application/json"})
 
     def _error(self, status: int, code: str) -> None:
+        self._reply(status, b"", {"X-Error-Code": code})
+
+    def _reply(self, status: int, content: bytes, headers: dict[str, str]) -> None:
         self.send_response(status)
-        self.send_header("X-Error-Code", code)
-        self.send_header("Content-Length", "0")
+        for name, value in {**headers, "Content-Length": str(len(content))}.items():
+            self.send_header(name, value)
         self.end_headers()
-
-
-def _pieces(content: bytes) -> Iterator[bytes]:
-    for start in range(0, len(content), PIECE):
-        yield content[start : start + PIECE]
+        if self.command != "HEAD":
+            self.wfile.write(content)
 
 
 def _etag(path: Path) -> str:
@@ -295,13 +267,3 @@ TINY_CONFIG = {
     "max_position_embeddings": 256,
     "tie_word_embeddings": True,
 }
-
-
-if __name__ == "__main__":  # python tests/hub_stand_in.py FOLDER: serves FOLDER/OWNER/NAME until interrupted
-    import sys
-
-    root = Path(sys.argv[1]).resolve()
-    with HubStandIn({f"{path.parent.name}/{path.name}": path for path in root.glob("*/*")}) as running:
-        print(running.endpoint, flush=True)
-        while True:
-            time.sleep(3600)

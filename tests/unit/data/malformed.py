@@ -1,7 +1,5 @@
 """Some sixty small files of every format, and what can be done to them, for the fuzz tests."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -9,8 +7,6 @@ import random
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
-
-__all__ = ["SUFFIXES", "corpus", "mutated"]
 
 CHAT = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello später 🦜"}]
 TURNS = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]

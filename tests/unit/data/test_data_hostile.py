@@ -1,7 +1,5 @@
 """Hostile chat templates: one line each within six seconds, and the studio's own process never notices."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Data sets of the hub, through the real ``datasets`` against a hub of our own: what is taken, and what is said."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import json

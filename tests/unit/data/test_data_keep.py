@@ -1,7 +1,5 @@
 """A chosen file is kept once under its content."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """Large and hostile files through the real reader: there at once, read in slices, stopped at once, within limits."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,8 +1,6 @@
 """Rows as other programs write them: recognised with a reason or mapped by hand, read as they are meant or refused with
 what is truly wrong; no row is lost or changed unseen."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

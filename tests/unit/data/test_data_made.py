@@ -1,7 +1,5 @@
 """A made data set reads back as the Examples it was written from, and is kept like a chosen file."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Mixtures: each row as often as its weight says, read under its own choice, in an order that a seed decides."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

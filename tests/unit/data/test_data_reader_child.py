@@ -3,8 +3,6 @@
 Its handlers are called here as its pipe calls them, with slices of no time at all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

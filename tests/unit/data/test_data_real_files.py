@@ -1,7 +1,5 @@
 """Real files and real templates, where they lie beside the project: all load, and the mask is right under each."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Iterator

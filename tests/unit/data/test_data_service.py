@@ -1,7 +1,5 @@
 """The window's data room: what it says of a file, from many threads and with its faults in one line each."""
 
-from __future__ import annotations
-
 import json
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files as records: read exactly like Python's own json and csv, in every encoding, and one bad row is one bad row."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

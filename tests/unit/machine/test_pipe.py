@@ -1,7 +1,5 @@
 """Children that answer lines of JSON: within limits, replaced when they end, and asked in the order of the askers."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Children end with the process that started them, also where they are deep in something that nothing interrupts."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess
