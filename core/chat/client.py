@@ -7,27 +7,24 @@ the run instead. A child that died is said in one line and started again at the 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import queue
-import subprocess
 import threading
 import uuid
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from pydantic import ValidationError
 
 from core.chat.messages import Ask, Piece, Setup, Side
 from core.contract.config import RunConfig
 from core.contract.errors import Fault, ModelError, RunError
+from core.machine.children.line_child import EndedError, LineChild
 from core.machine.hardware import read_machine
 from core.machine.locations import Locations
 from core.models.catalog import find_model
-from core.runs.control.gpu_lease import Patience, ending_of, left_the_card, spawn_leased
+from core.runs.control.gpu_lease import Patience, left_the_card
 from core.runs.folder.job_folder import JobFolder
 from core.runs.record.outcome import by_merit, standing
 from core.runs.supervise.worker_process import card_environment
@@ -36,7 +33,7 @@ LOADING_SECONDS = 900.0
 """A large model comes slowly from a slow disk; what takes longer hangs."""
 ANSWER_SECONDS = 600.0
 """From one piece of an answer to the next."""
-LOOK_SECONDS, ENDING_SECONDS = 0.25, 5.0
+LOOK_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
@@ -156,20 +153,14 @@ def _raise_fault(line: dict[str, Any]) -> None:
         raise Fault.told_by(line)
 
 
-class _Child:
-    """The child process and its pipes. What it prints on stderr is kept for the one line when it dies."""
+class _Child(LineChild):
+    """The process that answers, with the model loaded; one that hangs, or stays on a card that a run waits for, is
+    killed."""
 
     def __init__(self, setup: Setup, locations: Locations) -> None:
         self._locations, self._card = locations, setup.lock_name
         quiet = {"HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONUTF8": "1"}
-        card = card_environment(os.environ, read_machine(), plain=False)
-        self._process = spawn_leased("core.chat.child", {**os.environ, **quiet, **card})
-        self._printed: deque[str] = deque(maxlen=20)
-        self._lines: queue.Queue[str] = queue.Queue()
-        assert self._process.stdout is not None
-        assert self._process.stderr is not None
-        self._printing = _reading(self._process.stderr, self._printed.append)
-        self._answering = _reading(self._process.stdout, self._lines.put, end=lambda: self._lines.put(""))
+        super().__init__("core.chat.child", quiet | card_environment(os.environ, read_machine(), plain=False))
         try:
             self.send(setup.model_dump(mode="json"))
             _raise_fault(self.receive(LOADING_SECONDS))
@@ -177,75 +168,30 @@ class _Child:
             self.close()
             raise
 
-    def alive(self) -> bool:
-        return self._process.poll() is None
-
     def send(self, line: dict[str, Any]) -> None:
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps(line) + "\n")
-            self._process.stdin.flush()
-        except (OSError, ValueError) as error:
-            raise self._died() from error
+        """Tells it one line. Raises RunError where it ended."""
+        with _told():
+            super().send(line)
 
     def receive(self, seconds: float = ANSWER_SECONDS) -> dict[str, Any]:
-        """Its next line. A child that says nothing for so long, or stays on a card that a run waits for, is killed."""
+        """Its next line.
+
+        Raises:
+            RunError: it ended, or said nothing for so many seconds.
+            MachineError: a run waits for the card.
+        """
         patience = Patience(self._locations, self._card, seconds)
-        while True:
-            with contextlib.suppress(queue.Empty):
-                line = self._lines.get(timeout=LOOK_SECONDS)
-                break
-            why = patience.is_over()
-            if not why:
-                continue
-            self._process.kill()
-            if why == "card":
-                raise left_the_card("the model")
-            raise RunError("talk.slow", minutes=seconds / 60)
-        if not line:
-            self._lines.put("")  # whoever asks once more hears the same
-            raise self._died()
-        message: dict[str, Any] = json.loads(line)
-        return message
-
-    def close(self) -> None:
-        """Closing its stdin ends the child; one that does not hear that is killed."""
-        self._shut(self._process.stdin)
-        self._wait()
-        for thread, pipe in ((self._answering, self._process.stdout), (self._printing, self._process.stderr)):
-            thread.join(timeout=1)
-            if not thread.is_alive():
-                self._shut(pipe)
-
-    @staticmethod
-    def _shut(pipe: IO[str] | None) -> None:
-        if pipe is not None:
-            with contextlib.suppress(OSError):  # it died with our words in the pipe
-                pipe.close()
-
-    def _wait(self) -> None:
-        try:
-            self._process.wait(timeout=ENDING_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    def _died(self) -> Fault:
-        self._wait()
-        self._printing.join(timeout=1)  # its last lines may still be on their way
-        why, last = ending_of(self._process.returncode, tuple(self._printed))
-        return RunError("talk.died", reason=why, last=last)
+        with _told():
+            while (line := self.hear(LOOK_SECONDS)) is None:
+                if why := patience.is_over():
+                    self.kill()
+                    raise left_the_card("the model") if why == "card" else RunError("talk.slow", minutes=seconds / 60)
+        return line
 
 
-def _reading(pipe: IO[str], take: Callable[[str], None], end: Callable[[], None] = lambda: None) -> threading.Thread:
-    """A thread that hands a pipe's lines on, each as it comes, and then says that it ended."""
-
-    def read() -> None:
-        with contextlib.suppress(ValueError):  # closed by close()
-            for line in pipe:
-                take(line)
-        end()
-
-    thread = threading.Thread(target=read, daemon=True)
-    thread.start()
-    return thread
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except EndedError as end:
+        raise RunError("talk.died", reason=end.reason, last=end.last) from end

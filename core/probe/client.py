@@ -7,15 +7,9 @@ wanted is ended by closing its pipe.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import queue
-import subprocess
-import threading
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
-from typing import IO, Any
+from collections.abc import Callable
 
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
@@ -23,18 +17,18 @@ from core.contract.data import DataFacts
 from core.contract.errors import Fault, MachineError, RunError
 from core.contract.estimate import Probe
 from core.estimate import resolve
+from core.machine.children.line_child import EndedError, LineChild
 from core.machine.hardware import Machine, read_machine
 from core.machine.locations import Locations
 from core.probe.longest import lesson, longest_step
 from core.probe.messages import Setup
-from core.runs.control.gpu_lease import Patience, ending_of, left_the_card, spawn_leased
+from core.runs.control.gpu_lease import Patience, left_the_card
 from core.runs.record.learned import append
 from core.runs.supervise.kernel_check import check_kernels_once, forget_kernels
 from core.runs.supervise.worker_process import card_environment
 
 SECONDS = 10.0
 LOOK_SECONDS = 0.1
-ENDING_SECONDS = 5.0
 CALLED_OFF = frozenset({"card.busy", "probe.cancelled"})
 PATIENCE_SECONDS = 900.0
 """A large model comes slowly from a slow disk; what takes longer hangs."""
@@ -71,9 +65,13 @@ def probe(
         config=config, spec=spec, lengths=tuple(longest_step(config, facts)), seconds=SECONDS,
         home=str(locations.home), lock_name=machine.lock_name,
     )  # fmt: skip
-    child = _Child(setup, _environment(machine, locations, plain))
+    child = LineChild("core.probe.child", _environment(machine, locations, plain))
     try:
+        child.send(setup.model_dump(mode="json"))
         found = _result(child, Patience(locations, machine.lock_name, PATIENCE_SECONDS), on_stage, cancelled)
+    except EndedError as end:
+        forget_kernels(locations)
+        raise RunError("probe.died", reason=end.reason, last=end.last) from end
     except Fault as error:
         if error.code not in CALLED_OFF:
             forget_kernels(locations)  # whatever it was, what ran once may run no more
@@ -96,7 +94,9 @@ def _kernels(
     return config.model_copy(update={"train": config.train.model_copy(update={"kernels": "plain"})}), True
 
 
-def _result(child: _Child, patience: Patience, on_stage: Callable[[str], None], cancelled: Callable[[], bool]) -> Probe:
+def _result(
+    child: LineChild, patience: Patience, on_stage: Callable[[str], None], cancelled: Callable[[], bool]
+) -> Probe:
     while True:
         if cancelled():
             raise MachineError("probe.cancelled")
@@ -116,82 +116,8 @@ def _result(child: _Child, patience: Patience, on_stage: Callable[[str], None], 
         on_stage(word["stage"])
 
 
-class _Child:
-    """The child process. Its words come over a thread, so that waiting for one can be given up."""
-
-    def __init__(self, setup: Setup, environment: Mapping[str, str]) -> None:
-        self._process = spawn_leased("core.probe.child", environment)
-        self._said: queue.Queue[str] = queue.Queue()
-        self._last_words: deque[str] = deque(maxlen=20)
-        assert self._process.stdout is not None
-        assert self._process.stderr is not None
-        self._threads = (
-            self._read(self._process.stdout, self._said.put, end=""),
-            self._read(self._process.stderr, self._last_words.append),
-        )
-        with contextlib.suppress(OSError):  # it died at once: the next look finds out
-            assert self._process.stdin is not None
-            self._process.stdin.write(setup.model_dump_json() + "\n")
-            self._process.stdin.flush()
-
-    def hear(self, seconds: float) -> dict[str, Any] | None:
-        """Its next word; None where it says nothing for so long.
-
-        Raises:
-            RunError: it died without a result.
-        """
-        try:
-            line = self._said.get(timeout=seconds)
-        except queue.Empty:
-            return None
-        if not line:
-            raise self._died()
-        word: dict[str, Any] = json.loads(line)
-        return word
-
-    def kill(self) -> None:
-        """Ends it at once: it hears nothing any more."""
-        self._process.kill()
-
-    def close(self) -> None:
-        """Ends it, kindly first."""
-        with contextlib.suppress(OSError):
-            assert self._process.stdin is not None
-            self._process.stdin.close()
-        try:
-            self._process.wait(timeout=ENDING_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        for thread in self._threads:
-            thread.join(timeout=1)
-        for pipe in (self._process.stdout, self._process.stderr):
-            assert pipe is not None
-            pipe.close()
-
-    def _died(self) -> Fault:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=ENDING_SECONDS)
-        self._threads[1].join(timeout=1)
-        why, last = ending_of(self._process.poll(), tuple(self._last_words))
-        return RunError("probe.died", reason=why, last=last)
-
-    @staticmethod
-    def _read(pipe: IO[str], take: Callable[[str], None], end: str | None = None) -> threading.Thread:
-        def read() -> None:
-            with contextlib.suppress(ValueError):  # closed by close()
-                for line in pipe:
-                    take(line)
-            if end is not None:
-                take(end)
-
-        thread = threading.Thread(target=read, daemon=True)
-        thread.start()
-        return thread
-
-
 def _environment(machine: Machine, locations: Locations, plain: bool) -> dict[str, str]:
     """As a worker is told, the same root folder, and no word to anyone."""
     quiet = {"HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONUTF8": "1"}
     ours = {"LUTHIER_HOME": str(locations.home), **quiet}
-    return {**os.environ, **ours, **card_environment(os.environ, machine, plain)}
+    return {**ours, **card_environment(os.environ, machine, plain)}

@@ -45,7 +45,7 @@ DATA = {
     "data.empty/white_space": ("Expected rows, found only white space: {name}.", "Choose another file."),
     "data.encoding": ("Expected text in UTF-8 or UTF-16, found other bytes in {name}{where}.", "Save it as UTF-8."),
     "data.ended": (
-        "Expected an answer from the {name} about {about}, found that its process ended (exit code {code}).",
+        "Expected an answer from the {name} about {about}, found that its process ended ({reason}).",
         "Try again; if it happens again, choose another file or template.",
     ),
     "data.ending": (

@@ -7,13 +7,9 @@ file another file's first look gets its turn.
 """
 
 import contextlib
-import json
-import os
-import queue
-import subprocess
-import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,11 +17,9 @@ from typing import Any
 import psutil
 
 from core.contract.errors import DataError
-from core.machine.children.tied import start_tied
-from core.machine.locations import REPOSITORY
+from core.machine.children.line_child import EndedError, LineChild
 
 _LOOK_SECONDS = 0.05
-_LINE_LIMIT = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -42,42 +36,28 @@ class Limits:
     walled: bool = False
 
 
-@dataclass(frozen=True)
-class _Watch:
-    """What is looked at while an answer is waited for."""
-
-    about: str
-    cancelled: Callable[[], bool] | None = None
-    told: Callable[[Any], None] | None = None
-    memory: bool = True
-
-
 class _InOrder:
     """A lock that is handed on in the order in which it was asked for: a plain one may be taken again and again by
     the same thread while others wait."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._last = self._served = 0
-        self._given_up: set[int] = set()
+        self._asking: deque[object] = deque()
 
     def __enter__(self) -> None:
+        mine = object()
         with self._changed:
-            mine = self._last
-            self._last += 1
+            self._asking.append(mine)
             try:
-                while mine != self._served:
-                    self._changed.wait()
+                self._changed.wait_for(lambda: self._asking[0] is mine)
             except BaseException:
-                self._given_up.add(mine)
+                self._asking.remove(mine)
+                self._changed.notify_all()
                 raise
 
     def __exit__(self, *_: object) -> None:
         with self._changed:
-            self._served += 1
-            while self._served in self._given_up:
-                self._given_up.remove(self._served)
-                self._served += 1
+            self._asking.popleft()
             self._changed.notify_all()
 
 
@@ -87,15 +67,14 @@ class Child:
     def __init__(self, module: str, name: str, limits: Limits) -> None:
         self._module, self._name, self._limits = module, name, limits
         self._lock = _InOrder()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._answers: queue.Queue[bytes] = queue.Queue()
+        self._child: LineChild | None = None
         self._idle_bytes = 0
         self._ready = self._closed = False
 
     @property
     def pid(self) -> int | None:
         """The living process, if any."""
-        return self._process.pid if self._process and self._process.poll() is None else None
+        return self._child.pid if self._child and self._child.alive() else None
 
     def warm(self) -> None:
         """Starts the process without waiting for it."""
@@ -126,7 +105,10 @@ class Child:
         """
         with self._lock:
             try:
-                answer = self._answered(request, _Watch(about, cancelled, told))
+                answer = self._answered(request, about, cancelled, told)
+            except EndedError as end:
+                self._kill()
+                raise DataError("data.ended", name=self._name, about=about, reason=end.reason) from end
             except BaseException:
                 self._kill()  # whoever asks next must not be given the answer to this
                 raise
@@ -136,105 +118,69 @@ class Child:
             raise DataError.told_by(answer["error"])
         return answer["ok"]
 
-    def _answered(self, request: dict[str, Any], watch: _Watch) -> dict[str, Any]:
+    def _answered(
+        self,
+        request: dict[str, Any],
+        about: str,
+        cancelled: Callable[[], bool] | None,
+        told: Callable[[Any], None] | None,
+    ) -> dict[str, Any]:
         if self._closed:
-            raise stopped(watch.about)
-        process = self._start()
+            raise stopped(about)
+        child = self._start()
         if not self._ready:
-            self._wait(self._limits.start_seconds, _Watch("its libraries", watch.cancelled, memory=False))
-            self._idle_bytes, self._ready = self._size(), True
+            self._wait(child, self._limits.start_seconds, "its libraries", cancelled)
+            self._idle_bytes, self._ready = _size(child), True
             if self._limits.walled and hasattr(psutil, "RLIMIT_DATA"):
                 with contextlib.suppress(psutil.Error, OSError, ValueError):
-                    running = psutil.Process(process.pid)
+                    running = psutil.Process(child.pid)
                     wall = int(running.memory_info().data) + self._limits.memory_bytes
                     running.rlimit(psutil.RLIMIT_DATA, (wall, wall))
-        assert process.stdin
-        try:
-            process.stdin.write(json.dumps(request).encode() + b"\n")
-            process.stdin.flush()
-        except OSError as error:
-            raise self._ended(watch.about) from error
-        return self._wait(self._limits.seconds, watch)
+        child.send(request)
+        while "told" in (answer := self._wait(child, self._limits.seconds, about, cancelled)):
+            if told:
+                told(answer["told"])
+        return answer
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        if self._process and self._process.poll() is None:
-            return self._process
-        self._kill()
-        self._answers = queue.Queue()
-        self._process = start_tied(
-            [sys.executable, "-m", self._module],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd=REPOSITORY,
-            env={**os.environ, "TOKENIZERS_PARALLELISM": "true"},
-        )
-        threading.Thread(target=_pump, args=(self._process, self._answers), daemon=True).start()
-        return self._process
+    def _start(self) -> LineChild:
+        if not (self._child and self._child.alive()):
+            self._kill()
+            self._child = LineChild(self._module, {"TOKENIZERS_PARALLELISM": "true"})
+        return self._child
 
-    def _wait(self, seconds: float, watch: _Watch) -> dict[str, Any]:
+    def _wait(
+        self, child: LineChild, seconds: float, about: str, cancelled: Callable[[], bool] | None
+    ) -> dict[str, Any]:
+        """What the child says next. Raises DataError where it has to be ended, which ``ask`` does."""
         deadline = time.monotonic() + seconds
         while True:
-            try:
-                line = self._answers.get(timeout=_LOOK_SECONDS)
-            except queue.Empty:
-                self._look(deadline, seconds, watch)
-                continue
-            if not line.endswith(b"\n"):
-                raise self._ended(watch.about)
-            answer: dict[str, Any] = json.loads(line)
-            if "told" not in answer:
+            answer = child.hear(_LOOK_SECONDS)
+            if answer is not None and "told" not in answer:
                 return answer
-            deadline = time.monotonic() + seconds
-            if watch.told:
-                watch.told(answer["told"])
-            self._look(deadline, seconds, watch)
-
-    def _look(self, deadline: float, seconds: float, watch: _Watch) -> None:
-        """Raises DataError where the child has to be ended, which ``ask`` does."""
-        if self._closed or (watch.cancelled and watch.cancelled()):
-            raise stopped(watch.about)
-        if watch.memory and self._size() - self._idle_bytes > self._limits.memory_bytes:
-            raise DataError(
-                "data.memory/child", name=self._name, megabytes=self._limits.memory_bytes >> 20, about=watch.about
-            )
-        if time.monotonic() > deadline:
-            raise DataError("data.time/child", name=self._name, about=watch.about, seconds=seconds)
-
-    def _size(self) -> int:
-        with contextlib.suppress(psutil.Error):
-            if self._process:
-                return int(psutil.Process(self._process.pid).memory_info().rss)
-        return 0
-
-    def _ended(self, about: str) -> DataError:
-        code = None
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            if self._process:  # the pipe closes a moment before the process is gone
-                code = self._process.wait(timeout=2)
-        return DataError("data.ended", name=self._name, about=about, code=code)
+            if self._closed or (cancelled and cancelled()):
+                raise stopped(about)
+            if self._ready and _size(child) - self._idle_bytes > self._limits.memory_bytes:
+                megabytes = self._limits.memory_bytes >> 20
+                raise DataError("data.memory/child", name=self._name, megabytes=megabytes, about=about)
+            if answer is not None:
+                return answer
+            if time.monotonic() > deadline:
+                raise DataError("data.time/child", name=self._name, about=about, seconds=seconds)
 
     def _kill(self) -> None:
-        if self._process is None:
-            return
-        self._process.kill()
-        self._process.wait()
-        for end in (self._process.stdin, self._process.stdout):
-            with contextlib.suppress(OSError):
-                if end:
-                    end.close()
-        self._process, self._ready = None, False
+        if self._child:
+            self._child.kill()
+            self._child.close()
+        self._child, self._ready = None, False
+
+
+def _size(child: LineChild) -> int:
+    """Bytes of memory that it holds; 0 where it is gone."""
+    with contextlib.suppress(psutil.Error):
+        return int(psutil.Process(child.pid).memory_info().rss)
+    return 0
 
 
 def stopped(about: str) -> DataError:
     """What is raised where somebody asked to stop: nothing failed."""
     return DataError("data.stopped", about=about)
-
-
-def _pump(process: subprocess.Popen[bytes], answers: queue.Queue[bytes]) -> None:
-    """Moves lines from the pipe to the queue; a line without its end says that the pipe closed or overflowed."""
-    assert process.stdout
-    with contextlib.suppress(OSError, ValueError):
-        while (line := process.stdout.readline(_LINE_LIMIT)).endswith(b"\n"):
-            answers.put(line)
-    answers.put(b"")

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TextIO
 
 from core.contract.errors import MachineError
-from core.machine.children.tied import start_tied
-from core.machine.locations import REPOSITORY, Locations
+from core.machine.locations import Locations
 from core.machine.locks import CardLock, held_by
 from core.runs.control.queue import card_wanted
 from core.runs.folder.job_folder import RUN_ID, JobFolder
@@ -129,23 +127,3 @@ def end_with_the_pipe(hear: Callable[[str], None] = lambda _line: None) -> None:
         os._exit(0)  # the client is gone; nobody waits for what is being made
 
     threading.Thread(target=listen, daemon=True).start()
-
-
-def spawn_leased(module: str, environment: Mapping[str, str]) -> subprocess.Popen[str]:
-    """The client's end: ``python -m MODULE`` with its three pipes, in text."""
-    return start_tied(
-        [sys.executable, "-m", module],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-        errors="replace",
-        cwd=REPOSITORY,
-        env=dict(environment),
-    )
-
-
-def ending_of(code: int | None, printed: Sequence[str]) -> tuple[str, str]:
-    """How a dead child ended, in words, and the last line that it printed."""
-    why = "killed by somebody, or because memory ran out" if code == -9 else f"exit code {code}"
-    return why, next((line.strip() for line in reversed(printed) if line.strip()), "")

@@ -99,10 +99,10 @@ def test_nobody_is_given_the_answer_to_anothers_question(child: Child) -> None:
 
 def test_a_child_ends_with_its_pipe(child: Child) -> None:
     process = psutil.Process(child.pid)
-    assert child._process
-    assert child._process.stdin
-    child._process.stdin.close()
+    assert child._child
+    child._child._process.stdin.close()
     assert process.wait(10) in (0, None)
+    assert child.ask({"do": "chat"}) == 5, "one that ended is replaced"
 
 
 def test_who_asked_first_is_served_first_and_who_went_away_is_passed_over() -> None:
@@ -116,12 +116,17 @@ def test_who_asked_first_is_served_first_and_who_went_away_is_passed_over() -> N
     threads = [threading.Thread(target=wait, args=(number,)) for number in range(4)]
     with order:
         for number, thread in enumerate(threads):
-            if number == 2:
-                order._given_up.add(order._last)
-                order._last += 1
             thread.start()
-            while order._last < number + 2 + (number >= 2):
+            while len(order._asking) < number + 2:
                 held.wait(0.001)
     for thread in threads:
         thread.join(5)
     assert served == [0, 1, 2, 3]
+    order._changed.wait_for = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt), order:
+        pass
+    assert not order._asking, "nobody waits for who went away"
+
+
+def interrupted(_ready: object) -> None:
+    raise KeyboardInterrupt

@@ -15,6 +15,7 @@ from core.chat import client
 from core.chat.messages import Setup
 from core.contract.config import DataChoice, ModelChoice
 from core.contract.errors import Fault
+from core.machine.children import line_child
 from core.machine.children.tied import start_tied
 from core.machine.locations import REPOSITORY, Locations
 from core.runs.control import gpu_lease
@@ -88,16 +89,13 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Try's child, as a hostile file has it: it says nothing, and its threads never run."""
     made: list[Any] = []
 
-    def spawn(*_: object) -> Any:
-        made.append(
-            start_tied([sys.executable, "-c", HANGS.format("\\n")], stdin=-1, stdout=-1, stderr=-1, encoding="utf-8")
-        )
-        made[0].stdout.readline()
+    def start(_command: object, **options: Any) -> Any:
+        made.append(start_tied([sys.executable, "-c", HANGS.format("")], **options))
         made[0].stdout.readline()
         return made[0]
 
-    monkeypatch.setattr(client, "spawn_leased", spawn)
-    monkeypatch.setattr(client, "ENDING_SECONDS", 0.2)
+    monkeypatch.setattr(line_child, "start_tied", start)
+    monkeypatch.setattr(line_child, "ENDING_SECONDS", 0.2)
     return made
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import signal
 import subprocess
@@ -12,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -94,7 +94,7 @@ def test_kernels_are_tried_again_after_a_probe_that_failed(
         raise Fault.told_by({"code": code, "message": "It is so."})
 
     monkeypatch.setattr("core.probe.client._result", fails)
-    monkeypatch.setattr("core.probe.client._Child", lambda *_asked: io.BytesIO())
+    monkeypatch.setattr("core.probe.client.LineChild", Mock())
     locations.make().kernels.write_text("with what they ran", encoding="utf-8")
     with pytest.raises(Fault, match="It is so"):
         probed(config, facts, locations)
