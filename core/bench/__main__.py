@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,23 +13,11 @@ from core.bench.setting import add_flags, from_flags
 from core.contract.errors import ConfigError, Fault
 
 
-@dataclass(frozen=True)
-class Command:
-    """A row of the table: words, what runs, the fields that it decides itself, and defaults of its own."""
-
-    about: str
-    run: Callable[[argparse.Namespace], int]
-    without: tuple[str, ...] = ()
-    defaults: tuple[tuple[str, object], ...] = ()
-    measures: bool = True
-    """Whether it takes a setting."""
-
-
 def main(given: Sequence[str] | None = None) -> int:
     """Parses, measures, prints; 0, 1 after an error that was said, 2 for a verdict that is not good."""
     chosen = _parser().parse_args(sys.argv[1:] if given is None else given)
     try:
-        return COMMANDS[chosen.command].run(chosen)
+        return int(chosen.run(chosen))
     except Fault as error:
         print("; ".join(line.removeprefix("  - ") for line in str(error).splitlines()), file=sys.stderr)
         return 1
@@ -43,29 +31,36 @@ def main(given: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m core.bench", description="Measures training on this card.")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, command in COMMANDS.items():
-        sub = commands.add_parser(name, help=command.about, description=command.about)
-        if command.measures:
-            add_flags(sub, command.without)
-        sub.set_defaults(**dict(command.defaults))
+
+    def command(name: str, run: Callable[[argparse.Namespace], int], about: str) -> Any:
+        sub = commands.add_parser(name, help=about, description=about)
         sub.add_argument("--json", default="", metavar="FILE", help="writes the result there")
-        if name == "step":
-            sub.add_argument("--every", type=int, default=0, metavar="N", help="a line every N steps (%(default)s)")
-        if name == "ladder":
-            sub.add_argument("--again", action="store_true", help="keeps the rungs that --json's FILE holds already")
-        if name == "parity":
-            sub.add_argument("--jobs", type=int, default=5, metavar="N", help="sides trained at once (%(default)s)")
-            sub.add_argument("--width-of", default="", metavar="NAME", help="short for --model random:NAME")
+        sub.set_defaults(run=run)
+        return sub
+
+    step = command("step", _step, "One setting: seconds a step, tokens a second, memory, losses.")
+    add_flags(step)
+    step.add_argument("--every", type=int, default=0, metavar="N", help="a line every N steps (%(default)s)")
+    ladder = command("ladder", _ladder, "One optimisation after another, from plain Hugging Face to the fast core.")
+    decided = ("plain", "rows_as", "attention", "upcast", "until")
+    add_flags(ladder, without=(*decided, "checkpointing", "loss", "kernels", "optim"))
+    ladder.add_argument("--again", action="store_true", help="keeps the rungs that --json's FILE holds already")
+    about = "Fast and plain on the same rows, loss by loss, beside plain's own spread."
+    parity = command("parity", _parity, about)
+    add_flags(parity, without=decided)
+    parity.set_defaults(steps=300, warm_up=0, held_out=64)
+    parity.add_argument("--jobs", type=int, default=5, metavar="N", help="sides trained at once (%(default)s)")
+    parity.add_argument("--width-of", default="", metavar="NAME", help="short for --model random:NAME")
+    command("kernels", _kernels, "Every op against float64, beside plain torch.")
     return parser
 
 
 def _step(chosen: argparse.Namespace) -> int:
-    from core.bench.report import summary, write_json
+    from core.bench.report import summary
     from core.bench.step import measure
 
     result = measure(from_flags(chosen), _aside, chosen.every)
-    write_json(result, chosen.json)
-    print(summary(result))
+    _told(chosen, result, summary(result))
     return 0
 
 
@@ -111,41 +106,28 @@ def _parity(chosen: argparse.Namespace) -> int:
     if chosen.width_of:
         base = replace(base, model=f"random:{chosen.width_of}")
     result = side_by_side(base, own_process, chosen.jobs, _aside, keep=partial(write_json, path=chosen.json))
-    write_json(result, chosen.json)
-    print(table(result))
+    _told(chosen, result, table(result))
     return 0 if result["agrees"] else 2
 
 
 def _kernels(chosen: argparse.Namespace) -> int:
     from core.bench.kernels import prove, table
-    from core.bench.report import write_json
 
     result = prove(_aside)
-    write_json(result, chosen.json)
-    print(table(result))
+    _told(chosen, result, table(result))
     return 0 if result["agrees"] else 2
+
+
+def _told(chosen: argparse.Namespace, result: dict[str, Any], text: str) -> None:
+    from core.bench.report import write_json
+
+    write_json(result, chosen.json)
+    print(text)
 
 
 def _aside(line: str) -> None:
     """Progress goes to stderr: stdout is the result's."""
     print(line, file=sys.stderr, flush=True)
-
-
-COMMANDS = {
-    "step": Command("One setting: seconds a step, tokens a second, memory, losses.", _step),
-    "ladder": Command(
-        "One optimisation after another, from plain Hugging Face to the fast core.",
-        _ladder,
-        without=("plain", "checkpointing", "rows_as", "attention", "loss", "kernels", "optim", "upcast", "until"),
-    ),
-    "parity": Command(
-        "Fast and plain on the same rows, loss by loss, beside plain's own spread.",
-        _parity,
-        without=("plain", "rows_as", "attention", "upcast", "until"),
-        defaults=(("steps", 300), ("warm_up", 0), ("held_out", 64)),
-    ),
-    "kernels": Command("Every op against float64, beside plain torch.", _kernels, measures=False),
-}
 
 
 if __name__ == "__main__":

@@ -4,57 +4,46 @@ Each rung is the one before with a few flags changed, measured in a process of i
 what ran: without a card the fast rungs run what the machine has.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from core.bench.children import Outcome, Runner, measure_all
 from core.bench.report import MACHINE, command_of, markdown, shown
 from core.bench.setting import Setting, check
 
-
-@dataclass(frozen=True)
-class Rung:
-    """One row: what changes against the rung before."""
-
-    name: str
-    changes: dict[str, Any] = field(default_factory=dict)
-    one_pass: bool = False
-    """All rows of a step in one batch: batch × accumulation becomes their product × 1."""
-
-
-RUNGS = (
-    Rung(
-        "plain: 4-bit, PEFT, eager attention, norms and head in float32, AdamW in 32 bits, padded, recomputed",
-        {"plain": True, "checkpointing": "recompute", "attention": "eager", "optim": "adamw_torch", "upcast": True},
-    ),
-    Rung("norms, embedding and head stay in 16 bits", {"upcast": False}),
-    Rung("torch's scaled dot product attention", {"attention": "auto"}),
-    Rung("AdamW in 8 bits", {"optim": "adamw_8bit"}),
-    Rung("no padding: the rows of a batch one after another", {"rows_as": "packed"}),
-    Rung("all rows of a step in one pass", one_pass=True),
-    Rung("attention by row bounds, no T×T mask", {"attention": "packed"}),
-    Rung(
-        "fast layers: LoRA by hand-written backward passes, plain torch",
-        {"plain": False, "rows_as": "auto", "attention": "auto", "kernels": "twins", "loss": "plain"},
-    ),
-    Rung("Triton kernels: NF4, norms, rotation, gate", {"kernels": "auto"}),
-    Rung("head and cross-entropy in one", {"loss": "auto"}),
-    Rung("recomputed, layer inputs in host memory", {"checkpointing": "offload"}),
-    Rung("recomputed only as far as memory asks (auto)", {"checkpointing": "auto"}),
-    Rung("nothing recomputed", {"checkpointing": "none"}),
-)
+RUNGS: dict[str, dict[str, Any]] = {
+    "plain: 4-bit, PEFT, eager attention, norms and head in float32, AdamW in 32 bits, padded, recomputed": {
+        "plain": True, "checkpointing": "recompute", "attention": "eager", "optim": "adamw_torch", "upcast": True,
+    },
+    "norms, embedding and head stay in 16 bits": {"upcast": False},
+    "torch's scaled dot product attention": {"attention": "auto"},
+    "AdamW in 8 bits": {"optim": "adamw_8bit"},
+    "no padding: the rows of a batch one after another": {"rows_as": "packed"},
+    "all rows of a step in one pass": {"accumulation": 1},
+    "attention by row bounds, no T×T mask": {"attention": "packed"},
+    "fast layers: LoRA by hand-written backward passes, plain torch": {
+        "plain": False, "rows_as": "auto", "attention": "auto", "kernels": "twins", "loss": "plain",
+    },
+    "Triton kernels: NF4, norms, rotation, gate": {"kernels": "auto"},
+    "head and cross-entropy in one": {"loss": "auto"},
+    "recomputed, layer inputs in host memory": {"checkpointing": "offload"},
+    "recomputed only as far as memory asks (auto)": {"checkpointing": "auto"},
+    "nothing recomputed": {"checkpointing": "none"},
+}  # fmt: skip
+"""What changes against the rung before. An accumulation of 1 puts all rows of a step into one batch."""
+FIGURES = (
+    "seconds_a_step", "seconds", "tokens_per_second", "peak_allocated_gib", "peak_reserved_gib", "losses", "plan",
+)  # fmt: skip
+SAVED = {"": "seconds_a_step", "memory_": "peak_allocated_gib"}
 
 
-def settings_of(base: Setting, rungs: Sequence[Rung] = RUNGS) -> dict[str, Setting]:
+def settings_of(base: Setting, rungs: Mapping[str, dict[str, Any]] = RUNGS) -> dict[str, Setting]:
     """The whole setting of every rung by its name, first to last."""
     found: dict[str, Setting] = {}
-    now = base
-    for rung in rungs:
-        now = replace(now, **rung.changes)
-        if rung.one_pass:
-            now = replace(now, batch=now.rows_a_step, accumulation=1)
-        found[rung.name] = check(now)
+    for name, changes in rungs.items():
+        batch = base.rows_a_step if "accumulation" in changes else base.batch
+        base = found[name] = check(replace(base, batch=batch, **changes))
     return found
 
 
@@ -62,7 +51,7 @@ def climb(
     base: Setting,
     run: Runner,
     say: Callable[[str], None],
-    rungs: Sequence[Rung] = RUNGS,
+    rungs: Mapping[str, dict[str, Any]] = RUNGS,
     keep: Callable[[dict[str, Any]], None] = lambda _: None,
     earlier: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
@@ -92,25 +81,37 @@ def climb(
         if earlier and found and found["rows"] != earlier.get("rows"):
             say("the file has other rows than it had then: all rungs are measured anew")
             return climb(base, run, say, rungs, keep)
-        keep(_result(rungs, settings, outcomes))
-    return _result(rungs, settings, outcomes)
+        keep(_result(settings, outcomes))
+    return _result(settings, outcomes)
 
 
-def _result(rungs: Sequence[Rung], settings: dict[str, Setting], outcomes: dict[str, Outcome]) -> dict[str, Any]:
+def _result(settings: Mapping[str, Setting], outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
     measured = [outcome.result for outcome in outcomes.values() if outcome.result]
     rows: list[dict[str, Any]] = []
-    for rung in rungs:
-        before = next((row for row in reversed(rows) if row["seconds_a_step"] is not None), None)
-        first = next((row for row in rows if row["seconds_a_step"] is not None), None)
-        if rung.name not in outcomes:
-            rows.append(_row(rung.name, "not measured", command=command_of(settings[rung.name])))
-        else:
-            rows.append(_measured(rung.name, settings[rung.name], outcomes[rung.name], before, first))
-    return {
-        "bench": "ladder",
-        **{name: measured[0][name] if measured else None for name in MACHINE},
-        "rungs": rows,
+    for name, setting in settings.items():
+        known = [row for row in rows if row["seconds_a_step"] is not None]
+        rows.append(_row(name, setting, outcomes.get(name), known))
+    machine = {name: measured[0][name] if measured else None for name in MACHINE}
+    return {"bench": "ladder", **machine, "rungs": rows}
+
+
+def _row(name: str, setting: Setting, outcome: Outcome | None, known: list[dict[str, Any]]) -> dict[str, Any]:
+    """A rung's figures, and what it saves against the last rung whose figures are ``known`` and against the first."""
+    result = outcome.result if outcome else None
+    row = {
+        "name": name,
+        "status": "not measured" if outcome is None else "failed" if result is None else "measured",
+        "reason": outcome.error if outcome and result is None else None,
+        "command": command_of(setting),
+        "loss": result["losses"][-1] if result else None,
+        **{key: result[key] if result else None for key in FIGURES},
     }
+    for what, key in SAVED.items():
+        for against, others in (("", known[-1:]), ("_vs_plain", known[:1])):
+            before = others[0][key] if others else None
+            saved = round(100 * (1 - row[key] / before), 1) if before and row[key] is not None else None
+            row[f"{what}saved_per_cent{against}"] = saved
+    return row
 
 
 def table(result: dict[str, Any]) -> str:
@@ -132,42 +133,3 @@ def table(result: dict[str, Any]) -> str:
         for row in result["rungs"]
     ]
     return markdown(header, rows)
-
-
-FIGURES = (
-    "seconds_a_step",
-    "seconds",
-    "tokens_per_second",
-    "peak_allocated_gib",
-    "peak_reserved_gib",
-    "losses",
-    "plan",
-)
-SAVED = {"": "seconds_a_step", "memory_": "peak_allocated_gib"}
-
-
-def _row(name: str, status: str, **known: Any) -> dict[str, Any]:
-    saved = [f"{what}saved_per_cent{against}" for what in SAVED for against in ("", "_vs_plain")]
-    return {"name": name, "status": status, **dict.fromkeys(["reason", "command", "loss", *FIGURES, *saved]), **known}
-
-
-def _measured(
-    name: str, setting: Setting, outcome: Outcome, before: dict[str, Any] | None, first: dict[str, Any] | None
-) -> dict[str, Any]:
-    command, figures = command_of(setting), outcome.result
-    if figures is None:
-        return _row(name, "failed", reason=outcome.error, command=command)
-    saved = {
-        f"{what}saved_per_cent{against}": _saved(figures, other, key)
-        for what, key in SAVED.items()
-        for against, other in (("", before), ("_vs_plain", first))
-    }
-    known = {key: figures[key] for key in FIGURES}
-    return _row(name, "measured", command=command, loss=figures["losses"][-1], **saved, **known)
-
-
-def _saved(found: dict[str, Any], other: dict[str, Any] | None, key: str) -> float | None:
-    """Per cent of ``other`` that is no longer needed; less than 0 where more is needed."""
-    if other is None or not other[key] or found[key] is None:
-        return None
-    return round(100 * (1 - float(found[key]) / float(other[key])), 1)

@@ -1,4 +1,4 @@
-"""The other side: transformers' Trainer over peft's model, as they come.
+"""The plain side: transformers' Trainer over peft's model, as they come.
 
 Nothing of ours computes here. The Trainer gets batch and accumulation as they were asked for, its own loss from logits
 (normalised over the window's trained tokens, ``num_items_in_batch``), its own mixed precision and its own gradient
@@ -11,38 +11,14 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
-from torch.nn import functional
 from torch.utils.data import DataLoader
 from transformers import PrinterCallback, Trainer, TrainingArguments
 
 from core.bench.setting import Setting
 from core.model.attention.packed import NAME, bounds_mask
-from core.model.layers.loss import shift_labels
 from core.model.layers.peft_bnb import base_causal_model
-from core.train.step.micro_batches import IGNORED, pack, pad
+from core.train.step.micro_batches import pack, pad
 from core.train.step.rows import TextRows
-
-
-class PlainLoss(nn.Module):
-    """Stands where ``LossModel`` stands: the same sum of token losses, from logits that the model itself makes."""
-
-    line = "loss: from logits"
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, labels: torch.Tensor, **inputs: Any) -> torch.Tensor:
-        """Sum of token losses, a float32 scalar; arguments as ``LossModel`` takes them."""
-        targets = shift_labels(labels, inputs.get("position_ids"), inputs.get("attention_mask"))
-        base = base_causal_model(self.model)
-        if "cu_seq_lens_q" in inputs and base.config._attn_implementation == NAME:
-            inputs["attention_mask"] = bounds_mask(labels.device)  # else a T×T mask would send fast layers home
-        logits = base(**inputs, use_cache=False).logits
-        return functional.cross_entropy(
-            logits.flatten(0, 1).float(), targets.flatten(), ignore_index=IGNORED, reduction="sum"
-        )
 
 
 class PlainTrainer(Trainer):
@@ -154,12 +130,3 @@ def plain_lines(setting: Setting, peft_model: Any) -> list[str]:
         f"activations: {'recomputed in every layer' if setting.checkpointing == 'recompute' else 'kept'}",
         f"batches: {setting.batch} rows {'one after another' if setting.packed else 'padded'} × {setting.accumulation}",
     ]
-
-
-def make_plain(model: Any, setting: Setting) -> Any:
-    """A base model as peft prepares it for training in 4 bits, where that was asked for."""
-    if not setting.upcast:
-        return model
-    from peft import prepare_model_for_kbit_training
-
-    return prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)

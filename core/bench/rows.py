@@ -7,8 +7,6 @@ says so, so that every trainer counts the same targets). Both sides see the same
 
 import json
 import random
-import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -142,23 +140,11 @@ def _tokenizer(setting: Setting, own: Any) -> Any:
         return AutoTokenizer.from_pretrained(str(place), trust_remote_code=False)
     if not place.is_file():
         raise DataError("bench.tokenizer/missing", place=place)
-    return _sentencepiece(place)
-
-
-def _sentencepiece(place: Path) -> Any:
-    """transformers' tokenizer over the file; where it lacks protobuf to read one, sentencepiece itself."""
-    from transformers import LlamaTokenizer
-    from transformers.utils import is_protobuf_available, is_sentencepiece_available
-
-    if is_sentencepiece_available() and not is_protobuf_available():
-        return _Pieces(place)
-    with tempfile.TemporaryDirectory() as folder:
-        shutil.copy(place, Path(folder) / "tokenizer.model")
-        return LlamaTokenizer.from_pretrained(folder, legacy=False)
+    return _Pieces(place)
 
 
 class _Pieces:
-    """A text's pieces; no BOS, since transformers' tokenizer over the bare file writes none either."""
+    """A sentencepiece file as a tokenizer, without BOS."""
 
     def __init__(self, place: Path) -> None:
         from sentencepiece import SentencePieceProcessor

@@ -10,25 +10,27 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from peft import prepare_model_for_kbit_training
 
-from core.bench.plain import PlainLoss, collate, make_plain, plain_lines, plain_trainer
-from core.bench.planned import planned_tokens
+from core.bench.plain import collate, plain_lines, plain_trainer
 from core.bench.report import command_of, figures, machine_facts
 from core.bench.rows import BenchRows, dealt, read_rows
 from core.bench.setting import Setting, check
-from core.bench.watch import Watch, allowed_bytes, cap
+from core.bench.watch import GIB, Watch, allowed_bytes, cap
 from core.contract.config import LoraChoice, ModelChoice, RunConfig
+from core.contract.data import DataFacts
 from core.contract.errors import MachineError, first_line
 from core.contract.events import Evaluation
 from core.contract.events import Step as StepEvent
 from core.contract.weight_forms import WEIGHT_FORMS
+from core.estimate import resolve
 from core.kernels.dispatch import reference_only
-from core.machine.hardware import read_machine
+from core.machine.hardware import Machine, read_machine
 from core.model.adapters import Trained, add_adapter
 from core.model.attention.packed import NAME as PACKED_ATTENTION
 from core.model.attention.packed import attention_line
@@ -36,7 +38,8 @@ from core.model.layers import surgery
 from core.model.layers.checkpointing import set_checkpointing
 from core.model.layers.loss import LossModel
 from core.model.loading.load import LoadedModel, load_base
-from core.model.loading.random_weights import random_model
+from core.model.loading.random_weights import find_shape, random_model
+from core.models.catalog import find_model
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventTail, EventWriter
 from core.train.attempt import Attempt, Subject
@@ -48,20 +51,9 @@ from core.train.step.trainer import Batches
 
 B_SPREAD = 0.02
 """Standard deviation of a drawn B."""
-Say = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Side:
-    """What one side gives back: a value a step, and what ran."""
-
-    losses: list[float | None]
-    grad_norms: list[float | None]
-    held_out_loss: float | None
-    lines: list[str]
-
-
-def measure(setting: Setting, say: Say = print, every: int = 0) -> dict[str, Any]:
+def measure(setting: Setting, say: Callable[[str], None] = print, every: int = 0) -> dict[str, Any]:
     """Trains the setting's steps and returns what was measured; see ``core.bench.report``.
 
     Args:
@@ -90,7 +82,7 @@ def measure(setting: Setting, say: Say = print, every: int = 0) -> dict[str, Any
         "command": command_of(setting),
         "setting": asdict(setting),
         **machine_facts(device),
-        "plan": trained.lines,
+        "plan": trained.pop("plan"),
         "rows": {
             "count": len(lengths), "held_out": len(rows.held_out), "left_over": rows.left_over,
             "mean_tokens": round(sum(lengths) / len(lengths), 1), "longest": max(lengths),
@@ -101,9 +93,7 @@ def measure(setting: Setting, say: Say = print, every: int = 0) -> dict[str, Any
         "first_step_seconds": round(watch.seconds[0], 3),
         **figures(setting, watch, [sum(map(rows.train.tokens, window)) for window in windows], device),
         "trained_tokens": sum(rows.train.trained(row) for window in windows for row in window),
-        "losses": trained.losses,
-        "grad_norms": trained.grad_norms,
-        "held_out_loss": trained.held_out_loss,
+        **trained,
     }  # fmt: skip
 
 
@@ -121,9 +111,12 @@ def _load(setting: Setting, device: torch.device) -> LoadedModel:
     )  # fmt: skip
 
 
-def _train(setting: Setting, loaded: LoadedModel, rows: BenchRows, watch: Watch) -> Side:
+def _train(setting: Setting, loaded: LoadedModel, rows: BenchRows, watch: Watch) -> dict[str, Any]:
+    """Of the result what training gives: a loss and a norm a step, the held-out loss, and what ran."""
     torch.manual_seed(setting.seed)
-    model = make_plain(loaded.model, setting) if setting.plain else loaded.model
+    model = loaded.model
+    if setting.upcast:
+        model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
     peft_model = add_adapter(model, LoraChoice(), setting.seed)
     if setting.draw_b:  # at zero, A has no gradient in the first step
         draw = torch.Generator().manual_seed(setting.seed)
@@ -132,36 +125,36 @@ def _train(setting: Setting, loaded: LoadedModel, rows: BenchRows, watch: Watch)
                 if "lora_B" in name:
                     parameter.copy_(torch.randn(parameter.shape, generator=draw) * B_SPREAD)
     with tempfile.TemporaryDirectory(prefix="luthier-bench-") as place:
-        config = _config(setting)
         device = next(peft_model.parameters()).device
         dtype = str(loaded.dtype).removeprefix("torch.")
-        recipe = arguments(config, Path(place) / "checkpoints", setting.total_steps, device, dtype)
-        if setting.plain:
-            return _plain(setting, (peft_model, loaded.dtype), rows, recipe, watch)
-        return _fast(setting, (peft_model, loaded), rows, recipe, watch)
+        recipe = arguments(_config(setting), Path(place) / "checkpoints", setting.total_steps, device, dtype)
+        side = _plain if setting.plain else _fast
+        return side(setting, replace(loaded, model=peft_model), rows, recipe, watch)
 
 
 def _plain(
-    setting: Setting, parts: tuple[Any, torch.dtype], rows: BenchRows, recipe: dict[str, Any], watch: Watch
-) -> Side:
-    peft_model, dtype = parts
+    setting: Setting, loaded: LoadedModel, rows: BenchRows, recipe: dict[str, Any], watch: Watch
+) -> dict[str, Any]:
     windows = dealt(len(rows.train), setting)
-    trainer = plain_trainer(setting, peft_model, rows.train, windows, recipe, dtype)
+    trainer = plain_trainer(setting, loaded.model, rows.train, windows, recipe, loaded.dtype)
     trainer.add_callback(watch)
     trainer.train()
     watch.finish()
-    held_out = trainer.held_out_loss(rows.held_out, collate(setting))
-    return Side(list(trainer.losses()), trainer.grad_norms, held_out, plain_lines(setting, peft_model))
+    return {
+        "plan": plain_lines(setting, loaded.model),
+        "losses": trainer.losses(),
+        "grad_norms": trainer.grad_norms,
+        "held_out_loss": trainer.held_out_loss(rows.held_out, collate(setting)),
+    }
 
 
 def _fast(
-    setting: Setting, parts: tuple[Any, LoadedModel], rows: BenchRows, recipe: dict[str, Any], watch: Watch
-) -> Side:
-    passes = setting.tokens_per_pass or planned_tokens(setting, _config(setting), rows, read_machine())
-    trainer, lines = _fast_trainer(setting, parts, recipe, rows, passes)
+    setting: Setting, loaded: LoadedModel, rows: BenchRows, recipe: dict[str, Any], watch: Watch
+) -> dict[str, Any]:
+    trainer, lines = _fast_trainer(setting, loaded.model, recipe, rows)
     folder = JobFolder(Path(recipe["output_dir"]).parent)
     writer = EventWriter(folder.events, attempt=1)
-    subject = Subject(_config(setting), trainer, parts[0], parts[1].tokenizer, rows.held_out)
+    subject = Subject(_config(setting), trainer, loaded.model, loaded.tokenizer, rows.held_out)
     attempt = Attempt.unsteered(subject, EventReporter(writer))
     trainer.add_callback(watch)
     try:
@@ -174,24 +167,22 @@ def _fast(
     events: list[Any] = list(EventTail(folder.events).read())
     steps = [event for event in events if isinstance(event, StepEvent)]
     held_out = [event.loss for event in events if isinstance(event, Evaluation)]
-    return Side(
-        [event.loss for event in steps],
-        [event.grad_norm for event in steps],
-        held_out[-1] if held_out else None,
-        [*filter(None, [parts[1].line]), _weights_line(parts[1], setting), *lines],
-    )
+    return {
+        "plan": [*filter(None, [loaded.line]), _weights_line(loaded, setting), *lines],
+        "losses": [event.loss for event in steps],
+        "grad_norms": [event.grad_norm for event in steps],
+        "held_out_loss": held_out[-1] if held_out else None,
+    }
 
 
-def _fast_trainer(
-    setting: Setting, parts: tuple[Any, LoadedModel], recipe: dict[str, Any], rows: BenchRows, passes: int
-) -> tuple[Any, list[str]]:
-    """The trainer as ``core.train.setup`` makes it, but for the switches of the ladder; ``passes`` 0: a batch each."""
-    peft_model = parts[0]
-    loss_model = PlainLoss(peft_model) if setting.loss == "plain" else LossModel(peft_model)
-    sampler = BatchSampler(len(rows.train), _config(setting).rows_per_step, setting.seed, setting.total_steps)
-    tokens = passes or setting.batch * (setting.dense_tokens or setting.max_length)
+def _fast_trainer(setting: Setting, peft_model: Any, recipe: dict[str, Any], rows: BenchRows) -> tuple[Any, list[str]]:
+    """The trainer as ``core.train.setup`` makes it, but for the switches of the ladder."""
+    config, plain_torch = _config(setting), setting.kernels == "twins"
+    loss_model = LossModel(peft_model, plain=setting.loss == "plain")
+    sampler = BatchSampler(len(rows.train), config.rows_per_step, setting.seed, setting.total_steps)
+    tokens = setting.tokens_per_pass or planned_tokens(setting, config, rows, read_machine())
+    tokens = tokens or setting.batch * (setting.dense_tokens or setting.max_length)
     trainer = TextTrainer(loss_model, recipe, Batches(rows.train, sampler, tokens, setting.packed), 0)
-    plain_torch = setting.kernels == "twins"
     swaps = surgery.plan(peft_model, "plain" if setting.kernels == "plain" else "auto", force=plain_torch)
     surgery.apply(peft_model, swaps)
     allowed = allowed_bytes(trainer.args.device, setting.vram_gb)
@@ -203,6 +194,27 @@ def _fast_trainer(
         *activations,
         passes_line(trainer),
     ]
+
+
+def planned_tokens(setting: Setting, config: RunConfig, rows: BenchRows, machine: Machine) -> int:
+    """Tokens a pass as a run's plan chooses them on a card of ``--vram-gb``; 0 where nothing is to be planned."""
+    if setting.checkpointing != "auto" or not setting.vram_gb or machine.gpu is None:
+        return 0
+    name = setting.model.removeprefix("random:")
+    spec = find_shape(name) if name != setting.model else find_model("folder", name)
+    if setting.layers:
+        shape = spec.shape.model_copy(update={"num_hidden_layers": setting.layers})
+        spec = spec.model_copy(update={"shape": shape})
+    lengths = tuple(rows.train.length(row) for row in range(len(rows.train)))
+    facts = DataFacts(
+        rows=len(lengths), lengths=lengths, trained=lengths, max_length=config.train.max_length,
+        longest=max(lengths), mean=sum(lengths) / len(lengths),
+    )  # fmt: skip
+    card = replace(machine.gpu, free_bytes=int(setting.vram_gb * GIB))
+    train = {"checkpointing": "auto", "memory_gib": setting.vram_gb, "tokens_per_pass": 0}
+    wanted = config.model_copy(update={"train": config.train.model_copy(update=train)})
+    full, _ = resolve(wanted, spec, facts, replace(machine, gpus=(card,)))
+    return full.train.tokens_per_pass
 
 
 def _config(setting: Setting) -> RunConfig:

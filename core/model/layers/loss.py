@@ -27,10 +27,10 @@ class LossModel(nn.Module):
 
     trained: tuple[nn.Parameter, ...] = ()
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, plain: bool = False) -> None:
         super().__init__()
         self.model = model
-        self._head, self.reason = _readable_head(base_causal_model(model))
+        self._head, self.reason = (None, "from logits") if plain else _readable_head(base_causal_model(model))
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As any module's; where ``trained`` names the parameters, without a walk through thousands of modules."""

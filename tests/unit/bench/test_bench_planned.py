@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from core.bench.planned import planned_tokens
 from core.bench.rows import BenchRows
 from core.bench.setting import Setting
+from core.bench.step import planned_tokens
 from core.contract.config import RunConfig
 from core.machine.hardware import Gpu, Machine
 from core.train.step.rows import TextRows

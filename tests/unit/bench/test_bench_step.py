@@ -15,7 +15,7 @@ from core.bench.__main__ import main
 from core.bench.children import own_process
 from core.bench.setting import Setting, flags_of
 from core.bench.step import measure
-from core.contract.errors import StudioError
+from core.contract.errors import Fault
 from core.model.layers import decoder_layer
 
 SIDES: dict[str, dict[str, Any]] = {
@@ -131,7 +131,7 @@ def test_what_cannot_be_measured_is_one_line(
     changes: dict[str, Any], word: str, setting: Setting, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wrong = replace(setting, **changes)
-    with pytest.raises(StudioError):
+    with pytest.raises(Fault):
         measure(wrong)
     assert main(["step", *flags_of(wrong)]) == 1
     said = capsys.readouterr().err.strip().splitlines()
