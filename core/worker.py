@@ -21,7 +21,7 @@ from pathlib import Path
 from core.contract.errors import Fault, first_line
 from core.contract.events import Failed, Hello, Paused, Stopped
 from core.machine.hardware import Machine, read_machine
-from core.machine.imports import importing, version_of, without_card
+from core.machine.imports import importing, version_of
 from core.model.faults import is_card_fault, is_host_full, is_out_of_memory
 from core.runs.control.mailbox import open_mailbox
 from core.runs.folder.job_folder import JobFolder
@@ -196,14 +196,10 @@ def _hello(machine: Machine) -> Hello:
 
 
 def _set_environment(machine: Machine) -> None:
-    """One card, no word to anyone, no warnings about forks; set here since libraries read it when imported."""
+    """Its cards, no word to anyone, no warnings about forks; set here since libraries read it when imported."""
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    if machine.gpu:
-        os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # NVML's order, by which the card was chosen
-        os.environ["CUDA_VISIBLE_DEVICES"] = machine.gpu.cuda_name
-    else:
-        os.environ.update(without_card(os.environ))
+    os.environ.update(machine.cards.environment(os.environ))
 
 
 if __name__ == "__main__":

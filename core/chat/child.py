@@ -49,8 +49,8 @@ def main() -> int:
         setup = Setup.model_validate_json(sys.stdin.readline())
         end_with_the_pipe(questions.hear)
         locations = Locations.find(setup.home)
-        card = take_card(locations, setup.lock_name, "Try")
-        leave_when_wanted(locations, setup.lock_name, writer, "the model")
+        take_card(locations, setup.cards, "Try")
+        leave_when_wanted(locations, setup.cards, writer, "the model")
         with importing():
             from core.chat.generator import load_chat_model
         chat_model = load_chat_model(setup)
@@ -58,9 +58,8 @@ def main() -> int:
         writer.say(Failure.of(error).model_dump())
         return 1
     writer.say({"ready": True})
-    while card.fileno() >= 0:  # held until the process ends
+    while True:  # the cards are held until the process ends
         answer(chat_model, questions, writer)
-    return 0
 
 
 def answer(chat_model: Any, questions: Questions, writer: LineWriter) -> None:

@@ -108,7 +108,7 @@ class ChatClient:
             data=self._config.data,
             adapter=str(self._adapter / "adapter") if self._adapter else "",
             home=str(self._locations.home),
-            lock_name=read_machine(self._locations.home).lock_name,
+            cards=read_machine(self._locations.home).cards,
         )
 
 
@@ -158,7 +158,7 @@ class _Child(LineChild):
     killed."""
 
     def __init__(self, setup: Setup, locations: Locations) -> None:
-        self._locations, self._card = locations, setup.lock_name
+        self._locations, self._cards = locations, setup.cards
         quiet = {"HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONUTF8": "1"}
         super().__init__("core.chat.child", quiet | card_environment(os.environ, read_machine(), plain=False))
         try:
@@ -180,7 +180,7 @@ class _Child(LineChild):
             RunError: it ended, or said nothing for so many seconds.
             MachineError: a run waits for the card.
         """
-        patience = Patience(self._locations, self._card, seconds)
+        patience = Patience(self._locations, self._cards, seconds)
         with _told():
             while (line := self.hear(LOOK_SECONDS)) is None:
                 if why := patience.is_over():

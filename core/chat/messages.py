@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from core.contract.config import DataChoice, ModelChoice
 from core.contract.data import Message
 from core.contract.errors import Fault
+from core.machine.cards import CardSet
 
 Side = Literal["base", "tuned"]
 
@@ -36,7 +37,7 @@ class Setup(_Line):
     data: DataChoice
     adapter: str = ""
     home: str
-    lock_name: str
+    cards: CardSet = CardSet()
 
 
 class Ask(_Line):

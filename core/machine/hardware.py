@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from core.machine.cards import CardSet
 from core.machine.host import Host
 
 _UUIDS = ("GPU-", "MIG-")
@@ -72,9 +73,9 @@ class Machine:
         return self.gpus[0] if self.gpus else None
 
     @property
-    def lock_name(self) -> str:
-        """The lock that a run on this machine takes: one run a card."""
-        return f"gpu-{self.gpu.uuid}" if self.gpu else "cpu"
+    def cards(self) -> CardSet:
+        """The cards that a job on this machine works on, one job a card: the first, or the CPU."""
+        return CardSet((self.gpu.cuda_name,) if self.gpu else ())
 
 
 def read_machine(home: Path | None = None, host: Host | None = None) -> Machine:

@@ -11,11 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from core.machine.disk import open_plain, read_plain
-from core.machine.locations import Locations
+from core.machine.disk import open_plain
 
 _RETRY_SECONDS = 0.02
-_HOLDER_BYTES = 4096
 _PROBE_SECONDS = 0.1
 """A probe (``is_held``) takes a lock for microseconds; a try without waiting looks again for so long."""
 
@@ -62,42 +60,6 @@ class FileLock:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-
-
-class CardLock:
-    """The lock of one card (``gpu-UUID``) or of the CPU: whoever holds it computes there."""
-
-    def __init__(self, locations: Locations, lock_name: str) -> None:
-        self._lock = FileLock(locations.locks / lock_name)
-
-    def acquire(self, wait: bool, holder: str = "", seconds: float = 0.0) -> bool:
-        """Takes the card: for as long as it takes, or waiting at most so many seconds (a run that has just said its
-        last word needs a moment to leave). ``holder`` is told to others by ``held_by``."""
-        self._lock.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not self._lock.acquire(float("inf") if wait else seconds):
-            return False
-        os.ftruncate(self.fileno(), 0)
-        os.pwrite(self.fileno(), holder.encode(), 0)
-        return True
-
-    def fileno(self) -> int:
-        """The descriptor that a worker inherits, so that the card is held while either lives."""
-        return self._lock.fileno()
-
-    def release(self) -> None:
-        """Lets go; the card is free once no child holds it either."""
-        self._lock.release()
-
-
-def held_by(locations: Locations, lock_name: str) -> str | None:
-    """Who holds the card: a run id or what the holder calls itself; None when it is free."""
-    path = locations.locks / lock_name
-    if not is_held(path):
-        return None
-    try:
-        return read_plain(path, _HOLDER_BYTES).decode(errors="replace") or "another program"
-    except OSError:
-        return "another program"
 
 
 def is_held(path: Path) -> bool:

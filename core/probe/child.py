@@ -25,8 +25,8 @@ def main() -> int:
         setup = Setup.model_validate_json(sys.stdin.readline())
         end_with_the_pipe()
         locations = Locations.find(setup.home)
-        card = take_card(locations, setup.lock_name, "the probe")
-        leave_when_wanted(locations, setup.lock_name, out, "the probe")
+        card = take_card(locations, setup.cards, "the probe")
+        leave_when_wanted(locations, setup.cards, out, "the probe")
         _say(out, "loading", "" if setup.spec.folder else "random weights of the same shape: it is not here yet")
         result = _measured(setup, out)
     except Fault as error:

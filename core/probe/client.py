@@ -63,12 +63,12 @@ def probe(
     config, plain = _kernels(config, machine, locations, cancelled)
     setup = Setup(
         config=config, spec=spec, lengths=tuple(longest_step(config, facts)), seconds=SECONDS,
-        home=str(locations.home), lock_name=machine.lock_name,
+        home=str(locations.home), cards=machine.cards,
     )  # fmt: skip
     child = LineChild("core.probe.child", _environment(machine, locations, plain))
     try:
         child.send(setup.model_dump(mode="json"))
-        found = _result(child, Patience(locations, machine.lock_name, PATIENCE_SECONDS), on_stage, cancelled)
+        found = _result(child, Patience(locations, machine.cards, PATIENCE_SECONDS), on_stage, cancelled)
     except EndedError as end:
         forget_kernels(locations)
         raise RunError("probe.died", reason=end.reason, last=end.last) from end

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict
 
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
+from core.machine.cards import CardSet
 
 Stage = Literal["starting", "loading", "stepping"]
 
@@ -31,7 +32,7 @@ class Setup(_Word):
     lengths: tuple[int, ...]
     seconds: float
     home: str
-    lock_name: str
+    cards: CardSet = CardSet()
 
 
 class Said(_Word):

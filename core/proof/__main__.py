@@ -15,10 +15,10 @@ from pathlib import Path
 
 from core.contract.errors import Fault
 from core.contract.events import Failed, Finished, Hello, Stage
+from core.machine.cards import CardLock, held_by
 from core.machine.children.tied import start_tied
 from core.machine.hardware import Machine, read_machine
 from core.machine.locations import REPOSITORY, Locations
-from core.machine.locks import CardLock, held_by
 from core.proof.store import read_flags
 from core.runs.control.queue import card_wanted
 from core.runs.folder.job_folder import JobFolder
@@ -67,12 +67,12 @@ def progress_of(line: str) -> tuple[int, int] | None:
 
 def _take_card(locations: Locations, machine: Machine, writer: EventWriter) -> CardLock:
     """The card, once no run holds it or waits for it; what is waited for is said when it changes."""
-    lock, said = CardLock(locations.make(), machine.lock_name), ""
-    while card_wanted(locations, machine.lock_name) or not lock.acquire(wait=False, holder=HOLDER):
-        who = held_by(locations, machine.lock_name) or "a run"
+    lock, said = CardLock(locations.make(), machine.cards), ""
+    while card_wanted(locations, machine.cards) or not lock.acquire(HOLDER):
+        who = held_by(locations, machine.cards) or "a run"
         if who != said:
             said = who
-            writer.write(Stage(stage="waiting", text=f"{who} has the {'card' if machine.gpu else 'CPU'}"))
+            writer.write(Stage(stage="waiting", text=f"{who} has the {machine.cards.word}"))
         time.sleep(LOOK_SECONDS)
     return lock
 

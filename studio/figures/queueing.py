@@ -14,9 +14,9 @@ import time
 from typing import Any
 
 from core.contract.errors import Fault
+from core.machine.cards import CardSet, held_by
 from core.machine.hardware import Machine
 from core.machine.locations import Locations
-from core.machine.locks import held_by
 from core.runs.control.queue import JobQueue
 from core.runs.control.store import RunStore
 from core.runs.folder.job_folder import RUN_ID, JobFolder
@@ -31,31 +31,31 @@ from studio.words.text import say
 
 def card_taken(locations: Locations, machine: Machine) -> bool:
     """Whether a run has the card or waits for it, so that another one would stand in the queue."""
-    holder = held_by(locations, machine.lock_name) or ""
-    return bool(RUN_ID.fullmatch(holder) or JobQueue(locations).first_living(machine.lock_name))
+    holder = held_by(locations, machine.cards) or ""
+    return bool(RUN_ID.fullmatch(holder) or JobQueue(locations).first_living(machine.cards))
 
 
 def queue_view(store: RunStore, machine: Machine) -> dict[str, Any]:
     """The holder (None where the card is free) and the waiting runs in their order."""
     at = time.time()
-    holder, free = _held(store, machine.lock_name, at)
-    ends = {machine.lock_name: free}
-    waiting, cards = [], JobQueue(store.locations).cards()
+    holder, free = _held(store, machine.cards, at)
+    ends = {machine.cards: free}
+    waiting, known = [], JobQueue(store.locations).cards()
     for run_id in store.queue():
-        card = cards.get(run_id) or machine.lock_name
-        begins = ends[card] if card in ends else _held(store, card, at)[1]
+        cards = known.get(run_id) or machine.cards
+        begins = ends[cards] if cards in ends else _held(store, cards, at)[1]
         folder = JobFolder(store.locations.runs / run_id)
         takes = _left(store, folder)  # by its own pace where it has run, else as estimated at Start
         if takes is None and (asked := read_asked(folder)) and asked.seconds:
             takes = sum(asked.seconds) / 2
-        ends[card] = None if begins is None or takes is None else begins + takes
-        waiting.append({**_named(summarise(folder)), "starts": _clock(begins, at), "ends": _clock(ends[card], at)})
+        ends[cards] = None if begins is None or takes is None else begins + takes
+        waiting.append({**_named(summarise(folder)), "starts": _clock(begins, at), "ends": _clock(ends[cards], at)})
     return {"holder": holder, "waiting": waiting}
 
 
-def _held(store: RunStore, card: str, now: float) -> tuple[dict[str, Any] | None, float | None]:
-    """Who holds a card (None: nobody), and when it will be free."""
-    name = held_by(store.locations, card)
+def _held(store: RunStore, cards: CardSet, now: float) -> tuple[dict[str, Any] | None, float | None]:
+    """Who holds these cards (None: nobody), and when they will be free."""
+    name = held_by(store.locations, cards)
     if not name:
         return None, now
     if not RUN_ID.fullmatch(name):

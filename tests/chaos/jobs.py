@@ -16,9 +16,9 @@ from pathlib import Path
 import psutil
 
 from core.contract.errors import RunError
+from core.machine.cards import held_by
 from core.machine.hardware import Machine
 from core.machine.locations import Locations
-from core.machine.locks import held_by
 from core.runs.control.queue import JobQueue
 from core.runs.control.store import RunStore
 from core.runs.folder.job_folder import RUN_ID, JobFolder
@@ -124,7 +124,7 @@ class _Life:
             time.sleep(0.01)
 
     def _judge_house(self, run_id: str) -> None:
-        must(held_by(self.locations, MACHINE.lock_name) is None, "the card is still held")
+        must(held_by(self.locations, MACHINE.cards) is None, "the card is still held")
         must(JobQueue(self.locations).waiting() == [], "the queue still names", JobQueue(self.locations).waiting())
         left = [process.pid for process in psutil.process_iter() if _is_of(process, self.locations.home)]
         must(not left, "processes left:", left)

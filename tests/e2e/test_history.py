@@ -17,9 +17,10 @@ from visiting import Visit, let_in
 
 from core.contract.config import DataChoice, ModelChoice, RunConfig, TrainChoice
 from core.contract.events import Failed, Finished, Queued
+from core.machine.cards import CardLock
 from core.machine.hardware import read_machine
 from core.machine.locations import Locations
-from core.machine.locks import CardLock, FileLock
+from core.machine.locks import FileLock
 from core.runs.control.queue import JobQueue
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.run_yaml import dump_config
@@ -75,8 +76,8 @@ def house(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ho
     made_runs(locations)
     locks = [FileLock(JobFolder(locations.runs / run_id).supervisor_lock) for run_id in (HOLDER, *WAITING)]
     assert all(lock.acquire() for lock in locks)
-    card = CardLock(locations, read_machine(locations.home).lock_name)
-    assert card.acquire(wait=False, holder=HOLDER)
+    card = CardLock(locations, read_machine(locations.home).cards)
+    assert card.acquire(HOLDER)
     for run_id in WAITING:
         JobQueue(locations).add(run_id)
     with running_studio(locations.home) as studio:

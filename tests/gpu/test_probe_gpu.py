@@ -8,9 +8,9 @@ from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.errors import Fault
 from core.estimate import estimate, resolve
+from core.machine.cards import held_by
 from core.machine.hardware import read_machine
 from core.machine.locations import Locations
-from core.machine.locks import held_by
 from core.model.loading.random_weights import find_shape
 from core.probe.client import probe
 from core.runs.record.learned import speeds
@@ -42,7 +42,7 @@ def test_a_probe_on_a_card_is_near_the_estimate_and_corrects_it(locations: Locat
     assert found.peak_bytes <= found.reserved_bytes
     assert plain.allocated_bytes == pytest.approx(found.peak_bytes, rel=0.08, abs=300 * 2**20)
     assert found.steps >= 10
-    assert held_by(locations, machine.lock_name) is None
+    assert held_by(locations, machine.cards) is None
     again = estimate(config, spec, facts(), machine, speeds(locations))
     assert again.tokens_per_second is not None
     low, high = again.tokens_per_second

@@ -15,8 +15,8 @@ from contextlib import suppress
 from typing import Any, TextIO
 
 from core.contract.errors import MachineError
+from core.machine.cards import CardLock, CardSet, held_by
 from core.machine.locations import Locations
-from core.machine.locks import CardLock, held_by
 from core.runs.control.queue import card_wanted
 from core.runs.folder.job_folder import RUN_ID, JobFolder
 from core.runs.log.events_log import LAST_KINDS, last_event
@@ -49,16 +49,16 @@ class LineWriter:
                 os._exit(0)
 
 
-def take_card(locations: Locations, lock_name: str, holder: str) -> CardLock:
+def take_card(locations: Locations, cards: CardSet, holder: str) -> CardLock:
     """The card's lock, at once; a run that has said its last word is waited for.
 
     Raises:
         MachineError: ``card.busy``, with the name of who holds it.
     """
-    card = CardLock(locations.make(), lock_name)
+    lock = CardLock(locations.make(), cards)
     patience = time.monotonic() + ENDING_SECONDS
-    while not card.acquire(wait=False, holder=holder):
-        other = held_by(locations, lock_name) or "another program"  # or it let go between our try and our look
+    while not lock.acquire(holder):
+        other = held_by(locations, cards) or "another program"  # or it let go between our try and our look
         ending, last = other == "another program", None
         if RUN_ID.fullmatch(other):
             with suppress(OSError):
@@ -67,7 +67,7 @@ def take_card(locations: Locations, lock_name: str, holder: str) -> CardLock:
         if not ending or time.monotonic() > patience:
             raise MachineError("card.busy/held", other=other)
         time.sleep(0.1)
-    return card
+    return lock
 
 
 def left_the_card(who: str) -> MachineError:
@@ -75,16 +75,16 @@ def left_the_card(who: str) -> MachineError:
     return MachineError("card.busy/run_waits", who=who)
 
 
-def leave_when_wanted(locations: Locations, lock_name: str, writer: LineWriter, who: str) -> None:
+def leave_when_wanted(locations: Locations, cards: CardSet, writer: LineWriter, who: str) -> None:
     """Begins to look once a second whether a run waits for the card; says so then, and ends this process.
 
     Args:
-        lock_name: the card that this process holds.
+        cards: those that this process holds.
         who: who left, in the sentence that is said: "the model".
     """
 
     def look() -> None:
-        while not card_wanted(locations, lock_name):
+        while not card_wanted(locations, cards):
             time.sleep(LOOK_SECONDS)
         writer.say(left_the_card(who).told())
         os._exit(0)
@@ -99,8 +99,8 @@ class Patience:
     come to look: whoever waits for it then has it killed.
     """
 
-    def __init__(self, locations: Locations, lock_name: str, seconds: float) -> None:
-        self._locations, self._card = locations, lock_name
+    def __init__(self, locations: Locations, cards: CardSet, seconds: float) -> None:
+        self._locations, self._cards = locations, cards
         self._deadline = time.monotonic() + seconds
         self._next = self._wanted = 0.0
 
@@ -111,7 +111,7 @@ class Patience:
             return "time"
         if now >= self._next:
             self._next = now + LOOK_SECONDS
-            if not card_wanted(self._locations, self._card):
+            if not card_wanted(self._locations, self._cards):
                 self._wanted = 0.0
             elif not self._wanted:
                 self._wanted = now

@@ -21,9 +21,10 @@ from pathlib import Path
 from core.contract.commands import Verb
 from core.contract.errors import Fault, MachineError
 from core.contract.events import Acknowledged, Event, Failed, Note, Paused, Queued, Stage, Starting, Stopped
+from core.machine.cards import CardLock
 from core.machine.hardware import Machine, read_machine
 from core.machine.locations import Locations
-from core.machine.locks import CardLock, locked
+from core.machine.locks import locked
 from core.runs.control.create import sweep_exports, throw_away_debris
 from core.runs.control.mailbox import ALL_VERBS, Mailbox, acknowledged_ids, begun_attempt
 from core.runs.control.queue import JobQueue, Turn
@@ -39,8 +40,7 @@ from core.runs.process.launch import inherited_lock
 from core.runs.process.processes import Identity, Owners, end_tree, find_worker, identify, write_owners
 from core.runs.record.job_record import RUNNING, RunRecord, fold
 from core.runs.supervise.kernel_check import check_kernels_once, forget_kernels
-from core.runs.supervise.restarts import CardLook, Restarts
-from core.runs.supervise.watch import Ending, Watch
+from core.runs.supervise.watch import CardLook, Ending, Restarts, Watch
 from core.runs.supervise.worker_process import (
     RESTART_EXIT_CODE,
     RESTART_NOTE,
@@ -73,7 +73,7 @@ class Supervisor:
     ) -> None:
         self.folder, self.locations, self.machine = folder, locations, machine
         self.worker_command, self.trains = worker_command, folder.kind == "train"
-        self.card = CardLock(locations, machine.lock_name)
+        self.lock = CardLock(locations, machine.cards)
         self.hold = LogHold(folder)
         self.standing = Standing(folder)
         self.writer: PatientWriter | None = None
@@ -97,7 +97,7 @@ class Supervisor:
                 self._fail("supervisor.failed", str(error), "See worker.log in the run's folder, then resume.")
                 raise
             finally:
-                self.card.release()
+                self.lock.release()
                 self._give_log()
                 JobQueue(self.locations).remove(self.folder.name)
 
@@ -135,14 +135,14 @@ class Supervisor:
 
     def _wait_for_card(self) -> bool:
         """Waits for this run's turn, saying what it waits for; False when called off meanwhile."""
-        turn = Turn(self.locations, self.machine, self.folder.name)
+        turn = Turn(self.locations, self.machine.cards, self.folder.name)
         turn.join()
         mailbox, said = self._open_mailbox(), ""
         for tick in count():
             if self._called_off(mailbox):
                 break
             if not tick % TURN_TICKS:
-                if turn.take(self.card):
+                if turn.take(self.lock):
                     return True
                 if (reason := turn.reason()) and reason != said:
                     self._say(Queued(reason=reason))
@@ -189,7 +189,7 @@ class Supervisor:
         told, ready = worker_environment(os.environ, self.folder, self.machine, self.attempt, self.plain), ReadyPipe()
         self.kills = MemoryKills(self.folder.log)
         try:
-            inherited = [self.hold.fileno(), self.card.fileno(), ready.descriptor]
+            inherited = [self.hold.fileno(), *self.lock.filenos(), ready.descriptor]
             worker = start_worker(self.folder, self.worker_command, told | ready.environment, inherited)
             ready.passed_on()
             self._sign(worker.identity)
@@ -271,7 +271,7 @@ class Supervisor:
     def _await_card(self) -> bool:
         """Waits for a card that no longer answers; False where it does not come back, or the job was called off."""
         step, mailbox, clock, said = self.folder.newest_step(), self._open_mailbox(), AwakeClock(), False
-        look = CardLook(self.machine)
+        look = CardLook(self.machine.cards)
         while self.trains and not look.answers():
             if clock.tick() >= CARD_SECONDS:
                 waited = f"The card did not answer for {CARD_SECONDS / 60:.0f} min"

@@ -16,11 +16,15 @@ on its time counts, and it is ended like any other that does not leave.
 
 import os
 import signal
+import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
 from core.contract.commands import Command
+from core.machine.cards import CardSet
+from core.machine.hardware import Machine, read_machine
 from core.runs.control.mailbox import Mailbox
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.standing import Standing
@@ -45,6 +49,10 @@ STACKS_SECONDS = 1.0
 SLEPT_SECONDS = 60.0
 """A gap that is called sleep; its consequences show within the minutes after it."""
 AFTERMATH_SECONDS = 300.0
+MAX_FUTILE_RESTARTS = 2
+CARD_LOOK_SECONDS = 2.0
+CARD_ANSWER_SECONDS = 0.5
+"""An answer takes milliseconds; one that takes longer is met at a later look."""
 
 
 @dataclass(frozen=True)
@@ -141,3 +149,48 @@ class Watch:
         slept, noticed = self._slept
         recent = slept if self.clock.awake - noticed < AFTERMATH_SECONDS else 0.0
         return Ending(stop, stall, late, recent)
+
+
+class Restarts:
+    """Whether a worker that ended is followed by another: as long as the run gets on, by a newer checkpoint or by a
+    correction, after which the same steps are not the same work. ``step`` and ``corrections``: what stood there before.
+    """
+
+    def __init__(self, step: int = 0, corrections: int = 0) -> None:
+        self.futile = 0
+        """Ends in a row that brought nothing new, this one included."""
+        self._furthest, self._corrections = step, corrections
+
+    def worth_it(self, step: int, corrections: int) -> bool:
+        """Takes an end, with the newest checkpoint's step and the corrections so far; False where it is the third in
+        a row that brought nothing."""
+        if corrections > self._corrections:  # the checkpoint may be an older one now: count from there
+            self.futile, self._furthest = 1, step
+        else:
+            self.futile = 1 if step > self._furthest else self.futile + 1
+            self._furthest = max(step, self._furthest)
+        self._corrections = max(corrections, self._corrections)
+        return self.futile <= MAX_FUTILE_RESTARTS
+
+
+class CardLook:
+    """Whether the locked cards are seen by their driver. After a sleep a driver may not answer at all: it is asked in a
+    thread, which may hang where its owner must not, and never in two."""
+
+    def __init__(self, cards: CardSet, read: Callable[[], Machine] = read_machine) -> None:
+        self._missing, self._read = set(cards.ids), read
+        self._thread: threading.Thread | None = None
+        self._due = 0.0
+
+    def answers(self) -> bool:
+        """What is known by now; asks again where the last answer was no. On the CPU always yes."""
+        asking = self._thread is not None and self._thread.is_alive()
+        if self._missing and not asking and time.monotonic() >= self._due:
+            self._due = time.monotonic() + CARD_LOOK_SECONDS
+            self._thread = threading.Thread(target=self._ask, name="card", daemon=True)
+            self._thread.start()
+            self._thread.join(CARD_ANSWER_SECONDS)
+        return not self._missing
+
+    def _ask(self) -> None:
+        self._missing -= {gpu.cuda_name for gpu in self._read().gpus}

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from core.machine.disk import APPENDING, open_plain
 from core.machine.hardware import Machine
-from core.machine.imports import without_card
 from core.machine.locations import REPOSITORY
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import ATTEMPT_VARIABLE
@@ -101,14 +100,9 @@ def card_environment(base: Mapping[str, str], machine: Machine, plain: bool) -> 
     Segments that grow leave torch's allocator few gaps when passes differ in length. Not on WSL, whose drivers fail at
     the mapping that they need (pytorch issue 192330); and what a person has chosen stays.
     """
-    told: dict[str, str] = {}
-    if machine.gpu:
-        # CUDA counts cards its own way; the one that computes must be the one that is locked.
-        told |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": machine.gpu.cuda_name}
-        if not machine.wsl and not any(name in base for name in ALLOCATOR_VARIABLES):
-            told[ALLOCATOR_VARIABLES[0]] = "expandable_segments:True"
-    else:
-        told |= without_card(base)
+    told = machine.cards.environment(base)
+    if machine.gpu and not machine.wsl and not any(name in base for name in ALLOCATOR_VARIABLES):
+        told[ALLOCATOR_VARIABLES[0]] = "expandable_segments:True"
     if plain:
         told["LUTHIER_KERNELS"] = "plain"
     return told

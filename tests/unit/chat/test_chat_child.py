@@ -19,9 +19,10 @@ from core.chat.messages import Setup
 from core.contract.config import RunConfig
 from core.contract.errors import Fault
 from core.contract.events import Finished, Step
+from core.machine.cards import CardLock, CardSet, held_by
 from core.machine.hardware import read_machine
 from core.machine.locations import ASSETS, REPOSITORY, Locations
-from core.machine.locks import CardLock, FileLock, held_by
+from core.machine.locks import FileLock
 from core.runs.control.gpu_lease import take_card
 from core.runs.control.queue import JobQueue
 from core.runs.folder.job_folder import JobFolder
@@ -117,8 +118,8 @@ def test_a_killed_child_is_one_line_and_the_next_question_starts_another(client:
 
 def test_a_busy_card_is_said_at_once(tmp_path: Path, config: RunConfig) -> None:
     locations = Locations(tmp_path).make()
-    card = CardLock(locations, read_machine().lock_name)
-    assert card.acquire(wait=False, holder="2026-11-20_2243_other_k3f9")
+    card = CardLock(locations, read_machine().cards)
+    assert card.acquire("2026-11-20_2243_other_k3f9")
     try:
         with pytest.raises(Fault, match="2026-11-20_2243_other_k3f9") as caught:
             list(ChatClient(locations, config, None).ask(QUESTION, 4, 0.0, 0))
@@ -134,22 +135,20 @@ def test_a_run_that_has_just_ended_is_waited_for(chat_home: Locations, run_folde
     run.path.mkdir()
     writer = EventWriter(run.events, 1)
     writer.write(Step(step=1))
-    card = CardLock(locations, "cpu")
-    assert card.acquire(wait=False, holder=run.name)
+    card = CardLock(locations, CardSet())
+    assert card.acquire(run.name)
     with pytest.raises(Fault, match=run.name):
-        take_card(locations, "cpu", "Try")
+        take_card(locations, CardSet(), "Try")
     writer.write(Finished(step=1))
     threading.Timer(0.5, card.release).start()
-    taken = take_card(locations, "cpu", "Try")
-    assert held_by(locations, "cpu") == "Try"
+    taken = take_card(locations, CardSet(), "Try")
+    assert held_by(locations, CardSet()) == "Try"
     taken.release()
     writer.close()
 
 
 def test_the_child_ends_when_its_pipe_closes_even_while_it_loads(tmp_path: Path, config: RunConfig) -> None:
-    setup = Setup(
-        folder=str(ASSETS / "starter"), model=config.model, data=config.data, home=str(tmp_path), lock_name="cpu"
-    )
+    setup = Setup(folder=str(ASSETS / "starter"), model=config.model, data=config.data, home=str(tmp_path))
     command = [sys.executable, "-m", "core.chat.child"]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
     assert child.stdin is not None
@@ -191,7 +190,7 @@ def test_the_child_leaves_within_five_seconds_when_a_run_wants_the_card(
             assert time.monotonic() - started < 5
             time.sleep(0.05)
         assert child.receive()["code"] == "card.busy"
-        assert held_by(chat_home, read_machine().lock_name) is None
+        assert held_by(chat_home, read_machine().cards) is None
     finally:
         queue.remove(run_folder.name)
         supervisor.release()

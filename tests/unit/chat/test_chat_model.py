@@ -25,7 +25,7 @@ def tokenizer() -> Any:
 def prompt(tokenizer: Any, data: DataChoice, *contents: tuple[str, str]) -> str:
     from core.chat.generator import ChatModel
 
-    setup = Setup(folder="", model=ModelChoice(), data=data, home="", lock_name="cpu")
+    setup = Setup(folder="", model=ModelChoice(), data=data, home="")
     ask = Ask.model_validate({"id": "a", "messages": [{"role": role, "content": said} for role, said in contents]})
     return str(tokenizer.decode(ChatModel(None, tokenizer, setup)._prompt(ask)[0]))
 
@@ -83,7 +83,7 @@ def test_an_answer_ends_at_every_end_token_of_the_model(tokenizer: Any) -> None:
             told.append(options["eos_token_id"])
             return torch.zeros(1, 3, dtype=torch.long)
 
-    setup = Setup(folder="", model=ModelChoice(), data=DataChoice(), home="", lock_name="cpu")
+    setup = Setup(folder="", model=ModelChoice(), data=DataChoice(), home="")
     ask = Ask.model_validate({"id": "a", "messages": [{"role": "user", "content": "Hello."}]})
     chat_model = ChatModel(Model(), tokenizer, setup)
     chat_model._generate(torch.zeros(1, 1, dtype=torch.long), ask, "base", None, lambda: False)

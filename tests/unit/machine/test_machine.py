@@ -56,7 +56,7 @@ def test_reading_this_machine_never_raises(tmp_path: Path) -> None:
     assert machine.cpu_count >= 1
     assert machine.ram_total_bytes > machine.ram_free_bytes > 0
     assert machine.disk_free_bytes
-    assert machine.lock_name == (f"gpu-{machine.gpu.uuid}" if machine.gpu else "cpu")
+    assert machine.cards.locks == ((f"gpu-{machine.gpu.uuid}" if machine.gpu else "cpu"),)
     assert read_gpu("GPU-that-is-not-there") == GpuReading()
 
 

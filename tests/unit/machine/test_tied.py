@@ -101,7 +101,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def talk(locations: Locations) -> Any:
     chosen = {"model": ModelChoice(), "data": DataChoice()}
-    return client._Child(Setup(folder="/m", home=str(locations.home), lock_name="cpu", **chosen), locations)
+    return client._Child(Setup(folder="/m", home=str(locations.home), **chosen), locations)
 
 
 def test_a_model_that_hangs_while_it_loads_is_ended(

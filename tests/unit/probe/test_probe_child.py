@@ -22,9 +22,10 @@ from core.contract.data import DataFacts
 from core.contract.errors import Fault
 from core.contract.estimate import Probe
 from core.estimate.learned import LEAST_STEPS
+from core.machine.cards import CardLock, held_by
 from core.machine.hardware import read_machine
 from core.machine.locations import ASSETS, REPOSITORY, Locations
-from core.machine.locks import CardLock, FileLock, held_by
+from core.machine.locks import FileLock
 from core.models.catalog import starter
 from core.probe import client
 from core.probe.messages import Setup
@@ -65,7 +66,7 @@ def test_the_starter_is_probed_and_the_planner_learns_of_it(
     assert 100 < found.tokens_per_second * found.seconds_per_step <= 110  # the longest step: two rows of up to 55
     weights = (ASSETS / "starter" / "model.safetensors").stat().st_size
     assert found.peak_bytes > weights
-    assert held_by(locations, read_machine().lock_name) is None
+    assert held_by(locations, read_machine().cards) is None
     [line] = speeds(locations).runs
     assert line.run_id.startswith("probe-")
     assert line.measured_tokens_per_second == found.tokens_per_second
@@ -75,8 +76,8 @@ def test_the_starter_is_probed_and_the_planner_learns_of_it(
 def test_a_busy_card_is_said_at_once_and_nothing_is_learned(
     config: RunConfig, facts: DataFacts, locations: Locations
 ) -> None:
-    card = CardLock(locations, read_machine().lock_name)
-    assert card.acquire(wait=False, holder=RUN)
+    card = CardLock(locations, read_machine().cards)
+    assert card.acquire(RUN)
     try:
         with pytest.raises(Fault, match=RUN) as caught:
             probed(config, facts, locations)
@@ -105,7 +106,7 @@ def test_kernels_are_tried_again_after_a_probe_that_failed(
 def begun(config: RunConfig, home: Path) -> Iterator[subprocess.Popen[str]]:
     """A child that has taken the card and goes on to load."""
     setup = Setup(
-        config=config, spec=starter(), lengths=(30, 40), seconds=600, home=str(home), lock_name=read_machine().lock_name
+        config=config, spec=starter(), lengths=(30, 40), seconds=600, home=str(home), cards=read_machine().cards
     )
     command = [sys.executable, "-m", "core.probe.child"]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
@@ -131,7 +132,7 @@ def test_the_child_ends_when_its_pipe_closes_even_while_it_loads(config: RunConf
         child.stdin.close()
         child.wait(timeout=30)
         assert time.monotonic() - started < 3
-        assert held_by(Locations(tmp_path), read_machine().lock_name) is None
+        assert held_by(Locations(tmp_path), read_machine().cards) is None
 
 
 def test_the_child_leaves_within_five_seconds_when_a_run_wants_the_card(config: RunConfig, tmp_path: Path) -> None:
@@ -148,7 +149,7 @@ def test_the_child_leaves_within_five_seconds_when_a_run_wants_the_card(config: 
         child.wait(timeout=30)
         assert time.monotonic() - started < 5
         assert "card.busy" in said
-        assert held_by(locations, read_machine().lock_name) is None
+        assert held_by(locations, read_machine().cards) is None
     supervisor.release()
 
 
@@ -175,7 +176,7 @@ def test_cancelled_while_it_steps(config: RunConfig, facts: DataFacts, locations
         client.probe(config, starter(), facts, locations, stages.append, cancelled)
     assert time.monotonic() - at[0] < 6
     assert caught.value.code == "probe.cancelled"
-    assert held_by(locations, read_machine().lock_name) is None
+    assert held_by(locations, read_machine().cards) is None
 
 
 @pytest.mark.slow

@@ -17,9 +17,9 @@ from core.bench.report import MACHINE
 from core.bench.setting import Setting
 from core.contract.errors import RunError
 from core.contract.events import Failed, Finished, Hello, Queued, Stage, Starting
+from core.machine.cards import CardLock
 from core.machine.hardware import Gpu, Machine, read_machine
 from core.machine.locations import Locations
-from core.machine.locks import CardLock
 from core.proof.__main__ import progress_of
 from core.proof.store import KINDS, Kind, Proof, Proofs, flags_for
 from core.runs.folder.job_folder import JobFolder
@@ -72,8 +72,8 @@ def test_what_is_asked_for_can_be_measured(kind: Kind) -> None:
 
 def test_a_proof_waits_for_the_card_is_stopped_and_leaves_nothing(home: Locations) -> None:
     machine = read_machine()
-    card = CardLock(home, machine.lock_name)
-    assert card.acquire(wait=False, holder="run 2026-11-21_1130_x_k3f9")
+    card = CardLock(home, machine.cards)
+    assert card.acquire("run 2026-11-21_1130_x_k3f9")
     proofs = Proofs(home)
     name = proofs.start("ladder", machine)
     try:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from core.contract import events
 from core.contract.estimate import LearnedRun
+from core.machine.cards import held_by
 from core.machine.locations import Locations
-from core.machine.locks import held_by
 from core.runs.control.mailbox import open_mailbox
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventWriter, open_writer

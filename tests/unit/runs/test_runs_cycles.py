@@ -14,7 +14,8 @@ import psutil
 import pytest
 from living_runs import Config, Until, chosen, gone, marked
 
-from core.machine.locks import held_by, is_held
+from core.machine.cards import CardSet, held_by
+from core.machine.locks import is_held
 from core.runs.control.queue import JobQueue
 from core.runs.control.store import RunStore
 from core.runs.folder.job_folder import JobFolder
@@ -71,7 +72,7 @@ def test_cycles_leave_nothing(store: RunStore, config: Config, until: Until, cou
     print(f"{count} cycles: {before} -> {after}")
     assert after[:3] == before[:3]
     assert after[3] - before[3] < 2_000_000 + 10_000 * count
-    assert held_by(store.locations, "cpu") is None
+    assert held_by(store.locations, CardSet()) is None
     assert JobQueue(store.locations).waiting() == []
     assert [path.name for path in store.locations.runs.iterdir() if path.name[0] != "."] == []
 
@@ -118,4 +119,4 @@ def test_halted_while_it_starts_and_while_it_is_stopped(store: RunStore, config:
         assert len(record.acknowledged) == 1, f"cycle {number}"
         left(store.open(run_id))
     assert gone(lambda: of_this_root(store))
-    assert held_by(store.locations, "cpu") is None
+    assert held_by(store.locations, CardSet()) is None

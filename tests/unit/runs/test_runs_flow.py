@@ -13,9 +13,10 @@ from living_runs import BARE, CARD, Config, Until, run, told
 from core.contract.commands import Verb
 from core.contract.errors import MachineError
 from core.contract.events import Note, Paused, Queued, Starting, Step
+from core.machine.cards import CardLock, CardSet, held_by
 from core.machine.hardware import Gpu
 from core.machine.locations import Locations
-from core.machine.locks import CardLock, FileLock, held_by, is_held
+from core.machine.locks import FileLock, is_held
 from core.runs.control.mailbox import send
 from core.runs.control.store import RunStore
 from core.runs.log.events_log import EventTail, EventWriter
@@ -73,12 +74,12 @@ def test_a_stop_during_the_trial_is_obeyed_at_once(
     monkeypatch.setattr(supervisor, "check_kernels_once", trial)
     record = run(folder, store.locations, CARD)
     assert (record.state, record.notes, record.hello) == ("stopped", (), None)
-    assert held_by(store.locations, "gpu-GPU-1") is None
+    assert held_by(store.locations, CardSet(("GPU-1",))) is None
 
 
 def test_a_run_waits_for_a_card_that_someone_else_holds(store: RunStore, config: Config) -> None:
-    card = CardLock(store.locations, "cpu")
-    card.acquire(wait=False, holder="Try")
+    card = CardLock(store.locations, CardSet())
+    card.acquire("Try")
     folder = store.create(config("train 1"))
     threading.Timer(0.5, card.release).start()
     record = run(folder, store.locations)

@@ -7,16 +7,15 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from living_runs import BARE, gone
+from living_runs import gone
 
+from core.machine.cards import CardLock, CardSet, held_by
 from core.machine.disk import write_whole
-from core.machine.hardware import Gpu
 from core.machine.locations import Locations
-from core.machine.locks import CardLock, FileLock, held_by, is_held, locked
+from core.machine.locks import FileLock, is_held, locked
 from core.runs.control.queue import JobQueue, Turn, card_wanted
 from core.runs.folder.job_folder import JobFolder
 from core.runs.process.launch import inherited_lock
@@ -32,6 +31,7 @@ from core.runs.process.processes import (
 )
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
+ONE = CardSet(("GPU-1",))
 A, B, C = (f"2026-11-20_2243_{letter}_k3f9" for letter in "abc")
 
 
@@ -56,29 +56,49 @@ def queue(locations: Locations) -> JobQueue:
 
 
 def test_a_card_has_one_holder_and_tells_who(locations: Locations) -> None:
-    first, second = CardLock(locations, "gpu-1"), CardLock(locations, "gpu-1")
-    assert held_by(locations, "gpu-1") is None
-    assert first.acquire(wait=False, holder=A)
-    assert not second.acquire(wait=False)
-    assert held_by(locations, "gpu-1") == A
-    assert CardLock(locations, "gpu-2").acquire(wait=False)
-    threading.Timer(0.3, first.release).start()
-    assert second.acquire(wait=False, holder="Try", seconds=10.0)
-    assert held_by(locations, "gpu-1") == "Try"
+    first, second = CardLock(locations, ONE), CardLock(locations, ONE)
+    assert held_by(locations, ONE) is None
+    assert first.acquire(A)
+    assert not second.acquire("Try")
+    assert held_by(locations, ONE) == A
+    assert CardLock(locations, CardSet(("GPU-2",))).acquire(B), "another card is free"
+    first.release()
+    assert second.acquire("Try")
+    assert held_by(locations, ONE) == "Try"
     second.release()
-    assert held_by(locations, "gpu-1") is None
+    assert held_by(locations, ONE) is None
+
+
+def test_several_cards_are_one_value_locked_queued_and_launched_together(
+    locations: Locations, queue: JobQueue, runs: list[FileLock]
+) -> None:
+    pair = CardSet(("GPU-2", "GPU-1"))
+    assert (CardSet.parse(str(pair)).locks, CardSet.parse(str(CardSet()))) == (pair.locks, CardSet())
+    assert pair.environment({})["CUDA_VISIBLE_DEVICES"] == "GPU-2,GPU-1"
+    both, one = CardLock(locations, pair), CardLock(locations, ONE)
+    assert one.acquire("Try")
+    assert (both.acquire(A), held_by(locations, pair)) == (False, "Try")
+    assert held_by(locations, CardSet(("GPU-2",))) is None, "all cards or none"
+    one.release()
+    queue.waits_for(A, pair)
+    queue.waits_for(B, ONE)
+    assert Turn(locations, ONE, B).reason() == f"run {A} is before it in the queue"
+    assert Turn(locations, pair, A).take(both)
+    assert not one.acquire(B)
+    assert len(both.filenos()) == 2
+    both.release()
 
 
 def test_a_lock_lives_on_in_the_child_that_inherited_it(locations: Locations) -> None:
-    card = CardLock(locations, "cpu")
-    assert card.acquire(wait=False, holder=A)
-    heir = subprocess.Popen(SLEEP, pass_fds=[card.fileno()])
+    card = CardLock(locations, CardSet())
+    assert card.acquire(A)
+    heir = subprocess.Popen(SLEEP, pass_fds=card.filenos())
     stranger = subprocess.Popen(SLEEP)
     card.release()
-    assert held_by(locations, "cpu") == A
+    assert held_by(locations, CardSet()) == A
     heir.kill()
     heir.wait()
-    assert held_by(locations, "cpu") is None
+    assert held_by(locations, CardSet()) is None
     stranger.kill()
     stranger.wait()
 
@@ -129,12 +149,12 @@ def test_the_queue_keeps_its_order_and_the_dead_are_passed_over(
     queue.remove(B)
     assert queue.waiting() == [C, A]
     runs[2].release()
-    assert queue.first_living("cpu") == A
+    assert queue.first_living(CardSet()) == A
     assert queue.waiting() == [A]
-    assert card_wanted(locations, "cpu")
+    assert card_wanted(locations, CardSet())
     runs[0].release()
-    assert queue.first_living("cpu") is None
-    assert not card_wanted(locations, "cpu")
+    assert queue.first_living(CardSet()) is None
+    assert not card_wanted(locations, CardSet())
 
 
 def test_a_waiting_run_is_moved_among_the_living(queue: JobQueue, runs: list[FileLock]) -> None:
@@ -169,14 +189,14 @@ def test_many_change_the_queue_at_once_and_none_is_lost(locations: Locations, qu
 
 
 def test_a_turn_comes_when_first_and_free(locations: Locations, queue: JobQueue, runs: list[FileLock]) -> None:
-    card, other = CardLock(locations, "cpu"), CardLock(locations, "cpu")
-    first, second = Turn(locations, BARE, A), Turn(locations, BARE, B)
+    card, other = CardLock(locations, CardSet()), CardLock(locations, CardSet())
+    first, second = Turn(locations, CardSet(), A), Turn(locations, CardSet(), B)
     second.join()
     assert queue.waiting() == [A, B, C]
     assert not second.take(card)
     assert second.reason() == f"run {A} is before it in the queue"
     assert first.reason() == ""
-    other.acquire(wait=False, holder="Try")
+    other.acquire("Try")
     assert not first.take(card)
     assert first.reason() == "Try holds the CPU"
     other.release()
@@ -192,19 +212,20 @@ def test_a_turn_comes_when_first_and_free(locations: Locations, queue: JobQueue,
 def test_a_run_waits_behind_those_of_its_own_card_only(
     locations: Locations, queue: JobQueue, runs: list[FileLock]
 ) -> None:
-    assert queue.first_living("gpu-1") == A, "whose card is not known yet waits for any"
-    for name, card in ((A, "gpu-0"), (B, "gpu-1"), (C, "gpu-0")):
+    other = CardSet(("GPU-2",))
+    assert queue.first_living(ONE) == A, "whose card is not known yet waits for any"
+    for name, card in ((A, other), (B, ONE), (C, other)):
         queue.waits_for(name, card)
-    assert queue.first_living("gpu-0") == A
-    assert queue.first_living("gpu-1") == B
-    assert not card_wanted(locations, "cpu")
-    on_second = replace(BARE, gpus=(Gpu(1, "1", "x", 1, 1, (8, 6)),))
-    turn, second = Turn(locations, on_second, B), CardLock(locations, "gpu-1")
-    assert turn.take(second), "it does not wait behind the first card's runs"
-    assert queue.cards() == {A: "gpu-0", C: "gpu-0"}
+    assert queue.first_living(other) == A
+    assert queue.first_living(ONE) == B
+    assert not card_wanted(locations, CardSet())
+    lock = CardLock(locations, ONE)
+    assert Turn(locations, ONE, B).take(lock), "it does not wait behind the other card's runs"
+    assert list(queue.cards().items()) == [(A, other), (C, other)]
     queue.add(C, head=True)
-    assert queue.cards() == {C: "gpu-0", A: "gpu-0"}
-    second.release()
+    assert list(queue.cards().items()) == [(C, other), (A, other)]
+    assert json.loads(locations.queue.read_text())["cards"] == {A: "gpu-GPU-2", C: "gpu-GPU-2"}
+    lock.release()
 
 
 # ── processes ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -17,8 +17,9 @@ from living_runs import Config, Until, bereaved, chosen, codes, gone, marked
 from core.contract.commands import parse_command
 from core.contract.errors import RunError
 from core.contract.events import Starting, Step
+from core.machine.cards import CardSet, held_by
 from core.machine.locations import REPOSITORY
-from core.machine.locks import held_by, is_held
+from core.machine.locks import is_held
 from core.runs.control.queue import JobQueue
 from core.runs.control.store import RunStore
 from core.runs.folder.job_folder import ExportRequest, JobFolder
@@ -35,7 +36,7 @@ def test_a_run_goes_from_start_to_finished(store: RunStore, config: Config, unti
     assert (record.attempt, record.last_step, record.hello is not None) == (1, 5, True)
     folder = store.open(run_id)
     assert gone(lambda: is_held(folder.supervisor_lock))
-    assert held_by(store.locations, "cpu") is None
+    assert held_by(store.locations, CardSet()) is None
     assert JobQueue(store.locations).waiting() == []
     with pytest.raises(RunError, match="finished and cannot be resumed"):
         store.resume(run_id)
@@ -81,7 +82,7 @@ def test_stop_now_ends_the_whole_tree(store: RunStore, config: Config, until: Un
     assert answered_after(store.open(run_id), record) < 3.0
     assert marked(store.open(run_id)) == []
     assert len(record.acknowledged) == 1
-    assert gone(lambda: held_by(store.locations, "cpu"))
+    assert gone(lambda: held_by(store.locations, CardSet()))
 
 
 def test_a_run_at_work_is_discarded_with_all_that_it_saved(store: RunStore, config: Config, until: Until) -> None:
@@ -168,7 +169,7 @@ def test_a_worker_without_supervisor_is_adopted_and_the_death_of_both_is_lost(
     until(run_id, "training")
     folder = store.open(run_id)
     first, worker = bereaved(folder)
-    assert held_by(store.locations, "cpu") == run_id
+    assert held_by(store.locations, CardSet()) == run_id
     assert RunStore(store.locations, store._command).adopt() == [run_id]
     assert gone(lambda: read_owners(folder).supervisor in (None, first))
     second, _ = bereaved(folder)
@@ -259,7 +260,7 @@ def test_while_a_worker_comes_up_neither_waits_for_a_dead_other(
     record = until(run_id, end, seconds=20)
     assert record.attempt == 1
     assert end == "finished" or record.failure.code == "worker.died"
-    assert gone(lambda: held_by(store.locations, "cpu"))
+    assert gone(lambda: held_by(store.locations, CardSet()))
 
 
 def test_no_worker_goes_on_before_the_log_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,7 +304,7 @@ def test_a_run_whose_folder_is_taken_away_ends(store: RunStore, config: Config, 
     for ask in (store.stop, store.delete):
         with pytest.raises(RunError, match="none called"):
             ask(folder.name)
-    assert held_by(store.locations, "cpu") is None
+    assert held_by(store.locations, CardSet()) is None
 
 
 def test_a_waiting_run_whose_folder_is_deleted_leaves_the_queue_alone(

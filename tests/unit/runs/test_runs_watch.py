@@ -11,8 +11,8 @@ from living_runs import BARE, CARD, Config, Until, bereaved, codes, gone, run, t
 
 from core.contract.commands import Verb
 from core.contract.events import Stage, Starting
+from core.machine.cards import CardSet, held_by
 from core.machine.hardware import Machine
-from core.machine.locks import held_by
 from core.runs.control.mailbox import send
 from core.runs.control.store import RunStore
 from core.runs.log.events_log import EventTail
@@ -20,7 +20,6 @@ from core.runs.process.processes import find_worker, read_owners
 from core.runs.record import stall
 from core.runs.record.job_record import RunRecord
 from core.runs.supervise import supervisor, watch
-from core.runs.supervise.restarts import CardLook, Restarts
 
 
 @pytest.fixture
@@ -102,7 +101,7 @@ def test_what_was_asked_is_done_though_the_worker(
     assert (record.state, record.attempt) == ("paused" if verb == "pause" else "stopped", 1)
     assert (codes(record), len(record.acknowledged)) == (notes, "debugger" not in case)
     assert "halted" not in case or record.checkpoints, "it was woken, saved and left by itself"
-    assert held_by(store.locations, CARD.lock_name) is None
+    assert held_by(store.locations, CARD.cards) is None
 
 
 @pytest.mark.parametrize(
@@ -120,7 +119,7 @@ def test_halted_processes_hear_all_the_same(
     began = time.monotonic()
     getattr(store, verb)(run_id)
     until(run_id, state)
-    assert gone(lambda: held_by(store.locations, "cpu") is not None)
+    assert gone(lambda: held_by(store.locations, CardSet()) is not None)
     assert time.monotonic() - began < 5
     assert not owners.worker.alive()
 
@@ -157,11 +156,11 @@ def test_an_adopted_worker_gets_a_fresh_process_where_it_asks_for_one(
 def test_a_correction_is_progress(store: RunStore, config: Config) -> None:
     record = run(store.create(config("corrected 3")), store.locations)
     assert (record.state, record.attempt) == ("finished", 4)
-    restarts = Restarts()
+    restarts = watch.Restarts()
     assert [restarts.worth_it(*seen) for seen in [(10, 0), (10, 0), (4, 1), (4, 1), (8, 1), (8, 1), (8, 1)]] == [
         True, True, True, True, True, True, False,
     ]  # fmt: skip
-    restarts = Restarts(step=10, corrections=2)  # what an earlier supervisor has seen is no progress
+    restarts = watch.Restarts(step=10, corrections=2)  # what an earlier supervisor has seen is no progress
     assert [restarts.worth_it(10, 2) for _ in range(3)] == [True, True, False]
 
 
@@ -193,7 +192,7 @@ def card(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     answers: list[bool] = []
 
     class Look:
-        def __init__(self, _machine: Machine) -> None:
+        def __init__(self, _cards: CardSet) -> None:
             self._left = [*answers]
 
         def answers(self) -> bool:
@@ -221,7 +220,7 @@ def test_a_card_that_does_not_come_back_leaves_a_run_that_can_be_resumed(
     record = run(folder, store.locations, CARD)
     assert record.failure.code == "card.gone"
     assert "interrupted, goes on from step 1" in record.failure.message
-    assert held_by(store.locations, "gpu-GPU-1") is None
+    assert held_by(store.locations, CardSet(("GPU-1",))) is None
     store.resume(folder.name)
     assert gone(lambda: store.record(folder.name).state != "finished")
 
@@ -259,12 +258,12 @@ def test_a_driver_that_hangs_holds_nobody_up() -> None:
         hold.wait(30)
         return CARD
 
-    look = CardLook(CARD, read)
+    look = watch.CardLook(CARD.cards, read)
     began = time.monotonic()
     assert not any(look.answers() for _ in range(50))
     assert time.monotonic() - began < 2
     assert len(asked) == 1
     hold.set()
     assert gone(lambda: not look.answers())
-    assert CardLook(BARE, read).answers()
-    assert not CardLook(CARD, lambda: BARE).answers()
+    assert watch.CardLook(BARE.cards, read).answers()
+    assert not watch.CardLook(CARD.cards, lambda: BARE).answers()

@@ -19,8 +19,8 @@ from tiny_run import make_in
 
 from core.contract.commands import parse_command
 from core.contract.config import RunConfig
+from core.machine.cards import CardSet, held_by
 from core.machine.locations import Locations
-from core.machine.locks import held_by
 from core.runs.control.store import RunStore
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventTail
@@ -58,9 +58,9 @@ def reached(folder: JobFolder, stage: str, seconds: float = 120.0) -> None:
     raise AssertionError(f"{folder.name} never came to {stage!r}: {folder.log.read_text()[-2000:]}")
 
 
-def until_free(store: RunStore, lock_name: str, seconds: float) -> None:
+def until_free(store: RunStore, cards: CardSet, seconds: float) -> None:
     end = time.monotonic() + seconds
-    while held_by(store.locations, lock_name) is not None:
+    while held_by(store.locations, cards) is not None:
         assert time.monotonic() < end, "the card is still held"
         time.sleep(0.02)
 
@@ -75,7 +75,7 @@ def test_it_is_heard_and_done_in_every_stage(store: RunStore, tiny: RunConfig, s
     reached(folder, stage)
     asked = time.monotonic()
     getattr(store, verb)(run_id)
-    until_free(store, read_machine().lock_name, FREE_SECONDS[verb] + 5)
+    until_free(store, read_machine().cards, FREE_SECONDS[verb] + 5)
     took = time.monotonic() - asked
     record = store.record(run_id)
     assert record.state == ("paused" if verb == "pause" else "stopped")

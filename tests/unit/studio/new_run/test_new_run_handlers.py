@@ -11,7 +11,7 @@ from made_window import FakeData, Window, in_the_end, look, shown, told
 from core.contract.config import RunConfig
 from core.contract.errors import Fault, MachineError
 from core.data.files.keep import KeptFile
-from core.machine.locks import CardLock
+from core.machine.cards import CardLock
 from core.models.catalog import find_model
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.notes import read_asked
@@ -209,9 +209,9 @@ def test_the_same_start_twice_is_one_run_and_other_choices_are_another(
 
 
 def test_start_says_that_it_adds_to_the_queue_while_a_run_has_the_card(handlers: Handlers) -> None:
-    card = CardLock(handlers.studio.locations, handlers.studio.machine().lock_name)
+    card = CardLock(handlers.studio.locations, handlers.studio.machine().cards)
     for holder, words in (("2026-11-20_2243_test_k3f9", "Add to queue"), ("Try", "Start training")):
-        assert card.acquire(wait=False, holder=holder)  # Try leaves when a run wants the card
+        assert card.acquire(holder)  # Try leaves when a run wants the card
         assert handlers.edited(Window(), *shown(handlers))["start"]["value"].startswith(words)
         card.release()
 

@@ -11,7 +11,7 @@ from made_runs import MakeRun, append, past, step, worse
 
 from core.contract.config import DataChoice, ModelChoice, RunConfig, TrainChoice
 from core.contract.events import Correction, Evaluation, Failed, Queued
-from core.machine.locks import CardLock
+from core.machine.cards import CardLock, CardSet
 from core.runs.control.queue import JobQueue
 from core.runs.folder.held_out_rows import Draw, draw_path, write_draw
 from core.runs.folder.job_folder import JobFolder
@@ -34,8 +34,8 @@ def queued(desk: Desk, make_run: MakeRun, alive: Callable[[JobFolder], None]) ->
         if number < 2:
             note_asked(folder, RunConfig(), (3000.0, 4200.0))
         JobQueue(desk.studio.locations).add(run_id)
-    card = CardLock(desk.studio.locations, MACHINE.lock_name)
-    assert card.acquire(wait=False, holder=HOLDER)
+    card = CardLock(desk.studio.locations, MACHINE.cards)
+    assert card.acquire(HOLDER)
     yield desk
     card.release()
 
@@ -59,7 +59,7 @@ def test_the_queue_says_who_has_the_card_who_waits_and_when(queued: Desk) -> Non
 
 def test_a_run_that_waits_for_another_card_waits_for_that_card(queued: Desk) -> None:
     """The second of three is for a card that nobody holds: it begins at once, and nobody waits for it here."""
-    JobQueue(queued.studio.locations).waits_for(WAITING[1], "gpu-other")
+    JobQueue(queued.studio.locations).waits_for(WAITING[1], CardSet(("other",)))
     now = time.time()
     view = queued.get("queue")
     first, second, third = view["waiting"]
@@ -82,8 +82,8 @@ def test_a_free_card_and_a_guest_on_it_are_told_apart(desk: Desk) -> None:
     locations = desk.studio.locations
     assert desk.get("queue") == {"holder": None, "waiting": []}
     assert not card_taken(locations, MACHINE)
-    card = CardLock(locations, MACHINE.lock_name)
-    assert card.acquire(wait=False, holder="Try")
+    card = CardLock(locations, MACHINE.cards)
+    assert card.acquire("Try")
     assert desk.get("queue")["holder"]["title"] == "Something else: Try"
     assert not card_taken(locations, MACHINE), "a guest leaves when a run wants the card"
     card.release()
