@@ -24,8 +24,8 @@ from studio.figures.run_figures import (
     made_at,
     own_title,
     steps_words,
+    tone_of,
 )
-from studio.figures.verdicts import tone_of
 from studio.words.runs import STATES
 from studio.words.text import say
 

@@ -1,19 +1,27 @@
-"""A run's figures as words: sizes, times, steps, its title and its buttons, as all pages write them.
+"""A run's figures as words: sizes, times, steps, title, buttons and verdict, and a full disk, as all pages write them.
 
 What is not known is "–", never 0.
 """
 
 import math
+import shutil
 import time
 from pathlib import Path
 
 from core.contract.config import RunConfig
+from core.runs.folder.job_folder import JobFolder, checkpoint_step
+from core.runs.record.outcome import Outcome, by_merit, standing
+from core.runs.record.words import ADVICE, outcome_line
+from studio.words.runs import STATES
 from studio.words.text import say
 
 UNKNOWN = "–"
 LIVING = frozenset({"queued", "starting", "training"})
 """States of a run that has not ended."""
 _RESUMABLE = frozenset({"paused", "stopped", "failed", "lost"})
+LEAST_BYTES = 1 << 20
+"""With less, neither a log nor a draft can be written."""
+_TONES = {"better": "good", "no_better": "wait", "worse": "bad", "unmeasured": "quiet"}
 _MOST_SECONDS = 1e11
 """What a calendar can still show."""
 
@@ -106,3 +114,31 @@ def day_and_time(at: float | None) -> str:
         return UNKNOWN
     then = time.localtime(min(max(at, 0.0), _MOST_SECONDS))
     return time.strftime("%-d %b %H:%M" if then.tm_year == time.localtime().tm_year else "%-d %b %Y %H:%M", then)
+
+
+def tone_of(state: str, found: Outcome | None) -> str:
+    """The colour of a state; a finished run has that of what became of it."""
+    return _TONES[found.verdict] if found and state == "finished" else STATES[state][1]
+
+
+def verdict_of(found: Outcome | None, used: str = "") -> dict[str, str] | None:
+    """The verdict in one line, what to do about it, which checkpoint is used, and the colour of all that."""
+    if found is None:
+        return None
+    return {"text": outcome_line(found), "do": ADVICE[found.verdict], "used": used, "tone": _TONES[found.verdict]}
+
+
+def used_words(folder: JobFolder) -> str:
+    """Which checkpoint Try and Take home use by themselves, where that is not the last one; else empty."""
+    best, last = next(iter(by_merit(folder)), None), next(reversed(standing(folder)), None)
+    if best is None or best == last:
+        return ""
+    return say("verdict.used", step=f"{checkpoint_step(best.name) or 0:,}")
+
+
+def full_disk(home: Path) -> str:
+    """The sentence; empty where there is room, or none can tell."""
+    try:
+        return say("disk.full", home=home) if shutil.disk_usage(home).free < LEAST_BYTES else ""
+    except OSError:
+        return ""

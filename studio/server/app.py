@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING
 from core.contract.errors import MachineError
 from core.machine.hardware import is_wsl
 from core.machine.locations import ASSETS, Locations
-from studio.figures.full_disk import full_disk
-from studio.server.access.address import Front
-from studio.server.access.listening import Wish, front_of, means
+from studio.figures.run_figures import full_disk
+from studio.server.access.listening import Front, Wish, front_of, means
 from studio.server.access.sessions import AccessTokens
 from studio.server.browser import open_address
 from studio.server.living import only_studio, remember, secret_of
@@ -59,7 +58,8 @@ def main(
     print(say("start.living", address=living), flush=True)
     if wish.address:
         print(say("listen.living"), flush=True)
-    return _open(living, open_browser)
+    _open(living, open_browser)
+    return 0
 
 
 def _become(locations: Locations, port: int | None, open_browser: bool, wish: Wish) -> int:
@@ -103,10 +103,9 @@ def bind(port: int | None, address: str = LOOPBACK) -> socket.socket:
     raise MachineError("port.taken", last=last, address=address, reason=reason, next_port=wished[-1] + 1)
 
 
-def _open(address: str, wanted: bool) -> int:
+def _open(address: str, wanted: bool) -> None:
     if wanted and not open_address(address, is_wsl()):
         print(say("start.no_browser"), flush=True)
-    return 0
 
 
 def _serve(locations: Locations, listener: socket.socket, door: AccessTokens, front: Front) -> int:
@@ -145,23 +144,13 @@ def application(studio: Studio, failed: Callable[[], None]) -> FastAPI:
     from starlette.responses import PlainTextResponse
 
     from studio.server.access.bodies import Bounded
-    from studio.server.files import OurFiles
-    from studio.server.pages import page_routes
-    from studio.server.values import PlainValues
-    from studio.shell.frame import PAGES
+    from studio.server.pages import OurFiles, page_routes
     from studio.shell.installed import manifest_route
     from studio.shell.json_routes import answer_faults
     from studio.shell.responses import Shell
 
-    opening = _opening(studio, failed)
-    shell = Middleware(Shell, is_page=PAGES.__contains__, is_gradios="/".__eq__)
-    app = FastAPI(
-        docs_url=None,
-        redoc_url=None,
-        openapi_url=None,
-        middleware=[shell, Middleware(Bounded), Middleware(PlainValues)],
-        lifespan=opening.lifespan,
-    )
+    opening, layers = _opening(studio, failed), [Middleware(Shell), Middleware(Bounded)]
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, middleware=layers, lifespan=opening.lifespan)
     answer_faults(app)
 
     @app.get("/studio/standing")
@@ -170,7 +159,7 @@ def application(studio: Studio, failed: Callable[[], None]) -> FastAPI:
 
     for router in (*page_routes(studio), manifest_route()):
         app.include_router(router)
-    app.mount("/studio/assets", OurFiles(ASSETS))
+    app.mount("/studio/assets", OurFiles(directory=ASSETS))
     app.mount("/studio", PlainTextResponse("Not found.", 404))  # what is asked below it is never Gradio's
     app.mount("/", opening)
     return app

@@ -22,7 +22,7 @@ from core.machine.disk import read_plain, write_whole
 from core.machine.locations import Locations
 from core.machine.locks import FileLock
 from core.runs.process.processes import Identity, identify
-from studio.server.access.address import Front
+from studio.server.access.listening import Front
 
 _MOST_BYTES = 1 << 16
 _LOOK_SECONDS = 0.1

@@ -1,9 +1,12 @@
-"""Puts the pages together: each plain page in our frame, and the JSON routes that its script asks."""
+"""The pages put together: each plain page in our frame, the JSON routes its script asks, and files for the browser."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from fastapi import APIRouter
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
 from studio.figures.held_out import HeldOut
 from studio.figures.points import PointCache
@@ -36,6 +39,13 @@ PLAIN_PAGES: dict[str, Callable[[Studio], Markup]] = {
 }
 """The pages without Gradio; each is made anew whenever it is asked for."""
 
+_KINDS = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+}
+
 
 def page_routes(studio: Studio) -> Iterator[APIRouter]:
     """The routes of all pages; what two of them keep is made here, once."""
@@ -55,3 +65,19 @@ def page_routes(studio: Studio) -> Iterator[APIRouter]:
 
 def _plain_page(studio: Studio, path: str, page: Callable[[Studio], Markup]) -> Callable[[], str]:
     return lambda: document(path, page(studio))
+
+
+class OurFiles(StaticFiles):
+    """Our own files for the browser, of the kinds above and no other; asked for again at each load, since they are
+    small and an update then shows at once."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """The file, or 404 where it is none of ours."""
+        kind = _KINDS.get(Path(path).suffix)
+        if kind is None:
+            return PlainTextResponse("Not found.", 404)
+        response = await super().get_response(path, scope)
+        response.headers["Cache-Control"] = "no-cache"
+        if response.status_code == 200:
+            response.headers["Content-Type"] = kind
+        return response

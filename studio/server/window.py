@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from studio.pages.new_run.handlers import build
 from studio.server.unheard import Unheard
 from studio.services.services import Studio
-from studio.shell.theme import theme
+from studio.shell.parts import theme
 from studio.words.text import say
 
 QUEUE_SECONDS, PROGRESS_SECONDS = 0.02, 0.1

@@ -1,14 +1,18 @@
 """The frame around every page: head, header and navigation stand in the first bytes, before any script has run.
 
 Pages of plain HTML are made whole here (``document``); into Gradio's page ``studio/shell/responses.py`` puts the same
-head and header.
+head and header. A live page names all of its script's modules in its head, so that the browser asks for them at once:
+it finds a module's imports only in the module, one after another.
 """
 
+import os
+import re
 from collections.abc import Iterable
+from functools import cache
 
+from core.machine.locations import ASSETS
 from studio.shell.installed import manifest_head
 from studio.shell.markup import Markup, icon, join, tag
-from studio.shell.modules import preloads
 from studio.words.text import say
 
 LINKS = (("/", "nav.new"), ("/watch", "nav.watch"), ("/try", "nav.try"), ("/history", "nav.history"))
@@ -18,6 +22,8 @@ PAGES = tuple(TITLES)
 """The paths of all pages."""
 THEMES = ("", "light", "dark")
 LIVE = "/studio/assets/studio.js"
+_IMPORT = re.compile(r'^import .* from "(\.[\w./]+\.js)";$', re.MULTILINE)
+_LIVE = re.compile(r' data-live="(\w+)"')
 
 
 def document(path: str, content: Markup, script: str = LIVE) -> Markup:
@@ -75,3 +81,23 @@ def _more(path: str) -> Markup:
     theme = tag("fieldset", tag("legend", say("theme.title")), *themes)
     inner = tag("div", *_links(MORE, path), theme, class_="more-list")
     return tag("details", tag("summary", say("nav.more"), data_here=here), inner, class_="more-menu")
+
+
+def preloads(content: Markup) -> Markup:
+    """What stands in the head of a page with this content; nothing where it has no script of its own."""
+    live = _LIVE.search(content)
+    if live is None:
+        return Markup()
+    names = dict.fromkeys((*_needed(f"pages/{live.group(1)}.js"), *_needed("notice.js")))
+    return join(*(tag("link", rel="modulepreload", href=f"/studio/assets/js/{name}") for name in names))
+
+
+@cache
+def _needed(script: str) -> tuple[str, ...]:
+    """A script and all that it leads to, itself first; paths below ``assets/js``."""
+    names = [script]
+    for name in names:  # grows while it is walked
+        source = (ASSETS / "js" / name).read_text(encoding="utf-8")
+        imported = (os.path.normpath(f"{name}/../{path}") for path in _IMPORT.findall(source))
+        names += [other for other in imported if other not in names]
+    return tuple(names)

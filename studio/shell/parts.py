@@ -1,8 +1,9 @@
-"""The pieces of a page that are Gradio's."""
+"""What is Gradio's on a page: its pieces, and its theme under our tokens."""
 
 from typing import Any
 
 import gradio as gr
+from gradio.themes.utils import colors, sizes
 
 _PLAIN: dict[str, Any] = {"js_on_load": None, "padding": False, "apply_default_css": False}
 
@@ -19,3 +20,121 @@ def channel(name: str) -> gr.Textbox:
     What arrives is JSON: ``{"value": its data-value, "form": the fields of its data-form, "n": a number}``.
     """
     return gr.Textbox(visible="hidden", elem_id=f"act-{name}", interactive=True)
+
+
+SANS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "Ubuntu", "Cantarell", "sans-serif")
+MONO = ("ui-monospace", "SFMono-Regular", "Cascadia Mono", "Consolas", "Liberation Mono", "monospace")
+
+
+def theme() -> gr.themes.Base:
+    """Flat surfaces, one accent, system fonts; every colour is a variable of ``assets/studio.css``, light and dark
+    alike. Nothing is loaded from outside."""
+    base = gr.themes.Base(
+        primary_hue=colors.neutral,
+        neutral_hue=colors.neutral,
+        spacing_size=sizes.spacing_md,
+        radius_size=sizes.radius_sm,
+        text_size=sizes.text_md,
+        font=list(SANS),
+        font_mono=list(MONO),
+    )
+    chosen = {name: f"var(--{token})" for name, token in _TOKENS.items()}
+    return base.set(**chosen, **{f"{name}_dark": value for name, value in chosen.items()}, **_SHAPES)
+
+
+_TOKENS = {
+    "accordion_text_color": "ink",
+    "body_background_fill": "paper",
+    "body_text_color": "ink",
+    "body_text_color_subdued": "ink-2",
+    "background_fill_primary": "sheet",
+    "background_fill_secondary": "paper",
+    "border_color_primary": "line",
+    "border_color_accent": "accent",
+    "border_color_accent_subdued": "line",
+    "color_accent_soft": "accent-soft",
+    "link_text_color": "accent-ink",
+    "link_text_color_hover": "accent-ink",
+    "link_text_color_active": "accent-ink",
+    "link_text_color_visited": "accent-ink",
+    "block_border_color": "line",
+    "block_label_background_fill": "sheet",
+    "block_label_text_color": "ink-2",
+    "block_title_text_color": "ink",
+    "block_info_text_color": "ink-2",
+    "panel_background_fill": "sheet",
+    "panel_border_color": "line",
+    "input_background_fill": "field",
+    "input_background_fill_focus": "field",
+    "input_background_fill_hover": "field",
+    "input_border_color": "line-strong",
+    "input_border_color_focus": "accent",
+    "input_border_color_hover": "ink-3",
+    "input_placeholder_color": "ink-3",
+    "checkbox_background_color": "field",
+    "checkbox_background_color_focus": "field",
+    "checkbox_background_color_hover": "field",
+    "checkbox_background_color_selected": "accent",
+    "checkbox_border_color": "line-strong",
+    "checkbox_border_color_focus": "accent",
+    "checkbox_border_color_hover": "ink-3",
+    "checkbox_border_color_selected": "accent",
+    "checkbox_label_background_fill": "field",
+    "checkbox_label_background_fill_hover": "field",
+    "checkbox_label_background_fill_selected": "accent-soft",
+    "checkbox_label_border_color": "line-strong",
+    "checkbox_label_border_color_hover": "ink-3",
+    "checkbox_label_border_color_selected": "accent",
+    "checkbox_label_text_color": "ink",
+    "checkbox_label_text_color_selected": "ink",
+    "button_primary_background_fill": "accent",
+    "button_primary_background_fill_hover": "accent-hover",
+    "button_primary_text_color": "on-accent",
+    "button_primary_text_color_hover": "on-accent",
+    "button_primary_border_color": "accent",
+    "button_primary_border_color_hover": "accent-hover",
+    "button_secondary_background_fill": "sheet",
+    "button_secondary_background_fill_hover": "paper",
+    "button_secondary_text_color": "ink",
+    "button_secondary_text_color_hover": "ink",
+    "button_secondary_border_color": "line-strong",
+    "button_secondary_border_color_hover": "ink-3",
+    "slider_color": "accent",
+    "table_text_color": "ink",
+    "error_text_color": "bad",
+    "error_background_fill": "bad-soft",
+    "error_border_color": "bad",
+}
+_SHAPES = {
+    "block_border_width": "0px",
+    "block_padding": "0px",
+    "block_radius": "0px",
+    "block_shadow": "none",
+    "block_title_text_size": "14px",
+    "block_title_text_weight": "550",
+    "block_info_text_size": "13px",
+    "block_label_text_size": "14px",
+    "form_gap_width": "0px",
+    "layout_gap": "12px",
+    "input_border_width": "1px",
+    "input_padding": "7px 10px",
+    "input_radius": "6px",
+    "input_text_size": "15px",
+    "input_shadow": "none",
+    "input_shadow_focus": "none",
+    "checkbox_label_text_size": "14px",
+    "checkbox_label_padding": "6px 12px",
+    "checkbox_label_border_width": "1px",
+    "checkbox_label_shadow": "none",
+    "button_border_width": "1px",
+    "button_large_text_size": "16px",
+    "button_large_text_weight": "600",
+    "button_large_radius": "8px",
+    "button_large_padding": "11px 18px",
+    "button_small_text_size": "14px",
+    "button_small_text_weight": "500",
+    "button_small_radius": "6px",
+    "button_small_padding": "4px 12px",
+    "button_primary_shadow": "none",
+    "button_secondary_shadow": "none",
+}

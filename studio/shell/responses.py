@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from studio.shell.frame import head, header, title
+from studio.shell.frame import PAGES, head, header, title
 from studio.shell.markup import Markup, join, tag
 
 Headers = tuple[tuple[bytes, bytes], ...]
@@ -21,7 +21,6 @@ Headers = tuple[tuple[bytes, bytes], ...]
 _SCRIPT = re.compile(r"<script(?![^>]*\bsrc=)[^>]*>(.*?)</script>", re.DOTALL | re.IGNORECASE)
 _OUTSIDE = re.compile(r'<meta[^>]+(?:property|name)="(?:og|twitter):[^>]*>\s*', re.IGNORECASE)
 _MANIFEST = re.compile(r'<link rel="manifest"[^>]*>')
-_UNKEPT: Headers = ((b"cache-control", b"no-store"),)
 _HEADERS: Headers = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
@@ -34,17 +33,17 @@ _HEADERS: Headers = (
 _ALIKE = "object-src 'none'; connect-src 'self'; manifest-src 'self'; form-action 'self'; frame-ancestors 'none'"
 
 
-def dress(page: str, path: str, outline: Markup) -> str:
+def dress(page: str, outline: Markup) -> str:
     """Gradio's page with our head, our header and its outline, without the addresses of other sites that it names."""
     page = _MANIFEST.sub("", _OUTSIDE.sub("", page))
     reading = tag("script", src="/studio/assets/boot.js")  # before Gradio's own scripts
     sheet = tag("link", rel="stylesheet", href="/studio/assets/model_list.css")
     top = join(
-        reading, title(path), head(), sheet, tag("script", type="module", src="/studio/assets/js/pages/new_run.js")
+        reading, title("/"), head(), sheet, tag("script", type="module", src="/studio/assets/js/pages/new_run.js")
     )
     page = page.replace("<head>", f"<head>{top}", 1)
     stands = tag("main", outline, class_="plain", data_outline=True)
-    return re.sub(r"(<body[^>]*>)", lambda found: found.group(1) + header(path) + stands, page, count=1)
+    return re.sub(r"(<body[^>]*>)", lambda found: found.group(1) + header("/") + stands, page, count=1)
 
 
 def gradio_policy(page: str) -> str:
@@ -69,17 +68,19 @@ def plain_policy() -> str:
 
 
 class Shell:
-    """ASGI: gives pages their policy. ``is_page`` says which paths are pages; ``is_gradios`` which page is Gradio's."""
+    """ASGI: gives pages their policy; the one at ``/`` is Gradio's."""
 
-    def __init__(self, app: ASGIApp, is_page: Callable[[str], bool], is_gradios: Callable[[str], bool]) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._is_page, self._is_gradios = is_page, is_gradios
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope.get("path", "")
-        if scope["type"] == "http" and scope["method"] == "GET" and self._is_page(path):
-            chosen = gradio_policy if self._is_gradios(path) else lambda _: plain_policy()
-            send = _Whole(send, str, lambda page: (*_UNKEPT, (b"content-security-policy", chosen(page).encode())))
+        if scope["type"] == "http" and scope["method"] == "GET" and (path := scope["path"]) in PAGES:
+
+            def headers(page: str) -> Headers:
+                policy = gradio_policy(page) if path == "/" else plain_policy()
+                return (b"cache-control", b"no-store"), (b"content-security-policy", policy.encode())
+
+            send = _Whole(send, str, headers)
         await self._app(scope, receive, send)
 
 
@@ -90,7 +91,14 @@ class Sealed:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, _with_headers(send, _HEADERS) if scope["type"] == "http" else send)
+        async def sealed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                present = {name.lower() for name, _ in message["headers"]}
+                more = [pair for pair in _HEADERS if pair[0] not in present]
+                message = {**message, "headers": [*message["headers"], *more]}
+            await send(message)
+
+        await self._app(scope, receive, sealed if scope["type"] == "http" else send)
 
 
 class Dressed:
@@ -102,19 +110,8 @@ class Dressed:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] == "GET" and scope["path"] == "/":
-            send = _Whole(send, lambda page: dress(page, "/", self._outline()), lambda _: ())
+            send = _Whole(send, lambda page: dress(page, self._outline()), lambda _: ())
         await self._app(scope, receive, send)
-
-
-def _with_headers(send: Send, more: Headers) -> Send:
-    async def sender(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            present = {name.lower() for name, _ in message["headers"]}
-            extra = [pair for pair in more if pair[0] not in present]
-            message = {**message, "headers": [*message["headers"], *extra]}
-        await send(message)
-
-    return sender
 
 
 class _Whole:

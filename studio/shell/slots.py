@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from studio.shell.explained import leads_to
-from studio.shell.markup import Markup, tag
+from studio.shell.markup import Markup, join, tag
 from studio.words.text import say
 
 
@@ -77,3 +77,18 @@ def dialog(name: str, title: str, *children: object, **attributes: object) -> Ma
     heading = tag("h2", title, id=f"{name}-title")
     form = tag("form", heading, *children, method="dialog")
     return slot(name, "dialog", form, class_="ask", aria_labelledby=f"{name}-title", **attributes)
+
+
+def notice() -> Markup:
+    """The offer to be told when a run ends, on the desktop or by a sound: two boxes, both off until somebody asks.
+    ``assets/js/notice.js`` gives them life."""
+    boxes = (
+        tag("label", tag("input", type="checkbox", data_notice=key), tag("span", say(f"notice.{key}")))
+        for key in ("tell", "sound")
+    )
+    about = tag("p", say("notice.about"), class_="hint")
+    fault = tag("p", role="status", class_="hint", data_notice="fault")
+    inner = tag("div", *boxes, about, fault, class_="notice-list")
+    sheet = tag("link", rel="stylesheet", href="/studio/assets/notice.css")
+    told = json.dumps(say.under("notice"))
+    return join(sheet, tag("details", tag("summary", say("notice.title")), inner, class_="notice", data_told=told))

@@ -10,8 +10,7 @@ from studio.figures.history_rows import SPANS
 from studio.pages.history.words import say
 from studio.services.services import Studio
 from studio.shell.markup import Markup, join, tag
-from studio.shell.notice import notice
-from studio.shell.slots import answer_settings, button, dialog, live, none_yet, slot, way_back
+from studio.shell.slots import answer_settings, button, dialog, live, none_yet, notice, slot, way_back
 from studio.words.runs import STATES
 
 GROUPS = ("paused", "finished", "stopped", "failed")

@@ -12,12 +12,11 @@ from core.runs.folder.notes import NAME_LENGTH, named_config, read_asked, rename
 from core.runs.folder.repeat import command_line
 from core.runs.folder.run_yaml import dump_config
 from core.runs.record.job_record import effective_config
-from studio.figures.full_disk import full_disk
 from studio.figures.history_rows import RowFilter, row
 from studio.figures.points import PointCache, Window
 from studio.figures.proposals import change_for, change_words, trouble_of
 from studio.figures.queueing import queue_view
-from studio.figures.run_figures import run_title
+from studio.figures.run_figures import full_disk, run_title
 from studio.pages.history.view import Compared, chosen, comparison
 from studio.services.services import Studio
 from studio.services.session import reopened

@@ -19,8 +19,7 @@ from core.runs.record.job_record import RunRecord, effective_config
 from core.runs.record.outcome import Measure, best, measures, outcome
 from studio.figures.points import RunPoints, Window
 from studio.figures.proposals import value_words
-from studio.figures.run_figures import UNKNOWN, bytes_words, duration, measure_words, steps_words
-from studio.figures.verdicts import tone_of
+from studio.figures.run_figures import UNKNOWN, bytes_words, duration, measure_words, steps_words, tone_of
 from studio.pages.history.comparable import Basis, apart_words, groups
 from studio.pages.history.words import say
 from studio.words.runs import STATES

@@ -15,8 +15,7 @@ from core.runs.folder.flaws import flaw_of
 from core.runs.folder.job_folder import JOB_NAME, JobFolder, checkpoint_step
 from core.runs.record.job_record import RunRecord
 from core.runs.record.outcome import by_merit, measures, outcome, standing
-from studio.figures.run_figures import bytes_words
-from studio.figures.verdicts import used_words, verdict_of
+from studio.figures.run_figures import bytes_words, used_words, verdict_of
 from studio.pages.take_home.words import say
 from studio.words.runs import STATES
 

@@ -7,8 +7,7 @@ from studio.pages.watch.words import say
 from studio.services.services import Studio
 from studio.shell.explained import leads_to
 from studio.shell.markup import Markup, tag
-from studio.shell.notice import notice
-from studio.shell.slots import button, dialog, live, none_yet, slot, verdict, way_back
+from studio.shell.slots import button, dialog, live, none_yet, notice, slot, verdict, way_back
 
 LEVELS = ("0", "0.6", "0.9", "0.98")
 FACTS = ("step", "epoch", "loss", "held_out", "speed", "memory", "took", "device")

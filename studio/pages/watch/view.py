@@ -28,8 +28,10 @@ from studio.figures.run_figures import (
     measure_words,
     run_title,
     steps_words,
+    tone_of,
+    used_words,
+    verdict_of,
 )
-from studio.figures.verdicts import tone_of, used_words, verdict_of
 from studio.pages.watch.answers import answers_on_the_way
 from studio.pages.watch.log_lines import correction_words, log_lines
 from studio.pages.watch.words import say

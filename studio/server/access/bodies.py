@@ -2,16 +2,25 @@
 
 JSON becomes several times its size when it is read, and everything here fits in a few kilobytes. So a body is read
 whole, up to its bound, before anybody parses it.
+
+An event for New run's handlers brings plain values: text, numbers, yes and no, and lists of them. Gradio takes what
+looks like a file of its own (``{"path", "meta"}``) to its cache before a handler is asked: any file that the studio may
+read is then copied, and an address is fetched. No field of ours holds files (uploads have a route of their own), so
+what brings anything else is refused before Gradio reads it.
 """
 
 import asyncio
+import json
+from typing import Any
 
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MOST_BYTES = 1 << 20
 SECONDS = 30.0
 _STREAMED = ("PUT", "/studio/upload")
+_EVENTS = "/gradio_api/queue/join"
+_DEEPEST = 4
 _LARGE = {
     "code": "request.large",
     "message": f"Expected at most {MOST_BYTES >> 20} MB, found more, or a browser that stopped sending.",
@@ -20,7 +29,8 @@ _LARGE = {
 
 
 class Bounded:
-    """ASGI: reads what a request brings and passes it on; 413 where it is too much or does not come."""
+    """ASGI: reads what a request brings and passes it on; 413 where it is too much or does not come, 403 for an event
+    that is not plain."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -31,13 +41,32 @@ class Bounded:
             await self._app(scope, receive, send)
             return
         body = await whole_body(receive, MOST_BYTES, SECONDS)
+        answer: Response
         if body is None:
-            await JSONResponse(_LARGE, 413)(scope, receive, send)
+            answer = JSONResponse(_LARGE, 413)
+        elif scope["path"].rstrip("/") == _EVENTS and not _is_plain_event(body):
+            answer = PlainTextResponse("An event brings plain values.", 403)
+        else:
+            await self._app(scope, _replayed(body, receive), send)
             return
-        await self._app(scope, replayed(body, receive), send)
+        await answer(scope, receive, send)
 
 
-def replayed(body: bytes, receive: Receive) -> Receive:
+def _is_plain_event(body: bytes) -> bool:
+    try:
+        event = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(event, dict) and isinstance(event.get("data"), list) and _is_plain(event["data"], _DEEPEST)
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    if isinstance(value, list):
+        return depth > 0 and all(_is_plain(item, depth - 1) for item in value)
+    return not isinstance(value, dict)
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
     """What the next layer receives: the body that was read, and then whatever else comes."""
     first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -49,19 +78,17 @@ def replayed(body: bytes, receive: Receive) -> Receive:
 
 async def whole_body(receive: Receive, most: int, seconds: float) -> bytes | None:
     """The body; None for more than ``most`` bytes, one that breaks off, or one that takes longer than ``seconds``."""
-    pieces: list[bytes] = []
-    size = 0
+    body = bytearray()
     try:
         async with asyncio.timeout(seconds):
             while True:
                 message = await receive()
                 if message["type"] != "http.request":
                     return None
-                pieces.append(message.get("body", b""))
-                size += len(pieces[-1])
-                if size > most:
+                body += message.get("body", b"")
+                if len(body) > most:
                     return None
                 if not message.get("more_body"):
-                    return b"".join(pieces)
+                    return bytes(body)
     except TimeoutError:
         return None

@@ -11,27 +11,23 @@ door hears of it. An answer that goes on for long ends when its session is revok
 
 import asyncio
 import hmac
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import Callable
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from studio.server.access.address import Front
 from studio.server.access.bodies import whole_body
+from studio.server.access.listening import Front
 from studio.server.access.pages import locked_page, opening_page, password_page
 from studio.server.access.peer import is_anothers
-from studio.server.access.routes import PAGES, is_allowed
+from studio.server.access.routes import is_allowed
 from studio.server.access.sessions import COOKIE_SECONDS, AccessTokens
+from studio.shell.frame import PAGES
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
+_CLOSED = {"code": "door.closed", "message": "This browser was not let in.", "hint": "Start the studio again."}
 _FORM_BYTES, _FORM_SECONDS = 4096, 10.0
 _LOOK_SECONDS = 2.0
 """How often an answer that goes on looks whether its session still stands."""
@@ -45,7 +41,7 @@ class Guard:
 
     def __init__(
         self,
-        app: App,
+        app: ASGIApp,
         door: AccessTokens,
         front: Front,
         secret: Callable[[], str],
@@ -62,26 +58,22 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
-        elif scope["type"] == "http":
-            headers = Headers(scope=scope)
-            if answer := await self._answered(scope, headers, receive):
-                await answer(scope, receive, send)
-            else:
-                await self._pass(scope, headers, receive, send)
-        else:
+            return
+        if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
-
-    async def _pass(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
-        kept = [pair for pair in scope["headers"] if not pair[0].lower().startswith(_FROM_PROXIES)]
-        cookie = self._given(headers)
-        line = _Line(receive, send, lambda: self._door.knows(cookie))
-        await self._app({**scope, "headers": kept}, line.receive, line.send)
-
-    async def _answered(self, scope: Scope, headers: Headers, receive: Receive) -> Response | None:
+            return
+        headers = Headers(scope=scope)
         try:
-            return await self._answer(scope, headers, receive)
+            answer = await self._answer(scope, headers, receive)
         except OSError as error:
-            return PlainTextResponse(f"Luthier cannot use its own folder: {error.strerror or error}.", 503)
+            answer = PlainTextResponse(f"Luthier cannot use its own folder: {error.strerror or error}.", 503)
+        if answer is None:
+            kept = [pair for pair in scope["headers"] if not pair[0].lower().startswith(_FROM_PROXIES)]
+            cookie = self._given(headers)
+            line = _Line(receive, send, lambda: self._door.knows(cookie))
+            await self._app({**scope, "headers": kept}, line.receive, line.send)
+        else:
+            await answer(scope, receive, send)
 
     async def _answer(self, scope: Scope, headers: Headers, receive: Receive) -> Response | None:
         """The guard's own answer, or None where the request may go on."""
@@ -95,7 +87,8 @@ class Guard:
         if path == "/enter":
             return await self._enter(scope, headers, receive)
         if not self._door.knows(self._given(headers)):
-            return self._closed(path, headers)
+            wants_page = path in PAGES and "text/html" in headers.get("accept", "")
+            return self._locked() if wants_page else JSONResponse(_CLOSED, 403)
         return None if is_allowed(method, path) else PlainTextResponse("No session uses this.", 403)
 
     def _same_site(self, method: str, path: str, headers: Headers) -> bool:
@@ -155,12 +148,6 @@ class Guard:
 
     def _locked(self) -> Response:
         return _page(password_page() if self._front.password else locked_page(self._command), 403)
-
-    def _closed(self, path: str, headers: Headers) -> Response:
-        if path in PAGES and "text/html" in headers.get("accept", ""):
-            return self._locked()
-        fault = {"code": "door.closed", "message": "This browser was not let in.", "hint": "Start the studio again."}
-        return JSONResponse(fault, 403)
 
     def _given(self, headers: Headers) -> str:
         """Our cookie among those of all programs on this machine: cookies know no ports, so others' stand there too."""

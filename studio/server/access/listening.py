@@ -1,4 +1,8 @@
-"""``--listen``: the studio for other machines too, which takes a password, and TLS or the word that it goes without.
+"""How the studio is reached: by loopback alone, or with ``--listen`` by other machines too.
+
+Without ``--listen`` that is ``http://127.0.0.1:PORT`` and ``http://localhost:PORT`` and nothing else. A Host is
+compared letter by letter: whatever else means this machine (a dot behind, capitals, a number, ``[::1]``) is another
+site's trick or nobody's habit. ``--listen`` takes a password, and TLS or the word that it goes without.
 
 Where it listens on every address of this machine it answers to those addresses, written as numbers, and to the names
 that ``--name`` gives: a name of somebody else's choosing, made to point here, is none of them (DNS rebinding). The
@@ -11,7 +15,7 @@ import os
 import re
 import ssl
 import sys
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,12 +23,41 @@ import psutil
 
 from core.contract.errors import MachineError
 from core.machine.locations import Locations
-from studio.server.access.address import Front
 from studio.server.access.password import SHORTEST, Password
 from studio.words.text import say
 
+_LOOPBACK = ("127.0.0.1", "localhost")
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - what --listen means without an address, which is asked for by hand
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?|\[[0-9a-f:.]+\]")
+
+
+@dataclass(frozen=True)
+class Front:
+    """What the guard answers to. ``names``: hosts beside loopback; ``certificate``, ``key``: files of TLS, if any."""
+
+    port: int
+    names: tuple[str, ...] = ()
+    certificate: Path | None = None
+    key: Path | None = None
+    password: Password | None = None
+
+    @property
+    def scheme(self) -> str:
+        """``https`` where there is a certificate."""
+        return "https" if self.certificate else "http"
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """The Host headers that are ours."""
+        return frozenset(f"{name}:{self.port}" for name in (*_LOOPBACK, *self.names))
+
+    def is_host(self, given: Sequence[str]) -> bool:
+        """Whether a request names us, once."""
+        return len(given) == 1 and given[0] in self.hosts
+
+    def address(self, token: str, name: str = "") -> str:
+        """The address that opens the studio once."""
+        return f"{self.scheme}://{name or _LOOPBACK[0]}:{self.port}/enter?token={token}"
 
 
 @dataclass(frozen=True)

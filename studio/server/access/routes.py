@@ -8,6 +8,7 @@ brings is refused, too. Routes of ours stand below ``/studio``, where Gradio has
 """
 
 import re
+from collections.abc import Iterable
 
 from studio.shell.frame import PAGES
 
@@ -35,22 +36,21 @@ WRITE = {
     "PUT": ("/studio/upload",),
 }
 
-_PIECES = {
-    "path": r"[A-Za-z0-9_@-][A-Za-z0-9_.@-]*(?:/[A-Za-z0-9_@-][A-Za-z0-9_.@-]*)*",
-    "id": r"[A-Za-z0-9_.-]{1,200}",
-}
+_SEGMENT = r"[A-Za-z0-9_@-][A-Za-z0-9_.@-]*"
+_PIECES = {r"\{path\}": rf"{_SEGMENT}(?:/{_SEGMENT})*", r"\{id\}": r"[A-Za-z0-9_.-]{1,200}"}
+
+
+def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:
+    """What matches one of these."""
+    found = "|".join(map(re.escape, patterns))
+    for written, meant in _PIECES.items():
+        found = found.replace(written, meant)
+    return re.compile(found)
+
+
+_ALLOWED = {method: _any_of(patterns) for method, patterns in {"GET": READ, **WRITE}.items()}
 
 
 def is_allowed(method: str, path: str) -> bool:
     """Whether a session may ask this of this path."""
-    allowed = _ALLOWED.get(method)
-    return allowed is not None and ".." not in path and allowed.fullmatch(path) is not None
-
-
-def _one(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    """All patterns as one."""
-    parts = (re.sub(r"\\{(\w+)\\}", lambda piece: _PIECES[piece[1]], re.escape(pattern)) for pattern in patterns)
-    return re.compile("|".join(parts))
-
-
-_ALLOWED = {method: _one(patterns) for method, patterns in {"GET": READ, **WRITE}.items()}
+    return method in _ALLOWED and ".." not in path and _ALLOWED[method].fullmatch(path) is not None

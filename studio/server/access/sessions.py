@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from core.machine.disk import is_full
-from core.machine.sessions import Sessions, read_sessions, remember_browser
+from core.machine.sessions import read_sessions, remember_browser
 
 TOKEN_SECONDS = 120.0
 COOKIE_SECONDS = 30 * 24 * 3600
@@ -29,7 +29,6 @@ class AccessTokens:
         self._tokens: dict[str, tuple[float, str]] = {}
         self._unwritten: dict[str, str] = {}
         """Cookies that a full disk did not take, each with the era that it was given out in."""
-        self._read: tuple[tuple[int, ...], Sessions] | None = None
 
     def token(self) -> str:
         """A fresh start token."""
@@ -37,14 +36,14 @@ class AccessTokens:
         with self._lock:
             now = time.monotonic()
             self._tokens = {key: kept for key, kept in self._tokens.items() if kept[0] > now}
-            self._tokens[_digest(fresh)] = now + TOKEN_SECONDS, self._sessions().era
+            self._tokens[_digest(fresh)] = now + TOKEN_SECONDS, read_sessions(self._path).era
         return fresh
 
     def enter(self, token: str) -> str | None:
         """Spends a start token and returns a cookie for it; None where it is unknown, spent, too old or revoked."""
         with self._lock:
             until, era = self._tokens.pop(_digest(token), (0.0, ""))
-            if until <= time.monotonic() or era != self._sessions().era:
+            if until <= time.monotonic() or era != read_sessions(self._path).era:
                 return None
         return self.admit()
 
@@ -57,7 +56,8 @@ class AccessTokens:
             except OSError as error:
                 if not is_full(error):
                     raise
-                self._unwritten[_digest(cookie)] = self._sessions().era  # known for as long as this studio lives
+                # Known for as long as this studio lives.
+                self._unwritten[_digest(cookie)] = read_sessions(self._path).era
         return cookie
 
     def knows(self, cookie: str) -> bool:
@@ -65,23 +65,9 @@ class AccessTokens:
         if not cookie:
             return False
         with self._lock, contextlib.suppress(OSError):
-            kept, digest = self._sessions(), _digest(cookie)
+            kept, digest = read_sessions(self._path), _digest(cookie)
             return kept.browsers.get(digest, 0.0) > time.time() or self._unwritten.get(digest) == kept.era
         return False
-
-    def _sessions(self) -> Sessions:
-        """The file, read again where it is another one: it is renamed whole, so its place and time tell.
-
-        Raises:
-            OSError: it cannot be read; that is remembered of no file.
-        """
-        stamp: tuple[int, ...] = ()
-        with contextlib.suppress(FileNotFoundError):
-            found = self._path.stat()
-            stamp = found.st_ino, found.st_mtime_ns, found.st_size
-        if self._read is None or self._read[0] != stamp:
-            self._read = stamp, read_sessions(self._path)
-        return self._read[1]
 
 
 def _digest(secret: str) -> str:

@@ -15,8 +15,8 @@ from core.machine.hardware import Machine
 from core.machine.locations import Locations
 from core.runs.control.store import RunStore
 from core.runs.folder.job_folder import JobFolder
-from studio.server.access.address import Front
 from studio.server.access.guard import Guard
+from studio.server.access.listening import Front
 from studio.server.access.sessions import AccessTokens
 from studio.server.pages import page_routes
 from studio.services.chats import ChatClients

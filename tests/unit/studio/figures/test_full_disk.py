@@ -10,9 +10,9 @@ from made_runs import RUN, past
 from core.machine.locations import Locations
 from core.runs.control.queue import JobQueue
 from core.runs.folder.job_folder import JobFolder
-from studio.figures import full_disk as full_disk_module
-from studio.figures.full_disk import full_disk
-from studio.server.access.address import Front
+from studio.figures import run_figures
+from studio.figures.run_figures import full_disk
+from studio.server.access.listening import Front
 from studio.server.access.sessions import AccessTokens
 from studio.server.living import living_studio, remember
 
@@ -33,7 +33,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for module in WRITERS:
         monkeypatch.setattr(f"{module}.write_whole", refused)
-    monkeypatch.setattr(full_disk_module, "LEAST_BYTES", 1 << 62)
+    monkeypatch.setattr(run_figures, "LEAST_BYTES", 1 << 62)
 
 
 @pytest.mark.usefixtures("full")

@@ -31,8 +31,8 @@ from core.runs.control.prepare import _gone_on_from
 from core.runs.control.store import RunStore
 from core.runs.folder.job_folder import ExportRequest, JobFolder
 from studio.pages.new_run.data.upload import _name, uploaded
-from studio.server.access.address import Front
 from studio.server.access.guard import Guard
+from studio.server.access.listening import Front
 from studio.server.access.sessions import AccessTokens
 from studio.server.app import application
 from studio.server.pages import page_routes

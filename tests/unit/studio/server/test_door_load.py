@@ -22,13 +22,12 @@ from core.machine.sessions import remember_browser, revoke
 from studio.server import connections, unheard
 from studio.server.access import bodies
 from studio.server.access import sessions as door_module
-from studio.server.access.address import Front
 from studio.server.access.bodies import Bounded
 from studio.server.access.guard import Guard
+from studio.server.access.listening import Front
 from studio.server.access.sessions import AccessTokens, _digest
 from studio.server.connections import Connection
 from studio.server.living import living_studio, remember, secret_of
-from studio.server.values import PlainValues
 
 # ── connections ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -106,7 +105,7 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
 
 @pytest.fixture
 def client() -> TestClient:
-    return TestClient(Bounded(PlainValues(echo)))
+    return TestClient(Bounded(echo))
 
 
 def event(*data: Any) -> dict[str, Any]:

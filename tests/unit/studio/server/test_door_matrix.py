@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from core.machine.locations import Locations
-from studio.server.access.address import Front
 from studio.server.access.guard import Guard
+from studio.server.access.listening import Front
 from studio.server.access.routes import READ, WRITE, is_allowed
 from studio.server.access.sessions import AccessTokens
 from studio.server.app import application

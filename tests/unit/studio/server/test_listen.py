@@ -19,9 +19,8 @@ from core.machine.locations import REPOSITORY, Locations
 from studio.__main__ import main as start
 from studio.server.access import listening
 from studio.server.access import password as password_module
-from studio.server.access.address import Front
 from studio.server.access.guard import Guard
-from studio.server.access.listening import Wish, front_of, means, names_of
+from studio.server.access.listening import Front, Wish, front_of, means, names_of
 from studio.server.access.password import Password
 from studio.server.access.sessions import AccessTokens
 from studio.server.app import bind

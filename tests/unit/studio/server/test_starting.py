@@ -21,8 +21,8 @@ from core.contract.errors import MachineError
 from core.machine.locations import REPOSITORY, Locations
 from studio.server import app as app_module
 from studio.server import opening as opening_module
-from studio.server.access.address import Front
 from studio.server.access.guard import Guard
+from studio.server.access.listening import Front
 from studio.server.access.sessions import AccessTokens
 from studio.server.app import bind, main
 from studio.server.living import living_studio, only_studio, remember

@@ -17,7 +17,7 @@ from core.contract.errors import ConfigError
 from core.machine.locations import ASSETS
 from studio.server.access.routes import is_allowed
 from studio.server.browser import commands
-from studio.server.files import OurFiles
+from studio.server.pages import OurFiles
 from studio.shell.frame import PAGES, document, head
 from studio.shell.installed import MANIFEST, manifest, manifest_route
 from studio.shell.markup import Markup, fault, join, tag
@@ -69,7 +69,7 @@ def test_a_live_page_names_all_modules_of_its_script_at_once() -> None:
 
 
 def test_a_page_gets_our_head_and_header_and_loses_other_sites() -> None:
-    page = dress(PAGE, "/", tag("p", "coming"))
+    page = dress(PAGE, tag("p", "coming"))
     assert "https://" not in page
     assert page.index("boot.js") < page.index("window.a"), "the reading of Function comes before Gradio"
     assert '<a href="/" aria-current="page">' in page
@@ -104,8 +104,7 @@ def test_our_own_pages_make_neither_styles_nor_html_of_text() -> None:
 
 
 def test_every_answer_carries_the_headers() -> None:
-    shell = Middleware(Shell, is_page=("/", "/watch").__contains__, is_gradios="/".__eq__)
-    app = FastAPI(middleware=[Middleware(Sealed), shell, Middleware(Dressed, outline=Markup)])
+    app = FastAPI(middleware=[Middleware(Sealed), Middleware(Shell), Middleware(Dressed, outline=Markup)])
     app.get("/", response_class=HTMLResponse)(lambda: PAGE)
     app.get("/watch", response_class=HTMLResponse)(lambda: "<p>x</p>")
     app.get("/studio/x")(lambda: {"a": 1})
@@ -126,7 +125,7 @@ def test_every_answer_carries_the_headers() -> None:
 
 
 def test_only_files_for_the_browser_are_served() -> None:
-    client = TestClient(OurFiles(ASSETS))
+    client = TestClient(OurFiles(directory=ASSETS))
     assert client.get("/studio.css").headers["content-type"] == "text/css; charset=utf-8"
     assert client.get("/icons.svg").status_code == 200
     assert client.get("/starter/model.safetensors").status_code == 404
