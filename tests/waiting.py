@@ -2,16 +2,19 @@
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import psutil
 
 
-def until(found: Callable[[], object], seconds: float = 120.0) -> None:
-    """Looks again and again until it is so; a test that waits for longer has failed."""
+def until(found: Callable[[], Any], seconds: float = 120.0, why: Callable[[], str] = str) -> Any:
+    """Looks again and again until there is something, and gives it; a test that waits for longer has failed, and
+    ``why`` tells what stands there instead."""
     last = time.monotonic() + seconds
-    while not found():
-        assert time.monotonic() < last, "it did not happen in time"
-        time.sleep(0.05)
+    while not (there := found()):
+        assert time.monotonic() < last, f"it did not happen in time: {why()}"
+        time.sleep(0.02)
+    return there
 
 
 def wait_for_calm(seconds: float = 8.0) -> None:

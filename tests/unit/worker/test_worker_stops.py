@@ -11,18 +11,18 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import psutil
 import pytest
 from tiny_run import make_in
+from waiting import until
 
 from core.contract.commands import parse_command
 from core.contract.config import RunConfig
-from core.machine.cards import CardSet, held_by
+from core.machine.cards import held_by
+from core.machine.hardware import read_machine
 from core.machine.locations import Locations
 from core.runs.control.store import RunStore
-from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventTail
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
@@ -49,33 +49,16 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
     return RunConfig.model_validate(raw)
 
 
-def reached(folder: JobFolder, stage: str, seconds: float = 120.0) -> None:
-    tail, end = EventTail(folder.events), time.monotonic() + seconds
-    while time.monotonic() < end:
-        if any(stage in (event.kind, getattr(event, "stage", "")) for event in tail.read()):
-            return
-        time.sleep(0.005)
-    raise AssertionError(f"{folder.name} never came to {stage!r}: {folder.log.read_text()[-2000:]}")
-
-
-def until_free(store: RunStore, cards: CardSet, seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while held_by(store.locations, cards) is not None:
-        assert time.monotonic() < end, "the card is still held"
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("verb", ["stop_now", "stop", "pause"])
 @pytest.mark.parametrize("stage", STAGES)
 def test_it_is_heard_and_done_in_every_stage(store: RunStore, tiny: RunConfig, stage: str, verb: str) -> None:
-    from core.machine.hardware import read_machine
-
     run_id = store.start(tiny)
     folder = store.open(run_id)
-    reached(folder, stage)
+    tail = EventTail(folder.events)
+    until(lambda: any(stage in (event.kind, getattr(event, "stage", "")) for event in tail.read()))
     asked = time.monotonic()
     getattr(store, verb)(run_id)
-    until_free(store, read_machine().cards, FREE_SECONDS[verb] + 5)
+    until(lambda: held_by(store.locations, read_machine().cards) is None, FREE_SECONDS[verb] + 5)
     took = time.monotonic() - asked
     record = store.record(run_id)
     assert record.state == ("paused" if verb == "pause" else "stopped")
@@ -89,5 +72,4 @@ def test_it_is_heard_and_done_in_every_stage(store: RunStore, tiny: RunConfig, s
     assert took < FREE_SECONDS[verb]
     assert len(heard) == 1
     if verb == "pause":
-        left = Path(folder.path / "checkpoints")
-        assert record.last_step == folder.newest_step() or not left.exists()
+        assert record.last_step == folder.newest_step() or not folder.checkpoints.exists()
