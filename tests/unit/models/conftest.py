@@ -15,21 +15,21 @@ from hub_stand_in import HubStandIn, tiny_model
 
 from core.machine.locations import REPOSITORY
 
-Ask = Callable[..., dict[str, Any]]
+Ask = Callable[..., Any]
 
 FRAME = """
 import json, sys, time
 from core.models import catalog
 from core.models.hub import cache, client as hub
 from core.contract.errors import Fault
-started, progress = time.monotonic(), []
-try:
-    value = (lambda: {expression})()
-    answer = {{"value": value}}
-except Fault as error:
-    answer = {{"code": error.code, "text": str(error), "kind": type(error).__name__}}
-answer |= {{"progress": progress, "seconds": time.monotonic() - started, "torch": "torch" in sys.modules}}
-print("ANSWER " + json.dumps(answer))
+for expression in sys.argv[1:]:
+    started, progress = time.monotonic(), []
+    try:
+        answer = {"value": eval(expression)}
+    except Fault as error:
+        answer = {"code": error.code, "text": str(error), "kind": type(error).__name__}
+    answer |= {"progress": progress, "seconds": time.monotonic() - started, "torch": "torch" in sys.modules}
+    print("ANSWER " + json.dumps(answer))
 """
 
 
@@ -42,17 +42,18 @@ def hub_of(tmp_path: Path) -> Iterator[HubStandIn]:
 
 @pytest.fixture
 def ask(hub_of: HubStandIn, tmp_path: Path) -> Ask:
-    """Evaluates one expression of our code in a child whose hub is the stand-in; its cache stays between calls."""
+    """Evaluates expressions of our code, one after another, in a child whose hub is the stand-in: the answer of one, or
+    the answers of several. The cache stays between calls."""
 
-    def run(expression: str, **environment: str) -> dict[str, Any]:
+    def run(*expressions: str, **environment: str) -> Any:
         own = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
         own |= hub_of.environment(tmp_path / "hf") | environment
-        command = [sys.executable, "-c", FRAME.format(expression=expression)]
+        command = [sys.executable, "-c", FRAME, *expressions]
         done = subprocess.run(command, cwd=REPOSITORY, env=own, capture_output=True, text=True, timeout=99, check=False)
         lines = [line for line in done.stdout.splitlines() if line.startswith("ANSWER ")]
-        assert lines, done.stdout + done.stderr
-        answer: dict[str, Any] = json.loads(lines[0].removeprefix("ANSWER "))
-        answer["printed"] = done.stdout.replace(lines[0], "") + done.stderr
-        return answer
+        assert len(lines) == len(expressions), done.stdout + done.stderr
+        printed = "\n".join(line for line in done.stdout.splitlines() if line not in lines) + done.stderr
+        answers = [json.loads(line.removeprefix("ANSWER ")) | {"printed": printed} for line in lines]
+        return answers if len(answers) > 1 else answers[0]
 
     return run

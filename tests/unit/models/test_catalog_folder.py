@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,32 +20,9 @@ def rewrite(folder: Path, **changes: object) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def drop_weights(folder: Path, name: str) -> None:
+def no_weights(folder: Path) -> None:
     for path in folder.glob("*.safetensors*"):
         path.unlink()
-    (folder / name).write_bytes(b"x")
-
-
-def cut_short(folder: Path) -> None:
-    path = folder / "model-00002-of-00002.safetensors"
-    path.write_bytes(path.read_bytes()[:-10])
-
-
-def make_longer(folder: Path) -> None:
-    path = folder / "model-00002-of-00002.safetensors"
-    path.write_bytes(path.read_bytes() + b"more")
-
-
-def point_outside(folder: Path) -> None:
-    secret = folder.parent / "secret.safetensors"
-    shard = folder / "model-00001-of-00002.safetensors"
-    shard.rename(secret)
-    shard.symlink_to(secret)
-
-
-def index_outside(folder: Path) -> None:
-    index = folder / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": {"a": "../elsewhere.safetensors"}}))
 
 
 def only_an_adapter(folder: Path) -> None:
@@ -55,32 +31,17 @@ def only_an_adapter(folder: Path) -> None:
 
 
 FAULTS: dict[str, tuple[Callable[[Path], object], str, str]] = {
-    "bin": (lambda f: drop_weights(f, "pytorch_model.bin"), "model.not_safetensors", "pytorch_model.bin"),
-    "gguf": (lambda f: drop_weights(f, "tiny.gguf"), "model.not_safetensors", "tiny.gguf"),
-    "nothing": (lambda f: drop_weights(f, "notes.txt"), "model.no_weights", "no weights"),
+    "nothing": (no_weights, "model.no_weights", "no weights"),
     "shard": (lambda f: (f / "model-00002-of-00002.safetensors").unlink(), "model.missing_shard", "00002"),
-    "truncated": (cut_short, "model.truncated", "cut short"),
-    "longer": (make_longer, "model.truncated", "longer"),
-    "not safetensors": (
-        lambda f: (f / "model-00001-of-00002.safetensors").write_bytes(b"PK\x03\x04 a zip"),
-        "model.bad_weights",
-        "something else",
-    ),
     "empty file": (
         lambda f: (f / "model-00001-of-00002.safetensors").write_bytes(b""), "model.bad_weights", "something else"
     ),
-    "link": (point_outside, "model.outside", "secret"),
-    "index": (index_outside, "model.outside", "elsewhere"),
     "no index": (lambda f: (f / "model.safetensors.index.json").write_text("{}"), "model.bad_index", "weight_map"),
     "no config": (lambda f: (f / "config.json").unlink(), "model.no_folder", "config.json"),
     "bad config": (lambda f: (f / "config.json").write_text("{"), "model.bad_json", "JSON"),
     "list config": (lambda f: (f / "config.json").write_text("[]"), "model.bad_json", "object"),
     "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "model.no_tokenizer", "tokenizer"),
     "no type": (lambda f: rewrite(f, model_type=""), "model.no_type", "model_type"),
-    "remote code": (
-        lambda f: rewrite(f, model_type="evilformer", auto_map={"AutoModel": "x.Y"}), "model.remote_code", "evilformer"
-    ),
-    "unknown type": (lambda f: rewrite(f, model_type="../../evil"), "model.unknown_type", "evil"),
     "adapter": (only_an_adapter, "model.adapter", "resume_from"),
     "quantised": (lambda f: rewrite(f, quantization_config={"quant_method": "gptq"}), "model.quantised", "gptq"),
     "experts": (lambda f: rewrite(f, num_local_experts=8), "model.experts", "experts"),
@@ -89,6 +50,7 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str, str]] = {
     ),
     "shape": (lambda f: rewrite(f, hidden_size="64"), "model.shape", "hidden_size"),
 }  # fmt: skip
+"""Mishaps; what means harm (other formats, links, wrong headers, code) stands in ``tests/hostile_models.py``."""
 
 
 @pytest.fixture
@@ -102,10 +64,9 @@ def test_every_fault_is_one_line_that_says_what_was_found(fault: str, folder: Pa
     spoil(folder)
     with pytest.raises(ModelError) as caught:
         check_folder(folder)
-    assert caught.value.code == code
-    assert said in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert re.match(r"Expected ", caught.value.message)
+    assert (caught.value.code, said in str(caught.value)) == (code, True)
+    assert str(caught.value).isprintable()
+    assert caught.value.message.startswith("Expected ")
 
 
 def test_a_whole_folder_passes_and_becomes_a_spec(folder: Path) -> None:
@@ -134,12 +95,6 @@ def test_links_into_the_cache_are_what_a_snapshot_is_made_of(tmp_path: Path) -> 
     (real / "model.safetensors").rename(blobs / "1")
     (real / "model.safetensors").symlink_to("../../blobs/1")
     check_folder(real)
-
-
-def test_an_adapter_file_beside_whole_weights_is_no_weight(tmp_path: Path) -> None:
-    folder = tiny_model(tmp_path / "model")
-    (folder / "adapter_model.safetensors").write_bytes(b"not looked at")
-    check_folder(folder)
 
 
 def test_code_of_a_repository_is_no_matter_where_transformers_knows_the_type() -> None:
@@ -186,7 +141,9 @@ def test_parts_without_their_index_are_no_whole_model(left: int, tmp_path: Path)
     assert caught.value.code == "model.missing_shard"
 
 
-def test_a_whole_file_counts_where_parts_lie_beside_it(tmp_path: Path) -> None:
+def test_a_whole_file_counts_where_parts_or_an_adapter_lie_beside_it(tmp_path: Path) -> None:
     folder = tiny_model(tmp_path / "both")
     (folder / "model-00001-of-00004.safetensors").write_bytes(b"x")
+    (folder / "adapter_model.safetensors").write_bytes(b"not looked at")
     assert [path.name for path in weight_files(folder)] == ["model.safetensors"]
+    check_folder(folder)
