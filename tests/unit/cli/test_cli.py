@@ -50,20 +50,26 @@ def test_help_is_complete_and_short(command: str) -> None:
     assert len(out.splitlines()) <= 25
 
 
-def test_the_studio_says_a_taken_port_in_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    import socket
-
-    from studio.__main__ import main as open_studio
-
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["--port={taken}"], "--port"),
+     *(([f"--port={port}"], "1024 to 65535") for port in (80, 0, 70000, -1)),
+     (["--home={file}"], "file")],
+)  # fmt: skip
+def test_a_studio_that_cannot_open_says_it_in_one_line(
+    words: list[str], said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        port = taken.getsockname()[1]
-        assert open_studio(["--port", str(port), "--no-browser", "--home", str(tmp_path)]) == 1
-    said = capfd.readouterr().err.strip()
-    assert str(port) in said
-    assert "--port" in said
-    assert "\n" not in said
+        port = str(taken.getsockname()[1])
+        filled = [word.format(taken=port, file=tmp_path / "file") for word in words]
+        assert open_studio(["--no-browser", "--home", str(tmp_path), *filled]) == 1
+    line = capfd.readouterr().err.strip()
+    assert said in line
+    assert (port in line) == ("{taken}" in words[0])
+    assert "\n" not in line
 
 
 def test_runs_of_an_empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,18 +140,25 @@ def test_output_that_nobody_reads_on_ends_the_command_quietly(tmp_path: Path) ->
     assert err.getvalue() == ""
 
 
-def test_bytes_that_are_no_text_are_refused_in_one_line(tmp_path: Path) -> None:
-    """They come as lone surrogates, which no file of ours can hold."""
-    code, _, err = run("train", "a.yaml", "--set", "name=\udcff", "--home", str(tmp_path))
-    assert code == 1
-    assert "Expected words in UTF-8" in err
-    assert len(err.splitlines()) == 1
-
-
-def test_the_doctor_answers(tmp_path: Path) -> None:
-    code, out, _ = run("doctor", "--home", str(tmp_path))
-    assert code in (0, 1)
-    assert "memory" in out
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("train", "a.yaml", "--set", "name=\udcff"), "Expected words in UTF-8"),  # no file of ours can hold it
+        (("stop", "nothing"), "nothing"),
+        (("export", "../../etc"), "etc"),
+        (("resume", "2026-01-01_0000_x_abcd"), "x_abcd"),
+        (("export", "2026-01-01_0000_x_abcd", "--checkpoint", "newest"), "for --checkpoint, found 'newest'"),
+        (("export", "2026-01-01_0000_x_abcd", "--name", "../x"), "for --name, found '../x'"),
+        (("explain", "rnak"), "Near: rank."),
+        (("explain", "system"), "data.system_prompt"),
+        (("explain", "max"), "max-length"),
+        (("explain", "qqqqqq"), "all of them are listed"),
+    ],
+)
+def test_what_cannot_be_obeyed_is_one_line(locations: Locations, words: tuple[str, ...], said: str) -> None:
+    code, out, err = run(*words, "--home", str(locations.home))
+    assert (code, out, said in err) == (1, "", True)
+    assert len(err.strip().splitlines()) == 1
 
 
 def test_every_fault_of_a_yaml_is_said_and_nothing_starts(tmp_path: Path) -> None:
@@ -158,14 +171,6 @@ def test_every_fault_of_a_yaml_is_said_and_nothing_starts(tmp_path: Path) -> Non
         assert "Did you mean 'path'?" in err
         assert "Traceback" not in err
     assert RunStore(Locations.find(tmp_path / "home")).list() == []
-
-
-@pytest.mark.parametrize("words", [("stop", "nothing"), ("export", "../../etc"), ("resume", "2026-01-01_0000_x_abcd")])
-def test_an_unknown_run_is_one_line(tmp_path: Path, words: tuple[str, ...]) -> None:
-    code, _, err = run(*words, "--home", str(tmp_path))
-    assert code == 1
-    assert len(err.strip().splitlines()) == 1
-    assert "Traceback" not in err
 
 
 @pytest.mark.parametrize("evil", ["\x1b[2J", "\x1b]52;c;cm0gLXJm\x07", "\x9b31m", "\r", "\u202e", "\udcff", "\u2028"])
@@ -219,34 +224,6 @@ def test_every_event_that_a_person_should_hear_has_words() -> None:
     assert [say(event) for event in silent] == [""] * len(silent)
     assert say(events.Failed(message="No.", hint="Do.")) == "failed    No. Do."
     assert say(events.Note(text="Plain path.", hint="sudo apt install gcc python3-dev")).endswith("python3-dev")
-
-
-@pytest.mark.parametrize("port", ["80", "0", "70000", "-1"])
-def test_a_port_out_of_range_is_one_line(tmp_path: Path, port: str, capfd: pytest.CaptureFixture[str]) -> None:
-    from studio.__main__ import main as open_studio
-
-    assert open_studio([f"--port={port}", "--no-browser", "--home", str(tmp_path)]) == 1
-    said = capfd.readouterr().err.strip()
-    assert "1024 to 65535" in said
-    assert "\n" not in said
-
-
-def test_the_studio_says_a_home_that_is_a_file_in_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    from studio.__main__ import main as open_studio
-
-    (tmp_path / "file").touch()
-    assert open_studio(["--no-browser", "--home", str(tmp_path / "file")]) == 1
-    said = capfd.readouterr().err.strip()
-    assert "file" in said
-    assert "\n" not in said
-
-
-@pytest.mark.parametrize("words", [("--checkpoint", "newest"), ("--name", "../x")])
-def test_a_bad_export_option_is_one_line(locations: Locations, words: tuple[str, str]) -> None:
-    code, _, err = run("export", "2026-01-01_0000_x_abcd", *words, "--home", str(locations.home))
-    assert code == 1
-    assert f"for {words[0]}, found {words[1]!r}" in err
-    assert len(err.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize("text", ["name: 2026-13-45", "name: !!bool perhaps", "name: !!int x", "name: !!timestamp x"])
