@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
+import socket
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +31,7 @@ from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.repeat import read_wish
 from core.runs.folder.run_yaml import read_config
 from core.runs.log.events_log import EventWriter
+from studio.__main__ import main as open_studio
 
 
 def run(*words: str) -> tuple[int, str, str]:
@@ -161,16 +164,30 @@ def test_what_cannot_be_obeyed_is_one_line(locations: Locations, words: tuple[st
     assert len(err.strip().splitlines()) == 1
 
 
-def test_every_fault_of_a_yaml_is_said_and_nothing_starts(tmp_path: Path) -> None:
-    file = tmp_path / "run.yaml"
-    file.write_text("data: {pth: /a}\nlora: {r: -1}\n")
-    for command in ("train", "estimate"):
-        code, out, err = run(command, str(file), "--home", str(tmp_path / "home"))
-        assert (code, out) == (1, "")
-        assert "2 faults" in err
-        assert "Did you mean 'path'?" in err
-        assert "Traceback" not in err
-    assert RunStore(Locations.find(tmp_path / "home")).list() == []
+BOTH = "lora: {r: -1, use_dora: true, bias: lora_only}\n"
+
+
+@pytest.mark.parametrize("command", ["train", "estimate"])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("data: {pth: /a}\nlora: {r: -1}\n", ["2 faults", "Did you mean 'path'?"]),
+        (f"data: {{path: /a}}\n{BOTH}", ["2 faults", "  - lora.r: ", "  - lora.bias: "]),  # of fields, and between them
+        ("method: nothing\ndata: 5\n", ["2 faults", "  - method: ", "  - data: "]),
+        ("data: {path: /a}\ntrain: {num_train_epochs: 1.0e-12}\n", ["  - train.num_train_epochs: "]),
+        ("name: 2026-13-45", ["is not YAML"]),  # a scalar that YAML itself cannot make
+        ("name: !!bool perhaps", ["is not YAML"]),
+        ("name: !!int x", ["is not YAML"]),
+    ],
+)
+def test_every_fault_of_a_yaml_is_said_and_nothing_starts(
+    tmp_path: Path, command: str, text: str, said: list[str]
+) -> None:
+    (tmp_path / "run.yaml").write_text(text)
+    code, out, err = run(command, str(tmp_path / "run.yaml"), "--home", str(tmp_path / "home"))
+    assert (code, out, "Traceback" in err) == (1, "", False)
+    assert [words for words in said if words not in err] == []
+    assert not (tmp_path / "home").exists()
 
 
 @pytest.mark.parametrize("evil", ["\x1b[2J", "\x1b]52;c;cm0gLXJm\x07", "\x9b31m", "\r", "\u202e", "\udcff", "\u2028"])
@@ -226,26 +243,6 @@ def test_every_event_that_a_person_should_hear_has_words() -> None:
     assert say(events.Note(text="Plain path.", hint="sudo apt install gcc python3-dev")).endswith("python3-dev")
 
 
-@pytest.mark.parametrize("text", ["name: 2026-13-45", "name: !!bool perhaps", "name: !!int x", "name: !!timestamp x"])
-def test_a_scalar_that_yaml_cannot_make_is_said(tmp_path: Path, text: str) -> None:
-    file = tmp_path / "run.yaml"
-    file.write_text(text)
-    with pytest.raises(ConfigError, match="is not YAML"):
-        read_config(file)
-
-
-def test_faults_of_fields_and_between_them_are_said_at_once(tmp_path: Path) -> None:
-    file = tmp_path / "run.yaml"
-    file.write_text("data: {path: /a}\nlora: {r: -1, use_dora: true, bias: lora_only}\n")
-    with pytest.raises(ConfigError) as caught:
-        read_config(file)
-    assert [problem.split(":")[0] for problem in caught.value.problems] == ["lora.r", "lora.bias"]
-    file.write_text("method: nothing\ndata: 5\n")
-    with pytest.raises(ConfigError) as caught:
-        read_config(file)
-    assert [problem.split(":")[0] for problem in caught.value.problems] == ["method", "data"]
-
-
 def test_a_lost_run_says_how_to_go_on(locations: Locations, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = RunStore(locations).create(RunConfig(name="lost", data=DataChoice(path="/a.jsonl")))
     folder.events.touch()
@@ -283,6 +280,11 @@ def test_the_demo_asks_the_rows_of_its_runs_own_draw_and_leaves_nothing_at_anoth
     assert not list(Locations.find().home.iterdir())
 
 
+def sample(name: str, folder: Path) -> Path:
+    """A copy of one of the samples."""
+    return Path(shutil.copy(ASSETS / "samples" / f"{name}.jsonl", folder))
+
+
 def prepared(file: Path, locations: Locations, text: str) -> Prepared:
     (file.parent / "run.yaml").write_text(f"data: {{path: {file}}}\n{text}")
     service = DataService(locations)
@@ -307,43 +309,25 @@ def test_modules_that_the_model_lacks_are_named_before_anything_is_read(
     assert "none.jsonl" in err  # these it has, so that the file is looked for
 
 
-def test_less_than_a_step_of_epochs_is_a_fault_of_the_config(locations: Locations, tmp_path: Path) -> None:
-    (tmp_path / "run.yaml").write_text("data: {path: a.jsonl}\ntrain: {num_train_epochs: 1.0e-12}\n")
-    code, _, err = run("estimate", str(tmp_path / "run.yaml"))
-    assert (code, "train.num_train_epochs: " in err, "Traceback" in err) == (1, True, False)
-
-
-def test_pairs_are_trained_as_pairs_and_it_is_said(locations: Locations, tmp_path: Path) -> None:
-    pairs = tmp_path / "preference.jsonl"
-    pairs.write_bytes((ASSETS / "samples" / "preference.jsonl").read_bytes())
-    made = prepared(pairs, locations, "")
-    assert made.config.method == "dpo"
-    assert made.asked.method == "auto"
+def test_pairs_are_trained_as_pairs_or_as_a_method_was_chosen_and_it_is_said(
+    locations: Locations, tmp_path: Path
+) -> None:
+    pairs = sample("preference", tmp_path)
+    made, chosen = prepared(pairs, locations, ""), prepared(pairs, locations, "method: sft\n")
+    assert (made.config.method, made.asked.method, chosen.config.method) == ("dpo", "auto", "sft")
     assert "method = dpo: preference data" in made.resolved_lines()
     lengths, others = made.facts.lengths, made.facts.others
     assert all(0 < other <= length for other, length in zip(others, lengths, strict=True))
     share = train_rows(made.config, made.facts) / len(lengths)  # as the run's plan counts them: both sides
     assert made.estimate.tokens_per_epoch == pytest.approx((sum(lengths) + sum(others)) * share, abs=1)
-
-
-def test_a_method_that_was_chosen_is_kept(locations: Locations, tmp_path: Path) -> None:
-    pairs = tmp_path / "preference.jsonl"
-    pairs.write_bytes((ASSETS / "samples" / "preference.jsonl").read_bytes())
-    chosen, paired = (prepared(pairs, locations, f"method: {name}\n") for name in ("sft", "dpo"))
-    assert (chosen.config.method, paired.config.method) == ("sft", "dpo")
-    assert sum(chosen.facts.trained) < sum(paired.facts.trained)
+    assert sum(chosen.facts.trained) < sum(made.facts.trained)
     assert chosen.data_lines()[-1].startswith("Method sft: the chosen answer of each pair is trained")
     assert not any(line.startswith("method =") for line in chosen.resolved_lines())
     with pytest.raises(ConfigError, match="fault") as caught:  # told before anything is loaded, once the rows are known
         prepared(pairs, locations, "lora: {bias: lora_only}\n")
     assert "method dpo compares with the base" in str(caught.value.problems)
-
-
-def test_dpo_without_pairs_is_one_line(locations: Locations, tmp_path: Path) -> None:
-    rows = tmp_path / "instruction.jsonl"
-    rows.write_bytes((ASSETS / "samples" / "instruction.jsonl").read_bytes())
     with pytest.raises(ConfigError, match="for method dpo, found") as caught:
-        prepared(rows, locations, "method: dpo\n")
+        prepared(sample("instruction", tmp_path), locations, "method: dpo\n")
     assert "\n" not in str(caught.value)
 
 
@@ -361,8 +345,7 @@ def test_a_run_to_start_from_is_looked_for_before_anything_is_fetched(
 
 
 def test_a_run_that_goes_on_from_another_has_its_adapters_shape(locations: Locations, tmp_path: Path) -> None:
-    rows = tmp_path / "instruction.jsonl"
-    rows.write_bytes((ASSETS / "samples" / "instruction.jsonl").read_bytes())
+    rows = sample("instruction", tmp_path)
     earlier = RunStore(locations).create(RunConfig(name="earlier", data=DataChoice(path="/a.jsonl")))
     adapter = earlier.checkpoints / "step-000010" / "adapter"
     adapter.mkdir(parents=True)

@@ -5,11 +5,8 @@ README's section is made anew by ``python3 launcher.py explain --markdown``.
 
 from __future__ import annotations
 
-import io
 import re
-from contextlib import redirect_stderr, redirect_stdout
 from itertools import combinations
-from pathlib import Path
 
 import pytest
 
@@ -40,13 +37,6 @@ LINKED = {part.key for part in PARTS if f"/glossary#part-{part.key}" in PAGES} |
 """Parts that another page leads to; ``memory`` from the summary, once there is an estimate."""
 
 each_term = pytest.mark.parametrize("term", GLOSSARY.values(), ids=lambda term: term.key)
-
-
-def run(*words: str, home: Path) -> tuple[int, str, str]:
-    out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
-        code = main([*words, "--home", str(home)])
-    return code, out.getvalue(), err.getvalue()
 
 
 # ── the table ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -117,9 +107,9 @@ def test_every_setting_of_advanced_is_explained() -> None:
 # ── the command line ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_explain_lists_all_and_explains_each_by_every_name(tmp_path: Path) -> None:
-    code, out, _ = run("explain", home=tmp_path)
-    assert code == 0
+def test_explain_lists_all_and_explains_each_by_every_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain"]) == 0
+    out = capsys.readouterr().out
     assert out.splitlines() == listed()
     for term in GLOSSARY.values():
         assert re.search(rf"^  {term.key} ", out, re.MULTILINE), term.key
@@ -128,40 +118,29 @@ def test_explain_lists_all_and_explains_each_by_every_name(tmp_path: Path) -> No
     assert max(len(line) for line in listed()) <= 100
 
 
-def test_explain_takes_words_in_a_row_and_settings_as_a_run_yaml_has_them(tmp_path: Path) -> None:
-    assert run("explain", "learning", "rate", home=tmp_path)[1].startswith("Learning rate\n")
+def test_explain_takes_words_in_a_row_and_settings_as_a_run_yaml_has_them(capsys: pytest.CaptureFixture[str]) -> None:
+    """What it says of a word that it does not know: the command line's own test."""
+    assert main(["explain", "learning", "rate"]) == 0
+    assert capsys.readouterr().out.startswith("Learning rate\n")
     for asked in ("train.warmup_steps", "warmup_steps", "WARM-UP"):
-        code, out, _ = run("explain", asked, home=tmp_path)
-        assert (code, out.splitlines()[0]) == (0, "Warm-up steps")
-        assert "setting   train.warmup_steps: Warm-up steps. Default: 5." in out
+        assert explain(asked)[0] == "Warm-up steps"
+        assert "setting   train.warmup_steps: Warm-up steps. Default: 5." in explain(asked)[-2:]
     for key, knob in KNOBS.items():
         assert any(knob.label in line for line in explain(key)), key
-
-
-def test_explain_proposes_what_is_called_nearly_so(tmp_path: Path) -> None:
-    code, out, err = run("explain", "rnak", home=tmp_path)
-    assert (code, out) == (1, "")
-    assert err.strip() == "Expected a word of the glossary, found 'rnak'. Near: rank."
-    assert "data.system_prompt" in run("explain", "system", home=tmp_path)[2]
-    assert "max-length" in run("explain", "max", home=tmp_path)[2]
-    code, _, err = run("explain", "qqqqqq", home=tmp_path)
-    assert (code, "all of them are listed" in err) == (1, True)
 
 
 # ── README and the page ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_readmes_words_are_the_glossarys() -> None:
+def test_readmes_words_are_the_glossarys(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "--markdown"]) == 0
+    assert capsys.readouterr().out.splitlines() == markdown()
     stands = README.partition(BEGIN)[2].partition(END)[0].strip().splitlines()
     assert stands == markdown(), "put what `launcher.py explain --markdown` prints between README's markers"
     assert len(stands) <= 20, "a few words: those that README uses"
     rest = plainly(README.partition(BEGIN)[0] + README.partition(END)[2])
     for key in README_WORDS:
         assert any(re.search(rf"\b{re.escape(name)}", rest) for name in called(GLOSSARY[key])), key
-
-
-def test_explain_markdown_prints_readmes_section(tmp_path: Path) -> None:
-    assert run("explain", "--markdown", home=tmp_path)[1].splitlines() == markdown()
 
 
 def test_the_page_has_an_anchor_for_each_and_links_to_none_that_is_not() -> None:
