@@ -17,8 +17,6 @@ from typing import Any
 
 from core.machine.host import Host
 
-__all__ = ["MACHINES", "Recorded", "load"]
-
 MACHINES = sorted((Path(__file__).parent / "machines").glob("*.json"))
 GIB = 1 << 30
 
