@@ -34,14 +34,9 @@ def test_a_recipe_names_real_knobs_and_its_values_arrive(recipe: Preset) -> None
     config = apply_preset(RunConfig(), recipe)
     assert (config.preset, config.with_method("sft").method) == (recipe.key, recipe.method)
     assert {key: chosen(config, key) for key in recipe.values} == recipe.values
+    assert any(value != KNOBS[key].default for key, value in recipe.values.items()), "it repeats the defaults"
     assert recipe.goal.endswith(".")
     assert [fault for fault in config.problems() if not fault.startswith("data.path")] == []
-
-
-@pytest.mark.parametrize("recipe", presets(), ids=lambda recipe: recipe.key)
-def test_a_recipe_states_only_what_differs_or_matters(recipe: Preset) -> None:
-    """A recipe that repeats every default is a form, not a recipe."""
-    assert any(value != KNOBS[key].default for key, value in recipe.values.items())
 
 
 GOALS = ["try-it", "chat-style", "follow-a-format", "domain-knowledge", "long-context"]
@@ -89,12 +84,6 @@ def test_a_preset_and_the_advice_on_it_are_of_one_mind(key: str, card: int) -> N
     found = advise(config, spec, facts, None, None)
     assert [advice.code for advice in found if advice.level == "warning"] == []
     assert "rank_low" not in [advice.code for advice in found]
-
-
-def test_a_proposal_of_another_recipe_takes_nothing_along() -> None:
-    long, chat = preset("long-context"), preset("chat-style")
-    once = apply_preset(RunConfig(), chat, chat.on(8 * GIB))
-    assert apply_preset(apply_preset(RunConfig(), long, long.on(24 * GIB)), chat, chat.on(8 * GIB)) == once
 
 
 def test_every_line_of_evidence_was_measured_and_stands_as_it_was_measured() -> None:
@@ -145,6 +134,10 @@ def test_a_recipe_replaces_the_one_before_and_keeps_what_was_chosen() -> None:
     )
     long = apply_preset(apply_preset(chosen, preset("domain-knowledge")), preset("long-context"))
     assert long == apply_preset(chosen, preset("long-context"))
+    first, then = preset("long-context"), preset("chat-style")
+    once = apply_preset(RunConfig(), then, then.on(8 * GIB))
+    both = apply_preset(apply_preset(RunConfig(), first, first.on(24 * GIB)), then, then.on(8 * GIB))
+    assert both == once, "a proposal for a card takes nothing along either"
     assert (long.name, long.model) == (chosen.name, chosen.model)
     assert (long.data.path, long.data.columns, long.data.system_prompt) == (
         chosen.data.path, chosen.data.columns, "Be brief."

@@ -51,13 +51,9 @@ def test_the_whole_folder_is_small_and_complete() -> None:
     assert set(FILES) <= set(sizes)
     assert sum(sizes.values()) <= 12_000_000
     assert sizes["model.safetensors"] <= 11_000_000
-
-
-def test_every_linear_layer_fits_nf4() -> None:
     config = json.loads((STARTER / "config.json").read_text(encoding="utf-8"))
     assert config["architectures"] == ["LlamaForCausalLM"]
-    assert config["hidden_size"] % 64 == 0
-    assert config["intermediate_size"] % 64 == 0
+    assert (config["hidden_size"] % 64, config["intermediate_size"] % 64) == (0, 0), "every linear layer fits NF4"
 
 
 def test_it_answers_held_out_questions_of_its_world(tokenizer: Any, held_out: list[tuple[str, str]]) -> None:
@@ -78,23 +74,19 @@ def greedy(model: Any, tokenizer: Any, asked: str) -> str:
     return str(tokenizer.decode(made[0, ids.shape[1] :], skip_special_tokens=True))
 
 
-def test_held_out_questions_are_in_none_of_the_base_text(held_out: list[tuple[str, str]]) -> None:
-    read = in_the_world(
-        "json.dumps(sorted({turn['content'] for document in world.World(11).documents(60000)"
-        " if not isinstance(document, str) for turn in document if turn['role'] == 'user'}))"
-    )
-    assert len(read) > 20_000
-    assert {asked for asked, _ in held_out} & set(read) == set()
-    sampled = {"\n\n".join(filter(None, (row["instruction"], row["input"]))) for row in rows("instruction.jsonl")}
-    assert sampled & set(read) == set()
-    assert {row["prompt"] for row in rows("preference.jsonl")} & set(read) == set()
-
-
-def test_the_samples_manner_is_in_none_of_the_base_text() -> None:
-    said = in_the_world(
-        "json.dumps([turn['content'] for document in world.World(11).documents(60000)"
+def test_neither_held_out_questions_nor_the_samples_manner_are_in_its_text(
+    held_out: list[tuple[str, str]],
+) -> None:
+    turns = in_the_world(
+        "json.dumps([(turn['role'], turn['content']) for document in world.World(11).documents(60000)"
         " if not isinstance(document, str) for turn in document])"
     )
+    asked = {text for role, text in turns if role == "user"}
+    assert len(asked) > 20_000
+    sampled = {"\n\n".join(filter(None, (row["instruction"], row["input"]))) for row in rows("instruction.jsonl")}
+    preferred = {row["prompt"] for row in rows("preference.jsonl")}
+    assert ({question for question, _ in held_out} | sampled | preferred) & asked == set()
+    said = [text for _, text in turns]
     assert not [text for text in said if "at the bench" in text.lower() or "checked twice" in text.lower()]
     # Other manners are: unasked in some conversations, and by a system prompt in others.
     assert sum(text.startswith("Begin every answer with") for text in said) > 1000
@@ -115,17 +107,14 @@ def test_the_template_renders_all_roles_and_marks_are_single_tokens(tokenizer: A
     assert tokenizer.pad_token == "<|pad|>"
 
 
-@pytest.mark.parametrize("name", ["instruction.jsonl", "chat.jsonl", "preference.jsonl", "text.txt"])
-def test_samples_come_back_from_their_tokens(tokenizer: Any, name: str) -> None:
-    text = (SAMPLES / name).read_text(encoding="utf-8")
-    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-    assert tokenizer.decode(ids, clean_up_tokenization_spaces=False) == text
-    assert len(ids) < len(text) / 2.2
-
-
-def test_text_from_outside_its_world_comes_back_too(tokenizer: Any) -> None:
-    text = "Überraschung! 数学 naïve\tcafé 🎻 — 3.14159 <tag> def f(x): return x**2"
-    assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
+def test_any_text_comes_back_from_its_tokens_and_the_samples_are_short_in_them(tokenizer: Any) -> None:
+    samples = {path: path.read_text("utf-8") for path in SAMPLES.iterdir() if path.suffix in (".jsonl", ".txt")}
+    assert len(samples) == 4
+    foreign = "Überraschung! 数学 naïve\tcafé 🎻 — 3.14159 <tag> def f(x): return x**2"
+    for text in (*samples.values(), foreign):
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        assert tokenizer.decode(ids, clean_up_tokenization_spaces=False) == text
+        assert text == foreign or len(ids) < len(text) / 2.2
 
 
 def test_the_samples_are_what_their_script_makes(tmp_path: Path) -> None:
