@@ -54,25 +54,23 @@ def check_adapter(folder: Path) -> None:
 
 
 def _check_config(config: dict[str, Any], folder: Path) -> None:
-    if config.get("peft_type", "LORA") != "LORA":
-        raise _refused("peft_type", config["peft_type"], folder)
-    if config.get("megatron_core") not in (None, "", _CORE):
-        raise _refused("megatron_core", config["megatron_core"], folder)
-    if not isinstance(config.get("init_lora_weights", True), bool):
-        raise _refused("init_lora_weights", config["init_lora_weights"], folder)
     mapping = config.get("auto_mapping") or {"parent_library": _MODELS}
-    if not isinstance(mapping, dict) or not str(mapping.get("parent_library")).startswith(_MODELS):
-        raise _refused("auto_mapping", mapping, folder)
-    for key, value in config.items():
-        if value and key not in _KNOWN:
-            raise _refused(key, value, folder)
-    for key in _NAMES:
-        if not _are_names(key, config.get(key)):
-            raise _refused(key, config[key], folder)
     layers = config.get("layers_to_transform")
     numbers = layers if isinstance(layers, list) else [layers or 0]
-    if len(numbers) > MOST_LAYERS or not all(type(one) is int and 0 <= one < MOST_LAYERS for one in numbers):
-        raise _refused("layers_to_transform", layers, folder)
+    far = len(numbers) > MOST_LAYERS or not all(type(one) is int and 0 <= one < MOST_LAYERS for one in numbers)
+    plain = [
+        ("peft_type", config.get("peft_type", "LORA") == "LORA"),
+        ("megatron_core", config.get("megatron_core") in (None, "", _CORE)),
+        ("init_lora_weights", isinstance(config.get("init_lora_weights", True), bool)),
+        ("auto_mapping", isinstance(mapping, dict) and str(mapping.get("parent_library")).startswith(_MODELS)),
+        ("layers_to_transform", not far),
+        *((key, key in _KNOWN) for key, value in config.items() if value),
+        *((key, _are_names(key, config.get(key))) for key in _NAMES),
+    ]
+    for key, is_plain in plain:
+        if not is_plain:
+            shown = json.dumps(config.get(key))[:60]
+            raise ModelError("model.adapter/not_plain", folder=folder, key=key[:60], shown=shown)
 
 
 def _are_names(key: str, value: object) -> bool:
@@ -91,7 +89,3 @@ def _check_rank(config: dict[str, Any], tensors: dict[str, Any], folder: Path) -
     held = {entry["shape"][0] for name, entry in tensors.items() if "lora_A" in name and entry["shape"]}
     if type(rank) is not int or not 1 <= rank <= MOST_RANK or held - {rank}:
         raise ModelError("model.adapter/rank", held=sorted(held)[:3], folder=folder / CONFIG, rank=str(rank)[:40])
-
-
-def _refused(key: str, value: object, folder: Path) -> ModelError:
-    return ModelError("model.adapter/not_plain", folder=folder, key=key[:60], shown=json.dumps(value)[:60])

@@ -51,7 +51,7 @@ def check_claims(config: Mapping[str, Any], name: str) -> None:
     """
     for key, value in _entries(config):
         if key == "trust_remote_code" and value:
-            raise _asks_for_code(name, key)
+            raise ModelError("model.remote_code", name=name, key=key)
         if key in ("attn_implementation", "_attn_implementation", "experts_implementation"):
             _check_attention(value, name)
         if key == "transformers_weights" and value:
@@ -81,19 +81,22 @@ def check_fit(shape: ModelShape, tensors: Mapping[str, Any], name: str) -> None:
     """
     for key, entry in tensors.items():
         if key.endswith(_VOCABULARY) and entry["shape"] != [shape.vocab_size, shape.hidden_size]:
-            raise _misfit(f"{shape.vocab_size:,} × {shape.hidden_size:,} numbers in {key[:80]}", entry["shape"], name)
-    layers = {found[1] for key in tensors if (found := _LAYER.search(key))}
+            expected = f"{shape.vocab_size:,} × {shape.hidden_size:,} numbers in {key[:80]}"
+            raise ModelError("model.misfit", expected=expected, name=name, found=entry["shape"])
+    layers = {named[1] for key in tensors if (named := _LAYER.search(key))}
     if layers and len(layers) < shape.num_hidden_layers:
-        raise _misfit(f"{shape.num_hidden_layers:,} layers", f"{len(layers):,}", name)
+        expected = f"{shape.num_hidden_layers:,} layers"
+        raise ModelError("model.misfit", expected=expected, name=name, found=f"{len(layers):,}")
     numbers = sum(prod(entry["shape"]) for entry in tensors.values())
     if 2 * numbers < shape.parameters:  # an MLP without a gate, or a tied head, has fewer than the formula says
-        raise _misfit(f"about {shape.parameters:,} weights", f"{numbers:,}", name)
+        expected = f"about {shape.parameters:,} weights"
+        raise ModelError("model.misfit", expected=expected, name=name, found=f"{numbers:,}")
 
 
 def _check_tokenizer_config(config: Mapping[str, Any], name: str) -> None:
     for key, value in _entries(config):
         if key in ("auto_map", "trust_remote_code") and value:
-            raise _asks_for_code(name, key)
+            raise ModelError("model.remote_code", name=name, key=key)
         if key in _COUNTS and type(value) is int:
             _check_size(key, value, name)
         for found in (value if isinstance(value, list) else [value]) if _FILE_KEYS.search(key) else ():
@@ -102,7 +105,8 @@ def _check_tokenizer_config(config: Mapping[str, Any], name: str) -> None:
     if config.get("init_inputs"):
         raise ModelError("model.outside/init_inputs", name=name)
     templates = config.get("chat_template")
-    for named in _template_names(templates):
+    for named in templates if isinstance(templates, list | dict) else ():
+        named = named.get("name") if isinstance(named, dict) else named
         if not isinstance(named, str) or not _TEMPLATE_NAME.fullmatch(named):
             raise ModelError("model.outside/templates", name=name, shown=json.dumps(named)[:80])
 
@@ -111,24 +115,16 @@ def plain_generation(said: Mapping[str, Any]) -> dict[str, Any]:
     """Of a foreign generation config what may be obeyed: where an answer begins and ends, and plain numbers of
     sampling. Beams, assistants, watermarks and caches multiply memory or ask for code, and no answer here wants them.
     """
-    kept = {key: value for key, value in said.items() if key in _GENERATION_NUMBERS and _is_number(value)}
+    numbers = {key: value for key, value in said.items() if key in _GENERATION_NUMBERS}
+    kept: dict[str, Any] = {
+        key: value for key, value in numbers.items() if isinstance(value, int | float) and abs(value) <= LARGEST
+    }
     for key in _GENERATION_IDS:
         value = said.get(key)
         ids = value if isinstance(value, list) else [value]
         if all(type(one) is int for one in ids) and 0 < len(ids) <= _MOST_ENDS:
             kept[key] = value
     return kept
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and abs(value) <= LARGEST
-
-
-def _template_names(templates: Any) -> Iterator[Any]:
-    if isinstance(templates, dict):
-        yield from templates
-    elif isinstance(templates, list):
-        yield from (one.get("name") if isinstance(one, dict) else one for one in templates)
 
 
 def _entries(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -147,7 +143,7 @@ def _check_attention(value: Any, name: str) -> None:
     """A name with a slash or an address makes transformers fetch a kernel from the hub, which is code."""
     named = list(value.values()) if isinstance(value, dict) else [value]
     if not all(one is None or (isinstance(one, str) and _ATTENTION.fullmatch(one)) for one in named):
-        raise _asks_for_code(name, "an attention to fetch")
+        raise ModelError("model.remote_code", name=name, key="an attention to fetch")
 
 
 def _check_size(key: str, value: int, name: str) -> None:
@@ -157,11 +153,3 @@ def _check_size(key: str, value: int, name: str) -> None:
     if abs(value) > most:
         shown = f"{value:,}" if abs(value) < 10**15 else "far more"
         raise ModelError("model.absurd/config", key=key[:60], most=most, name=name, shown=shown)
-
-
-def _asks_for_code(name: str, key: str) -> ModelError:
-    return ModelError("model.remote_code", name=name, key=key)
-
-
-def _misfit(expected: str, found: object, name: str) -> ModelError:
-    return ModelError("model.misfit", expected=expected, name=name, found=found)

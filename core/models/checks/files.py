@@ -11,6 +11,7 @@ interpreter. Everything refused is one ModelError; nothing here imports a librar
 
 import json
 import stat
+from collections import Counter
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -73,9 +74,7 @@ def read_json(path: Path) -> dict[str, Any]:
         ModelError: it is too large, cannot be read, or holds something else.
     """
     try:
-        size, limit = path.stat().st_size, _limit(path)
-        if size > limit:
-            raise _too_large(path, size, limit)
+        _check_size(path)
         return parse_object(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
@@ -98,8 +97,7 @@ def parse_object(text: bytes) -> dict[str, Any]:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        ((twice, _),) = Counter(key for key, _ in pairs).most_common(1)
         raise ValueError(f"the key {twice[:40]!r} twice")
     return found
 
@@ -119,11 +117,9 @@ def _opened_by_loaders(folder: Path) -> Iterator[Path]:
 
 
 def _check_kind(path: Path) -> None:
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(path.stat().st_mode):
         raise ModelError("model.no_file", path=path)
-    if found.st_size > (limit := _limit(path)):
-        raise _too_large(path, found.st_size, limit)
+    _check_size(path)
     if path.suffix == ".safetensors":
         return  # its header is read whole
     with path.open("rb") as file:
@@ -132,9 +128,8 @@ def _check_kind(path: Path) -> None:
         raise ModelError("model.bad_file", kind="JSON" if path.suffix == ".json" else "a plain file", path=path)
 
 
-def _limit(path: Path) -> int:
-    return LIMITS_BYTES.get(path.name) or LIMITS_BY_SUFFIX.get(path.suffix, 16 * MIB)
-
-
-def _too_large(path: Path, size: int, limit: int) -> ModelError:
-    return ModelError("model.large_file", limit=limit // MIB, path=path, size=size / MIB)
+def _check_size(path: Path) -> None:
+    size = path.stat().st_size
+    limit = LIMITS_BYTES.get(path.name) or LIMITS_BY_SUFFIX.get(path.suffix, 16 * MIB)
+    if size > limit:
+        raise ModelError("model.large_file", limit=limit // MIB, path=path, size=size / MIB)

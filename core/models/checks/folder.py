@@ -46,6 +46,7 @@ def read_shape(config: dict[str, Any], name: str = "the model") -> ModelShape:
     """
     heads = _size(config, "num_attention_heads", name)
     hidden = _size(config, "hidden_size", name)
+    window = config.get("sliding_window")  # Qwen2 writes one, and a switch that turns it off
     return ModelShape(
         hidden_size=hidden,
         intermediate_size=_size(config, "intermediate_size", name),
@@ -56,7 +57,7 @@ def read_shape(config: dict[str, Any], name: str = "the model") -> ModelShape:
         vocab_size=_size(config, "vocab_size", name),
         max_position_embeddings=_size(config, "max_position_embeddings", name, 2048),
         tie_word_embeddings=bool(config.get("tie_word_embeddings", is_gemma(str(config.get("model_type", ""))))),
-        sliding_window=_window(config),
+        sliding_window=window if isinstance(window, int) and config.get("use_sliding_window") is not False else None,
         attention_bias=config.get("attention_bias") is True,
         mlp_bias=config.get("mlp_bias") is True,
     )
@@ -98,7 +99,16 @@ def check_folder(folder: Path) -> None:
         ModelError: the first fault, in one line.
     """
     try:
-        _check_folder(folder)
+        config = read_config_json(folder)
+        check_files(folder)
+        check_config(config, str(folder))
+        shape = read_shape(config, str(folder))
+        if (folder / "adapter_config.json").exists():
+            raise ModelError("model.adapter/config_beside", folder=folder)
+        if not any((folder / name).is_file() for name in TOKENIZER_NAMES):
+            raise ModelError("model.no_tokenizer", file=TOKENIZER_NAMES[0], folder=folder)
+        check_tokenizer(folder)
+        check_fit(shape, read_tensors(folder), str(folder))
     except ModelError as error:
         if error.message.isprintable():
             raise
@@ -106,19 +116,6 @@ def check_folder(folder: Path) -> None:
         raise ModelError.told_by(error.told(), message=shown) from error
     except (OSError, RuntimeError, ValueError) as error:  # a link to itself, no right to read, a \0 in the name
         raise ModelError("model.no_folder", folder=folder) from error
-
-
-def _check_folder(folder: Path) -> None:
-    config = read_config_json(folder)
-    check_files(folder)
-    check_config(config, str(folder))
-    shape = read_shape(config, str(folder))
-    if (folder / "adapter_config.json").exists():
-        raise ModelError("model.adapter/config_beside", folder=folder)
-    if not any((folder / name).is_file() for name in TOKENIZER_NAMES):
-        raise ModelError("model.no_tokenizer", file=TOKENIZER_NAMES[0], folder=folder)
-    check_tokenizer(folder)
-    check_fit(shape, read_tensors(folder), str(folder))
 
 
 def is_instruct(folder: Path) -> bool:
@@ -136,14 +133,6 @@ def _size(config: dict[str, Any], key: str, name: str, implied: int | None = Non
     if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
         raise ModelError("model.shape", key=key, name=name, value=str(value)[:40])
     return value
-
-
-def _window(config: dict[str, Any]) -> int | None:
-    # Qwen2 writes a window and a switch that turns it off.
-    if config.get("use_sliding_window") is False:
-        return None
-    window = config.get("sliding_window")
-    return int(window) if isinstance(window, int) else None
 
 
 @lru_cache(maxsize=64)

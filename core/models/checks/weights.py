@@ -40,10 +40,15 @@ def weight_files(folder: Path) -> list[Path]:
     index = folder / INDEX_NAME
     if not index.is_file():
         found = sorted(path for path in folder.glob("*.safetensors") if not path.name.startswith("adapter"))
-        if not found:
-            refuse_other_weights(folder)
-            raise ModelError("model.no_weights", folder=folder)
-        return _whole(folder, found)
+        parts = [named for path in found if (named := SHARD_NAME.fullmatch(path.name))]
+        if len(parts) < len(found):
+            return [path for path in found if not SHARD_NAME.fullmatch(path.name)]
+        if parts:  # nothing can join them without an index: alone they are no model
+            raise ModelError(
+                "model.missing_shard/no_index", expected=parts[0][2], index=INDEX_NAME, folder=folder, count=len(parts)
+            )
+        refuse_other_weights(folder)
+        raise ModelError("model.no_weights", folder=folder)
     names = sorted(set(_weight_map(index).values()))
     missing = [name for name in names if not (folder / name).is_file()]
     if missing:
@@ -80,10 +85,10 @@ def read_tensors(folder: Path) -> dict[str, Any]:
     room = HEADERS_LIMIT_BYTES
     for path in weight_files(folder):
         check_place(folder, path)
+        tensors = read_header(path)
         room -= _header_length(path)
         if room < 0:
             raise ModelError("model.bad_weights/headers", folder=folder)
-        tensors = read_header(path)
         if twice := sorted(found.keys() & tensors):
             raise ModelError("model.bad_index/twice", folder=folder, twice=twice[0][:80])
         found |= tensors
@@ -105,18 +110,6 @@ def linear_names(folder: Path) -> set[str]:
     return {parts[-2] for parts in matrices if len(parts) > 1 and parts[-1] == "weight"}
 
 
-def _whole(folder: Path, found: list[Path]) -> list[Path]:
-    """The files without parts of a split model, which nothing can join without an index: alone they are no model."""
-    whole = [path for path in found if not SHARD_NAME.fullmatch(path.name)]
-    if whole:
-        return whole
-    named = SHARD_NAME.fullmatch(found[0].name)
-    expected = int(named[2]) if named else len(found)
-    raise ModelError(
-        "model.missing_shard/no_index", expected=expected, index=INDEX_NAME, folder=folder, count=len(found)
-    )
-
-
 def read_header(path: Path) -> dict[str, Any]:
     """The tensors of a safetensors file by name, each with dtype, shape and data_offsets, all of it checked.
 
@@ -133,7 +126,9 @@ def read_header(path: Path) -> dict[str, Any]:
         header.pop("__metadata__", None)
         expected = 8 + length + _filled(header)
     except (OSError, ValueError, KeyError, TypeError, RecursionError, struct.error) as error:
-        raise _bad_weights(path, error) from error
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error) or type(error).__name__
+        reason = reason.splitlines()[0][:160]
+        raise ModelError("model.bad_weights/not_safetensors", path=path, reason=reason) from error
     if size != expected:
         word = "cut short" if size < expected else "longer than its header says"
         raise ModelError("model.truncated/size", expected=expected, path=path, size=size, word=word)
@@ -141,13 +136,10 @@ def read_header(path: Path) -> dict[str, Any]:
 
 
 def _header_length(path: Path) -> int:
-    try:
-        with path.open("rb") as file:
-            (length,) = struct.unpack("<Q", file.read(8))
-        if not 2 <= length <= min(path.stat().st_size, HEADER_LIMIT_BYTES):
-            raise ValueError(f"a header of {length:,} bytes")
-    except (OSError, ValueError, struct.error) as error:
-        raise _bad_weights(path, error) from error
+    with path.open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+    if not 2 <= length <= min(path.stat().st_size, HEADER_LIMIT_BYTES):
+        raise ValueError(f"a header of {length:,} bytes")
     return int(length)
 
 
@@ -173,11 +165,6 @@ def _filled(tensors: dict[str, Any]) -> int:
             raise ValueError(f"tensors that {'leave a hole' if begin > place else 'overlap'} at byte {place:,}")
         place = end
     return place
-
-
-def _bad_weights(path: Path, error: Exception) -> ModelError:
-    reason = "nested too deeply" if isinstance(error, RecursionError) else str(error) or type(error).__name__
-    return ModelError("model.bad_weights/not_safetensors", path=path, reason=reason.splitlines()[0][:160])
 
 
 def fingerprint(folder: Path) -> str:
