@@ -45,7 +45,11 @@ def weight_files(folder: Path) -> list[Path]:
             return [path for path in found if not SHARD_NAME.fullmatch(path.name)]
         if parts:  # nothing can join them without an index: alone they are no model
             raise ModelError(
-                "model.missing_shard/no_index", expected=parts[0][2], index=INDEX_NAME, folder=folder, count=len(parts)
+                "model.missing_shard/no_index",
+                expected=int(parts[0][2]),
+                index=INDEX_NAME,
+                folder=folder,
+                count=len(parts),
             )
         refuse_other_weights(folder)
         raise ModelError("model.no_weights", folder=folder)
