@@ -21,8 +21,7 @@ from core.contract.errors import Fault, MachineError, first_line
 from core.data.render.question import question_ids
 from core.data.render.rendering import stop_token_ids
 from core.model.adapters import load_adapter
-from core.model.context import context_of
-from core.model.end_tokens import ends_of
+from core.model.generation import context_of, ends_of
 from core.model.loading.load import load_base
 from core.models.checks.folder import check_folder
 

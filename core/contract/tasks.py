@@ -14,6 +14,8 @@ class Task:
     title: str
     model_class: str
     """The class of transformers that builds a model with this head."""
+    classes: str
+    """Its table from a config's class to the model's."""
     peft_type: str
     """peft's ``task_type``, which decides what of a head an adapter folder holds."""
     pipeline: str
@@ -22,6 +24,10 @@ class Task:
 
 TASKS: dict[TaskName, Task] = {
     "language-model": Task(
-        title="Language model", model_class="AutoModelForCausalLM", peft_type="CAUSAL_LM", pipeline="text-generation"
+        title="Language model",
+        model_class="AutoModelForCausalLM",
+        classes="MODEL_FOR_CAUSAL_LM_MAPPING",
+        peft_type="CAUSAL_LM",
+        pipeline="text-generation",
     ),
 }

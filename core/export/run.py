@@ -31,7 +31,7 @@ from core.machine.children.tied import start_tied
 from core.machine.disk import folder_bytes, make_durable
 from core.machine.imports import without_card
 from core.machine.locations import REPOSITORY, Locations
-from core.model.end_tokens import ends_in
+from core.model.generation import ends_in
 from core.models.catalog import find_model
 from core.models.checks.adapter import check_adapter
 from core.models.checks.claims import plain_generation

@@ -8,6 +8,7 @@ random weights of its shape take as much memory and time.
 The first long step is not timed: memory is taken from the card there, and kernels are compiled.
 """
 
+import random
 import statistics
 import tempfile
 import time
@@ -30,16 +31,40 @@ from core.model.loading.load import LoadedModel, ensure_padding, load_base
 from core.model.loading.random_weights import random_model
 from core.models.catalog import STARTER
 from core.models.checks.folder import check_folder
-from core.probe.batches import InTurn, made_rows
 from core.train.attempt import Attempt, Subject
 from core.train.channel.meter import context_bytes, peak_bytes
 from core.train.channel.reporter import EventReporter
 from core.train.safety.memory import Taken, spill_factor
 from core.train.setup import make_trainer
+from core.train.step.rows import PairRows, TextRows, rows_for
 
+SHORT = 4
+"""A short batch's rows are so many times shorter."""
+LOWEST_ID = 3
+"""Below it many vocabularies keep their special tokens."""
+LEAST_TOKENS = 4
 STILL = 1e-12
 """A learning rate that changes no float32 weight."""
 Say = Callable[[str, str], None]
+
+
+@dataclass(frozen=True)
+class InTurn:
+    """A ``Sampler`` of these batches, one a step; together they are one epoch."""
+
+    batches: tuple[Sequence[int], ...]
+
+    @property
+    def rows(self) -> int:
+        """Of all batches together."""
+        return sum(map(len, self.batches))
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def after(self, step: int) -> list[int] | None:
+        """The rows of the step that follows ``step`` done ones; None where that was the last."""
+        return list(self.batches[step]) if step < len(self.batches) else None
 
 
 @dataclass(frozen=True)
@@ -207,3 +232,17 @@ def _synchronize(device: torch.device) -> None:
 def _reset(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
+
+
+def made_rows(config: RunConfig, lengths: Sequence[int], vocabulary: int) -> TextRows | PairRows:
+    """Rows of random tokens: a short batch's, then a long one's. Every token is trained, which takes the most."""
+    draw = random.Random(config.train.seed)  # noqa: S311 - no secret
+    rows = rows_for(config.learning)
+    for length in [*(max(LEAST_TOKENS, length // SHORT) for length in lengths), *lengths]:
+        ids = draw.choices(range(min(LOWEST_ID, vocabulary - 1), vocabulary), k=max(LEAST_TOKENS, length))
+        if isinstance(rows, TextRows):
+            rows.append(ids, [-100, *ids[1:]])
+        else:
+            half = len(ids) // 2
+            rows.append(ids[:half], ids[half:], list(reversed(ids[half:])))
+    return rows

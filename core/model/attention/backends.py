@@ -3,7 +3,7 @@
     o_i = Σ_j softmax_j(cap(scale · q_i · k_j)) v_j        j of i's own row, j <= i, and j > i - W in a window W
 
 Inputs may be views of one row buffer ``[q heads | k heads | v heads]``: only the last dimension must be dense. Heads
-may be grouped (fewer of k and v). No backend but ``rows`` asks the host for anything; ``attention_choice`` says which
+may be grouped (fewer of k and v). No backend but ``rows`` asks the host for anything; ``choice`` says which
 runs where, and which are deterministic.
 
 FlashAttention-2 (Dao 2023) and memory-efficient attention (Rabe and Staats 2021) are called as the operators inside
@@ -124,11 +124,6 @@ class _Flash(torch.autograd.Function):
         return (*found, None, None)
 
 
-def _flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, kind: AttentionKind) -> torch.Tensor:
-    result: torch.Tensor = _Flash.apply(q, k, v, bounds, kind)
-    return result
-
-
 class _Efficient(torch.autograd.Function):
     """Memory-efficient attention with row bounds, ``[1, T, heads, head_dim]``; its window counts the query itself."""
 
@@ -165,32 +160,28 @@ def _efficient(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds
 def _flex(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, kind: AttentionKind) -> torch.Tensor:
     """Compiled FlexAttention; row by row from the first compilation that fails."""
     result = attention_flex.attend(q, k, v, bounds, kind)
-    return _rows(q, k, v, bounds, kind) if result is None else result
+    return rows(q, k, v, bounds, kind) if result is None else result
 
 
-def _rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, kind: AttentionKind) -> torch.Tensor:
-    """Each row by itself; reads the row bounds on the host."""
-    one_row = _plain_row if kind.softcap is None else _capped_row
+def rows(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, kind: AttentionKind, drop: float = 0.0
+) -> torch.Tensor:
+    """Each row by itself; reads the row bounds on the host. ``drop`` is a dropout on the attention weights."""
     pieces = []
     for start, end in pairwise(bounds.cu.tolist()):
-        if end > start:
-            row_q, row_k, row_v = (part[start:end].transpose(0, 1)[None] for part in (q, k, v))
-            pieces.append(one_row(row_q, row_k, row_v, kind)[0])
+        if end == start:
+            continue
+        row_q, row_k, row_v = (part[start:end].transpose(0, 1)[None] for part in (q, k, v))
+        mask = window_mask(end - start, kind.window, q.device)
+        if kind.softcap is not None:
+            piece = capped(row_q, row_k, row_v, mask, scale=kind.scale, cap=kind.softcap, drop=drop)
+        else:
+            piece = F.scaled_dot_product_attention(
+                row_q, row_k, row_v, attn_mask=mask, dropout_p=drop, is_causal=mask is None, scale=kind.scale,
+                enable_gqa=q.shape[1] != k.shape[1],
+            ).transpose(1, 2)  # fmt: skip
+        pieces.append(piece[0])
     return pieces[0].contiguous() if len(pieces) == 1 else torch.cat(pieces)
-
-
-def _plain_row(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kind: AttentionKind) -> torch.Tensor:
-    mask = window_mask(q.shape[2], kind.window, q.device)
-    grouped = q.shape[1] != k.shape[1]
-    result = F.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, is_causal=mask is None, scale=kind.scale, enable_gqa=grouped
-    )
-    return result.transpose(1, 2)
-
-
-def _capped_row(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kind: AttentionKind) -> torch.Tensor:
-    mask = window_mask(q.shape[2], kind.window, q.device)
-    return capped(q, k, v, mask, scale=kind.scale, cap=float(kind.softcap or 0.0))
 
 
 def window_mask(length: int, window: int | None, device: torch.device) -> torch.Tensor | None:
@@ -230,8 +221,8 @@ def capped(
 
 BACKENDS: dict[Backend, Callable[..., torch.Tensor]] = {
     "cudnn": _cudnn,
-    "flash": _flash,
+    "flash": _Flash.apply,
     "efficient": _efficient,
     "flex": _flex,
-    "rows": _rows,
+    "rows": rows,
 }

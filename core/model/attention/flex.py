@@ -84,8 +84,8 @@ def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, kind:
         q, k, v, score_mod=_cap(float(kind.softcap or 0.0), q.device), block_mask=_mask(bounds, kind.window),
         scale=kind.scale, enable_gqa=q.shape[1] != k.shape[1], kernel_options=SMALL_TILES if _tight(q) else None,
     )  # fmt: skip
-    found: torch.Tensor = result[0, :, : bounds.tokens].transpose(0, 1).contiguous()
-    return found
+    output: torch.Tensor = result[0, :, : bounds.tokens].transpose(0, 1).contiguous()
+    return output
 
 
 def padded(tokens: int) -> int:
@@ -110,7 +110,11 @@ def block_mask(first: torch.Tensor) -> Any:
     lowest = first[::BLOCK] // BLOCK  # first never falls along T, so a block's first query sees farthest back
     count = index - lowest + 1
     seen = (lowest[:, None] + index[None, :]).clamp(max=blocks - 1)
-    return BlockMask.from_kv_blocks(count[None, None], seen[None, None], BLOCK_SIZE=BLOCK, mask_mod=_sees(first))
+
+    def sees(_batch: Any, _head: Any, query: Any, key: Any) -> Any:
+        return (key <= query) & (key >= first[query])
+
+    return BlockMask.from_kv_blocks(count[None, None], seen[None, None], BLOCK_SIZE=BLOCK, mask_mod=sees)
 
 
 def _mask(bounds: Bounds, window: int | None) -> Any:
@@ -120,13 +124,6 @@ def _mask(bounds: Bounds, window: int | None) -> Any:
     if key not in known:
         known[key] = block_mask(first_seen(bounds, window, padded(bounds.tokens)))
     return known[key]
-
-
-def _sees(first: torch.Tensor) -> Any:
-    def sees(_batch: Any, _head: Any, query: Any, key: Any) -> Any:
-        return (key <= query) & (key >= first[query])
-
-    return sees
 
 
 @lru_cache(maxsize=8)
@@ -151,10 +148,5 @@ def _tight(q: torch.Tensor) -> bool:
     """Wide heads on a card with less shared memory than torch's own choice of tiles wants."""
     if q.shape[-1] <= LARGE_HEAD or not q.is_cuda:
         return False
-    return _shared_memory(q.get_device()) < ROOMY_BYTES
-
-
-@lru_cache(maxsize=16)
-def _shared_memory(index: int) -> int:
-    found: Any = torch.cuda.get_device_properties(index)
-    return int(found.shared_memory_per_block_optin)
+    card: Any = torch.cuda.get_device_properties(q.get_device())
+    return int(card.shared_memory_per_block_optin) < ROOMY_BYTES

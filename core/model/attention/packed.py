@@ -6,22 +6,20 @@ second a padded batch would silently lose its mask). Rows lie one after another 
     tokens   a a a a b b c c c        cu_seq_lens = [0, 4, 6, 9]
 
 Where the row bounds ``cu_seq_lens_q`` are given, token i of a row sees tokens j <= i of its own row (and j > i - W in a
-layer with a sliding window W): ``attention_backends.attend``, whose backend ``attention_choice`` chooses by card, type
-and shape. Without bounds it is transformers' own ``sdpa``, mask and all. Dropout on attention weights runs row by row.
+layer with a sliding window W): ``backends.attend``, whose backend ``choice`` picks by card, type and shape. Without
+bounds it is transformers' own ``sdpa``, mask and all. Dropout on attention weights runs row by row.
 """
 
-from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import torch
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
-from core.model.attention.backends import attend, capped, situation, window_mask
+from core.model.attention.backends import attend, capped, rows, situation
 from core.model.attention.choice import AttentionKind, Bounds, backend_line
+from core.model.loading.assemble import classes_of
 
 NAME = "luthier_packed"
 
@@ -32,26 +30,27 @@ def register() -> None:
     AttentionMaskInterface.register(NAME, sdpa_mask)
 
 
-def choose_attention(device: torch.device, dtype: torch.dtype, config: Any) -> str:
+def choose_attention(config: Any) -> str:
     """The attention to load a model of this config with.
 
     ``luthier_packed`` wherever the model's class takes its attention from transformers' registry; ``eager`` elsewhere
     (transformers then keeps packed rows apart by a mask).
     """
-    del device, dtype  # what runs inside luthier_packed is chosen at each call, by the tensors that come
-    model_class = _model_class(config)
-    return NAME if getattr(model_class, "_supports_attention_backend", False) else "eager"
+    classes = classes_of(config)
+    return NAME if classes and getattr(classes[0], "_supports_attention_backend", False) else "eager"
 
 
 def attention_line(device: torch.device, dtype: torch.dtype, config: Any, packed: bool = True) -> str:
     """What will run, said to a person. ``packed``: whether rows are laid end to end, or each is padded."""
-    if choose_attention(device, dtype, config) != NAME:
+    if choose_attention(config) != NAME:
         return "attention: the model's own, rows kept apart by a mask"
     if not packed:
         return "attention: padded, torch's own under a mask"
     softcap = getattr(config, "attn_logit_softcapping", None)
     kind = AttentionKind(1.0, None, float(softcap) if softcap else None)
-    return "attention: " + backend_line(situation(device, dtype, int(_head_dim(config)), kind))
+    heads, hidden = getattr(config, "num_attention_heads", 1), getattr(config, "hidden_size", 0)
+    head_dim = int(getattr(config, "head_dim", None) or hidden // max(1, heads))
+    return "attention: " + backend_line(situation(device, dtype, head_dim, kind))
 
 
 def bounds_mask(device: torch.device) -> torch.Tensor:
@@ -103,39 +102,6 @@ def packed_attention(
         return capped(query, key, value, attention_mask, scale=scale, cap=float(softcap), drop=dropout), None
     bounds = Bounds.of(options, query.shape[2], device=query.device)
     kind = AttentionKind(scale, int(window) if window else None, float(softcap) if softcap is not None else None)
-    if dropout == 0.0:
-        q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
-        return attend(q, k, v, bounds, kind)[None], None
-
-    def one_row(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        mask = window_mask(q.shape[2], kind.window, q.device)
-        if kind.softcap is not None:
-            return capped(q, k, v, mask, scale=scale, cap=kind.softcap, drop=dropout)
-        return sdpa_attention_forward(module, q, k, v, mask, dropout, scale)[0]
-
-    return _row_by_row(one_row, query, key, value, bounds.cu), None
-
-
-def _row_by_row(
-    one_row: Callable[..., torch.Tensor], q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: torch.Tensor
-) -> torch.Tensor:
-    edges = bounds.tolist()
-    pieces = [
-        one_row(q[:, :, start:end], k[:, :, start:end], v[:, :, start:end])
-        for start, end in pairwise(edges)
-        if end > start
-    ]
-    return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
-
-
-def _model_class(config: Any) -> Any:
-    try:
-        found = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
-    except KeyError:
-        return None
-    return found[0] if isinstance(found, tuple) else found
-
-
-def _head_dim(config: Any) -> int:
-    given = getattr(config, "head_dim", None)
-    return int(given or getattr(config, "hidden_size", 0) // max(1, getattr(config, "num_attention_heads", 1)))
+    q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
+    result = rows(q, k, v, bounds, kind, dropout) if dropout else attend(q, k, v, bounds, kind)
+    return result[None], None

@@ -12,6 +12,7 @@ list of children. So inside ``disable_adapter()`` the model is the base model, b
 What it keeps for its backward pass is chosen anew for every pass (``core.model.layers.checkpointing``).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import is_
@@ -30,11 +31,12 @@ from core.model.attention.choice import AttentionKind, Bounds
 from core.model.attention.packed import NAME as PACKED
 from core.model.attention.packed import says_bounds
 from core.model.layers.peft_bnb import read_projection
-from core.model.layers.provider import Ready
 from core.model.layers.recompute import recomputed
 from core.models.families import Family
 
 Read = dict[str, Projection]
+Ready = Callable[[], None]
+"""Called before a layer computes, and again before it is recomputed; returns when its weights may be read."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ swapped is left as it is and said, and the run goes on.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,13 +18,15 @@ import torch
 from torch import nn
 
 from core.kernels import dispatch
-from core.model.layers.decoder_layer import fast_layer, fast_norm, has_eps, norms_of, projections_of
+from core.model.layers.decoder_layer import Ready, fast_layer, fast_norm, has_eps, norms_of, projections_of
 from core.model.layers.peft_bnb import base_causal_model, is_adapted, why_not_static
 from core.model.layers.projections import adapted_projections, fast_projection
-from core.model.layers.provider import WEIGHT_PROVIDERS, WeightProvider
 from core.models.families import Family, family_of
 
 Mode = Literal["auto", "plain"]
+WeightProvider = Callable[[nn.Module, int], Ready | None]
+"""Of a layer and its index what it calls before its frozen weights are read; None where they are always ready. A
+provider that moves weights wants every layer recomputed: the backward pass of a layer that was kept reads unasked."""
 ACTIVATIONS = {"silu": ("silu", "swish"), "gelu_tanh": ("gelu_pytorch_tanh",)}
 """Our kernels' activations by transformers' names."""
 
@@ -166,7 +169,7 @@ def _activation(config: Any) -> str:
     return str(getattr(config, "hidden_activation", None) or getattr(config, "hidden_act", "silu"))
 
 
-def apply(peft_model: nn.Module, plan: SwapPlan, provider: WeightProvider = WEIGHT_PROVIDERS["card"]) -> Applied:
+def apply(peft_model: nn.Module, plan: SwapPlan, provider: WeightProvider = lambda _layer, _index: None) -> Applied:
     """Swaps what the plan names. Recomputing is set afterwards (``core.model.layers.checkpointing``), on the new
     layers, which read their frozen weights where ``provider`` has them.
     """

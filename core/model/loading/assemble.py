@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, BitsAndBytesConfig
+import transformers
+from transformers import BitsAndBytesConfig
 
+from core.contract.tasks import DEFAULT_TASK, TASKS
 from core.kernels.weights.forms import HELD_FORMS, HeldForm
 
 
@@ -58,21 +60,28 @@ class Target:
         return BitsAndBytesConfig(**self.form.loading, bnb_4bit_compute_dtype=self.dtype)
 
 
-def class_of(config: Any) -> Any:
-    """The causal model's class that is made of this very config; None where transformers chooses in another way."""
-    found = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
-    return found if isinstance(found, type) and getattr(found, "config_class", None) is type(config) else None
+def auto_class() -> Any:
+    """transformers' class that chooses a model's class by its config."""
+    return getattr(transformers, TASKS[DEFAULT_TASK].model_class)
+
+
+def classes_of(config: Any) -> tuple[Any, ...]:
+    """The model classes that transformers has for such a config; where there are several it chooses by other things."""
+    found = getattr(transformers, TASKS[DEFAULT_TASK].classes).get(type(config), ())
+    return found if isinstance(found, tuple) else (found,)
 
 
 def assemble(config: Any, entries: Mapping[str, Entry], target: Target, name: str) -> tuple[Any, dict[str, Any]]:
     """The model and transformers' report of missing, unexpected and mismatched keys.
 
     Args:
-        config: one for which ``class_of`` names a class; it is not changed.
+        config: one for which ``classes_of`` names a class; it is not changed.
         entries: by the names that a checkpoint would have.
         name: where the model is from, as transformers notes a folder.
     """
-    model, report = class_of(config).from_pretrained(None, config=config, state_dict=dict(entries), **target.options())
+    model, report = classes_of(config)[0].from_pretrained(
+        None, config=config, state_dict=dict(entries), **target.options()
+    )
     model.config.name_or_path = name
     for module in model.modules():
         if hasattr(module, "name_or_path"):

@@ -59,9 +59,10 @@ def load_base(
         MachineError: the weights do not fit in memory.
     """
     dtype = resolve_dtype(choice.dtype, device)
-    config = _read_config(folder)
+    with plain_words(folder), reading_model(folder.name):
+        config = AutoConfig.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
     packed.register()
-    name = attn_implementation or packed.choose_attention(device, dtype, config)
+    name = attn_implementation or packed.choose_attention(config)
     target = Target(device, dtype, choice.quantization, name)
     check_growth(folder)
     with plain_words(folder), reading_model(folder.name):
@@ -103,14 +104,9 @@ def freeze(model: Any) -> None:
     model.config.use_cache = False
 
 
-def _read_config(folder: Path) -> Any:
-    with plain_words(folder), reading_model(folder.name):
-        return AutoConfig.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
-
-
 @contextmanager
 def plain_words(folder: Path | str) -> Iterator[None]:
-    """What goes wrong while weights are made, as StudioErrors; a fault of the card passes as it is."""
+    """What goes wrong while weights are made, as Faults; a fault of the card passes as it is."""
     try:
         yield
     except torch.OutOfMemoryError as error:

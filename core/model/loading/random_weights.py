@@ -11,16 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import transformers
 from torch import nn
 from transformers import AutoConfig
 
 from core.contract.catalogue import ModelShape, ModelSpec
 from core.contract.errors import ModelError
-from core.contract.tasks import DEFAULT_TASK, TASKS
 from core.contract.weight_forms import DEFAULT_WEIGHT_FORM
 from core.model.attention import packed
-from core.model.loading.assemble import Target, assemble
+from core.model.loading.assemble import Target, assemble, auto_class
 from core.model.loading.load import LoadedModel, freeze, plain_words, resolve_dtype
 from core.model.loading.weights import quiet_bars
 from core.models.catalog import catalogue
@@ -70,7 +68,7 @@ def random_model(
     spec, word = find_shape(name) if isinstance(name, str) else name, resolve_dtype(dtype, device)
     config = random_config(spec, layers)
     packed.register()
-    chosen = attn_implementation or packed.choose_attention(device, word, config)
+    chosen = attn_implementation or packed.choose_attention(config)
     with plain_words(f"random:{spec.key}"), quiet_bars(lambda _done, _total: None):
         entries = dict(_entries(config, (device, word), seed))
         model, _report = assemble(config, entries, Target(device, word, quantization, chosen), f"random:{spec.key}")
@@ -125,7 +123,7 @@ class _Drawn:
 
 def _entries(config: Any, place: tuple[torch.device, torch.dtype], seed: int) -> Iterator[tuple[str, _Drawn]]:
     with torch.device("meta"):
-        skeleton = getattr(transformers, TASKS[DEFAULT_TASK].model_class).from_config(config)
+        skeleton = auto_class().from_config(config)
     # A tied weight is listed once, under its first name, as it would lie in a file.
     for number, (name, parameter) in enumerate(skeleton.named_parameters()):
         yield name, _Drawn(parameter.shape, place, (seed << 20) + number, _fill(skeleton, name))

@@ -16,17 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
-from transformers import GenerationConfig
 from transformers.utils import logging as transformers_logging
 
 from core.contract.errors import ModelError
-from core.contract.tasks import DEFAULT_TASK, TASKS
 from core.model.faults import is_card_fault
+from core.model.generation import read_generation
 from core.model.loading import weight_cache
-from core.model.loading.assemble import Target, assemble, class_of
+from core.model.loading.assemble import Target, assemble, auto_class, classes_of
 from core.model.loading.tensor_stream import NotStreamableError, TensorStream
-from core.models.checks.claims import plain_generation
 from core.models.checks.weights import INDEX_NAME, weight_files
 
 Progress = Callable[[int, int], None]
@@ -49,10 +46,11 @@ def read_weights(
         files = _streamable(folder, config)
         key = weight_cache.key(folder, files, target) if cache and target.form.cached else None
         found = _from_cache((cache, key), folder, (config, target), tell) if cache and key else None
-        model, read_bytes = found or _streamed(folder, files, (config, target), tell)
+        model, report, read_bytes = found or _stream(files, (config, target), str(folder), tell)
     except NotStreamableError as reason:
         return _by_transformers(folder, config, target, tell), f"weights: read by transformers, since {reason}"
-    _read_generation(model, folder)
+    _check_complete(folder, report)
+    read_generation(model, folder)
     seconds = time.perf_counter() - begun
     line = f"weights: {read_bytes / 1e9:.1f} GB {'already quantised ' if found else ''}read in {seconds:.1f} s"
     if cache and key and not found:
@@ -62,7 +60,7 @@ def read_weights(
 
 def _streamable(folder: Path, config: Any) -> list[Path]:
     """The files that transformers would read, which must hold nothing that only its own reading understands."""
-    if class_of(config) is None:
+    if [getattr(found, "config_class", None) for found in classes_of(config)] != [type(config)]:
         raise NotStreamableError("transformers chooses the class of this config in a way of its own")
     if getattr(config, "quantization_config", None) is not None:
         raise NotStreamableError("they lie there quantised")
@@ -76,15 +74,9 @@ def _streamable(folder: Path, config: Any) -> list[Path]:
     raise NotStreamableError(f"there is neither model.safetensors nor {INDEX_NAME}")
 
 
-def _streamed(folder: Path, files: list[Path], parts: tuple[Any, Target], tell: Progress) -> tuple[Any, int]:
-    model, report, read_bytes = _stream(files, parts, str(folder), tell)
-    _check_complete(folder, report)
-    return model, read_bytes
-
-
 def _from_cache(
     entry: tuple[Path, str], folder: Path, parts: tuple[Any, Target], tell: Progress
-) -> tuple[Any, int] | None:
+) -> tuple[Any, dict[str, Any], int] | None:
     """None where nothing lies there, or nothing that can be used; that is removed."""
     place = weight_cache.find(*entry)
     if place is None:
@@ -96,7 +88,7 @@ def _from_cache(
     try:
         model, report, read_bytes = _stream([place], (config, target), str(folder), tell)
         if not report["missing_keys"] and not report["unexpected_keys"]:
-            return model, read_bytes
+            return model, report, read_bytes
     except (ModelError, NotStreamableError, OSError, ValueError, KeyError, RuntimeError) as error:
         if isinstance(error, torch.OutOfMemoryError) or is_card_fault(error):
             raise
@@ -115,30 +107,9 @@ def _stream(files: list[Path], parts: tuple[Any, Target], name: str, tell: Progr
 def _by_transformers(folder: Path, config: Any, target: Target, tell: Progress) -> Any:
     size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     with quiet_bars(lambda done, total: tell(size * done // max(1, total), size)):
-        kind = getattr(transformers, TASKS[DEFAULT_TASK].model_class)
-        model, report = kind.from_pretrained(str(folder), config=config, **target.options())
+        model, report = auto_class().from_pretrained(str(folder), config=config, **target.options())
     _check_complete(folder, report if isinstance(report, dict) else report.to_dict())
     return model
-
-
-_HARMLESS = {"use_cache", "transformers_version", "_from_model_config"}
-"""What a generation config may say beside plain numbers and ids without being made anew."""
-
-
-def _read_generation(model: Any, folder: Path) -> None:
-    """How to generate: what transformers reads from a folder beside its weights, less what may not be obeyed."""
-    if not model.can_generate():
-        return
-    try:
-        found = GenerationConfig.from_pretrained(str(folder), local_files_only=True)
-    except OSError:  # older folders keep it in config.json
-        found = GenerationConfig.from_pretrained(
-            str(folder), config_file_name="config.json", local_files_only=True, _from_model_config=True
-        )
-    said = found.to_dict()
-    kept = plain_generation(said)
-    others = {key for key, value in said.items() if value not in (None, False) and key not in kept}
-    model.generation_config = GenerationConfig(**kept) if others - _HARMLESS else found
 
 
 def _check_complete(folder: Path, report: dict[str, Any]) -> None:

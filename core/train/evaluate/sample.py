@@ -19,9 +19,8 @@ from core.contract.errors import first_line
 from core.contract.events import Sample
 from core.data.render.question import question_ids
 from core.data.render.rendering import stop_token_ids
-from core.model.context import context_of
-from core.model.end_tokens import ends_of
 from core.model.faults import is_card_fault, is_named
+from core.model.generation import context_of, ends_of
 from core.train.channel.channel import Channel
 from core.train.channel.command_queue import CommandQueue
 

@@ -34,7 +34,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
 def by_transformers(folder: Path, dtype: torch.dtype, quantization: str) -> Any:
     packed.register()
     config = AutoConfig.from_pretrained(str(folder))
-    options = Target(CPU, dtype, quantization, packed.choose_attention(CPU, dtype, config)).options()
+    options = Target(CPU, dtype, quantization, packed.choose_attention(config)).options()
     model, _report = AutoModelForCausalLM.from_pretrained(str(folder), config=config, **options)
     freeze(model)
     return model

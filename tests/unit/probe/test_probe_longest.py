@@ -13,9 +13,8 @@ from core.estimate import estimate, resolve
 from core.estimate.learned import Learned
 from core.machine.hardware import Gpu, Machine
 from core.models.catalog import find_model
-from core.probe.batches import InTurn, made_rows
 from core.probe.longest import lesson, longest_step
-from core.probe.measure import Measured
+from core.probe.measure import InTurn, Measured, made_rows
 from core.train.safety.memory import Taken
 from core.train.step.batch_sampler import BatchLoader
 from core.train.step.rows import PairRows, TextRows
