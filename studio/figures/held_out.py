@@ -6,42 +6,28 @@ where there is none that can be read is the split drawn again, a pure function o
 
 import contextlib
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from core.contract.config import DataChoice, RunConfig
-from core.contract.data import DataReport, Example, Message
+from core.contract.data import Example, Message
 from core.contract.errors import DataError, Fault
 from core.contract.events import Plan
 from core.data.deal.split import split_rows
+from core.data.service.data_service import DataService
 from core.runs.folder.held_out_rows import kept_draw
 from studio.words.text import say
 
 Read = Callable[[Path, DataChoice, Sequence[int]], list[Example]]
 
 
-class Reader(Protocol):
-    """``core.data.service.data_service.DataService``, as far as it is used here."""
-
-    def report(self, path: Path, choice: DataChoice) -> DataReport:
-        """Reads the file's facts."""
-
-    def split_groups(self, path: Path, choice: DataChoice) -> tuple[tuple[int, ...], ...]:
-        """Groups of usable rows, counted from 0, that stay on one side of the split."""
-
-    def examples(self, path: Path, choice: DataChoice, indices: Sequence[int]) -> list[Example]:
-        """The usable rows with these numbers, counted from 0."""
-
-    def numbered(self, path: Path, choice: DataChoice, numbers: Sequence[int]) -> list[Example]:
-        """The usable rows that have these numbers in the file, from 1."""
-
-
 class HeldOut:
-    """Held-out rows of runs. The split of the runs asked last is remembered."""
+    """Held-out rows of runs. The splits that were drawn again last are remembered."""
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-        self._splits: dict[tuple[str, ...], tuple[int, list[int]]] = {}
+    def __init__(self, data: DataService) -> None:
+        self._data = data
+        self._split = lru_cache(maxsize=50)(self._drawn_again)
 
     def count(self, run: Path, config: RunConfig | None, plan: Plan | None) -> dict[str, Any]:
         """How many rows there are, and the words that say it.
@@ -67,41 +53,34 @@ class HeldOut:
             raise DataError("data.no_held_out")
         at, example = at % len(indices), found[0]
         messages, answer = question_and_answer(example, config.data.system_prompt)
-        shown = messages[-1].content if messages else ""
-        words = say("try.row", at=at + 1, count=len(indices), row=f"{example.row:,}")
         return {
             "at": at,
-            "prompt": shown,
+            "prompt": messages[-1].content if messages else "",
             "messages": [message.model_dump(exclude_defaults=True) for message in messages],
             "answer": answer,
-            "words": words,
+            "words": say("try.row", at=at + 1, count=len(indices), row=f"{example.row:,}"),
         }
 
     def _held(self, run: Path, config: RunConfig, plan: Plan | None) -> tuple[Sequence[int], Read]:
         """The held-out rows, and what reads them: those of the run's own draw, else of one that is made again where it
         counts as many rows as the run did."""
-        draw, report = kept_draw(run), self._reader.report(Path(config.data.path), config.data)
+        draw, report = kept_draw(run), self._data.report(Path(config.data.path), config.data)
         if config.data.sha256 and report.sha256 != config.data.sha256:
-            return [], self._reader.numbered
+            return [], self._data.numbered
         if draw and draw.numbers:
-            return draw.numbers, self._reader.numbered
+            return draw.numbers, self._data.numbered
         if draw:
-            return draw.held_out if draw.rows == report.usable else [], self._reader.examples
-        usable, held_out = self._split(config)
-        sure = plan is not None and usable == plan.train_rows + plan.eval_rows
-        return held_out if sure else [], self._reader.examples
+            return draw.held_out if draw.rows == report.usable else [], self._data.examples
+        held_out = self._split(config.data.model_dump_json(), config.train.seed)
+        sure = plan is not None and report.usable == plan.train_rows + plan.eval_rows
+        return held_out if sure else [], self._data.examples
 
-    def _split(self, config: RunConfig) -> tuple[int, list[int]]:
-        """Number of usable rows, and which of them are held out."""
-        key = (config.data.model_dump_json(), str(config.train.seed))
-        if key not in self._splits:
-            path = Path(config.data.path)
-            usable = self._reader.report(path, config.data).usable
-            kin = self._reader.split_groups(path, config.data)
-            if len(self._splits) > 50:
-                self._splits.clear()
-            self._splits[key] = usable, split_rows(usable, config.data, config.train.seed, kin)[1]
-        return self._splits[key]
+    def _drawn_again(self, choice: str, seed: int) -> list[int]:
+        """The rows that a choice of data, as JSON, and a seed hold out."""
+        data = DataChoice.model_validate_json(choice)
+        path = Path(data.path)
+        usable, together = self._data.report(path, data).usable, self._data.split_groups(path, data)
+        return split_rows(usable, data, seed, together)[1]
 
 
 def question_and_answer(example: Example, system_prompt: str = "") -> tuple[list[Message], str]:

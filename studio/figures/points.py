@@ -15,9 +15,10 @@ import math
 import threading
 from array import array
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,6 @@ from core.contract.events import Step
 from core.contract.methods import MEASURES
 from core.runs.record.job_record import RunRecord
 from core.runs.record.outcome import best, measures
-from studio.figures.card_readings import forecast_bytes
 
 BUCKETS = 600
 LEVELS = (0.0, 0.6, 0.9, 0.98)
@@ -87,78 +87,19 @@ class _Mean:
         self.column.extend(shown)
 
 
-class Columns:
-    """All steps of a run as columns; ``generation`` counts how often they had to be built anew."""
-
-    def __init__(self) -> None:
-        self.generation = 0
-        self._clear()
-
-    def _clear(self) -> None:
-        self.steps: array[int] = array("q")
-        self.values: dict[str, array[float]] = {name: array("d") for name in METRICS}
-        self._means: dict[float, dict[str, _Mean]] = {}
-        self._last: Step | None = None
-
-    def follow(self, steps: Sequence[Step]) -> None:
-        """Takes over the fold's steps: appends what is new, and starts again where the fold dropped some."""
-        known = len(self.steps)
-        if known > len(steps) or (known and steps[known - 1] != self._last):
-            self._clear()
-            self.generation += 1
-            known = 0
-        added = steps[known:]
-        self.steps.extend([step.step for step in added])
-        for name, column in self.values.items():
-            column.extend(_known([getattr(step, name) for step in added]))
-        self._last = steps[-1] if steps else None
-
-    def at_level(self, level: float) -> dict[str, array[float]]:
-        """The columns smoothed by ``level``; continued from where the last call stopped."""
-        if level == 0.0:
-            return self.values
-        means = self._means.setdefault(level, {name: _Mean() for name in METRICS if name not in EXACT})
-        for name, mean in means.items():
-            mean.extend(self.values[name][len(mean.column) :], level)
-        return {name: mean.column for name, mean in means.items()}
-
-    def buckets(self, window: Window) -> dict[str, Any]:
-        """The answer to a page: bucket positions, raw columns and, where asked, smoothed ones."""
-        level = min(LEVELS, key=lambda known: abs(known - window.level))
-        first = max(window.first, 0)
-        last = window.last or (self.steps[-1] if self.steps else 0)
-        width = 1  # steps a bucket: the smallest power of two that needs no more than BUCKETS buckets
-        while -(-(last - first + 1) // width) >= BUCKETS:
-            width *= 2
-        shape = f"{self.generation}.{width}.{level}.{window.first}.{window.last}"
-        fresh = window.shape != shape
-        begin = first if fresh else max(first, window.since // width * width)
-        low, high = bisect_left(self.steps, begin), bisect_right(self.steps, last)
-        edges = _edges(self.steps[low:high], width)
-        ends = [*edges[1:], high - low] if edges else []
-        middles = [(self.steps[low + a] + self.steps[low + b - 1]) / 2 for a, b in zip(edges, ends, strict=True)]
-        answer = {
-            "shape": shape,
-            "fresh": fresh,
-            "width": width,
-            "first": first,
-            "begin": begin,
-            "until": last,
-            "since": self.steps[-1] if self.steps else 0,
-            "last": {name: _rounded(column[-1]) for name, column in self.values.items() if column},
-            "steps": middles,
-            "raw": _thin(self.values, low, high, edges),
-        }
-        answer["smooth"] = _thin(self.at_level(level), low, high, edges) if level else {}
-        return answer
-
-
 class RunPoints:
-    """One run's columns, brought up to date by its record. Thread-safe."""
+    """All steps of a run as columns, brought up to date by its record. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.columns = Columns()
+        self._generation = 0  # how often the columns had to be built anew
+        self._clear()
+
+    def _clear(self) -> None:
+        self._steps: array[int] = array("q")
+        self._values: dict[str, array[float]] = {name: array("d") for name in METRICS}
+        self._means: dict[float, dict[str, _Mean]] = {}
+        self._last: Step | None = None
 
     def answer(self, record: RunRecord, window: Window) -> dict[str, Any]:
         """The chart's numbers as plain JSON values, with held-out losses and the place of the best.
@@ -166,10 +107,9 @@ class RunPoints:
         ``version`` changes whenever anything in the answer may have.
         """
         with self._lock:
-            self.columns.follow(record.steps)
-            answer = self.columns.buckets(window)
-        measured = ((item.step, _rounded(item.loss)) for item in record.evaluations[-BUCKETS:])
-        answer["evaluations"] = [[step, loss] for step, loss in measured if loss is not None]
+            self._follow(record.steps)
+            answer = self._buckets(window)
+        answer["evaluations"] = _held_out(record, "loss")
         answer["measured"] = {name: found for name in MEASURES if (found := _held_out(record, name))}
         answer["forecast"] = forecast_bytes(record) or None
         lowest = best(measures(record))
@@ -177,29 +117,73 @@ class RunPoints:
         answer["version"] = f"{len(record.steps)}.{len(record.evaluations)}.{len(record.checkpoints)}"
         return answer
 
+    def _follow(self, steps: Sequence[Step]) -> None:
+        """Takes over the fold's steps: appends what is new, and starts again where the fold dropped some."""
+        known = len(self._steps)
+        if known > len(steps) or (known and steps[known - 1] != self._last):
+            self._clear()
+            self._generation += 1
+            known = 0
+        added = steps[known:]
+        self._steps.extend([step.step for step in added])
+        for name, column in self._values.items():
+            column.extend(_known([getattr(step, name) for step in added]))
+        self._last = steps[-1] if steps else None
+
+    def _smoothed(self, level: float) -> dict[str, array[float]]:
+        """The columns smoothed by ``level``; continued from where the last call stopped."""
+        means = self._means.setdefault(level, {name: _Mean() for name in METRICS if name not in EXACT})
+        for name, mean in means.items():
+            mean.extend(self._values[name][len(mean.column) :], level)
+        return {name: mean.column for name, mean in means.items()}
+
+    def _buckets(self, window: Window) -> dict[str, Any]:
+        """Bucket positions, raw columns and, where asked, smoothed ones."""
+        level = min(LEVELS, key=lambda known: abs(known - window.level))
+        newest = self._steps[-1] if self._steps else 0
+        first, last = max(window.first, 0), window.last or newest
+        width = 1  # steps a bucket: the smallest power of two that needs no more than BUCKETS buckets
+        while -(-(last - first + 1) // width) >= BUCKETS:
+            width *= 2
+        shape = f"{self._generation}.{width}.{level}.{window.first}.{window.last}"
+        fresh = window.shape != shape
+        begin = first if fresh else max(first, window.since // width * width)
+        low, high = bisect_left(self._steps, begin), bisect_right(self._steps, last)
+        edges = _edges(self._steps[low:high], width)
+        ends = [*edges[1:], high - low] if edges else []
+        return {
+            "shape": shape,
+            "fresh": fresh,
+            "width": width,
+            "first": first,
+            "begin": begin,
+            "until": last,
+            "since": newest,
+            "last": {name: _rounded(column[-1]) for name, column in self._values.items() if column},
+            "steps": [(self._steps[low + a] + self._steps[low + b - 1]) / 2 for a, b in zip(edges, ends, strict=True)],
+            "raw": _thin(self._values, low, high, edges),
+            "smooth": _thin(self._smoothed(level), low, high, edges) if level else {},
+        }
+
 
 def _held_out(record: RunRecord, name: str) -> list[list[Any]]:
-    """What was measured of the held-out rows beside their loss; empty where the run's method does not."""
+    """What was measured of the held-out rows, by steps; empty where the run's method does not."""
     known = ((item.step, _rounded(getattr(item, name))) for item in record.evaluations[-BUCKETS:])
     return [[step, value] for step, value in known if value is not None]
 
 
-class PointCache:
-    """The columns of the last few runs that somebody looked at, by run id; memory is bounded by ``keep``."""
+points_of: Callable[[Path], RunPoints] = lru_cache(maxsize=6)(lambda _: RunPoints())
+"""The columns of the runs that somebody looked at last, by their folders."""
 
-    def __init__(self, keep: int = 6) -> None:
-        self._keep = keep
-        self._lock = threading.Lock()
-        self._runs: OrderedDict[str, RunPoints] = OrderedDict()
 
-    def get(self, run_id: str) -> RunPoints:
-        """The run's columns; empty ones where it is new here."""
-        with self._lock:
-            found = self._runs.pop(run_id, None) or RunPoints()
-            self._runs[run_id] = found
-            while len(self._runs) > self._keep:
-                self._runs.popitem(last=False)
-            return found
+def forecast_bytes(record: RunRecord) -> int:
+    """The memory that was planned, in the terms of what is measured; 0 where nothing was."""
+    last, plan = (record.steps[-1] if record.steps else None), record.plan
+    if plan is None:
+        return 0
+    if last is not None and last.reserved_bytes is not None and plan.predicted:
+        return plan.predicted.predicted_bytes  # tensors against tensors
+    return plan.estimated_bytes
 
 
 def _known(values: list[float | None]) -> array[float]:
@@ -227,12 +211,9 @@ def _thin(columns: dict[str, array[float]], low: int, high: int, edges: list[int
         if edges and not np.isnan(values).all():
             lows, highs = np.fmin.reduceat(values, edges), np.fmax.reduceat(values, edges)
             alike = np.array_equal(lows, highs, equal_nan=True)
-            thinned[name] = {"low": _plain(lows), "high": None if alike else _plain(highs)}
+            low_end, high_end = ([_rounded(value) for value in ends.tolist()] for ends in (lows, highs))
+            thinned[name] = {"low": low_end, "high": None if alike else high_end}
     return thinned
-
-
-def _plain(values: Any) -> list[float | None]:
-    return [_rounded(value) for value in values.tolist()]
 
 
 def _rounded(value: float | None) -> float | None:

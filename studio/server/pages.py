@@ -9,7 +9,6 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from studio.figures.held_out import HeldOut
-from studio.figures.points import PointCache
 from studio.pages.doctor import page as doctor
 from studio.pages.doctor import routes as doctor_routes
 from studio.pages.glossary import page as glossary
@@ -48,13 +47,13 @@ _KINDS = {
 
 
 def page_routes(studio: Studio) -> Iterator[APIRouter]:
-    """The routes of all pages; what two of them keep is made here, once."""
-    points, held_out = PointCache(), HeldOut(studio.data)
+    """The routes of all pages."""
+    held_out = HeldOut(studio.data)
     yield uploads(studio)
-    yield watch_routes.routes(studio, points)
+    yield watch_routes.routes(studio)
     yield try_it_routes.routes(studio, held_out)
     yield take_home_routes.routes(studio, held_out)
-    yield history_routes.routes(studio, points)
+    yield history_routes.routes(studio)
     yield doctor_routes.routes(studio)
     yield proof_routes.routes(studio)
     router = APIRouter(default_response_class=HTMLResponse)

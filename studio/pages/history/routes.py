@@ -1,25 +1,24 @@
 """The routes of the history: its rows, what a run is called and was made with, running it again, comparison, queue."""
 
 import time
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from core.contract.config import RunConfig
 from core.runs.folder.held_out_rows import kept_draw
 from core.runs.folder.notes import NAME_LENGTH, named_config, read_asked, rename
 from core.runs.folder.repeat import command_line
 from core.runs.folder.run_yaml import dump_config
 from core.runs.record.job_record import effective_config
 from studio.figures.history_rows import RowFilter, row
-from studio.figures.points import PointCache, Window
+from studio.figures.points import Window
 from studio.figures.proposals import change_for, change_words, trouble_of
 from studio.figures.queueing import queue_view
-from studio.figures.run_figures import full_disk, run_title
+from studio.figures.run_figures import full_disk
 from studio.pages.history.view import Compared, chosen, comparison
 from studio.services.services import Studio
-from studio.services.session import reopened
+from studio.services.session import Session, reopened
 from studio.shell.json_routes import DONE, tagged
 
 PAGE = 50
@@ -41,10 +40,10 @@ class Place(BaseModel):
     place: int = Field(ge=0, le=100_000)
 
 
-def routes(studio: Studio, points: PointCache) -> APIRouter:
+def routes(studio: Studio) -> APIRouter:
     """The routes of the list, of one run, of the comparison and of the queue."""
     router = APIRouter(prefix="/studio")
-    _list_routes(router, studio, points)
+    _list_routes(router, studio)
     _run_routes(router, studio)
 
     @router.get("/queue")
@@ -59,14 +58,12 @@ def routes(studio: Studio, points: PointCache) -> APIRouter:
     return router
 
 
-def _list_routes(router: APIRouter, studio: Studio, points: PointCache) -> None:
+def _list_routes(router: APIRouter, studio: Studio) -> None:
     """What is asked of all runs, or of some."""
     store = studio.store
 
     @router.get("/history")
-    def history(request: Request, limit: int = PAGE, tag: str = "") -> dict[str, Any]:
-        asked = request.query_params
-        wanted = RowFilter(**{field: asked.get(field, "") for field in RowFilter.__dataclass_fields__})
+    def history(wanted: Annotated[RowFilter, Depends()], limit: int = PAGE, tag: str = "") -> dict[str, Any]:
         answer = wanted.answer([row(summary) for summary in store.list()], min(max(limit, 1), _MOST_ROWS))
         queue, disk = queue_view(store, studio.machine()), full_disk(studio.locations.home)
         return tagged({**answer, "queue": queue, "disk": disk}, tag)
@@ -76,10 +73,9 @@ def _list_routes(router: APIRouter, studio: Studio, points: PointCache) -> None:
         compared = []
         for run_id in chosen(runs):
             folder, record = store.open(run_id), store.record(run_id)
-            config = named_config(folder)
-            compared.append(Compared(run_id, run_title(config, run_id), config, record, kept_draw(folder.path)))
+            compared.append(Compared(folder, named_config(folder), record, kept_draw(folder.path)))
         window = Window(level=min(max(smooth, 0.0), 1.0), first=max(first, 0), last=max(last, 0))
-        return comparison(compared, [points.get(run.run_id) for run in compared], window)
+        return comparison(compared, window)
 
     @router.get("/ended")
     def ended(since: float = 0.0) -> dict[str, Any]:
@@ -126,25 +122,15 @@ def _run_routes(router: APIRouter, studio: Studio) -> None:
         return DONE
 
     @router.post("/run/{run_id}/rerun")
-    def rerun(run_id: str) -> dict[str, str]:
-        return redrafted(run_id, with_change=False)
-
     @router.post("/run/{run_id}/mend")
-    def mend(run_id: str) -> dict[str, str]:
-        """As ``rerun``, with the change that is proposed after its failure."""
-        return redrafted(run_id, with_change=True)
-
-    def redrafted(run_id: str, with_change: bool) -> dict[str, str]:
-        """Makes the run's settings New run's draft, as they were asked for: what was automatic is automatic again."""
+    def rerun(run_id: str, request: Request) -> dict[str, str]:
+        """Makes the run's settings New run's draft, as they were asked for: what was automatic is automatic again.
+        ``mend`` adds the change that is proposed after its failure, for what ran, as the button said."""
         folder, record = store.open(run_id), store.record(run_id)
         ran, asked = effective_config(folder.config(), record.corrections), read_asked(folder)
         corrected = [correction.key for correction in record.corrections]
         draft = reopened(ran, asked.config if asked else None, corrected)
-        if with_change:  # proposed for what ran, as the button said
-            values = draft.model_dump()
-            for key, value in change_for(trouble_of(record), ran).items():
-                part, _, name = key.rpartition(".")
-                values[part][name] = value
-            draft = RunConfig.model_validate(values)
+        if request.url.path.endswith("/mend"):
+            draft = Session(draft).with_values(change_for(trouble_of(record), ran)).config
         studio.drafts.redraft(draft)
         return {"go": "/"}

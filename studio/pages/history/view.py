@@ -4,6 +4,7 @@ Curves: every run's columns are asked for over the same span, so that their buck
 steps; a run that ended earlier is null behind its end. Smoothing is each run's own, before the buckets are made.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +15,22 @@ from core.contract.errors import RunError
 from core.contract.knobs import knobs
 from core.contract.methods import MEASURES
 from core.runs.folder.held_out_rows import Draw
+from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.repeat import flat
 from core.runs.record.job_record import RunRecord, effective_config
 from core.runs.record.outcome import Measure, best, measures, outcome
-from studio.figures.points import RunPoints, Window
+from studio.figures.points import Window, points_of
 from studio.figures.proposals import value_words
-from studio.figures.run_figures import UNKNOWN, bytes_words, duration, measure_words, steps_words, tone_of
-from studio.pages.history.comparable import Basis, apart_words, groups
+from studio.figures.run_figures import (
+    LIVING,
+    UNKNOWN,
+    bytes_words,
+    duration,
+    measure_words,
+    run_title,
+    steps_words,
+    tone_of,
+)
 from studio.pages.history.words import say
 from studio.words.runs import STATES
 
@@ -32,18 +42,34 @@ _OWN = ("name", "data.sha256", "model.revision", "model.source", "resume_from")
 
 @dataclass(frozen=True)
 class Compared:
-    """One of the runs: what it is called, what it was asked for, and what became of it."""
+    """One of the runs: what it was asked for, what became of it, and which rows it held out."""
 
-    run_id: str
-    title: str
+    folder: JobFolder
     config: RunConfig | None
     record: RunRecord
-    draw: Draw | None = None
+    draw: Draw | None
 
     @property
     def effective(self) -> RunConfig | None:
         """Its config with what was corrected while it ran."""
         return effective_config(self.config, self.record.corrections) if self.config else None
+
+    def differs(self, other: "Compared") -> str:
+        """Why the two cannot be ranked: their losses are not the same quantity over the same held-out tokens.
+
+        ``method``, the key of a setting that the method's loss depends on, ``rows``, ``unknown``; empty where they can.
+        """
+        mine, theirs = self.effective, other.effective
+        if mine is None or theirs is None:
+            return "unknown"
+        if mine.learning != theirs.learning:
+            return "method"
+        values, others = flat(mine), flat(theirs)
+        if changed := next((key for key in mine.learning.loss_of if values.get(key) != others.get(key)), ""):
+            return str(changed)
+        if self.draw and other.draw:
+            return "" if self.draw.measures_alike(other.draw) else "rows"
+        return "" if _rows_of(mine) == _rows_of(theirs) else "rows"
 
 
 def chosen(text: str) -> list[str]:
@@ -58,36 +84,62 @@ def chosen(text: str) -> list[str]:
     return found
 
 
-def comparison(runs: Sequence[Compared], points: Sequence[RunPoints], window: Window) -> dict[str, Any]:
+def comparison(runs: Sequence[Compared], window: Window) -> dict[str, Any]:
     """Everything that the comparison shows."""
-    rows, same = differing([run.effective for run in runs])
-    bases = [Basis(run.effective, run.draw) for run in runs]
-    together = groups(bases)
+    rows, same = _differing([run.effective for run in runs])
+    together: list[list[int]] = []  # runs by their places, those that can be ranked together
+    for place, run in enumerate(runs):
+        home = next((group for group in together if not runs[group[0]].differs(run)), None)
+        if home is None:
+            together.append([place])
+        else:
+            home.append(place)
     return {
         "groups": together,
-        "apart": apart_words(bases, together),
+        "apart": _apart_words([runs[group[0]] for group in together]),
         "runs": [_head(run) for run in runs],
         "differing": rows,
         "same": say("compare.same", count=same),
-        "finals": finals(runs, together),
-        "curves": curves(runs, points, window),
+        "finals": _finals(runs, together),
+        "curves": _curves(runs, window),
     }
 
 
 def _head(run: Compared) -> dict[str, Any]:
     word, tone = STATES[run.record.state][0], tone_of(run.record.state, outcome(run.record))
-    base = run.config.model.model_dump_json() if run.config else run.run_id
-    living = run.record.state in ("queued", "starting", "training")
+    base = run.config.model.model_dump_json() if run.config else run.folder.name
     return {
-        "id": run.run_id, "title": run.title, "word": word, "tone": tone, "base": base, "living": living,
+        "id": run.folder.name, "title": run_title(run.config, run.folder.name), "word": word, "tone": tone,
+        "base": base, "living": run.record.state in LIVING,
         "model": run.config.model.name if run.config else UNKNOWN, "kept": bool(run.record.checkpoints),
     }  # fmt: skip
+
+
+def _apart_words(runs: Sequence[Compared]) -> str:
+    """One sentence on why groups of which these are the first are drawn apart; empty where there is but one."""
+    reasons = dict.fromkeys(_reason(one.differs(other)) for one, other in itertools.combinations(runs, 2))
+    return say("compare.apart", why=", ".join(reasons)) if reasons else ""
+
+
+def _reason(key: str) -> str:
+    return say.get(f"compare.apart.{key}") or say("compare.apart.setting", setting=_label(key))
+
+
+def _label(key: str) -> str:
+    """A setting as the window calls it."""
+    return _KNOBS[key].label if key in _KNOBS else say.get(f"compare.key.{key}") or key
+
+
+def _rows_of(config: RunConfig) -> list[Any]:
+    """All settings that decide which tokens are held out; the content of the file, where it is known, not its place."""
+    data = config.data.model_dump(exclude={"path"} if config.data.sha256 else {"sha256"})
+    return [data, config.train.seed, config.train.max_length, config.model.name, config.model.revision]
 
 
 # ── settings ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def differing(configs: Sequence[RunConfig | None]) -> tuple[list[dict[str, Any]], int]:
+def _differing(configs: Sequence[RunConfig | None]) -> tuple[list[dict[str, Any]], int]:
     """The settings in which these configs differ, and the number of those in which they do not."""
     known = [flat(config) if config else {} for config in configs]
     keys = [key for key in flat(RunConfig()) if key not in _OWN]
@@ -95,9 +147,8 @@ def differing(configs: Sequence[RunConfig | None]) -> tuple[list[dict[str, Any]]
     for key in keys:
         values = [config.get(key) for config in known]
         if any(value != values[0] for value in values):
-            label = _KNOBS[key].label if key in _KNOBS else say.get(f"compare.key.{key}") or key
             words = [UNKNOWN if value is None else _words(key, value) for value in values]
-            rows.append({"key": key, "label": label, "values": words})
+            rows.append({"key": key, "label": _label(key), "values": words})
     return rows, len(keys) - len(rows)
 
 
@@ -116,7 +167,7 @@ def _words(key: str, value: Any) -> str:
 # ── figures ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def finals(runs: Sequence[Compared], together: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
+def _finals(runs: Sequence[Compared], together: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
     """The figures at the end (or as of now), a line each; the lowest held-out loss of those that can be ranked
     ``together`` is marked as the best."""
     ends = [_ends(run.record) for run in runs]
@@ -176,11 +227,11 @@ def _measure(record: RunRecord, name: str) -> str:
 # ── curves ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def curves(runs: Sequence[Compared], points: Sequence[RunPoints], window: Window) -> dict[str, Any]:
+def _curves(runs: Sequence[Compared], window: Window) -> dict[str, Any]:
     """The model of ``assets/js/chart.js``: series ``train0``, ``train1`` … over common steps, ``held0`` … as points."""
     until = window.last or max((run.record.last_step for run in runs), default=0)
     span = Window(level=window.level, first=window.first, last=max(until, 1))
-    answers = [one.answer(run.record, span) for run, one in zip(runs, points, strict=True)]
+    answers = [points_of(run.folder.path).answer(run.record, span) for run in runs]
     width = answers[0]["width"]
     buckets = [[int(step // width) for step in answer["steps"]] for answer in answers]
     order = sorted({bucket for own in buckets for bucket in own})

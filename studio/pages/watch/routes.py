@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
 from core.runs.control.store import RunStore
-from studio.figures.points import PointCache, Window
+from studio.figures.points import Window, points_of
 from studio.pages.watch.view import watched
 from studio.services.services import Studio
 from studio.shell.json_routes import DONE
@@ -17,7 +17,7 @@ from studio.shell.json_routes import DONE
 VERBS = ("pause", "resume", "save", "stop", "stop_now")
 
 
-def routes(studio: Studio, points: PointCache) -> APIRouter:
+def routes(studio: Studio) -> APIRouter:
     """``/studio/points`` and ``/studio/run/ID/VERB``."""
     router = APIRouter(prefix="/studio")
     store = studio.store
@@ -38,7 +38,7 @@ def routes(studio: Studio, points: PointCache) -> APIRouter:
         folder, record = store.open(run_id), store.record(run_id)
         shown = watched(folder, record, with_log=asked.get("log") == "1")
         # An answer of our own: FastAPI would look through its thousands of numbers for what is no JSON.
-        return JSONResponse({"run": run_id, **shown, "points": points.get(run_id).answer(record, window)})
+        return JSONResponse({"run": run_id, **shown, "points": points_of(folder.path).answer(record, window)})
 
     def obeying(verb: str) -> Callable[[str], dict[str, bool]]:
         def obey(run_id: str) -> dict[str, bool]:

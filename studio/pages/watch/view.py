@@ -5,18 +5,20 @@ tokens, with measuring and saving, and a range that is called estimated until te
 """
 
 import time
+from statistics import median
 from typing import Any
 
 from core.contract.config import RunConfig
-from core.contract.events import Stage
+from core.contract.events import Sample, Stage, Step
 from core.contract.methods import MEASURES
+from core.estimate.inputs.cards import published
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.notes import named_config
 from core.runs.record.job_record import RunRecord
 from core.runs.record.outcome import best, measures, outcome
 from core.runs.record.pace import Left, time_left
 from core.runs.record.words import damage_words, unknown_fields_words
-from studio.figures.card_readings import card_state, forecast_bytes, speed_words
+from studio.figures.points import forecast_bytes
 from studio.figures.proposals import next_button
 from studio.figures.run_figures import (
     LIVING,
@@ -32,13 +34,15 @@ from studio.figures.run_figures import (
     used_words,
     verdict_of,
 )
-from studio.pages.watch.answers import answers_on_the_way
 from studio.pages.watch.log_lines import correction_words, log_lines
 from studio.pages.watch.words import say
 from studio.words.runs import STATES
 
 _LOOKED = 20
-"""So many of the last steps are looked at for a reading: a bad one has none."""
+"""So many of the last steps are looked at for a reading: one alone may hold a stutter, or be a bad one without."""
+PREFIX = "way-"
+KEPT = 60
+"""So many measurements are shown of one question; a longer run shows the first, the last, and every so many between."""
 _WITHIN = frozenset({"first_step", "evaluating", "saving"})
 """Stages within the training: the bar stays with the whole run's progress, so that it does not jump to and fro."""
 
@@ -230,3 +234,62 @@ def _failure(record: RunRecord) -> dict[str, str] | None:
     if record.failure is None:
         return None
     return {"message": record.failure.message or say("state.failed.unknown"), "hint": record.failure.hint}
+
+
+def card_share(record: RunRecord) -> float | None:
+    """What of the card's published 16-bit rate the run's counted work takes; None where something of it is unknown.
+
+    Tokens a second, times operations a token, over its maker's operations a second (``core.estimate.inputs.cards``): it
+    says how near the arithmetic is to the paper, and not how good a run is.
+    """
+    predicted = record.plan.predicted if record.plan else None
+    card = published(predicted.card) if predicted else None
+    rates = [rate for step in record.steps[-_LOOKED:] if (rate := step.tokens_per_second)]
+    if predicted is None or card is None or not rates or predicted.operations <= 0:
+        return None
+    return median(rates) * predicted.operations / card.operations
+
+
+def speed_words(record: RunRecord) -> str:
+    """ "1,234 tok/s, 65 % of what this card can do"; without the share where it is unknown, empty without a speed."""
+    rate = record.steps[-1].tokens_per_second if record.steps else None
+    if not rate:
+        return ""
+    share = card_share(record)
+    now = f"{rate:,.0f} tok/s"
+    return now if share is None else say("speed.share", now=now, share=f"{100 * share:.0f} %")
+
+
+def card_state(last: Step) -> str:
+    """ "97 % busy, 67 °C, 212 W": what of it is known; empty where nothing is."""
+    known = (
+        ("card.busy", None if last.gpu_load is None else f"{100 * last.gpu_load:.0f}"),
+        ("card.warm", None if last.temperature_celsius is None else f"{last.temperature_celsius:.0f}"),
+        ("card.power", None if last.power_watts is None else f"{last.power_watts:.0f}"),
+    )
+    return ", ".join(say(key, value=value) for key, value in known if value is not None)
+
+
+def answers_on_the_way(record: RunRecord) -> list[dict[str, Any]]:
+    """One entry a question, in their order; the newest answer first. An attempt that went back drops what it redid."""
+    asked: dict[str, list[Sample]] = {}
+    for sample in record.samples:
+        if sample.command_id.startswith(PREFIX):
+            kept = asked.setdefault(sample.command_id, [])
+            while kept and kept[-1].step >= sample.step:
+                kept.pop()
+            kept.append(sample)
+    return [_shown(samples) for _, samples in sorted(asked.items())]
+
+
+def _shown(samples: list[Sample]) -> dict[str, Any]:
+    last = samples[-1]
+    stride = -(-len(samples) // KEPT)
+    kept = [one for at, one in enumerate(samples) if at % stride == 0 or at == len(samples) - 1]
+    answers = [
+        (say("way.step", step=f"{sample.step:,}") if sample.side == "tuned" else say("way.base"), sample.text)
+        for sample in reversed(kept)
+    ]
+    slowest = max(sample.seconds for sample in samples)
+    cost = say("way.cost", time=duration(slowest) if slowest >= 1 else f"{slowest:.1f} s") if slowest else ""
+    return {"prompt": last.prompt, "right": last.right, "answers": answers, "cost": cost}

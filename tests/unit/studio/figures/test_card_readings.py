@@ -10,9 +10,9 @@ from core.contract.estimate import LearnedRun
 from core.contract.events import Event, Plan, Sample, Stage
 from core.estimate.inputs.cards import CARDS
 from core.runs.record.job_record import RunRecord, fold
-from studio.figures.card_readings import card_state, forecast_bytes, speed_words
+from studio.figures.points import forecast_bytes
 from studio.pages.watch import view
-from studio.pages.watch.answers import KEPT, answers_on_the_way
+from studio.pages.watch.view import KEPT, answers_on_the_way, card_state, speed_words
 
 CARD, RATE = "NVIDIA GeForce RTX 4070", CARDS["RTX 4070"].operations
 
