@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from core.chat.client import adapter_folder
+from core.chat.client import ChatClient, adapter_folder
 from core.chat.messages import Side
 from core.contract.data import Message
 from core.contract.errors import RunError
@@ -42,33 +42,15 @@ class Question(BaseModel):
         return self.model_copy(update={"messages": (Message(role="system", content=system_prompt), *self.messages)})
 
 
-class Chat(Protocol):
-    """``core.chat.client.ChatClient``, as far as it is used here."""
-
-    def ask(
-        self,
-        messages: list[dict[str, str]],
-        max_new_tokens: int,
-        temperature: float,
-        seed: int,
-        *,
-        sides: tuple[Side, ...] = BOTH,
-    ) -> Any:
-        """A generator of the sides' answers as they grow; closing it cancels the question."""
-
-    def close(self) -> None:
-        """Ends the child."""
-
-
 class ChatClients:
     """The one chat that is kept warm. ``begin`` makes one for a run's folder and a checkpoint's name."""
 
-    def __init__(self, begin: Callable[[JobFolder, str], Chat], idle_seconds: float = IDLE_SECONDS) -> None:
+    def __init__(self, begin: Callable[[JobFolder, str], ChatClient], idle_seconds: float = IDLE_SECONDS) -> None:
         self._begin = begin
         self._idle_seconds = idle_seconds
         self._lock = threading.Lock()
         self._key = ("", "", "")
-        self._chat: Chat | None = None
+        self._chat: ChatClient | None = None
         self._timer: threading.Timer | None = None
 
     def ask(self, folder: JobFolder, question: Question) -> Iterator[dict[str, Any]]:
@@ -82,8 +64,8 @@ class ChatClients:
         try:
             chat = self._warm(folder, question.checkpoint)
             messages = [message.model_dump(exclude_defaults=True) for message in question.messages]
-            only: dict[str, Any] = {} if question.sides == BOTH else {"sides": question.sides}
-            answers = chat.ask(messages, question.max_new_tokens, question.temperature, question.seed, **only)
+            how = (question.max_new_tokens, question.temperature, question.seed)
+            answers: Any = chat.ask(messages, *how, sides=question.sides)
             with contextlib.closing(answers):  # the page may go away in mid-answer: that cancels the question
                 for answer in answers:
                     yield {"side": answer.side, "text": answer.text, "done": answer.done}
@@ -107,7 +89,7 @@ class ChatClients:
             finally:
                 self._lock.release()
 
-    def _warm(self, folder: JobFolder, checkpoint: str) -> Chat:
+    def _warm(self, folder: JobFolder, checkpoint: str) -> ChatClient:
         """The chat with this checkpoint: the one that is there, else a new one in its place."""
         self._stop_timer()
         step = ""  # which step the name means now: "best" may be another one by now

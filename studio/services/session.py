@@ -15,7 +15,6 @@ import hashlib
 import json
 import secrets
 import threading
-from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,6 +30,7 @@ from core.machine.disk import write_whole
 from core.machine.locations import ASSETS, Locations
 from core.models.catalog import apply_preset, preset, presets
 from core.runs.folder.repeat import flat
+from studio.services.recent import Recent
 from studio.words.text import say
 
 SAMPLES = {
@@ -56,10 +56,6 @@ _WHY: tuple[Why, ...] = get_args(Why)
 _KNOBS: dict[str, Knob] = knobs(RunConfig)
 
 
-def _fresh_id() -> str:
-    return secrets.token_hex(8)
-
-
 @dataclass(frozen=True)
 class Before:
     """What gave way in the draft: to a run that is run again, to another window's choices, or by taking it back."""
@@ -73,7 +69,7 @@ class Session:
     """The choices so far. ``config`` may hold automatic values; they are resolved at Start."""
 
     config: RunConfig
-    draft_id: str = field(default_factory=_fresh_id)
+    draft_id: str = field(default_factory=lambda: secrets.token_hex(8))
     before: Before | None = None
 
     def with_values(self, values: Mapping[str, Any]) -> Session:
@@ -97,10 +93,6 @@ class Session:
         """What one Start is: the same click twice is one run; other choices, as in a second window, are another."""
         choices = json.dumps(self.config.model_dump(mode="json"), sort_keys=True)
         return f"{self.draft_id}-{hashlib.sha256(choices.encode()).hexdigest()}"
-
-    def renewed(self) -> Session:
-        """The same choices for the next run."""
-        return replace(self, draft_id=_fresh_id(), before=None)
 
 
 def home_written_out(path: str) -> str:
@@ -185,8 +177,8 @@ class Drafts:
         self._delay = delay_seconds
         self._lock = threading.RLock()
         self._waiting: Session | None = None
-        self._shown: OrderedDict[str, RunConfig] = OrderedDict()
-        """What each open window had in common with the draft when it last heard of it."""
+        self.shown: Recent[RunConfig] = Recent(_WINDOWS)
+        """What each open window shows, by its id: what it had in common with the draft when it last heard of it."""
 
     def load(self) -> Session:
         """The newest session: the one that waits to be written, else the file's. A first visit's is kept at once, so
@@ -200,16 +192,7 @@ class Drafts:
     def of(self, window: str) -> Session:
         """The draft as a window shows it: what its fields leave out is its own, whatever another window did since."""
         session = self.load()
-        with self._lock:
-            return replace(session, config=self._shown.get(window, session.config))
-
-    def show(self, window: str, session: Session) -> None:
-        """A window shows this."""
-        with self._lock:
-            self._shown[window] = session.config
-            self._shown.move_to_end(window)
-            while len(self._shown) > _WINDOWS:
-                self._shown.popitem(last=False)
+        return replace(session, config=self.shown.get(window) or session.config)
 
     def edit(self, session: Session, window: str = "") -> None:
         """Writes a window's choices soon, under the draft's own id: that of a window from before the last Start has
@@ -220,7 +203,7 @@ class Drafts:
             before = Before(kept.config, "window") if lost else kept.before
             self.save(replace(session, draft_id=kept.draft_id, before=before))
             if window:
-                self.show(window, session)
+                self.shown.put(window, session.config)
 
     def redraft(self, config: RunConfig) -> None:
         """Makes a run's config the draft, at once: what New run shows next, under no name yet."""
@@ -240,7 +223,7 @@ class Drafts:
     def renew(self, started: Session) -> None:
         """Gives the draft that was started a fresh id, at once; a late second Start of it finds that done."""
         if self.load().draft_id == started.draft_id:
-            self.save(started.renewed())
+            self.save(Session(started.config))
             self.flush()
 
     def save(self, session: Session) -> None:
@@ -255,14 +238,10 @@ class Drafts:
 
     def flush(self) -> None:
         """Writes what waits. A disk that refuses loses the draft, never the page."""
-        with self._lock:
+        with self._lock, contextlib.suppress(OSError):
             session, self._waiting = self._waiting, None
-            if session is None:
-                return
-            try:
+            if session is not None:
                 _write(self._locations, session)
-            except OSError:
-                return
 
 
 def _fault(key: str, found: object) -> str:

@@ -5,6 +5,9 @@ goes through ``tag`` or ``safe``.
 """
 
 import html as _html
+import json
+from collections.abc import Mapping
+from typing import Any
 
 from core.contract.errors import Fault
 
@@ -52,6 +55,14 @@ def icon(name: str, label: str = "") -> Markup:
     """A picture of our own set (``assets/icons.svg``); without a label it is decoration."""
     hidden: dict[str, object] = {"role": "img", "aria-label": label} if label else {"aria-hidden": "true"}
     return tag("svg", tag("use", href=f"/studio/assets/icons.svg#{name}"), class_="icon", **hidden)
+
+
+def push(words: str, do: str, value: Mapping[str, Any] | None = None, **options: Any) -> Markup:
+    """A quiet button within a board, for which Gradio has no events: a press is sent as JSON through the hidden field
+    ``do`` (``parts.channel``). A custom event of ``gr.HTML`` would want ``unsafe-eval``, and an endpoint of our own
+    cannot answer Gradio's components."""
+    asked = {"data-do": do, "data-value": json.dumps(value or {})}
+    return tag("button", words, type="button", class_="quiet-push", **options, **asked)
 
 
 def fault(error: Fault | str) -> Markup:

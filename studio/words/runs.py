@@ -1,4 +1,4 @@
-"""Words of a run that several pages say: its states and stages, what to do next, its charts, questions to it."""
+"""Words of a run that several pages say: its states and stages, what to do next, charts, questions, settings."""
 
 from core.runs.record.job_record import State
 from core.runs.record.words import STATE_WORDS
@@ -122,4 +122,40 @@ _TRY = {
     "try.no_answer": "(no answer)",
 }
 
-RUNS: dict[str, str] = {**_RUN, **_NEXT, **_CHART, **_TRY}
+_SETTINGS = {
+    "form.fault": "{label}: expected {expected}, found {found}.",
+    "form.fault.other": "{key}: {found} cannot be used.",
+    "form.range": "{low} to {high}",
+    "form.range.above": "more than {low}, at most {high}",
+    "form.at_least": "at least {low}",
+    "form.number": "a value",
+    "choice.model.quantization.nf4": "4 bits (NF4)",
+    "choice.model.quantization.none": "16 bits",
+    "choice.data.layout.auto": "recognise it",
+    "choice.data.layout.alpaca": "Alpaca: instruction, input, output",
+    "choice.data.layout.prompt_completion": "prompt and completion",
+    "choice.data.layout.sharegpt": "ShareGPT conversations",
+    "choice.data.layout.messages": "OpenAI messages",
+    "choice.data.layout.preference": "preference pairs",
+    "choice.data.layout.kto": "KTO: answers marked good or bad",
+    "choice.data.layout.classification": "classification: text and label",
+    "choice.data.layout.text": "plain text",
+    "choice.method.auto": "by the data",
+    "choice.method.sft": "SFT: from examples",
+    "choice.method.dpo": "DPO: from preferences",
+    "choice.data.train_on.answers": "answers",
+    "choice.data.train_on.last_answer": "the last answer",
+    "choice.data.train_on.everything": "everything",
+    "choice.data.train_on.tool_calls": "calls of tools",
+    "choice.data.template.auto": "choose for me",
+    "choice.data.template.model": "the model's own",
+    "choice.data.template.chatml": "ChatML",
+    "choice.data.template.none": "none",
+    "choice.train.checkpointing.auto": "choose for me",
+    "choice.train.checkpointing.none": "never: keep everything",
+    "choice.train.checkpointing.recompute": "in every layer",
+    "choice.train.checkpointing.offload": "in every layer, inputs in the machine's memory",
+    "choice.train.checkpointing.budget": "only what does not fit",
+}
+
+RUNS: dict[str, str] = {**_RUN, **_NEXT, **_CHART, **_TRY, **_SETTINGS}

@@ -8,9 +8,7 @@ are declared.
 from __future__ import annotations
 
 from studio.words.access import DOOR
-from studio.words.data import DATA
 from studio.words.frame import FRAME
-from studio.words.new_run import NEW_RUN
 from studio.words.runs import RUNS
 
 
@@ -41,4 +39,4 @@ class Words:
         return {key.removeprefix(start): words for key, words in self._words.items() if key.startswith(start)}
 
 
-say = Words(DOOR, FRAME, NEW_RUN, DATA, RUNS)
+say = Words(DOOR, FRAME, RUNS)

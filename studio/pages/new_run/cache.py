@@ -5,9 +5,7 @@ uses only what is kept, so that an edit is answered at once: steps and memory fo
 """
 
 import contextlib
-import threading
 import traceback
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from pathlib import Path
@@ -24,93 +22,46 @@ from core.models.catalog import find_model
 from core.models.hub.cache import is_cached
 from core.runs.control.prepare import tokenizer_folder
 from core.runs.record.learned import learned_file, speeds
+from studio.pages.new_run import by_fit
 from studio.pages.new_run.data.preview import ROWS_A_PAGE, Asked
-from studio.pages.new_run.long_work import LongWork, Work, unforeseen
-from studio.pages.new_run.model import by_fit
-from studio.pages.new_run.view import (
-    View,
-    checkup_key,
-    facts_key,
-    held_out_of,
-    model_key,
-    near_key,
-    path_of,
-    probe_key,
-    report_key,
-)
+from studio.pages.new_run.view import View, path_of
+from studio.services.long_work import LongWork, Work
+from studio.services.recent import Recent
 from studio.services.services import Studio
 
 LARGE_BYTES, SMALL_SECONDS = 4 << 20, 2.0
 """A larger file, or one that takes longer, shows its first rows before it is read whole."""
-KEPT = 40
-_WORK_KEYS: dict[str, Callable[[RunConfig, ModelSpec], Hashable]] = {
-    "check": lambda config, _: report_key(config.data),
-    "measure": facts_key,
-    "count": near_key,
-    "examine": checkup_key,
-    "probe": lambda config, _: probe_key(config),
-}
-
-
-class Answers:
-    """Answers by what they depend on; those asked for longest ago are forgotten. Thread-safe.
-
-    What a window shows may be forgotten too, for other windows' sake: its next edit then looks it up again.
-    """
-
-    def __init__(self, kept: int = KEPT) -> None:
-        self._kept = kept
-        self._lock = threading.Lock()
-        self._known: OrderedDict[Hashable, Any] = OrderedDict()
-
-    def get(self, key: Hashable) -> Any:
-        """The answer, which is the newest by that; None where there is none."""
-        with self._lock:
-            if key in self._known:
-                self._known.move_to_end(key)
-            return self._known.get(key)
-
-    def put(self, key: Hashable, value: object) -> None:
-        """Keeps an answer."""
-        with self._lock:
-            self._known[key] = value
-            self._known.move_to_end(key)
-            while len(self._known) > self._kept:
-                self._known.popitem(last=False)
-
-    def forget(self, which: Callable[[Any], bool]) -> None:
-        """Forgets the answers that are such."""
-        with self._lock:
-            for key in [key for key, known in self._known.items() if which(known)]:
-                del self._known[key]
+_KEPT = 40
+_LATER = {"num_train_epochs", "max_steps", "save_steps", "eval_steps", "save_minutes"}
+"""Names of what a probe does not measure: how long the run goes on."""
 
 
 class PageCache:
     """Looks things up for the page and keeps them. Thread-safe."""
 
-    def __init__(self, studio: Studio, kept: int = KEPT) -> None:
+    def __init__(self, studio: Studio) -> None:
         self.studio = studio
-        self.models = by_fit.ByFit()
         self.works = LongWork()
         self.came_from: dict[str, str] = {}
         """Data sets made here to the file that was chosen before."""
-        self._known = Answers(kept)
+        self._known: Recent[Any] = Recent(_KEPT)
+        """What a window shows may be forgotten for other windows' sake: its next edit then looks it up again."""
 
     # ── what is known ────────────────────────────────────────────────────────────────────────────────────────────
 
     def glance(self, config: RunConfig) -> View:
         """What can be said at once, from what is kept."""
         view = View(config, self.studio.machine())
-        view = self._with(view, "spec", "model_fault", model_key(config))
-        view = self._with(view, "report", "data_fault", report_key(config.data))
+        view = self._with(view, "spec", "model_fault", _model_key(config))
+        view = self._with(view, "report", "data_fault", _report_key(config.data))
         if (spec := view.spec) is not None:
-            probe, checkup = self._known.get(probe_key(config)), self._known.get(checkup_key(config, spec))
-            view = replace(view, probe=probe, checkup=checkup)
+            keys = _keys(config, spec)
+            view = replace(view, probe=self._known.get(keys["probe"]), checkup=self._known.get(keys["examine"]))
             if view.measurable:
-                view = self._with(view, "facts", "data_fault", facts_key(config, spec))
+                view = self._with(view, "facts", "data_fault", keys["measure"])
                 if view.facts is None and view.data_fault is None:
                     # Lengths under another limit are nearly right, for a moment.
-                    near = self._with(view, "facts", "data_fault", near_key(config, spec))
+                    near = self._with(view, "facts", "data_fault", keys["count"])
                     return replace(self._planned(near), waiting=True)
         return replace(self._planned(view), waiting=not view.looked_at)
 
@@ -157,12 +108,11 @@ class PageCache:
 
     def progress(self, view: View) -> dict[str, tuple[Any, ...]]:
         """How far the long work on these choices is, by its kind."""
-        report, spec = view.report, view.spec
-        if spec is None:
+        if view.spec is None:
             return {}
-        going = {kind: self.works.going((kind, key(view.config, spec))) for kind, key in _WORK_KEYS.items()}
-        told = {kind: work.progress for kind, work in going.items() if work is not None}
-        if report is not None and not report.complete and not self.works.of(("check", report_key(view.config.data))):
+        works = {kind: self.works.of((kind, key)) for kind, key in _keys(view.config, view.spec).items()}
+        told = {kind: work.progress for kind, work in works.items() if work is not None and work.going}
+        if view.report is not None and not view.report.complete and works["check"] is None:
             told["check"] = ()  # it begins at once
         return told
 
@@ -170,9 +120,9 @@ class PageCache:
 
     def read(self, config: RunConfig) -> View:
         """Finds the model, and looks at the file: at all of it where that is quick, else at its first rows."""
-        self._find(model_key(config), lambda: find_model(config.model.source, config.model.name))
+        self._find(_model_key(config), lambda: find_model(config.model.source, config.model.name))
         if config.data.path:
-            self._find(report_key(config.data), lambda: self._first_look(config.data))
+            self._find(_report_key(config.data), lambda: self._first_look(config.data))
         return self.glance(config)
 
     def begin(self, kind: str, view: View) -> Work:
@@ -183,8 +133,8 @@ class PageCache:
         config, spec = view.config, view.spec
         if spec is None:
             raise ValueError("nothing can be done before the model is known")
-        task = getattr(self, f"_{kind}")
-        return self.works.start((kind, _WORK_KEYS[kind](config, spec)), lambda work: task(config, spec, work))
+        task, key = getattr(self, f"_{kind}"), _keys(config, spec)[kind]
+        return self.works.start((kind, key), lambda work: task(config, spec, work))
 
     def look(self, config: RunConfig) -> View:
         """Finds out all that the estimate needs, and waits for it."""
@@ -196,14 +146,14 @@ class PageCache:
     def _check(self, config: RunConfig, _: ModelSpec, work: Work) -> None:
         """Reads the whole of a file of which only the first rows are known."""
         path, data = path_of(config.data), config.data
-        self._outcome(report_key(data), work, lambda: self.studio.data.check(path, data, work.tell, work.stopped))
+        self._keep(_report_key(data), lambda: self.studio.data.check(path, data, work.tell, work.stopped), work)
 
     def _measure(self, config: RunConfig, spec: ModelSpec, _: Work | None = None) -> None:
         """Finds the rows' lengths under the model's tokenizer."""
         data, folder, method = config.data, tokenizer_folder(spec), self.glance(config).method
-        key, length = facts_key(config, spec), config.train.max_length
-        self._find(key, lambda: self.studio.data.facts(path_of(data), data, folder, length, method=method))
-        self._known.put(near_key(config, spec), self._known.get(key))
+        keys, length = _keys(config, spec), config.train.max_length
+        self._find(keys["measure"], lambda: self.studio.data.facts(path_of(data), data, folder, length, method=method))
+        self._known.put(keys["count"], self._known.get(keys["measure"]))
 
     def _count(self, config: RunConfig, spec: ModelSpec, work: Work) -> None:
         """Tokenises every row, where the lengths are those of a sample; the run itself needs that too."""
@@ -213,7 +163,7 @@ class PageCache:
 
     def _examine(self, config: RunConfig, spec: ModelSpec, work: Work) -> None:
         """Has the data doctor look at the rows."""
-        data, folder, held_out = config.data, tokenizer_folder(spec), held_out_of(config)
+        data, folder, held_out = config.data, tokenizer_folder(spec), _held_out_of(config)
 
         def examined() -> Checkup:
             return self.studio.data.checkup(
@@ -221,7 +171,7 @@ class PageCache:
                 on_progress=work.tell, cancelled=work.stopped,
             )  # fmt: skip
 
-        self._outcome(checkup_key(config, spec), work, examined)
+        self._keep(_keys(config, spec)["examine"], examined, work)
 
     def _probe(self, config: RunConfig, spec: ModelSpec, work: Work) -> None:
         """Runs ten seconds of the real thing."""
@@ -231,16 +181,8 @@ class PageCache:
         from core.probe.client import probe
 
         full, _ = resolve(view.trained, spec, facts, view.machine, self._learned())
-        locations = self.studio.locations
-        self._outcome(probe_key(config), work, lambda: probe(full, spec, facts, locations, work.tell, work.stopped))
-
-    def _outcome(self, key: Hashable, work: Work, task: Callable[[], object]) -> None:
-        """Keeps what a task gives, or its fault; nothing of one that was stopped."""
-        try:
-            self._known.put(key, task())
-        except Fault as error:
-            if not work.stopped():
-                self._known.put(key, error)
+        key, locations = _keys(config, spec)["probe"], self.studio.locations
+        self._keep(key, lambda: probe(full, spec, facts, locations, work.tell, work.stopped), work)
 
     def _first_look(self, data: DataChoice) -> DataReport:
         path, large = path_of(data), False
@@ -280,18 +222,64 @@ class PageCache:
             return view
         return replace(view, **{fault if isinstance(known, Fault) else name: known})
 
-    def _find(self, key: Hashable, work: Callable[[], object]) -> None:
+    def _find(self, key: Hashable, find: Callable[[], object]) -> None:
         """Keeps an answer. An error is kept for this state of the page only, and tried again next time; so is a hub
         model that was not on this machine, where it has been downloaded since."""
         known = self._known.get(key)
         from_hub = isinstance(known, ModelSpec) and known.source == "hub" and not known.folder
-        again = isinstance(known, Fault) or (from_hub and is_cached(known.name))
-        if known is not None and not again:
-            return
+        if known is None or isinstance(known, Fault) or (from_hub and is_cached(known.name)):
+            self._keep(key, find)
+
+    def _keep(self, key: Hashable, find: Callable[[], object], work: Work | None = None) -> None:
+        """Keeps what is found, or what is wrong; nothing of work that was stopped."""
         try:
-            self._known.put(key, work())
+            self._known.put(key, find())
         except Fault as error:
-            self._known.put(key, error)
+            if work is None or not work.stopped():
+                self._known.put(key, error)
         except Exception:  # noqa: BLE001 - an unforeseen fault is an answer too: nobody waits for ever
             traceback.print_exc()
-            self._known.put(key, unforeseen())
+            self._known.put(key, Fault("work.fault"))
+
+
+# ── what an answer depends on ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _moment(path: Path) -> tuple[int, int]:
+    """When a file was written last, and its size; zeros where there is none."""
+    try:
+        stamp = path.stat()
+    except (OSError, ValueError):
+        return 0, 0
+    return stamp.st_mtime_ns, stamp.st_size
+
+
+def _model_key(config: RunConfig) -> Hashable:
+    """What the model depends on. A folder that was mended, or written anew, is another one."""
+    chosen = config.model
+    moment = _moment(Path(chosen.name) / "config.json") if chosen.source == "folder" else None
+    return ("model", chosen.source, chosen.name, moment)
+
+
+def _report_key(data: DataChoice) -> Hashable:
+    """What a file's report depends on."""
+    return ("report", data.path, _moment(path_of(data)), data.layout, tuple(sorted(data.columns.items())))
+
+
+def _keys(config: RunConfig, spec: ModelSpec) -> dict[str, Hashable]:
+    """What each answer depends on, by the work that finds it."""
+    data, train, report = config.data, config.train, _report_key(config.data)
+    rows = (report, spec.name, spec.revision, config.method, data.train_on, data.template, data.system_prompt)
+    timed = tuple(sorted(train.model_dump(exclude=_LATER).items()))
+    return {
+        "check": report,
+        "measure": ("lengths", train.max_length, rows),
+        "count": ("lengths under any limit", rows),
+        "examine": ("checkup", train.max_length, _held_out_of(config), rows),
+        "probe": ("probe", config.model, config.lora, report, timed),
+    }
+
+
+def _held_out_of(config: RunConfig) -> tuple[float, int, int]:
+    """What decides which rows are held out."""
+    return config.data.eval_fraction, config.data.eval_rows_max, config.train.seed

@@ -4,6 +4,7 @@ Ranges are checked by the config, never by Gradio, whose own check answers with 
 stays where the fault is.
 """
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,8 +12,9 @@ import gradio as gr
 
 from core.contract.config import RunConfig
 from core.contract.knobs import Knob, knobs
+from studio.pages.new_run.words import say
 from studio.services.session import Session, home_written_out
-from studio.words.text import say
+from studio.shell.parts import board
 
 KNOBS: dict[str, Knob] = knobs(RunConfig)
 ROLES = 6
@@ -27,7 +29,7 @@ def label_of(knob: Knob) -> str:
     return knob.label if named else f"{knob.label} ({knob.unit})"
 
 
-def field_of(key: str, value: Any, **options: Any) -> Any:
+def _field_of(key: str, value: Any, **options: Any) -> Any:
     """The Gradio component of one knob."""
     knob = KNOBS[key]
     shared: dict[str, Any] = {
@@ -48,6 +50,16 @@ def field_of(key: str, value: Any, **options: Any) -> Any:
     return gr.Textbox(lines=2, max_lines=6, **shared)
 
 
+def sent(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a button within a board sent: its value and the fields of its form. What is none of ours is nothing."""
+    try:
+        raw = json.loads(text or "{}")
+        value, form = raw.get("value"), raw.get("form")
+    except (ValueError, AttributeError):
+        return {}, {}
+    return value if isinstance(value, dict) else {}, form if isinstance(form, dict) else {}
+
+
 def source_of(name: str) -> str:
     """Where a model of this name comes from: built in, a folder (a path), or the hub (an id)."""
     if name == "starter":
@@ -56,18 +68,25 @@ def source_of(name: str) -> str:
 
 
 class Form:
-    """The page's fields in one fixed order; every event sends them all, so the page itself is the state.
+    """The page's components: its fields, and the parts beside them.
 
-    A restarted studio then reads an open page as well as the one before it did.
+    Every event sends all fields, so the page itself is the state: a restarted studio reads an open page as well as the
+    one before it did.
     """
 
     def __init__(self) -> None:
         self.fields: dict[str, Any] = {}
+        """By dotted key, in one fixed order."""
+        self.parts: dict[str, Any] = {}
+        """All else that events read or write, by its id in the page."""
 
-    def add(self, key: str, component: Any) -> Any:
-        """Registers a field under its dotted key."""
-        self.fields[key] = component
-        return component
+    def add(self, key: str, value: Any, **options: Any) -> None:
+        """Adds a knob's field."""
+        self.fields[key] = _field_of(key, value, **options)
+
+    def board(self, name: str, content: str = "") -> None:
+        """Adds a piece of HTML that events write."""
+        self.parts[name] = board(content, elem_id=name)
 
     @property
     def components(self) -> list[Any]:

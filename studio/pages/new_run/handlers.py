@@ -5,6 +5,7 @@ what is missing, and says it bit by bit: the first rows, then their lengths, the
 """
 
 import contextlib
+import itertools
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,17 +20,18 @@ from core.models.catalog import apply_preset, preset
 from core.runs.control.prepare import prepare
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.notes import note_asked
-from studio.pages.new_run.asking import sent
+from studio.pages.new_run.by_fit import known_models, placed, proposed
 from studio.pages.new_run.data.handlers import CHOICE, EVENT, DataHandlers, answering, window_of
 from studio.pages.new_run.data.upload import taken
-from studio.pages.new_run.form import KNOBS, Answer
-from studio.pages.new_run.model.model_list import list_view
+from studio.pages.new_run.form import KNOBS, ROLES, Answer, sent
+from studio.pages.new_run.model import list_view
 from studio.pages.new_run.page import Page, lay_out
+from studio.pages.new_run.plan import probe_view
 from studio.pages.new_run.windows import Windows
+from studio.pages.new_run.words import say
 from studio.services.services import Studio
 from studio.services.session import Session, home_written_out, sample_of, sample_path
 from studio.shell.markup import Markup, fault, tag
-from studio.words.text import say
 
 _LOOKS = ("data.", "method", "train.max_length")
 """Settings whose edits ask for a look: what they change has to be looked up."""
@@ -45,7 +47,8 @@ class Handlers:
     """The page's handlers."""
 
     def __init__(self, studio: Studio, page: Page) -> None:
-        self.studio, self.page, self.form, self.drafts = studio, page, page.form, studio.drafts
+        self.studio, self.page, self.form, self.parts = studio, page, page.form, page.parts
+        self.drafts = studio.drafts
         self.windows = Windows(studio, page.form)
         self.cache = self.windows.cache
         self.data = DataHandlers(studio, page, self.windows)
@@ -54,47 +57,52 @@ class Handlers:
 
     def connect(self) -> None:
         """Connects every field and button."""
-        page, form, fields, asked = self.page, self.form, self.form.components, self.page.asked
+        form, parts, fields = self.form, self.parts, self.form.components
         for key, field in form.fields.items():
             if (key in KNOBS and key != "preset") or key == "name":
                 self._after_edit(field.input, self.looked if key.startswith(_LOOKS) else self.looked_again)
-        for role in page.data.roles:
-            self._after_edit(role.input(lambda shown: shown, page.data.shown_roles, form.fields["roles"], **EVENT).then)
+        for index in range(ROLES):
+            chosen = form.fields[f"role.{index}"].input
+            self._after_edit(chosen(lambda shown: shown, parts["shown-roles"], form.fields["roles"], **EVENT).then)
         chosen = form.fields["preset"].input(self.preset_chosen, [form.fields["preset"], *fields], fields, **CHOICE)
         self._after_edit(chosen.then)
-        self._after_edit(asked["change"].change(self.changed, [asked["change"], *fields], fields, **CHOICE).then)
+        taken = parts["act-change"].change(self.changed, [parts["act-change"], *fields], fields, **CHOICE)
+        self._after_edit(taken.then)
         self._connect_files()
         self.data.connect(self._look)
-        asked["models"].change(self.models, None, page.model.listing, **CHOICE)
-        asked["probe"].change(self.probed, fields, self.data.said_outputs, **CHOICE)
-        started = [page.start, page.outcome]
-        page.start.click(self.begin, [page.data.typed, *fields], started, **EVENT, trigger_mode="once")
+        parts["act-models"].change(self.models, None, parts["model-list"], **CHOICE)
+        parts["act-probe"].change(self.probed, fields, self.data.said_outputs, **CHOICE)
+        started = [parts["start"], parts["outcome"]]
+        parts["start"].click(self.begin, [parts["data-typed"], *fields], started, **EVENT, trigger_mode="once")
         if Context.root_block is not None:
-            drafted = [*fields, page.data.sample]
+            drafted = [*fields, parts["data-sample"]]
             restored = Context.root_block.load(self.restored, None, drafted, **EVENT)
-            restored.then(self.models, None, page.model.listing, **CHOICE)
+            restored.then(self.models, None, parts["model-list"], **CHOICE)
             self._after_edit(restored.then)
-            self._after_edit(asked["draft"].change(self.taken_back, None, drafted, **EVENT).then)
+            self._after_edit(parts["act-draft"].change(self.taken_back, None, drafted, **EVENT).then)
 
     def _connect_files(self) -> None:
-        block, fields = self.page.data, self.form.components
-        outputs = [*self.page.another_file_outputs(), block.report]
-        sampled = block.sample.input(self.sampled, [block.sample, *fields], outputs, **CHOICE)
-        self._after_edit(sampled.then)
-        for written in (block.typed.submit, block.typed.blur):
-            self._look(written(self.typed, [block.typed, *fields], outputs, **CHOICE).success)
-        self._look(block.upload.change(self.dropped, [block.upload, *fields], outputs, **CHOICE).success)
+        fields, outputs = self.form.components, [*self.page.another_file_outputs(), self.parts["data-report"]]
+        sample, typed, upload = (self.parts[f"data-{name}"] for name in ("sample", "typed", "upload"))
+        self._after_edit(sample.input(self.sampled, [sample, *fields], outputs, **CHOICE).then)
+        for written in (typed.submit, typed.blur):
+            self._look(written(self.typed, [typed, *fields], outputs, **CHOICE).success)
+        self._look(upload.change(self.dropped, [upload, *fields], outputs, **CHOICE).success)
 
     def _after_edit(self, event: Callable[..., Any], look: Callable[..., Any] | None = None) -> None:
         """Answers an edit at once, and then looks up what it asks for."""
         # One after the other, in the order in which they were made: an older edit never answers over a newer one.
         in_order = {**CHOICE, "concurrency_id": "edits", "concurrency_limit": 1}
-        outputs = [*self.data.said_outputs, self.page.outcome]
+        outputs = [*self.data.said_outputs, self.parts["outcome"]]
         self._look(event(self.edited, self.form.components, outputs, **in_order).then, look)
 
     def _look(self, event: Callable[..., Any], look: Callable[..., Any] | None = None) -> None:
-        search = self.page.data.preview.search
-        event(look or self.looked, [search, *self.form.components], self.data.whole_outputs, **CHOICE)
+        event(
+            look or self.looked,
+            [self.parts["preview-search"], *self.form.components],
+            self.data.whole_outputs,
+            **CHOICE,
+        )
 
     # ── edits and looks ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -107,12 +115,13 @@ class Handlers:
         return self._put(self.drafts.take_back(), request)
 
     def _put(self, session: Session, request: gr.Request) -> list[Any]:
-        self.drafts.show(window_of(request), session)
+        self.drafts.shown.put(window_of(request), session.config)
         return [*self.form.values(session), sample_of(session.config.data.path) or None]
 
     def edited(self, request: gr.Request, *values: Any) -> Answer:
         """An edit, answered at once from what is kept. A fault under Start was that of other choices."""
-        return {**self.page.said(self.windows.sent(values, window_of(request))), self.page.outcome: Markup()}
+        view = self.windows.sent(values, window_of(request))
+        return {**self.page.said(view), **self.page.shown(outcome=Markup())}
 
     @answering
     def looked(self, request: gr.Request, search: str, *values: Any) -> Iterator[Answer]:
@@ -165,7 +174,7 @@ class Handlers:
         """A path was typed, or the field was left; whether it can be read is said by the report."""
         chosen = home_written_out(path)
         if not chosen or chosen == dict(zip(self.form.fields, values, strict=True))["data.path"]:
-            return {self.page.data.report: gr.skip()}
+            return self.page.shown(data_report=gr.skip())
         return self.page.another_file(chosen, values, sample_of(chosen) or None, path)
 
     def dropped(self, key: str, *values: Any) -> Answer:
@@ -173,23 +182,23 @@ class Handlers:
         try:
             return self.page.another_file(str(taken(self.studio, key).path), values)
         except Fault as error:
-            return {self.page.data.report: fault(error)}
+            return self.page.shown(data_report=fault(error))
 
-    def preset_chosen(self, key: str, *values: Any) -> list[Any]:
+    def preset_chosen(self, request: gr.Request, key: str, *values: Any) -> list[Any]:
         """A preset's values in all fields; data, model and name stay."""
-        base = self._as_far_as_it_holds(values)
+        base = self._as_far_as_it_holds(request, values)
         return self.form.values(Session(apply_preset(base.config, preset(key)), base.draft_id))
 
-    def changed(self, asked: str, *values: Any) -> list[Any]:
+    def changed(self, request: gr.Request, asked: str, *values: Any) -> list[Any]:
         """A proposal was taken: its values in the fields, as if a person had typed them."""
-        base, (changes, _) = self._as_far_as_it_holds(values), sent(asked)
+        base, (changes, _) = self._as_far_as_it_holds(request, values), sent(asked)
         with contextlib.suppress(ConfigError):
             base = base.with_values({key: changes[key] for key in changes if key in KNOBS or key == "model.name"})
         return self.form.values(base)
 
-    def _as_far_as_it_holds(self, values: Any) -> Session:
-        """The fields, else the draft: a preset or a proposal may fix what was out of range."""
-        base = self.drafts.load()
+    def _as_far_as_it_holds(self, request: gr.Request, values: Any) -> Session:
+        """The fields, else what the window chose last: a preset or a proposal may fix what was out of range."""
+        base = self.drafts.of(window_of(request))
         with contextlib.suppress(ConfigError):
             return self.form.session(values, base)
         return base
@@ -198,8 +207,7 @@ class Handlers:
         """Every model by fit, under the window's newest choices; what is half typed into the field is none of them."""
         view = self.windows.current(window_of(request), self.drafts.load().config)
         asked = self.cache.asked(view)
-        proposal = self.cache.models.proposed(asked)
-        return list_view(self.cache.models.placed(asked), view.config.model.name, proposal, view.machine)
+        return list_view(placed(asked, known_models()), view.config.model.name, proposed(asked), view.machine)
 
     # ── probe and Start ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -209,9 +217,9 @@ class Handlers:
         view = self.cache.ready(self.windows.sent(values, window).config)
         if view.spec is not None:
             work = self.cache.begin("probe", view)
-            yield self.page.probed(replace(view, progress={"probe": ()}))
-            for stage in work.ticks():
-                yield self.page.probed(replace(view, progress={"probe": stage}))
+            for stage in itertools.chain([()], work.ticks()):
+                going = probe_view(replace(view, progress={"probe": stage}))
+                yield self.page.shown(summary_probe=going)
         yield self.page.said(self.windows.current(window, view.config))
 
     def begin(self, request: gr.Request, typed: str, *values: Any) -> Iterator[list[Any]]:
@@ -225,7 +233,7 @@ class Handlers:
             run_id = self.studio.store.start(ready.config, session.start_id)
             note_asked(JobFolder(self.studio.locations.runs / run_id), ready.asked, ready.estimate.seconds)
         except Fault as error:
-            yield [self.page.said(self.windows.sent(values))[self.page.start], fault(error)]
+            yield [self.page.said(self.windows.sent(values))[self.parts["start"]], fault(error)]
             return
         except Exception:  # noqa: BLE001 - the person can try again, and the terminal has the traceback
             traceback.print_exc()

@@ -4,10 +4,9 @@ The page takes its headings from here, so that nothing moves when the fields com
 """
 
 from core.machine.hardware import Machine
-from studio.pages.new_run.asking import push
+from studio.pages.new_run.words import say
 from studio.services.session import Before
-from studio.shell.markup import Markup, icon, join, tag
-from studio.words.text import say
+from studio.shell.markup import Markup, icon, join, push, tag
 
 BLOCKS = ("data", "model", "train")
 

@@ -4,84 +4,91 @@ Answers are dictionaries of components to values, so that a handler says only wh
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 
+from core.contract.data import Preview
+from core.contract.errors import Fault
 from core.models.catalog import presets
-from studio.pages.new_run.data import block as data
-from studio.pages.new_run.data.block import DataBlock
-from studio.pages.new_run.form import Answer, Form
-from studio.pages.new_run.model import block as model
-from studio.pages.new_run.model.block import ModelBlock
+from studio.pages.new_run import model, plan, summary, train
+from studio.pages.new_run.data import block, checkup, lengths, preview
+from studio.pages.new_run.data.preview import Asked
+from studio.pages.new_run.form import ROLES, Answer, Form
 from studio.pages.new_run.outline import draft_view, head_view
-from studio.pages.new_run.plan import summary
-from studio.pages.new_run.plan.proposals import probe_view
-from studio.pages.new_run.train import block as train
 from studio.pages.new_run.view import View
+from studio.pages.new_run.words import say
 from studio.services.services import Studio
 from studio.services.session import Session, for_own_file
 from studio.shell.markup import Markup, tag
-from studio.shell.parts import board, channel
-from studio.words.text import say
+from studio.shell.parts import channel
 
 ASKED = ("change", "draft", "source", "mix", "check", "examine", "count", "preview", "probe", "stop", "models")
 """What buttons within boards ask for, each through a hidden field of its own (``parts.channel``): one for all would
 answer them one after the other, and Cancel would wait for what it ends."""
 
 
-@dataclass(frozen=True)
 class Page:
-    """The fields and the components beside them that events read or write."""
+    """What the page shows of a view."""
 
-    form: Form
-    data: DataBlock
-    model: ModelBlock
-    goal: gr.HTML
-    auto: gr.HTML
-    machine: gr.HTML
-    draft: gr.HTML
-    summary: gr.HTML
-    bar: gr.HTML
-    start: gr.Button
-    outcome: gr.HTML
-    more: gr.HTML
-    probe: gr.HTML
-    asked: dict[str, gr.Textbox]
+    def __init__(self, form: Form) -> None:
+        self.form, self.parts = form, form.parts
+
+    def shown(self, **values: Any) -> Answer:
+        """Values of parts, by their ids with underscores."""
+        return {self.parts[name.replace("_", "-")]: value for name, value in values.items()}
 
     def said(self, view: View) -> Answer:
-        """What the page says of a view, but for the file itself."""
+        """All but what is said of the file itself."""
         words, ready = summary.start_words(view)
+        picture, numbers = lengths.lengths_view(view)
+        return self.shown(
+            draft_line=draft_view(view.before),
+            summary=summary.summary_view(view),
+            start_line=tag("p", view.figures.sentence if view.figures else "", class_="bar-line"),
+            start=gr.update(value=words, interactive=ready),
+            summary_more=summary.more_view(view),
+            summary_probe=plan.probe_view(view) or "",
+            machine=head_view(view.machine),
+            model_about=model.model_view(view),
+            preset_goal=train.goal_view(view.config.preset),
+            auto_values=train.auto_view(view),
+            lengths_picture=picture,
+            lengths_figures=numbers,
+        )
+
+    def file(self, view: View, columns: Sequence[str], found: Preview | Fault | None, asked: Asked) -> Answer:
+        """What is said of a file: report, the rows asked for, mapping and the doctor's findings."""
+        roles, updates = block.mapping(view, columns)
+        fields = (self.form.fields[f"role.{index}"] for index in range(ROLES))
         return {
-            self.draft: draft_view(view.before),
-            self.summary: summary.summary_view(view),
-            self.bar: tag("p", view.figures.sentence if view.figures else "", class_="bar-line"),
-            self.start: gr.update(value=words, interactive=ready),
-            self.more: summary.more_view(view),
-            self.machine: head_view(view.machine),
-            self.model.about: model.model_view(view),
-            self.goal: train.goal_view(view.config.preset),
-            self.auto: train.auto_view(view),
-            **self.probed(view),
-            **self.data.lengths_of(view),
+            **self.shown(data_report=block.report_view(view), shown_roles=roles),
+            **dict(zip(fields, updates, strict=True)),
+            **self.rows(view, found, asked),
+            **self.examined(view),
         }
 
-    def probed(self, view: View) -> Answer:
-        """The probe: its button where a run could start, how far it is, or what it measured."""
-        return {self.probe: probe_view(view) or ""}
+    def rows(self, view: View, found: Preview | Fault | None, asked: Asked) -> Answer:
+        """A page of the preview."""
+        title = checkup.title_of(asked.only) if view.finding(asked.only) else ""
+        only = preview.only_view(title, found.total if isinstance(found, Preview) else 0)
+        return self.shown(data_preview=preview.preview_view(found, asked), preview_only=only)
+
+    def examined(self, view: View) -> Answer:
+        """The doctor's panel and its name on the tab."""
+        rows = view.report.usable if view.report and view.measurable else 0
+        found = checkup.checkup_view(view.checkup, rows, view.progress.get("examine"))
+        return self.shown(data_doctor=found, data_tabs=block.tabs_view(view.checkup))
 
     def another_file(self, path: str, values: Sequence[Any], sample: str | None = None, typed: str = "") -> Answer:
         """The fields under another file: it is read from scratch, and what was said of the one before it goes."""
         fields = self.form.fields
         shown = dict(zip(fields, values, strict=True))
         changes = {} if sample else for_own_file(shown.get("preset") or "", shown)
-        return {
-            **{fields[key]: value for key, value in changes.items()},
-            fields["data.path"]: path, fields["data.layout"]: "auto", fields["roles"]: "",
-            self.data.sample: sample, self.data.typed: typed, self.data.preview.search: "",
-            self.data.sources.outcome: Markup(), self.outcome: Markup(),
-        }  # fmt: skip
+        changes |= {"data.path": path, "data.layout": "auto", "roles": ""}
+        return {fields[key]: value for key, value in changes.items()} | self.shown(
+            data_sample=sample, data_typed=typed, preview_search="", source_outcome=Markup(), outcome=Markup()
+        )
 
     def another_file_outputs(self) -> list[Any]:
         """Everything that ``another_file`` may answer."""
@@ -93,26 +100,26 @@ class Page:
 def lay_out(studio: Studio, session: Session) -> Page:
     """Draws the page for a session; nothing is looked up that could take time."""
     form = Form()
-    machine = board(head_view(studio.machine()), elem_id="machine")
-    draft = board(elem_id="draft-line")
+    form.board("machine", head_view(studio.machine()))
+    form.board("draft-line")
     with gr.Column(elem_classes="desk"):
         with gr.Column(elem_classes="desk-blocks"):
-            data_block = data.layout(form, session)
-            model_block = model.layout(form, session)
-            goal = train.layout(form, session)
+            for part in (block, model, train):
+                part.layout(form, session)
         with gr.Column(elem_classes="desk-summary"), gr.Column(elem_classes="summary-sheet"):
-            plan = board(tag("h2", say("summary.title")), elem_id="summary")
+            form.board("summary", tag("h2", say("summary.title")))
             with gr.Column(elem_classes="start-bar"):
-                bar = board(elem_id="start-line")
+                form.board("start-line")
                 # Until the draft is restored the fields show what stood in them when the studio was started.
-                start = gr.Button(say("start.now"), variant="primary", elem_id="start", size="lg", interactive=False)
-                outcome = board(elem_id="outcome")
-            more = board(elem_id="summary-more")
-            probe = board(elem_id="summary-probe")
+                form.parts["start"] = gr.Button(
+                    say("start.now"), variant="primary", elem_id="start", size="lg", interactive=False
+                )
+                form.board("outcome")
+            form.board("summary-more")
+            form.board("summary-probe")
         with gr.Column(elem_classes="desk-advanced"):
-            auto = train.advanced(form, session)
-    form.add("draft_id", gr.Textbox("", visible=False))
-    return Page(
-        form, data_block, model_block, goal, auto, machine, draft, plan, bar, start, outcome, more, probe,
-        {name: channel(name) for name in ASKED},
-    )  # fmt: skip
+            train.advanced(form, session)
+    form.fields["draft_id"] = gr.Textbox("", visible=False)
+    for name in ASKED:
+        form.parts[f"act-{name}"] = channel(name)
+    return Page(form)

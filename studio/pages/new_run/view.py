@@ -1,6 +1,6 @@
-"""One state of New run: what is chosen, what is known of it, and the keys under which that is remembered."""
+"""One state of New run: what is chosen, and what is known of it."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,8 @@ from core.contract.estimate import Advice, Estimate, Probe, Resolved, Suggestion
 from core.contract.findings import Checkup, Finding
 from core.contract.methods import DEFAULT_METHOD, METHODS, Method
 from core.machine.hardware import Machine
-from studio.pages.new_run.model.by_fit import Proposal
+from studio.pages.new_run.by_fit import Proposal
 from studio.services.session import Before, home_written_out
-
-_LATER = {"num_train_epochs", "max_steps", "save_steps", "eval_steps", "save_minutes"}
 
 
 @dataclass(frozen=True)
@@ -89,52 +87,3 @@ class View:
 def path_of(data: DataChoice) -> Path:
     """The chosen file, with a home written out."""
     return Path(home_written_out(data.path))
-
-
-def _moment(path: Path) -> tuple[int, int]:
-    """When a file was written last, and its size; zeros where there is none."""
-    try:
-        stamp = path.stat()
-    except (OSError, ValueError):
-        return 0, 0
-    return stamp.st_mtime_ns, stamp.st_size
-
-
-def model_key(config: RunConfig) -> Hashable:
-    """What the model depends on. A folder that was mended, or written anew, is another one."""
-    chosen = config.model
-    moment = _moment(Path(chosen.name) / "config.json") if chosen.source == "folder" else None
-    return ("model", chosen.source, chosen.name, moment)
-
-
-def report_key(data: DataChoice) -> Hashable:
-    """What a file's report depends on."""
-    return ("report", data.path, _moment(path_of(data)), data.layout, tuple(sorted(data.columns.items())))
-
-
-def facts_key(config: RunConfig, spec: ModelSpec) -> Hashable:
-    """What the rows' lengths depend on."""
-    return ("exact", config.train.max_length, near_key(config, spec))
-
-
-def checkup_key(config: RunConfig, spec: ModelSpec) -> Hashable:
-    """What the doctor's findings depend on."""
-    return ("checkup", config.train.max_length, held_out_of(config), near_key(config, spec))
-
-
-def probe_key(config: RunConfig) -> Hashable:
-    """What a probe measured: everything but names, and how long the run goes on."""
-    train = config.train.model_dump(exclude=_LATER)
-    return ("probe", config.model, config.lora, report_key(config.data), tuple(sorted(train.items())))
-
-
-def held_out_of(config: RunConfig) -> tuple[float, int, int]:
-    """What decides which rows are held out."""
-    return config.data.eval_fraction, config.data.eval_rows_max, config.train.seed
-
-
-def near_key(config: RunConfig, spec: ModelSpec) -> Hashable:
-    """Facts of these rows under this tokenizer, whatever the length limit."""
-    data = config.data
-    chosen = (config.method, data.train_on, data.template, data.system_prompt)
-    return ("facts", report_key(data), spec.name, spec.revision, chosen)

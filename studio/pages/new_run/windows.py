@@ -4,29 +4,22 @@ The page itself is the state: every event sends all fields, ``sent`` reads them,
 things up takes time, and the next choice does not wait for it: a look can tell that it was overtaken.
 """
 
-import threading
-from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from core.contract.config import DataChoice, RunConfig
 from core.contract.errors import ConfigError
 from studio.figures.queueing import card_taken
+from studio.pages.new_run.by_fit import proposed
 from studio.pages.new_run.cache import PageCache
 from studio.pages.new_run.data.preview import Asked
 from studio.pages.new_run.form import Form
 from studio.pages.new_run.view import View
+from studio.services.recent import Recent
 from studio.services.services import Studio
 
 _KEPT = 64
-
-
-@dataclass
-class _Window:
-    config: RunConfig | None = None
-    looks: int = 0
-    turned: tuple[DataChoice, Asked] | None = None
 
 
 class Windows:
@@ -35,8 +28,8 @@ class Windows:
     def __init__(self, studio: Studio, form: Form) -> None:
         self.studio, self.form, self.drafts = studio, form, studio.drafts
         self.cache = PageCache(studio)
-        self._lock = threading.Lock()
-        self._windows: OrderedDict[str, _Window] = OrderedDict()
+        self._looks: Recent[object] = Recent(_KEPT)
+        self._turned: Recent[tuple[DataChoice, Asked]] = Recent(_KEPT)
 
     def sent(self, values: Sequence[Any], window: str = "") -> View:
         """The fields as they were sent, with what is known of them at once; they become the draft."""
@@ -46,9 +39,6 @@ class Windows:
         except ConfigError as error:
             return View(base.config, self.studio.machine(), form_fault=error)
         self.drafts.edit(session, window)
-        if window:
-            with self._lock:
-                self._of(window).config = session.config
         return self.view(session.config)
 
     def view(self, config: RunConfig) -> View:
@@ -57,7 +47,7 @@ class Windows:
         return replace(
             view,
             progress=self.cache.progress(view),
-            proposal=self.cache.models.proposed(self.cache.asked(view)),
+            proposal=proposed(self.cache.asked(view)),
             before=self.drafts.load().before,
             card_taken=card_taken(self.studio.locations, view.machine),
             made_from=self.cache.made_from(config.data.path),
@@ -65,9 +55,7 @@ class Windows:
 
     def newest(self, window: str, config: RunConfig) -> RunConfig:
         """What the window has chosen since, else ``config``."""
-        with self._lock:
-            known = self._windows.get(window)
-            return known.config if known and known.config else config
+        return self.drafts.shown.get(window) or config
 
     def current(self, window: str, config: RunConfig) -> View:
         """What is known of the window's newest choices."""
@@ -79,39 +67,27 @@ class Windows:
         asked, now = ((one.data, one.model, one.train.max_length) for one in (config, newest))
         return asked != now
 
-    def begin_look(self, window: str) -> int:
-        """Another look of the window begins; its number."""
-        with self._lock:
-            known = self._of(window)
-            known.looks += 1
-            return known.looks
+    def begin_look(self, window: str) -> object:
+        """Another look of the window begins."""
+        look = object()
+        self._looks.put(window, look)
+        return look
 
-    def is_last_look(self, window: str, look: int) -> bool:
+    def is_last_look(self, window: str, look: object) -> bool:
         """Whether no other look has begun since."""
-        with self._lock:
-            return self._of(window).looks == look
+        return self._looks.get(window) is look
 
     def turn(self, window: str, data: DataChoice, asked: Asked) -> None:
         """The window turned to these rows of this data."""
-        with self._lock:
-            self._of(window).turned = data, asked
+        self._turned.put(window, (data, asked))
 
     def turned(self, window: str, data: DataChoice, search: str) -> Asked:
         """The rows that the window turned to last; the first ones where it shows other data, or other words, now."""
         first = Asked.read("", search)
-        with self._lock:
-            known, asked = self._of(window).turned or (None, first)
+        known, asked = self._turned.get(window) or (None, first)
         return asked if known == data and asked.search == first.search else first
 
     def only(self, window: str, data: DataChoice) -> str:
         """The finding whose rows of this data the window turned to, if any."""
-        with self._lock:
-            known, asked = self._of(window).turned or (None, Asked())
+        known, asked = self._turned.get(window) or (None, Asked())
         return asked.only if known == data else ""
-
-    def _of(self, window: str) -> _Window:
-        known = self._windows.setdefault(window, _Window())
-        self._windows.move_to_end(window)
-        while len(self._windows) > _KEPT:
-            self._windows.popitem(last=False)
-        return known

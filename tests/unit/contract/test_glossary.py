@@ -19,7 +19,7 @@ from core.contract.knobs import knobs
 from core.machine.locations import REPOSITORY
 from studio.pages.glossary import page as page_of_words
 from studio.pages.glossary.words import say
-from studio.pages.new_run.train.block import GROUPS
+from studio.pages.new_run.train import GROUPS
 from studio.pages.take_home import page as take_home
 from studio.pages.try_it import page as try_it
 from studio.pages.watch import page as watch

@@ -10,11 +10,11 @@ from core.machine.locations import REPOSITORY
 from studio.words.runs import STATES
 from studio.words.text import Words, say
 
-PAGES = ("doctor", "glossary", "history", "proof", "take_home", "try_it", "watch")
+PAGES = ("doctor", "glossary", "history", "new_run", "proof", "take_home", "try_it", "watch")
 
 
 def test_a_key_is_looked_up_filled_in_and_missed_at_once() -> None:
-    assert say("data.row", row=3) == "Row 3"
+    assert say("stage.since", time="3 s") == "for 3 s"
     with pytest.raises(KeyError):
         say("no.such.word")
     own = say.with_words({"mine": "Mine: {x}"})
@@ -37,5 +37,5 @@ def test_every_word_that_is_asked_for_is_known_where_it_is_asked() -> None:
     words = {page: importlib.import_module(f"studio.pages.{page}.words").say for page in PAGES}
     assert {path.parent.name for path in (REPOSITORY / "studio/pages").glob("*/words.py")} == set(PAGES)
     for path in (REPOSITORY / "studio").rglob("*.py"):
-        known = words.get(path.parent.name, say)
+        known = next((words[folder.name] for folder in path.parents if folder.name in words), say)
         assert [f"{path.name}: {key}" for key in asked(path) if not known.get(key) and key != "doctor.fine"] == []

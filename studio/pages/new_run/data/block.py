@@ -1,14 +1,13 @@
 """Block 1, Data: which rows, how they are read, what of them is learned, and what the model will see."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from core.contract.config import DataChoice
-from core.contract.data import DataReport, Preview
+from core.contract.data import DataReport
 from core.contract.errors import ConfigError, Fault, ModelError
 from core.contract.findings import Checkup
 from core.contract.methods import METHODS
@@ -16,20 +15,17 @@ from core.data.files.made import origin_of
 from core.data.read.account import refused_lines, skipped_line
 from core.data.read.layouts import LAYOUT_NAMES, ROLES
 from studio.figures.run_figures import bytes_words
-from studio.pages.new_run.asking import push
 from studio.pages.new_run.data import checkup, lengths, preview, sources
-from studio.pages.new_run.data.lengths import LengthsPanel
-from studio.pages.new_run.data.preview import Asked, PreviewPanel
-from studio.pages.new_run.data.sources import SourcesPanel, working_view
+from studio.pages.new_run.data.sources import working_view
 from studio.pages.new_run.data.upload import ENDINGS
 from studio.pages.new_run.form import ROLES as ROLE_FIELDS
-from studio.pages.new_run.form import Answer, Form, field_of
+from studio.pages.new_run.form import Form
 from studio.pages.new_run.outline import block_head
 from studio.pages.new_run.view import View
+from studio.pages.new_run.words import say
 from studio.services.session import SAMPLES, Session, sample_of
-from studio.shell.markup import Markup, fault, icon, join, tag
+from studio.shell.markup import Markup, fault, icon, join, push, tag
 from studio.shell.parts import board
-from studio.words.text import say
 
 PANELS = ("rows", "lengths", "doctor", "reading")
 
@@ -39,106 +35,54 @@ _REASONS_SHOWN = 3
 # ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True)
-class DataBlock:
-    """The components that events read or write beside the form's fields, and what they show."""
-
-    sample: gr.Radio
-    upload: gr.Textbox
-    typed: gr.Textbox
-    report: gr.HTML
-    sources: SourcesPanel
-    tabs: gr.HTML
-    preview: PreviewPanel
-    lengths: LengthsPanel
-    checkup: gr.HTML
-    shown_roles: gr.Textbox
-    """Which roles have a field now: they are the form's own only once a person chose a column (as a ``gr.State`` they
-    would be lost when the studio starts again beneath an open page)."""
-    roles: tuple[gr.Dropdown, ...]
-
-    def file(self, view: View, columns: Sequence[str], page: Preview | Fault | None, asked: Asked) -> Answer:
-        """What the block says of a file: report, the rows asked for, mapping and the doctor's findings."""
-        shown, roles = mapping(view, columns)
-        return {
-            **self.reported(view),
-            **self.rows(view, page, asked),
-            **self.examined(view),
-            self.shown_roles: shown,
-            **dict(zip(self.roles, roles, strict=True)),
-        }
-
-    def reported(self, view: View) -> Answer:
-        """The file's lines."""
-        return {self.report: report_view(view)}
-
-    def rows(self, view: View, page: Preview | Fault | None, asked: Asked) -> Answer:
-        """A page of the preview."""
-        title = checkup.title_of(asked.only) if view.finding(asked.only) else ""
-        only = preview.only_view(title, page.total if isinstance(page, Preview) else 0)
-        return {self.preview.rows: preview.preview_view(page, asked), self.preview.only: only}
-
-    def lengths_of(self, view: View) -> Answer:
-        """The panel of lengths."""
-        picture, figures = lengths.lengths_view(view)
-        return {self.lengths.picture: picture, self.lengths.figures: figures}
-
-    def examined(self, view: View) -> Answer:
-        """The doctor's panel and its name on the tab."""
-        rows = view.report.usable if view.report and view.measurable else 0
-        found = checkup.checkup_view(view.checkup, rows, view.progress.get("examine"))
-        return {self.checkup: found, self.tabs: tabs_view(view.checkup)}
-
-
-def layout(form: Form, session: Session) -> DataBlock:
+def layout(form: Form, session: Session) -> None:
     """The block, filled from the session."""
     data = session.config.data
     with gr.Column(elem_classes="block-sheet", elem_id="block-data"):
         board(block_head("data"))
         with gr.Row(elem_classes="data-choice", equal_height=True):
-            sample = gr.Radio(
-                [(say(f"data.sample.{key}"), key) for key in SAMPLES],
-                value=sample_of(data.path) or None,
-                label=say("data.sample"),
-                elem_classes="pills",
-                elem_id="data-sample",
-            )
+            form.parts["data-sample"] = gr.Radio(
+                [(say(f"data.sample.{key}"), key) for key in SAMPLES], value=sample_of(data.path) or None,
+                label=say("data.sample"), elem_classes="pills", elem_id="data-sample",
+            )  # fmt: skip
             with gr.Column(elem_classes="data-own"):
                 board(_drop_zone())
-                typed = gr.Textbox(
+                form.parts["data-typed"] = gr.Textbox(
                     label=say("data.typed"), placeholder=say("data.typed.example"), elem_id="data-typed", max_lines=1
                 )
-        more = sources.layout()
-        report = board(elem_id="data-report")
-        tabs = board(tabs_view(), elem_id="data-tabs")
-        panels = preview.layout(), lengths.layout(), checkup.layout()
-        shown_roles, roles = _reading(form, data, session.config.method)
-    form.add("data.path", gr.Textbox(data.path, visible="hidden", elem_id="data-path"))
-    upload = gr.Textbox(visible="hidden", elem_id="data-upload", interactive=True)
-    return DataBlock(sample, upload, typed, report, more, tabs, *panels, shown_roles, roles)
+        sources.layout(form)
+        form.board("data-report")
+        form.board("data-tabs", tabs_view())
+        preview.layout(form)
+        lengths.layout(form)
+        with gr.Column(elem_id="panel-doctor", elem_classes="panel"):
+            form.board("data-doctor")
+        _reading(form, data, session.config.method)
+    form.fields["data.path"] = gr.Textbox(data.path, visible="hidden", elem_id="data-path")
+    form.parts["data-upload"] = gr.Textbox(visible="hidden", elem_id="data-upload", interactive=True)
 
 
-def _reading(form: Form, data: DataChoice, method: str) -> tuple[gr.Textbox, tuple[gr.Dropdown, ...]]:
+def _reading(form: Form, data: DataChoice, method: str) -> None:
     with gr.Column(elem_id="panel-reading", elem_classes="panel"):
         with gr.Row(elem_classes="fields"):
-            for key in ("data.layout", "data.train_on", "data.template"):
-                form.add(key, field_of(key, getattr(data, key.removeprefix("data."))))
+            for key in ("layout", "train_on", "template"):
+                form.add(f"data.{key}", getattr(data, key))
         board(tag("p", say("data.mapping"), class_="hint"))
         with gr.Row(elem_classes="fields"):
-            roles = tuple(
-                gr.Dropdown([], label=say("data.role"), allow_custom_value=True, visible=False, interactive=True,
-                            elem_id=f"role-{index}") for index in range(ROLE_FIELDS)
-            )  # fmt: skip
-            for index, field in enumerate(roles):
-                form.add(f"role.{index}", field)
-        form.add("roles", gr.Textbox(",".join(data.columns), visible=False))
-        shown = gr.Textbox("", visible=False)
+            for index in range(ROLE_FIELDS):
+                form.fields[f"role.{index}"] = gr.Dropdown(
+                    [], label=say("data.role"), allow_custom_value=True, visible=False, interactive=True,
+                    elem_id=f"role-{index}",
+                )  # fmt: skip
+        form.fields["roles"] = gr.Textbox(",".join(data.columns), visible=False)
+        # Which roles have a field now: they are the form's own only once a person chose a column (as a ``gr.State``
+        # they would be lost when the studio starts again beneath an open page).
+        form.parts["shown-roles"] = gr.Textbox("", visible=False)
         with gr.Row(elem_classes="fields"):
-            for key in ("data.eval_fraction", "data.eval_rows_max"):
-                form.add(key, field_of(key, getattr(data, key.removeprefix("data."))))
-            form.add("method", field_of("method", method))
-        form.add("data.system_prompt", field_of("data.system_prompt", data.system_prompt))
-    return shown, roles
+            for key in ("eval_fraction", "eval_rows_max"):
+                form.add(f"data.{key}", getattr(data, key))
+            form.add("method", method)
+        form.add("data.system_prompt", data.system_prompt)
 
 
 def _drop_zone() -> Markup:

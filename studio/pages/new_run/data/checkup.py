@@ -3,30 +3,15 @@
 A fix writes a new data set and switches to it; the file stays as it is, and the report line leads back to it.
 """
 
-import gradio as gr
-
 from core.contract.errors import Fault
 from core.contract.findings import Checkup, Finding
-from studio.pages.new_run.asking import push
 from studio.pages.new_run.data.sources import working_view
-from studio.shell.markup import Markup, fault, icon, join, tag
-from studio.shell.parts import board
-from studio.words.text import say
+from studio.pages.new_run.words import say
+from studio.shell.markup import Markup, fault, icon, join, push, tag
 
 _ORDER = {"fault": 0, "warning": 1, "note": 2}
 _ICONS = {"fault": "warning", "warning": "warning", "note": "info"}
 _LANGUAGES = 6
-
-# ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def layout() -> gr.HTML:
-    """The panel's board, still empty."""
-    with gr.Column(elem_id="panel-doctor", elem_classes="panel"):
-        return board(elem_id="data-doctor")
-
-
-# ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def checkup_view(found: Checkup | Fault | None, rows: int = 0, progress: tuple[int, ...] | None = None) -> Markup:

@@ -14,20 +14,21 @@ from core.contract.errors import DataError, Fault
 from core.contract.findings import Checkup
 from core.data.files.keep import KeptFile
 from core.machine.hardware import Machine
-from studio.pages.new_run.asking import sent
 from studio.pages.new_run.data import sources
+from studio.pages.new_run.data.block import report_view
+from studio.pages.new_run.data.lengths import lengths_view
 from studio.pages.new_run.data.preview import Asked
 from studio.pages.new_run.data.sources import Part
 from studio.pages.new_run.data.upload import taken
-from studio.pages.new_run.form import Answer
-from studio.pages.new_run.long_work import Work
-from studio.pages.new_run.page import Page
+from studio.pages.new_run.form import Answer, sent
+from studio.pages.new_run.page import ASKED, Page
 from studio.pages.new_run.view import View, path_of
 from studio.pages.new_run.windows import Windows
+from studio.pages.new_run.words import say
+from studio.services.long_work import Work
 from studio.services.services import Studio
 from studio.services.session import home_written_out, sample_of
 from studio.shell.markup import Markup, fault
-from studio.words.text import say
 
 EVENT: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": 4}
 CHOICE = {**EVENT, "trigger_mode": "always_last"}
@@ -50,7 +51,7 @@ def answering(handler: Callable[..., Iterator[Answer]]) -> Callable[..., Iterato
             silent = False
             yield answer
         if silent:
-            yield {self.page.summary: gr.skip()}
+            yield self.page.shown(summary=gr.skip())
 
     return saying
 
@@ -62,12 +63,13 @@ class DataHandlers:
         self.studio, self.page, self.windows, self.cache = studio, page, windows, windows.cache
         nothing = View(RunConfig(), Machine((), 0, 0, 0, None, "", False))
         self.said_outputs = [*page.said(nothing)]
-        self.whole_outputs = [*self.said_outputs, *page.data.file(nothing, (), None, Asked())]
+        self.whole_outputs = [*self.said_outputs, *page.file(nothing, (), None, Asked())]
 
     def connect(self, look: Callable[[Callable[..., Any]], None]) -> None:
         """Connects panels and buttons; ``look`` follows where another file was chosen."""
-        page, fields, whole = self.page, self.page.form.components, self.whole_outputs
-        block, asked, search = page.data, page.asked, page.data.preview.search
+        parts, fields, whole = self.page.parts, self.page.form.components, self.whole_outputs
+        search = parts["preview-search"]
+        asked = {name: parts[f"act-{name}"] for name in ASKED}
         asked["preview"].change(self.turned, [asked["preview"], search, *fields], whole, **CHOICE)
         # Not ``input``: Gradio keeps the first one to itself after the field was written to.
         search.change(self.searched, [search, *fields], whole, **CHOICE)
@@ -75,8 +77,9 @@ class DataHandlers:
         asked["examine"].change(self.examine_now, fields, whole, **CHOICE)
         asked["count"].change(self.count_all, fields, whole, **CHOICE)
         asked["stop"].change(self.stop, asked["stop"], None, **EVENT)
-        asked["mix"].change(self.mixed, [asked["mix"], *fields], [block.sources.mix, block.sources.outcome], **CHOICE)
-        outputs = page.another_file_outputs()
+        mixed = [parts["mix-form"], parts["source-outcome"]]
+        asked["mix"].change(self.mixed, [asked["mix"], *fields], mixed, **CHOICE)
+        outputs = self.page.another_file_outputs()
         look(asked["source"].change(self.made, [asked["source"], *fields], outputs, **CHOICE).then)
 
     # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -84,7 +87,7 @@ class DataHandlers:
     def file(self, window: str, view: View, search: str) -> Answer:
         """What the block says of a file, at the rows that the window turned to."""
         asked = self.windows.turned(window, view.config.data, search)
-        return self.page.data.file(view, self.cache.columns(view), self.cache.preview(view, asked), asked)
+        return self.page.file(view, self.cache.columns(view), self.cache.preview(view, asked), asked)
 
     def shown(self, window: str, config: RunConfig, search: str) -> Iterator[Answer]:
         """All that is known of the newest choices."""
@@ -98,7 +101,7 @@ class DataHandlers:
         if view.spec is None or view.report is None or view.report.complete:
             return
         if "check" in view.progress or again:
-            yield from self._long_work("check", window, view, self.page.data.reported)
+            yield from self._long_work("check", window, view, self._reported)
             if not self.windows.overtaken(window, config):
                 yield from self.shown(window, config, search)
 
@@ -108,22 +111,23 @@ class DataHandlers:
         if view.measurable:
             yield from self._long_work("measure", window, view)
             if not self.windows.overtaken(window, config):
-                yield self.page.said(self.windows.current(window, config))
+                view = self.windows.current(window, config)
+                yield {**self.page.said(view), **self._reported(view)}
 
     def examined(self, window: str, config: RunConfig, wanted: bool = False) -> Iterator[Answer]:
         """Has small files examined unasked, and large ones where it is ``wanted``."""
-        view, block = self.cache.ready(config), self.page.data
+        view = self.cache.ready(config)
         report = view.report
         if report is None or not view.measurable:
             return
         small = report.bytes <= EXAMINED_BYTES and report.usable <= EXAMINED_ROWS
         if isinstance(view.checkup, Checkup):
-            yield block.examined(view)
+            yield self.page.examined(view)
         elif wanted or small:
-            yield from self._long_work("examine", window, view, block.examined)
+            yield from self._long_work("examine", window, view, self.page.examined)
             if not self.windows.overtaken(window, config):
                 view = self.windows.current(window, config)
-                yield {**self.page.said(view), **block.examined(view)}
+                yield {**self.page.said(view), **self.page.examined(view)}
 
     def turned_to(self, window: str, config: RunConfig, search: str) -> Iterator[Answer]:
         """A finding's rows, where the window was turned to them before they were found anew."""
@@ -131,8 +135,14 @@ class DataHandlers:
         if asked.only and not self.windows.overtaken(window, config):
             yield self._rows(self.windows.current(window, config), asked)
 
+    def _reported(self, view: View) -> Answer:
+        return self.page.shown(data_report=report_view(view))
+
+    def _counting(self, view: View) -> Answer:
+        return self.page.shown(lengths_figures=lengths_view(view)[1])
+
     def _rows(self, view: View, asked: Asked) -> Answer:
-        return self.page.data.rows(view, self.cache.preview(view, asked), asked)
+        return self.page.rows(view, self.cache.preview(view, asked), asked)
 
     def _long_work(
         self, kind: str, window: str, view: View, shows: Callable[[View], Answer] | None = None
@@ -186,18 +196,18 @@ class DataHandlers:
     @answering
     def count_all(self, request: gr.Request, *values: Any) -> Iterator[Answer]:
         """Counts every row of a large file, where the lengths are those of a sample."""
-        window, lengths = window_of(request), self.page.data.lengths_of
+        window = window_of(request)
         config = self.windows.sent(values, window).config
         yield from self._known_again(window, config)
         view = self.cache.ready(config)
         if view.facts is None or not view.facts.sampled:
             return
         work = self.cache.begin("count", view)
-        yield from self._long_work("count", window, view, lengths)
+        yield from self._long_work("count", window, view, self._counting)
         if work.fault is not None:
-            yield {self.page.data.lengths.figures: fault(work.fault)}
+            yield self.page.shown(lengths_figures=fault(work.fault))
         elif not self.windows.overtaken(window, config):
-            yield lengths(view)
+            yield self._counting(view)
             yield from self.measured(window, self.windows.newest(window, config))
 
     def stop(self, asked: str) -> None:
@@ -206,17 +216,17 @@ class DataHandlers:
 
     def mixed(self, asked: str, *values: Any) -> Answer:
         """A file joins the mixture, or leaves it. The file that is chosen now is its first part."""
-        panel = self.page.data.sources
         wish, form = sent(asked)
         try:
             parts = self._mixture(wish, sources.parts_of(form), self.windows.sent(values).config)
         except Fault as error:
-            return {panel.outcome: fault(error)}
-        return {panel.mix: sources.mix_view([self._counted(part) for part in parts]), panel.outcome: Markup()}
+            return self.page.shown(source_outcome=fault(error))
+        drawn = sources.mix_view([self._counted(part) for part in parts])
+        return self.page.shown(mix_form=drawn, source_outcome=Markup())
 
     def made(self, request: gr.Request, asked: str, *values: Any) -> Iterator[Answer]:
         """Another source of rows: a fix, a mixture, a hub data set, or the way back. What takes long says how far."""
-        outcome, page = self.page.data.sources.outcome, self.page
+        page = self.page
         view = self.windows.sent(values, window_of(request))
         wish, form = sent(asked)
         if back := str(wish.get("back", "")):
@@ -225,14 +235,15 @@ class DataHandlers:
         try:
             work = self.cache.works.start(("make", asked), self._maker(wish, form, view))
         except Fault as error:
-            yield {outcome: fault(error)}
+            yield page.shown(source_outcome=fault(error))
             return
         for progress in work.ticks():
             done, total, rows = progress or (0, 0, 0)
             words = say("made.running.rows", rows=f"{rows:,}") if rows else say("made.running")
-            yield {outcome: sources.working_view(words, done, total, "make")}
+            yield page.shown(source_outcome=sources.working_view(words, done, total, "make"))
         if work.stopped() or work.fault is not None:
-            yield {outcome: fault(work.fault) if work.fault is not None and not work.stopped() else Markup()}
+            said = fault(work.fault) if work.fault is not None and not work.stopped() else Markup()
+            yield page.shown(source_outcome=said)
             return
         if wish.get("fix"):
             self.cache.came_from[str(work.result.path)] = view.config.data.path
@@ -271,7 +282,7 @@ class DataHandlers:
         service, config = self.studio.data, view.config
         if wish.get("hub"):
             hub = sources.hub_wish(form)
-            return lambda work: service.from_hub(hub.name, hub.subset, hub.split, hub.rows, work.tell, work.stopped)
+            return lambda work: service.from_hub(*hub, work.tell, work.stopped)
         if wish.get("mix"):
             parts = [(Path(part.path), part.choice, part.weight) for part in sources.parts_of(form)]
             name, seed = say("mix.name"), config.train.seed

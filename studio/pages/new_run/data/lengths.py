@@ -18,13 +18,12 @@ import gradio as gr
 
 from core.contract.data import DataFacts
 from core.contract.estimate import Estimate
-from studio.pages.new_run.asking import push
 from studio.pages.new_run.data.sources import working_view
-from studio.pages.new_run.form import KNOBS
+from studio.pages.new_run.form import KNOBS, Form
 from studio.pages.new_run.view import View
-from studio.shell.markup import Markup, join, tag
+from studio.pages.new_run.words import say
+from studio.shell.markup import Markup, join, push, tag
 from studio.shell.parts import board
-from studio.words.text import say
 
 _BINS = 48
 _FINEST = 16
@@ -34,25 +33,16 @@ _MOST = int(KNOBS["train.max_length"].maximum or 1 << 20)
 # ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True)
-class LengthsPanel:
-    """The panel's components."""
-
-    picture: gr.HTML
-    figures: gr.HTML
-
-
-def layout() -> LengthsPanel:
+def layout(form: Form) -> None:
     """The panel, still empty. The slider stands in a board of its own, which is never written again while it is
     dragged; ``pages/new_run/slider.js`` gives it its stops from the picture's attributes."""
     with gr.Column(elem_id="panel-lengths", elem_classes="panel"):
-        picture = board(elem_id="lengths-picture")
+        form.board("lengths-picture")
         slider = tag("input", type="range", id="length-slider", min="0", max="0", step="1", value="0",
                      data_words=say("lengths.slider.value"))  # fmt: skip
-        board(tag("div", tag("label", say("lengths.slider"), for_="length-slider", class_="sr-only"), slider,
-                  class_="length-slide"), elem_id="lengths-slider")  # fmt: skip
-        figures = board(elem_id="lengths-figures")
-    return LengthsPanel(picture, figures)
+        label = tag("label", say("lengths.slider"), for_="length-slider", class_="sr-only")
+        board(tag("div", label, slider, class_="length-slide"), elem_id="lengths-slider")
+        form.board("lengths-figures")
 
 
 # ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

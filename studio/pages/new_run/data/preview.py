@@ -8,10 +8,10 @@ import gradio as gr
 
 from core.contract.data import Preview, PreviewRow
 from core.contract.errors import Fault
-from studio.pages.new_run.asking import push, sent
-from studio.shell.markup import Markup, fault, icon, join, tag
+from studio.pages.new_run.form import Form, sent
+from studio.pages.new_run.words import say
+from studio.shell.markup import Markup, fault, icon, join, push, tag
 from studio.shell.parts import board
-from studio.words.text import say
 
 ROWS_A_PAGE = 20
 KINDS = ("trained", "avoided", "read", "special", "cut")
@@ -29,41 +29,29 @@ class Asked:
     @classmethod
     def read(cls, asked: str, search: str = "") -> Asked:
         """What a button of the panel sent, beside the words in the search box."""
-        value, _ = sent(asked)
+        value, words = sent(asked)[0], (search or "").strip()[:_LONGEST_SEARCH]
         try:
-            offset = max(0, int(value.get("offset", 0)))
+            return cls(max(0, int(value.get("offset", 0))), words, str(value.get("only", "")))
         except (ValueError, TypeError, OverflowError):
-            return cls(search=(search or "").strip()[:_LONGEST_SEARCH])
-        only = str(value.get("only", ""))
-        return cls(offset, (search or "").strip()[:_LONGEST_SEARCH], only)
+            return cls(search=words)
 
 
 # ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True)
-class PreviewPanel:
-    """The panel's components."""
-
-    search: gr.Textbox
-    only: gr.HTML
-    rows: gr.HTML
-
-
-def layout() -> PreviewPanel:
+def layout(form: Form) -> None:
     """The panel, still empty."""
     with gr.Column(elem_id="panel-rows", elem_classes="panel"):
         with gr.Row(elem_classes="preview-tools"):
-            search = gr.Textbox(
+            form.parts["preview-search"] = gr.Textbox(
                 label=say("preview.search"), placeholder=say("preview.search.example"), max_lines=1,
                 elem_id="preview-search", container=True, min_width=60,
             )  # fmt: skip
             keys = (tag("span", say(f"preview.{kind}"), class_=f"token {kind}") for kind in KINDS)
             colours = tag("p", tag("span", say("preview.keys"), class_="sr-only"), *keys, class_="keys")
             board(colours, elem_classes="preview-keys")
-        only = board(elem_id="preview-only")
-        rows = board(elem_id="data-preview")
-    return PreviewPanel(search, only, rows)
+        form.board("preview-only")
+        form.board("data-preview")
 
 
 # ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

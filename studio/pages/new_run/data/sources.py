@@ -14,11 +14,10 @@ import gradio as gr
 
 from core.contract.config import DataChoice, Layout
 from core.contract.errors import DataError
-from studio.pages.new_run.asking import push
 from studio.pages.new_run.data.upload import ENDINGS
-from studio.shell.markup import Markup, icon, join, tag
-from studio.shell.parts import board
-from studio.words.text import say
+from studio.pages.new_run.form import Form
+from studio.pages.new_run.words import say
+from studio.shell.markup import Markup, icon, join, push, tag
 
 MOST_PARTS = 8
 DEFAULT_ROWS = 20_000
@@ -45,38 +44,18 @@ class Part:
         return DataChoice.model_validate(raw)
 
 
-@dataclass(frozen=True)
-class HubWish:
-    """What is to be fetched from the hub."""
-
-    name: str
-    subset: str
-    split: str
-    rows: int
-
-
 # ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True)
-class SourcesPanel:
-    """The components of the folded part."""
-
-    mix: gr.HTML
-    hub: gr.HTML
-    outcome: gr.HTML
-
-
-def layout() -> SourcesPanel:
+def layout(form: Form) -> None:
     """The folded part, with empty forms."""
     with (
         gr.Accordion(say("sources.title"), open=False, elem_classes="folded sources", elem_id="more-sources"),
         gr.Row(elem_classes="source-forms", equal_height=False),
     ):
-        mix = board(mix_view(()), elem_id="mix-form")
-        hub = board(hub_view(), elem_id="hub-form")
-    outcome = board(elem_id="source-outcome")  # unfolded: the doctor's fixes answer here too
-    return SourcesPanel(mix, hub, outcome)
+        form.board("mix-form", mix_view(()))
+        form.board("hub-form", hub_view())
+    form.board("source-outcome")  # unfolded: the doctor's fixes answer here too
 
 
 # ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -184,8 +163,8 @@ def _weight(sent: object, name: str) -> float:
     return weight
 
 
-def hub_wish(form: dict[str, Any]) -> HubWish:
-    """The hub's form as a wish.
+def hub_wish(form: dict[str, Any]) -> tuple[str, str, str, int]:
+    """The hub's form: name, subset, split and how many rows at most.
 
     Raises:
         DataError: no name, or rows that are no number.
@@ -195,4 +174,4 @@ def hub_wish(form: dict[str, Any]) -> HubWish:
         raise DataError("hub.name")
     if not rows.isdecimal() or not 1 <= int(rows) <= MOST_ROWS:
         raise DataError("hub.rows", most=MOST_ROWS, found=rows[:40] or "–")
-    return HubWish(name, str(form.get("subset", "")).strip(), str(form.get("split", "")).strip() or "train", int(rows))
+    return name, str(form.get("subset", "")).strip(), str(form.get("split", "")).strip() or "train", int(rows)

@@ -1,12 +1,12 @@
 """A studio without children, and New run's handlers over it."""
 
 import pytest
-from made_window import MACHINE, FakeData, named
+from made_window import MACHINE, FakeData, Names
 
 from core.machine.locations import Locations
 from studio.pages.new_run.form import KNOBS, ROLES, Form
 from studio.pages.new_run.handlers import Handlers
-from studio.pages.new_run.page import ASKED, Page
+from studio.pages.new_run.page import Page
 from studio.services.services import Studio
 from studio.services.session import first
 
@@ -28,9 +28,10 @@ def studio(locations: Locations, fake_data: FakeData) -> Studio:
 def handlers(studio: Studio) -> Handlers:
     """The page's handlers over fields that hold a first visit's draft."""
     form = Form()
+    form.parts = Names()
     roles = (f"role.{index}" for index in range(ROLES))
     for key in ("data.path", "model.name", "preset", "draft_id", "roles", *roles, *KNOBS):
-        form.add(key, f"field.{key}")
-    made = Handlers(studio, named(Page, form=form, asked=dict.fromkeys(ASKED)))
+        form.fields[key] = f"field.{key}"
+    made = Handlers(studio, Page(form))
     made.drafts.save(first())
     return made

@@ -5,9 +5,9 @@ import json
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from core.contract.config import DataChoice
 from core.contract.data import DataFacts, DataReport, Preview, PreviewRow, Span
@@ -15,7 +15,6 @@ from core.contract.errors import DataError, HubError
 from core.contract.findings import Checkup, Finding
 from core.data.files.keep import KeptFile
 from core.machine.hardware import Machine
-from studio.pages.new_run.form import ROLES
 from studio.pages.new_run.handlers import Handlers
 
 FINDING = Finding(
@@ -124,15 +123,11 @@ class Window:
     session_hash: str = "window-1"
 
 
-def named(kind: Any, prefix: str = "", **given: Any) -> Any:
-    """A group of components, of which each is its own name, and so are the keys of answers."""
-    made = dict(given)
-    for field, hint in get_type_hints(kind).items():
-        if field not in made:
-            made[field] = named(hint, f"{prefix}{field}.") if is_dataclass(hint) else f"{prefix}{field}"
-        if field == "roles":
-            made[field] = tuple(f"role.{index}" for index in range(ROLES))
-    return kind(**{field.name: made[field.name] for field in fields(kind)})
+class Names(dict[str, str]):
+    """Stands for a page's parts, of which each is its own name, and so are the keys of answers."""
+
+    def __missing__(self, name: str) -> str:
+        return name
 
 
 def shown(handlers: Handlers, **changes: Any) -> list[Any]:

@@ -10,6 +10,7 @@ from made_window import FakeData, Window, in_the_end, look, shown, told
 
 from core.contract.config import RunConfig
 from core.contract.errors import Fault, MachineError
+from core.contract.faults import TEXTS
 from core.data.files.keep import KeptFile
 from core.machine.cards import CardLock
 from core.models.catalog import find_model
@@ -17,11 +18,11 @@ from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.notes import read_asked
 from studio.pages.new_run import cache as cache_module
 from studio.pages.new_run import handlers as handlers_module
-from studio.pages.new_run.cache import Answers
 from studio.pages.new_run.handlers import Handlers
 from studio.pages.new_run.view import View
+from studio.pages.new_run.words import say
+from studio.services.recent import Recent
 from studio.services.session import first, sample_path
-from studio.words.text import say
 
 WAITING = say("summary.waiting")
 
@@ -44,7 +45,7 @@ def test_a_choice_made_while_a_look_runs_is_what_is_shown_in_the_end(
     monkeypatch.setattr(handlers.cache, "read", slow)
     said = list(handlers.looked(Window(), "", *shown(handlers, **{"data.path": str(sample_path("instruction"))})))
     assert seen == [str(sample_path("instruction")), later]
-    reports = [answer["data.report"] for answer in said if "data.report" in answer]
+    reports = [answer["data-report"] for answer in said if "data-report" in answer]
     assert "chat.jsonl" in reports[-1]
     assert not any("instruction.jsonl" in report for report in reports), "what was overtaken is not shown"
 
@@ -65,14 +66,14 @@ def test_a_model_that_was_downloaded_meanwhile_is_looked_at_again(
     here: dict[str, str] = {}
     monkeypatch.setattr(cache_module, "find_model", lambda *_: spec.model_copy(update=here))
     monkeypatch.setattr(cache_module, "is_cached", lambda name: bool(here))
-    assert "on this machine" not in look(handlers, **{"model.name": "a/b"})["model.about"]
+    assert "on this machine" not in look(handlers, **{"model.name": "a/b"})["model-about"]
     here["folder"] = str(tmp_path)
-    assert "on this machine" in look(handlers, **{"model.name": "a/b"})["model.about"]
+    assert "on this machine" in look(handlers, **{"model.name": "a/b"})["model-about"]
 
 
 def test_each_of_many_files_in_turn_is_answered(handlers: Handlers, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two of 26 once waited for ever: the model was forgotten while it was looked at, having come first."""
-    monkeypatch.setattr(handlers.cache, "_known", Answers(kept=12))
+    monkeypatch.setattr(handlers.cache, "_known", Recent(12))
     for number in range(6):
         said = look(handlers, **{"data.path": f"/made/{number}.jsonl"})
         assert WAITING not in said["summary"], f"file {number}"
@@ -84,7 +85,7 @@ def test_an_open_page_is_answered_by_a_studio_that_knows_nothing_of_it(
     handlers: Handlers, fake_data: FakeData, event: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was started again beneath the page, or has forgotten; the edit asks for no look by itself."""
-    monkeypatch.setattr(handlers.cache, "_known", Answers())
+    monkeypatch.setattr(handlers.cache, "_known", Recent(40))
     monkeypatch.setattr("core.probe.client.probe", lambda *_: Fault("work.fault"))
     values = shown(handlers, **{"train.learning_rate": 1e-4})
     assert WAITING in handlers.edited(Window(), *values)["summary"]
@@ -102,6 +103,7 @@ def test_a_fault_that_nobody_foresaw_is_an_answer(
     monkeypatch.setattr(fake_data, "facts", lambda *_, **__: {}["nothing"])
     said = look(handlers)
     assert WAITING not in said["summary"]
+    assert TEXTS["work.fault"][0] in said["data-report"]
     assert not said["start"]["interactive"]
     assert "KeyError: 'nothing'" in capsys.readouterr().err
 
@@ -115,14 +117,14 @@ def test_another_windows_choices_do_not_go_in_silence_and_can_be_taken_back(hand
     for window in (first_window, second):
         fields = dict(zip(handlers.form.fields, handlers.restored(window)[:-1], strict=True))
     hers, mine = fields | {"train.learning_rate": 0.001}, fields | {"train.weight_decay": 0.05}
-    assert not handlers.edited(second, *hers.values())["draft"], "nothing is lost yet"
-    assert "Another window had chosen otherwise" in handlers.edited(first_window, *mine.values())["draft"]
+    assert not handlers.edited(second, *hers.values())["draft-line"], "nothing is lost yet"
+    assert "Another window had chosen otherwise" in handlers.edited(first_window, *mine.values())["draft-line"]
     assert handlers.drafts.load().config.train.weight_decay == 0.05
     back = dict(zip(handlers.form.fields, handlers.taken_back(first_window)[:-1], strict=True))
     assert (back["train.learning_rate"], back["train.weight_decay"]) == (0.001, fields["train.weight_decay"])
-    assert "Undo" in handlers.edited(first_window, *back.values())["draft"]
+    assert "Undo" in handlers.edited(first_window, *back.values())["draft-line"]
     handlers.drafts.renew(handlers.drafts.load())
-    assert not handlers.edited(first_window, *back.values())["draft"], "a run was started: it is in the history"
+    assert not handlers.edited(first_window, *back.values())["draft-line"], "a run was started: it is in the history"
 
 
 def test_a_window_keeps_what_its_fields_do_not_show(handlers: Handlers) -> None:
@@ -134,6 +136,23 @@ def test_a_window_keeps_what_its_fields_do_not_show(handlers: Handlers) -> None:
     handlers.drafts.redraft(again.model_copy(update={"lora": lora}))
     handlers.edited(Window(), *values)
     assert len(handlers.drafts.load().config.lora.target_modules) == 7
+
+
+@pytest.mark.parametrize("event", ["preset_chosen", "changed"])
+def test_what_mends_a_value_out_of_range_leaves_the_rest_as_this_window_shows_it(
+    handlers: Handlers, event: str
+) -> None:
+    """It once brought another window's settings, and its data, into the fields."""
+    mine, other = Window("window-1"), Window("window-2")
+    handlers.restored(mine)
+    handlers.edited(mine, *shown(handlers, **{"data.eval_rows_max": 50}))
+    out_of_range = shown(handlers, **{"train.max_length": 3})
+    handlers.edited(mine, *out_of_range)
+    handlers.edited(other, *shown(handlers, **{"data.eval_rows_max": 70, "data.path": str(sample_path("chat"))}))
+    asked = "chat-style" if event == "preset_chosen" else told({"train.max_length": 512})
+    now = dict(zip(handlers.form.fields, getattr(handlers, event)(mine, asked, *out_of_range), strict=True))
+    assert (now["data.eval_rows_max"], now["data.path"]) == (50, str(sample_path("instruction")))
+    assert now["train.max_length"] >= 512
 
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -178,10 +197,10 @@ def test_a_file_of_ones_own_keeps_neither_length_nor_steps_of_the_demo(
 
 def test_the_summary_says_that_fewer_steps_run_than_its_epochs(handlers: Handlers) -> None:
     said = look(handlers, **{"data.path": "/made/own.jsonl"})
-    assert "Ends after 60 steps (1.2 of 3 epochs)" in said["more"]
-    assert "Run all epochs" in said["more"]
+    assert "Ends after 60 steps (1.2 of 3 epochs)" in said["summary-more"]
+    assert "Run all epochs" in said["summary-more"]
     for other in ({"data.path": str(sample_path("chat"))}, {"train.max_steps": 0}, {"train.max_steps": 5000}):
-        assert "Ends after" not in handlers.edited(Window(), *shown(handlers, **other))["more"]
+        assert "Ends after" not in handlers.edited(Window(), *shown(handlers, **other))["summary-more"]
 
 
 # ── Start ────────────────────────────────────────────────────────────────────────────────────────────────────────────

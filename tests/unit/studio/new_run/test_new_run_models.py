@@ -13,9 +13,9 @@ from core.estimate import estimate
 from core.estimate.fit import put
 from core.machine.hardware import Gpu, Machine
 from core.models.catalog import apply_preset, catalogue, preset, presets, starter
+from studio.pages.new_run.by_fit import GROUPS, Asked, Placed, known_models, placed, proposed
 from studio.pages.new_run.handlers import Handlers
-from studio.pages.new_run.model.by_fit import GROUPS, Asked, Placed, known_models, placed, proposed
-from studio.pages.new_run.model.model_list import list_view, proposal_view
+from studio.pages.new_run.model import list_view, proposal_view
 from studio.services.session import first
 
 GIB = 1 << 30
@@ -180,7 +180,7 @@ def test_without_a_card_it_is_the_built_in_one() -> None:
 
 def test_one_click_takes_the_proposal_and_keeps_what_else_was_set(handlers: Handlers) -> None:
     value = asked_by(proposal_view(proposed(asked(12, "try-it")), "starter"))[0]
-    fields = handlers.changed(told(value), *shown(handlers, **{"lora.r": 24}))
+    fields = handlers.changed(Window(), told(value), *shown(handlers, **{"lora.r": 24}))
     now = dict(zip(handlers.form.fields, fields, strict=True))
     assert (now["model.name"], now["train.learning_rate"], now["lora.r"]) == ("Qwen/Qwen3-1.7B", 2e-4, 24)
 

@@ -17,17 +17,17 @@ from core.contract.errors import DataError, Fault
 from core.contract.findings import Checkup, Finding
 from core.data.files.made import as_row, write_rows
 from studio.pages.new_run import cache as cache_module
-from studio.pages.new_run.asking import sent
 from studio.pages.new_run.data import block as data
 from studio.pages.new_run.data import checkup, lengths, sources
 from studio.pages.new_run.data.preview import Asked
+from studio.pages.new_run.form import sent
 from studio.pages.new_run.handlers import Handlers
-from studio.pages.new_run.long_work import LongWork, Work
+from studio.services.long_work import LongWork, Work
 from studio.services.services import Studio
 from studio.services.session import first
 
-ROWS, ONLY, FIGURES, REPORT = "data.preview.rows", "data.preview.only", "data.lengths.figures", "data.report"
-OUTCOME = "data.sources.outcome"
+ROWS, ONLY, FIGURES, REPORT = "data-preview", "preview-only", "lengths-figures", "data-report"
+OUTCOME = "source-outcome"
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_findings_say_what_how_many_and_what_can_be_done() -> None:
 
 
 def test_a_small_file_is_examined_unasked_and_once(handlers: Handlers, fake_data: FakeData) -> None:
-    assert "Data doctor (1)" in look(handlers)["data.tabs"]
+    assert "Data doctor (1)" in look(handlers)["data-tabs"]
     look(handlers)
     assert fake_data.asked.count("checkup") == 1
 
@@ -233,7 +233,7 @@ def test_files_are_mixed_by_weight_each_with_its_layout(
     folder.mkdir()
     (folder / "rows.jsonl").write_text("{}")
     (folder / "name").write_text("second.jsonl")
-    drawn = handlers.data.mixed(told({"mix": "add", "upload": folder.name}), *shown(handlers))["data.sources.mix"]
+    drawn = handlers.data.mixed(told({"mix": "add", "upload": folder.name}), *shown(handlers))["mix-form"]
     assert "instruction.jsonl" in drawn, "the chosen file is the first part"
     assert "second.jsonl" in drawn
     assert "%" not in drawn, "what a weight comes to is not known before all rows are"
@@ -242,7 +242,7 @@ def test_files_are_mixed_by_weight_each_with_its_layout(
     form = {"path.0": "/a.jsonl", "layout.0": "alpaca", "weight.0": "2", "path.1": "/b.csv", "weight.1": "0,5"}
     assert made(handlers, {"mix": "make"}, **form)["field.data.path"] == "/made/mixture.jsonl"
     assert fake_data.asked[-1] == "mix [('a.jsonl', 'alpaca', 2.0), ('b.csv', 'auto', 0.5)]"
-    left = handlers.data.mixed(told({"mix": "remove", "index": 0}, **form), *shown(handlers))["data.sources.mix"]
+    left = handlers.data.mixed(told({"mix": "remove", "index": 0}, **form), *shown(handlers))["mix-form"]
     assert "b.csv" in left
     assert "a.jsonl" not in left
     foreign = sources.parts_of({**form, "columns.0": '["x"]', "columns.1": "{", "layout.1": "nonsense"})

@@ -12,8 +12,8 @@ from core.contract.data import DataFacts
 from core.contract.errors import DataError, HubError
 from core.contract.estimate import Advice, Estimate, MemoryPart, Probe, Suggestion
 from core.machine.hardware import Gpu, Machine
+from studio.pages.new_run import plan, summary
 from studio.pages.new_run.handlers import Handlers
-from studio.pages.new_run.plan import budget, proposals, summary
 from studio.pages.new_run.view import View
 from studio.services.session import first
 
@@ -45,16 +45,16 @@ def widths(drawn: str) -> list[float]:
 
 
 def test_the_bar_lays_the_need_beside_what_others_hold_and_over_the_whole_card() -> None:
-    drawn = str(budget.budget_view(figures_of(4, 6), CARD))
+    drawn = str(plan.budget_view(figures_of(4, 6), CARD))
     assert widths(drawn) == [25.0, 37.5, 12.5]
     assert "<em" not in drawn
     for words in ("2.0 GB to spare.", "Other programs 2.0 GB", "4.0 GB of 6.0 GB free"):
         assert words in drawn
-    beyond = str(budget.budget_view(figures_of(14, 6), CARD))
+    beyond = str(plan.budget_view(figures_of(14, 6), CARD))
     assert sum(widths(beyond)) == pytest.approx(100, abs=0.1)
     assert 'style="left:50.00%"' in beyond, "where the memory ends"
     unknown = figures_of(4, 6, free_bytes=None, total_bytes=None, verdict="unknown")
-    drawn = str(budget.budget_view(unknown, CARD))
+    drawn = str(plan.budget_view(unknown, CARD))
     assert "A sentence." in drawn
     assert sum(widths(drawn)) == pytest.approx(100, abs=0.1)
 
@@ -84,13 +84,13 @@ def test_ways_to_make_it_fit_name_their_price_and_one_click_applies_them(handler
     found = [
         Suggestion(changes=changes, text=f"Way {number} <b>", peak_bytes=5 * GIB, verdict="fits") for number in range(5)
     ]
-    drawn = str(proposals.fit_view(found))
+    drawn = str(plan.fit_view(found))
     assert drawn.index("Way 2") < drawn.index("2 more ways") < drawn.index("Way 3")
     for words in ("needs 5.0 GB", "&lt;b&gt;", 'aria-label="Apply: Max length (tokens): 512, Rank (r): 8"'):
         assert words in drawn
-    values = handlers.changed(told(asked_by(drawn)[0]), *shown(handlers))
+    values = handlers.changed(Window(), told(asked_by(drawn)[0]), *shown(handlers))
     assert values == shown(handlers, **{"train.max_length": 512, "lora.r": 8})
-    untouched = handlers.changed(json.dumps({"value": {"data.path": "/etc/passwd"}}), *shown(handlers))
+    untouched = handlers.changed(Window(), json.dumps({"value": {"data.path": "/etc/passwd"}}), *shown(handlers))
     assert untouched == shown(handlers)
 
 
@@ -99,9 +99,9 @@ def test_advice_shows_the_first_warning_and_folds_the_rest() -> None:
         Advice(code="a", level="note", text="a note"),
         Advice(code="b", level="warning", text="a warning", changes={"train.num_train_epochs": "3"}),
     ]
-    drawn = str(proposals.advice_view(found))
+    drawn = str(plan.advice_view(found))
     assert drawn.index("a warning") < drawn.index("More advice (1)") < drawn.index("a note")
-    all_folded = str(proposals.advice_view(found, folded=True))
+    all_folded = str(plan.advice_view(found, folded=True))
     assert all_folded.index("Advice (2)") < all_folded.index("a warning")
 
 
@@ -111,10 +111,10 @@ def test_the_probe_says_its_stage_and_what_it_measured_against_the_plan() -> Non
         steps=8,
     )  # fmt: skip
     view = View(first().config, CARD, figures=figures_of(6, 7), facts=FACTS, probe=probe)
-    drawn = str(proposals.probe_view(view))
+    drawn = str(plan.probe_view(view))
     for words in ("7.0 GB at the peak", "(planned 6.0 GB)", "1.25 s a step, 3,210 tokens a second", "spilled"):
         assert words in drawn
-    assert "Loading the model" in str(proposals.probe_view(replace(view, progress={"probe": ("loading",)})))
+    assert "Loading the model" in str(plan.probe_view(replace(view, progress={"probe": ("loading",)})))
 
 
 def test_a_glance_with_everything_known_stays_far_below_a_tenth_of_a_second(handlers: Handlers) -> None:

@@ -120,7 +120,7 @@ def test_what_one_window_chooses_at_once_is_not_said_to_be_another_windows(
     locations: Locations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drafts = Drafts(locations)
-    drafts.show("mine", drafts.load())
+    drafts.shown.put("mine", drafts.load().config)
     saved, save = threading.Event(), drafts.save
 
     def slowly(session: Session) -> None:

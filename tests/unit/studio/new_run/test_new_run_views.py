@@ -10,15 +10,13 @@ from core.contract.data import DataReport, Preview, RowProblem, SkippedRows
 from core.contract.errors import ConfigError, DataError
 from core.contract.estimate import Resolved
 from core.machine.hardware import Gpu, Machine
-from studio.pages.new_run import outline
+from studio.pages.new_run import outline, summary, train
 from studio.pages.new_run.cache import PageCache
 from studio.pages.new_run.data import block as data
 from studio.pages.new_run.data import preview
 from studio.pages.new_run.data.preview import Asked
 from studio.pages.new_run.form import KNOBS, label_of
 from studio.pages.new_run.handlers import Handlers
-from studio.pages.new_run.plan import summary
-from studio.pages.new_run.train import block as train
 from studio.pages.new_run.view import View
 from studio.services.services import Studio
 from studio.services.session import AUTOMATIC, Session, first

@@ -1,21 +1,76 @@
-"""The list of models by fit, below the model's field, and the line with the one that is proposed.
+"""Block 2, Model: which base model, how it is held in memory, the one that is proposed, and the list of models by fit.
 
-The field and the list are a combobox: ``pages/new_run/model_list.js`` gives them life, and every option brings the
-changes that choosing it makes. The list is written anew whenever it is opened, so that it follows every knob.
+The field takes a hub id or a folder as it is typed. Field and list are a combobox (``pages/new_run/model_list.js``);
+every option brings the changes that choosing it makes. The studio writes the list anew whenever it is opened, so that
+it follows every knob.
 """
 
 import json
 from collections.abc import Sequence
 from itertools import groupby
 
+import gradio as gr
+
 from core.contract.catalogue import ModelSpec
 from core.machine.hardware import Machine
 from studio.figures.run_figures import bytes_words
-from studio.pages.new_run.asking import push
-from studio.pages.new_run.model.by_fit import Placed, Proposal
-from studio.pages.new_run.plan.budget import gb_or_mb
-from studio.shell.markup import Markup, tag
-from studio.words.text import say
+from studio.pages.new_run.by_fit import Placed, Proposal
+from studio.pages.new_run.form import Form
+from studio.pages.new_run.outline import block_head
+from studio.pages.new_run.plan import gb_or_mb
+from studio.pages.new_run.view import View
+from studio.pages.new_run.words import say
+from studio.services.session import Session
+from studio.shell.markup import Markup, fault, join, push, tag
+from studio.shell.parts import board
+
+
+def layout(form: Form, session: Session) -> None:
+    """The block, filled from the session."""
+    chosen = session.config.model
+    with gr.Column(elem_classes="block-sheet", elem_id="block-model"):
+        board(block_head("model"))
+        with gr.Row(elem_classes="fields model-fields"):
+            name = gr.Textbox(
+                chosen.name, label=say("model.name"), placeholder=say("model.name.example"), max_lines=1,
+                interactive=True, elem_id="model-name",
+            )  # fmt: skip
+            form.fields["model.name"] = name
+            form.add("model.quantization", chosen.quantization, info=None)
+        form.board("model-about")
+        form.board("model-list")
+
+
+# ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def model_view(view: View) -> Markup:
+    """The chosen model, or why it cannot be used; and the one that is proposed, with why."""
+    proposed = proposal_view(view.proposal, view.config.model.name) if view.proposal else None
+    return join(_chosen(view), proposed)
+
+
+def _chosen(view: View) -> Markup:
+    if view.model_fault is not None:
+        again = push(say("model.again"), "change", {"model.name": view.config.model.name})
+        return join(fault(view.model_fault), again if view.config.model.name else None)
+    if view.spec is None:
+        return tag("p", say("model.looking"), class_="quiet") if view.config.model.name else Markup()
+    spec = view.spec
+    facts = [
+        say("model.parameters", count=_count(spec.shape.parameters)),
+        say("model.instruct" if spec.instruct else "model.base"),
+        spec.licence,
+        say("model.context", tokens=f"{spec.shape.max_position_embeddings:,}"),
+        here_words(spec),
+        say("model.gated") if spec.gated and not spec.cached else "",
+    ]
+    line = tag("p", *(tag("span", fact, class_="chip") for fact in facts if fact), class_="chips")
+    return join(line, tag("p", spec.about, class_="hint") if spec.about else None)
+
+
+def _count(parameters: int) -> str:
+    return f"{parameters / 1e9:.1f} B" if parameters >= 1e9 else f"{parameters / 1e6:.1f} M"
 
 
 def list_view(found: Sequence[Placed], chosen: str, proposal: Proposal, machine: Machine) -> Markup:

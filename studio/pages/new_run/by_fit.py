@@ -171,28 +171,3 @@ def _largest(asked: Asked, specs: Sequence[ModelSpec], total_bytes: int) -> Prop
 def _tokens(asked: Asked) -> int:
     known = asked.facts is not None and bool(asked.facts.lengths)
     return 0 if known else asked.config.train.max_length
-
-
-# ── answers, kept ──────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class ByFit:
-    """The newest answers: one look says the page several times over, and a list may be opened again and again."""
-
-    def __init__(self) -> None:
-        self._proposed: tuple[Asked, Proposal] | None = None
-        self._placed: tuple[Asked, list[ModelSpec], list[Placed]] | None = None
-
-    def proposed(self, asked: Asked) -> Proposal:
-        """``proposed``, counted only where something has changed."""
-        known = self._proposed
-        if known is None or known[0] != asked:
-            known = self._proposed = asked, proposed(asked)
-        return known[1]
-
-    def placed(self, asked: Asked) -> list[Placed]:
-        """``placed`` for every known model; what lies in the cache is looked up each time."""
-        specs, known = known_models(), self._placed
-        if known is None or known[0] != asked or known[1] != specs:
-            known = self._placed = asked, specs, placed(asked, specs)
-        return known[2]

@@ -4,11 +4,8 @@ A handler that waits holds a place in Gradio's queue and ends with its page. The
 own, so that the same page refreshed, or a second window, joins it.
 """
 
-from __future__ import annotations
-
 import threading
 import traceback
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,12 +37,17 @@ class Work:
         """Whether it was asked to end; it does so at its next safe point."""
         return self.stop_asked.is_set()
 
+    @property
+    def going(self) -> bool:
+        """Whether it goes on and nobody asked it to end."""
+        return not self.ended.is_set() and not self.stopped()
+
     def ticks(self) -> Iterator[tuple[Any, ...]]:
         """How far it is, again and again, until it has ended; nothing where it ends within the first moment."""
         while not self.ended.wait(TICK_SECONDS):
             yield self.progress
 
-    def run(self, task: Callable[[Work], Any]) -> None:
+    def run(self, task: "Callable[[Work], Any]") -> None:
         """Does the work. An unforeseen fault is one line here, and its traceback goes to the terminal."""
         try:
             self.result = task(self)
@@ -53,14 +55,9 @@ class Work:
             self.fault = error
         except Exception:  # noqa: BLE001 - the page must hear of any end
             traceback.print_exc()
-            self.fault = unforeseen()
+            self.fault = Fault("work.fault")
         finally:
             self.ended.set()
-
-
-def unforeseen() -> Fault:
-    """What a page says of a fault that nobody foresaw."""
-    return Fault("work.fault")
 
 
 class LongWork:
@@ -68,15 +65,16 @@ class LongWork:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._works: OrderedDict[Key, Work] = OrderedDict()
+        self._works: dict[Key, Work] = {}
 
     def start(self, key: Key, task: Callable[[Work], Any]) -> Work:
         """The work of this key that goes on, else a new one in a thread of its own."""
         with self._lock:
-            if going := self._going(key):
-                return going
+            known = self._works.get(key)
+            if known is not None and known.going:
+                return known
+            self._works.pop(key, None)
             begun = self._works[key] = Work()
-            self._works.move_to_end(key)
             ended = [key for key, work in self._works.items() if work.ended.is_set()]
             for old in ended[: max(0, len(self._works) - _KEPT)]:
                 del self._works[old]
@@ -85,21 +83,11 @@ class LongWork:
 
     def of(self, key: Key) -> Work | None:
         """The work of this key, going on or ended; None where it never began."""
-        with self._lock:
-            return self._works.get(key)
-
-    def going(self, key: Key) -> Work | None:
-        """The work of this key, where it goes on and nobody asked it to end."""
-        with self._lock:
-            return self._going(key)
-
-    def _going(self, key: Key) -> Work | None:
-        work = self._works.get(key)
-        return None if work is None or work.ended.is_set() or work.stopped() else work
+        return self._works.get(key)
 
     def stop(self, kind: str) -> None:
         """Asks all work of this kind to end."""
         with self._lock:
-            for key, work in self._works.items():
-                if key[0] == kind:
+            for (one, _), work in self._works.items():
+                if one == kind:
                     work.stop_asked.set()

@@ -7,55 +7,48 @@ from core.estimate.fit import chosen
 from core.models.catalog import presets
 from core.runs.folder.repeat import flat
 from studio.figures.proposals import value_words
-from studio.pages.new_run.asking import push
-from studio.pages.new_run.form import KNOBS, Form, field_of, label_of
+from studio.pages.new_run.form import KNOBS, Form, label_of
 from studio.pages.new_run.outline import block_head
 from studio.pages.new_run.view import View
+from studio.pages.new_run.words import say
 from studio.services.session import AUTOMATIC, Session
 from studio.shell.explained import of_knobs
-from studio.shell.markup import Markup, tag
+from studio.shell.markup import Markup, push, tag
 from studio.shell.parts import board
-from studio.words.text import say
 
 GROUPS = ("memory", "learning", "lora", "saving")
 
 # ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def layout(form: Form, session: Session) -> gr.HTML:
-    """The block, filled from the session; returns the board of the goal's words."""
+def layout(form: Form, session: Session) -> None:
+    """The block, filled from the session."""
     config = session.config
     with gr.Column(elem_classes="block-sheet", elem_id="block-train"):
         board(block_head("train"))
-        preset = gr.Radio(
-            [(recipe.title, recipe.key) for recipe in presets()],
-            value=config.preset or None,
-            label=say("train.preset"),
-            elem_classes="pills",
-            elem_id="preset",
-        )
-        form.add("preset", preset)
-        goal = board(goal_view(config.preset), elem_id="preset-goal")
+        form.fields["preset"] = gr.Radio(
+            [(recipe.title, recipe.key) for recipe in presets()], value=config.preset or None,
+            label=say("train.preset"), elem_classes="pills", elem_id="preset",
+        )  # fmt: skip
+        form.board("preset-goal", goal_view(config.preset))
         with gr.Row(elem_classes="fields"):
             for key, knob in KNOBS.items():
                 if knob.simple:
-                    form.add(key, field_of(key, chosen(config, key)))
-    return goal
+                    form.add(key, chosen(config, key))
 
 
-def advanced(form: Form, session: Session) -> gr.HTML:
-    """Everything else, folded; returns the board of automatic values."""
+def advanced(form: Form, session: Session) -> None:
+    """Everything else, folded."""
     with gr.Accordion(say("train.advanced"), open=False, elem_classes="folded block-sheet", elem_id="block-advanced"):
-        form.add("name", gr.Textbox(session.config.name, label=say("train.name"), info=say("train.name.hint")))
+        form.fields["name"] = gr.Textbox(session.config.name, label=say("train.name"), info=say("train.name.hint"))
         board(_search(), elem_id="advanced-sieve")
-        auto = board(elem_id="auto-values")
+        form.board("auto-values")
         for group in GROUPS:
             board(_group_head(group))
             with gr.Row(elem_classes="fields"):
                 for key, knob in KNOBS.items():
                     if knob.group == group and not knob.simple and key not in form.fields:
-                        form.add(key, field_of(key, chosen(session.config, key)))
-    return auto
+                        form.add(key, chosen(session.config, key))
 
 
 def _group_head(group: str) -> Markup:

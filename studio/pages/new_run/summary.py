@@ -4,14 +4,12 @@ from core.contract.errors import Fault, ModelError
 from core.contract.estimate import Estimate
 from core.models.catalog import presets
 from studio.figures.run_figures import bytes_words, duration, passes_words
-from studio.pages.new_run.asking import push
 from studio.pages.new_run.form import KNOBS
-from studio.pages.new_run.plan.budget import budget_view, gb_or_mb, parts_view
-from studio.pages.new_run.plan.proposals import advice_view, fit_view, room_view
+from studio.pages.new_run.plan import advice_view, budget_view, fit_view, gb_or_mb, parts_view, room_view
 from studio.pages.new_run.view import View
+from studio.pages.new_run.words import say
 from studio.services.session import sample_of
-from studio.shell.markup import Markup, fault, icon, join, tag
-from studio.words.text import say
+from studio.shell.markup import Markup, fault, icon, join, push, tag
 
 _MATTERS = 0.5
 """A need is worth a line of its own from this share of what is free on."""

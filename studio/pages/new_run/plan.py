@@ -1,0 +1,182 @@
+"""The plan in the run summary: the memory budget, what would make a run fit or use the room, advice, and the probe.
+
+The budget is one stacked bar over the whole card, in pictures and in words::
+
+    |▒▒ held by others ▒▒|█ model █|█ activations █| … |        free        |
+                         0 ────────── the need ─────▲    free memory ends ──▲
+
+What other programs hold stands apart, and the need is laid into what is free. Where it is more than that, the bar is as
+long as the need, and a line says where the memory ends.
+
+Every proposal is a button: one click writes its values into the fields, which answer as if a person had typed them.
+"""
+
+from collections.abc import Sequence
+
+from core.contract.errors import Fault
+from core.contract.estimate import Advice, Estimate, MemoryPart, Probe, Suggestion
+from core.machine.hardware import Machine
+from studio.pages.new_run.form import KNOBS, label_of
+from studio.pages.new_run.view import View
+from studio.pages.new_run.words import say
+from studio.shell.explained import leads_to
+from studio.shell.markup import Markup, fault, icon, join, push, tag
+
+_LEAST_SHARE = 0.004
+_TINY = 1 << 20
+_FIRST = 3
+
+# ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def budget_view(figures: Estimate, machine: Machine) -> Markup:
+    """Bar and verdict."""
+    held, free = _held(figures), figures.free_bytes
+    room = max(figures.total_bytes or 0, held + (free or 0), held + figures.peak_bytes, 1)
+    sizes = [("held", held), *((term.key, _height(term, figures)) for term in figures.terms)]
+    pieces = [
+        tag("span", class_=f"part-{key}", style=f"width:{100 * size / room:.2f}%")
+        for key, size in sizes
+        if size / room >= _LEAST_SHARE
+    ]
+    if free is not None and held + free < room:  # where the free memory ends, when the need goes beyond it
+        pieces.append(tag("em", style=f"left:{100 * (held + free) / room:.2f}%"))
+    parts = ", ".join(f"{say(f'part.{key}')} {gb_or_mb(size)}" for key, size in [*sizes[1:], sizes[0]] if size)
+    bar = tag("div", *pieces, class_="bar", role="img", aria_label=f"{verdict_words(figures)} {parts}")
+    peak = gb_or_mb(figures.peak_bytes)
+    against = peak if free is None else say("summary.of", peak=peak, free=gb_or_mb(free))
+    where = say("summary.memory.card" if machine.gpu else "summary.memory.ram")
+    head = tag("div", tag("span", where), tag("b", against), class_="memory-head")
+    picture = icon("check" if figures.verdict == "fits" else "warning")
+    verdict = tag("p", picture, tag("span", verdict_words(figures)), class_=f"verdict {figures.verdict}")
+    return tag("div", head, bar, verdict, class_="memory")
+
+
+def parts_view(figures: Estimate) -> Markup:
+    """The legend, folded: every part with its bytes, and what it is made of as its title."""
+    parts = sorted(((term.key, _height(term, figures), term.how) for term in figures.terms), key=lambda part: -part[1])
+    lines = (
+        tag("li", tag("i", class_=f"part-{key}"), tag("span", say(f"part.{key}")), tag("b", gb_or_mb(size)),
+            title=how or None)
+        for key, size, how in (*parts, ("held", figures.held_bytes or 0, say("part.held.how"))) if size
+    )  # fmt: skip
+    note = tag("p", say("summary.parts.peak"), " ", leads_to("part-memory", say("glossary.choices")), class_="hint")
+    return tag("details", tag("summary", say("summary.parts")), tag("ul", *lines, class_="legend"), note,
+               class_="parts", data_keep="parts")  # fmt: skip
+
+
+def verdict_words(figures: Estimate) -> str:
+    """Fits, tight, does not fit, and by how much; the estimator's own sentence may name the amount already."""
+    spare = (figures.free_bytes or 0) - figures.peak_bytes
+    if figures.verdict != "fits" or spare <= _TINY or "spare" in figures.sentence:
+        return figures.sentence
+    return f"{figures.sentence} {say('summary.spare', size=gb_or_mb(spare))}"
+
+
+def _height(term: MemoryPart, figures: Estimate) -> int:
+    """A part's bytes when the run takes most: these add up to the need. Before they are known, its own height."""
+    return term.at_peak if any(other.at_peak for other in figures.terms) else term.bytes
+
+
+def _held(figures: Estimate) -> int:
+    """What other programs hold of the card."""
+    if figures.held_bytes is not None:
+        return figures.held_bytes
+    if figures.free_bytes is None or figures.total_bytes is None:
+        return 0
+    return max(0, figures.total_bytes - figures.free_bytes)
+
+
+def gb_or_mb(size: int) -> str:
+    """Memory as cards are sold: in units of 1024 bytes thrice."""
+    return f"{size / (1 << 30):.1f} GB" if size >= (1 << 30) // 2 else f"{size / (1 << 20):.0f} MB"
+
+
+# ── proposals ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def fit_view(suggestions: Sequence[Suggestion]) -> Markup | None:
+    """The list under a run that does not fit: the cheapest first, three at once, the others folded."""
+    if not suggestions:
+        return None
+    title, more, folded = say("fit.title"), suggestions[_FIRST:], None
+    if more:
+        folded = tag("details", tag("summary", say("fit.more", count=len(more))), _list(more), data_keep="fit-more")
+    return tag("section", tag("h3", title), _list(suggestions[:_FIRST]), folded, class_="fit", aria_label=title)
+
+
+def room_view(suggestions: Sequence[Suggestion]) -> Markup | None:
+    """The other way: what could be done with memory that is left, folded."""
+    if not suggestions:
+        return None
+    title = say("room.title", count=len(suggestions))
+    return tag("details", tag("summary", title), _list(suggestions), class_="fit", data_keep="room")
+
+
+def advice_view(found: Sequence[Advice], folded: bool = False) -> Markup | None:
+    """Advice from the data at hand: the first warning open, unless all is ``folded``; the rest folded."""
+    if not found:
+        return None
+    ordered = sorted(found, key=lambda advice: advice.level != "warning")
+    shown = ordered[:1] if ordered[0].level == "warning" and not folded else []
+    rest = ordered[len(shown) :]
+    title = say("advice.more" if shown else "advice.notes", count=len(rest))
+    more = tag("details", tag("summary", title), _advices(rest), data_keep="advice") if rest else None
+    first = _advices(shown) if shown else None
+    return tag("section", first, more, class_="advices", aria_label=say("advice.title"))
+
+
+def _advices(found: Sequence[Advice]) -> Markup:
+    lines = (
+        tag("li", icon("warning" if one.level == "warning" else "info"), tag("span", one.text),
+            _apply(one.changes) if one.changes else None, class_=f"level-{one.level}")
+        for one in found
+    )  # fmt: skip
+    return tag("ul", *lines, class_="advice")
+
+
+def probe_view(view: View) -> Markup | None:
+    """The button that begins the probe; how far it is; or what it measured against what was planned."""
+    if "probe" in view.progress:
+        stage = str((*view.progress["probe"], "")[0])
+        words = say.get(f"probe.stage.{stage}") or stage or say("probe.stage.starting")
+        stop = push(say("work.cancel"), "stop", {"kind": "probe"})
+        bar = tag("progress", max="1", aria_label=words)
+        return tag("div", tag("p", words, role="status"), bar, stop, class_="probe working")
+    if view.figures is None or view.facts is None:
+        return None
+    again = push(say("probe.again" if view.probe else "probe.begin"), "probe", title=say("probe.about"))
+    if isinstance(view.probe, Fault):
+        return tag("div", fault(view.probe), again, class_="probe")
+    return tag("div", _measured(view.probe, view.figures) if view.probe else None, again, class_="probe")
+
+
+def _list(suggestions: Sequence[Suggestion]) -> Markup:
+    lines = (
+        tag("li", tag("span", one.text),
+            tag("span", say("fit.need", size=gb_or_mb(one.peak_bytes)), class_=f"need {one.verdict}"),
+            _apply(one.changes))
+        for one in suggestions
+    )  # fmt: skip
+    return tag("ul", *lines)
+
+
+def _apply(changes: dict[str, str]) -> Markup:
+    """Says only "Apply"; its accessible name is what it changes, as labels and values."""
+    labels = {key: label_of(KNOBS[key]) for key in changes if key in KNOBS} | {"model.name": say("model.name")}
+    words = ", ".join(f"{labels[key]}: {value}" for key, value in changes.items() if key in labels)
+    return push(say("fit.apply"), "change", changes, title=words, aria_label=f"{say('fit.apply')}: {words}")
+
+
+def _measured(probe: Probe, figures: Estimate) -> Markup:
+    # What is comparable with the probe's peak: tensors on a card, the whole process on a CPU.
+    planned = figures.peak_bytes if figures.device == "cpu" else figures.allocated_bytes or figures.peak_bytes
+    words = (
+        say("probe.peak", size=gb_or_mb(probe.peak_bytes)),
+        say("probe.planned", size=gb_or_mb(planned)) if planned else "",
+        say("probe.speed", seconds=f"{probe.seconds_per_step:.2f}", tokens=f"{probe.tokens_per_second:,.0f}"),
+        say("probe.corrected") if figures.learned_from else "",
+    )
+    spilled = tag("p", icon("warning"), tag("span", say("probe.spilled")), class_="verdict too_large")
+    measured = tag("p", tag("strong", say("probe.title")), " ", " ".join(filter(None, words)))
+    return join(measured, spilled if probe.spilled else None)

@@ -1,1 +1,0 @@
-"""New run: the memory budget, what the planner proposes, and the summary with Start."""

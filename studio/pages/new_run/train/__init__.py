@@ -1,1 +1,0 @@
-"""New run, block 3: goal and settings."""
