@@ -1,10 +1,12 @@
-"""A browser and a studio for each module of browser tests. Where no browser can be had the tests fail and name the
+"""A browser and a studio for all browser tests. Where no browser can be had the tests fail and name the
 three ways to one."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,31 +16,60 @@ from driving import RunningStudio, launch, running_studio
 sys.path.append(str(Path(__file__).parents[1] / "unit" / "studio"))  # runs are made there as a worker writes them
 
 from screens import furnished
+from waiting import until
 
 from core.machine.locations import Locations
+from core.runs.control.store import RunStore
+from core.runs.record.job_record import ENDED
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """A real Chromium, headless."""
+@pytest.fixture(scope="session")
+def playwright() -> Iterator[Any]:
+    """What starts browsers: one for all tests of a process."""
     from playwright.sync_api import sync_playwright
 
-    with sync_playwright() as playwright:
-        opened = launch(playwright)
-        yield opened
-        opened.close()
+    with sync_playwright() as started:
+        yield started
 
 
-@pytest.fixture(scope="module")
-def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStudio]:
-    """A studio of the module's own, in which nothing has happened yet."""
+@pytest.fixture(scope="session")
+def browser(playwright: Any) -> Iterator[Any]:
+    """A real Chromium, headless. What a module leaves in it are contexts, which it closes."""
+    opened = launch(playwright)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="session")
+def bare_studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStudio]:
+    """A studio without runs, for all modules that have no wish of their own."""
     with running_studio(tmp_path_factory.mktemp("home")) as running:
         yield running
 
 
+def ended(store: RunStore, run_id: str) -> bool:
+    return store.record(run_id).state in ENDED
+
+
 @pytest.fixture(scope="module")
+def studio(bare_studio: RunningStudio) -> Iterator[RunningStudio]:
+    """A studio in which nothing has happened yet: afterwards runs and drafts are gone again."""
+    yield bare_studio
+    store = RunStore(Locations(bare_studio.home))
+    for run_id in [run.run_id for run in store.list()]:
+        if store.record(run_id).state not in ENDED:
+            store.stop_now(run_id)
+            until(partial(ended, store, run_id))
+        until(lambda: not store.living())
+        store.delete(run_id)
+    time.sleep(0.6)  # the last edit is written a moment later
+    for draft in (*bare_studio.home.glob("draft*"), *bare_studio.home.glob("drafts/*")):
+        draft.unlink()
+
+
+@pytest.fixture(scope="session")
 def furnished_studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStudio]:
-    """A studio of the module's own, with runs in every state."""
+    """A studio with runs in every state, which no test changes."""
     locations = Locations(tmp_path_factory.mktemp("furnished-home"))
     with furnished(locations), running_studio(locations.home) as running:
         yield running

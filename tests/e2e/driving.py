@@ -60,9 +60,9 @@ def _install_playwrights() -> bool:
         return False
 
 
-def launch(playwright: Any) -> Any:
+def launch(playwright: Any, *rules: str) -> Any:
     """A headless browser."""
-    return playwright.chromium.launch(executable_path=find_browser(playwright), args=list(ARGUMENTS))
+    return playwright.chromium.launch(executable_path=find_browser(playwright), args=[*ARGUMENTS, *rules])
 
 
 @dataclass

@@ -21,7 +21,7 @@ from core.machine.locations import Locations
 from core.machine.locks import FileLock
 from core.runs.folder.job_folder import JobFolder
 
-pytestmark = [pytest.mark.browser, pytest.mark.alone]
+pytestmark = pytest.mark.browser
 
 RUN = "2026-11-20_2243_living_k3f9"
 STEPS = 2000
@@ -61,6 +61,7 @@ def answers(port: int) -> None:
     raise AssertionError("the studio does not answer")
 
 
+@pytest.mark.alone
 def test_every_way_back_leads_to_the_running_job_with_its_charts_and_to_what_was_typed(
     browser: Any, home: Path
 ) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -72,29 +72,35 @@ USABLE = """(() => {
 """Notes when Start can be pressed, in milliseconds since the page was asked for."""
 
 
+def best_of(tries: int, measure: Callable[[], tuple[float, ...]], limits: tuple[float, ...], what: str) -> None:
+    """Each measure's best of some tries is within its limit; no further try is made once all are."""
+    seen: list[tuple[float, ...]] = []
+    best: list[float] = []
+    while len(seen) < tries and (not seen or any(one > limit for one, limit in zip(best, limits, strict=True))):
+        wait_for_calm()
+        seen.append(measure())
+        best = [min(column) for column in zip(*seen, strict=True)]
+    print(f"{what}: {[round(one, 3) for one in best]}, tries {seen}")
+    assert all(one <= limit for one, limit in zip(best, limits, strict=True)), (what, limits, seen)
+
+
 @pytest.mark.alone
 def test_it_is_painted_within_a_second_and_start_can_be_pressed_within_two(page: Any) -> None:
-    painted, usable = [], []
-    for _ in range(4):
-        wait_for_calm()
+    def reloaded() -> tuple[float, ...]:
         page.reload()
         page.wait_for_function("() => window.usableAt")
-        painted.append(page.evaluate("() => performance.getEntriesByName('first-contentful-paint')[0].startTime"))
-        usable.append(page.evaluate("() => window.usableAt"))
+        painted = page.evaluate("() => performance.getEntriesByName('first-contentful-paint')[0].startTime")
+        usable = page.evaluate("() => window.usableAt")
         page.locator("#data-preview .rows").wait_for()
-    print(f"painted {min(painted):.0f} ms, usable {min(usable):.0f} ms", painted, usable)
-    assert min(painted) <= PAINTED_MS, painted
-    assert min(usable) <= USABLE_MS, usable
+        return painted, usable
+
+    best_of(4, reloaded, (PAINTED_MS, USABLE_MS), "ms until it is painted, until Start can be pressed")
 
 
 @pytest.mark.alone
 def test_an_edit_is_answered_within_300_ms(page: Any) -> None:
-    took = []
-    for value in ("1", "2", "4", "5", "6"):
-        wait_for_calm()
-        took.append(page.evaluate(EDIT, value))
-    print(f"an edit is answered in {min(took):.0f} ms", took)
-    assert min(took) <= ANSWERED_MS, took
+    values = iter("12456")
+    best_of(5, lambda: (page.evaluate(EDIT, next(values)),), (ANSWERED_MS,), "ms until an edit is answered")
 
 
 EDIT = """(value) => new Promise((done) => {
@@ -163,20 +169,15 @@ def test_looking_at_a_long_run_costs_a_twentieth_of_a_core(
     def now() -> tuple[float, ...]:
         return time.monotonic(), metric(session, "TaskDuration"), painted(whole), busy(server)
 
-    shares = []
+    def shares() -> tuple[float, ...]:
+        before = now()
+        watching.wait_for_timeout(6_000)
+        took, *spent = (late - early for late, early in zip(now(), before, strict=True))
+        return tuple(part / took for part in spent)
+
     with growing(house[1], 0.5):
         watching.wait_for_timeout(2_000)
-        for _ in range(3):
-            wait_for_calm(5)
-            before = now()
-            watching.wait_for_timeout(6_000)
-            took, *spent = (late - early for late, early in zip(now(), before, strict=True))
-            shares.append([part / took for part in spent])
-    of_thread, of_page, of_server = (min(part) for part in zip(*shares, strict=True))
-    print(f"page {of_thread:.1%}, with painting {of_page:.1%}, server {of_server:.1%}, at rest {nobody:.1%}", shares)
-    assert of_thread <= SHARE, shares
-    assert of_page <= SHARE, shares
-    assert of_server <= SHARE, shares
+        best_of(3, shares, (SHARE, SHARE, SHARE), "of a core: the page's thread, its processes, the server")
     assert nobody <= AT_REST
 
 
@@ -238,14 +239,15 @@ def without_a_look(page: Any, server: psutil.Process) -> float:
     address = page.url
     page.goto("about:blank")
     page.wait_for_timeout(2_000)
-    shares = []
+    share = 1.0
     for _ in range(2):
-        began, before = time.monotonic(), busy(server)
-        page.wait_for_timeout(4_000)
-        shares.append((busy(server) - before) / (time.monotonic() - began))
+        if share > AT_REST:
+            began, before = time.monotonic(), busy(server)
+            page.wait_for_timeout(4_000)
+            share = min(share, (busy(server) - before) / (time.monotonic() - began))
     page.goto(address)
     page.wait_for_function(DRAWN)
-    return min(shares)
+    return share
 
 
 def metric(session: Any, name: str) -> float:

@@ -156,8 +156,10 @@ def test_twenty_thousand_steps_open_within_a_second(house: House) -> None:
     page = house.page(f"/watch?run={LIVING}")  # the browser has our scripts by now
     wait_for_chart(page)
     page.context.add_init_script(DRAWN)
-    took = []
+    took = [1_000.0]
     for run_id in COLD:
+        if min(took) < 1_000:
+            break
         wait_for_calm(30)
         page.goto(f"{house.studio.root}/watch?run={run_id}")
         page.wait_for_function("() => window.drawnAt")

@@ -115,7 +115,7 @@ def test_a_step_waits_for_the_card_once(parts: dict[str, Any], tmp_path: Path, c
             torch.cuda.set_sync_debug_mode("default")
     waits = [f"{w.filename}:{w.lineno}" for w in caught if "called a synchronizing CUDA operation" in str(w.message)]
     assert len(waits) == 1, waits
-    assert waits[0].rpartition(":")[0].endswith("core/train/step/mixin.py"), waits
+    assert waits[0].rpartition(":")[0].endswith("core/train/step/trainer.py"), waits
     newest = checkpoint.latest_good(folder)
     assert newest
     tensors = (newest / "optimizer.json").read_text().count('"state1"')
