@@ -258,7 +258,7 @@ def _explain(chosen: argparse.Namespace, _: Locations) -> int:
 def _prepared(chosen: argparse.Namespace, locations: Locations) -> Any:
     from core.data.service.data_service import DataService
     from core.runs.control.prepare import prepare
-    from core.runs.folder.repeat import read_wish
+    from core.runs.folder.run_yaml import read_wish
 
     wish = read_wish(Path(chosen.file), chosen.set)
     service = DataService(_made(locations))

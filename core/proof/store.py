@@ -31,7 +31,7 @@ from core.runs.control.mailbox import send
 from core.runs.control.takeover import take_over
 from core.runs.folder.job_folder import JobFolder, drawn_tail
 from core.runs.log.events_log import EventTail
-from core.runs.process.launch import SUPERVISOR_COMMAND, start_supervisor
+from core.runs.process.processes import SUPERVISOR_COMMAND, start_supervisor
 from core.runs.record.job_record import RUNNING, RunRecord, fold
 from core.runs.record.summary import nobody_lives
 

@@ -29,7 +29,7 @@ from core.contract.methods import DEFAULT_METHOD
 from core.machine.disk import write_whole
 from core.machine.locations import ASSETS, Locations
 from core.models.catalog import apply_preset, preset, presets
-from core.runs.folder.repeat import flat
+from core.runs.folder.run_yaml import flat
 from studio.services.recent import Recent
 from studio.words.text import say
 

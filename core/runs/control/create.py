@@ -138,11 +138,9 @@ def throw_away_debris(path: Path) -> None:
 
 def _remove(path: Path) -> None:
     """Deletes it, whatever it is; of a link the link."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with suppress(OSError):
-            path.unlink()
+    with suppress(OSError):
+        path.unlink()
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def sweep(locations: Locations) -> None:
@@ -168,29 +166,19 @@ def sweep_exports(run: JobFolder, ended: str = "") -> None:
             _remove(draft)
 
 
-class Drafts:
-    """Which draft became which run, so that a second Start of the same draft opens the first's run."""
-
-    def __init__(self, locations: Locations) -> None:
-        self._folder = locations.runs / ".drafts"
-
-    @contextmanager
-    def once(self, draft_id: str) -> Iterator[tuple[str, Callable[[str], None]]]:
-        """Holds all other starts of this root back; gives the run that the draft became (or '') and the pen to note it.
-
-        An empty draft id is no draft: nothing is held and nothing is noted.
-        """
-        if not draft_id:
-            yield "", lambda _: None
-            return
-        note = self._folder / hashlib.sha256(draft_id.encode()).hexdigest()[:32]
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with locked(self._folder / "lock"):
-            yield self._known(note), lambda run_id: write_whole(note, run_id)
-
-    def _known(self, note: Path) -> str:
-        try:
-            run_id = read_plain(note, _NOTE_BYTES).decode()
-        except (OSError, ValueError):
-            return ""
-        return run_id if RUN_ID.fullmatch(run_id) and (self._folder.parent / run_id).is_dir() else ""
+@contextmanager
+def once(locations: Locations, draft_id: str) -> Iterator[tuple[str, Callable[[str], None]]]:
+    """Holds all other starts of this root back; gives the run that the draft became (or '') and the pen to note it, so
+    that a second Start of the same draft opens the first's run. An empty draft id is no draft: nothing is held.
+    """
+    if not draft_id:
+        yield "", lambda _: None
+        return
+    folder, known = locations.runs / ".drafts", ""
+    note = folder / hashlib.sha256(draft_id.encode()).hexdigest()[:32]
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with locked(folder / "lock"):
+        with suppress(OSError, ValueError):
+            known = read_plain(note, _NOTE_BYTES).decode()
+        stands = RUN_ID.fullmatch(known) and (locations.runs / known).is_dir()
+        yield known if stands else "", lambda run_id: write_whole(note, run_id)

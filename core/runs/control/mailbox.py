@@ -26,10 +26,8 @@ class Mailbox:
     def __init__(
         self, folder: JobFolder, attempt: int, acknowledged: set[str], verbs: Collection[Verb] = WORKER_VERBS
     ) -> None:
-        self._tail = EventTail(folder.commands)
-        self._attempt = attempt
-        self._seen = set(acknowledged)
-        self._verbs = frozenset(verbs)
+        self._tail, self._attempt = EventTail(folder.commands), attempt
+        self._seen, self._verbs = set(acknowledged), verbs
 
     def poll(self) -> list[Command]:
         """The new commands: not acknowledged yet, not for an earlier attempt, ours to obey. Costs a look at a file."""
@@ -44,9 +42,9 @@ class Mailbox:
         return commands
 
 
-def open_mailbox(folder: JobFolder, attempt: int) -> Mailbox:
-    """A worker's mailbox: what the log already acknowledges is skipped."""
-    return Mailbox(folder, attempt, acknowledged_ids(folder.events))
+def open_mailbox(folder: JobFolder, attempt: int, verbs: Collection[Verb] = WORKER_VERBS) -> Mailbox:
+    """The mailbox of an attempt: what the log already acknowledges is skipped."""
+    return Mailbox(folder, attempt, acknowledged_ids(folder.events), verbs)
 
 
 def send(

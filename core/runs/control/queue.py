@@ -84,6 +84,22 @@ class JobQueue:
 
         return run_id in self._change(arrange)
 
+    def take_turn(self, run_id: str, cards: CardSet, lock: CardLock) -> bool:
+        """Takes the cards and leaves the queue, if this run is the first living one and they are free."""
+        self.waits_for(run_id, cards)  # the queue's file may have been lost since; whoever waits stands in it
+        if self.first_living(cards) != run_id or not lock.acquire(run_id):
+            return False
+        self.remove(run_id)
+        return True
+
+    def reason(self, run_id: str, cards: CardSet) -> str:
+        """What a run waits for, for people."""
+        if holder := held_by(self._locations, cards):
+            who = f"run {holder}" if RUN_ID.fullmatch(holder) else holder
+            return f"{who} holds the {cards.word}"
+        first = self.first_living(cards)
+        return f"run {first} is before it in the queue" if first and first != run_id else ""
+
     def _living(self, runs: Waiting) -> Waiting:
         return {run_id: cards for run_id, cards in runs.items() if self._lives(run_id)}
 
@@ -101,34 +117,6 @@ class JobQueue:
 
 def _without(runs: Waiting, run_id: str) -> Waiting:
     return {other: cards for other, cards in runs.items() if other != run_id}
-
-
-class Turn:
-    """One run's wait for the cards of this machine."""
-
-    def __init__(self, locations: Locations, cards: CardSet, run_id: str) -> None:
-        self._locations, self._cards, self._run_id = locations, cards, run_id
-        self._queue = JobQueue(locations)
-
-    def join(self) -> None:
-        """Stands in the queue, where the starter has put it already, and says for which cards."""
-        self._queue.waits_for(self._run_id, self._cards)
-
-    def take(self, lock: CardLock) -> bool:
-        """Takes the cards and leaves the queue, if this run is the first living one and they are free."""
-        self.join()  # the queue's file may have been lost since; whoever waits stands in it
-        if self._queue.first_living(self._cards) != self._run_id or not lock.acquire(self._run_id):
-            return False
-        self._queue.remove(self._run_id)
-        return True
-
-    def reason(self) -> str:
-        """What the run waits for, for people."""
-        if holder := held_by(self._locations, self._cards):
-            who = f"run {holder}" if RUN_ID.fullmatch(holder) else holder
-            return f"{who} holds the {self._cards.word}"
-        first = self._queue.first_living(self._cards)
-        return f"run {first} is before it in the queue" if first and first != self._run_id else ""
 
 
 def card_wanted(locations: Locations, cards: CardSet) -> bool:

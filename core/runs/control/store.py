@@ -17,17 +17,15 @@ from core.contract.events import Event, Queued, Resumed, Stopped
 from core.machine.disk import cure
 from core.machine.locations import Locations
 from core.machine.locks import FileLock, is_held
-from core.runs.control.create import Drafts, make_export, make_run, sweep, sweep_exports, throw_away
+from core.runs.control.create import make_export, make_run, once, sweep, sweep_exports, throw_away
 from core.runs.control.mailbox import send
 from core.runs.control.queue import JobQueue
 from core.runs.control.takeover import DeadJob, take_over
 from core.runs.folder.flaws import flaw_of
 from core.runs.folder.job_folder import JOB_NAME, RUN_ID, ExportRequest, JobFolder
 from core.runs.process.activity import wake
-from core.runs.process.launch import SUPERVISOR_COMMAND, start_supervisor
-from core.runs.process.processes import end_job, read_owners
-from core.runs.record.folds import Folds
-from core.runs.record.job_record import ENDED, RUNNING, RunRecord
+from core.runs.process.processes import SUPERVISOR_COMMAND, end_job, read_owners, start_supervisor
+from core.runs.record.job_record import ENDED, RUNNING, Folds, RunRecord
 from core.runs.record.summary import RunSummary, nobody_lives, summarise
 
 LEAVING_SECONDS = 10.0
@@ -49,7 +47,7 @@ class RunStore:
 
     def create(self, config: RunConfig, draft_id: str = "") -> JobFolder:
         """A run's folder that nobody starts; the same draft again gives the same folder. Raises as ``start``."""
-        with Drafts(self.locations).once(draft_id) as (known, note):
+        with once(self.locations, draft_id) as (known, note):
             if known:
                 return self.open(known)
             folder, lock = make_run(self.locations, config, queued=False, note=note)
@@ -63,7 +61,7 @@ class RunStore:
             ConfigError: the config has faults; all are named.
             MachineError: the disk does not take it, or no process can be made.
         """
-        with Drafts(self.locations).once(draft_id) as (known, note):
+        with once(self.locations, draft_id) as (known, note):
             if known:
                 # A first Start that was cut off before its supervisor came up is brought to its end.
                 with take_over(self.open(known)) as dead:

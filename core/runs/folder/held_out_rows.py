@@ -42,12 +42,7 @@ def draw_path(run: Path) -> Path:
 
 
 def read_draw(path: Path) -> Draw:
-    """What ``write_draw`` wrote.
-
-    Raises:
-        OSError: there is nothing, or nothing that may be read.
-        ValueError: it is not as it was written.
-    """
+    """What ``write_draw`` wrote. Raises OSError where nothing can be read, ValueError where it is damaged."""
     try:
         return Draw.model_validate(read_sealed(path, _MOST_BYTES))
     except ValidationError as error:
@@ -63,9 +58,5 @@ def kept_draw(run: Path) -> Draw | None:
 
 
 def write_draw(path: Path, draw: Draw) -> None:
-    """Writes it, whole or not at all, to stay after the power went.
-
-    Raises:
-        OSError: the disk is full, or nothing may be written there.
-    """
+    """Writes it, whole or not at all, to stay after the power went. Raises OSError where the disk refuses."""
     write_sealed(path, draw.model_dump(), durable=True)

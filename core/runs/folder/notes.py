@@ -23,7 +23,7 @@ from core.contract.methods import DEFAULT_METHOD
 from core.machine.disk import cure, read_plain, read_sealed, write_sealed, write_whole
 from core.runs.folder.flaws import MOST_BYTES
 from core.runs.folder.job_folder import JobFolder
-from core.runs.folder.repeat import flat
+from core.runs.folder.run_yaml import flat
 
 NAME_LENGTH = 120
 _VERSION = 2

@@ -6,7 +6,8 @@ not known here are left out and named, and what only holds between fields was ch
 
 import copy
 import difflib
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +17,16 @@ from pydantic import BaseModel, ValidationError
 from core.contract.config import RunConfig
 from core.contract.errors import ConfigError
 from core.machine.disk import read_plain
+from core.machine.locations import Locations
 from core.machine.yaml_text import MOST_YAML_BYTES, NOT_YAML, load_yaml, shown
 
 _FAULTS_NAMED = 20
+_SETTING = "expected KEY=VALUE with a key of run.yaml, such as train.learning_rate=0.0001."
 
 
 def dump_config(config: RunConfig) -> str:
     """The whole config as YAML, in the order of declaration."""
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-
-
-def read_config(path: Path) -> RunConfig:
-    """Reads a run.yaml that a person gives.
-
-    Raises:
-        ConfigError: the file is missing, is no YAML mapping, or has faults; all of them are named at once.
-    """
-    return checked(read_fields(path), path)
 
 
 def read_stored(path: Path) -> tuple[RunConfig, list[str]]:
@@ -157,3 +151,61 @@ def _near(fault: dict[str, Any]) -> str:
         if not (isinstance(model, type) and issubclass(model, BaseModel)):
             return ""
     return next(iter(difflib.get_close_matches(str(fault["loc"][-1])[:80], list(model.model_fields), n=1)), "")
+
+
+# ── how a run is had again ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def command_line(locations: Locations, run_yaml: Path, asked: RunConfig, effective: RunConfig) -> str:
+    """The line that repeats a run: ``train RUN.yaml --set KEY=VALUE …``. The file is what it began with, the settings
+    are what was corrected since, so that the line and ``effective_config`` say the same."""
+    began = flat(asked)
+    changed = [f"{key}={json.dumps(value)}" for key, value in flat(effective).items() if began[key] != value]
+    return locations.command("train", run_yaml, *(word for setting in changed for word in ("--set", setting)))
+
+
+def flat(config: RunConfig) -> dict[str, Any]:
+    """Every setting by its dotted key, in the order of declaration."""
+    return dict(_flat(config))
+
+
+def _flat(part: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name in type(part).model_fields:
+        value = getattr(part, name)
+        yield from _flat(value, f"{prefix}{name}.") if isinstance(value, BaseModel) else [(f"{prefix}{name}", value)]
+
+
+def read_wish(path: Path, settings: Sequence[str] = ()) -> RunConfig:
+    """A run.yaml that a person hands over, with ``KEY=VALUE`` settings put over it before anything is checked.
+
+    A relative ``data.path`` lies beside the file; one that a setting brings lies in the current folder.
+
+    Raises:
+        ConfigError: the file cannot be read, a setting without ``=``, an unknown key or a value out of range; all of
+            them are named at once.
+    """
+    raw = read_fields(path)
+    data = raw.get("data")
+    given = data.get("path") if isinstance(data, dict) else None
+    if isinstance(data, dict) and isinstance(given, str) and given and not given.startswith("~"):
+        data["path"] = str(path.absolute().parent / given)  # an absolute path stays
+    return checked(raw, path, [f"--set {setting!r}: {_SETTING}" for setting in settings if not _put(raw, setting)])
+
+
+def _put(raw: dict[str, Any], setting: str) -> bool:
+    """Puts one setting among a file's fields; False for one that is none. What it means is checked with the file."""
+    key, equals, text = setting.partition("=")
+    *parts, name = key.split(".")
+    if not equals or not all((*parts, name)):
+        return False
+    for part in parts:
+        if raw.get(part) is None:
+            raw[part] = {}
+        raw = raw[part]
+        if not isinstance(raw, dict):
+            return False
+    try:
+        raw[name] = load_yaml(text)
+    except NOT_YAML:
+        raw[name] = text
+    return True

@@ -71,11 +71,10 @@ class EventWriter:
             MachineError: the disk is full or gone; the log is left whole, without the event.
         """
         said = self._stamped(event)
-        line = said.model_dump_json().encode()
         # A checkpoint must not outlive the steps before it, so these are made durable before it is saved.
         durable = said.kind in _DURABLE_KINDS or (isinstance(said, Stage) and said.stage == "saving")
         with self._guard:
-            self._append(line)
+            self._append(said.model_dump_json().encode())
             if durable or not self._synced:
                 self._synced = False
                 with contextlib.suppress(OSError):
@@ -129,7 +128,7 @@ class PatientWriter(EventWriter):
 
     @property
     def behind(self) -> bool:
-        """Whether something that was said is not written yet."""
+        """Whether something is not written yet."""
         return bool(self._kept)
 
     def write(self, event: E) -> E:
@@ -183,11 +182,10 @@ class PatientWriter(EventWriter):
                     file.write(os.urandom(ASIDE_BYTES))
 
     def _give_aside(self) -> bool:
-        try:
+        with contextlib.suppress(OSError):
             self._aside.unlink()
-        except OSError:
-            return False
-        return True
+            return True
+        return False
 
 
 class EventTail:

@@ -20,7 +20,6 @@ from collections.abc import Callable
 from contextlib import suppress
 
 _VARIABLE = "LUTHIER_DOOR"
-_TICK_SECONDS = 0.1
 _READY_SECONDS = 60.0
 
 
@@ -43,7 +42,7 @@ class ReadyPipe:
         Who takes very long is let go on all the same, and then judged like any worker that stands still.
         """
         late = time.monotonic() + _READY_SECONDS
-        while time.monotonic() < late and not select.select([self._mine], [], [], _TICK_SECONDS)[0]:
+        while time.monotonic() < late and not select.select([self._mine], [], [], 0.1)[0]:
             if called_off():
                 return True
         return False

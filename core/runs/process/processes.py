@@ -1,4 +1,5 @@
-"""Processes of a job: known by pid *and* creation time, found by a mark in their environment, ended as a whole tree.
+"""Processes of a job: known by pid *and* creation time, found by a mark in their environment, ended as a whole tree;
+and how its supervisor is started.
 
 A pid alone names whoever uses it next. A parent knows its children only until one detaches itself. So the worker gets
 ``LUTHIER_JOB=FOLDER`` in its environment, which everything below it inherits, and the tree is the union of three:
@@ -7,8 +8,11 @@ descendants, the worker's process group, and whoever bears the mark.
 
 import json
 import os
+import subprocess
+import sys
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -17,13 +21,19 @@ from pathlib import Path
 import psutil
 from pydantic import TypeAdapter
 
-from core.machine.disk import read_plain, write_whole
+from core.contract.errors import MachineError
+from core.machine.disk import APPENDING, open_plain, read_plain, write_whole
+from core.machine.locations import REPOSITORY, Locations
+from core.machine.locks import FileLock
 from core.runs.folder.flaws import MOST_BYTES
 from core.runs.folder.job_folder import JobFolder
 
+SUPERVISOR_COMMAND = (sys.executable, "-m", "core.runs.supervise.supervisor")
 MARK = "LUTHIER_JOB"
 LOCK_VARIABLE = "LUTHIER_SUPERVISOR_LOCK"
 """What a supervisor is started with: the descriptor of its job's lock."""
+QUICK = {"PYDANTIC_DISABLE_PLUGINS": "1"}
+"""We have none; looking for them among all that is installed costs every small process 20 ms at its start."""
 _LOOK_SECONDS = 0.02
 _START_TICKS = 19
 """``starttime`` in /proc/PID/stat, counted from the field after the name (proc(5): field 22)."""
@@ -120,15 +130,24 @@ def find_worker(folder: JobFolder) -> Identity | None:
 
 def end_tree(folder: JobFolder, worker: Identity | None, grace_seconds: float) -> None:
     """Ends the worker and everything below it: asked first, killed after the grace, and waited for."""
-    doomed = _tree(folder, worker)
-    _signal(doomed, kill=grace_seconds <= 0)
-    stubborn = _outlive(doomed, grace_seconds)
-    # What was started meanwhile is found by looking again; three looks outrun any tree that is not a fork bomb.
-    for _ in range(3):
-        if not (rest := {*stubborn, *_tree(folder, worker)}):
-            return
-        _signal(rest, kill=True)
-        stubborn = _outlive(rest, 1.0)
+
+    def tree() -> set[psutil.Process]:
+        # A group outlives its leader, and its number is not given to a new process while a member lives.
+        members = set(_living(lambda one: _mark(one) == str(folder.path)))
+        if worker:
+            members.update(_living(lambda one: os.getpgid(one.pid) == worker.pid))
+            if process := worker.process():
+                members.add(process)
+                with suppress(psutil.Error):
+                    members.update(process.children(recursive=True))
+        return {process for process in members if process.pid != os.getpid()}
+
+    stubborn: set[psutil.Process] = set()
+    if grace_seconds > 0:
+        asked = tree()
+        _signal(asked, kill=False)
+        stubborn = _outlive(asked, grace_seconds)
+    _kill(lambda: stubborn | tree())
 
 
 def end_job(folder: JobFolder) -> None:
@@ -141,29 +160,22 @@ def end_job(folder: JobFolder) -> None:
     def supervises(process: psutil.Process) -> bool:
         return LOCK_VARIABLE in process.environ() and any(map(mine, process.cmdline()[-1:]))
 
-    _signal(_living(supervises), kill=True)
-    for _ in range(3):
-        working = _living(lambda process: mine(_mark(process)) or supervises(process))
-        if not (living := _outlive(working, 0.0)):
-            return
-        _signal(living, kill=True)
-        _outlive(living, 1.0)
+    _signal(_living(supervises), kill=True)  # before its worker: it would start another
+    _kill(lambda: set(_living(lambda process: mine(_mark(process)) or supervises(process))))
 
 
 def _mark(process: psutil.Process) -> str:
     return process.environ().get(MARK, "")
 
 
-def _tree(folder: JobFolder, worker: Identity | None) -> set[psutil.Process]:
-    # A group outlives its leader, and its number is not given to a new process while a member lives.
-    tree = set(_living(lambda one: _mark(one) == str(folder.path)))
-    if worker:
-        tree.update(_living(lambda one: os.getpgid(one.pid) == worker.pid))
-        if process := worker.process():
-            tree.add(process)
-            with suppress(psutil.Error):
-                tree.update(process.children(recursive=True))
-    return {process for process in tree if process.pid != os.getpid()}
+def _kill(find: Callable[[], set[psutil.Process]]) -> None:
+    """Kills what is found. What was started meanwhile is found by looking again; a few looks outrun any tree that is
+    not a fork bomb."""
+    for _ in range(4):
+        if not (living := _outlive(find(), 0.0)):
+            return
+        _signal(living, kill=True)
+        _outlive(living, 1.0)
 
 
 def _living(chosen: Callable[[psutil.Process], bool]) -> Iterator[psutil.Process]:
@@ -180,22 +192,59 @@ def _living(chosen: Callable[[psutil.Process], bool]) -> Iterator[psutil.Process
 def _outlive(processes: Iterable[psutil.Process], seconds: float) -> set[psutil.Process]:
     """Those that still live after so long; returns as soon as none does. A zombie lives no more, though psutil would
     wait for it: in a container the first process of the machine may never collect an orphan."""
-    until = time.monotonic() + seconds
-    living = {process for process in processes if _lives(process)}
-    while living and time.monotonic() < until:
-        time.sleep(_LOOK_SECONDS)
-        living = {process for process in living if _lives(process)}
-    return living
 
-
-def _lives(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
+    def lives(process: psutil.Process) -> bool:
+        with suppress(psutil.Error):
+            return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
         return False
+
+    until = time.monotonic() + seconds
+    while (living := {process for process in processes if lives(process)}) and time.monotonic() < until:
+        time.sleep(_LOOK_SECONDS)
+        processes = living
+    return living
 
 
 def _signal(processes: Iterable[psutil.Process], kill: bool) -> None:
     for process in processes:
         with suppress(psutil.Error):
             process.kill() if kill else process.terminate()
+
+
+def start_supervisor(
+    folder: JobFolder, locations: Locations, lock: FileLock, command: Sequence[str], then: str
+) -> None:
+    """Starts ``command FOLDER``, detached: it has its own session and outlives whoever starts it. The job's lock, held
+    already, goes over into its hands: there is exactly one supervisor from the first moment on.
+
+    Raises:
+        MachineError: no process can be made; ``then`` is what a person does once there is room for one.
+    """
+    passed = {"LUTHIER_HOME": str(locations.home), LOCK_VARIABLE: str(lock.fileno())}
+    try:
+        with os.fdopen(open_plain(folder.log, APPENDING), "ab") as log:
+            process = subprocess.Popen(
+                [*command, str(folder.path)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=REPOSITORY,
+                env={**QUICK, **os.environ, **passed},
+                start_new_session=True,
+                pass_fds=[lock.fileno()],
+            )
+    except OSError as error:
+        raise MachineError("machine.process", name=folder.name, reason=error.strerror, then=then) from error
+    finally:
+        lock.release()
+    # Reaped when it ends before us, so that no zombie stays; it does not mind when we end first.
+    threading.Thread(target=process.wait, name=f"reap-{process.pid}", daemon=True).start()
+
+
+def inherited_lock(folder: JobFolder) -> FileLock | None:
+    """The job's supervisor lock: inherited from the starter, or taken here; None where another supervisor has it."""
+    lock = FileLock(folder.supervisor_lock)
+    passed = os.environ.pop(LOCK_VARIABLE, "")
+    if passed.isdigit() and lock.inherit(int(passed)):
+        return lock
+    return lock if lock.acquire() else None

@@ -10,7 +10,6 @@ What is printed within the microseconds between the last look and the cut is los
 """
 
 import os
-import time
 from pathlib import Path
 
 from core.machine.disk import open_plain
@@ -18,7 +17,6 @@ from core.machine.disk import open_plain
 CAP_BYTES = 10_000_000
 HEAD_BYTES = 256_000
 TAIL_BYTES = 4_000_000
-HALF_LINE_LOOKS, HALF_LINE_SECONDS = 10, 0.005
 
 
 def older_log(log: Path) -> Path:
@@ -52,18 +50,12 @@ def _keep(log: Path, descriptor: int) -> None:
             at = max(0, size - TAIL_BYTES)
             if head := os.pread(descriptor, min(HEAD_BYTES, at), 0):
                 copy.write(head + f"\n… {at - len(head):,} bytes left out …\n".encode())
-            looks, whole = HALF_LINE_LOOKS, True
-            while at - size <= TAIL_BYTES:  # who prints faster than this reads is not caught up with
-                if block := os.pread(descriptor, 1 << 20, at):  # what is printed meanwhile is copied too
-                    copy.write(block)
-                    copy.flush()
-                    at, whole = at + len(block), block.endswith(b"\n")
-                elif whole or not looks:
-                    break
-                else:  # a line may be seen while half of it is written
-                    looks -= 1
-                    time.sleep(HALF_LINE_SECONDS)
-            os.ftruncate(descriptor, 0)  # at once: what is printed in between is lost
+            # What is printed meanwhile is copied too; who prints faster than this reads is not caught up with.
+            while at - size <= TAIL_BYTES and (block := os.pread(descriptor, 1 << 20, at)):
+                copy.write(block)
+                copy.flush()
+                at += len(block)
+            os.ftruncate(descriptor, 0)
         fresh.replace(older_log(log))
     except OSError:
         fresh.unlink(missing_ok=True)

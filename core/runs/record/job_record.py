@@ -5,15 +5,18 @@
     queued → starting → training ⇄ paused → finished | stopped | failed
 
 ``lost`` (no last event stands and nobody lives) cannot be seen in the log; the store judges it, and ``unreadable`` is
-a listing's word for a folder that cannot be looked into. A later attempt that
-begins at a checkpoint drops the metrics after that step, so that charts never run backwards.
+a listing's word for a folder that cannot be looked into. A later attempt that begins at a checkpoint drops the metrics
+after that step, so that charts never run backwards.
 """
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -39,14 +42,23 @@ from core.contract.events import (
     Step,
     Stopped,
 )
+from core.runs.folder.job_folder import JobFolder
+from core.runs.log.events_log import EventTail
 
 State = Literal["queued", "starting", "training", "paused", "finished", "stopped", "failed", "lost", "unreadable"]
 RUNNING = frozenset({"queued", "starting", "training"})
 """States in which a process must live; where none does the job is lost."""
 ENDED = frozenset({"finished", "stopped", "failed"})
-_MOST_KEPT: dict[type[Event], int] = {Note: 200}
+_MOST_NOTES = 200
 """The newest so many are shown: a page is sent all of them."""
-M = TypeVar("M", Step, Evaluation)
+_LISTS: dict[type[Event], str] = {
+    Step: "steps", Evaluation: "evaluations", Checkpoint: "checkpoints", Note: "notes", Correction: "corrections",
+    Sample: "samples", Exported: "exported",
+}  # fmt: skip
+"""Events that a record keeps, each under its field."""
+_ANEW = {"queued_reason": "", "ended_at": None, "failure": None, "pending": ""}
+"""What is forgotten when a run is queued or started."""
+_FOLDS_KEPT = 16
 _WORKING = frozenset({"first_step", "training", "merging", "verifying"})
 
 
@@ -88,113 +100,74 @@ class RunFold:
     """Takes events one by one; ``record`` is what they amount to so far."""
 
     def __init__(self) -> None:
-        self._facts: dict[str, Any] = {"state": "queued"}
-        self._steps: list[Step] = []
-        self._evaluations: list[Evaluation] = []
-        self._checkpoints: list[Checkpoint] = []
-        self._kept: dict[type[Event], list[Any]] = {Note: [], Correction: [], Sample: [], Exported: []}
+        self._facts: dict[str, Any] = {"state": "queued", "attempt": 0}
+        self._lists: dict[type[Event], list[Any]] = {kind: [] for kind in _LISTS}
         self._acknowledged: set[str] = set()
-
-    def add(self, event: Event) -> None:
-        """Takes one event; kinds without a meaning here change nothing but the attempt."""
-        self._facts["attempt"] = max(self._facts.get("attempt", 0), event.attempt)
-        if (kept := self._kept.get(type(event))) is not None:
-            kept.append(event)
-            del kept[: -_MOST_KEPT.get(type(event), len(kept))]
-        elif (handle := _HANDLERS.get(type(event))) is not None:
-            handle(self, event)
 
     @property
     def record(self) -> RunRecord:
         """The record as of now; a copy that later events leave alone."""
-        notes, corrections, samples, exported = map(tuple, self._kept.values())
-        return RunRecord(
-            **self._facts,
-            steps=tuple(self._steps),
-            evaluations=tuple(self._evaluations),
-            checkpoints=tuple(self._checkpoints),
-            notes=notes,
-            corrections=corrections,
-            samples=samples,
-            exported=exported,
-            acknowledged=frozenset(self._acknowledged),
-        )
+        lists: dict[str, Any] = {_LISTS[kind]: tuple(events) for kind, events in self._lists.items()}
+        return RunRecord(**self._facts, **lists, acknowledged=frozenset(self._acknowledged))
 
-    def _queued(self, event: Queued | Resumed) -> None:
-        self._facts.update(state="queued", queued_reason="", ended_at=None, failure=None, pending="")
-        if isinstance(event, Resumed):
-            self._facts.update(anyway=event.anyway, stage=None)
-        else:
-            self._facts.update(queued_reason=event.reason)
-            self._facts.setdefault("started_at", event.at)
+    def add(self, event: Event) -> None:
+        """Takes one event; kinds without a meaning here change nothing but the attempt."""
+        facts = self._facts
+        facts["attempt"] = max(facts["attempt"], event.attempt)
+        match event:
+            case Step():
+                self._measured(event)
+                facts.update(last_step=event.step, stepped=True)
+                if facts["state"] == "starting":
+                    facts["state"] = "training"
+            case Evaluation():
+                self._measured(event)
+            case Stage():
+                facts.update(stage=event, stepped=False)
+                if event.stage in _WORKING and facts["state"] == "starting":
+                    facts["state"] = "training"
+            case Checkpoint():
+                self._lists[Checkpoint].append(event)
+                if facts.get("pending") == "save":
+                    facts["pending"] = ""
+            case Note() | Correction() | Sample() | Exported():
+                kept = self._lists[type(event)]
+                kept.append(event)
+                del kept[: -_MOST_NOTES if isinstance(event, Note) else -len(kept)]
+            case Queued():
+                facts.update(_ANEW, state="queued", queued_reason=event.reason)
+                facts.setdefault("started_at", event.at)
+            case Resumed():
+                facts.update(_ANEW, state="queued", anyway=event.anyway, stage=None)
+            case Starting():
+                self._begin(event)
+            case Hello() | Plan():
+                facts[event.kind] = event
+            case Acknowledged():
+                self._acknowledged.add(event.command_id)
+                if event.command in ("pause", "stop", "save"):
+                    facts["pending"] = event.command
+            case Paused():
+                facts.update(state="paused", pending="")
+            case Finished() | Stopped() | Failed():
+                failure = event if isinstance(event, Failed) else None
+                facts.update(state=event.kind, pending="", ended_at=event.at, failure=failure)
 
-    def _starting(self, event: Starting) -> None:
+    def _begin(self, event: Starting) -> None:
         """A new attempt: what came after its checkpoint is forgotten. A worker that finds that checkpoint bad and takes
         an older one says ``Starting`` again, with the step that it did take."""
-        facts = {"state": "starting", "queued_reason": "", "ended_at": None, "failure": None, "pending": ""}
-        self._facts.update(facts, stage=None, stepped=False, last_step=event.resumed_step)
+        self._facts.update(_ANEW, state="starting", stage=None, stepped=False, last_step=event.resumed_step)
         if not self._facts.get("begun"):
             self._facts.update(started_at=event.at, begun=True)
-        lists: tuple[list[Any], ...] = (self._steps, self._evaluations, self._checkpoints)
-        for metrics in lists:
-            metrics[:] = [metric for metric in metrics if metric.step <= event.resumed_step]
+        for kind in (Step, Evaluation, Checkpoint):
+            self._lists[kind][:] = [metric for metric in self._lists[kind] if metric.step <= event.resumed_step]
 
-    def _told(self, event: Hello | Plan) -> None:
-        self._facts[event.kind] = event
-
-    def _stage(self, event: Stage) -> None:
-        self._facts.update(stage=event, stepped=False)
-        if event.stage in _WORKING and self._facts["state"] == "starting":
-            self._facts["state"] = "training"
-
-    def _step(self, event: Step) -> None:
-        _put(self._steps, event)
-        self._facts.update(last_step=event.step, stepped=True)
-        if self._facts["state"] == "starting":
-            self._facts["state"] = "training"
-
-    def _evaluation(self, event: Evaluation) -> None:
-        _put(self._evaluations, event)
-
-    def _checkpoint(self, event: Checkpoint) -> None:
-        self._checkpoints.append(event)
-        if self._facts.get("pending") == "save":
-            self._facts["pending"] = ""
-
-    def _acknowledge(self, event: Acknowledged) -> None:
-        self._acknowledged.add(event.command_id)
-        if event.command in ("pause", "stop", "save"):
-            self._facts["pending"] = event.command
-
-    def _over(self, event: Paused | Finished | Stopped | Failed) -> None:
-        self._facts.update(state=event.kind, pending="")
-        if not isinstance(event, Paused):
-            self._facts.update(ended_at=event.at, failure=event if isinstance(event, Failed) else None)
-
-
-def _put(metrics: list[M], metric: M) -> None:
-    """A worker may go back to a checkpoint by itself: what came after is measured again."""
-    while metrics and metrics[-1].step >= metric.step:
-        metrics.pop()
-    metrics.append(metric)
-
-
-_HANDLERS: dict[type[Event], Callable[[RunFold, Any], None]] = {
-    Queued: RunFold._queued,
-    Resumed: RunFold._queued,
-    Starting: RunFold._starting,
-    Hello: RunFold._told,
-    Plan: RunFold._told,
-    Stage: RunFold._stage,
-    Step: RunFold._step,
-    Evaluation: RunFold._evaluation,
-    Checkpoint: RunFold._checkpoint,
-    Acknowledged: RunFold._acknowledge,
-    Paused: RunFold._over,
-    Finished: RunFold._over,
-    Stopped: RunFold._over,
-    Failed: RunFold._over,
-}
+    def _measured(self, metric: Step | Evaluation) -> None:
+        """A worker may go back to a checkpoint by itself: what came after is measured again."""
+        metrics = self._lists[type(metric)]
+        while metrics and metrics[-1].step >= metric.step:
+            metrics.pop()
+        metrics.append(metric)
 
 
 def fold(events: Iterable[Event]) -> RunRecord:
@@ -203,6 +176,40 @@ def fold(events: Iterable[Event]) -> RunRecord:
     for event in events:
         state.add(event)
     return state.record
+
+
+class Folds:
+    """The last few folds, by folder. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._known: OrderedDict[Path, tuple[EventTail, RunFold]] = OrderedDict()
+
+    def record(self, folder: JobFolder, dead: bool = False) -> RunRecord:
+        """The record of this job as of now, ``lost`` not judged. ``dead``: nobody writes its log any more.
+
+        Raises:
+            OSError: the log is no regular file, or may not be read.
+        """
+        with self._guard:
+            if (known := self._known.get(folder.path)) and known[0].cut():
+                del self._known[folder.path]  # a log that became shorter is not the one that was read
+            if folder.path not in self._known:
+                self._known[folder.path] = (EventTail(folder.events), RunFold())
+            self._known.move_to_end(folder.path)
+            tail, fold = self._known[folder.path]
+            for event in tail.read():
+                fold.add(event)
+            if len(self._known) > _FOLDS_KEPT:
+                self._known.popitem(last=False)
+            torn = dead and tail.torn
+            return replace(fold.record, damaged=tail.damaged + torn)
+
+    def forget(self, folder: JobFolder) -> None:
+        """Drops what is known of a job that is deleted."""
+        with self._guard:
+            for path in [path for path in self._known if path == folder.path or folder.path in path.parents]:
+                del self._known[path]
 
 
 def effective_config(config: RunConfig, corrections: Iterable[Correction]) -> RunConfig:

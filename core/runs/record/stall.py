@@ -13,7 +13,7 @@ A light beat is work that a process does without saying anything (a model read f
 compiled); a step has none, since a card that hangs keeps a core busy. An acknowledgement is no beat either: it comes
 from a thread that lives on when the work stands.
 
-All times are *awake* seconds (``core.runs.process.clock``): a night's sleep is no silence. Nothing here looks at a
+All times are *awake* seconds (``AwakeClock``): a night's sleep is no silence. Nothing here looks at a
 clock.
 """
 
@@ -44,17 +44,9 @@ class Limit:
 
 
 _HOUR = 3600.0
-_LIMITS = {
-    "preparing": Limit(300.0, _HOUR),
-    "downloading": Limit(600.0, _HOUR),
-    "loading": Limit(300.0, _HOUR),
-    "first_step": Limit(600.0, _HOUR),
-    "saving": Limit(300.0, _HOUR),
-    "merging": Limit(300.0, _HOUR),
-    "verifying": Limit(300.0, _HOUR),
-    "waiting": Limit(0.0),
-}
-_BEFORE_THE_FIRST = Limit(300.0, _HOUR)
+_LIMITS = {"downloading": Limit(600.0, _HOUR), "first_step": Limit(600.0, _HOUR), "waiting": Limit(0.0)}
+_OF_OTHERS = Limit(300.0, _HOUR)
+"""Of every other stage, and before the first."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +130,7 @@ class Heartbeat:
     def limit(self) -> Limit:
         """What holds at present; for steps and measured batches it follows the run's own pace."""
         if self.stage not in ("training", "evaluating"):
-            return _LIMITS.get(self.stage, _BEFORE_THE_FIRST)
+            return _LIMITS.get(self.stage, _OF_OTHERS)
         # Before a step was measured, a first pass on a slow machine, or with kernels to compile, has no pace to go by.
         step = Limit(max(STEP_SECONDS, STEP_MEDIANS * self.median_seconds))
         return step if self._seconds else _LIMITS["first_step"]
@@ -146,23 +138,22 @@ class Heartbeat:
     def stalled(self, now: float) -> Stall | None:
         """The stall, where there is one."""
         limit, silent, unlit = self.limit(), now - self._heard, now - self._lit
-        if not limit.silent:
-            return None
         if limit.at_work and silent >= limit.at_work:
-            return Stall(self._words(), silent, limit.at_work)
-        if (unlit if limit.at_work else silent) >= limit.silent:
-            return Stall(self._words(), silent, limit.silent)
-        return None
-
-    def _words(self) -> str:
+            allowed = limit.at_work
+        elif limit.silent and (unlit if limit.at_work else silent) >= limit.silent:
+            allowed = limit.silent
+        else:
+            return None
         stage = self._stage
         if stage is None:
-            return "The worker said nothing after its start"
-        if stage.stage == "training":
+            what = "The worker said nothing after its start"
+        elif stage.stage == "training":
             pace = f" (a step takes {self.median_seconds:.3g} s)" if self._seconds else ""
-            return f"Step {self._step + 1} did not end{pace}"
-        far = f" at {stage.done:,.0f} of {stage.total:,.0f} {stage.unit}".rstrip() if stage.total else ""
-        return f"'{stage.stage.replace('_', ' ')}' stood still{far}"
+            what = f"Step {self._step + 1} did not end{pace}"
+        else:
+            far = f" at {stage.done:,.0f} of {stage.total:,.0f} {stage.unit}".rstrip() if stage.total else ""
+            what = f"'{stage.stage.replace('_', ' ')}' stood still{far}"
+        return Stall(what, silent, allowed)
 
 
 def _minutes(seconds: float) -> str:

@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import TypeAdapter
 
 from core.contract.errors import Fault
-from core.contract.events import Event, Starting, Step, parse_event
+from core.contract.events import Event, Starting, parse_event
 from core.machine.disk import folder_bytes, read_plain, write_whole
 from core.machine.locks import is_held
 from core.runs.folder.flaws import MOST_BYTES, flaw_of
@@ -130,12 +130,10 @@ def scan(lines: Iterable[bytes]) -> Iterator[Event]:
             continue
         event = parse_event(line)
         if isinstance(event, Starting):  # what came after the checkpoint that an attempt begins at is dropped
-            while steps:
-                step = parse_event(steps[-1])
-                if isinstance(step, Step) and step.step <= event.resumed_step:
-                    yield step
-                    break
+            while steps and not ((step := parse_event(steps[-1])) and step.step <= event.resumed_step):
                 steps.pop()
+            if steps and step:
+                yield step
             last = b""
         if event is not None:
             yield event
@@ -179,23 +177,20 @@ def _make(folder: JobFolder, dead: bool) -> RunSummary:
 
 def _key(folder: JobFolder, dead: bool) -> list[int]:
     """What the summary depends on: its fields, the log's length, what moves its size, the name."""
+
+    def stat(path: Path, field: str) -> int:
+        try:
+            return int(getattr(os.lstat(path), field))
+        except OSError:
+            return 0
+
     return [
         len(fields(RunSummary)),
         int(dead),
-        _stat(folder.events, "st_size"),
+        stat(folder.events, "st_size"),
         sum(map(folder_bytes, folder.export_drafts().values())),
-        *(_stat(folder.path / part, "st_mtime_ns") for part in _PARTS),
+        *(stat(folder.path / part, "st_mtime_ns") for part in ("checkpoints", "exports", "name")),
     ]
-
-
-_PARTS = ("checkpoints", "exports", "name")
-
-
-def _stat(path: Path, field: str) -> int:
-    try:
-        return int(getattr(os.lstat(path), field))
-    except OSError:
-        return 0
 
 
 def _kept(folder: JobFolder, key: list[int]) -> RunSummary | None:

@@ -39,11 +39,10 @@ def check_kernels(
         command: prints one line of JSON, ``{"ok", "reason", "cure"}``.
         limit_seconds: what takes longer counts as failed.
     """
+    quiet = subprocess.DEVNULL
     with tempfile.TemporaryFile() as output:
         try:
-            trial = start_tied(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.DEVNULL, cwd=REPOSITORY
-            )
+            trial = start_tied(command, stdin=quiet, stdout=output, stderr=quiet, cwd=REPOSITORY)
         except OSError as error:
             return _note(f"the trial could not be started ({error.strerror})")
         deadline = time.monotonic() + limit_seconds

@@ -11,9 +11,10 @@ after. When this process dies the worker trains on; the next look of a studio st
 """
 
 import os
+import signal
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -26,8 +27,8 @@ from core.machine.hardware import Machine, read_machine
 from core.machine.locations import Locations
 from core.machine.locks import locked
 from core.runs.control.create import sweep_exports, throw_away_debris
-from core.runs.control.mailbox import ALL_VERBS, Mailbox, acknowledged_ids, begun_attempt
-from core.runs.control.queue import JobQueue, Turn
+from core.runs.control.mailbox import ALL_VERBS, Mailbox, begun_attempt, open_mailbox
+from core.runs.control.queue import JobQueue
 from core.runs.folder.flaws import flaw_of
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.standing import Standing
@@ -35,12 +36,10 @@ from core.runs.log.events_log import EventTail, LogHold, PatientWriter, last_eve
 from core.runs.log.handover import ReadyPipe
 from core.runs.process.activity import MemoryKills
 from core.runs.process.awake import hold_session, keep_awake
-from core.runs.process.clock import AwakeClock
-from core.runs.process.launch import inherited_lock
-from core.runs.process.processes import Identity, Owners, end_tree, find_worker, identify, write_owners
+from core.runs.process.processes import Identity, Owners, end_tree, find_worker, identify, inherited_lock, write_owners
 from core.runs.record.job_record import RUNNING, RunRecord, fold
 from core.runs.supervise.kernel_check import check_kernels_once, forget_kernels
-from core.runs.supervise.watch import CardLook, Ending, Restarts, Watch
+from core.runs.supervise.watch import AwakeClock, CardLook, Ending, Restarts, Watch
 from core.runs.supervise.worker_process import (
     RESTART_EXIT_CODE,
     RESTART_NOTE,
@@ -135,23 +134,20 @@ class Supervisor:
 
     def _wait_for_card(self) -> bool:
         """Waits for this run's turn, saying what it waits for; False when called off meanwhile."""
-        turn = Turn(self.locations, self.machine.cards, self.folder.name)
-        turn.join()
-        mailbox, said = self._open_mailbox(), ""
+        queue, run_id, cards = JobQueue(self.locations), self.folder.name, self.machine.cards
+        queue.waits_for(run_id, cards)
+        mailbox, said = open_mailbox(self.folder, self.attempt, ALL_VERBS), ""
         for tick in count():
             if self._called_off(mailbox):
                 break
             if not tick % TURN_TICKS:
-                if turn.take(self.lock):
+                if queue.take_turn(run_id, cards, self.lock):
                     return True
-                if (reason := turn.reason()) and reason != said:
+                if (reason := queue.reason(run_id, cards)) and reason != said:
                     self._say(Queued(reason=reason))
                     said = reason
             time.sleep(TICK_SECONDS)
         return False
-
-    def _open_mailbox(self, verbs: Collection[Verb] = ALL_VERBS) -> Mailbox:
-        return Mailbox(self.folder, self.attempt, acknowledged_ids(self.folder.events), verbs)
 
     def _called_off(self, mailbox: Mailbox, worker: Worker | None = None) -> bool:
         """Obeys what was asked while no worker listens: True when the job stops or pauses here. A worker that does not
@@ -173,12 +169,12 @@ class Supervisor:
         """Starts a worker and hands it the log; None when the job was called off before."""
         # Under the mailbox's lock no command can fall between the attempt that ends and the one that begins.
         with locked(self.folder.commands):
-            if self._called_off(self._open_mailbox()):
+            if self._called_off(open_mailbox(self.folder, self.attempt, ALL_VERBS)):
                 return None
             self.attempt = max(self.attempt, begun_attempt(self.folder.events) + 1)
             self._open_writer()
             self._say(Starting(resumed_step=self.folder.newest_step(), step=self.folder.newest_step()))
-        mailbox = self._open_mailbox(LEAVING)  # a save is left to the worker, who can do it
+        mailbox = open_mailbox(self.folder, self.attempt, LEAVING)  # a save is left to the worker, who can do it
         if self.trains and self.machine.gpu and not self.plain:
             note = check_kernels_once(self.machine.gpu, self.locations, lambda: self._called_off(mailbox))
             if self._record().state != "starting":
@@ -239,7 +235,8 @@ class Supervisor:
         # An exit code is known of a child only: whoever adopted the worker goes by its last word.
         last = last_event(self.folder.events)
         wished = exit_code == RESTART_EXIT_CODE or (isinstance(last, Note) and last.code == RESTART_NOTE)
-        fault = card_fault(exit_code, self.folder.log) if self.machine.gpu else ""
+        killed = exit_code == -signal.SIGKILL
+        fault = card_fault(self.folder.log) if self.machine.gpu and not killed else ""
         if record.pending in ("stop", "pause") and (ending.stall or wished or ending.slept_seconds or fault):
             return self._leave(record.pending)  # another worker would not know of what was promised
         if ending.stall:
@@ -270,7 +267,8 @@ class Supervisor:
 
     def _await_card(self) -> bool:
         """Waits for a card that no longer answers; False where it does not come back, or the job was called off."""
-        step, mailbox, clock, said = self.folder.newest_step(), self._open_mailbox(), AwakeClock(), False
+        step, clock, said = self.folder.newest_step(), AwakeClock(), False
+        mailbox = open_mailbox(self.folder, self.attempt, ALL_VERBS)
         look = CardLook(self.machine.cards)
         while self.trains and not look.answers():
             if clock.tick() >= CARD_SECONDS:

@@ -30,7 +30,6 @@ from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.standing import Standing
 from core.runs.log.events_log import LAST_KINDS, EventTail
 from core.runs.process.activity import halted, wake, work_of
-from core.runs.process.clock import AwakeClock
 from core.runs.process.worker_log import cap_log
 from core.runs.record.job_record import RunRecord
 from core.runs.record.stall import Heartbeat, Stall
@@ -49,10 +48,48 @@ STACKS_SECONDS = 1.0
 SLEPT_SECONDS = 60.0
 """A gap that is called sleep; its consequences show within the minutes after it."""
 AFTERMATH_SECONDS = 300.0
+LONGEST_TICK_SECONDS = 5.0
+"""A tick is 0.1 s; a machine that computes hard may let its supervisor wait for a few."""
 MAX_FUTILE_RESTARTS = 2
 CARD_LOOK_SECONDS = 2.0
 CARD_ANSWER_SECONDS = 0.5
 """An answer takes milliseconds; one that takes longer is met at a later look."""
+
+
+def _boottime() -> float:
+    clock = getattr(time, "CLOCK_BOOTTIME", None)  # Linux only
+    return time.clock_gettime(clock) if clock is not None else time.monotonic()
+
+
+class AwakeClock:
+    """Counts the seconds that the machine was awake while it is asked: ``tick()`` at least every few seconds.
+
+    A machine that sleeps, a virtual machine that its host holds, a process that is stopped (SIGSTOP) and a clock that
+    somebody sets all look alike to whoever waits in small ticks: between two ticks lies more than a tick. So each is
+    counted for a few seconds at most. CLOCK_MONOTONIC stands still while Linux sleeps and CLOCK_BOOTTIME does not:
+    their difference, or else the size of the gap, says how long the machine was away.
+    """
+
+    def __init__(
+        self, monotonic: Callable[[], float] = time.monotonic, boottime: Callable[[], float] = _boottime
+    ) -> None:
+        self._monotonic, self._boottime = monotonic, boottime
+        self._last = (monotonic(), boottime())
+        self.awake = 0.0
+        """Seconds awake since this clock was made."""
+        self.away = 0.0
+        """Seconds of the gap that the last tick found, 0 where it found none."""
+
+    def tick(self, counts: bool = True) -> float:
+        """Seconds awake, now; what went by since the last tick is left out where it does not count."""
+        now = (self._monotonic(), self._boottime())
+        passed = max(0.0, now[0] - self._last[0])  # a clock that goes back counts nothing
+        gap = max(passed, now[1] - self._last[1])
+        self.away = gap if gap > LONGEST_TICK_SECONDS else 0.0
+        self._last = now
+        if counts:
+            self.awake += min(passed, LONGEST_TICK_SECONDS)
+        return self.awake
 
 
 @dataclass(frozen=True)

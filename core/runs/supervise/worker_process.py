@@ -42,15 +42,14 @@ _CARD_FAULT = re.compile(
 
 
 class Worker:
-    """A worker being watched. ``exit_code`` is None while it lives, and for one that is not our child."""
+    """A worker being watched."""
 
     def __init__(self, identity: Identity | None, child: subprocess.Popen[bytes] | None = None) -> None:
-        self.identity = identity
-        self._child = child
+        self.identity, self._child = identity, child
 
     @property
     def exit_code(self) -> int | None:
-        """As subprocess tells it: negative for a signal."""
+        """Negative for a signal; None while it lives, and for one that is not our child."""
         return self._child.poll() if self._child else None
 
     def gone(self) -> bool:
@@ -129,13 +128,8 @@ def exit_words(code: int | None, step: int, kills: MemoryKills) -> tuple[str, st
     return f"The worker ended {how} before it had finished.", f"See worker.log in the run's folder. {again}"
 
 
-def card_fault(exit_code: int | None, log: Path) -> str:
-    """The last words of a worker whose card faulted; '' for any other, and for one that somebody killed."""
-    return "" if exit_code == -signal.SIGKILL else card_fault_line(log_tail(log, _LAST_WORDS_BYTES))
-
-
-def card_fault_line(printed: bytes) -> str:
+def card_fault(log: Path) -> str:
     """The last line in which a library that ends the process itself (bitsandbytes does) named a fault of the card, in
     what the last attempt printed; '' where none did."""
-    lines = printed.decode(errors="replace").rpartition(_HEADING)[2].splitlines()
+    lines = log_tail(log, _LAST_WORDS_BYTES).decode(errors="replace").rpartition(_HEADING)[2].splitlines()
     return next((line.strip()[:200] for line in reversed(lines) if _CARD_FAULT.search(line)), "")

@@ -8,8 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from core.runs.folder.held_out_rows import kept_draw
 from core.runs.folder.notes import NAME_LENGTH, named_config, read_asked, rename
-from core.runs.folder.repeat import command_line
-from core.runs.folder.run_yaml import dump_config
+from core.runs.folder.run_yaml import command_line, dump_config
 from core.runs.record.job_record import effective_config
 from studio.figures.history_rows import RowFilter, row
 from studio.figures.points import Window

@@ -16,7 +16,7 @@ from core.contract.knobs import knobs
 from core.contract.methods import MEASURES
 from core.runs.folder.held_out_rows import Draw
 from core.runs.folder.job_folder import JobFolder
-from core.runs.folder.repeat import flat
+from core.runs.folder.run_yaml import flat
 from core.runs.record.job_record import RunRecord, effective_config
 from core.runs.record.outcome import Measure, best, measures, outcome
 from studio.figures.points import Window, points_of

@@ -5,7 +5,7 @@ import gradio as gr
 from core.contract.config import RunConfig
 from core.estimate.fit import chosen
 from core.models.catalog import presets
-from core.runs.folder.repeat import flat
+from core.runs.folder.run_yaml import flat
 from studio.figures.proposals import value_words
 from studio.pages.new_run.form import KNOBS, Form, label_of
 from studio.pages.new_run.outline import block_head

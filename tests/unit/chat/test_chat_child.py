@@ -34,9 +34,9 @@ QUESTION = [{"role": "user", "content": "How many strings does a violin have?"}]
 @pytest.fixture(scope="module")
 def client(chat_home: Locations, run_folder: Path) -> Iterator[ChatClient]:
     """One child for the tests that leave it alive."""
-    from core.runs.folder.run_yaml import read_config
+    from core.runs.folder.run_yaml import read_wish
 
-    client = ChatClient(chat_home, read_config(run_folder / "run.yaml"), run_folder, "last")
+    client = ChatClient(chat_home, read_wish(run_folder / "run.yaml"), run_folder, "last")
     yield client
     client.close()
 

@@ -28,8 +28,7 @@ from core.runs.control.prepare import Prepared, prepare
 from core.runs.control.store import RunStore
 from core.runs.folder.held_out_rows import Draw, draw_path, write_draw
 from core.runs.folder.job_folder import JobFolder
-from core.runs.folder.repeat import read_wish
-from core.runs.folder.run_yaml import read_config
+from core.runs.folder.run_yaml import read_wish
 from core.runs.log.events_log import EventWriter
 from studio.__main__ import main as open_studio
 
@@ -289,7 +288,7 @@ def prepared(file: Path, locations: Locations, text: str) -> Prepared:
     (file.parent / "run.yaml").write_text(f"data: {{path: {file}}}\n{text}")
     service = DataService(locations)
     try:
-        return prepare(read_config(file.parent / "run.yaml"), locations, service)
+        return prepare(read_wish(file.parent / "run.yaml"), locations, service)
     finally:
         service.close()
 

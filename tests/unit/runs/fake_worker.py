@@ -10,7 +10,7 @@ from pathlib import Path
 
 from core.contract import events
 from core.contract.estimate import LearnedRun
-from core.machine.cards import held_by
+from core.machine.cards import CardSet, held_by
 from core.machine.locations import Locations
 from core.runs.control.mailbox import open_mailbox
 from core.runs.folder.job_folder import JobFolder
@@ -77,7 +77,7 @@ def wait(folder: JobFolder, writer: EventWriter, seconds: float) -> None:
 def leave_when_told(folder: JobFolder, writer: EventWriter, what: str) -> int:
     """Trains until a file ``go`` appears, then asks for a fresh process or crashes; a fresh one finishes."""
     if writer.attempt > 1:
-        holder = held_by(Locations.find(), "cpu")
+        holder = held_by(Locations.find(), CardSet())
         writer.write(events.Note(code="card", text=holder or "nobody"))
         writer.write(events.Finished())
         return 0

@@ -199,15 +199,6 @@ def test_a_log_is_cut_under_a_writer_that_never_stops(tmp_path: Path) -> None:
     assert log.stat().st_size < 2_000_000
 
 
-def test_a_line_that_is_seen_half_written_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = tmp_path / "worker.log"
-    log.write_bytes(b"x" * 1000)
-    seen = iter([b"line", b"", b"", b" 7\n", b""])
-    monkeypatch.setattr(os, "pread", lambda _file, count, _at: next(seen) if count else b"")
-    assert cap_log(log, cap_bytes=100)
-    assert older_log(log).read_bytes() == b"line 7\n"
-
-
 def test_a_disk_that_takes_no_copy_still_gets_its_room_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "worker.log"
     log.write_bytes(b"x" * 1000)

@@ -16,9 +16,8 @@ from core.machine.cards import CardLock, CardSet, held_by
 from core.machine.disk import write_whole
 from core.machine.locations import Locations
 from core.machine.locks import FileLock, is_held, locked
-from core.runs.control.queue import JobQueue, Turn, card_wanted
+from core.runs.control.queue import JobQueue, card_wanted
 from core.runs.folder.job_folder import JobFolder
-from core.runs.process.launch import inherited_lock
 from core.runs.process.processes import (
     MARK,
     Identity,
@@ -26,6 +25,7 @@ from core.runs.process.processes import (
     end_tree,
     find_worker,
     identify,
+    inherited_lock,
     read_owners,
     write_owners,
 )
@@ -82,8 +82,8 @@ def test_several_cards_are_one_value_locked_queued_and_launched_together(
     one.release()
     queue.waits_for(A, pair)
     queue.waits_for(B, ONE)
-    assert Turn(locations, ONE, B).reason() == f"run {A} is before it in the queue"
-    assert Turn(locations, pair, A).take(both)
+    assert queue.reason(B, ONE) == f"run {A} is before it in the queue"
+    assert queue.take_turn(A, pair, both)
     assert not one.acquire(B)
     assert len(both.filenos()) == 2
     both.release()
@@ -189,24 +189,22 @@ def test_many_change_the_queue_at_once_and_none_is_lost(locations: Locations, qu
 
 
 def test_a_turn_comes_when_first_and_free(locations: Locations, queue: JobQueue, runs: list[FileLock]) -> None:
-    card, other = CardLock(locations, CardSet()), CardLock(locations, CardSet())
-    first, second = Turn(locations, CardSet(), A), Turn(locations, CardSet(), B)
-    second.join()
-    assert queue.waiting() == [A, B, C]
-    assert not second.take(card)
-    assert second.reason() == f"run {A} is before it in the queue"
-    assert first.reason() == ""
+    cpu = CardSet()
+    lock, other = CardLock(locations, cpu), CardLock(locations, cpu)
+    assert not queue.take_turn(B, cpu, lock)
+    assert queue.reason(B, cpu) == f"run {A} is before it in the queue"
+    assert queue.reason(A, cpu) == ""
     other.acquire("Try")
-    assert not first.take(card)
-    assert first.reason() == "Try holds the CPU"
+    assert not queue.take_turn(A, cpu, lock)
+    assert queue.reason(A, cpu) == "Try holds the CPU"
     other.release()
-    assert first.take(card)
-    assert second.reason() == f"run {A} holds the CPU"
+    assert queue.take_turn(A, cpu, lock)
+    assert queue.reason(B, cpu) == f"run {A} holds the CPU"
     assert queue.waiting() == [B, C]
-    card.release()
+    lock.release()
     locations.queue.unlink()
-    assert second.take(card), "who waits stands in the queue again when its file was lost"
-    card.release()
+    assert queue.take_turn(B, cpu, lock), "who waits stands in the queue again when its file was lost"
+    lock.release()
 
 
 def test_a_run_waits_behind_those_of_its_own_card_only(
@@ -220,7 +218,7 @@ def test_a_run_waits_behind_those_of_its_own_card_only(
     assert queue.first_living(ONE) == B
     assert not card_wanted(locations, CardSet())
     lock = CardLock(locations, ONE)
-    assert Turn(locations, ONE, B).take(lock), "it does not wait behind the other card's runs"
+    assert queue.take_turn(B, ONE, lock), "it does not wait behind the other card's runs"
     assert list(queue.cards().items()) == [(A, other), (C, other)]
     queue.add(C, head=True)
     assert list(queue.cards().items()) == [(C, other), (A, other)]

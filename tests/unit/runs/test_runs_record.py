@@ -26,8 +26,7 @@ from core.contract.events import (
 )
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventTail, EventWriter
-from core.runs.record.folds import Folds
-from core.runs.record.job_record import RunFold, RunRecord, fold
+from core.runs.record.job_record import Folds, RunFold, RunRecord, fold
 
 STORY: list[tuple[Event, str]] = [
     (Queued(at=1, attempt=1), "queued"),

@@ -13,8 +13,7 @@ from core.contract.events import Correction, Failed
 from core.machine.locations import Locations
 from core.runs.control.store import RunStore
 from core.runs.folder.notes import rename
-from core.runs.folder.repeat import command_line, read_wish
-from core.runs.folder.run_yaml import dump_config
+from core.runs.folder.run_yaml import command_line, dump_config, read_wish
 from core.runs.log.events_log import EventWriter
 from core.runs.record.job_record import effective_config
 from core.runs.record.summary import summarise

@@ -3,8 +3,8 @@
 import pytest
 
 from core.contract.events import Acknowledged, Checkpoint, Hello, Stage, Starting, Step
-from core.runs.process.clock import AwakeClock
 from core.runs.record.stall import Heartbeat, Work
+from core.runs.supervise.watch import AwakeClock
 
 IDLE, BUSY = 0.005, 0.5
 """CPU seconds a second: of a process that only listens, and of one that computes."""

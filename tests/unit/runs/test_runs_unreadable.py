@@ -20,7 +20,7 @@ from core.runs.control.store import RunStore
 from core.runs.folder.flaws import MOST_BYTES, flaw_of
 from core.runs.folder.job_folder import ExportRequest, JobFolder
 from core.runs.folder.notes import changed_since, given_name, read_asked
-from core.runs.folder.run_yaml import dump_config, read_config
+from core.runs.folder.run_yaml import dump_config, read_wish
 from core.runs.log.events_log import EventWriter
 from core.runs.process.processes import Owners, read_owners
 from core.runs.record.summary import summarise
@@ -227,7 +227,7 @@ SWELLING = (BOMB, "[" * 100_000, "- " * 50_000, "{" * 100_000, "a: " + "1:" * 10
 def test_a_run_file_that_swells_is_refused_at_once(store: RunStore, bad: JobFolder, text: str) -> None:
     bad.run_yaml.write_text(text)
     began = time.monotonic()
-    for read in (bad.config, lambda: read_config(bad.run_yaml)):
+    for read in (bad.config, lambda: read_wish(bad.run_yaml)):
         with pytest.raises(ConfigError) as raised:
             read()
         assert len(str(raised.value)) < 1000, "what an error repeats of a value is bounded"
@@ -241,5 +241,5 @@ def test_fields_of_another_version_are_left_out_and_told(store: RunStore, bad: J
     assert bad.config().name == "bad"
     assert bad.unknown_fields() == ["lora.sparkle", "later"]
     with pytest.raises(ConfigError, match="2 faults") as raised:
-        read_config(bad.run_yaml)  # a person's own file is read strictly
+        read_wish(bad.run_yaml)  # a person's own file is read strictly
     assert raised.value.told()["problems"] == list(raised.value.problems), "a page is told each"

@@ -49,7 +49,7 @@ def test_a_worker_that_stands_still_is_shown_ended_and_followed(store: RunStore,
 def test_after_two_fresh_workers_that_stood_still_too_the_run_stops_and_says_so(
     store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stall, "_BEFORE_THE_FIRST", stall.Limit(0.6))
+    monkeypatch.setattr(stall, "_OF_OTHERS", stall.Limit(0.6))
     record = run(store.create(config("hang 0")), store.locations)
     assert (record.state, record.failure.code, record.attempt) == ("failed", "worker.stalled", 3)
     assert "The worker said nothing after its start" in record.failure.message

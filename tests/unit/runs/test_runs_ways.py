@@ -16,12 +16,12 @@ from core.contract.events import Note
 from core.machine.hardware import Gpu, Machine
 from core.machine.locations import Locations
 from core.runs.folder.job_folder import RUN_ID, ExportRequest, JobFolder, new_run_id, slug
-from core.runs.folder.run_yaml import dump_config, read_config
+from core.runs.folder.run_yaml import dump_config, read_wish
 from core.runs.process import activity
 from core.runs.process.activity import MemoryKills
 from core.runs.supervise import kernel_check
 from core.runs.supervise.kernel_check import check_kernels, check_kernels_once, forget_kernels, read_answer
-from core.runs.supervise.worker_process import card_fault_line, exit_words, worker_environment
+from core.runs.supervise.worker_process import card_fault, exit_words, worker_environment
 
 GPU = Gpu(0, "GPU-1234", "Card", None, None, None)
 
@@ -116,11 +116,23 @@ def test_a_death_is_said_with_what_to_do_and_memory_is_blamed_only_where_it_was_
     assert "Resume goes on from step 200." in hint
 
 
-def test_a_fault_of_the_card_is_read_from_what_the_last_attempt_printed() -> None:
-    fault = "Error an illegal memory access was encountered at line 90 in file /src/csrc/ops.cu"
-    assert card_fault_line(f"loading\n{fault}\nbye\n".encode()) == fault
-    assert card_fault_line(f"── attempt 1\n{fault}\n── attempt 2\nall went well\n".encode()) == ""
-    assert card_fault_line(b"") == card_fault_line(b"\xff\xfe rubbish\n") == ""
+FAULT = "Error an illegal memory access was encountered at line 90 in file /src/csrc/ops.cu"
+
+
+@pytest.mark.parametrize(
+    ("printed", "said"),
+    [
+        (f"loading\n{FAULT}\nbye\n", FAULT),
+        (f"── attempt 1\n{FAULT}\n── attempt 2\nall went well\n", ""),
+        ("\udcff\udcfe rubbish\n", ""),
+        ("", ""),
+    ],
+)
+def test_a_fault_of_the_card_is_read_from_what_the_last_attempt_printed(
+    tmp_path: Path, printed: str, said: str
+) -> None:
+    (tmp_path / "worker.log").write_text(printed, errors="surrogateescape")
+    assert card_fault(tmp_path / "worker.log") == said
 
 
 def environment(base: dict[str, str], gpus: tuple[Gpu, ...], wsl: bool = False, plain: bool = False) -> dict[str, str]:
@@ -208,7 +220,7 @@ def test_a_config_survives_its_file(tmp_path: Path) -> None:
         train=TrainChoice(learning_rate=1e-5),
     )
     path.write_text(dump_config(config))
-    assert read_config(path) == config
+    assert read_wish(path) == config
 
 
 @pytest.mark.parametrize(
@@ -228,6 +240,6 @@ def test_a_wrong_run_file_is_told_whole(tmp_path: Path, text: str | None, said: 
     if text is not None:
         path.write_text(text)
     with pytest.raises(ConfigError) as caught:
-        read_config(path)
+        read_wish(path)
     assert said in str(caught.value)
     assert not Path("canary").exists()

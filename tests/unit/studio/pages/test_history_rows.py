@@ -19,8 +19,7 @@ from core.contract.events import Correction, Failed, Finished, Paused
 from core.machine.locations import Locations
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.notes import note_asked, read_asked
-from core.runs.folder.repeat import read_wish
-from core.runs.folder.run_yaml import dump_config, read_config
+from core.runs.folder.run_yaml import dump_config, read_wish
 from core.runs.record.words import STATE_WORDS
 from studio.figures import run_figures
 from studio.figures.history_rows import RowFilter
@@ -239,7 +238,7 @@ def test_the_yaml_is_the_effective_config_and_the_command_line_reads_back_the_sa
     words = shlex.split(desk.get(f"run/{RUN}/config")["command"])
     assert words[:2] == ["python3", "launcher.py"]
     chosen = cli._parser().parse_args(words[2:])
-    assert read_wish(Path(chosen.file), chosen.set) == read_config(file)
+    assert read_wish(Path(chosen.file), chosen.set) == read_wish(file)
     assert chosen.home == str(desk.studio.locations.home)
 
 
