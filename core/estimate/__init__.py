@@ -2,27 +2,24 @@
 
 ::
 
-    lengths ─► rows        the data under a length limit: steps, tokens, the fullest step
+    rows                   the data under a length limit: steps, tokens, the fullest step
     layer ─► work          one fast layer in bytes (the run counts with it too); a model with its adapter, and one pass
     cards                  what is published of a card
     terms ─► peak          memory: each part, and the highest moment
     learned                what finished runs of this machine make of memory and time
     duration               counted work over published rates
     fit                    the plan: every automatic value made definite
-    judge                  a plan against what is free, with its sentence
-    estimate               all of it for one config, energy and disk too
-    predict                the same, kept to be compared with what was measured
+    estimate               a plan against what is free, with time, energy and disk; and what is kept of it for later
     suggest, advise        what else could be chosen: for the machine's sake, for the data's
 
 Each imports only what stands above it.
 """
 
 from core.estimate.advise import advise
-from core.estimate.estimate import estimate
+from core.estimate.estimate import estimate, predict, probed
 from core.estimate.fit import resolve
 from core.estimate.inputs.rows import total_steps, train_rows
 from core.estimate.learned import Learned
-from core.estimate.predict import predict, probed
 from core.estimate.suggest import make_it_fit, use_the_room
 
 __all__ = [

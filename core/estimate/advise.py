@@ -23,8 +23,7 @@ from core.contract.config import TARGETS, RunConfig
 from core.contract.data import DataFacts, DataReport
 from core.contract.estimate import Advice
 from core.contract.findings import Checkup
-from core.estimate.inputs.lengths import table_of
-from core.estimate.inputs.rows import Rows, rows_of, total_steps
+from core.estimate.inputs.rows import Rows, rows_of, table_of, total_steps
 
 FEW, CURATED, GOOD, MANY = 1_000, 10_000, 100_000, 1_000_000
 USUAL_ROWS, USUAL_RATE = 16, 2e-4

@@ -19,12 +19,9 @@ kept, under a budget and recomputed, come out within 8 %; a test holds them. Ano
 range says. What runs on this machine taught (``core.estimate.learned``) replaces the shares.
 """
 
-from dataclasses import dataclass
-
 from core.estimate.inputs.cards import BALANCED, Published, published_of
 from core.estimate.inputs.rows import Rows
 from core.estimate.inputs.work import Work
-from core.estimate.learned import Speed
 from core.estimate.terms import adapter_parameters, kept_of
 from core.machine.hardware import Machine
 
@@ -56,25 +53,6 @@ LOADED_BYTES_A_SECOND = (2e9, 0.3e9)
 START_SPREAD = 0.5
 
 
-@dataclass(frozen=True)
-class TimeEstimate:
-    """Seconds (low, high) of a whole run and tokens a second (low, high), or None; ``basis`` says on what they rest."""
-
-    seconds: tuple[float, float] | None
-    basis: str
-    tokens_per_second: tuple[float, float] | None = None
-
-
-def run_seconds(work: Work, rows: Rows, tokens: float, machine: Machine, speed: Speed | None) -> TimeEstimate:
-    """Seconds for so many tokens of training, by passes as large as ``work``'s."""
-    rates, basis = _rates(work, rows, machine, speed)
-    if rates is None:
-        return TimeEstimate(None, basis)
-    if not tokens:
-        return TimeEstimate(None, "the data is not read yet", rates)
-    return TimeEstimate((tokens / rates[1], tokens / rates[0]), basis, rates)
-
-
 def start_seconds(weights_bytes: int, known: float | None) -> tuple[float, float]:
     """From Start to the first step (low, high): as earlier runs took, else libraries and a model of so many bytes."""
     if known is not None:
@@ -83,10 +61,8 @@ def start_seconds(weights_bytes: int, known: float | None) -> tuple[float, float
     return low, high
 
 
-def _rates(work: Work, rows: Rows, machine: Machine, speed: Speed | None) -> tuple[tuple[float, float] | None, str]:
-    if speed is not None:
-        spread = speed.spread
-        return (speed.tokens_per_second * (1 - spread), speed.tokens_per_second * (1 + spread)), speed.basis
+def rates_of(work: Work, rows: Rows, machine: Machine) -> tuple[tuple[float, float] | None, str]:
+    """Tokens a second (low, high) by passes such as ``work``, or None, and on what that rests."""
     name = machine.gpu.name if machine.gpu else ""
     card = published_of(machine)
     if card is None:
@@ -108,12 +84,6 @@ def _rates(work: Work, rows: Rows, machine: Machine, speed: Speed | None) -> tup
     ), f"estimated: {basis}"
 
 
-def predicted_rate(work: Work, rows: Rows, machine: Machine) -> float:
-    """Tokens a second by counting alone; 0 for a card of which nothing is published, and for a CPU."""
-    card = published_of(machine)
-    return 1 / seconds_per_token(work, rows.seen, card) if card else 0.0
-
-
 def seconds_per_token(work: Work, row_tokens: float, card: Published | None) -> float:
     """Counted work and traffic of one token over a card's published rates, or its share of launching a pass. Where
     nothing is published, over those of a balanced card: two settings can be compared."""
@@ -124,7 +94,7 @@ def _computed(work: Work, row_tokens: float, card: Published) -> float:
     """Seconds that the card is at work for one token."""
     products, attention = _operations(work, row_tokens)
     model, again = work.model, _recomputed(work)
-    bytes_whole = WHOLE_BYTES if model.quantized else BORDERED_BYTES if model.fast else 0.0
+    bytes_whole = WHOLE_BYTES if model.form.quantised else BORDERED_BYTES if model.fast else 0.0
     made_whole = bytes_whole * model.shape.linear_parameters * (2 + again)
     moved = model.shape.num_hidden_layers * model.kept_per_token * (TRAFFIC if model.fast else PLAIN_TRAFFIC)
     traffic = made_whole / work.tokens + moved * (1 + again / 3)

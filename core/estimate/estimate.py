@@ -6,19 +6,21 @@ give the same answer, in well under five milliseconds, for every change of a kno
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import core.estimate.terms as terms
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
-from core.contract.estimate import Estimate, MemoryPart
-from core.estimate.duration import operations_per_token, predicted_rate, run_seconds, start_seconds
+from core.contract.estimate import Estimate, LearnedRun, Probe
+from core.estimate.duration import operations_per_token, rates_of, seconds_per_token, start_seconds
+from core.estimate.fit import SPARE, free_bytes, limit_bytes, pass_tokens, pass_work, plan, usual_tokens
 from core.estimate.inputs.cards import published_of
 from core.estimate.inputs.rows import Rows, learned_rows, rows_of, steps_per_epoch, total_steps
-from core.estimate.inputs.work import GIB
-from core.estimate.judge import Judged, gigabytes, judge, sentence_of
-from core.estimate.learned import Learned, Memory
-from core.estimate.peak import memory_terms
+from core.estimate.inputs.work import GIB, Work
+from core.estimate.learned import Learned, Memory, likeness
+from core.estimate.peak import height, memory_terms
 from core.machine.hardware import Machine
 
 HOST_BYTES = 3 * GIB
@@ -28,6 +30,27 @@ CHECKPOINTS = 4
 LEAST_SAID = 0.005
 JOULES_A_KWH = 3.6e6
 Range = tuple[float, float]
+Verdict = Literal["fits", "tight", "too_large", "unknown"]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """``work`` is the largest pass, ``usual`` one of a usual size. ``counted`` is arithmetic alone; ``peak``,
+    ``allocated`` and ``reserved`` are corrected by what was learned."""
+
+    config: RunConfig
+    rows: Rows
+    work: Work
+    usual: Work
+    like: LearnedRun
+    memory: Memory
+    counted: int
+    allocated: int
+    reserved: int
+    peak: int
+    limit: int | None
+    free: int | None
+    verdict: Verdict
 
 
 def estimate(
@@ -51,7 +74,7 @@ def estimate(
     checkpoints = CHECKPOINTS * (terms.lora_bytes(work) + work.model.optimiser_bytes)
     short = _short_of(download + checkpoints, machine.disk_free_bytes, host if card else 0, machine.ram_free_bytes)
     return Estimate(
-        terms=tuple(_with_difference(memory_terms(work), judged.peak - judged.counted.total)),
+        terms=memory_terms(work, judged.peak - judged.counted),
         peak_bytes=judged.peak,
         allocated_bytes=judged.allocated,
         reserved_bytes=judged.reserved,
@@ -86,25 +109,99 @@ def estimate(
     )
 
 
-def _with_difference(counted: tuple[MemoryPart, ...], difference: int) -> Iterator[MemoryPart]:
-    """What was learned stands with the activations: of the rest every byte is counted."""
-    for part in counted:
-        if difference and part.key == "activations":
-            part = part.model_copy(
-                update={"at_peak": max(0, part.at_peak + difference), "bytes": max(0, part.bytes + difference)}
-            )
-        yield part
+def judge(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, learned: Learned | None) -> Judged:
+    """The plan for this config on this machine, and whether it fits."""
+    config, _ = plan(config, spec, rows, machine, learned)
+    work = pass_work(config, spec, rows, machine, pass_tokens(config, rows))
+    usual = work.at(usual_tokens(config, rows, work.tokens))
+    published = published_of(machine)
+    like = likeness(config, spec, rows, machine, work).model_copy(
+        update={
+            "predicted_tokens_per_second": 1 / seconds_per_token(usual, rows.seen, published) if published else 0.0,
+            "operations": operations_per_token(usual, rows.seen),
+        }
+    )
+    memory = learned.memory(like) if learned is not None else Memory()
+    highest = height(work)
+    allocated = round(highest.allocated * memory.allocated)
+    reserved = max(allocated, round(highest.reserved * memory.reserved))
+    peak = reserved + highest.parts["context"]
+    limit, free = limit_bytes(config, machine), free_bytes(machine)
+    # The limit is held by counting, as the run itself does; what is free has to bear what was learned as well.
+    verdict: Verdict
+    if limit is None or free is None:
+        verdict = "unknown"
+    elif highest.total <= limit and peak <= SPARE * free:  # a run that may use all has nothing left to err in
+        verdict = "fits"
+    else:
+        verdict = "tight" if peak <= free else "too_large"
+    return Judged(
+        config, rows, work, usual, like, memory, highest.total, allocated, reserved, peak, limit, free, verdict
+    )
+
+
+def sentence_of(found: Judged) -> str:
+    """The verdict for people, with by how much."""
+    peak, limit, free = found.peak, found.limit, found.free
+    if limit is None or free is None:
+        return f"Needs about {gigabytes(peak)}; this machine does not say how much is free."
+    need = f"{peak / GIB:.1f} of {gigabytes(free)} free"
+    if found.verdict == "fits":
+        return f"Fits: {need}."
+    if found.verdict == "tight" and peak <= SPARE * free:
+        return f"Tight: {need}, but only {gigabytes(limit)} are to be used. Allow more, or shorten the longest example."
+    if found.verdict == "tight":
+        return f"Tight: {need}. Close other programs, or make the longest example shorter."
+    return (
+        f"Too large: needs {need}, {gigabytes(peak - free)} too much. "
+        "Shorten the longest example, lower the rank, or choose a smaller model."
+    )
+
+
+def gigabytes(size: int) -> str:
+    """In words. Cards are sold in units of 1024³ bytes under the name GB, and people compare with the box."""
+    return f"{size / GIB:.1f} GB"
+
+
+def predict(config: RunConfig, spec: ModelSpec, facts: DataFacts | None, machine: Machine) -> LearnedRun:
+    """Arithmetic alone, whatever was learned: a later comparison is with what was counted."""
+    machine = as_empty(config, machine)
+    judged = judge(config, spec, rows_of(config, facts), machine, None)
+    told = {"predicted_bytes": judged.allocated, "predicted_reserved_bytes": judged.reserved}
+    return judged.like.model_copy(update={"model": spec.name, **told})
+
+
+def as_empty(config: RunConfig, machine: Machine) -> Machine:
+    """The machine, its card's free memory unknown where the config says how much of it is to be used.
+
+    A run that asks while it holds its weights already would else be told less than it has.
+    """
+    if not config.train.memory_gib or machine.gpu is None:
+        return machine
+    return replace(machine, gpus=(replace(machine.gpu, free_bytes=None), *machine.gpus[1:]))
+
+
+def probed(probe: Probe, config: RunConfig, spec: ModelSpec, facts: DataFacts | None, machine: Machine) -> LearnedRun:
+    """A probe as a run of its own kind: ``learned.plus(probed(...))`` makes the next estimate follow it."""
+    return predict(config, spec, facts, machine).model_copy(
+        update={
+            "run_id": "probe",
+            "measured_bytes": probe.peak_bytes,
+            "measured_reserved_bytes": probe.reserved_bytes,
+            "measured_tokens_per_second": probe.tokens_per_second,
+            "steps": max(probe.steps, 5),
+        }
+    )
 
 
 def _time(judged: Judged, tokens: float, machine: Machine, learned: Learned) -> tuple[Range | None, Range | None, str]:
     """Seconds of the whole run, starting included; tokens a second; and on what they rest."""
-    usual, rows = judged.usual, judged.rows
-    counted = predicted_rate(usual, rows, machine), operations_per_token(usual, rows.seen)
-    time = run_seconds(usual, rows, tokens, machine, learned.speed(judged.like, *counted))
-    if time.seconds is None:
-        return None, time.tokens_per_second, time.basis
+    usual = judged.usual
+    rates, basis = learned.rates(judged.like) or rates_of(usual, judged.rows, machine)
+    if rates is None or not tokens:
+        return None, rates, basis if rates is None else "the data is not read yet"
     low, high = start_seconds(2 * usual.model.shape.parameters, learned.start_seconds(judged.like))
-    return (time.seconds[0] + low, time.seconds[1] + high), time.tokens_per_second, time.basis
+    return (tokens / rates[1] + low, tokens / rates[0] + high), rates, basis
 
 
 def _energy(seconds: Range | None, machine: Machine, learned: Learned) -> tuple[Range | None, str]:

@@ -14,14 +14,13 @@ memory follows from, never by more than the bounds below, and downwards only whe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.estimate import LearnedRun
-from core.contract.methods import Method
 from core.estimate.inputs.rows import Rows
 from core.estimate.inputs.work import Work
 from core.machine.hardware import Machine
@@ -32,30 +31,6 @@ SPEED_BOUNDS = (0.1, 4.0)
 MEMORY_BOUNDS = (0.95, 1.15)
 LENGTHS_ALIKE = 2.0
 PASSES_ALIKE = 1.25
-
-
-@dataclass(frozen=True)
-class Likeness:
-    """What makes a run like another."""
-
-    card: str
-    shape: str
-    method: Method
-    quantization: str
-    checkpointing: str
-    kernels: str
-    rank: int
-    longest: int
-    mean_row: float
-
-
-@dataclass(frozen=True)
-class Speed:
-    """Tokens a second, how far off it may be, and on what it rests."""
-
-    tokens_per_second: float
-    spread: float
-    basis: str
 
 
 @dataclass(frozen=True)
@@ -77,13 +52,9 @@ class Learned:
         """With one more: a probe counts like a run."""
         return Learned((*self.runs, run))
 
-    def speed(self, like: Likeness, predicted: float, operations: float) -> Speed | None:
-        """What the nearest runs make of a prediction; None where none is like this one.
-
-        Args:
-            predicted: tokens a second by counting, 0 where nothing is published of this device.
-            operations: counted for one token.
-        """
+    def rates(self, like: LearnedRun) -> tuple[tuple[float, float], str] | None:
+        """Tokens a second (low, high) that the nearest runs make of a prediction, and on what that rests; None where
+        none is like this one."""
         able = [run for run in self.runs if _same_kind(run, like) and run.measured_tokens_per_second > 0]
         able = [run for run in able if run.steps >= LEAST_STEPS]
         same = [run for run in able if run.shape == like.shape]
@@ -92,13 +63,14 @@ class Learned:
         for runs, spread, words in (
             (nearest, 0.10, "like this one"), (same, 0.15, "of this model"), (able, 0.30, "of other models"),
         ):  # fmt: skip
-            found = [rate for run in runs[-NEWEST:] if (rate := _rate(run, predicted, operations)) > 0]
-            if found:
-                count = f"{len(found)} earlier run{'s' if len(found) > 1 else ''} {words}"
-                return Speed(median(found), spread, f"estimated, from {count} on this machine")
+            rates = [rate for run in runs[-NEWEST:] if (rate := _rate(run, like)) > 0]
+            if rates:
+                count = f"{len(rates)} earlier run{'s' if len(rates) > 1 else ''} {words}"
+                middle = median(rates)
+                return (middle * (1 - spread), middle * (1 + spread)), f"estimated, from {count} on this machine"
         return None
 
-    def memory(self, like: Likeness) -> Memory:
+    def memory(self, like: LearnedRun) -> Memory:
         """How far the prediction was off for runs that are the same in everything that memory follows from."""
         settings = like.shape, like.checkpointing, like.rank
         runs = [run for run in self.runs if (run.shape, run.checkpointing, run.rank) == settings]
@@ -109,7 +81,7 @@ class Learned:
         told = sum(run.measured_bytes > 0 < run.predicted_bytes for run in runs)
         return Memory(allocated, max(reserved, allocated), told) if told else Memory()
 
-    def start_seconds(self, like: Likeness) -> float | None:
+    def start_seconds(self, like: LearnedRun) -> float | None:
         """What starting took for this model on this card, the middle of the newest runs; None where none is known."""
         runs = [run for run in self.runs if run.start_seconds > 0 and run.card == like.card]
         taken = [run.start_seconds for run in runs if run.shape == like.shape][-NEWEST:]
@@ -121,11 +93,13 @@ class Learned:
         return median(drawn) if drawn else None
 
 
-def likeness(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, work: Work) -> Likeness:
-    """Of a resolved config's run."""
-    return Likeness(
+def likeness(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, work: Work) -> LearnedRun:
+    """What makes the run of a resolved config like another; ``work``: its largest pass."""
+    shape = spec.shape
+    sizes = f"{shape.num_hidden_layers}x{shape.hidden_size}x{shape.intermediate_size}-{shape.vocab_size}"
+    return LearnedRun(
         card=machine.gpu.name if machine.gpu else "cpu",
-        shape=shape_name(spec),
+        shape=f"{spec.model_type}-{sizes}",
         method=config.trained_method,
         quantization=config.model.quantization,
         checkpointing=work.policy,
@@ -136,14 +110,7 @@ def likeness(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, w
     )
 
 
-def shape_name(spec: ModelSpec) -> str:
-    """The model by its numbers: ``mistral-32x4096x14336-32768``."""
-    shape = spec.shape
-    sizes = f"{shape.num_hidden_layers}x{shape.hidden_size}x{shape.intermediate_size}"
-    return f"{spec.model_type}-{sizes}-{shape.vocab_size}"
-
-
-def _same_kind(run: LearnedRun, like: Likeness) -> bool:
+def _same_kind(run: LearnedRun, like: LearnedRun) -> bool:
     return (run.card, run.method, run.quantization, run.kernels) == (
         like.card, like.method, like.quantization, like.kernels,
     )  # fmt: skip
@@ -154,17 +121,18 @@ def _within(one: float, other: float, factor: float) -> bool:
     return high <= factor * low
 
 
-def _rate(run: LearnedRun, predicted: float, operations: float) -> float:
+def _rate(run: LearnedRun, like: LearnedRun) -> float:
     low, high = SPEED_BOUNDS
-    if predicted > 0 and run.predicted_tokens_per_second > 0:
-        return predicted * min(high, max(low, run.measured_tokens_per_second / run.predicted_tokens_per_second))
-    if run.operations > 0 < operations:
-        return run.measured_tokens_per_second * run.operations / operations
+    if like.predicted_tokens_per_second > 0 and run.predicted_tokens_per_second > 0:
+        off = run.measured_tokens_per_second / run.predicted_tokens_per_second
+        return like.predicted_tokens_per_second * min(high, max(low, off))
+    if run.operations > 0 < like.operations:
+        return run.measured_tokens_per_second * run.operations / like.operations
     return 0.0
 
 
 def _factor(pairs: Iterable[tuple[int, int]]) -> float:
-    ratios: Sequence[float] = [measured / predicted for measured, predicted in pairs if measured > 0 < predicted]
+    ratios = [measured / predicted for measured, predicted in pairs if measured > 0 < predicted]
     if not ratios:
         return 1.0
     low, high = MEMORY_BOUNDS

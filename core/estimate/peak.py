@@ -109,8 +109,12 @@ def whole_tokens(work: Work) -> int:
     return longest_kept(work.model.layer, work.model.end, work.model.shape.num_hidden_layers, terms.room_bytes(work))
 
 
-def memory_terms(work: Work) -> tuple[MemoryPart, ...]:
-    """Every part with its formula in words, in the order in which a person meets them."""
+def memory_terms(work: Work, learned: int = 0) -> tuple[MemoryPart, ...]:
+    """Every part with its formula in words, in the order in which a person meets them.
+
+    ``learned``: bytes by which earlier runs took more or less than is counted. They stand with the activations: of the
+    rest every byte is counted.
+    """
     at_peak, full = height(work).parts, _fullest(work)
     own = {
         "gradients": terms.gradients_bytes(work),
@@ -121,10 +125,12 @@ def memory_terms(work: Work) -> tuple[MemoryPart, ...]:
     words = _words(work)
     if at_peak["gradients"] > own["gradients"]:
         words["gradients"] += ", twice while they are joined"
-    return tuple(
-        MemoryPart(key=key, bytes=max(at_peak[key], own.get(key, 0)), how=words[key], at_peak=at_peak[key])
-        for key in KEYS
-    )
+    parts = []
+    for key in KEYS:
+        more = learned if key == "activations" else 0
+        whole = max(0, max(at_peak[key], own.get(key, 0)) + more)
+        parts.append(MemoryPart(key=key, bytes=whole, how=words[key], at_peak=max(0, at_peak[key] + more)))
+    return tuple(parts)
 
 
 def _words(work: Work) -> dict[Key, str]:
@@ -148,7 +154,7 @@ def _weights(work: Work) -> str:
     shape = work.model.shape
     weights = f"{_count(shape.parameters)} weights"
     bits = 8 * work.model.dtype_bytes
-    if not work.model.quantized:
+    if not work.model.form.quantised:
         return f"{weights}, {bits} bits"
     whole = (shape.parameters - shape.linear_parameters) * work.model.dtype_bytes
     tables = work.model.weights_bytes - whole - shape.linear_parameters // 2

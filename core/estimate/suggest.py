@@ -25,10 +25,10 @@ from core.contract.data import DataFacts
 from core.contract.estimate import Suggestion
 from core.contract.weight_forms import SMALLEST_WEIGHT_FORM, WEIGHT_FORMS
 from core.estimate.duration import seconds_per_token
+from core.estimate.estimate import Judged, gigabytes, judge
 from core.estimate.fit import chosen, put
 from core.estimate.inputs.cards import published_of
 from core.estimate.inputs.rows import rows_of
-from core.estimate.judge import Judged, gigabytes, judge
 from core.estimate.learned import Learned
 from core.machine.hardware import Machine
 from core.models.catalog import catalogue

@@ -179,7 +179,7 @@ def _moving(work: Work) -> tuple[int, int]:
         return model.layer.work(work.tokens)
     moving = work.tokens * model.dtype_bytes * (2 * model.shape.hidden_size + 3 * model.shape.intermediate_size)
     largest = max(inputs * outputs for inputs, outputs in model.matrices.values())
-    return moving, largest * model.dtype_bytes if model.quantized else 0
+    return moving, largest * model.dtype_bytes if model.form.quantised else 0
 
 
 def context_bytes(work: Work) -> int:

@@ -5,9 +5,8 @@ from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.estimate import LearnedRun, Probe
 from core.data.deal.packing import cut
-from core.estimate.inputs.lengths import learned_lengths
-from core.estimate.inputs.rows import dealt_steps
-from core.estimate.predict import probed
+from core.estimate import probed
+from core.estimate.inputs.rows import dealt_steps, learned_lengths
 from core.machine.hardware import Machine
 
 MOST_ROWS = 100_000

@@ -17,7 +17,7 @@ from core.contract.estimate import Resolved
 from core.contract.events import Plan
 from core.data.render.rendering import apply_template_to, load_tokenizer
 from core.estimate import estimate, predict, resolve, total_steps
-from core.estimate.predict import as_empty
+from core.estimate.estimate import as_empty
 from core.machine.hardware import read_machine
 from core.machine.locations import Locations
 from core.model.adapters import add_adapter, load_adapter, trainable

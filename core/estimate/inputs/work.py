@@ -10,6 +10,7 @@ from typing import Literal
 
 from core.contract.catalogue import ModelShape, ModelSpec
 from core.contract.config import LoraChoice, RunConfig
+from core.contract.weight_forms import WeightForm
 from core.estimate.inputs.layer import FastLayer, ModelEnd, attention_columns, rounded_rank
 from core.models.families import FAMILIES, Family
 
@@ -17,7 +18,6 @@ Policy = Literal["none", "recompute", "offload", "budget"]
 GIB = 1024**3
 DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 ENDS = ("lm_head", "embed_tokens")
-TABLES_BYTES = 16 * 4 + 256 * 4 + 4
 EIGHT_BIT_FROM = 4096
 """bitsandbytes keeps the states of smaller tensors in 32 bits."""
 
@@ -35,7 +35,7 @@ class AdaptedModel:
     lora: LoraChoice
     row: int
     dtype_bytes: int
-    quantized: bool
+    form: WeightForm
     eight_bit_optimiser: bool
     fast: bool
     pieces: bool
@@ -105,13 +105,10 @@ class AdaptedModel:
 
     @cached_property
     def weights_bytes(self) -> int:
-        """The base model: projections in NF4 or whole; embedding, head and norms always whole."""
+        """The base model: projections in their form; embedding, head and norms always whole."""
         shape = self.shape
-        if not self.quantized:
-            return shape.parameters * self.dtype_bytes
-        layer = sum(nf4_bytes(*sizes) for sizes in self.matrices.values())
-        whole = shape.parameters - shape.linear_parameters
-        return whole * self.dtype_bytes + shape.num_hidden_layers * layer
+        layer = sum(self.form.matrix_bytes(*sizes, self.dtype_bytes) for sizes in self.matrices.values())
+        return (shape.parameters - shape.linear_parameters) * self.dtype_bytes + shape.num_hidden_layers * layer
 
     @cached_property
     def adapter_numbers(self) -> int:
@@ -200,7 +197,7 @@ def work_of(
         lora=lora,
         row=min(tokens, train.max_length if row is None else row),
         dtype_bytes=DTYPE_BYTES.get(config.model.dtype, 2 if gpu else 4),
-        quantized=config.model.form.quantised,
+        form=config.model.form,
         eight_bit_optimiser=train.optim == "adamw_8bit",
         fast=fast,
         pieces=pieces if config.learning.own_loss else train.kernels != "plain",
@@ -226,13 +223,6 @@ def target_names(spec: ModelSpec) -> tuple[str, ...]:
     if family is None:
         return ()
     return (*_matrices(spec.shape, Family()), *_matrices(spec.shape, family), *ENDS)
-
-
-def nf4_bytes(inputs: int, outputs: int) -> int:
-    """One matrix in NF4 with double quantisation."""
-    weights = inputs * outputs
-    scales = math.ceil(weights / 64)
-    return math.ceil(weights / 2) + scales + 4 * math.ceil(scales / 256) + TABLES_BYTES
 
 
 def _matrices(shape: ModelShape, family: Family) -> dict[str, tuple[int, int]]:

@@ -15,9 +15,9 @@ from typing import Any, Literal
 from core.contract.catalogue import ModelSpec, Preset
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
+from core.estimate.estimate import Judged, judge
 from core.estimate.fit import PINNED_SHARE, put
 from core.estimate.inputs.rows import Rows, rows_of
-from core.estimate.judge import Judged, judge
 from core.estimate.learned import Learned
 from core.estimate.terms import pinned_bytes
 from core.machine.hardware import Machine

@@ -11,8 +11,7 @@ from core.contract.data import DataFacts
 from core.data.deal.packing import windows
 from core.data.deal.split import split_rows
 from core.estimate import estimate
-from core.estimate.inputs.lengths import Lengths
-from core.estimate.inputs.rows import rows_of, total_steps, train_rows
+from core.estimate.inputs.rows import Lengths, rows_of, total_steps, train_rows
 from tests.unit.estimate.conftest import card, model, rows
 
 LENGTHS = st.lists(st.integers(1, 5000), min_size=1, max_size=200)
