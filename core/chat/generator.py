@@ -18,8 +18,7 @@ from transformers import StoppingCriteriaList, TextIteratorStreamer
 
 from core.chat.messages import Ask, Setup, Side
 from core.contract.errors import Fault, MachineError, first_line
-from core.data.render.question import question_ids
-from core.data.render.rendering import stop_token_ids
+from core.data.render.rendering import question_ids, stop_token_ids
 from core.model.adapters import load_adapter
 from core.model.generation import context_of, ends_of
 from core.model.loading.load import load_base

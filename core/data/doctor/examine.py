@@ -14,8 +14,8 @@ from pathlib import Path
 from core.contract.config import DataChoice
 from core.contract.data import Example
 from core.contract.findings import Checkup, Finding
-from core.data.doctor.findings import answers, languages, letters, marks, near, repeats
-from core.data.doctor.findings.lengths import RowLength, length_findings
+from core.data.doctor.findings import answers, languages, marks, repeats
+from core.data.doctor.findings.answers import RowLength, length_findings
 from core.data.doctor.findings.wording import LISTS
 from core.data.doctor.findings.words import said_in, words_of
 from core.data.doctor.split_groups import KeptGroups, SplitGroups
@@ -63,8 +63,8 @@ class Examination:
         texts = [turn.content for turn in example.messages] + [example.text, example.chosen, example.rejected]
         whole = "".join(texts).replace("\n", "")
         if not (whole.isascii() and whole.isprintable()):  # as nearly all are
-            noted += ["non_printing"] if any(map(letters.has_unseen, texts)) else []
-            noted += ["lost_letters"] if any(map(letters.has_damage, texts)) else []
+            noted += ["non_printing"] if any(map(marks.has_unseen, texts)) else []
+            noted += ["lost_letters"] if any(map(marks.has_damage, texts)) else []
         for what in noted:
             self._rows.setdefault(what, array("Q")).append(example.row)
 
@@ -89,11 +89,11 @@ class Examination:
     def _findings(self) -> Iterator[Finding | None]:
         groups, setting, whole = self._groups, self.setting, len(self._groups.rows)
         yield repeats.exact_finding(groups.numbered(groups.repeats.exact()), whole)
-        yield near.near_finding(groups.numbered(groups.alike), whole)
+        yield repeats.near_finding(groups.numbered(groups.alike), whole)
         conflicts = groups.repeats.conflicts()
         brief = sum(conflict.brief for conflict in conflicts)
         yield repeats.conflict_finding(groups.numbered([conflict.members for conflict in conflicts]), brief)
-        yield near.leak_finding(groups.rows, groups.groups(), setting.choice, setting.seed)
+        yield repeats.leak_finding(groups.rows, groups.groups(), setting.choice, setting.seed)
         yield from length_findings(setting.lengths, setting.max_length, whole)
         for code in LISTS:
             yield LISTS[code].finding(code, self._noted(code), whole)
@@ -106,13 +106,3 @@ class Examination:
 
     def _noted(self, what: str) -> list[int]:
         return self._rows.get(what, array("Q")).tolist()
-
-
-def examine(examples: Iterable[Example], setting: Setting = Setting()) -> Checkup:
-    """The whole examination at once."""
-    examination = Examination(setting)
-    for example in examples:
-        examination.add(example)
-    for _ in examination.steps():
-        pass
-    return examination.checkup()

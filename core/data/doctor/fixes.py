@@ -11,7 +11,7 @@ from typing import Any
 from core.contract.data import Example
 from core.contract.errors import DataError
 from core.data.doctor.findings.answers import has_empty_answer
-from core.data.doctor.findings.letters import cleaned
+from core.data.doctor.findings.marks import cleaned
 from core.data.doctor.findings.repeats import digest_of
 
 FIXES = {

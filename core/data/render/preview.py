@@ -6,6 +6,7 @@ the tokens is added here.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, Literal
 
@@ -29,23 +30,28 @@ def encoded_sides(renderer: Renderer, example: Example, pairs: bool) -> tuple[En
 
 
 def shown_rows(renderer: Renderer, sides: tuple[Encoded, ...], max_length: int) -> list[PreviewRow]:
-    """What a person is shown of an encoded row."""
-    if len(sides) == 2:
-        return [
-            _pair_side(renderer, sides[0], "chosen", max_length),
-            _pair_side(renderer, sides[1], "rejected", max_length),
-        ]
-    (encoded,) = sides
-    special = renderer.special_ids
+    """What a person is shown of an encoded row; of a pair both answers, each through its end of turn."""
+    if len(sides) == 1:
+        return _shown(renderer, sides[0], max_length)
+    chosen, rejected = (replace(side, ids=side.ids[: side.trained[-1][1]]) for side in sides)
+    return [*_shown(renderer, chosen, max_length, "chosen"), *_shown(renderer, rejected, max_length, "rejected")]
+
+
+def _shown(
+    renderer: Renderer, encoded: Encoded, max_length: int, side: Literal["", "chosen", "rejected"] = ""
+) -> list[PreviewRow]:
     shown = []
     for row, start, stop in encoded.cut(max_length)[:_PIECES_SHOWN]:
-        behind = len(encoded.ids) if not encoded.flows else stop
+        behind = stop if encoded.flows else len(encoded.ids)
         again = len(row.input_ids) - (stop - start)
-        kinds = [_kind(token, label, special) for token, label in zip(row.input_ids, row.labels, strict=True)][again:]
+        kinds = [_kind(*one, renderer.special_ids) for one in zip(row.input_ids, row.labels, strict=True)][again:]
+        if side == "rejected":
+            kinds = ["avoided" if kind == "trained" else kind for kind in kinds]
         kinds += ["cut"] * (behind - stop)
         shown.append(
             PreviewRow(
                 row=row.row,
+                side=side,
                 spans=_spans(renderer.tokenizer, encoded, start, kinds),
                 tokens=behind - start + again,
                 trained_tokens=row.trained_tokens,
@@ -53,26 +59,6 @@ def shown_rows(renderer: Renderer, sides: tuple[Encoded, ...], max_length: int) 
             )
         )
     return shown
-
-
-def _pair_side(
-    renderer: Renderer, encoded: Encoded, side: Literal["chosen", "rejected"], max_length: int
-) -> PreviewRow:
-    """One answer of a pair; the tokens behind its end of turn are not part of it."""
-    special = renderer.special_ids
-    prompt, end = encoded.trained[0][0], encoded.trained[-1][1]
-    kept = min(end, max_length)
-    kinds: list[Kind] = [_kind(token, UNTRAINED, special) for token in encoded.ids[: min(prompt, kept)]]
-    kinds += ["trained" if side == "chosen" else "avoided"] * (kept - len(kinds))
-    kinds += ["cut"] * (end - kept)
-    return PreviewRow(
-        row=encoded.row,
-        side=side,
-        spans=_spans(renderer.tokenizer, encoded, 0, kinds),
-        tokens=end,
-        trained_tokens=max(0, kept - prompt),
-        cut_tokens=end - kept,
-    )
 
 
 def _kind(token: int, label: int, special: frozenset[int]) -> Kind:

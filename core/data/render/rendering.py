@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from core.contract.data import Example, RowProblem, TokenRow
+from core.contract.config import DataChoice
+from core.contract.data import Example, Message, RowProblem, TokenRow
 from core.contract.errors import DataError, ModelError
 from core.data.render.choosing import turn_enders
 from core.data.render.renderer import Choice, Renderer, reason_of, renderer
-from core.data.render.template import TemplateChoice
+from core.data.render.template import TemplateChoice, layout_turns
 from core.data.tokens.row import Encoded
 from core.data.tokens.table import TableMaker, TokenTable
 from core.machine.limits import reading_model
@@ -22,6 +23,8 @@ from core.models.checks.claims import check_tokenizer
 from core.models.checks.tokenizer import check_growth
 
 Tokenizer = Any
+_CHARACTERS_A_TOKEN = 16
+"""Four as a rule; code with much white space has more."""
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:
@@ -61,7 +64,7 @@ def resolve_template(tokenizer: Tokenizer, choice: Choice) -> TemplateChoice:
     Raises:
         DataError: ``model`` was asked for and the tokenizer brings none, or the template fails.
     """
-    return choice if isinstance(choice, TemplateChoice) else renderer(tokenizer, choice).choice
+    return renderer(tokenizer, choice).choice
 
 
 def apply_template_to(tokenizer: Tokenizer, choice: Choice) -> None:
@@ -80,15 +83,6 @@ def stop_token_ids(tokenizer: Tokenizer, choice: Choice) -> tuple[int, ...]:
     ids = tokenizer(ending, add_special_tokens=False)["input_ids"] if ending else []
     found = ids[-1:] if len(ids) == 1 or ending.endswith(turn_enders(tokenizer)) else []
     return tuple(dict.fromkeys([*found, *([] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id])]))
-
-
-def encode(tokenizer: Tokenizer, example: Example, choice: Choice, max_length: int) -> TokenRow:
-    """One row as ids and labels, cut at ``max_length``; a preference row is trained on its chosen answer.
-
-    Raises:
-        DataError: the template refuses the row.
-    """
-    return renderer(tokenizer, choice).encoded(example).cut(max_length)[0][0]
 
 
 def cut_pair(chosen: Encoded, rejected: Encoded, max_length: int) -> tuple[list[int], list[int], list[int]]:
@@ -127,3 +121,33 @@ def cut_rows(table: TokenTable, max_length: int, take: Callable[[TokenRow], obje
             text = f"nothing to learn within {max_length:,} tokens: the answer is cut away whole"
             problems.append(RowProblem(row=item.row, code="row.cut_away", text=text))
     return problems
+
+
+def check_characters(messages: Iterable[Message], most: int) -> None:
+    """Raises DataError where these turns cannot be ``most`` tokens, whatever the vocabulary.
+
+    Tokenising a megabyte takes minutes in which a run stands still: so characters are counted before there are tokens.
+    """
+    count = sum(len(message.content) + len(message.tool_calls) for message in messages)
+    if count > _CHARACTERS_A_TOKEN * most:
+        raise DataError("question.long/characters", most=most, count=count)
+
+
+def question_ids(tokenizer: Any, messages: tuple[Message, ...], choice: DataChoice, most: int) -> list[int]:
+    """The conversation's token ids, ending where the answer begins: less than ``most``.
+
+    Raises:
+        DataError: the template refuses the conversation, or it is too long.
+    """
+    check_characters(messages, most)
+    made = renderer(tokenizer, choice)
+    turns = layout_turns(Example(row=1, messages=messages), made.choice)
+    plain = made.choice.kind == "none"
+    if plain:
+        text = "\n".join(turn["content"] for turn in turns) + ("" if choice.layout == "text" else "\n")
+    else:
+        text = made.ask(turns, generation=True)
+    ids: list[int] = tokenizer(text, add_special_tokens=plain)["input_ids"]
+    if len(ids) >= most:  # no room for an answer
+        raise DataError("question.long/tokens", most=most, count=len(ids))
+    return ids

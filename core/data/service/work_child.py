@@ -14,7 +14,7 @@ import numpy as np
 
 from core.contract.config import DataChoice
 from core.data.doctor.examine import Examination, Setting
-from core.data.doctor.findings.lengths import RowLength
+from core.data.doctor.findings.answers import RowLength
 from core.data.doctor.fixes import Fixing
 from core.data.doctor.split_groups import MOST_ROWS, find_groups
 from core.data.files.example_file import examples_in

@@ -17,8 +17,7 @@ from core.contract.config import DataChoice
 from core.contract.data import Message
 from core.contract.errors import first_line
 from core.contract.events import Sample
-from core.data.render.question import question_ids
-from core.data.render.rendering import stop_token_ids
+from core.data.render.rendering import question_ids, stop_token_ids
 from core.model.faults import is_card_fault, is_named
 from core.model.generation import context_of, ends_of
 from core.train.channel.channel import Channel

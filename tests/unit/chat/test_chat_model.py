@@ -94,7 +94,7 @@ def test_an_answer_ends_at_every_end_token_of_the_model(tokenizer: Any) -> None:
 
 
 def test_a_question_is_no_longer_than_the_model_can_look_back(tokenizer: Any) -> None:
-    from core.data.render.question import question_ids
+    from core.data.render.rendering import question_ids
 
     def ask(text: str, most: int) -> int:
         return len(question_ids(tokenizer, (Message(role="user", content=text),), DataChoice(), most))

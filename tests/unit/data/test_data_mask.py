@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from whole_rows import encode_pair, encode_rows, preview_rows, text_of
+from whole_rows import encode, encode_pair, encode_rows, preview_rows, text_of
 
 from core.contract.config import DataChoice
 from core.contract.data import Example, Message
@@ -13,7 +13,6 @@ from core.contract.errors import DataError
 from core.data.render.renderer import renderer
 from core.data.render.rendering import (
     apply_template_to,
-    encode,
     load_tokenizer,
     resolve_template,
     stop_token_ids,

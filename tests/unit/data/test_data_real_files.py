@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from whole_rows import encode_pair, encode_rows, read, read_report, text_of
+from whole_rows import encode, encode_pair, encode_rows, read, read_report, text_of
 
 from core.contract.config import DataChoice
 from core.contract.data import Example
 from core.data.files.made import as_row
 from core.data.read.examples import read_examples
 from core.data.render.renderer import renderer
-from core.data.render.rendering import encode, load_tokenizer, resolve_template
+from core.data.render.rendering import load_tokenizer, resolve_template
 from core.data.render.template import layout_turns, tools_of
 
 FILES = {

@@ -13,14 +13,14 @@ from template_judge import Marks, faults
 from template_kinds import DEFIANT, FAMILIES, KINDS, PUBLISHED, SPECIALS, Kind
 from template_matrix import judged
 from template_rows import rows
+from whole_rows import encode
 
 from core.contract.config import DataChoice
 from core.contract.data import Example, Message
 from core.contract.errors import DataError
 from core.data.render.choosing import decide
-from core.data.render.question import question_ids
 from core.data.render.renderer import Renderer, renderer
-from core.data.render.rendering import encode, resolve_template, stop_token_ids
+from core.data.render.rendering import question_ids, resolve_template, stop_token_ids
 from core.data.render.template import drops_text, layout_turns, tools_of
 
 Made = Callable[..., Any]

@@ -1,9 +1,9 @@
 """Languages by their writing and their commonest words: some thirty told apart, and silence where nothing is sure."""
 
 import pytest
+from whole_rows import examine
 
 from core.contract.data import Example
-from core.data.doctor.examine import examine
 from core.data.doctor.findings.languages import UNSURE, language_of
 from core.data.doctor.findings.words import words_of
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from whole_rows import examine
 
 from core.contract.data import Example, Message
-from core.data.doctor.examine import examine
 from core.data.doctor.findings.words import WordNumbers, words_of
 from core.data.doctor.minhash import ALIKE, SKETCH, MinHash
 from core.data.doctor.split_groups import find_groups

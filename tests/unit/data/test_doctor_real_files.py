@@ -3,9 +3,10 @@
 from itertools import islice
 
 import pytest
+from whole_rows import examine
 
 from core.contract.config import DataChoice
-from core.data.doctor.examine import Setting, examine
+from core.data.doctor.examine import Setting
 from core.data.read.examples import read_examples
 from core.machine.locations import ASSETS
 

@@ -7,15 +7,14 @@ from random import Random
 from typing import Any
 
 import pytest
+from whole_rows import examine
 
 from core.contract.config import DataChoice
 from core.contract.data import Example, Message
 from core.contract.findings import Finding
-from core.data.doctor.examine import Setting, examine
-from core.data.doctor.findings.answers import has_empty_answer, is_one_word
-from core.data.doctor.findings.lengths import RowLength, length_findings
-from core.data.doctor.findings.letters import clean, has_damage, has_unseen
-from core.data.doctor.findings.marks import marks_in
+from core.data.doctor.examine import Setting
+from core.data.doctor.findings.answers import RowLength, has_empty_answer, is_one_word, length_findings
+from core.data.doctor.findings.marks import clean, has_damage, has_unseen, marks_in
 from core.data.doctor.findings.repeats import digest_of
 
 LONG = "It depends on the weather, on the season and on what the harbour master says about the tide that morning. "

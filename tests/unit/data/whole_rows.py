@@ -8,6 +8,8 @@ from typing import Any
 
 from core.contract.config import DataChoice
 from core.contract.data import DataReport, Example, PreviewRow, RowProblem, TokenRow
+from core.contract.findings import Checkup
+from core.data.doctor.examine import Examination, Setting
 from core.data.read.examples import Tally, open_reading, read_examples
 from core.data.render.preview import encoded_sides, shown_rows
 from core.data.render.renderer import Renderer, renderer, with_answer
@@ -72,3 +74,17 @@ def encode_pair(
 def preview_rows(using: Renderer, example: Example, max_length: int) -> list[PreviewRow]:
     """One row as it is shown; both answers of a preference; the first few rows of a long raw text."""
     return shown_rows(using, encoded_sides(using, example, pairs=True), max_length)
+
+
+def examine(examples: Iterable[Example], setting: Setting | None = None) -> Checkup:
+    """The whole examination at once."""
+    examination = Examination(setting or Setting())
+    for example in examples:
+        examination.add(example)
+    list(examination.steps())
+    return examination.checkup()
+
+
+def encode(tokenizer: Any, example: Example, choice: Choice, max_length: int) -> TokenRow:
+    """One row as ids and labels, cut at ``max_length``; a preference row with its chosen answer."""
+    return renderer(tokenizer, choice).encoded(example).cut(max_length)[0][0]

@@ -1,4 +1,5 @@
-"""Rows that stand twice, and questions that are answered in two ways: by digests of normalised texts.
+"""Rows that stand twice, questions that are answered in two ways (by digests of normalised texts), and rows that say
+nearly the same, among each other and across the line to the held-out rows.
 
 Two rows are the same where they are after Unicode's NFC and with every run of white space as one space; upper and lower
 case differ. Digests have 64 bits: among a million rows two different ones are taken for the same once in 37 million.
@@ -15,10 +16,12 @@ from typing import Literal
 
 import numpy as np
 
+from core.contract.config import DataChoice
 from core.contract.data import Example
 from core.contract.findings import Finding
+from core.data.deal.split import held_out_rows, split_rows
 from core.data.doctor.findings.answers import answer_of
-from core.data.doctor.findings.wording import finding, how_many, is_often
+from core.data.doctor.findings.wording import finding, how_many, is_often, share
 
 _FEW_WORDS = 3
 
@@ -125,6 +128,55 @@ def conflict_finding(groups: Sequence[Sequence[int]], brief: int) -> Finding | N
     if brief:
         text += f" In a word or two, where only one answer can be right: {brief:,} of them."
     return finding("conflicting_answers", "warning" if brief else "note", text, rows, groups)
+
+
+def near_finding(groups: Sequence[Sequence[int]], rows: int) -> Finding | None:
+    """Groups of row numbers that share at least four fifths of their wording."""
+    if not groups:
+        return None
+    members = sorted(row for group in groups for row in group)
+    text = (
+        f"{how_many(len(members), 'row')} ({share(len(members), rows)}) in {how_many(len(groups), 'group')} say nearly "
+        "the same (four fifths of their wording): they weigh more than others, and less is learned than the number of "
+        "rows promises."
+    )
+    return finding("near_duplicates", "warning" if 20 * len(members) > rows else "note", text, members, groups)
+
+
+def leaks(held_out: Sequence[int], groups: Sequence[Sequence[int]]) -> list[tuple[int, tuple[int, ...]]]:
+    """Held-out positions with the positions of their group that are trained on."""
+    held = set(held_out)
+    found = []
+    for group in groups:
+        trained = tuple(row for row in group if row not in held)
+        found += [(row, trained) for row in group if row in held and trained]
+    return sorted(found)
+
+
+def leak_finding(rows: Sequence[int], groups: Sequence[Sequence[int]], choice: DataChoice, seed: int) -> Finding | None:
+    """What the split does with rows that belong together; ``groups`` are positions in ``rows`` (row numbers)."""
+    if not groups or not held_out_rows(len(rows), choice):
+        return None
+    held = split_rows(len(rows), choice, seed, groups)[1]
+    if leaking := leaks(held, groups):
+        shown = [rows[row] for row, _ in leaking]
+        pairs = [[rows[row], *(rows[other] for other in others)] for row, others in leaking]
+        text = (
+            f"{how_many(len(shown), 'held-out row says', 'held-out rows say')} nearly the same as rows that are "
+            "trained on, and no other row is left to hold out: the held-out loss will look better than it is."
+        )
+        return finding("leakage", "warning", text, shown, pairs)
+    singly = leaks(split_rows(len(rows), choice, seed)[1], groups)
+    if not singly:
+        return None
+    shown = sorted({rows[row] for row, _ in singly})
+    text = (
+        f"{how_many(len(groups), 'group')} of rows that say nearly the same, or ask the same, stay on one side of the "
+        f"split. Dealt singly, {how_many(len(shown), 'held-out row')} would have been trained on in other words, and "
+        "the held-out loss would look better than it is."
+    )
+    pairs = [[rows[row], *(rows[other] for other in others)] for row, others in singly]
+    return finding("leakage", "note", text, shown, pairs)
 
 
 def _digest_of(example: Example, contents: list[str]) -> int:
