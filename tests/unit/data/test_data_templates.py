@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from template_judge import Marks, faults
+from template_judge import Marks, faults, judged
 from template_kinds import DEFIANT, FAMILIES, KINDS, PUBLISHED, SPECIALS, Kind
-from template_matrix import judged
 from template_rows import rows
 from whole_rows import encode
 
@@ -20,7 +19,7 @@ from core.contract.data import Example, Message
 from core.contract.errors import DataError
 from core.data.render.choosing import decide
 from core.data.render.renderer import Renderer, renderer
-from core.data.render.rendering import question_ids, resolve_template, stop_token_ids
+from core.data.render.rendering import load_tokenizer, question_ids, resolve_template, stop_token_ids
 from core.data.render.template import drops_text, layout_turns, tools_of
 
 Made = Callable[..., Any]
@@ -37,11 +36,16 @@ def marked(make_tokenizer: Made) -> Any:
     return _kept["made"]
 
 
-def check(tokenizer: Any, kind: Kind, source: str) -> None:
+def outcomes(tokenizer: Any, kind: Kind, source: str) -> dict[str, tuple[str, str]]:
+    """How each kind of conversation comes out under a template, and why."""
     tokenizer.bos_token, tokenizer.eos_token, tokenizer.chat_template = kind.bos, kind.eos, source or None
     using = Renderer(tokenizer, decide(tokenizer, DataChoice()))
     tokenizer.chat_template = using.choice.source
-    found = {row: judged(tokenizer, using, example, kind.marks) for row, example in ROWS}
+    return {row: judged(tokenizer, using, example, kind.marks) for row, example in ROWS}
+
+
+def check(tokenizer: Any, kind: Kind, source: str) -> None:
+    found = outcomes(tokenizer, kind, source)
     assert {row: why for row, why in found.items() if why[0] not in ("right", "unfit", "both")} == {}
     assert sum(why[0] == "both" for why in found.values()) <= kind.refused
 
@@ -56,9 +60,7 @@ def test_masks_of_every_kind_of_conversation(marked: Any, name: str) -> None:
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_masks_under_published_templates(shared_data: Path, name: str, words: str) -> None:
     if words not in _kept:
-        from transformers import AutoTokenizer
-
-        _kept[words] = AutoTokenizer.from_pretrained(str(shared_data / "tokenizers" / words))
+        _kept[words] = load_tokenizer(shared_data / "tokenizers" / words)
         _kept[words].add_special_tokens({"additional_special_tokens": list(SPECIALS)})
     check(_kept[words], PUBLISHED[name], (shared_data / "templates" / f"{name}.jinja").read_text())
 
@@ -161,28 +163,20 @@ def test_masks_under_the_templates_of_a_folder(shared_data: Path, words: str) ->
     folder = os.environ.get("LUTHIER_TEMPLATES")
     if not folder:
         pytest.skip("LUTHIER_TEMPLATES names no folder of templates")
-    from transformers import AutoTokenizer
-
-    facts = json.loads((Path(folder) / "facts.json").read_text())
     total: Counter[str] = Counter()
     faulty = []
-    for name, fact in facts.items():
-        tokenizer = AutoTokenizer.from_pretrained(str(shared_data / "tokenizers" / words))
+    for name, fact in json.loads((Path(folder) / "facts.json").read_text()).items():
+        tokenizer = load_tokenizer(shared_data / "tokenizers" / words)
         tokenizer.add_special_tokens({"additional_special_tokens": fact["tokens"]})
         tokenizer.add_tokens(["<think>", "</think>", "<tool_call>", "</tool_call>"] if words == "qwen2" else [])
-        tokenizer.eos_token, tokenizer.bos_token = fact["eos"], "<BOS>"
-        tokenizer.chat_template = (Path(folder) / f"{name}.jinja").read_text()
+        kind = Kind("", Marks(fact["header"], tuple(fact["ends"])), fact["eos"], bos="<BOS>")
         try:
-            using = Renderer(tokenizer, decide(tokenizer, DataChoice()))
+            found = outcomes(tokenizer, kind, (Path(folder) / f"{name}.jinja").read_text())
         except DataError:
             total["both"] += len(ROWS)
             continue
-        marks = Marks(fact["header"], tuple(fact["ends"]))
-        found = {row: judged(tokenizer, using, example, marks) for row, example in ROWS}
-        count = Counter(why for why, _ in found.values())
-        total += count
+        total.update(why for why, _ in found.values())
         faulty += [(name, row, *why) for row, why in found.items() if why[0] in ("wrong", "otherwise", "refused")]
-        print(f"{name:52s} {dict(count)}", flush=True)
     print(f"{words}: {dict(total)} of {sum(total.values())}", *faulty, sep="\n")
     assert (total["wrong"], total["otherwise"]) == (0, 0)
     assert total["refused"] <= sum(total.values()) // 100

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +57,7 @@ def source(tokenizer_folder: Path, tmp_path: Path) -> Source:
     return Source("ab" * 32, "rows.jsonl", DataChoice(layout="messages"), folder)
 
 
-def test_an_entry_is_of_all_that_decides_it(source: Source) -> None:
-    from dataclasses import replace
-
+def test_an_entry_is_of_all_that_decides_it(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     choice = source.choice
     others = [
         replace(source, sha256="cd" * 32),
@@ -79,9 +78,6 @@ def test_an_entry_is_of_all_that_decides_it(source: Source) -> None:
     assert len(keys) == len(others) + 3
     same = replace(source, name="another name.jsonl", choice=choice.model_copy(update={"eval_fraction": 0.2}))
     assert same.key() == source.key()
-
-
-def test_an_entry_is_of_the_code_that_made_it(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     before = source.key()
     monkeypatch.setattr(token_cache, "code_digest", lambda *_, **__: "another version")
     assert source.key() != before
@@ -95,18 +91,33 @@ def test_parts_are_cut_by_the_rows_alone() -> None:
     assert list(slices([])) == []
 
 
-def test_old_entries_make_room(locations: Locations, monkeypatch: pytest.MonkeyPatch) -> None:
+def made_entry(locations: Locations, name: str) -> Entry:
+    """An entry of one row."""
     made = TableMaker()
     made.add(Encoded(1, "", (1, 2, 3), ((1, 2),), None))
+    entry = Entry(locations.cache / "tokens" / name).open()
+    made.table().save(entry.part(0))
+    entry.finish([0], {"file": name})
+    return entry
+
+
+def test_old_entries_make_room(locations: Locations, monkeypatch: pytest.MonkeyPatch) -> None:
     for age, name in enumerate(("first", "second", "third", "fourth")):
-        entry = Entry(locations.cache / "tokens" / name).open()
-        made.table().save(entry.part(0))
-        entry.finish([0], {"file": name})
+        entry = made_entry(locations, name)
         os.utime(entry.folder, (time.time() - 1000 + age,) * 2)
         if name == "first":
-            size = list_cached(locations)[0].bytes
-            monkeypatch.setattr(token_cache, "LIMIT_BYTES", int(2.5 * size))
+            monkeypatch.setattr(token_cache, "LIMIT_BYTES", int(2.5 * list_cached(locations)[0].bytes))
     assert [one.file for one in list_cached(locations)] == ["fourth", "third"]
+
+
+def test_rows_are_read_where_nothing_may_be_written(locations: Locations, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = made_entry(locations, "key")
+
+    def forbidden(_: Path) -> None:
+        raise PermissionError(30, "Read-only file system")
+
+    monkeypatch.setattr("core.data.tokens.cache.os.utime", forbidden)
+    assert [len(table) for table in entry.tables() or ()] == [1]
 
 
 def test_clearing_touches_nothing_else(locations: Locations, tmp_path: Path) -> None:
@@ -142,16 +153,27 @@ def rows(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     return path
 
 
-def test_who_was_interrupted_goes_on(service: DataService, rows: Path, tokenizer_folder: Path) -> None:
+@pytest.fixture
+def tokenise(service: DataService, rows: Path, tokenizer_folder: Path) -> Any:
+    def tokenised(told: Any = lambda *_: None, cancelled: Any = lambda: False) -> bool:
+        return service.tokenise(rows, DataChoice(), tokenizer_folder, told, cancelled)
+
+    return tokenised
+
+
+def test_who_was_interrupted_goes_on(service: DataService, rows: Path, tokenizer_folder: Path, tokenise: Any) -> None:
     told: list[tuple[int, int]] = []
-    asked = (rows, DataChoice(), tokenizer_folder, lambda *done: told.append(done))
-    assert service.tokenise(*asked, lambda: len(told) >= 2) is False
+
+    def tell(*done: int) -> None:
+        told.append(done)
+
+    assert tokenise(tell, lambda: len(told) >= 2) is False
     (entry,) = list_cached(service._locations)
     assert (entry.whole, told) == (False, [(0, 2500), (1000, 2500)])
     parts = sorted((service._locations.cache / "tokens" / entry.key).glob("part-*"))
     before = [part.stat().st_mtime_ns for part in parts]
     assert len(parts) == 2
-    assert service.tokenise(*asked, lambda: False) is True
+    assert tokenise(tell) is True
     assert [part.stat().st_mtime_ns for part in parts] == before
     (entry,) = list_cached(service._locations)
     assert (entry.whole, entry.rows, told[-1]) == (True, 2500, (2500, 2500))
@@ -159,50 +181,31 @@ def test_who_was_interrupted_goes_on(service: DataService, rows: Path, tokenizer
     assert (len(known.lengths), sum(known.lengths)) == (2500, entry.tokens)
 
 
-def test_what_is_cleared_away_while_it_is_made_is_told_and_made_again(
-    service: DataService, rows: Path, tokenizer_folder: Path
-) -> None:
-    asked = (rows, DataChoice(), tokenizer_folder)
-
+def test_what_is_cleared_away_while_it_is_made_is_told_and_made_again(service: DataService, tokenise: Any) -> None:
     def clear(done: int, _total: int) -> None:
         if done == 2_000:
             clear_cached(service._locations)
 
     with pytest.raises(DataError, match="found them cleared away"):
-        service.tokenise(*asked, clear, lambda: False)
-    assert service.tokenise(*asked, lambda *_: None, lambda: False) is True
+        tokenise(clear)
+    assert tokenise() is True
 
 
-def test_a_full_disk_at_the_end_is_one_line(
-    service: DataService, rows: Path, tokenizer_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("rows", [20], indirect=True)
+def test_a_full_disk_at_the_end_is_one_line(tokenise: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("core.data.tokens.cache.write_whole", full)
     with pytest.raises(DataError, match="No space left") as caught:
-        service.tokenise(rows, DataChoice(), tokenizer_folder, lambda *_: None, lambda: False)
+        tokenise()
     assert "Free some disk space" in caught.value.hint
 
 
-def test_rows_are_read_where_nothing_may_be_written(locations: Locations, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = TableMaker()
-    made.add(Encoded(1, "", (1, 2, 3), ((1, 2),), None))
-    entry = Entry(locations.cache / "tokens" / "key").open()
-    made.table().save(entry.part(0))
-    entry.finish([0], {})
-
-    def forbidden(_: Path) -> None:
-        raise PermissionError(30, "Read-only file system")
-
-    monkeypatch.setattr("core.data.tokens.cache.os.utime", forbidden)
-    assert [len(table) for table in entry.tables() or ()] == [1]
-
-
 def test_what_is_kept_otherwise_than_shown_is_thrown_away(
-    service: DataService, rows: Path, tokenizer_folder: Path
+    service: DataService, rows: Path, tokenizer_folder: Path, tokenise: Any
 ) -> None:
-    service.tokenise(rows, DataChoice(), tokenizer_folder, lambda *_: None, lambda: False)
+    tokenise()
     (kept,) = list_cached(service._locations)
     entry = Entry(service._locations.cache / "tokens" / kept.key)
     service.preview(rows, DataChoice(), tokenizer_folder, 512, offset=1500)
