@@ -177,7 +177,7 @@ def judged(tokenizer: Any, using: Renderer, example: Example, marks: Marks) -> t
     ``both``: refused by both.
     """
     tools = json.loads(example.tools) if example.tools else None
-    rendered = list(_rendered(tokenizer, example, tools))
+    rendered = list(_written_ways(tokenizer, example, tools))
     fit = [(turns, text) for turns, text in rendered if _shows_all(example, text)]
     try:
         encoded = using.encoded(example)
@@ -192,7 +192,7 @@ def judged(tokenizer: Any, using: Renderer, example: Example, marks: Marks) -> t
     given = tools_of(example, using.choice) if same is None else tools
 
     def render(some: Turns, generation: bool = False) -> str:
-        return _render(tokenizer, some, given, generation)
+        return _render_turns(tokenizer, some, given, generation)
 
     trained = [label != -100 for label in encoded.labels()][: len(ids)]
     found = list(faults(render, turns, encoded.text, trained, made["offset_mapping"][: len(ids)], marks))
@@ -206,7 +206,7 @@ def judged(tokenizer: Any, using: Renderer, example: Example, marks: Marks) -> t
     return ("right" if own[: len(ids)] == ids else "wrong"), "ids are not transformers'"
 
 
-def _render(tokenizer: Any, turns: Turns, tools: Any, generation: bool = False) -> str:
+def _render_turns(tokenizer: Any, turns: Turns, tools: Any, generation: bool = False) -> str:
     return str(
         tokenizer.apply_chat_template(
             copy.deepcopy(turns), tools=copy.deepcopy(tools), tokenize=False, add_generation_prompt=generation
@@ -214,7 +214,7 @@ def _render(tokenizer: Any, turns: Turns, tools: Any, generation: bool = False) 
     )
 
 
-def _rendered(tokenizer: Any, example: Example, tools: Any) -> Iterator[tuple[Turns, str]]:
+def _written_ways(tokenizer: Any, example: Example, tools: Any) -> Iterator[tuple[Turns, str]]:
     """The row as transformers renders it, in every way that its users write such turns down."""
     keys = _THOUGHT_KEYS if any(message.reasoning for message in example.messages) else ("",)
     for text in (False, True):
@@ -222,7 +222,7 @@ def _rendered(tokenizer: Any, example: Example, tools: Any) -> Iterator[tuple[Tu
             for key in keys:
                 turns = list(_written(example, text, ids, key))
                 try:
-                    yield turns, _render(tokenizer, turns, tools)
+                    yield turns, _render_turns(tokenizer, turns, tools)
                 except Exception:
                     continue
 
