@@ -14,7 +14,6 @@ from typing import Any
 import gradio as gr
 from gradio.context import Context
 
-from core.contract.config import RunConfig
 from core.contract.errors import ConfigError, Fault
 from core.models.catalog import apply_preset, preset
 from core.runs.control.prepare import prepare
@@ -22,6 +21,7 @@ from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.notes import note_asked
 from studio.pages.new_run.by_fit import known_models, placed, proposed
 from studio.pages.new_run.data.handlers import CHOICE, EVENT, DataHandlers, answering, window_of
+from studio.pages.new_run.data.looking import Look
 from studio.pages.new_run.data.upload import taken
 from studio.pages.new_run.form import KNOBS, ROLES, Answer, sent
 from studio.pages.new_run.model import list_view
@@ -132,14 +132,14 @@ class Handlers:
         windows, window = self.windows, window_of(request)
         view = windows.sent(values, window)
         if view.form_fault is not None:
-            yield {**self.page.said(view), **self.data.file(window, view, search)}
+            yield {**self.page.said(view), **Look(self.page, windows, window, view.config, search).file(view)}
             return
-        look = windows.begin_look(window)
+        began = windows.begin_look(window)
         for _ in range(_LOOKS_AGAIN):
-            config = windows.newest(window, view.config)
-            yield from self._look_at(window, config, search)
-            answered = not windows.overtaken(window, config) and not windows.current(window, config).waiting
-            if answered or not windows.is_last_look(window, look):
+            look = Look(self.page, windows, window, windows.newest(window, view.config), search)
+            yield from look.whole()
+            answered = not look.overtaken() and not windows.current(window, look.config).waiting
+            if answered or not windows.is_last_look(window, began):
                 return  # a later look says the rest
 
     @answering
@@ -149,20 +149,6 @@ class Handlers:
         view = self.windows.sent(values, window_of(request))
         if view.waiting and view.form_fault is None:
             yield from self.looked(request, search, *values)
-
-    def _look_at(self, window: str, config: RunConfig, search: str) -> Iterator[Answer]:
-        """One look, said bit by bit; it ends early where the window has chosen anew."""
-        self.cache.read(config)
-        for answers in (
-            self.data.shown(window, config, search),
-            self.data.checked(window, config, search),
-            self.data.measured(window, config),
-            self.data.examined(window, config),
-            self.data.turned_to(window, config, search),
-        ):
-            if self.windows.overtaken(window, config):
-                return
-            yield from answers
 
     # ── what is chosen ───────────────────────────────────────────────────────────────────────────────────────────
 

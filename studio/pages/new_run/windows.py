@@ -61,12 +61,6 @@ class Windows:
         """What is known of the window's newest choices."""
         return self.view(self.newest(window, config))
 
-    def overtaken(self, window: str, config: RunConfig) -> bool:
-        """Whether the window has chosen other rows, another model or another length since."""
-        newest = self.newest(window, config)
-        asked, now = ((one.data, one.model, one.train.max_length) for one in (config, newest))
-        return asked != now
-
     def begin_look(self, window: str) -> object:
         """Another look of the window begins."""
         look = object()

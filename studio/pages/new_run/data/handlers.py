@@ -11,12 +11,11 @@ import gradio as gr
 
 from core.contract.config import RunConfig
 from core.contract.errors import DataError, Fault
-from core.contract.findings import Checkup
 from core.data.files.keep import KeptFile
 from core.machine.hardware import Machine
 from studio.pages.new_run.data import sources
-from studio.pages.new_run.data.block import report_view
 from studio.pages.new_run.data.lengths import lengths_view
+from studio.pages.new_run.data.looking import Look
 from studio.pages.new_run.data.preview import Asked
 from studio.pages.new_run.data.sources import Part
 from studio.pages.new_run.data.upload import taken
@@ -32,8 +31,6 @@ from studio.shell.markup import Markup, fault
 
 EVENT: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": 4}
 CHOICE = {**EVENT, "trigger_mode": "always_last"}
-EXAMINED_BYTES, EXAMINED_ROWS = 4 << 20, 20_000
-"""Files up to this size are examined without being asked."""
 
 
 def window_of(request: gr.Request) -> str:
@@ -82,137 +79,68 @@ class DataHandlers:
         outputs = self.page.another_file_outputs()
         look(asked["source"].change(self.made, [asked["source"], *fields], outputs, **CHOICE).then)
 
-    # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────
+    def look(self, request: gr.Request, values: Sequence[Any], search: str = "") -> Look:
+        """A look at the fields as they were sent."""
+        window = window_of(request)
+        return Look(self.page, self.windows, window, self.windows.sent(values, window).config, search)
 
-    def file(self, window: str, view: View, search: str) -> Answer:
-        """What the block says of a file, at the rows that the window turned to."""
-        asked = self.windows.turned(window, view.config.data, search)
-        return self.page.file(view, self.cache.columns(view), self.cache.preview(view, asked), asked)
-
-    def shown(self, window: str, config: RunConfig, search: str) -> Iterator[Answer]:
-        """All that is known of the newest choices."""
-        view = self.windows.current(window, config)
-        yield {**self.page.said(view), **self.file(window, view, search)}
-
-    def checked(self, window: str, config: RunConfig, search: str = "", again: bool = False) -> Iterator[Answer]:
-        """Reads the whole of a large file, with progress; one that was stopped only where it is asked for again."""
-        self.cache.ready(config)
-        view = self.windows.view(config)
-        if view.spec is None or view.report is None or view.report.complete:
-            return
-        if "check" in view.progress or again:
-            yield from self._long_work("check", window, view, self._reported)
-            if not self.windows.overtaken(window, config):
-                yield from self.shown(window, config, search)
-
-    def measured(self, window: str, config: RunConfig) -> Iterator[Answer]:
-        """Counts the tokens of all rows."""
-        view = self.cache.ready(config)
-        if view.measurable:
-            yield from self._long_work("measure", window, view)
-            if not self.windows.overtaken(window, config):
-                view = self.windows.current(window, config)
-                yield {**self.page.said(view), **self._reported(view)}
-
-    def examined(self, window: str, config: RunConfig, wanted: bool = False) -> Iterator[Answer]:
-        """Has small files examined unasked, and large ones where it is ``wanted``."""
-        view = self.cache.ready(config)
-        report = view.report
-        if report is None or not view.measurable:
-            return
-        small = report.bytes <= EXAMINED_BYTES and report.usable <= EXAMINED_ROWS
-        if isinstance(view.checkup, Checkup):
-            yield self.page.examined(view)
-        elif wanted or small:
-            yield from self._long_work("examine", window, view, self.page.examined)
-            if not self.windows.overtaken(window, config):
-                view = self.windows.current(window, config)
-                yield {**self.page.said(view), **self.page.examined(view)}
-
-    def turned_to(self, window: str, config: RunConfig, search: str) -> Iterator[Answer]:
-        """A finding's rows, where the window was turned to them before they were found anew."""
-        asked = self.windows.turned(window, config.data, search)
-        if asked.only and not self.windows.overtaken(window, config):
-            yield self._rows(self.windows.current(window, config), asked)
-
-    def _reported(self, view: View) -> Answer:
-        return self.page.shown(data_report=report_view(view))
-
-    def _counting(self, view: View) -> Answer:
-        return self.page.shown(lengths_figures=lengths_view(view)[1])
-
-    def _rows(self, view: View, asked: Asked) -> Answer:
-        return self.page.rows(view, self.cache.preview(view, asked), asked)
-
-    def _long_work(
-        self, kind: str, window: str, view: View, shows: Callable[[View], Answer] | None = None
-    ) -> Iterator[Answer]:
-        """Work beside the page, and how far it is, until it has ended or the window has chosen anew."""
-        for progress in self.cache.begin(kind, view).ticks():
-            if self.windows.overtaken(window, view.config):
-                return
-            if shows is not None:
-                yield shows(replace(view, progress={kind: progress}))
-
-    # ── handlers ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── rows, checks and counts ──────────────────────────────────────────────────────────────────────────────────
 
     @answering
     def turned(self, request: gr.Request, asked: str, search: str, *values: Any) -> Iterator[Answer]:
         """Another page, or a finding's rows. The findings on the page may be older than the choices: those of the
         choices are waited for."""
-        window, wish = window_of(request), Asked.read(asked, search)
-        view = self.windows.sent(values, window)
-        self.windows.turn(window, view.config.data, wish)
+        look, wish = self.look(request, values, search), Asked.read(asked, search)
+        view = self.windows.view(look.config)
+        self.windows.turn(look.window, look.config.data, wish)
         if not wish.only or view.finding(wish.only) is not None:
-            yield self._rows(view, wish)
+            yield look.rows(view, wish)
             return
-        yield from self.measured(window, view.config)
-        yield from self.examined(window, view.config, wanted=True)
-        yield from self.turned_to(window, view.config, search)
+        yield from look.measured()
+        yield from look.examined(wanted=True)
+        yield from look.turned_to()
 
     @answering
     def searched(self, request: gr.Request, search: str, *values: Any) -> Iterator[Answer]:
         """Other words to search for begin at the first row, and stay among a finding's rows."""
-        window = window_of(request)
-        only = self.windows.only(window, self.windows.sent(values, window).config.data)
+        look = self.look(request, values)
+        only = self.windows.only(look.window, look.config.data)
         yield from self.turned(request, json.dumps({"value": {"only": only}}), search, *values)
 
     @answering
     def check_again(self, request: gr.Request, search: str, *values: Any) -> Iterator[Answer]:
         """Takes up a check that was stopped."""
-        window = window_of(request)
-        config = self.windows.sent(values, window).config
-        yield from self.checked(window, config, search, again=True)
-        yield from self.measured(window, config)
+        look = self.look(request, values, search)
+        yield from look.checked(again=True)
+        yield from look.measured()
 
     @answering
     def examine_now(self, request: gr.Request, *values: Any) -> Iterator[Answer]:
         """Has the doctor look at a large file."""
-        window = window_of(request)
-        config = self.windows.sent(values, window).config
-        yield from self._known_again(window, config)
-        yield from self.examined(window, config, wanted=True)
+        look = self.look(request, values)
+        yield from look.known_again()
+        yield from look.examined(wanted=True)
 
     @answering
     def count_all(self, request: gr.Request, *values: Any) -> Iterator[Answer]:
         """Counts every row of a large file, where the lengths are those of a sample."""
-        window = window_of(request)
-        config = self.windows.sent(values, window).config
-        yield from self._known_again(window, config)
-        view = self.cache.ready(config)
+        look = self.look(request, values)
+        yield from look.known_again()
+        view = self.cache.ready(look.config)
         if view.facts is None or not view.facts.sampled:
             return
-        work = self.cache.begin("count", view)
-        yield from self._long_work("count", window, view, self._counting)
-        if work.fault is not None:
-            yield self.page.shown(lengths_figures=fault(work.fault))
-        elif not self.windows.overtaken(window, config):
-            yield self._counting(view)
-            yield from self.measured(window, self.windows.newest(window, config))
+        counting = self.cache.begin("count", view)
+        yield from look.work("count", view, lambda view: self.page.shown(lengths_figures=lengths_view(view)[1]))
+        if counting.fault is not None:
+            yield self.page.shown(lengths_figures=fault(counting.fault))
+        elif not look.overtaken():
+            yield from look.measured()
 
     def stop(self, asked: str) -> None:
         """Ends what goes on, of one kind."""
         self.cache.works.stop(str(sent(asked)[0].get("kind", "")))
+
+    # ── other sources of rows ────────────────────────────────────────────────────────────────────────────────────
 
     def mixed(self, asked: str, *values: Any) -> Answer:
         """A file joins the mixture, or leaves it. The file that is chosen now is its first part."""
@@ -248,12 +176,6 @@ class DataHandlers:
         if wish.get("fix"):
             self.cache.came_from[str(work.result.path)] = view.config.data.path
         yield page.another_file(str(work.result.path), values)
-
-    def _known_again(self, window: str, config: RunConfig) -> Iterator[Answer]:
-        """File and lengths, where they are not known any more."""
-        yield from self.checked(window, config)
-        if self.cache.glance(config).waiting:
-            yield from self.measured(window, config)
 
     def _counted(self, part: Part) -> Part:
         """The part with its usable rows, where these are quickly read: what its weight comes to depends on them."""

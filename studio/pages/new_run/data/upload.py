@@ -58,24 +58,22 @@ def uploads(studio: Studio) -> APIRouter:
             return await _received(request, name)
 
     async def _received(request: Request, name: str) -> dict[str, str | int]:
-        forget_old(studio.locations)
-        if not _is_here(request):
-            _check_count(studio.locations)
-        room = _room(studio.locations, request.headers.get("content-length", ""))
-        folder = studio.locations.uploads / secrets.token_urlsafe(16)
+        locations = studio.locations
+        forget_old(locations)
+        if not _is_here(request) and sum(1 for _ in locations.uploads.iterdir()) >= _MOST_WAITING:
+            raise MachineError("upload.count", most=_MOST_WAITING)
+        room = _room(locations, request.headers.get("content-length", ""))
+        folder = locations.uploads / secrets.token_urlsafe(16)
         try:
             folder.mkdir(mode=0o700)
-        except OSError as error:
-            raise _unwritable(studio.locations, error) from error
-        try:
             (folder / _NAME).write_text(name, encoding="utf-8")
             count = await _stream(request, folder / f"rows{Path(name).suffix.lower()}", room)
-        except OSError as error:
+        except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
-            raise _unwritable(studio.locations, error) from error
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
+            if not isinstance(error, OSError):
+                raise
+            reason, wish = error.strerror or error, cure(error, "or move the root folder: --home DIR")
+            raise MachineError("disk.write/upload", home=locations.home, reason=reason, cure=wish) from error
         return {"id": folder.name, "name": name, "bytes": count}
 
     return router
@@ -124,9 +122,8 @@ def taken(studio: Studio, key: str) -> KeptFile:
 
 def _name(sent: str) -> str:
     """The browser's name as a harmless file name with an ending that we read."""
-    plain = re.sub(r"[^\w .()+-]", "_", unquote(sent).replace("\\", "/").rsplit("/", 1)[-1]).strip(". ")[
-        -_LONGEST_NAME:
-    ]
+    last = unquote(sent).replace("\\", "/").rsplit("/", 1)[-1]
+    plain = re.sub(r"[^\w .()+-]", "_", last).strip(". ")[-_LONGEST_NAME:]
     ending = Path(plain).suffix.lower()
     if ending not in ENDINGS:
         raise DataError("data.ending", endings=", ".join(ENDINGS), name=plain or "no name")
@@ -140,30 +137,14 @@ def _is_here(request: Request) -> bool:
     return False
 
 
-def _check_count(locations: Locations) -> None:
-    if sum(1 for _ in locations.uploads.iterdir()) >= _MOST_WAITING:
-        raise MachineError("upload.count", most=_MOST_WAITING)
-
-
 def _room(locations: Locations, announced: str) -> int:
     free = shutil.disk_usage(locations.uploads).free - _SPARE_BYTES
     wanted = int(announced) if announced.isdigit() else 0
     if wanted > free:
-        raise MachineError(
-            "disk.full/upload_room", wanted=wanted / 1000000000.0, home=locations.home, free=max(free, 0) / 1000000000.0
-        )
+        raise MachineError("disk.full/upload_room", wanted=wanted / 1e9, home=locations.home, free=max(free, 0) / 1e9)
     if wanted > _MOST_BYTES:
-        raise MachineError("upload.size", most=_MOST_BYTES >> 30, wanted=wanted / 1000000000.0)
+        raise MachineError("upload.size", most=_MOST_BYTES >> 30, wanted=wanted / 1e9)
     return min(free, _MOST_BYTES)
-
-
-def _unwritable(locations: Locations, error: OSError) -> MachineError:
-    return MachineError(
-        "disk.write/upload",
-        home=locations.home,
-        reason=error.strerror or error,
-        cure=cure(error, "or move the root folder: --home DIR"),
-    )
 
 
 async def _stream(request: Request, target: Path, room: int) -> int:

@@ -1,0 +1,105 @@
+"""One look of a window at what it has chosen, said bit by bit: rows, then their lengths, then what the doctor finds."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from core.contract.config import RunConfig
+from core.contract.findings import Checkup
+from studio.pages.new_run.data.block import report_view
+from studio.pages.new_run.data.preview import Asked
+from studio.pages.new_run.form import Answer
+from studio.pages.new_run.page import Page
+from studio.pages.new_run.view import View
+from studio.pages.new_run.windows import Windows
+
+EXAMINED_BYTES, EXAMINED_ROWS = 4 << 20, 20_000
+"""Files up to this size are examined without being asked."""
+
+
+class Look:
+    """Each part ends early, or says nothing, where the window has chosen anew."""
+
+    def __init__(self, page: Page, windows: Windows, window: str, config: RunConfig, search: str = "") -> None:
+        self.page, self.windows, self.cache = page, windows, windows.cache
+        self.window, self.config, self.search = window, config, search
+
+    def overtaken(self) -> bool:
+        """Whether the window has chosen other rows, another model or another length since."""
+        newest = self.windows.newest(self.window, self.config)
+        asked, now = ((one.data, one.model, one.train.max_length) for one in (self.config, newest))
+        return asked != now
+
+    def whole(self) -> Iterator[Answer]:
+        """Everything, as it becomes known."""
+        self.cache.read(self.config)
+        for part in (self.shown, self.checked, self.measured, self.examined, self.turned_to):
+            if self.overtaken():
+                return
+            yield from part()
+
+    def shown(self) -> Iterator[Answer]:
+        """All that is known of the newest choices."""
+        view = self.windows.current(self.window, self.config)
+        yield {**self.page.said(view), **self.file(view)}
+
+    def file(self, view: View) -> Answer:
+        """What is said of a file, at the rows that the window turned to."""
+        asked = self.windows.turned(self.window, view.config.data, self.search)
+        return self.page.file(view, self.cache.columns(view), self.cache.preview(view, asked), asked)
+
+    def checked(self, again: bool = False) -> Iterator[Answer]:
+        """Reads the whole of a large file; one that was stopped only where it is asked for ``again``."""
+        self.cache.ready(self.config)
+        view = self.windows.view(self.config)
+        if view.spec is None or view.report is None or view.report.complete or not ("check" in view.progress or again):
+            return
+        yield from self.work("check", view, self.reported)
+        if not self.overtaken():
+            yield from self.shown()
+
+    def measured(self) -> Iterator[Answer]:
+        """Counts the tokens of all rows."""
+        view = self.cache.ready(self.config)
+        if view.measurable:
+            yield from self.work("measure", view, self.reported)
+
+    def known_again(self) -> Iterator[Answer]:
+        """File and lengths, where they are not known any more."""
+        yield from self.checked()
+        if self.cache.glance(self.config).waiting:
+            yield from self.measured()
+
+    def examined(self, wanted: bool = False) -> Iterator[Answer]:
+        """Has small files examined unasked, and large ones where it is ``wanted``."""
+        view = self.cache.ready(self.config)
+        if view.report is None or not view.measurable:
+            return
+        small = view.report.bytes <= EXAMINED_BYTES and view.report.usable <= EXAMINED_ROWS
+        if isinstance(view.checkup, Checkup):
+            yield self.page.examined(view)
+        elif wanted or small:
+            yield from self.work("examine", view, self.page.examined)
+
+    def turned_to(self) -> Iterator[Answer]:
+        """A finding's rows, where the window was turned to them before they were found anew."""
+        asked = self.windows.turned(self.window, self.config.data, self.search)
+        if asked.only and not self.overtaken():
+            yield self.rows(self.windows.current(self.window, self.config), asked)
+
+    def rows(self, view: View, asked: Asked) -> Answer:
+        """A page of rows."""
+        return self.page.rows(view, self.cache.preview(view, asked), asked)
+
+    def reported(self, view: View) -> Answer:
+        """The file's lines."""
+        return self.page.shown(data_report=report_view(view))
+
+    def work(self, kind: str, view: View, shows: Callable[[View], Answer]) -> Iterator[Answer]:
+        """Long work beside the page: how far it is, until it has ended; then what is known."""
+        for progress in self.cache.begin(kind, view).ticks():
+            if self.overtaken():
+                return
+            yield shows(replace(view, progress={kind: progress}))
+        if not self.overtaken():
+            view = self.windows.current(self.window, self.config)
+            yield {**self.page.said(view), **shows(view)}
