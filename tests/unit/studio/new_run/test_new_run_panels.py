@@ -1,6 +1,5 @@
 """The Data block's panels and its long work, without a browser: what is drawn, what is asked, what goes on and ends."""
 
-import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -170,19 +169,6 @@ def test_a_small_file_is_examined_unasked_and_once(handlers: Handlers, fake_data
 # ── large files ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_large_file_shows_its_first_rows_and_is_then_checked_whole(
-    handlers: Handlers, fake_data: FakeData, large: None
-) -> None:
-    answers = list(handlers.looked(Window(), "", *shown(handlers)))
-    reports = [str(answer[REPORT]) for answer in answers if REPORT in answer]
-    assert "50 of the first 50 rows can be used" in reports[0]
-    assert "Cancel" in reports[0]
-    assert "400 of 400 rows can be used" in reports[-1]
-    assert answers[0]["start"]["value"] == "Check the whole file first"
-    assert in_the_end(iter(answers))["start"]["interactive"]
-    assert [ask for ask in fake_data.asked if not ask.startswith("preview")][:3] == ["first_look", "check", "facts 256"]
-
-
 def test_a_check_can_be_cancelled_and_taken_up_again(handlers: Handlers, fake_data: FakeData, large: None) -> None:
     fake_data.slow = True
     answers: Iterator[Any] = handlers.looked(Window(), "", *shown(handlers))
@@ -226,25 +212,14 @@ def test_a_made_set_says_what_it_was_made_from(studio: Studio) -> None:
     assert data.origin_view("/no/such/file") is None
 
 
-def test_files_are_mixed_by_weight_each_with_its_layout(
-    handlers: Handlers, fake_data: FakeData, studio: Studio
-) -> None:
-    folder = studio.locations.make().uploads / "an-upload-of-mine"
-    folder.mkdir()
-    (folder / "rows.jsonl").write_text("{}")
-    (folder / "name").write_text("second.jsonl")
-    drawn = handlers.data.mixed(told({"mix": "add", "upload": folder.name}), *shown(handlers))["mix-form"]
-    assert "instruction.jsonl" in drawn, "the chosen file is the first part"
-    assert "second.jsonl" in drawn
-    assert "%" not in drawn, "what a weight comes to is not known before all rows are"
-    parts = [sources.Part("/a", rows=30, weight=2), sources.Part("/b", rows=60, weight=0.5)]
-    assert re.findall(r"(\d+) %", sources.mix_view(parts)) == ["67", "33"]
+def test_files_are_mixed_by_weight_each_with_its_layout(handlers: Handlers, fake_data: FakeData) -> None:
     form = {"path.0": "/a.jsonl", "layout.0": "alpaca", "weight.0": "2", "path.1": "/b.csv", "weight.1": "0,5"}
     assert made(handlers, {"mix": "make"}, **form)["field.data.path"] == "/made/mixture.jsonl"
     assert fake_data.asked[-1] == "mix [('a.jsonl', 'alpaca', 2.0), ('b.csv', 'auto', 0.5)]"
     left = handlers.data.mixed(told({"mix": "remove", "index": 0}, **form), *shown(handlers))["mix-form"]
     assert "b.csv" in left
     assert "a.jsonl" not in left
+    assert "%" not in left, "what a weight comes to is not known before all rows are"
     foreign = sources.parts_of({**form, "columns.0": '["x"]', "columns.1": "{", "layout.1": "nonsense"})
     assert [(part.columns, part.layout) for part in foreign] == [("{}", "alpaca"), ("{}", "auto")]
     faulty = made(handlers, {"mix": "make"}, **{"path.0": "/a", "weight.0": "x"})

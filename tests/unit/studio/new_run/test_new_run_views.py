@@ -143,15 +143,6 @@ def test_start_says_what_is_missing(config: RunConfig) -> None:
     assert summary.start_words(View(config, MACHINE)) == ("Start training", True)
 
 
-def test_the_summary_shows_memory_by_part_steps_and_what_is_learned(cache: PageCache, config: RunConfig) -> None:
-    view = cache.look(config)
-    drawn = summary.summary_view(view) + summary.more_view(view)
-    assert view.figures is not None
-    for words in ("part-weights", view.figures.sentence, f"{config.train.max_steps}, of {config.rows_per_step} rows"):
-        assert words in drawn
-    assert "The answers are learned" in data.report_view(view)
-
-
 def test_problem_rows_are_listed(config: RunConfig) -> None:
     skipped = tuple(
         SkippedRows(code=f"c{number}", rows=120 - number, first_row=7, text="label is false: a bad answer")
