@@ -2,8 +2,9 @@
 
     PYTHONPATH=. python tests/gpu/life_on_card.py --work /tmp/mistral --out FILE.json
 
-Runs of a model of Mistral-7B's shape (see ``run_mistral_7b``) go through store, queue, supervisor and worker, as the
-window's do. The figures are the events' own times and what the card says is in use, a few times a second:
+Runs of a model of Mistral-7B's shape, made here with random weights and a tokenizer in which every word is one token, go
+through store, queue, supervisor and worker, as the window's do. The figures are the events' own times and what the card
+says is in use, a few times a second::
 
     started        seconds from Start to the worker's first word, to loading, loaded, and the end of step 1
     first_step     seconds of "First step": the largest window tried, and step 1 itself
@@ -18,15 +19,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
+import random
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-import run_mistral_7b
 
 from core.contract.commands import parse_command
 from core.contract.config import RunConfig
@@ -39,6 +36,10 @@ from core.runs.log.events_log import EventTail
 FREE_AGAIN = 256 * 2**20
 """Another process's context may come or go meanwhile."""
 PATIENCE_SECONDS = 240.0
+SHAPE = {
+    "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 32768, "max_position_embeddings": 32768,
+}  # fmt: skip
 TINY = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
 STEPS_BEFORE = 4
 
@@ -119,11 +120,11 @@ def main() -> None:
     chosen = parser.parse_args()
     layers, tokens = (2, 64) if chosen.tiny else (32, 2048)
     if chosen.tiny:
-        run_mistral_7b.SHAPE.update(TINY)
+        SHAPE.update(TINY)
     chosen.work.mkdir(parents=True, exist_ok=True)
     model = chosen.work / f"mistral-shape-{layers}"
-    run_mistral_7b.make_model(model, layers)
-    data = run_mistral_7b.make_rows(chosen.work / "life.jsonl", 400, tokens)
+    make_model(model, layers)
+    data = make_rows(chosen.work / "life.jsonl", 400, tokens)
     store = RunStore(Locations(chosen.work / "home").make())
     figures: dict[str, Any] = {"device": (gpu.name if (gpu := read_machine().gpu) else "cpu"), "tiny": chosen.tiny}
     config = config_of(model, data, tokens)
@@ -140,6 +141,43 @@ def main() -> None:
     print(text)
     if chosen.out:
         chosen.out.write_text(text + "\n", encoding="utf-8")
+
+
+def make_model(folder: Path, layers: int) -> None:
+    """Random bf16 weights in shards, and a tokenizer of as many words as the model has rows."""
+    import torch
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import WhitespaceSplit
+    from transformers import MistralConfig, MistralForCausalLM, PreTrainedTokenizerFast
+
+    if (folder / "config.json").exists():
+        return
+    words = {"</s>": 0, "<unk>": 1} | {f"w{number}": number for number in range(2, SHAPE["vocab_size"])}
+    tokenizer = Tokenizer(WordLevel(words, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>", unk_token="<unk>", pad_token="</s>")
+    config = MistralConfig(
+        **{**SHAPE, "num_hidden_layers": layers},
+        rms_norm_eps=1e-5, sliding_window=None, bos_token_id=None, eos_token_id=0, pad_token_id=0,
+    )  # fmt: skip
+    torch.manual_seed(1)
+    torch.set_default_dtype(torch.bfloat16)
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        model = MistralForCausalLM(config)
+    model.save_pretrained(folder.with_suffix(".part"), max_shard_size="2GB")
+    fast.save_pretrained(folder.with_suffix(".part"))
+    folder.with_suffix(".part").rename(folder)
+
+
+def make_rows(path: Path, rows: int, tokens: int) -> Path:
+    """Rows of ``tokens - 1`` words; the end token that raw text gets makes each exactly ``tokens`` long."""
+    draw = random.Random(1)
+    with path.open("w", encoding="utf-8") as file:
+        for _ in range(rows):
+            text = " ".join(f"w{draw.randrange(2, SHAPE['vocab_size'])}" for _ in range(tokens - 1))
+            file.write(json.dumps({"text": text}) + "\n")
+    return path
 
 
 def config_of(model: Path, data: Path, tokens: int) -> RunConfig:

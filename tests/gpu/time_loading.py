@@ -2,7 +2,7 @@
 
     PYTHONPATH=. python tests/gpu/time_loading.py --work /tmp/mistral-7b
 
-It makes the model folder (see ``run_mistral_7b``), reads every file once so that the page cache is warm, and takes each
+It makes the model folder (see ``life_on_card``), reads every file once so that the page cache is warm, and takes each
 way in a process of its own: imports, CUDA's context and bitsandbytes' first kernel are not counted. One JSON line each:
 seconds of the first load and of a second one in the same process, peak and final memory on the card, peak on the host.
 Counted beforehand: 14.5 GB are 0.3 to 0.6 s over PCIe at 25 to 50 GB/s, and 0.5 s out of the page cache with eight
@@ -48,7 +48,7 @@ def main() -> None:
 def make(folder: Path, layers: int) -> None:
     """The model folder, in a process of its own, whose memory goes with it."""
     code = "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[3]); "
-    code += "from run_mistral_7b import make_model; make_model(Path(sys.argv[1]), int(sys.argv[2]))"
+    code += "from life_on_card import make_model; make_model(Path(sys.argv[1]), int(sys.argv[2]))"
     subprocess.run([sys.executable, "-c", code, folder, str(layers), Path(__file__).parent], check=True)
 
 
