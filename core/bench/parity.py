@@ -11,9 +11,8 @@ Fast agrees with plain when at every tenth step its distance is at most 1.5 × p
 and its final held-out loss lies within 0.3 % of plain's mean. Whether the first also holds against each step's own
 spread is counted beside it.
 
-Plain's ways share their rounding: what all of them lose in 16 bits, no spread shows. So where fast lies outside, plain
-trains once more in float32, up to the last such step, and the table says who of the two is nearer to that. The verdict
-stays what it was.
+Plain's ways share their rounding in 16 bits, which no spread shows. So where fast lies outside, plain trains once more
+in float32, up to the last such step, and the table says which is nearer to that. The verdict stays what it was.
 """
 
 import math
@@ -99,7 +98,8 @@ def compare(settings: Mapping[str, Setting], outcomes: Mapping[str, Outcome]) ->
     found = {name: outcome.result for name, outcome in outcomes.items() if outcome.result is not None}
     losses: dict[str, list[float | None]] = {name: result["losses"] for name, result in found.items()}
     steps = min(len(values) for values in losses.values())
-    rows = [_at(step, losses) for step in _tenths(steps)]
+    tenths = range(EVERY, steps + 1, EVERY) or [steps]  # of fewer than ten the last
+    rows = [_at(step, losses) for step in tenths]
     known = [row for row in rows if row["distance"] is not None]
     largest: float | None = max((row["spread"] for row in known), default=None)
     worst: float | None = max((row["distance"] for row in known), default=None)
@@ -152,8 +152,12 @@ def table(result: dict[str, Any]) -> str:
         f"{_small(result['fast_largest_distance'])} from plain, plain at most "
         f"{_small(result['plain_largest_spread'])} from itself (allowed: {FACTOR} ×)"
     )
-    if judged:
-        lines.append(f"          {_who_is_nearer(result)}")
+    if judged and result["judge"]["error"]:
+        lines.append(f"          {JUDGE} could not be trained: {result['judge']['error']}")
+    elif judged:
+        count, steps = len(result["outside"]), ", ".join(map(str, result["outside"]))
+        nearer = f"nearer to {JUDGE} than plain is at {result['outside_and_nearer']} of {count}"
+        lines.append(f"          outside at step {steps}: {nearer}")
     if held["agrees"] is not None:
         word = "agrees" if held["agrees"] else "DIFFERS"
         lines.append(
@@ -161,11 +165,6 @@ def table(result: dict[str, Any]) -> str:
             f"(allowed: {HELD_OUT_SHARE:.1%})"
         )
     return "\n".join(lines)
-
-
-def _tenths(steps: int) -> list[int]:
-    """Every tenth step, counted from 1; of fewer than ten the last."""
-    return list(range(EVERY, steps + 1, EVERY)) or [steps]
 
 
 def _at(step: int, losses: Mapping[str, list[float | None]]) -> dict[str, Any]:
@@ -189,27 +188,21 @@ def _beside(row: dict[str, Any], losses: list[float | None]) -> dict[str, Any]:
     return {**row, "judge": judge, "fast_nearer": away.pop("fast") < min(away.values())}
 
 
-def _who_is_nearer(result: dict[str, Any]) -> str:
-    if result["judge"]["error"]:
-        return f"{JUDGE} could not be trained: {result['judge']['error']}"
-    steps = ", ".join(map(str, result["outside"]))
-    count = len(result["outside"])
-    return f"outside at step {steps}: nearer to {JUDGE} than plain is at {result['outside_and_nearer']} of {count}"
-
-
 def _small(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.2e}"
 
 
 def _held_out(losses: Mapping[str, float | None]) -> dict[str, Any]:
-    known = {name: loss for name, loss in losses.items() if loss is not None}
-    plain = [loss for name, loss in known.items() if name != "fast"]
-    empty = {"fast": losses.get("fast"), "plain_mean": None, "plain_spread": None, "share": None, "agrees": None}
-    if "fast" not in known or not plain:
-        return {**empty, "losses": dict(losses)}
-    mean = sum(plain) / len(plain)
-    share = abs(known["fast"] - mean) / mean
+    plain = [loss for name, loss in losses.items() if loss is not None and name != "fast"]
+    fast, mean = losses.get("fast"), sum(plain) / len(plain) if plain else None
+    if fast is None or mean is None:
+        return {
+            "fast": fast,
+            **dict.fromkeys(("plain_mean", "plain_spread", "share", "agrees")),
+            "losses": dict(losses),
+        }
+    share = abs(fast - mean) / mean
     return {
-        "fast": known["fast"], "plain_mean": mean, "plain_spread": max(plain) - min(plain), "share": share,
+        "fast": fast, "plain_mean": mean, "plain_spread": max(plain) - min(plain), "share": share,
         "agrees": share <= HELD_OUT_SHARE, "losses": dict(losses),
     }  # fmt: skip

@@ -22,7 +22,6 @@ __all__ = [
     "tl",
     "triton",
     "use_triton",
-    "warps_for",
 ]
 
 try:
@@ -100,11 +99,6 @@ def _one_card() -> bool:
 def block_of(size: int) -> int:
     """The power of two at or above ``size``: Triton's blocks have such lengths."""
     return 1 << max(0, int(size) - 1).bit_length()
-
-
-def warps_for(block: int) -> int:
-    """Warps of 32 threads for one program over ``block`` elements; eight elements a thread, 16 warps at most."""
-    return min(16, max(1, block // 256))
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:

@@ -157,13 +157,9 @@ class _RmsNorm(torch.autograd.Function):
         return dh.view(dy.shape), None, None, None
 
 
-def _runs(x: torch.Tensor, weight: torch.Tensor) -> bool:
-    return use_triton(x) and 0 < x.shape[-1] <= WIDEST and not weight.requires_grad
-
-
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, offset: float = 0.0) -> torch.Tensor:
     """``x / rms(x) · (weight + offset)`` over the last axis of ``x [..., D]``; see ``reference.rms_norm``."""
-    if not _runs(x, weight):
+    if not use_triton(x) or not 0 < x.shape[-1] <= WIDEST or weight.requires_grad:
         return reference.rms_norm(x, weight, eps, offset)
     result: torch.Tensor = _RmsNorm.apply(x, weight, eps, offset)
     return result

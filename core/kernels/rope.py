@@ -105,15 +105,11 @@ def _turn_back(  # type: ignore[no-untyped-def]
         _copy_heads(dv + row * v_token, target, v_head, head_dim, head, k_heads, head_dim, WHOLE)
 
 
-def _together(heads: int) -> int:
-    """Heads of one program: a power of two that divides them, from 4 (the last may then be masked) to 16."""
-    return max(4, min(16, heads & -heads))
-
-
 def _shape(heads: int, rotated: int) -> dict[str, int]:
-    """Block sizes and warps."""
-    shape = {"HEADS": _together(heads), "HALF": block_of(rotated // 2)}
-    return {**shape, "num_warps": min(4, max(1, shape["HEADS"] * shape["HALF"] // 256))}
+    """Block sizes and warps. Heads of one program: a power of two that divides them, from 4 (the last may then be
+    masked) to 16."""
+    together, half = max(4, min(16, heads & -heads)), block_of(rotated // 2)
+    return {"HEADS": together, "HALF": half, "num_warps": min(4, max(1, together * half // 256))}
 
 
 def turn_(

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from core.kernels import reference
-from core.kernels.dispatch import block_of, jit, launch, rows_run, tl, warps_for
+from core.kernels.dispatch import block_of, jit, launch, rows_run, tl
 
 WIDEST_BLOCK = 1024
 """Columns of one program: 8 a thread."""
@@ -83,7 +83,7 @@ def _launch(kernel: Any, tensors: tuple[torch.Tensor, ...], **flags: bool) -> No
     if rows * blocks:
         launch(
             kernel, (rows * blocks,), *tensors, *(tensor.stride(0) for tensor in tensors), width, blocks,
-            BLOCK=block, num_warps=warps_for(block), **flags,
+            BLOCK=block, num_warps=max(1, block // 256), **flags,
         )  # fmt: skip
 
 

@@ -59,10 +59,7 @@ def try_kernels() -> Verdict:
     verdict = try_compiler()
     if not verdict.ok:
         return verdict
-    from core.kernels import (
-        dispatch,
-        trial_kernel,  # here, not above: this imports torch
-    )
+    from core.kernels import dispatch, trial_kernel  # here, not above: this imports torch
 
     if dispatch.triton is None:
         return Verdict(False, "this install of torch comes without Triton")

@@ -2,9 +2,9 @@
 
     PYTHONPATH=. python tests/gpu/life_on_card.py --work /tmp/mistral --out FILE.json
 
-Runs of a model of Mistral-7B's shape, made here with random weights and a tokenizer in which every word is one token, go
-through store, queue, supervisor and worker, as the window's do. The figures are the events' own times and what the card
-says is in use, a few times a second::
+Runs of a model of Mistral-7B's shape, made here with random weights and a tokenizer in which every word is one token,
+go through store, queue, supervisor and worker, as the window's do. The figures are the events' own times and what the
+card says is in use, a few times a second::
 
     started        seconds from Start to the worker's first word, to loading, loaded, and the end of step 1
     first_step     seconds of "First step": the largest window tried, and step 1 itself

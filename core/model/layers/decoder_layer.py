@@ -41,7 +41,7 @@ Ready = Callable[[], None]
 
 @dataclass(frozen=True)
 class Parts:
-    """What a layer computes with. It is made anew only where a projection or a norm's weight is another one."""
+    """What a layer computes with; made anew where a projection or a norm's weight is another object."""
 
     read_from: tuple[Any, ...]
     norm: Norm
@@ -108,7 +108,7 @@ class _FastForward:
 
     @property
     def gradient_checkpointing(self) -> bool:
-        """Never here: this layer recomputes by its choice. Whoever sets it sets the replaced layer's."""
+        """False: this layer recomputes by its choice. Setting it sets the replaced layer's."""
         return False
 
     @gradient_checkpointing.setter
@@ -116,7 +116,7 @@ class _FastForward:
         self.replaced[0].gradient_checkpointing = value
 
     def train(self, mode: bool = True) -> Any:
-        """The replaced layer is no child, so the word must be passed on."""
+        """Passed on to the replaced layer, which is no child."""
         self.replaced[0].training = mode
         return super().train(mode)  # type: ignore[misc]
 
@@ -163,7 +163,7 @@ def _read(layer: Any) -> Read | None:
 
 
 def _hooked(module: Any) -> bool:
-    """Somebody watches this module's own call (transformers does to record attentions), so it must be called."""
+    """Whether this module has hooks (transformers sets some to record attentions), so that it must be called."""
     return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
@@ -183,17 +183,21 @@ def _parts(layer: Any) -> Parts | None:
 
 
 def _made(layer: Any, read: Read, modules: dict[str, Any], read_from: tuple[Any, ...]) -> Parts:
-    family = layer.family
+    family, attention = layer.family, layer.self_attn
+    config = attention.config
     norms = {name: _norm(module, family) for name, module in modules.items()}
-    return Parts(
-        read_from, norms[family.norms[0]], _stack(read, family.qkv), _heads(layer, norms),
-        _mlp(family, read, norms), _kind(layer.self_attn),
-    )  # fmt: skip
-
-
-def _kind(attention: Any) -> AttentionKind:
-    window = getattr(attention, "sliding_window", getattr(attention.config, "sliding_window", None))
-    return AttentionKind(float(attention.scaling), window, getattr(attention, "attn_logit_softcapping", None))
+    before, first, *between = family.norms
+    qkv, o, gate_up, down = (
+        Stack(tuple(read[name] for name in names))
+        for names in (family.qkv, ("o_proj",), family.gate_up, ("down_proj",))
+    )
+    query, key = int(config.num_attention_heads), int(config.num_key_value_heads)
+    heads = Heads(query, key, int(attention.head_dim), norms.get("q_norm"), norms.get("k_norm"))
+    after = (norms[first], norms[between[1]]) if between else (None, None)
+    mlp = Mlp(o, gate_up, down, norms[between[0] if between else first], family.activation, *after)
+    window = getattr(attention, "sliding_window", getattr(config, "sliding_window", None))
+    kind = AttentionKind(float(attention.scaling), window, getattr(attention, "attn_logit_softcapping", None))
+    return Parts(read_from, norms[before], qkv, heads, mlp, kind)
 
 
 def _fast(layer: Any, parts: Parts, x: torch.Tensor, angles: Angles, options: dict[str, Any]) -> torch.Tensor:
@@ -218,10 +222,6 @@ def _fast(layer: Any, parts: Parts, x: torch.Tensor, angles: Angles, options: di
     if store is None:
         return run(flat).view(shape)
     return recomputed(run, flat, [*parts.qkv.adapters, *parts.mlp.adapters], store).view(shape)
-
-
-def _stack(read: Read, names: tuple[str, ...]) -> Stack:
-    return Stack(tuple(read[name] for name in names))
 
 
 def _norm(module: Any, family: Family) -> Norm:
@@ -251,25 +251,6 @@ def fast_norm(old: nn.Module, family: Family, last: nn.Module) -> nn.Module:
     new: nn.Module = object.__new__(type(f"Fast{old_class.__name__}", (old_class,), {"forward": forward}))
     new.__dict__ = old.__dict__
     return new
-
-
-def _heads(layer: Any, norms: dict[str, Norm]) -> Heads:
-    config, size = layer.self_attn.config, int(layer.self_attn.head_dim)
-    query, key = int(config.num_attention_heads), int(config.num_key_value_heads)
-    return Heads(query, key, size, norms.get("q_norm"), norms.get("k_norm"))
-
-
-def _mlp(family: Family, read: Read, norms: dict[str, Norm]) -> Mlp:
-    first, *between = family.norms[1:]
-    return Mlp(
-        o=_stack(read, ("o_proj",)),
-        gate_up=_stack(read, family.gate_up),
-        down=_stack(read, ("down_proj",)),
-        norm=norms[between[0] if between else first],
-        activation=family.activation,
-        after_attention=norms[first] if between else None,
-        after_mlp=norms[between[1]] if between else None,
-    )
 
 
 def _attend(

@@ -1,9 +1,8 @@
-"""The loss of ours: backbone and head called by one module, which is what accelerate wraps.
+"""The sum of the token losses: backbone and head called by one module, which is what accelerate wraps.
 
-``LossModel(peft_model)`` returns the **sum** of the token losses over the trained tokens, in float32; whoever calls
-divides by the trained tokens of the whole optimiser window. Token t's hidden state is scored against label t + 1. No
-target is: a label of -100, a token after padding, and the first token of a row (its position is 0), so that packed
-rows never train each other's ends.
+The caller divides by the trained tokens of the whole optimizer batch. Token t's hidden state is scored against label
+t + 1. No target is: a label of -100, a token after padding, and the first token of a row (its position is 0), so that
+packed rows never train each other's ends.
 
 The head's matrix product and the cross-entropy are one op that never holds all logits
 (``core.kernels.linear_cross_entropy``). Where the head is trained, adapted or quantised, or the model is not in
@@ -74,7 +73,10 @@ class LossModel(nn.Module):
             logits = base(**inputs, use_cache=False).logits
             return reference.cross_entropy(logits.flatten(0, 1), targets.flatten()).sum()
         hidden = base.base_model(**inputs, use_cache=False).last_hidden_state
-        hidden, targets = _trained_only(hidden.flatten(0, 1), targets.flatten())
+        hidden, targets = hidden.flatten(0, 1), targets.flatten()
+        if hidden.device.type == "cpu":  # only what has a target; a card would have to wait for the count
+            kept = targets != reference.IGNORED
+            hidden, targets = hidden[kept], targets[kept]
         weight = base.get_output_embeddings().weight
         return linear_cross_entropy(hidden.to(weight.dtype), weight, targets, self._head.scale, self._head.softcap)
 
@@ -90,14 +92,6 @@ def shift_labels(
     if attention_mask is not None:
         targets[:, :-1].masked_fill_(attention_mask[:, :-1] == 0, reference.IGNORED)
     return targets
-
-
-def _trained_only(hidden: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """On the CPU only the positions with a target go through the head; a card would have to wait for the count."""
-    if hidden.device.type != "cpu":
-        return hidden, targets
-    kept = targets != reference.IGNORED
-    return hidden[kept], targets[kept]
 
 
 def _readable_head(base: Any) -> tuple[Head | None, str]:

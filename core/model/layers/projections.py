@@ -17,12 +17,15 @@ from core.model.layers.peft_bnb import is_adapted, read_projection, why_not_stat
 
 def adapted_projections(model: nn.Module) -> list[tuple[nn.Module, str, nn.Module]]:
     """``(parent, name, projection)`` of every adapted projection that our product can compute."""
-    return [
-        (parent, name, child)
-        for parent in model.modules()
-        for name, child in parent.named_children()
-        if is_adapted(child) and not why_not_static(child) and not _bias_trained(child)
-    ]
+    found: list[tuple[nn.Module, str, nn.Module]] = []
+    for parent in model.modules():
+        child: Any
+        for name, child in parent.named_children():
+            if is_adapted(child) and not why_not_static(child):
+                bias = child.get_base_layer().bias
+                if bias is None or not bias.requires_grad:
+                    found.append((parent, name, child))
+    return found
 
 
 def fast_projection(old: nn.Module) -> nn.Module:
@@ -31,11 +34,6 @@ def fast_projection(old: nn.Module) -> nn.Module:
     new: nn.Module = object.__new__(_class_over(old_class))
     new.__dict__ = old.__dict__
     return new
-
-
-def _bias_trained(module: Any) -> bool:
-    bias = module.get_base_layer().bias
-    return bias is not None and bool(bias.requires_grad)
 
 
 @lru_cache(maxsize=32)

@@ -1,8 +1,8 @@
-"""The weights of a folder become a model: from the cache of quantised weights, streamed, or by transformers alone.
+"""A model from a folder's weights: from the cache of quantised weights, streamed, or by transformers alone.
 
-Streamed means: transformers puts the model together (``assemble``) and we read each tensor when it asks for it
-(``tensor_stream``). What that cannot serve is left to transformers' own reading, and the line that comes with the model
-says why. All three ways give the same bits.
+Streamed: transformers puts the model together (``assemble``), and we read each tensor when it asks for it
+(``tensor_stream``). What cannot be streamed is left to transformers, and the model's line says why. All three ways give
+the same bits.
 """
 
 from __future__ import annotations
