@@ -191,9 +191,10 @@ def _identity(path: Path) -> Identity:
 def _sha256(path: Path, identity: Identity) -> Steps[str]:
     if identity not in _hashes:
         digest = hashlib.sha256()
-        for block in blocks_of(path):
-            digest.update(block)
-            yield
+        with path.open("rb") as stream:
+            for block in blocks_of(stream, path):
+                digest.update(block)
+                yield
         _hashes[identity] = digest.hexdigest()
     return _hashes[identity]
 

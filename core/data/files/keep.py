@@ -9,8 +9,6 @@ Disks err and people edit: a copy is believed only where its content has the has
 one is replaced by what was just read, and one that is itself the source is refused.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os
@@ -18,10 +16,11 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
+
+from pydantic import TypeAdapter
 
 from core.contract.errors import DataError
 from core.data.files.admission import named, opened
@@ -44,14 +43,9 @@ class KeptFile:
     name: str
     bytes: int
 
-    def to_json(self) -> dict[str, Any]:
-        """As it crosses a pipe."""
-        return {**self.__dict__, "path": str(self.path)}
 
-    @classmethod
-    def from_json(cls, raw: dict[str, Any]) -> KeptFile:
-        """As it came over a pipe."""
-        return cls(**{**raw, "path": Path(raw["path"])})
+KEPT_FILE = TypeAdapter(KeptFile)
+"""As it crosses a pipe."""
 
 
 def keep_file(source: Path, locations: Locations, name: str = "") -> KeptFile:
@@ -64,14 +58,18 @@ def keep_file(source: Path, locations: Locations, name: str = "") -> KeptFile:
     descriptor, place = opened(source, locations.home)
     with os.fdopen(descriptor, "rb") as stream:
         size = os.fstat(descriptor).st_size
+        if promised := promised_sha256(place, locations.data):
+            found = hashlib.file_digest(stream, "sha256").hexdigest()
+            if found != promised:
+                raise damaged(place, promised, found)
+            return KeptFile(place, promised, place.name, size)
         name = name or named(source, place).name
         what = f"a copy of {name} ({size:,} bytes)"
         with contextlib.suppress(OSError):  # nothing was ever kept: the folder is made a moment later
             free = shutil.disk_usage(locations.home).free
             if free < size + _SPARE_BYTES:  # a disk that is filled to the brim stops runs
-                raise _no_room(what, f"{free:,} bytes free")
-        promised = promised_sha256(place, locations.data)
-        return keep_blocks(_blocks(stream, place, size), name, locations, what, promised)
+                raise DataError("data.copy", what=what, found=f"{free:,} bytes free")
+        return keep_blocks(blocks_of(stream, place), name, locations, what)
 
 
 def promised_sha256(path: Path, data: Path) -> str:
@@ -87,51 +85,37 @@ def damaged(path: Path, expected: str, found: str) -> DataError:
     )
 
 
-def keep_blocks(blocks: Iterable[bytes], name: str, locations: Locations, what: str, promised: str = "") -> KeptFile:
+def keep_blocks(blocks: Iterable[bytes], name: str, locations: Locations, what: str) -> KeptFile:
     """Keeps what ``blocks`` yield under its content hash; ``what`` it is, for the line about a full disk.
 
-    ``promised``: the hash that it must have, where that is known.
-
     Raises:
-        DataError: the content is not what was promised, the disk is full, or nothing may be written there; and
-            whatever ``blocks`` raise.
+        DataError: the disk is full, or nothing may be written there; and whatever ``blocks`` raise.
     """
-    name = _safe_name(name)
+    name, digest, room = _safe_name(name), hashlib.sha256(), Room(locations.data)
     incoming: Path | None = None
     try:
         locations.data.mkdir(mode=0o700, parents=True, exist_ok=True)
         sweep(locations.data.glob(".incoming-*"))
         handle, raw = tempfile.mkstemp(prefix=f".incoming-{os.getpid()}-", dir=locations.data)
         incoming = Path(raw)
-        sha256 = _copy(blocks, handle, Room(locations.data))
+        with os.fdopen(handle, "wb") as writing:
+            for block in blocks:
+                room.take(len(block))
+                digest.update(block)
+                writing.write(block)
+            writing.flush()
+            os.fsync(handle)
+        sha256 = digest.hexdigest()
         target = locations.data / sha256 / name
-        if promised not in ("", sha256):
-            raise damaged(locations.data / promised / name, promised, sha256)
         if _sha256_of(target) != sha256:
             target.parent.mkdir(mode=0o700, exist_ok=True)
             incoming.replace(target)
     except OSError as error:
-        raise _no_room(what, error.strerror or str(error)) from error
+        raise DataError("data.copy", what=what, found=error.strerror or str(error)) from error
     finally:
         if incoming:
             incoming.unlink(missing_ok=True)
     return KeptFile(target, sha256, name, target.stat().st_size)
-
-
-def _no_room(what: str, found: str) -> DataError:
-    return DataError("data.copy", what=what, found=found)
-
-
-def _copy(blocks: Iterable[bytes], handle: int, room: Room) -> str:
-    digest = hashlib.sha256()
-    with os.fdopen(handle, "wb") as writing:
-        for block in blocks:
-            room.take(len(block))
-            digest.update(block)
-            writing.write(block)
-        writing.flush()
-        os.fsync(writing.fileno())
-    return digest.hexdigest()
 
 
 def _sha256_of(kept: Path) -> str:
@@ -143,31 +127,14 @@ def _sha256_of(kept: Path) -> str:
         return ""
 
 
-def blocks_of(source: Path) -> Iterator[bytes]:
-    """The bytes of a file, a megabyte at a time. Raises DataError where it cannot be read."""
-    with _reading(source):
-        stream = source.open("rb")
-    with stream:
-        yield from _blocks(stream, source, stream.seek(0, os.SEEK_END))
-
-
-def _blocks(stream: BinaryIO, source: Path, size: int) -> Iterator[bytes]:
-    """No more than ``size`` bytes: what is written to a file meanwhile belongs to another reading."""
-    stream.seek(0)
-    while size > 0:
-        with _reading(source):
-            block = stream.read(min(_BLOCK, size))
-        if not block:
-            return
-        size -= len(block)
-        yield block
-
-
-@contextmanager
-def _reading(source: Path) -> Iterator[None]:
-    """Only what reads the source stands in here: a fault of the disk that is written to is another line."""
+def blocks_of(stream: BinaryIO, source: Path) -> Iterator[bytes]:
+    """The bytes of a file, a megabyte at a time, as many as it has now: what is written to it meanwhile belongs to
+    another reading. Raises DataError where they cannot be read."""
     try:
-        yield
+        size = os.fstat(stream.fileno()).st_size
+        while size > 0 and (block := stream.read(min(_BLOCK, size))):
+            size -= len(block)
+            yield block
     except OSError as error:
         raise DataError("data.unreadable/permission", path=source, reason=error.strerror or error) from error
 

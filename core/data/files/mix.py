@@ -5,14 +5,14 @@ each and a drawn half a third time. Each part was read under its own choice befo
 are, and a column ``source`` tells a person from which part a row comes. Training does not read it.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from core.contract.config import Layout
 from core.contract.data import DataReport
@@ -37,14 +37,9 @@ class Part:
     sha256: str
     usable: int
 
-    def to_json(self) -> dict[str, Any]:
-        """As it crosses a pipe."""
-        return {**self.__dict__, "examples": str(self.examples)}
 
-    @classmethod
-    def from_json(cls, raw: dict[str, Any]) -> Part:
-        """As it came over a pipe."""
-        return cls(**{**raw, "examples": Path(raw["examples"])})
+PARTS = TypeAdapter(list[Part])
+"""As they cross a pipe."""
 
 
 def parts_of(found: Sequence[tuple[DataReport, str, float]]) -> list[Part]:

@@ -17,7 +17,7 @@ from core.contract.methods import METHODS, Method
 from core.data.files.disk_room import sweep
 from core.data.files.example_file import ExampleFile
 from core.data.files.keep import KeptFile
-from core.data.files.mix import parts_of
+from core.data.files.mix import PARTS, parts_of
 from core.data.service.doctor import Doctor, Maker, tokens_at
 from core.data.service.reader import READER, Cancelled, Progress, Reader, ReadFile, never, no_progress
 from core.data.service.tokenising import Tokenising, Work
@@ -89,7 +89,7 @@ class DataService:
     ) -> KeptFile:
         """Files mixed by weight into a made data set, each read under its own choice (see ``core.data.files.mix``)."""
         read = [(*self._files.check(path, choice, no_progress, cancelled), weight) for path, choice, weight in parts]
-        request = {"do": "mix", "parts": [part.to_json() for part in parts_of(read)], "name": name, "seed": seed}
+        request = {"do": "mix", "parts": PARTS.dump_python(parts_of(read), mode="json"), "name": name, "seed": seed}
         return self._maker.made(request, on_progress, cancelled)
 
     def from_hub(

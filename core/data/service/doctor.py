@@ -10,7 +10,7 @@ from core.contract.config import DataChoice
 from core.contract.errors import DataError
 from core.contract.findings import Checkup
 from core.data.doctor.split_groups import KeptGroups, groups_file, kept_groups
-from core.data.files.keep import KeptFile
+from core.data.files.keep import KEPT_FILE, KeptFile
 from core.data.service.reader import Cancelled, Progress, ReadFile, never, no_progress
 from core.data.tokens.cache import Entry, settled
 from core.machine.children.pipe import Child, Limits, stopped
@@ -83,7 +83,7 @@ class Doctor:
             "source": {"name": file.name, "sha256": report.sha256, "rows": report.rows, "usable": report.usable},
             "home": str(self._locations.home),
         }
-        return KeptFile.from_json(self.child.ask(request, file.name))
+        return KEPT_FILE.validate_python(self.child.ask(request, file.name))
 
     def _groups_file(self, file: ReadFile, choice: DataChoice) -> Path:
         chosen = settled(choice, file.report.layout, file.report.mapping)
@@ -123,7 +123,7 @@ class Maker:
             self._at_work.add(child)
         try:
             asked, about = {**request, "home": str(self._home)}, request["name"]
-            return KeptFile.from_json(child.ask(asked, about, cancelled, lambda told: on_progress(*told)))
+            return KEPT_FILE.validate_python(child.ask(asked, about, cancelled, lambda told: on_progress(*told)))
         finally:
             child.close()
             with self._lock:

@@ -19,8 +19,9 @@ from core.data.doctor.fixes import Fixing
 from core.data.doctor.split_groups import MOST_ROWS, find_groups
 from core.data.files.example_file import examples_in
 from core.data.files.hub_data import hub_rows
+from core.data.files.keep import KEPT_FILE
 from core.data.files.made import as_row, write_rows
-from core.data.files.mix import Part, mixed_rows, origin_of_mixture
+from core.data.files.mix import PARTS, mixed_rows, origin_of_mixture
 from core.data.tokens.facts import Measures
 from core.data.tokens.table import TokenTable
 from core.machine.children.serve import Tell, give_back_memory, serve
@@ -80,7 +81,7 @@ def fix(request: dict[str, Any], tell: Tell) -> dict[str, Any]:
 
 def mix(request: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """``{parts, name, seed, home}`` → the kept file."""
-    parts, seed = [Part.from_json(part) for part in request["parts"]], request["seed"]
+    parts, seed = PARTS.validate_python(request["parts"]), request["seed"]
     total, rows = mixed_rows(parts, seed)
     return _made(rows, total, origin_of_mixture(parts, seed), request, tell)
 
@@ -104,7 +105,9 @@ def _made(
             say(count, total, count)
         tell([count, max(total, count), count])
 
-    return write_rows(told(), request["name"], origin, Locations(Path(request["home"]))).to_json()
+    kept = write_rows(told(), request["name"], origin, Locations(Path(request["home"])))
+    said: dict[str, Any] = KEPT_FILE.dump_python(kept, mode="json")
+    return said
 
 
 def row_lengths(tables: Iterable[TokenTable], max_length: int, pairs: bool) -> Iterator[RowLength]:
