@@ -11,7 +11,7 @@ import io
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from core.contract.errors import DataError
 
@@ -62,7 +62,7 @@ def first_bytes(path: Path) -> bytes:
     return head
 
 
-def open_text(path: Path, place: Place | None = None) -> TextIO:
+def open_text(path: Path, place: Place | None = None) -> io.TextIOWrapper:
     """The file as text, line ends untouched; ``place`` follows as it is read.
 
     Raises:

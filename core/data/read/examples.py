@@ -6,17 +6,19 @@ from itertools import islice
 from pathlib import Path
 
 from core.contract.config import DataChoice
-from core.contract.data import DataReport, Example, RowProblem, SkippedRows
+from core.contract.data import DataFacts, DataReport, Example, RowProblem, SkippedRows
 from core.contract.errors import DataError
 from core.contract.methods import method_for
 from core.data.read.cells import Record, RowError
 from core.data.read.dialogue import TURN_KEYS
-from core.data.read.layouts import KNOWN_COLUMNS, ROLES, Found, listed, recognise_layout
+from core.data.read.layouts import KNOWN_COLUMNS, LAYOUT_NAMES, ROLES, Found, listed, recognise_layout
 from core.data.read.sources import Source, open_source
 from core.data.read.turns import to_example
 from core.machine.textfile import one_line
 
 PROBLEMS_SHOWN = 200
+_PROBLEM_CHARACTERS = 300
+"""What a row says may be as long as the row, and break lines; a problem is a line."""
 _SAMPLE = 200
 _SAMPLE_CHARACTERS = 4 << 20
 _FAULTY_CHARACTERS = 64 << 20
@@ -29,11 +31,13 @@ class Reading:
     """A file with its layout decided; ``rows()`` reads it from the start."""
 
     source: Source
+    named: Path
+    """The path whose name and suffix the file goes by."""
     found: Found
     columns: tuple[str, ...]
-    unread: tuple[str, ...] = ()
+    unread: tuple[str, ...]
     """Columns that play no role."""
-    unread_keys: tuple[str, ...] = ()
+    unread_keys: tuple[str, ...]
     """Keys of turns that nothing reads: not dropped without a word."""
 
     def rows(self) -> Iterator[Example | RowProblem]:
@@ -43,33 +47,29 @@ class Reading:
             DataError: the file itself breaks off (a JSON array with a fault, a torn Parquet file).
         """
         shown = 0
-        for record in _decoded(self.source):
-            problem = ("row.unreadable", record.fault)
-            try:
-                if not record.fault:
+        for record in _decoded(self.source, self.named):
+            code, text, raw = "row.unreadable", record.fault, ""
+            if not record.fault:
+                try:
                     yield to_example(self.found.layout, self.found.mapping, record.row, record.values)
                     continue
-            except RowError as fault:
-                problem = (fault.code, fault.text)
-            raw = ""
-            if shown < PROBLEMS_SHOWN and not record.fault:
-                # As it stands in its file; each cell is cut first, since one may be a book.
-                cells = (f"{name}: {one_line(str(value)[:400], 200)}" for name, value in record.values.items())
-                raw = one_line("; ".join(islice(cells, 20)), 400)
+                except RowError as fault:
+                    code, text = fault.code, fault.text
+                if shown < PROBLEMS_SHOWN:
+                    # As it stands in its file; each cell is cut first, since one may be a book.
+                    cells = (f"{name}: {one_line(str(value)[:400], 200)}" for name, value in record.values.items())
+                    raw = one_line("; ".join(islice(cells, 20)), 400)
             shown += 1
-            yield RowProblem(row=record.row, code=problem[0], text=_short(problem[1]), raw=raw)
+            yield RowProblem(row=record.row, code=code, text=one_line(text, _PROBLEM_CHARACTERS), raw=raw)
 
 
-@dataclass
 class Tally:
     """Counts rows as they pass and keeps the first problems; ``report()`` closes the count."""
 
-    reading: Reading
-    rows: int = 0
-    usable: int = 0
-
-    def __post_init__(self) -> None:
-        self.problems: list[RowProblem] = []
+    def __init__(self, reading: Reading) -> None:
+        self.reading = reading
+        self.rows = self.usable = 0
+        self._problems: list[RowProblem] = []
         self._skipped: dict[str, tuple[RowProblem, int]] = {}
 
     def add(self, row: Example | RowProblem) -> None:
@@ -80,16 +80,8 @@ class Tally:
             return
         first, count = self._skipped.get(row.code, (row, 0))
         self._skipped[row.code] = first, count + 1
-        if len(self.problems) < PROBLEMS_SHOWN:
-            self.problems.append(row)
-
-    @property
-    def skipped(self) -> tuple[SkippedRows, ...]:
-        """What was left out, by reason, the most frequent first."""
-        counted = sorted(self._skipped.values(), key=lambda found: -found[1])
-        return tuple(
-            SkippedRows(code=first.code, rows=count, first_row=first.row, text=first.text) for first, count in counted
-        )
+        if len(self._problems) < PROBLEMS_SHOWN:
+            self._problems.append(row)
 
     def report(self, sha256: str, complete: bool = True) -> DataReport:
         """The report, ``complete`` where the whole file was counted.
@@ -97,28 +89,35 @@ class Tally:
         Raises:
             DataError: no row of the whole file can be trained on.
         """
-        source, found = self.reading.source, self.reading.found
-        told = [f"columns {listed(self.reading.unread)}"] if self.reading.unread else []
-        told += [f"keys of turns {listed(self.reading.unread_keys)}"] if self.reading.unread_keys else []
+        reading, source, found = self.reading, self.reading.source, self.reading.found
+        told = [f"columns {listed(reading.unread)}"] if reading.unread else []
+        told += [f"keys of turns {listed(reading.unread_keys)}"] if reading.unread_keys else []
         not_read = f" Not read: {'; '.join(told)}." if told else ""
-        named = source.named or source.path
         if complete and not self.usable:
-            raise _nothing(self, named)
+            first, columns = self._problems[0], listed(reading.columns)
+            raise DataError(
+                "data.nothing/rows",
+                rows=self.rows, name=reading.named.name, row=first.row, text=first.text, columns=columns,
+            )  # fmt: skip
+        most_frequent = sorted(self._skipped.values(), key=lambda found: -found[1])
         return DataReport(
-            path=str(named),
+            path=str(reading.named),
             sha256=sha256,
             bytes=source.path.stat().st_size,
             rows=self.rows,
             usable=self.usable,
             layout=found.layout,
             reason=f"{found.reason} ({source.how}).{not_read}",
-            columns=self.reading.columns,
+            columns=reading.columns,
             mapping=found.mapping,
             roles=ROLES[found.layout],
             method=method_for(found.layout),
-            problems=tuple(self.problems),
-            skipped=self.skipped,
-            unread=self.reading.unread,
+            problems=tuple(self._problems),
+            skipped=tuple(
+                SkippedRows(code=first.code, rows=count, first_row=first.row, text=first.text)
+                for first, count in most_frequent
+            ),
+            unread=reading.unread,
             complete=complete,
         )
 
@@ -139,7 +138,7 @@ def open_reading(path: Path, choice: DataChoice, named: Path | None = None) -> R
     cells = (record.values.get(column) for record in sample for column in found.mapping.values())
     turns = [turn for cell in cells if isinstance(cell, list) for turn in cell if isinstance(turn, dict)]
     keys = {str(key) for turn in turns if not {"role", "from"}.isdisjoint(turn) for key in turn}
-    return Reading(source, found, columns, unread, tuple(sorted(keys - TURN_KEYS)))
+    return Reading(source, named, found, columns, unread, tuple(sorted(keys - TURN_KEYS)))
 
 
 def read_columns(path: Path, named: Path | None = None) -> tuple[str, ...]:
@@ -159,16 +158,15 @@ def _look(path: Path, named: Path) -> tuple[Source, tuple[str, ...], list[Record
     try:
         source = open_source(path, KNOWN_COLUMNS, named)
     except UnicodeDecodeError as error:
-        raise _no_text(named) from error
+        raise DataError("data.encoding", name=named.name, where="") from error
     _check_columns(named, source.columns)
-    first = list(_first(source))
+    first = list(_first(source, named))
     sample = [record for record in first if not record.fault]
     if not first:
         raise DataError("data.empty/no_rows", name=named.name)
     if not sample:
-        raise DataError(
-            "data.unreadable/rows", how=source.how, name=named.name, row=first[0].row, fault=_short(first[0].fault)
-        )
+        fault = one_line(first[0].fault, _PROBLEM_CHARACTERS)
+        raise DataError("data.unreadable/rows", how=source.how, name=named.name, row=first[0].row, fault=fault)
     keys = dict.fromkeys(column for record in sample for column in record.values)
     # A key that is no text could not be written into a report.
     columns = source.columns or tuple(column.encode("utf-8", "backslashreplace").decode() for column in keys)
@@ -176,15 +174,15 @@ def _look(path: Path, named: Path) -> tuple[Source, tuple[str, ...], list[Record
     return source, columns, sample
 
 
-def _check_columns(path: Path, columns: tuple[str, ...]) -> None:
+def _check_columns(named: Path, columns: tuple[str, ...]) -> None:
     if len(columns) > COLUMNS_LIMIT:
-        raise DataError("data.columns/too_many", most=COLUMNS_LIMIT, name=path.name, count=len(columns))
+        raise DataError("data.columns/too_many", most=COLUMNS_LIMIT, name=named.name, count=len(columns))
 
 
-def _first(source: Source) -> Iterator[Record]:
+def _first(source: Source, named: Path) -> Iterator[Record]:
     """The rows by which a file is known: 200, or fewer where they are long."""
     good = faulty = 0
-    for record in islice(_decoded(source), _SAMPLE):
+    for record in islice(_decoded(source, named), _SAMPLE):
         yield record
         good += 0 if record.fault else record.size
         faulty += record.size if record.fault else 0
@@ -192,29 +190,40 @@ def _first(source: Source) -> Iterator[Record]:
             return
 
 
-def _decoded(source: Source) -> Iterator[Record]:
+def _decoded(source: Source, named: Path) -> Iterator[Record]:
     row = 0
     try:
         for record in source.records():
             row = record.row
             yield record
     except UnicodeDecodeError as error:
-        raise _no_text(source.named or source.path, row) from error
+        raise DataError("data.encoding", name=named.name, where=f" behind row {row:,}" if row else "") from error
 
 
-def _no_text(path: Path, row: int = 0) -> DataError:
-    where = f" behind row {row:,}" if row else ""
-    return DataError("data.encoding", name=path.name, where=where)
+# ── what reading came to, in lines for a person ──────────────────────────────────────────────────────────────────────
 
 
-def _short(text: str) -> str:
-    """What a row says may be as long as the row, and break lines; a problem is a line."""
-    return one_line(text, 300)
-
-
-def _nothing(tally: Tally, path: Path) -> DataError:
-    first = tally.problems[0]
-    columns = listed(tally.reading.columns)
-    return DataError(
-        "data.nothing/rows", rows=tally.rows, name=path.name, row=first.row, text=first.text, columns=columns
+def account_lines(report: DataReport) -> tuple[str, ...]:
+    """All that a person should know of how a file was read, most important first."""
+    seen = "rows" if report.complete else "rows looked at so far"
+    return (
+        f"Read as {LAYOUT_NAMES[report.layout]}: {report.reason.rstrip('.')}.",
+        f"{report.usable:,} of {report.rows:,} {seen} can be trained on.",
+        *map(skipped_line, report.skipped),
     )
+
+
+def skipped_line(skipped: SkippedRows) -> str:
+    """Rows left out for one reason: how many, and the first of them."""
+    rows = "1 row is" if skipped.rows == 1 else f"{skipped.rows:,} rows are"
+    first = f"row {skipped.first_row:,}" if skipped.rows == 1 else f"first row {skipped.first_row:,}"
+    return f"{rows} left out: {skipped.text} ({first})."
+
+
+def refused_lines(facts: DataFacts) -> tuple[str, ...]:
+    """What the model's chat template refuses of rows that were read."""
+    if not facts.refused:
+        return ()
+    rows = "1 row" if facts.refused == 1 else f"{facts.refused:,} rows"
+    looked = f", of the {len(facts.lengths) + facts.refused:,} looked at," if facts.sampled else ""
+    return (f"The chat template refuses {rows}{looked} and they are left out: {facts.why.rstrip('.')}.",)

@@ -7,9 +7,10 @@ header), the element in an array or a Parquet file. A row that cannot be read is
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any
 
 from core.contract.errors import DataError
 from core.data.read.cells import Record
@@ -18,7 +19,6 @@ from core.data.read.delimited import Dialect, recognise, records
 from core.data.read.jsonstream import ROW_LIMIT, RowDecoder, array_rows, starts_like_lines
 from core.machine.textfile import ACCEPTED, Place, first_bytes, open_text
 
-Kind = Literal["jsonl", "json", "csv", "parquet", "text"]
 _HEAD = 1 << 18
 _TEXT_SUFFIXES = (".txt", ".md", ".markdown", ".text")
 _TABLE_SUFFIXES = (".csv", ".tsv", ".tab", ".psv")
@@ -29,10 +29,9 @@ _TOO_LONG = f"the line is longer than {ROW_LIMIT:,} characters"
 
 @dataclass(frozen=True)
 class Source:
-    """A file that was opened: its kind, how it is read in words, the columns known beforehand, and its records."""
+    """A file that was opened: how it is read in words, the columns known beforehand, and its records."""
 
     path: Path
-    kind: Kind
     how: str
     columns: tuple[str, ...]
     reading: Callable[[Place], Iterator[Record]]
@@ -40,31 +39,24 @@ class Source:
     """False where the columns have no names of their own."""
     place: Place = field(default_factory=Place)
     """How far the records have been read, in the file's own bytes."""
-    named: Path | None = None
-    """The path whose name and suffix the file goes by, where that is not its own."""
 
     def records(self) -> Iterator[Record]:
         """Every row from the start."""
         return self.reading(self.place)
 
 
-def open_source(path: Path, known: frozenset[str] = frozenset(), named: Path | None = None) -> Source:
+def open_source(path: Path, known: frozenset[str], named: Path) -> Source:
     """Finds out what a file is. ``known``: column names (lower case) by which a header line is recognised; ``named``:
-    the path whose name and suffix it goes by, where that is not its own.
+    the path whose name and suffix it goes by.
 
     Raises:
         DataError: missing, empty, or nothing that is read here.
     """
-    named = named or path
-    return replace(_recognised(path, known, named), named=named)
-
-
-def _recognised(path: Path, known: frozenset[str], named: Path) -> Source:
     head = first_bytes(path)
     suffix = named.suffix.lower()
     if head[:4] == b"PAR1" or suffix == ".parquet":
         columns, reading = open_parquet(path)
-        return Source(path, "parquet", "a Parquet file", columns, reading)
+        return Source(path, "a Parquet file", columns, reading)
     with open_text(path) as stream:
         start = stream.read(_HEAD)
         whole = not stream.read(1)
@@ -93,20 +85,19 @@ def _array(path: Path, how: str) -> Source:
             for number, (value, fault, size) in enumerate(array_rows(stream, path.name), start=1):
                 yield Record(number, {}, fault, size) if fault else _object(number, value, size)
 
-    return Source(path, "json", how, (), rows)
+    return Source(path, how, (), rows)
 
 
 def _lines(path: Path) -> Source:
     def rows(place: Place) -> Iterator[Record]:
         decoder = RowDecoder()
-        with open_text(path, place) as stream:
-            for number, line in enumerate(_limited_lines(stream), start=1):
-                if line is None:
-                    yield Record(number, {}, _TOO_LONG, ROW_LIMIT)
-                elif text := line.strip(" \t\r\n"):
-                    yield _line(number, text, decoder)
+        for number, line in _limited_lines(path, place):
+            if line is None:
+                yield Record(number, {}, _TOO_LONG, ROW_LIMIT)
+            elif text := line.strip(" \t\r\n"):
+                yield _line(number, text, decoder)
 
-    return Source(path, "jsonl", "one JSON object a line", (), rows)
+    return Source(path, "one JSON object a line", (), rows)
 
 
 def _line(number: int, line: str, decoder: RowDecoder) -> Record:
@@ -122,22 +113,19 @@ def _line(number: int, line: str, decoder: RowDecoder) -> Record:
     return Record(number, {}, fault, size) if fault else _object(number, value, size)
 
 
-def _limited_lines(stream: TextIO) -> Iterator[str | None]:
-    """Lines ended by a newline only; None for one that is too long."""
-    pending = ""
-    while block := stream.read(1 << 20):
-        # Only \n ends a line of JSON: other line ends may stand inside its texts.
-        *complete, pending = (pending + block).split("\n")
-        yield from (line if len(line) <= ROW_LIMIT else None for line in complete)
-        if len(pending) > ROW_LIMIT:
-            yield None
-            pending = ""
-            while (block := stream.read(1 << 20)) and "\n" not in block:
-                pass
-            *complete, pending = block.split("\n")
-            yield from complete[1:]
-    if pending:
-        yield pending
+def _limited_lines(path: Path, place: Place) -> Iterator[tuple[int, str | None]]:
+    """Each line with its number; None for one that is too long."""
+    with open_text(path, place) as stream:
+        stream.reconfigure(newline="\n")  # other line ends may stand inside JSON's texts
+        for number in count(1):
+            line = stream.readline(ROW_LIMIT + 1)
+            if not line:
+                return
+            whole = len(line) <= ROW_LIMIT or line.endswith("\n")
+            yield number, line.removesuffix("\n") if whole else None
+            while not whole:
+                line = stream.readline(ROW_LIMIT)
+                whole = not line or line.endswith("\n")
 
 
 def _object(number: int, value: Any, size: int) -> Record:
@@ -163,7 +151,7 @@ def _table(path: Path, dialect: Dialect) -> Source:
                 else:
                     yield Record(number, dict(zip(dialect.columns, fields, strict=True)), "", sum(map(len, fields)))
 
-    return Source(path, "csv", how, dialect.columns, rows, header=dialect.header)
+    return Source(path, how, dialect.columns, rows, header=dialect.header)
 
 
 def _plain(path: Path, start: str) -> Source:
@@ -172,25 +160,25 @@ def _plain(path: Path, start: str) -> Source:
     how = "paragraphs of plain text, joined to rows of about 4,000 characters" if blank else "plain text, a row a line"
 
     def rows(place: Place) -> Iterator[Record]:
-        with open_text(path, place) as stream:
-            yield from _paragraphs(stream) if blank else _text_lines(stream)
+        lines = _limited_lines(path, place)
+        yield from _paragraphs(lines) if blank else _text_lines(lines)
 
-    return Source(path, "text", how, ("text",), rows)
+    return Source(path, how, ("text",), rows)
 
 
-def _text_lines(stream: TextIO) -> Iterator[Record]:
-    for number, line in enumerate(_limited_lines(stream), start=1):
+def _text_lines(lines: Iterator[tuple[int, str | None]]) -> Iterator[Record]:
+    for number, line in lines:
         if line is None:
             yield Record(number, {}, _TOO_LONG, ROW_LIMIT)
         elif line.strip():
             yield Record(number, {"text": line.rstrip("\r")}, "", len(line))
 
 
-def _paragraphs(stream: TextIO) -> Iterator[Record]:
+def _paragraphs(lines: Iterator[tuple[int, str | None]]) -> Iterator[Record]:
     number = 0
     block: list[str] = []
     size = 0
-    for line in _limited_lines(stream):
+    for _, line in lines:
         text = (line or "").rstrip("\r")
         # A row ends at a blank line once it is long enough, and at the latest where it would be no row.
         if any(block) and (line is None or size > ROW_LIMIT or (not text.strip() and size >= _BLOCK_CHARACTERS)):

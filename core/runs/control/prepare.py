@@ -17,7 +17,7 @@ from core.contract.errors import ConfigError, DataError, RunError
 from core.contract.estimate import Estimate, Resolved
 from core.contract.methods import DEFAULT_METHOD, METHODS
 from core.data.files.keep import keep_file
-from core.data.read.account import account_lines, refused_lines
+from core.data.read.examples import account_lines, refused_lines
 from core.data.service.data_service import DataService
 from core.estimate import estimate, resolve
 from core.estimate.inputs.work import target_names

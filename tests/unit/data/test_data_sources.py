@@ -35,7 +35,7 @@ ROWS = st.lists(st.dictionaries(TEXT, VALUES, min_size=1, max_size=4), min_size=
 def read_as(folder: Path, name: str, content: bytes) -> list[dict[str, Any]]:
     """The records of a file of which every row can be read."""
     (folder / name).write_bytes(content)
-    found = list(open_source(folder / name, KNOWN_COLUMNS).records())
+    found = list(open_source(folder / name, KNOWN_COLUMNS, folder / name).records())
     assert [record.fault for record in found if record.fault] == []
     return [record.values for record in found]
 

@@ -12,7 +12,7 @@ from core.contract.errors import ConfigError, Fault, ModelError
 from core.contract.findings import Checkup
 from core.contract.methods import METHODS
 from core.data.files.made import origin_of
-from core.data.read.account import refused_lines, skipped_line
+from core.data.read.examples import refused_lines, skipped_line
 from core.data.read.layouts import LAYOUT_NAMES, ROLES
 from studio.figures.run_figures import bytes_words
 from studio.pages.new_run.data import checkup, lengths, preview, sources
