@@ -103,9 +103,11 @@ def array_rows(stream: TextIO, name: str) -> Iterator[tuple[Any, str, int]]:
         DataError: the text is no JSON (it names row and line), or holds no rows.
     """
     buffer = _Buffer(stream, name)
-    inside = buffer.peek() == "{"
-    if inside:
-        _enter_data(buffer)
+    wrapped = buffer.peek() == "{"
+    if wrapped:
+        buffer.take("{")
+        if not buffer.find_data(first=True):
+            raise DataError("data.json_shape", name=name)
     if buffer.peek() != "[":
         raise buffer.fault('an array of rows or {"data": [...]}')
     buffer.take("[")
@@ -116,38 +118,10 @@ def array_rows(stream: TextIO, name: str) -> Iterator[tuple[Any, str, int]]:
             yield buffer.value()
     buffer.row = 0
     buffer.take("]")
-    if inside:
-        _leave_data(buffer)
+    if wrapped and buffer.find_data(first=False):
+        raise buffer.fault("one list under data")
     if buffer.peek():
         raise buffer.fault("nothing behind the rows")
-
-
-def _enter_data(buffer: _Buffer) -> None:
-    """Goes on to the list under ``data`` in an object."""
-    buffer.take("{")
-    while buffer.peek() != "}":
-        key, _, _ = buffer.value()
-        buffer.take(":")
-        if key == "data" and buffer.peek() == "[":
-            buffer.row = 0
-            return
-        buffer.value()
-        if buffer.peek() != "}":
-            buffer.take(",")
-    raise DataError("data.json_shape", name=buffer.name)
-
-
-def _leave_data(buffer: _Buffer) -> None:
-    """The rest of the object around the rows: it holds none, and must be whole."""
-    while buffer.peek() != "}":
-        buffer.take(",")
-        key, _, _ = buffer.value()
-        buffer.take(":")
-        if key == "data" and buffer.peek() == "[":
-            raise buffer.fault("one list under data")
-        buffer.value()
-        buffer.row = 0
-    buffer.take("}")
 
 
 class _Buffer:
@@ -196,6 +170,23 @@ class _Buffer:
                     raise self.fault("JSON", at=error.pos, found=error.msg) from error
             except RecursionError as error:
                 raise self.fault("JSON", found="nesting without end") from error
+
+    def find_data(self, first: bool) -> bool:
+        """Steps over members of the object around the rows, the first of all or those that follow, to a list under
+        ``data``; False where there is none up to its end."""
+        while self.peek() != "}":
+            if not first:
+                self.take(",")
+            first = False
+            key, _, _ = self.value()
+            self.take(":")
+            if key == "data" and self.peek() == "[":
+                self.row = 0
+                return True
+            self.value()
+            self.row = 0
+        self.take("}")
+        return False
 
     def fault(self, expected: str, at: int | None = None, found: str = "") -> DataError:
         """An error that names row and line."""

@@ -4,7 +4,8 @@ Nothing is dropped or changed unseen: a number, a null or a list where a text sh
 is counted and listed. What is missing where a layout allows it (Alpaca's input) is simply not there.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,11 @@ from core.contract.config import Layout
 from core.contract.data import Example, Message
 from core.data.read.cells import RowError, as_json, kind_of, parsed, text_of
 from core.data.read.dialogue import is_turns, read_turns, said
-from core.data.read.media import refuse_media_columns, refuse_placeholders
+
+_MEDIA_COLUMNS = frozenset({"image", "images", "video", "videos", "audio", "audios"})
+_IMAGE = re.compile(r"(?<!`)<image>(?!`)")
+# HTML has elements of these names: a placeholder stands at the beginning or the end of a line.
+_FILM_OR_SOUND = re.compile(r"^\s*<(?:video|audio)>|<(?:video|audio)>\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -43,9 +48,9 @@ class _Row:
 
 def to_example(layout: Layout, mapping: dict[str, str], row: int, values: dict[str, Any]) -> Example:
     """The record as an Example. Raises RowError where it cannot be used."""
-    refuse_media_columns(values, mapping.values())
+    _refuse_media_columns(values, mapping.values())
     example = _READERS[layout](_Row(row, values, mapping))
-    refuse_placeholders((*(message.content for message in example.messages), example.text))
+    _refuse_placeholders((*(message.content for message in example.messages), example.text))
     return example
 
 
@@ -189,3 +194,31 @@ def _tools(row: _Row) -> str:
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
         raise RowError("row.tools", f"{row.mapping['tools']} is {kind_of(value)}, expected a JSON list of functions")
     return as_json(tools, row.mapping["tools"]) if tools else ""
+
+
+# ── a text model cannot see or hear: rows that speak of media are left out and counted ───────────────────────────────
+
+
+def _refuse_media_columns(values: Mapping[str, Any], used: Container[str]) -> None:
+    """Raises RowError where a column of media holds something; one that a role reads (``used``) is read as text."""
+    for column, value in values.items():
+        if column.lower() in _MEDIA_COLUMNS and column not in used and _holds(value):
+            raise RowError("row.media", f"the column {column} holds media, which a text model cannot see or hear")
+
+
+def _holds(value: Any) -> bool:
+    """Whether a cell may hold media: a number, true or false is none, nor is a list or a record of nothing else."""
+    if isinstance(value, (list, tuple, dict)):
+        return any(map(_holds, value.values() if isinstance(value, dict) else value))
+    return bool(value) and not isinstance(value, (bool, int, float))
+
+
+def _refuse_placeholders(texts: Iterable[str]) -> None:
+    """Raises RowError where a text holds the place of an image, a video or a sound; an element with its end is HTML."""
+    for text in texts:
+        if ">" not in text or not any(mark in text for mark in ("<image>", "<video>", "<audio>")):
+            continue
+        found = _IMAGE.search(text) or _FILM_OR_SOUND.search(text)
+        if found and f"</{found[0].strip()[1:]}" not in text:
+            name = found[0].strip()
+            raise RowError("row.media", f"{name} stands for media, which a text model cannot see or hear")

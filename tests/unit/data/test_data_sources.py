@@ -154,6 +154,7 @@ TORN = ("prompt,completion\n" + f"{'a' * 97},b\n" * 4_000).encode("utf-16") + b"
         ("rows.json", b'{"data": [{"text": "a"}], "data": [{"text": "b"}]}', "one list under data"),
         ("rows.json", b'{"data": [{"text": "a"}], "more": }', "line 1"),
         ("rows.json", b'{"data": [{"text": "a"}]', "the end of the file"),
+        ("rows.json", b'{"data": [{"text": "a"}] {"more": 1}', "','"),
         ("rows.json", b'[{"text": "a"},\n{"text": "b"},\n{"text": "c"', "line 3 (row 3)"),
     ],
 )
