@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import BinaryIO, TypeVar
 
 from core.contract.config import DataChoice
 from core.contract.data import DataReport, Example
@@ -42,12 +42,14 @@ Steps = Generator[None, None, T]
 class Check:
     """The reading of one file under one choice. ``advance`` works on it, ``answer`` or ``head`` say what was found."""
 
-    def __init__(self, path: Path, choice: DataChoice, cache: Path, named: Path | None = None) -> None:
-        """``named``: the path whose name and suffix the file goes by, where it is read from another place."""
+    def __init__(self, path: Path, choice: DataChoice, cache: Path, named: Path) -> None:
+        """``named``: the path whose name and suffix the file goes by."""
         if not path.is_file():
             open_reading(path, choice)  # says in one line what is wrong
-        self.path, self.choice, self.cache, self.named = path, choice, cache, named or path
+        self.path, self.choice, self.cache, self.named = path, choice, cache, named
         self.identity = _identity(path)
+        self.size = self.identity[1]
+        """Bytes of the whole file."""
         self.bytes = 0
         self.done = False
         self.waited_for = -math.inf
@@ -65,11 +67,6 @@ class Check:
     def rows(self) -> int:
         """Rows read so far."""
         return self.tally.rows if self.tally else 0
-
-    @property
-    def size(self) -> int:
-        """Bytes of the whole file."""
-        return self.identity[1]
 
     def advance(self, seconds: float) -> bool:
         """Works for about so long; True when everything is done. Raises DataError as reading does."""
@@ -132,7 +129,7 @@ class Check:
                 yield from self._read(self._stream)
             sha256 = yield from _sha256(self.path, self.identity)
             if _identity(self.path) != self.identity:
-                raise changed(self.named)
+                raise DataError("data.changed", name=self.named.name)
             assert self.tally
             self._report = self.tally.report(sha256)
             part.replace(_examples_of(self._target()))
@@ -175,16 +172,11 @@ def remember(path: Path, sha256: str) -> None:
     _hashes[_identity(path)] = sha256
 
 
-def changed(path: Path) -> DataError:
-    """What is said of a file that did not stay as it was."""
-    return DataError("data.changed", name=path.name)
-
-
 def _identity(path: Path) -> Identity:
     try:
         status = path.stat()
     except OSError as error:
-        raise changed(path) from error
+        raise DataError("data.changed", name=path.name) from error
     return (str(path), status.st_size, status.st_mtime_ns)
 
 
@@ -206,8 +198,8 @@ def _examples_of(report: Path) -> Path:
 def _save(target: Path, report: DataReport, sha256: str) -> None:
     """Keeps a report together with the size and the content hash of its Examples, by which damaged ones are known."""
     identity = _identity(_examples_of(target))
-    said: dict[str, Any] = {"examples_bytes": identity[1], "examples_sha256": sha256}
-    write_sealed(target, {**said, "report": report.model_dump(mode="json")})
+    said = {"examples_bytes": identity[1], "examples_sha256": sha256, "report": report.model_dump(mode="json")}
+    write_sealed(target, said)
     _hashes[identity] = sha256
 
 

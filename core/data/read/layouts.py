@@ -8,7 +8,8 @@ filled in here.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from core.contract.config import DataChoice, Layout
 from core.contract.errors import DataError
@@ -17,26 +18,19 @@ from core.data.read.dialogue import are_spoken
 from core.machine.textfile import one_line
 
 
-@dataclass(frozen=True)
-class Role:
+class Role(NamedTuple):
     """One part of a layout; ``names`` are usual column names (lower case), its own first."""
 
+    name: str
     names: tuple[str, ...]
-    required: bool = True
-
-    @property
-    def name(self) -> str:
-        return self.names[0]
+    required: bool
 
 
-def _role(*names: str) -> Role:
-    return Role(names)
+def _role(*names: str, required: bool = True) -> Role:
+    return Role(names[0], names, required)
 
 
-def _optional(*names: str) -> Role:
-    return Role(names, required=False)
-
-
+_optional = partial(_role, required=False)
 _SYSTEM = _optional("system", "system_prompt")
 _TURNS = ("conversation", "dialogue", "dialog", "chat")
 _TABLE: dict[Layout, tuple[Role, ...]] = {

@@ -4,6 +4,7 @@ cache.
 Requests are short: a look at the first rows, or the next slice of a whole check, of which the child remembers a few.
 """
 
+import json
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from typing import Any
 from core.contract.config import DataChoice
 from core.contract.data import DataReport
 from core.contract.errors import DataError
-from core.data.files.checking import Check, changed, remember
+from core.data.files.checking import Check, remember
 from core.data.files.disk_room import sweep
 from core.data.read.examples import read_columns
 from core.machine.children.serve import give_back_memory, serve
@@ -27,7 +28,6 @@ _WAITED_SECONDS = 10
 """Whoever waits for a check asks for its next slice long before."""
 _LARGE = 4 << 20
 _checks: OrderedDict[str, Check] = OrderedDict()
-_swept: set[str] = set()
 
 
 def look(request: dict[str, Any]) -> dict[str, Any]:
@@ -89,15 +89,12 @@ def _check(request: dict[str, Any]) -> Iterator[Check]:
     if check and not check.is_current():
         check.close()
         if request.get("begun"):
-            raise changed(check.named)
+            raise DataError("data.changed", name=check.named.name)
         check = None
     if check is None:
         path, cache = Path(request["path"]), Path(request["cache"])
-        if str(cache) not in _swept:
-            sweep(cache.glob("*.part"))
-            _swept.add(str(cache))
-        named = Path(request.get("named") or path)
-        check = Check(path, DataChoice.model_validate(request["choice"]), cache, named)
+        sweep(cache.glob("*.part"))
+        check = Check(path, DataChoice.model_validate(request["choice"]), cache, Path(request["named"]))
     ended = True
     try:
         yield check
@@ -122,9 +119,7 @@ def _make_room() -> None:
 
 
 def _key(request: dict[str, Any]) -> str:
-    choice = request["choice"]
-    columns = sorted(choice.get("columns", {}).items())
-    return repr([request["path"], request.get("named"), request["cache"], choice.get("layout"), columns])
+    return json.dumps([request[name] for name in ("path", "named", "cache", "choice")], sort_keys=True)
 
 
 if __name__ == "__main__":

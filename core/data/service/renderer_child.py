@@ -5,6 +5,7 @@ outside, which is why this too is a process that can be ended.
 """
 
 from bisect import bisect_right
+from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -25,16 +26,7 @@ from core.machine.children.serve import serve
 
 _REFUSALS_SHOWN = 5
 _DROPPED = "Rows on this page whose text beside a function call the template leaves out, so it is not trained: {}."
-_PARTS_HELD = 4
 _DECISIVE = attrgetter("row", "ids", "trained", "bos", "flows", "ended")
-
-
-class _Kept:
-    """What was used last, so that paging and sliders do not load it again."""
-
-    files: dict[tuple[str, int], ExampleFile] = {}  # noqa: RUF012 - one process, one keeper
-    tokenizers: dict[tuple[str, str], Any] = {}  # noqa: RUF012
-    parts: dict[tuple[str, int], TokenTable] = {}  # noqa: RUF012
 
 
 def preview(request: dict[str, Any]) -> dict[str, Any]:
@@ -83,7 +75,11 @@ def tokenise_part(request: dict[str, Any]) -> dict[str, Any]:
 
 def _is_kept_otherwise(entry: Entry, starts: list[int], position: int, sides: tuple[Encoded, ...]) -> bool:
     """Whether the entry that a run would train from keeps the row at this position otherwise than it is shown."""
-    table = _part(entry.part(starts[bisect_right(starts, position) - 1]))
+    part = entry.part(starts[bisect_right(starts, position) - 1])
+    try:
+        table = _part(part, part.stat().st_mtime_ns)
+    except OSError:
+        return True
     place = None if table is None else table.place_of(sides[0].row)
     if table is None or place is None:
         return True
@@ -91,31 +87,31 @@ def _is_kept_otherwise(entry: Entry, starts: list[int], position: int, sides: tu
     return [*map(_DECISIVE, kept)] != [*map(_DECISIVE, sides)]
 
 
-def _part(path: Path) -> TokenTable | None:
-    """A part of the entry; the last few are held, so that paging does not read them again."""
-    try:
-        key = (str(path), path.stat().st_mtime_ns)
-    except OSError:
-        return None
-    if key not in _Kept.parts:
-        table = TokenTable.load(path)
-        if table is None:
-            return None
-        _Kept.parts = dict([*_Kept.parts.items(), (key, table)][-_PARTS_HELD:])
-    return _Kept.parts[key]
-
-
 def _opened(request: dict[str, Any]) -> tuple[ExampleFile, Renderer]:
     path, folder = request["examples"], Path(request["tokenizer"])
-    written = (path, Path(path).stat().st_mtime_ns)
-    if written not in _Kept.files:
-        _Kept.files = {written: ExampleFile(Path(path))}
-    key = (str(folder), tokenizer_digest(folder))  # as the cache tells them apart: what is kept there is of this one
-    if key not in _Kept.tokenizers:
-        _Kept.tokenizers = {key: load_tokenizer(folder)}
+    # As the cache tells tokenizers apart: what is kept there is of this one.
+    tokenizer = _tokenizer(folder, tokenizer_digest(folder))
     choice = DataChoice.model_validate(request["choice"])
     with limited_memory():  # a template is tried out here, with a few words
-        return _Kept.files[written], renderer(_Kept.tokenizers[key], choice)
+        return _examples(path, Path(path).stat().st_mtime_ns), renderer(tokenizer, choice)
+
+
+# What was used last is kept, so that paging and sliders do not load it again.
+
+
+@lru_cache(maxsize=1)
+def _examples(path: str, _written: int) -> ExampleFile:
+    return ExampleFile(Path(path))
+
+
+@lru_cache(maxsize=1)
+def _tokenizer(folder: Path, _digest: str) -> Any:
+    return load_tokenizer(folder)
+
+
+@lru_cache(maxsize=4)
+def _part(path: Path, _written: int) -> TokenTable | None:
+    return TokenTable.load(path)
 
 
 if __name__ == "__main__":

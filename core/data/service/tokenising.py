@@ -4,9 +4,9 @@ Between two parts the renderer is free for a preview. A small file is tokenised 
 sample is, until somebody has it tokenised whole (``whole``: the window in the background, or the first run).
 """
 
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from core.contract.errors import DataError
@@ -18,7 +18,6 @@ from core.machine.locations import Locations
 ALL_ROWS = 20_000
 """Up to so many rows every one is measured; above, a sample of SAMPLE_ROWS."""
 SAMPLE_ROWS = 2_000
-_HELD = 4
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,6 @@ class Tokenising:
     def __init__(self, renderer: Child, locations: Locations) -> None:
         self._renderer = renderer
         self._locations = locations
-        self._measures: OrderedDict[str, Measures] = OrderedDict()
 
     def whole(
         self,
@@ -64,20 +62,13 @@ class Tokenising:
     def measures(self, work: Work) -> Measures:
         """Lengths of all rows: of a sample where the file is large and was not tokenised whole yet."""
         entry, stride = self._entry(work)
-        key = entry.folder.name
-        known = self._measures.pop(key, None)  # put back as the newest
-        if known is None or not entry.manifest():  # it may have been cleared away since
-            tables = entry.tables()
-            if tables is None:
-                self._make(work, entry, stride)
-                tables = entry.tables()
-            if tables is None:
-                raise _not_kept()
-            known = Measures.of(tables, work.source.pairs)
-        self._measures[key] = known
-        while len(self._measures) > _HELD:
-            self._measures.popitem(last=False)
-        return known
+        if not entry.manifest():
+            self._make(work, entry, stride)
+        try:
+            return _measures(entry, work.source.pairs)
+        except DataError:  # its manifest stood, not its parts: it was cleared away
+            self._make(work, entry, stride)
+            return _measures(entry, work.source.pairs)
 
     def kept(self, work: Work) -> Entry:
         """The entry that ``measures`` reads, made where it was not."""
@@ -116,11 +107,16 @@ class Tokenising:
         try:
             entry.finish(starts, {**work.source.about(), **counts})
         except OSError as error:
-            raise _not_kept(error) from error
+            cleared = isinstance(error, FileNotFoundError)
+            raise DataError("data.cache/cleared" if cleared else "data.cache/disk", reason=error) from error
         on_progress(work.usable, work.usable)
         return True
 
 
-def _not_kept(error: OSError | None = None) -> DataError:
-    cleared = error is None or isinstance(error, FileNotFoundError)
-    return DataError("data.cache/cleared") if cleared else DataError("data.cache/disk", reason=error)
+@lru_cache(maxsize=4)
+def _measures(entry: Entry, pairs: bool) -> Measures:
+    """Of an entry that is whole; its name says its content. Raises DataError where it is not."""
+    tables = entry.tables()
+    if tables is None:
+        raise DataError("data.cache/cleared")
+    return Measures.of(tables, pairs)

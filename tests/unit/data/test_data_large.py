@@ -272,7 +272,7 @@ def test_what_swells_ends_at_a_bound_and_leaves_nothing(
     bomb: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(disk_room, "LEAST_BYTES", 30 << 20)
-    request = {"path": str(bomb), "cache": str(tmp_path / "cache"), "choice": {}, "seconds": 60.0}
+    request = {"path": str(bomb), "named": str(bomb), "cache": str(tmp_path / "cache"), "choice": {}, "seconds": 60.0}
     with pytest.raises(DataError, match="swells as it is read") as caught:
         reader_child.check(request)
     assert caught.value.code == "data.swells"

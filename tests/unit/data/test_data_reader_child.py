@@ -25,7 +25,8 @@ def forgetful() -> Iterator[None]:
 
 
 def asked(path: Path, **more: Any) -> dict[str, Any]:
-    return {"path": str(path), "cache": str(path.parent / "cache"), "choice": {}, "seconds": 0.0, **more}
+    request = {"path": str(path), "named": str(path), "cache": str(path.parent / "cache"), "choice": {}}
+    return {**request, "seconds": 0.0, **more}
 
 
 def texts(path: Path, word: str, count: int = ROWS) -> Path:
