@@ -42,8 +42,8 @@ class Letters:
         self.waiting = list(waiting)
 
     def poll(self) -> list[Command]:
-        found, self.waiting = self.waiting, []
-        return found
+        waiting, self.waiting = self.waiting, []
+        return waiting
 
 
 class Said:

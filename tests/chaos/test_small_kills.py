@@ -20,10 +20,10 @@ def chaos(part: str, kills: int = 0, seconds: float = 3600) -> str:
 
 def killed(line: str) -> int:
     """How many kills a line tells."""
-    found = re.search(r": (\d+) kills in", line)
-    assert found
+    told = re.search(r": (\d+) kills in", line)
+    assert told
     assert "0 faults" in line
-    return int(found[1])
+    return int(told[1])
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from core.runs.control.prepare import prepare
 from core.runs.control.store import RunStore
 from core.runs.folder.job_folder import JobFolder, checkpoint_step
 from core.runs.log.events_log import EventTail
-from core.runs.process.processes import Identity, Owners, read_owners
+from core.runs.process.processes import Identity, read_owners
 from core.runs.record.job_record import RUNNING, RunRecord, fold
 from core.runs.record.summary import nobody_lives
 from core.train.keep import checkpoint
@@ -181,15 +181,13 @@ class _Life:
 
     def _owner(self, who: str) -> Identity | None:
         """The living victim; one that is just being started is waited for."""
-        found: list[Identity | None] = [None]
 
-        def living() -> bool:
-            owners: Owners = read_owners(self.folder)
-            found[0] = owners.worker if who == "worker" else owners.supervisor
-            return bool(found[0] and found[0].alive()) or self._gone_on()
+        def victim() -> Identity | None:
+            identity: Identity | None = getattr(read_owners(self.folder), who)
+            return identity if identity and identity.alive() else None
 
-        self.until(living, f"there is no {who}")
-        return found[0] if found[0] and found[0].alive() else None
+        self.until(lambda: victim() or self._gone_on(), f"there is no {who}")
+        return victim()
 
     def _kill_studio(self) -> None:
         """Opens a studio over the run and ends it; worker, supervisor and attempt are the same before and after."""

@@ -16,10 +16,6 @@ from core.runs.folder.job_folder import JobFolder
 LOOK_SECONDS = 1.0
 
 
-class FolderGoneError(OSError):
-    """The job's folder was taken away while it was being worked on: there is nobody to tell, and nothing to keep."""
-
-
 class Standing:
     """The folder and its log as they were when they were first seen."""
 
@@ -45,9 +41,9 @@ class Standing:
         return False
 
     def check(self) -> None:
-        """Raises FolderGoneError where it is gone."""
+        """Raises OSError where it is gone: there is nobody to tell, and nothing to keep."""
         if self.gone():
-            raise FolderGoneError(f"{self._places[0]} was deleted or moved while it was being worked on")
+            raise OSError(f"{self._places[0]} was deleted or moved while it was being worked on")
 
 
 @contextmanager

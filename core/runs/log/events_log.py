@@ -50,10 +50,8 @@ E = TypeVar("E", bound=Event)
 class EventWriter:
     """Appends events for one attempt. Safe to share between threads of the one process that may write."""
 
-    def __init__(self, path: Path, attempt: int, hold: LogHold | None = None) -> None:
-        self.path = path
-        self.attempt = attempt
-        self._hold = hold  # kept as long as the writer lives, where nobody handed the log over
+    def __init__(self, path: Path, attempt: int) -> None:
+        self.path, self.attempt = path, attempt
         self._guard = threading.Lock()
         self._whole: int | None = None  # where the log ends for readers, while half a line stands behind that
         self._synced = True
@@ -119,8 +117,8 @@ class EventWriter:
 class PatientWriter(EventWriter):
     """The same for a worker: ``write`` keeps what the disk does not take, and never raises for it."""
 
-    def __init__(self, path: Path, attempt: int, hold: LogHold | None = None) -> None:
-        super().__init__(path, attempt, hold)
+    def __init__(self, path: Path, attempt: int) -> None:
+        super().__init__(path, attempt)
         self._kept: deque[Event] = deque()
         self._in_order = threading.Lock()
         self._aside = path.with_name(".room")
@@ -290,11 +288,10 @@ def open_writer(folder: JobFolder) -> PatientWriter:
     if attempt := os.environ.get(ATTEMPT_VARIABLE):
         signal_ready()
         return PatientWriter(folder.events, int(attempt))
-    hold = LogHold(folder)
-    if not hold.take():
+    if not LogHold(folder).take():  # held until this process ends
         raise RunError("run.busy/writer", name=folder.name)
     last = last_event(folder.events)
-    return PatientWriter(folder.events, last.attempt + 1 if last else 1, hold)
+    return PatientWriter(folder.events, last.attempt + 1 if last else 1)
 
 
 def last_event(path: Path) -> Event | None:

@@ -131,7 +131,7 @@ class Heartbeat:
         """What holds at present; for steps and measured batches it follows the run's own pace."""
         if self.stage not in ("training", "evaluating"):
             return _LIMITS.get(self.stage, _OF_OTHERS)
-        # Before a step was measured, a first pass on a slow machine, or with kernels to compile, has no pace to go by.
+        # Before a step was measured there is no pace to go by: a slow machine, or kernels to compile, take their time.
         step = Limit(max(STEP_SECONDS, STEP_MEDIANS * self.median_seconds))
         return step if self._seconds else _LIMITS["first_step"]
 

@@ -151,7 +151,11 @@ class Supervisor:
 
     def _called_off(self, mailbox: Mailbox, worker: Worker | None = None) -> bool:
         """Obeys what was asked while no worker listens: True when the job stops or pauses here. A worker that does not
-        listen yet is ended before that is promised: if we die in between, none goes on. Raises FolderGoneError."""
+        listen yet is ended before that is promised: if we die in between, none goes on.
+
+        Raises:
+            OSError: the folder is gone.
+        """
         self.standing.check()
         for command in mailbox.poll():
             if worker:

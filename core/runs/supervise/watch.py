@@ -43,7 +43,7 @@ LINGER_SECONDS = 10.0
 LEAVE_SECONDS = 25.0
 """What a worker gets to save and leave when it was asked to, so that 'stop' is done within 30 s ..."""
 LEAVE_STEPS = 1.5
-"""... or so many of its own steps where those are longer: it leaves between two passes, and then saves."""
+"""... or so many of its own steps where those are longer: it leaves between two micro-batches, and then saves."""
 STACKS_SECONDS = 1.0
 SLEPT_SECONDS = 60.0
 """A gap that is called sleep; its consequences show within the minutes after it."""

@@ -96,8 +96,8 @@ def worker_environment(
 def card_environment(base: Mapping[str, str], machine: Machine, plain: bool) -> dict[str, str]:
     """What whoever trains is told beside ``base``: the card that was locked for it, and whether kernels work here.
 
-    Segments that grow leave torch's allocator few gaps when passes differ in length. Not on WSL, whose drivers fail at
-    the mapping that they need (pytorch issue 192330); and what a person has chosen stays.
+    Segments that grow leave torch's allocator few gaps when micro-batches differ in length. Not on WSL, whose drivers
+    fail at the mapping that they need (pytorch issue 192330); and what a person has chosen stays.
     """
     told = machine.cards.environment(base)
     if machine.gpu and not machine.wsl and not any(name in base for name in ALLOCATOR_VARIABLES):
