@@ -37,7 +37,6 @@ QUICK = {"PYDANTIC_DISABLE_PLUGINS": "1"}
 _LOOK_SECONDS = 0.02
 _START_TICKS = 19
 """``starttime`` in /proc/PID/stat, counted from the field after the name (proc(5): field 22)."""
-_DEAD = (b"Z", b"X", b"x")
 
 
 @dataclass(frozen=True)
@@ -53,19 +52,15 @@ class Identity:
     boot: str = ""
 
     def alive(self) -> bool:
-        """Whether this very process lives; a zombie does not. Cheap: who watches asks ten times a second."""
-        try:
-            state, same = _stat(self.pid)[0], _identify_by_proc(self.pid) == self
-        except (OSError, ValueError, IndexError):
-            return self.process() is not None
-        return same and state not in _DEAD
+        """Whether this very process lives; a zombie does not."""
+        return self.process() is not None
 
     def process(self) -> psutil.Process | None:
         """The living process, or None; another one under the same pid is not it."""
         try:
             process = psutil.Process(self.pid)
-            living = identify(self.pid) == self and process.status() != psutil.STATUS_ZOMBIE
-            return process if living else None
+            dead = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+            return process if identify(self.pid) == self and process.status() not in dead else None
         except (psutil.Error, ValueError):
             return None
 
@@ -85,19 +80,12 @@ _OWNERS = TypeAdapter(Owners)
 def identify(pid: int) -> Identity | None:
     """The identity of a living process; None where there is none."""
     with suppress(OSError, ValueError, IndexError):
-        return _identify_by_proc(pid)
+        # What /proc tells after the process's name, which stands in brackets and may hold anything.
+        ticks = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[_START_TICKS]
+        return Identity(pid, int(ticks) / os.sysconf("SC_CLK_TCK"), _boot())
     with suppress(psutil.Error, ValueError):
         return Identity(pid, psutil.Process(pid).create_time())
     return None
-
-
-def _identify_by_proc(pid: int) -> Identity:
-    return Identity(pid, int(_stat(pid)[_START_TICKS]) / os.sysconf("SC_CLK_TCK"), _boot())
-
-
-def _stat(pid: int) -> list[bytes]:
-    """What /proc tells of a process after its name, which stands in brackets and may hold anything."""
-    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
 
 
 @cache

@@ -112,9 +112,7 @@ class Watch:
     ) -> None:
         self._standing = standing or Standing(folder)
         self._folder, self._worker, self._attempt = folder, worker, attempt
-        seen = set(record.acknowledged)
-        self._stops = Mailbox(folder, attempt, seen, {"stop_now"})
-        self._leaves = Mailbox(folder, attempt, seen, {"stop", "pause"})
+        self._mailbox = Mailbox(folder, attempt, set(record.acknowledged), {"stop_now", "stop", "pause"})
         self._tail = EventTail(folder.events)
         self.clock = AwakeClock()
         self._beat = Heartbeat(0.0, [step.seconds for step in record.steps])
@@ -133,8 +131,12 @@ class Watch:
                 self._slept = (self.clock.away, now)
             if self._worker.gone():
                 return self._ending()
-            if stop := next(iter(self._stops.poll()), None):
-                return self._ending(stop=stop)
+            for command in self._mailbox.poll():
+                if command.verb == "stop_now":
+                    return self._ending(stop=command)
+                # A stop outweighs a pause; the first of its kind sets the time.
+                if not self._asked or (command.verb, self._asked[0]) == ("stop", "pause"):
+                    self._asked = (command.verb, now)
             if self._halted or now >= self._due["look"]:
                 self._due["look"] = now + LOOK_SECONDS
                 if ending := self._look(now):
@@ -151,12 +153,8 @@ class Watch:
                 self._beat.hear(event, now)
                 self._over_at = now if event.kind in LAST_KINDS else None
         cap_log(self._folder.log)
-        # A stop outweighs a pause; the first of its kind sets the time. One who is halted is woken to hear it.
-        for command in self._leaves.poll():
-            if not self._asked or (command.verb, self._asked[0]) == ("stop", "pause"):
-                self._asked = (command.verb, now)
         if self._asked and self._halted:
-            wake(worker)
+            wake(worker)  # to hear it
         if self._over_at is not None:
             return self._ending() if now - self._over_at >= LINGER_SECONDS else None
         if now >= self._due["work"] and worker and self._beat.limit().at_work:
