@@ -132,11 +132,6 @@ def main() -> int:
         writer.write(events.Failed(code="worker.fault", message="Failed to find C compiler", hint=""))
     elif what == "kill":
         os.kill(os.getpid(), int(number))
-    elif what == "torn":
-        keep(folder, writer, 3)
-        with folder.events.open("ab") as log:
-            log.write(b'{"kind":"step","step":4,"lo')
-        os.kill(os.getpid(), signal.SIGKILL)
     elif what == "tree":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         for detached in (False, True):

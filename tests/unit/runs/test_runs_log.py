@@ -3,7 +3,6 @@
 import itertools
 import os
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from core.machine.locks import is_held
 from core.runs.control.mailbox import Mailbox, acknowledged_ids, open_mailbox, send
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import ATTEMPT_VARIABLE, EventTail, EventWriter, LogHold, last_event, open_writer
-from core.runs.log.lines import sealed
 
 
 @given(
@@ -178,13 +176,3 @@ def test_a_log_of_an_older_version_is_read_and_gone_on_with(tmp_path: Path) -> N
     for step in (7, 8, 9, 10):  # two writers in turn count on
         (first if step % 2 else second).write(Step(step=step))
     assert look(path) == (list(range(1, 11)), 0)
-
-
-def test_checking_twenty_thousand_lines_takes_no_time(tmp_path: Path) -> None:
-    path = tmp_path / "events.jsonl"
-    steps = (Step(step=n, loss=1 / n, tokens=900, seconds=1.0).model_dump_json().encode() for n in range(1, 20_001))
-    path.write_bytes(b"".join(sealed(step, n) + b"\n" for n, step in enumerate(steps, 1)))
-    began = time.process_time()
-    tail = EventTail(path)
-    assert (len(tail.read_lines()), tail.damaged) == (20_000, 0)
-    assert time.process_time() - began < 0.25

@@ -16,7 +16,7 @@ from living_runs import Config, Until, bereaved, chosen, codes, gone, marked
 
 from core.contract.commands import parse_command
 from core.contract.errors import RunError
-from core.contract.events import Starting, Step
+from core.contract.events import Starting
 from core.machine.cards import CardSet, held_by
 from core.machine.locations import REPOSITORY
 from core.machine.locks import is_held
@@ -53,15 +53,6 @@ def test_a_worker_that_dies_is_said_in_one_line(store: RunStore, config: Config,
     record = until(store.start(config("exit 3")), "failed")
     assert "exit code 3" in record.failure.message
     assert "\n" not in record.failure.message + record.failure.hint
-
-
-def test_half_a_line_of_a_killed_worker_is_cut_away(store: RunStore, config: Config, until: Until) -> None:
-    run_id = store.start(config("torn"))
-    record = until(run_id, "failed")
-    assert "step 3" in record.failure.hint
-    lines = store.open(run_id).events.read_bytes().splitlines()
-    assert all(line.endswith(b"}") for line in lines)
-    assert not any(isinstance(event, Step) for event in EventTail(store.open(run_id).events).read())
 
 
 def answered_after(folder: JobFolder, record: RunRecord) -> float:
