@@ -7,7 +7,6 @@ proposes for which card is among its lines, and what was measured of that in ``p
 
 import hashlib
 import json
-from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -21,13 +20,7 @@ from core.contract.errors import ConfigError, ModelError
 from core.contract.methods import METHODS
 from core.machine.locations import ASSETS, PRESETS
 from core.machine.yaml_text import load_yaml
-from core.models.checks.folder import (
-    check_config,
-    check_folder,
-    is_instruct,
-    read_config_json,
-    read_shape,
-)
+from core.models.checks.folder import check_folder, read_config_json, spec_of
 from core.models.checks.weights import fingerprint, weight_files
 from core.models.hub import cache as hub_cache
 from core.models.hub import client as hub
@@ -44,7 +37,7 @@ def starter() -> ModelSpec:
     Raises:
         ModelError: the folder is missing or damaged (an incomplete checkout).
     """
-    spec = _from_folder(STARTER, source="starter", name="starter")
+    spec = spec_of(read_config_json(STARTER), "starter", "starter", fingerprint(STARTER), STARTER)
     return spec.model_copy(
         update={
             "key": "starter",
@@ -57,12 +50,24 @@ def starter() -> ModelSpec:
 
 def catalogue() -> list[ModelSpec]:
     """The catalogue, smallest first; ``cached`` and ``folder`` say what already lies in the Hugging Face cache."""
-    return [_with_cache(spec) for spec in _catalogue_files()]
+    folders = [(spec, hub_cache.cached_folder(spec.name)) for spec in _catalogue_files()]
+    return [
+        spec.model_copy(update={"cached": True, "folder": str(folder), "revision": folder.name}) if folder else spec
+        for spec, folder in folders
+    ]
 
 
 def cached_models() -> list[ModelSpec]:
     """Models in the Hugging Face cache that can be trained on here, by name; others are left out."""
-    return sorted(_cached(), key=lambda spec: spec.name.lower())
+    entries = {spec.name: spec for spec in _catalogue_files()}
+    found = []
+    for name in hub_cache.cached_repositories():
+        # A cache also holds embeddings, images and half downloads.
+        with suppress(ModelError):
+            if folder := hub_cache.cached_folder(name):
+                check_folder(folder)
+                found.append(_describe_cached(name, folder, entries.get(name)))
+    return sorted(found, key=lambda spec: spec.name.lower())
 
 
 def find_model(source: Literal["starter", "folder", "hub"], name: str, revision: str = "") -> ModelSpec:
@@ -83,7 +88,7 @@ def find_model(source: Literal["starter", "folder", "hub"], name: str, revision:
         if not folder.is_absolute():
             raise ModelError("model.relative", name=name)
         check_folder(folder)
-        return _from_folder(folder, source="folder", name=str(folder))
+        return spec_of(read_config_json(folder), "folder", str(folder), fingerprint(folder), folder)
     entry = next((spec for spec in _catalogue_files() if spec.name == name), None)
     if folder_of := hub_cache.cached_folder(name, revision):
         return _describe_cached(name, folder_of, entry)
@@ -103,11 +108,10 @@ def preset(key: str) -> Preset:
     Raises:
         ConfigError: there is none of this key.
     """
-    for found in _recipe_files():
-        if found.key == key:
-            return found
-    known = ", ".join(found.key for found in _recipe_files())
-    raise ConfigError("config.preset/unknown", known=known, key=key)
+    recipes = {recipe.key: recipe for recipe in _recipe_files()}
+    if key not in recipes:
+        raise ConfigError("config.preset/unknown", known=", ".join(recipes), key=key)
+    return recipes[key]
 
 
 def apply_preset(config: RunConfig, preset: Preset, card: PresetCard | None = None) -> RunConfig:
@@ -127,7 +131,10 @@ def apply_preset(config: RunConfig, preset: Preset, card: PresetCard | None = No
     raw |= {"lora": LoraChoice().model_dump(), "train": TrainChoice().model_dump()}
     raw["data"] |= {"train_on": defaults.train_on, "template": defaults.template}
     if card is not None:
-        raw["model"] = ModelChoice(source="hub", name=_entry(card.model).name).model_dump()
+        names = {spec.key: spec.name for spec in _catalogue_files()}
+        if card.model not in names:
+            raise ConfigError("config.preset/no_model", key=card.model)
+        raw["model"] = ModelChoice(source="hub", name=names[card.model]).model_dump()
     for key, value in {**preset.values, **(card.values if card else {})}.items():
         part, _, field = key.partition(".")
         if not field or part not in raw or not isinstance(raw[part], dict):
@@ -140,49 +147,12 @@ def apply_preset(config: RunConfig, preset: Preset, card: PresetCard | None = No
         raise ConfigError("config.preset/faults", preset=preset.key, problems=faults) from error
 
 
-def _from_folder(folder: Path, source: Literal["starter", "folder", "hub"], name: str) -> ModelSpec:
-    config = read_config_json(folder)
-    check_config(config, str(folder))
-    return ModelSpec(
-        key=f"{source}:{name}",
-        title=folder.name if source == "folder" else name.rpartition("/")[2],
-        source=source,
-        name=name,
-        revision=fingerprint(folder),
-        model_type=str(config["model_type"]),
-        shape=read_shape(config, name),
-        instruct=is_instruct(folder),
-        cached=True,
-        folder=str(folder),
-    )
-
-
 def _describe_cached(name: str, folder: Path, entry: ModelSpec | None) -> ModelSpec:
     """A cached hub model: the catalogue's words where it has any, the cached numbers and commit."""
-    spec = _from_folder(folder, source="hub", name=name)
+    spec = spec_of(read_config_json(folder), "hub", name, folder.name, folder)
     size = sum(path.stat().st_size for path in weight_files(folder))
     known = {} if entry is None else entry.model_dump(include={"key", "title", "licence", "gated", "about", "instruct"})
-    return spec.model_copy(update={"revision": folder.name, "download_bytes": size, **known})
-
-
-def _with_cache(spec: ModelSpec) -> ModelSpec:
-    folder = hub_cache.cached_folder(spec.name)
-    if folder is None:
-        return spec
-    return spec.model_copy(update={"cached": True, "folder": str(folder), "revision": folder.name})
-
-
-def _cached() -> Iterator[ModelSpec]:
-    entries = {spec.name: spec for spec in _catalogue_files()}
-    for name in hub_cache.cached_repositories():
-        folder = hub_cache.cached_folder(name)
-        if folder is None:
-            continue
-        try:
-            check_folder(folder)
-            yield _describe_cached(name, folder, entries.get(name))
-        except ModelError:
-            continue  # a cache also holds embeddings, images and half downloads; the listing shows what can be used
+    return spec.model_copy(update={"download_bytes": size, **known})
 
 
 @lru_cache(maxsize=1)
@@ -215,13 +185,6 @@ def evidence_key(recipe: Preset, card: PresetCard) -> str:
     said = {"method": recipe.method, "model": card.model, "values": {**recipe.values, **card.values}}
     mark = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]
     return f"{recipe.key} {card.gib} GB {mark}"
-
-
-def _entry(key: str) -> ModelSpec:
-    for spec in _catalogue_files():
-        if spec.key == key:
-            return spec
-    raise ConfigError("config.preset/no_model", key=key)
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

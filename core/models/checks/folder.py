@@ -9,9 +9,9 @@ here imports transformers: the window asks too.
 import importlib.util
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from core.contract.catalogue import ModelShape
+from core.contract.catalogue import ModelShape, ModelSpec
 from core.contract.errors import ModelError
 from core.models.checks.claims import check_claims, check_fit, check_tokenizer
 from core.models.checks.files import check_files, read_json
@@ -60,6 +60,29 @@ def read_shape(config: dict[str, Any], name: str = "the model") -> ModelShape:
         sliding_window=window if isinstance(window, int) and config.get("use_sliding_window") is not False else None,
         attention_bias=config.get("attention_bias") is True,
         mlp_bias=config.get("mlp_bias") is True,
+    )
+
+
+def spec_of(
+    config: dict[str, Any], source: Literal["starter", "folder", "hub"], name: str, revision: str, folder: Path | None
+) -> ModelSpec:
+    """What a config.json says of a model; ``folder`` is where the model lies whole, if it does.
+
+    Raises:
+        ModelError: it cannot be trained on here.
+    """
+    check_config(config, str(folder or name))
+    return ModelSpec(
+        key=f"{source}:{name}",
+        title=name.rpartition("/")[2],
+        source=source,
+        name=name,
+        revision=revision,
+        model_type=str(config["model_type"]),
+        shape=read_shape(config, name),
+        instruct=is_instruct(folder) if folder else False,
+        cached=folder is not None,
+        folder=str(folder or ""),
     )
 
 
