@@ -51,7 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     faulthandler.register(signal.SIGUSR1, file=_STDERR, all_threads=True)
     folder = JobFolder(Path(words[0]).resolve())
     machine = read_machine(folder.path)
-    _set_environment(machine)
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # libraries read these when they are imported
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.update(machine.cards.environment(os.environ))
     hello = _hello(machine)
     try:
         writer = open_writer(folder)  # from here on nobody hears but we
@@ -61,14 +63,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     reporter = EventReporter(writer)
     reporter.say(hello)
     try:
-        _expect_card(machine)
+        if os.environ.get(CARD_VARIABLE) and not machine.gpu:  # else it would become weeks on the CPU
+            raise Afresh("The card does not answer.")
         with ending_with_the_folder(folder):
             _work(folder, writer, reporter)
     except Afresh as wish:
         return _afresh(str(wish), reporter)
     except Exception as error:  # noqa: BLE001 - whatever it is, the last word must be said
         traceback.print_exc()
-        return _said(error, reporter, folder.kind)
+        if is_card_fault(error):  # this process's context is lost
+            return _afresh(f"The card faulted: {first_line(error).rstrip('.')}.", reporter)
+        try:
+            reporter.say(failure_of(error, folder.kind))
+        except Fault as unsaid:
+            print(unsaid, file=sys.stderr)
+            return 1
     finally:
         writer.close()
     return 0
@@ -78,28 +87,24 @@ def failure_of(error: BaseException, kind: str = "train") -> Failed:
     """A fault as one line for a person. ``kind`` is the job's: what is to be done differs (``JobFolder.kind``)."""
     again = "resume" if kind == "train" else "export again"
     if isinstance(error, Fault):
-        hint = " ".join([error.hint, *getattr(error, "problems", ())]).strip()
+        hint = " ".join([error.hint, *error.problems]).strip()
         return Failed(code=error.code, message=error.message, hint=hint)
     if is_disk_full(error):
         stands = "; the last good checkpoint stands" if kind == "train" else ""
         hint = f"Make room on this disk, then {again}{stands}."
         return Failed(code="disk.full", message=f"The disk is full: {first_line(error).rstrip('.')}.", hint=hint)
     if is_host_full(error):
-        return _host_full(again)
+        machine = read_machine()
+        found = f"{machine.ram_free_bytes / 1e9:.1f} of {machine.ram_total_bytes / 1e9:.1f} GB are free now"
+        smaller = ", or choose shorter examples or a smaller model" if kind == "train" else ""
+        more = "; WSL has what .wslconfig gives it (memory=)" if machine.wsl else ""
+        hint = f"Close what else runs here{smaller}; then {again}{more}."
+        return Failed(code="memory.host", message=f"The machine's own memory is full: {found}.", hint=hint)
     if is_out_of_memory(error):
         hint = "Choose fewer tokens a pass, shorter examples, a smaller model, or recomputed activations; then resume."
         return Failed(code="memory.gpu", message="The card's memory is full.", hint=hint)
     said = f"The worker stopped on an unexpected fault: {type(error).__name__}: {first_line(error).rstrip('.')}"
     return Failed(code="worker.fault", message=said, hint="worker.log in the run's folder has the details.")
-
-
-def _host_full(again: str) -> Failed:
-    machine = read_machine()
-    found = f"{machine.ram_free_bytes / 1e9:.1f} of {machine.ram_total_bytes / 1e9:.1f} GB are free now"
-    more = "; WSL has what .wslconfig gives it (memory=)" if machine.wsl else ""
-    smaller = ", or choose shorter examples or a smaller model" if again == "resume" else ""
-    hint = f"Close what else runs here{smaller}; then {again}{more}."
-    return Failed(code="memory.host", message=f"The machine's own memory is full: {found}.", hint=hint)
 
 
 def _work(folder: JobFolder, writer: EventWriter, reporter: EventReporter) -> None:
@@ -157,18 +162,6 @@ def _leave(commands: CommandQueue, folder: JobFolder, writer: EventWriter) -> No
         os._exit(0)
 
 
-def _said(error: Exception, reporter: EventReporter, kind: str) -> int:
-    """Says the fault; a fault of the card asks for a fresh process instead, since this one's context is lost."""
-    if is_card_fault(error):
-        return _afresh(f"The card faulted: {first_line(error).rstrip('.')}.", reporter)
-    try:
-        reporter.say(failure_of(error, kind))
-    except Fault as unsaid:
-        print(unsaid, file=sys.stderr)
-        return 1
-    return 0
-
-
 def _afresh(why: str, reporter: EventReporter) -> int:
     """Asks for a fresh process; where the log takes no more, by the exit code alone."""
     try:
@@ -178,28 +171,11 @@ def _afresh(why: str, reporter: EventReporter) -> int:
     return RESTART
 
 
-def _expect_card(machine: Machine) -> None:
-    """A card that was locked for this worker and is not seen any more must not become weeks on the CPU.
-
-    Raises:
-        Afresh: the supervisor waits for the card and starts another worker.
-    """
-    if os.environ.get(CARD_VARIABLE) and not machine.gpu:
-        raise Afresh("The card does not answer.")
-
-
 def _hello(machine: Machine) -> Hello:
     versions = {name: found for name in _LIBRARIES if (found := version_of(name))}
     card = machine.gpu if "+cpu" not in versions.get("torch", "") else None
     device, name = ("cuda:0", card.name) if card else ("cpu", f"{machine.cpu_count} CPU cores")
     return Hello(pid=os.getpid(), device=device, device_name=name, versions=versions)
-
-
-def _set_environment(machine: Machine) -> None:
-    """Its cards, no word to anyone, no warnings about forks; set here since libraries read it when imported."""
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.update(machine.cards.environment(os.environ))
 
 
 if __name__ == "__main__":

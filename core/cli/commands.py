@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from core.contract.errors import RunError
 from core.contract.forms import DEFAULT_FORM, FORMS
@@ -25,15 +25,13 @@ Argument = tuple[tuple[str, ...], dict[str, Any]]
 class Command:
     """A row of the table: the words of --help, the arguments, and the function that does it.
 
-    ``begins``: it may make the root folder (``_made``); others only look, and what they look into has to be there.
-    ``looks``: it tells of what stands in the root; one that does not needs no such folder.
+    ``home``: the root folder is made where it is new, has to be there, or is not needed at all.
     """
 
     about: str
     run: Callable[[argparse.Namespace, Locations], int]
     arguments: tuple[Argument, ...] = ()
-    begins: bool = False
-    looks: bool = True
+    home: Literal["made", "there", "unneeded"] = "there"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def obey() -> int:
         chosen = _parser().parse_args(as_text(words))
         command, locations = COMMANDS[chosen.command], Locations.find(chosen.home)
-        if command.looks and not command.begins:
+        if command.home == "there":
             locations = locations.expected(named=bool(chosen.home))
         return command.run(chosen, locations)
 
@@ -239,9 +237,8 @@ def _doctor(chosen: argparse.Namespace, locations: Locations) -> int:
     found = examine(locations.home)
     if chosen.json:
         print(json.dumps([asdict(finding) for finding in found], indent=1))
-        return 1 if any(finding.level == "fault" for finding in found) else 0
     marks = {"fine": "ok     ", "advice": "advice ", "fault": "FAULT  "}
-    for finding in found:
+    for finding in () if chosen.json else found:
         print(f"{marks[finding.level]}{finding.text}" + (f"\n       → {finding.action}" if finding.action else ""))
     return 1 if any(finding.level == "fault" for finding in found) else 0
 
@@ -287,13 +284,13 @@ _DETACH = _flag("--detach", "start it and return; the run needs no terminal eith
 
 COMMANDS: dict[str, Command] = {
     "demo": Command(
-        "the whole way without a browser: train, compare, export, on the built-in model", _demo, begins=True
+        "the whole way without a browser: train, compare, export, on the built-in model", _demo, home="made"
     ),
     "train": Command(
         "start a run from a run.yaml and follow it; Ctrl+C leaves it running",
         _train,
         (_FILE, _SET, _DETACH, _flag("--json", "the run, then its events: JSON lines")),
-        begins=True,
+        home="made",
     ),
     "runs": Command("list the runs, newest first", _runs, (_JSON,)),
     "stop": Command(
@@ -321,16 +318,16 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "estimate": Command(
-        "memory and time of a run.yaml, before anything is loaded", _estimate, (_FILE, _SET, _JSON), begins=True
+        "memory and time of a run.yaml, before anything is loaded", _estimate, (_FILE, _SET, _JSON), home="made"
     ),
     "probe": Command(
-        "ten seconds of a run.yaml's longest step on this machine, thrown away", _probe, (_FILE, _SET), begins=True
+        "ten seconds of a run.yaml's longest step on this machine, thrown away", _probe, (_FILE, _SET), home="made"
     ),
     "doctor": Command(
         "look at this machine and say what would help",
         _doctor,
         (_flag("--revoke", "end every browser's session instead, also of a living studio"), _JSON),
-        looks=False,
+        home="unneeded",
     ),
     "explain": Command(
         "what a word or a setting means, in plain words; without one, all of them",
@@ -339,6 +336,6 @@ COMMANDS: dict[str, Command] = {
             _argument("word", nargs="*", metavar="WORD", help="such as rank, held-out loss or train.warmup_steps"),
             _flag("--markdown", "README's section of words instead"),
         ),
-        looks=False,
+        home="unneeded",
     ),
 }

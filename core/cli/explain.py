@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from core.contract.config import RunConfig
 from core.contract.errors import ConfigError
-from core.contract.glossary.term import Term
+from core.contract.glossary.terms import Term
 from core.contract.glossary.words import GLOSSARY, PARTS, called, plainly
 from core.contract.knobs import Knob, knobs
 from core.contract.methods import METHODS

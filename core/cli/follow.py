@@ -77,9 +77,11 @@ def say(event: Event) -> str:
         case events.Plan(lines=lines):
             return "\n".join(f"plan      {line}" for line in lines)
         case Step():
-            return f"step {event.step:<5}loss {_number(event.loss)}   {_speed(event)}".rstrip()
+            speed = "" if event.tokens_per_second is None else f"{event.tokens_per_second:,.0f} tokens/s"
+            return f"step {event.step:<5}loss {_number(event.loss)}   {speed}".rstrip()
         case events.Evaluation():
-            more = "".join(f", {name} {_number(getattr(event, name))}" for name in _measured(event))
+            measured = {name: getattr(event, name) for name in MEASURES}
+            more = "".join(f", {name} {value:.4f}" for name, value in measured.items() if value is not None)
             return f"held-out  loss {_number(event.loss)}{more} after step {event.step} ({event.rows} rows)"
         case events.Checkpoint(name=name, best=best):
             return f"saved     {name}{' (best so far)' if best else ''}"
@@ -112,13 +114,5 @@ def of_result(record: RunRecord) -> list[str]:
     return [*([f"do        {advice}"] if advice else []), f"result    {outcome_line(became)}"]
 
 
-def _measured(event: Event) -> list[str]:
-    return [name for name in MEASURES if getattr(event, name) is not None]
-
-
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4f}"
-
-
-def _speed(event: Step) -> str:
-    return "" if event.tokens_per_second is None else f"{event.tokens_per_second:,.0f} tokens/s"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from core.contract.estimate import Estimate, Suggestion
+from core.contract.estimate import Suggestion
 from core.estimate import make_it_fit
 from core.machine.locations import Locations
 from core.runs.control.prepare import Prepared
@@ -14,16 +14,21 @@ WAYS_SHOWN = 4
 
 def forecast_lines(prepared: Prepared, ways: list[Suggestion]) -> Iterator[str]:
     """Memory part by part, steps, time, cost and disk; how the data was read; each automatic value with its reason."""
-    found = prepared.estimate
-    for term in found.terms:
+    needed = prepared.estimate
+    for term in needed.terms:
         alone = f"; {mib(term.bytes).strip()} at another moment" if term.bytes > term.at_peak else ""
         yield f"{term.key:12} {mib(term.at_peak)}   {term.how}{alone}"
-    yield f"{'peak':12} {mib(found.peak_bytes)}   {found.sentence}"
-    yield f"{'steps':12} {found.total_steps:10,}       {found.tokens_per_epoch:,} tokens an epoch"
-    yield from _costs(found)
+    yield f"{'peak':12} {mib(needed.peak_bytes)}   {needed.sentence}"
+    yield f"{'steps':12} {needed.total_steps:10,}       {needed.tokens_per_epoch:,} tokens an epoch"
+    time = length_of_time(*needed.seconds) if needed.seconds else "unknown"
+    yield f"{'time':12} {time} ({needed.time_basis})"
+    if kwh := needed.energy_kwh:
+        yield f"{'energy':12} {kwh[0]:.2g} to {kwh[1]:.2g} kWh ({needed.energy_basis})"
+    fetched = f", and {mib(needed.download_bytes).strip()} to fetch" if needed.download_bytes else ""
+    yield f"{'disk':12} {mib(needed.checkpoints_bytes)}   checkpoints{fetched}"
     for number, line in enumerate(prepared.data_lines()):
         yield f"{'' if number else 'data':12} {line}"
-    for line in (*prepared.resolved_lines(), *found.notes):
+    for line in (*prepared.resolved_lines(), *needed.notes):
         yield f"{'':12} {line}"
     for way in ways:
         changes = ", ".join(f"{key}: {value}" for key, value in way.changes.items())
@@ -61,12 +66,3 @@ def length_of_time(low: float, high: float) -> str:
 def mib(size: int) -> str:
     """Bytes in MiB, as wide as a column of them."""
     return f"{size / 2**20:10,.1f} MiB"
-
-
-def _costs(found: Estimate) -> Iterator[str]:
-    time = length_of_time(*found.seconds) if found.seconds else "unknown"
-    yield f"{'time':12} {time} ({found.time_basis})"
-    if kwh := found.energy_kwh:
-        yield f"{'energy':12} {kwh[0]:.2g} to {kwh[1]:.2g} kWh ({found.energy_basis})"
-    fetched = f", and {mib(found.download_bytes).strip()} to fetch" if found.download_bytes else ""
-    yield f"{'disk':12} {mib(found.checkpoints_bytes)}   checkpoints{fetched}"

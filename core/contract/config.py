@@ -98,13 +98,7 @@ class LoraChoice(_Part):
     r: int = knob(16, "Rank (r)", group="lora", term="rank", ge=1, le=1024)
     lora_alpha: int = knob(16, "Alpha", group="lora", term="alpha", ge=1, le=4096)
     lora_dropout: float = knob(
-        0.0,
-        "Dropout",
-        "Above 0 the fast path is not taken.",
-        group="lora",
-        term="dropout",
-        ge=0,
-        le=0.9,
+        0.0, "Dropout", "Above 0 the fast path is not taken.", group="lora", term="dropout", ge=0, le=0.9
     )
     target_modules: tuple[str, ...] = TARGETS
     bias: Literal["none", "lora_only"] = knob(
@@ -122,24 +116,10 @@ class TrainChoice(_Part):
     """The recipe, in transformers' and TRL's own terms."""
 
     max_length: int = knob(
-        2048,
-        "Max length",
-        unit="tokens",
-        group="learning",
-        simple=True,
-        term="max-length",
-        ge=32,
-        le=1_048_576,
+        2048, "Max length", unit="tokens", group="learning", simple=True, term="max-length", ge=32, le=1_048_576
     )
     num_train_epochs: float = knob(
-        3.0,
-        "Epochs",
-        unit="epochs",
-        group="learning",
-        simple=True,
-        term="epoch",
-        ge=0.0001,
-        le=1000,
+        3.0, "Epochs", unit="epochs", group="learning", simple=True, term="epoch", ge=0.0001, le=1000
     )
     max_steps: int = knob(
         0,
@@ -151,15 +131,7 @@ class TrainChoice(_Part):
         ge=0,
         le=10_000_000,
     )
-    learning_rate: float = knob(
-        2e-4,
-        "Learning rate",
-        group="learning",
-        simple=True,
-        term="learning-rate",
-        gt=0,
-        le=1,
-    )
+    learning_rate: float = knob(2e-4, "Learning rate", group="learning", simple=True, term="learning-rate", gt=0, le=1)
     per_device_train_batch_size: int = knob(
         4,
         "Batch size",
@@ -188,20 +160,10 @@ class TrainChoice(_Part):
     )
     packing: bool = knob(True, "Packing", group="memory", term="packing")
     tokens_per_pass: int = knob(
-        0,
-        "Micro-batch size",
-        "0 chooses.",
-        unit="tokens",
-        group="memory",
-        term="pass",
-        ge=0,
-        le=10_000_000,
+        0, "Micro-batch size", "0 chooses.", unit="tokens", group="memory", term="pass", ge=0, le=10_000_000
     )
     checkpointing: Literal["auto", "none", "recompute", "offload", "budget"] = knob(
-        "auto",
-        "Gradient checkpointing",
-        group="memory",
-        term="recompute",
+        "auto", "Gradient checkpointing", group="memory", term="recompute"
     )
     memory_gib: float = knob(
         0.0,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from core.contract.config import RunConfig
-from core.contract.glossary.term import Term
+from core.contract.glossary.terms import Term
 from core.contract.glossary.words import GLOSSARY, called
 from core.contract.knobs import Knob, knobs
 from studio.shell.markup import Markup, join, tag

@@ -1,15 +1,13 @@
 """The glossary: every word of the trade that window, command line and README use, explained once.
 
-    terms_model, terms_training ─► PARTS ─► help of knobs · /glossary · launcher.py explain · README's "Words"
+    terms ─► PARTS ─► help of knobs · /glossary · launcher.py explain · README's "Words"
 
 Its parts stand in the order of the way through. A second language is as many tables, keyed alike.
 """
 
 import re
 
-from core.contract.glossary.term import Part, Term
-from core.contract.glossary.terms_model import ADAPTER, DATA, MODEL
-from core.contract.glossary.terms_training import HOME, LEARNING, MEMORY, WATCHING
+from core.contract.glossary.terms import ADAPTER, DATA, HOME, LEARNING, MEMORY, MODEL, WATCHING, Part, Term
 
 PARTS: tuple[Part, ...] = (
     Part("data", "Data", DATA),

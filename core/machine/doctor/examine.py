@@ -8,10 +8,8 @@ is loaded and nothing is changed; whatever hangs is left behind within three sec
 
 from pathlib import Path
 
-from core.machine.doctor.card import card_findings
-from core.machine.doctor.finding import MachineFinding, fault
+from core.machine.doctor.findings import MachineFinding, card_findings, fault, room_findings
 from core.machine.doctor.surroundings import Surroundings, read_surroundings
-from core.machine.doctor.system import room_findings
 from core.machine.hardware import Machine, read_machine
 from core.machine.host import Host, at_once
 

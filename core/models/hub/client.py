@@ -7,20 +7,21 @@ line repeats what a server said, so no token can stand in it.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from core.contract.catalogue import ModelSpec
-from core.contract.errors import HubError, MachineError
+from core.contract.errors import Fault, HubError, MachineError
+from core.machine.disk import is_full
 from core.machine.host import Host
 from core.models.checks.files import read_json
 from core.models.checks.folder import TOKENIZER_NAMES, check_config, spec_of
 from core.models.checks.weights import INDEX_NAME, weight_files
 from core.models.hub.cache import cache_root, cached_folder, is_commit, is_revision, repository_folder
-from core.models.hub.faults import explained, is_offline
 
 TOKENIZER_FILES = ("*.json", "*.jinja", "*.model", "*.txt")
 MODEL_FILES = ("*.safetensors", *TOKENIZER_FILES)
@@ -256,3 +257,48 @@ def _counting_bar(stop: threading.Event, bars: list[Any]) -> Any:
             return None
 
     return CountingBar
+
+
+@contextmanager
+def explained(repo_id: str, revision: str) -> Iterator[None]:
+    """Turns every fault of huggingface_hub, of the network below it and of the disk into a Fault, each one line that
+    says what to do."""
+    try:
+        yield
+    except Fault:
+        raise
+    except Exception as error:  # the classes of the network below change between versions
+        raise _translate(error, repo_id, revision) from error
+
+
+def is_offline() -> bool:
+    """Whether HF_HUB_OFFLINE was set when huggingface_hub was first imported."""
+    from huggingface_hub import constants
+
+    return bool(constants.HF_HUB_OFFLINE)
+
+
+def _translate(error: Exception, repo_id: str, revision: str) -> Fault:
+    from huggingface_hub import constants, errors
+
+    at = f" at revision {revision}" if revision else ""
+    if is_full(error):
+        return MachineError("disk.full/download", name=repo_id)
+    if isinstance(error, errors.GatedRepoError):
+        return HubError("hub.gated/model", name=repo_id, endpoint=constants.ENDPOINT)
+    if isinstance(error, errors.RevisionNotFoundError):
+        return HubError("hub.no_revision/not_there", name=repo_id, at=at)
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return HubError("hub.missing/model", name=repo_id)
+    if isinstance(error, errors.HFValidationError):
+        return HubError("hub.bad_id", name=repo_id)
+    if is_offline():
+        return HubError("hub.offline/model", name=repo_id, at=at)
+    if isinstance(error, errors.EntryNotFoundError) and not isinstance(error, errors.LocalEntryNotFoundError):
+        return HubError("hub.no_file", name=repo_id)
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if status in (401, 403):
+        return HubError("hub.refused", name=repo_id, status=status)
+    if status is not None:
+        return HubError("hub.unreachable/status", endpoint=constants.ENDPOINT, name=repo_id, status=status)
+    return HubError("hub.unreachable/no_answer", endpoint=constants.ENDPOINT, name=repo_id, kind=type(error).__name__)

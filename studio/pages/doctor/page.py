@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from core.data.tokens.cache import Cached, list_cached
 from core.machine.doctor.examine import examine
-from core.machine.doctor.finding import MachineFinding
+from core.machine.doctor.findings import MachineFinding
 from studio.figures.run_figures import bytes_words, day_and_time
 from studio.pages.doctor.words import say
 from studio.services.services import Studio

@@ -1,6 +1,6 @@
 """The glossary page: every word of the trade that the studio uses, with a search (``assets/js/pages/glossary.js``)."""
 
-from core.contract.glossary.term import Part
+from core.contract.glossary.terms import Part
 from core.contract.glossary.words import PARTS
 from studio.pages.glossary.words import say
 from studio.services.services import Studio

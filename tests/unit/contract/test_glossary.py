@@ -13,7 +13,7 @@ import pytest
 from core.cli.commands import main
 from core.cli.explain import README_WORDS, explain, listed, markdown
 from core.contract.config import RunConfig
-from core.contract.glossary.term import Term
+from core.contract.glossary.terms import Term
 from core.contract.glossary.words import GLOSSARY, PARTS, called, plainly
 from core.contract.knobs import knobs
 from core.machine.locations import REPOSITORY
