@@ -4,8 +4,6 @@
 files that a link or a path leads to, and ``canary``, which any code that is run would remove.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pickle
@@ -16,10 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from hub_stand_in import TINY_CONFIG, llama_tensors, tiny_model, write_safetensors
-
-__all__ = [
-    "ADAPTERS", "MODELS", "SWELLING", "make_adapter", "make_hostile", "make_outside", "make_swelling", "untouched",
-]  # fmt: skip
 
 Spoil = Callable[[Path, Path], object]
 WEIGHTS = "model.safetensors"

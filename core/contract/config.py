@@ -285,7 +285,18 @@ def _cross_field(config: RunConfig) -> Iterator[str]:
         yield "model.name: expected a model, found none. Choose starter, a folder or a hub id."
     if config.model.source == "folder" and config.model.name and not Path(config.model.name).is_absolute():
         yield f"model.name: expected an absolute folder for source 'folder', found {config.model.name!r}."
-    yield from _method_faults(config)
+    layout, learning, suited = config.data.layout, config.learning, METHODS[method_for(config.data.layout)]
+    if config.method != "auto" and not learning.takes(layout):
+        yield (
+            f"data.layout: method {config.method} needs {learning.reason}, found {layout!r}. "
+            f"Choose method {DEFAULT_METHOD}."
+        )
+    unpaired = config.method != "auto" and suited.answers > learning.answers
+    if unpaired and config.data.train_on in _NOT_OF_PAIRS:
+        yield (
+            f"data.train_on: {suited.reason} under {config.method} trains the chosen answer; "
+            f"{config.data.train_on!r} has no meaning there."
+        )
     if not config.lora.target_modules:
         yield "lora.target_modules: expected at least one module name, found none."
     if config.lora.use_dora and config.lora.bias != "none":
@@ -297,19 +308,3 @@ def _cross_field(config: RunConfig) -> Iterator[str]:
         )
     if config.lora.bias != "none" and config.model.dtype == "float16":
         yield "lora.bias: biases cannot be trained in float16; set bias to none or choose bfloat16 or float32."
-
-
-def _method_faults(config: RunConfig) -> Iterator[str]:
-    if config.method == "auto":
-        return
-    layout, suited = config.data.layout, METHODS[method_for(config.data.layout)]
-    if not config.learning.takes(layout):
-        yield (
-            f"data.layout: method {config.method} needs {config.learning.reason}, found {layout!r}. "
-            f"Choose method {DEFAULT_METHOD}."
-        )
-    if suited.answers > config.learning.answers and config.data.train_on in _NOT_OF_PAIRS:
-        yield (
-            f"data.train_on: {suited.reason} under {config.method} trains the chosen answer; "
-            f"{config.data.train_on!r} has no meaning there."
-        )

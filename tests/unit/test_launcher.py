@@ -1,7 +1,5 @@
 """The launcher's decisions are pure functions: every one is tried on recorded inputs."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

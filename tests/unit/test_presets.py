@@ -1,7 +1,5 @@
 """Every shipped recipe validates, applies, and names nothing but real knobs."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

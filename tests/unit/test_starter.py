@@ -1,7 +1,5 @@
 """The built-in model and the samples: small, loadable by anyone, right about their world, and made by our scripts."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

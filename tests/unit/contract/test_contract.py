@@ -1,7 +1,5 @@
 """The contract: configs say all their faults, events survive strangers, knobs are declared once."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import time

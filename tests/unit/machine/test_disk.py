@@ -1,7 +1,5 @@
 """Small files of ours: whole or not there, whatever happens while they are written."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Heavy libraries come in fast: the collector is still meanwhile, and nobody brings along what it has no use for."""
 
-from __future__ import annotations
-
 import gc
 import re
 import subprocess

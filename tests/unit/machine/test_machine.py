@@ -1,7 +1,5 @@
 """Hardware readings are optional, and the doctor says the right line for machines that were only recorded."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A hub of this room's own, and a way to run our code against it in a fresh process."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

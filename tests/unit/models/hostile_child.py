@@ -4,8 +4,6 @@ What Python itself did meanwhile is heard by an audit hook: a pickle that was op
 opened or changed, a module of a hostile folder that was run. One line of JSON for each folder.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

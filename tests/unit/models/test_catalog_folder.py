@@ -1,7 +1,5 @@
 """What is refused of a model folder, each in one line that names what was expected and found."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The real download code of huggingface_hub against a hub on loopback, in fresh processes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

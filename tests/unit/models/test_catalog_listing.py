@@ -1,7 +1,5 @@
 """The catalogue's numbers against what the models' makers publish; the built-in model; folders of the cache."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

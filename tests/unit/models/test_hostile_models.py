@@ -1,8 +1,6 @@
 """Folders that mean harm are refused in one line, soon, by every way in; nothing of theirs is run, nothing beside them
 is opened or changed."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

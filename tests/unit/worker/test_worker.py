@@ -1,7 +1,5 @@
 """The worker as a process: first word, commands, a kill in mid-run, and every fault said in one line."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

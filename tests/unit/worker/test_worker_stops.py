@@ -4,8 +4,6 @@ minutes: ``pytest -m slow tests/unit/worker/test_worker_stops.py -s``.
     acknowledged within 1 s · stop now frees the card within 5 s · stop and pause save and free it within 30 s
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

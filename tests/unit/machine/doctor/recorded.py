@@ -4,8 +4,6 @@
 lines. What NVML's card leaves out is not supported there. ``hangs`` names who never answers.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re
@@ -19,18 +17,6 @@ from core.machine.host import Host
 
 MACHINES = sorted((Path(__file__).parent / "machines").glob("*.json"))
 GIB = 1 << 30
-
-
-def load(path: Path, root: Path) -> tuple[dict[str, Any], Recorded]:
-    """The recording and its Host."""
-    said = json.loads(path.read_text("utf-8"))
-    for name in said["nodes"]:
-        (root / name.lstrip("/")).mkdir(parents=True, exist_ok=True)
-    for name, text in said["files"].items():
-        file = root / name.lstrip("/")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(_text(text), "utf-8")
-    return said, Recorded(said, root)
 
 
 class Recorded(Host):
@@ -85,6 +71,18 @@ class Recorded(Host):
         if "nvml" in self.said.get("hangs", ()):
             self.never.wait(60)
         yield _nvml(self.said["nvml"]) if self.said["nvml"] else None
+
+
+def load(path: Path, root: Path) -> tuple[dict[str, Any], Recorded]:
+    """The recording and its Host."""
+    said = json.loads(path.read_text("utf-8"))
+    for name in said["nodes"]:
+        (root / name.lstrip("/")).mkdir(parents=True, exist_ok=True)
+    for name, text in said["files"].items():
+        file = root / name.lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(_text(text), "utf-8")
+    return said, Recorded(said, root)
 
 
 def _text(text: str | list[str]) -> str:

@@ -1,7 +1,5 @@
 """The doctor on recorded machines: what is wrong is said in one line with one action, within three seconds."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import time
