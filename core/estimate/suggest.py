@@ -56,7 +56,6 @@ class _Trial:
 
     judged: Judged
     seconds: float
-    rows_cut: int
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ class _Asker:
             judged = judge(config, spec, rows_of(config, self.facts), self.machine, self.learned)
             tokens = judged.rows.tokens_per_epoch or config.train.max_length
             seconds = tokens * seconds_per_token(judged.usual, judged.rows.seen, published_of(self.machine))
-            self.tried[place] = _Trial(judged, seconds, judged.rows.cut)
+            self.tried[place] = _Trial(judged, seconds)
         return self.tried[place]
 
     @cached_property
@@ -91,7 +90,7 @@ class _Asker:
     def suggestion(self, changes: Changes, spec: ModelSpec | None = None) -> Suggestion:
         trial = self.trial(changes, spec)
         slower = trial.seconds / self.base.seconds if self.base.seconds else 1.0
-        more = trial.rows_cut - self.base.rows_cut
+        more = trial.judged.rows.cut - self.base.judged.rows.cut
         return Suggestion(
             changes={key: str(value) for key, value in changes.items()},
             text=f"{_what(self.config, changes, spec)}: {', '.join(_effects(self.base, trial, slower, more))}.",
@@ -195,7 +194,7 @@ def _gains(
     yield FREE, [free] if free else []
     if config.train.checkpointing in ("recompute", "offload"):
         yield FREE, [{"train.checkpointing": "none", "train.tokens_per_pass": 0}, {"train.checkpointing": "budget"}]
-    if facts is not None and base.rows_cut:  # without data nobody knows whether longer rows would be of any use
+    if facts is not None and base.judged.rows.cut:  # without data nobody knows whether longer rows would be of any use
         limit, most = config.train.max_length, min(facts.longest, spec.shape.max_position_embeddings)
         lengths = sorted({most, *(length for length in LENGTHS if length < most)}, reverse=True)
         yield DATA, [{"train.max_length": length} for length in lengths if length > limit]
@@ -301,6 +300,6 @@ def _effects(base: _Trial, trial: _Trial, slower: float, more_cut: int) -> Itera
     elif slower <= 0.99:
         yield f"{1 - slower:.0%} faster"
     if more_cut > 0:
-        yield f"{more_cut:,} more rows are cut" if base.rows_cut else f"{more_cut:,} rows are cut"
+        yield f"{more_cut:,} more rows are cut" if base.judged.rows.cut else f"{more_cut:,} rows are cut"
     elif more_cut < 0:
         yield f"{-more_cut:,} rows fewer are cut"

@@ -7,7 +7,8 @@ in its main thread, and is ended from outside where even that does not help.
 
 import signal
 import threading
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
 from core.contract.errors import Fault
@@ -25,30 +26,20 @@ class UnfitTemplateError(Fault):
     """The template itself is unfit, whatever the row: no further row is tried."""
 
 
-class limited_time:  # noqa: N801 - used as a function is
-    """Ends what is done inside with an UnfitTemplateError when it takes longer. Costs a microsecond.
-
-    The handler is set when it is first wanted, and stays: without a running clock it is never called.
-    """
-
-    _waits = False
-
-    def __init__(self, seconds: float = SECONDS) -> None:
-        self._seconds = seconds
-
-    def __enter__(self) -> None:
-        self._counts = threading.current_thread() is threading.main_thread()
-        if self._counts:
-            if not limited_time._waits:
-                signal.signal(signal.SIGALRM, _too_long)
-                limited_time._waits = True
-            # Again and again, since a template is first compiled, and whoever folds its constants there takes any
-            # error for no.
-            signal.setitimer(signal.ITIMER_REAL, self._seconds, _AGAIN_SECONDS)
-
-    def __exit__(self, *_: object) -> None:
-        if self._counts:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+@contextmanager
+def limited_time(seconds: float = SECONDS) -> Iterator[None]:
+    """Ends what is done inside with an UnfitTemplateError when it takes longer."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    if signal.getsignal(signal.SIGALRM) is not _too_long:  # set once: without a running clock it is never called
+        signal.signal(signal.SIGALRM, _too_long)
+    # Again and again, since a template is first compiled, and whoever folds its constants there takes any error for no.
+    signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _too_long(_signal: int, _frame: FrameType | None) -> None:

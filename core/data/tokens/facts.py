@@ -81,26 +81,20 @@ class Measures:
             return self.lengths.tolist(), targets.tolist()
         lengths: list[int] = []
         trained: list[int] = []
-        for place in range(len(self.lengths)):
-            if self.flows[place]:
-                pieces = list(self._pieces(place, max_length))
-                lengths += [length for length, _ in pieces]
-                trained += [found for _, found in pieces]
-            else:
-                lengths.append(int(self.lengths[place]))
-                trained.append(int(targets[place]))
+        for length, target, flows, bos in zip(self.lengths, targets, self.flows, self.bos, strict=True):
+            if not flows:
+                lengths.append(int(length))
+                trained.append(int(target))
+                continue
+            for start, stop in text_pieces(int(length), max_length, int(bos)):  # all of a raw text is trained
+                again = int(bos) if start else 0
+                lengths.append(stop - start + again)
+                trained.append(stop - start - (0 if again else 1))
         return lengths, trained
 
     def others(self) -> list[int]:
         """The shorter side's uncut length of each preference row; empty for others."""
         return self.spans[:, 1].reshape(-1, 2).min(axis=1, initial=_LONGEST).tolist() if self.pairs else []
-
-    def _pieces(self, place: int, max_length: int) -> Iterable[tuple[int, int]]:
-        """A raw text as the rows in which it goes on; all of it is trained."""
-        bos = int(self.bos[place])
-        for start, stop in text_pieces(int(self.lengths[place]), max_length, bos):
-            again = bos if start else 0
-            yield stop - start + again, stop - start - (0 if again else 1)
 
     def _sides(self, max_length: int) -> tuple[list[int], list[int]]:
         """Preference rows: nothing is trained where an answer lies beyond the limit whole."""
