@@ -2,7 +2,7 @@
 
 Every token is trained, as the systems do that one compares with, but for the first, which nothing predicts (its label
 says so, so that every trainer counts the same targets). Both sides see the same windows:
-``core.data.deal.packing.windows`` deals them by the seed, and only whole windows are dealt.
+``core.data.deal.packing.epoch_batches`` deals them by the seed, and only whole windows are dealt.
 """
 
 import json
@@ -15,7 +15,7 @@ import torch
 
 from core.bench.setting import Setting
 from core.contract.errors import DataError
-from core.data.deal.packing import windows
+from core.data.deal.packing import epoch_batches
 from core.train.step.rows import TextRows
 
 PROMPT = (
@@ -63,7 +63,7 @@ def dealt(n_rows: int, setting: Setting) -> list[list[int]]:
     """The window of each step, as the trainer's feed deals them."""
     a_epoch = n_rows // setting.rows_a_step
     epochs = range(-(-setting.total_steps // a_epoch))
-    every = [window for epoch in epochs for window in windows(n_rows, setting.rows_a_step, epoch, setting.seed)]
+    every = [window for epoch in epochs for window in epoch_batches(n_rows, setting.rows_a_step, epoch, setting.seed)]
     return every[: setting.total_steps]
 
 

@@ -4,7 +4,6 @@ It resolves the config first, so what is shown is what would be run. It touches 
 give the same answer, in well under five milliseconds, for every change of a knob.
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -226,8 +225,7 @@ def _tokens(config: RunConfig, rows: Rows, facts: DataFacts | None, steps: int) 
     """Tokens of the whole run, as training tokens; a measured token costs a third of a trained one."""
     if not rows.known or facts is None or not rows.train:
         return 0.0
-    windows = math.ceil(rows.train / config.rows_per_step)
-    trained = rows.tokens_per_epoch * steps / windows
+    trained = rows.tokens_per_epoch * steps / steps_per_epoch(config, rows.train)
     kept_aside = learned_rows(config, facts) - rows.train
     measured = (1 + steps / config.train.eval_steps) * kept_aside * (rows.tokens_per_epoch / rows.train) / 3
     reference = trained / 3 if config.learning.reference else 0

@@ -1,14 +1,14 @@
 """Which rows make one optimizer batch, and how it is cut into micro-batches. Pure functions of numbers.
 
-``windows`` deals one epoch's rows into optimizer batches (batch × accumulation rows) by (seed, epoch) alone, so that a
-run resumed at (epoch, batch) sees the same rows again. ``cut`` lays such a batch into micro-batches of at most
+``epoch_batches`` deals one epoch's rows into optimizer batches (batch × accumulation rows) by (seed, epoch) alone, so
+that a run resumed at (epoch, batch) sees the same rows again. ``cut`` lays such a batch into micro-batches of at most
 ``tokens_per_pass`` tokens; it changes memory and speed, never the result of the step.
 """
 
 import random
 
 
-def windows(n_rows: int, rows_per_step: int, epoch: int, seed: int) -> list[list[int]]:
+def epoch_batches(n_rows: int, rows_per_step: int, epoch: int, seed: int) -> list[list[int]]:
     """One epoch in optimizer batches: every row once, in an order drawn by (seed, epoch); the last may be smaller."""
     order = list(range(n_rows))
     random.Random(f"epoch:{seed}:{epoch}").shuffle(order)  # noqa: S311 - no secret

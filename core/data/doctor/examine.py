@@ -8,7 +8,6 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from core.contract.config import DataChoice
@@ -23,22 +22,10 @@ from core.data.doctor.split_groups import KeptGroups, SplitGroups
 _GRAVEST = ("fault", "warning", "note")
 
 
-@dataclass(frozen=True)
-class Setting:
-    """What the rows are examined for: the run's choice and seed, and its rows' lengths where they are known."""
-
-    choice: DataChoice = field(default_factory=DataChoice)
-    seed: int = 0
-    max_length: int = 0
-    lengths: Iterable[RowLength] = field(default=(), repr=False)
-    """Read once, at the end."""
-
-
 class Examination:
     """Rows are added in their order; ``steps`` then compares them, and ``checkup`` says what was found."""
 
-    def __init__(self, setting: Setting, folder: Path | None = None) -> None:
-        self.setting = setting
+    def __init__(self, folder: Path | None = None) -> None:
         self._groups = SplitGroups(folder)
         self._begun = time.perf_counter()
         self._rows: dict[str, array[int]] = {}
@@ -76,9 +63,12 @@ class Examination:
         """Which rows belong together."""
         return self._groups.kept()
 
-    def checkup(self) -> Checkup:
-        """What was found, the gravest first."""
-        findings = [finding for finding in self._findings() if finding]
+    def checkup(
+        self, choice: DataChoice, seed: int = 0, max_length: int = 0, lengths: Iterable[RowLength] = ()
+    ) -> Checkup:
+        """What was found for a run of this choice and seed, the gravest first; ``lengths``: its rows', where known."""
+        cut = length_findings(lengths, max_length, len(self._groups.rows))
+        findings = filter(None, self._findings(choice, seed, cut))
         return Checkup(
             rows=len(self._groups.rows),
             findings=tuple(sorted(findings, key=lambda one: _GRAVEST.index(one.level))),
@@ -86,21 +76,21 @@ class Examination:
             seconds=round(time.perf_counter() - self._begun, 2),
         )
 
-    def _findings(self) -> Iterator[Finding | None]:
-        groups, setting, whole = self._groups, self.setting, len(self._groups.rows)
+    def _findings(self, choice: DataChoice, seed: int, lengths: list[Finding]) -> Iterator[Finding | None]:
+        groups, whole = self._groups, len(self._groups.rows)
         yield repeats.exact_finding(groups.numbered(groups.repeats.exact()), whole)
         yield repeats.near_finding(groups.numbered(groups.alike), whole)
         conflicts = groups.repeats.conflicts()
         brief = sum(conflict.brief for conflict in conflicts)
         yield repeats.conflict_finding(groups.numbered([conflict.members for conflict in conflicts]), brief)
-        yield repeats.leak_finding(groups.rows, groups.groups(), setting.choice, setting.seed)
-        yield from length_findings(setting.lengths, setting.max_length, whole)
+        yield repeats.leak_finding(groups.rows, groups.groups(), choice, seed)
+        yield from lengths
         for code in LISTS:
             yield LISTS[code].finding(code, self._noted(code), whole)
         yield marks.debris_finding(self._noted("html"), self._noted("markdown"), whole)
         yield answers.short_finding(self._noted("short_answers"), self._answer_sizes)
         having = sorted(self._noted("system") + self._noted("late_system"))
-        yield answers.system_finding(self._noted("no_system"), having, setting.choice.system_prompt)
+        yield answers.system_finding(self._noted("no_system"), having, choice.system_prompt)
         rows_of = {name: self._noted(f"language {name}") for name in self._languages}
         yield languages.language_finding(rows_of, self._languages)
 

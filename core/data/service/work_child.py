@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from core.contract.config import DataChoice
-from core.data.doctor.examine import Examination, Setting
+from core.data.doctor.examine import Examination
 from core.data.doctor.findings.answers import RowLength
 from core.data.doctor.fixes import Fixing
 from core.data.doctor.split_groups import MOST_ROWS, find_groups
@@ -41,8 +41,7 @@ def examine(request: dict[str, Any], tell: Tell) -> dict[str, Any]:
         tables = (table for part in request["tokens"] if (table := TokenTable.load(Path(part))))
         lengths = row_lengths(tables, request["max_length"], request["pairs"])
         choice = DataChoice.model_validate(request["choice"])
-        setting = Setting(choice, request["seed"], request["max_length"], lengths)
-        examination = Examination(setting, Path(request["groups"]).parent)
+        examination = Examination(Path(request["groups"]).parent)
         usable = min(request["usable"], MOST_ROWS)
         say = _seldom(tell)
         for number, example in enumerate(islice(examples_in(Path(request["examples"])), MOST_ROWS), start=1):
@@ -52,7 +51,7 @@ def examine(request: dict[str, Any], tell: Tell) -> dict[str, Any]:
             say(int((_READING + (1 - _READING) * share) * usable), usable)
         with suppress(OSError):
             examination.kept_groups().save(Path(request["groups"]))
-        return examination.checkup().model_dump(mode="json")
+        return examination.checkup(choice, request["seed"], request["max_length"], lengths).model_dump(mode="json")
     finally:
         give_back_memory()
 

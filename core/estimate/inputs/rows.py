@@ -19,7 +19,7 @@ from statistics import NormalDist
 
 from core.contract.config import DataChoice, RunConfig
 from core.contract.data import DataFacts
-from core.data.deal.packing import windows
+from core.data.deal.packing import epoch_batches
 from core.data.deal.split import held_out_rows, split_rows
 
 DEALT_ROWS = 5000
@@ -189,7 +189,7 @@ def steps_per_epoch(config: RunConfig, train_rows: int) -> int:
 
 
 def total_steps(config: RunConfig, train_rows: int) -> int:
-    """Optimiser steps of a run: windows an epoch times epochs, rounded up. ``max_steps`` ends it earlier."""
+    """Optimiser steps of a run: optimizer batches an epoch times epochs, rounded up. ``max_steps`` ends it earlier."""
     steps = math.ceil(steps_per_epoch(config, train_rows) * config.train.num_train_epochs - 1e-9)
     return min(steps, config.train.max_steps) if config.train.max_steps else steps
 
@@ -253,8 +253,8 @@ def _dealt(train: tuple[int, ...], seed: int, rows_per_step: int, steps: int) ->
     found: list[tuple[int, ...]] = []
     epoch = 0
     while train and len(found) < steps:
-        dealt = windows(len(train), rows_per_step, epoch, seed)[: steps - len(found)]
-        found += [tuple(train[place] for place in window) for window in dealt]
+        dealt = epoch_batches(len(train), rows_per_step, epoch, seed)[: steps - len(found)]
+        found += [tuple(train[place] for place in batch) for batch in dealt]
         epoch += 1
     return tuple(found)
 

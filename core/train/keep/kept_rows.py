@@ -14,7 +14,7 @@ from pathlib import Path
 
 from core.contract.config import RunConfig
 from core.contract.errors import MachineError, RunError
-from core.data.deal.packing import windows
+from core.data.deal.packing import epoch_batches
 from core.machine.disk import cure
 from core.runs.folder.held_out_rows import Draw, read_draw, write_draw
 from core.train.channel.channel import Channel
@@ -89,7 +89,7 @@ class KeptRows:
         """Of the first epochs' batches: every row of each, as it is dealt."""
         digest = hashlib.sha256()
         for epoch in range(EPOCHS_COMPARED):
-            dealt = windows(rows, self.config.rows_per_step, epoch, self.config.train.seed)
+            dealt = epoch_batches(rows, self.config.rows_per_step, epoch, self.config.train.seed)
             digest.update(json.dumps(dealt).encode())
         return digest.hexdigest()
 

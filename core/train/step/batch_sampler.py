@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
-from core.data.deal.packing import windows
+from core.data.deal.packing import epoch_batches
 
 
 class Sampler(Protocol):
@@ -72,4 +72,4 @@ class BatchLoader:
 @lru_cache(maxsize=2)
 def _dealt(rows: int, rows_per_step: int, epoch: int, seed: int) -> list[list[int]]:
     """An epoch is dealt once, not at each of its steps."""
-    return windows(rows, rows_per_step, epoch, seed)
+    return epoch_batches(rows, rows_per_step, epoch, seed)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.contract.config import DataChoice
-from core.data.deal.packing import cut, text_pieces, windows
+from core.data.deal.packing import cut, epoch_batches, text_pieces
 from core.data.deal.split import held_out_rows, places_of, split_rows
 
 
@@ -29,13 +29,13 @@ def test_cut_is_best_fit_longest_first() -> None:
 
 @given(st.integers(0, 300), st.integers(1, 40), st.integers(0, 5), st.integers(0, 2**31 - 1))
 def test_every_row_is_dealt_once_an_epoch(n_rows: int, rows_per_step: int, epoch: int, seed: int) -> None:
-    dealt = windows(n_rows, rows_per_step, epoch, seed)
+    dealt = epoch_batches(n_rows, rows_per_step, epoch, seed)
     assert sorted(row for batch in dealt for row in batch) == list(range(n_rows))
     assert all(len(batch) == rows_per_step for batch in dealt[:-1])
-    assert dealt == windows(n_rows, rows_per_step, epoch, seed)
+    assert dealt == epoch_batches(n_rows, rows_per_step, epoch, seed)
     if n_rows >= 100:
-        assert dealt != windows(n_rows, rows_per_step, epoch + 1, seed)
-        assert dealt != windows(n_rows, rows_per_step, epoch, seed + 1)
+        assert dealt != epoch_batches(n_rows, rows_per_step, epoch + 1, seed)
+        assert dealt != epoch_batches(n_rows, rows_per_step, epoch, seed + 1)
 
 
 @given(st.integers(0, 3000), st.integers(32, 512), st.integers(0, 1))

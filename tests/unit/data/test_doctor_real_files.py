@@ -6,7 +6,6 @@ import pytest
 from whole_rows import examine
 
 from core.contract.config import DataChoice
-from core.data.doctor.examine import Setting
 from core.data.read.examples import read_examples
 from core.machine.locations import ASSETS
 
@@ -38,5 +37,5 @@ def test_real_files(name: str, request: pytest.FixtureRequest) -> None:
     sample = ASSETS / "samples" / name
     path = sample if sample.exists() else request.getfixturevalue("shared_data") / name
     rows = islice(read_examples(path, DataChoice()), 1_500)
-    found = examine(rows, Setting(DataChoice(), 3407)).findings
+    found = examine(rows, seed=3407).findings
     assert {finding.code: finding.count for finding in found} == SAID[name]

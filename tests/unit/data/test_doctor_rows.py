@@ -4,7 +4,6 @@ import time
 import unicodedata
 from collections.abc import Sequence
 from random import Random
-from typing import Any
 
 import pytest
 from whole_rows import examine
@@ -12,7 +11,6 @@ from whole_rows import examine
 from core.contract.config import DataChoice
 from core.contract.data import Example, Message
 from core.contract.findings import Finding
-from core.data.doctor.examine import Setting
 from core.data.doctor.findings.answers import RowLength, has_empty_answer, is_one_word, length_findings
 from core.data.doctor.findings.marks import clean, has_damage, has_unseen, marks_in
 from core.data.doctor.findings.repeats import digest_of
@@ -37,13 +35,13 @@ def plain(count: int, first: int = 1) -> list[Example]:
     ]
 
 
-def codes(examples: Sequence[Example], **setting: Any) -> dict[str, Finding]:
+def codes(examples: Sequence[Example], choice: DataChoice | None = None) -> dict[str, Finding]:
     """What is found, by its code."""
-    return {finding.code: finding for finding in examine(examples, Setting(**setting)).findings}
+    return {finding.code: finding for finding in examine(examples, choice).findings}
 
 
 def test_nothing_is_found_in_plain_rows() -> None:
-    checkup = examine(plain(300), Setting(DataChoice(), seed=1))
+    checkup = examine(plain(300), seed=1)
     assert (checkup.rows, checkup.findings) == (300, ())
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from core.contract.config import DataChoice
 from core.contract.data import DataReport, Example, PreviewRow, RowProblem, TokenRow
 from core.contract.findings import Checkup
-from core.data.doctor.examine import Examination, Setting
+from core.data.doctor.examine import Examination
 from core.data.read.examples import Tally, open_reading, read_examples
 from core.data.render.preview import encoded_sides, shown_rows
 from core.data.render.renderer import Renderer, renderer, with_answer
@@ -76,13 +76,13 @@ def preview_rows(using: Renderer, example: Example, max_length: int) -> list[Pre
     return shown_rows(using, encoded_sides(using, example, pairs=True), max_length)
 
 
-def examine(examples: Iterable[Example], setting: Setting | None = None) -> Checkup:
+def examine(examples: Iterable[Example], choice: DataChoice | None = None, seed: int = 0) -> Checkup:
     """The whole examination at once."""
-    examination = Examination(setting or Setting())
+    examination = Examination()
     for example in examples:
         examination.add(example)
     list(examination.steps())
-    return examination.checkup()
+    return examination.checkup(choice or DataChoice(), seed)
 
 
 def encode(tokenizer: Any, example: Example, choice: Choice, max_length: int) -> TokenRow:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from core.contract.config import DataChoice, RunConfig, TrainChoice
 from core.contract.data import DataFacts
-from core.data.deal.packing import windows
+from core.data.deal.packing import epoch_batches
 from core.data.deal.split import split_rows
 from core.estimate import estimate
 from core.estimate.inputs.rows import Lengths, rows_of, total_steps, train_rows
@@ -54,7 +54,7 @@ def test_no_step_of_a_dealt_run_is_fuller(shape: str) -> None:
     bound = Lengths(lengths).fullest(16, 5 * 100, 4096)
     beyond = 0
     for seed in range(80):
-        dealt = (window for epoch in range(5) for window in windows(len(lengths), 16, epoch, seed))
+        dealt = (window for epoch in range(5) for window in epoch_batches(len(lengths), 16, epoch, seed))
         beyond += any(sum(map(lengths.__getitem__, window)) > bound for window in dealt)
     assert beyond <= 4
     assert bound < 0.8 * 16 * max(lengths), "far below sixteen rows of the longest"
@@ -66,7 +66,7 @@ def dealt(config: RunConfig, lengths: tuple[int, ...], kin: tuple[tuple[int, ...
     steps = [
         sum(min(config.train.max_length, lengths[train[place]]) for place in window)
         for epoch in range(3)
-        for window in windows(len(train), 16, epoch, config.train.seed)
+        for window in epoch_batches(len(train), 16, epoch, config.train.seed)
     ]
     return steps[: total_steps(config, len(train))]
 

@@ -7,7 +7,7 @@ import pytest
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.estimate import Probe
-from core.data.deal.packing import cut, windows
+from core.data.deal.packing import cut, epoch_batches
 from core.data.deal.split import split_rows
 from core.estimate import estimate, resolve
 from core.estimate.learned import Learned
@@ -46,7 +46,7 @@ def test_the_longest_step_is_one_that_the_run_will_have() -> None:
     steps = [
         [min(512, lengths[train[place]]) for place in window]
         for epoch in range(2)
-        for window in windows(len(train), 4, epoch, config.train.seed)
+        for window in epoch_batches(len(train), 4, epoch, config.train.seed)
     ]
     fullest = max(max(sum(step[place] for place in part) for part in cut(step, 600)) for step in steps)
     assert found in steps
@@ -62,7 +62,7 @@ def test_a_step_that_never_comes_is_not_rehearsed() -> None:
     lengths = tuple(range(32, 132))
     config = config_of(max_steps=1)
     train, _ = split_rows(len(lengths), config.data, config.train.seed)
-    first = windows(len(train), 4, 0, config.train.seed)[0]
+    first = epoch_batches(len(train), 4, 0, config.train.seed)[0]
     assert longest_step(config, facts_of(lengths)) == [lengths[train[place]] for place in first]
 
 

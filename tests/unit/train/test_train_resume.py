@@ -170,7 +170,7 @@ def change_library(_: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def change_order(_: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_rows, "windows", lambda rows, *_rest: [list(range(rows))])
+    monkeypatch.setattr(kept_rows, "epoch_batches", lambda rows, *_rest: [list(range(rows))])
 
 
 CHANGES = {
