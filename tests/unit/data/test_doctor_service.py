@@ -192,7 +192,7 @@ def test_window_and_run_find_the_same_kin(service: DataService, rows: Path, tmp_
     doctor.child.close()
     assert alone.rows == ((2, 12, 25),)
     assert service.split_groups(rows, choice) == alone.places == ((1, 11, 24),)
-    held_out = HeldOut(service)._split(RunConfig(data=choice))[1]
+    held_out = HeldOut(service)._split(choice.model_dump_json(), RunConfig().train.seed)
     numbers = [example.row for example in read_examples(rows, choice)]
     kin = places_of(numbers, alone.rows)
     assert held_out == split_rows(30, choice, RunConfig().train.seed, kin)[1]

@@ -11,7 +11,7 @@ import pytest
 
 from core.contract.config import DataChoice, RunConfig, TrainChoice
 from core.contract.events import Evaluation, Event, Finished, Plan, Starting, Step
-from core.data.deal.packing import windows
+from core.data.deal.packing import epoch_batches
 from core.runs.record.job_record import RunRecord, fold
 from core.runs.record.pace import time_left
 
@@ -63,7 +63,7 @@ def test_drawn_runs_with_measurements_end_as_said(seed: int) -> None:
 def drawn_run(seed: int, every: int) -> Iterator[Event]:
     dice = random.Random(seed)
     lengths = [min(2048, int(dice.lognormvariate(5.2, 0.7))) for _ in range(1592)]
-    dealt = [window for epoch in range(3) for window in windows(len(lengths), ROWS, epoch, seed)]
+    dealt = [window for epoch in range(3) for window in epoch_batches(len(lengths), ROWS, epoch, seed)]
     yield Plan(total_steps=len(dealt), train_rows=len(lengths), train_tokens=sum(lengths), eval_rows=80)
     clock = 100.0
     yield Evaluation(step=0, at=clock, seconds=4.0)
