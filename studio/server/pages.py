@@ -10,17 +10,13 @@ from starlette.types import Scope
 
 from studio.figures.held_out import HeldOut
 from studio.pages.doctor import page as doctor
-from studio.pages.doctor import routes as doctor_routes
 from studio.pages.glossary import page as glossary
 from studio.pages.history import page as history
 from studio.pages.history import routes as history_routes
 from studio.pages.new_run.data.upload import uploads
 from studio.pages.proof import page as proof
-from studio.pages.proof import routes as proof_routes
 from studio.pages.take_home import page as take_home
-from studio.pages.take_home import routes as take_home_routes
 from studio.pages.try_it import page as try_it
-from studio.pages.try_it import routes as try_it_routes
 from studio.pages.watch import page as watch
 from studio.pages.watch import routes as watch_routes
 from studio.services.services import Studio
@@ -51,11 +47,11 @@ def page_routes(studio: Studio) -> Iterator[APIRouter]:
     held_out = HeldOut(studio.data)
     yield uploads(studio)
     yield watch_routes.routes(studio)
-    yield try_it_routes.routes(studio, held_out)
-    yield take_home_routes.routes(studio, held_out)
+    yield try_it.routes(studio, held_out)
+    yield take_home.routes(studio, held_out)
     yield history_routes.routes(studio)
-    yield doctor_routes.routes(studio)
-    yield proof_routes.routes(studio)
+    yield doctor.routes(studio)
+    yield proof.routes(studio)
     router = APIRouter(default_response_class=HTMLResponse)
     for path, page in PLAIN_PAGES.items():
         router.add_api_route(path, _plain_page(studio, path, page), methods=["GET"])

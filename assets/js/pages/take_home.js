@@ -21,7 +21,7 @@ class TakeHome {
 
   async begin() {
     try {
-      const some = offer(this.get, await ask("/studio/runs?kept=1"), this.words);
+      const some = offer(this.get, await ask("/studio/runs"), this.words);
       if (some) this.turn = poll(this.root, () => this.tick(), () => (this.living ? 1000 : 5000));
     } catch (error) {
       this.fault(error.message || this.words.away);

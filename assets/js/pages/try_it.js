@@ -26,7 +26,7 @@ class TryIt {
 
   async begin() {
     try {
-      const some = offer(this.get, await ask("/studio/runs?kept=1"), this.words);
+      const some = offer(this.get, await ask("/studio/runs"), this.words);
       if (some) await this.changed();
     } catch (error) {
       this.fault(error.message || this.words.away);

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
-from core.data.tokens.cache import Cached, list_cached
+from fastapi import APIRouter
+
+from core.data.tokens.cache import Cached, clear_cached, list_cached
 from core.machine.doctor.examine import examine
 from core.machine.doctor.findings import MachineFinding
 from studio.figures.run_figures import bytes_words, day_and_time
@@ -58,3 +60,14 @@ def _row(finding: MachineFinding) -> Markup:
     action = tag("p", tag("span", say("doctor.do")), tag(kind, finding.action)) if finding.action else None
     words = tag("div", tag("p", tag("strong", say(f"doctor.{finding.level}")), finding.text), action)
     return tag("li", icon(_ICONS[finding.level]), words, class_=f"finding {finding.level}")
+
+
+def routes(studio: Studio) -> APIRouter:
+    """``/studio/cache/clear``."""
+    router = APIRouter(prefix="/studio")
+
+    @router.post("/cache/clear")
+    def clear() -> dict[str, str]:
+        return {"said": say("cache.cleared", size=bytes_words(clear_cached(studio.locations)))}
+
+    return router

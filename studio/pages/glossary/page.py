@@ -8,8 +8,6 @@ from studio.shell.explained import entry
 from studio.shell.markup import Markup, tag
 from studio.shell.slots import live, slot
 
-# ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
 
 def page(_: Studio) -> Markup:
     """Search, the parts to leap to, and the terms; whole without its script, but for the search."""
@@ -20,9 +18,6 @@ def page(_: Studio) -> Markup:
     parts = tag("div", *map(_part, PARTS), class_="glossary-parts")
     body = tag("div", aside, parts, class_="glossary-desk")
     return live("glossary", say.under("glossary"), sheet, tag("div", head, _search(), class_="glossary-head"), body)
-
-
-# ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _search() -> Markup:

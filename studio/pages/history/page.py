@@ -16,8 +16,6 @@ from studio.words.runs import STATES
 GROUPS = ("paused", "finished", "stopped", "failed")
 LETTERS = "ABCDE"
 
-# ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
 
 def page(_: Studio) -> Markup:
     """The skeleton; rows, queue and comparison are filled in by the scripts."""
@@ -36,9 +34,6 @@ def page(_: Studio) -> Markup:
     some = slot("some", "div", _queue(), _runs(), hidden=True)
     whole = slot("history", "div", none_yet(), some, _picked(), class_="history")
     return live("history", words, sheet, head, fault, full, said, whole, _compare(), _delete_dialog())
-
-
-# ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _queue() -> Markup:

@@ -1,12 +1,18 @@
 """The proof page: what the fast core does on this very machine, on request. Filled by ``assets/js/pages/proof.js``."""
 
-from core.proof.store import KINDS
+import json
+import time
+
+from fastapi import APIRouter, Response
+
+from core.contract.errors import RunError
+from core.proof.store import KINDS, Proofs
+from studio.pages.proof.view import shown
 from studio.pages.proof.words import say
 from studio.services.services import Studio
+from studio.shell.json_routes import DONE
 from studio.shell.markup import Markup, tag
 from studio.shell.slots import button, live, slot
-
-# ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def page(studio: Studio) -> Markup:
@@ -23,9 +29,6 @@ def page(studio: Studio) -> Markup:
     return live("proof", words, head, fault, offers, said, title, none, slot("results", "ul", class_="proofs"))
 
 
-# ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def _offer(kind: str) -> Markup:
     """What a kind proves, its button, and how far it is."""
     bar = tag("progress", max="1", data_bar=kind, aria_label=say("proof.progress", what=say(f"proof.{kind}")))
@@ -35,3 +38,34 @@ def _offer(kind: str) -> Markup:
     start = button(say(f"proof.{kind}.start"), data_start=kind)
     about = tag("p", say(f"proof.{kind}.about"), class_="about")
     return tag("section", tag("h2", say(f"proof.{kind}")), about, start, work, class_="card offer")
+
+
+def routes(studio: Studio) -> APIRouter:
+    """``/studio/proofs`` and below."""
+    router = APIRouter(prefix="/studio/proofs")
+    kept = Proofs(studio.locations)
+
+    @router.get("")
+    def listed() -> Response:
+        # Written with escapes: a result may hold what is no text.
+        told = json.dumps({"proofs": [shown(proof, time.time()) for proof in kept.all()]})
+        return Response(told, media_type="application/json")
+
+    @router.post("/start/{kind}")
+    def start(kind: str) -> dict[str, str]:
+        for known in KINDS:
+            if known == kind:
+                return {"id": kept.start(known, studio.machine())}
+        raise RunError("proof.kind", kinds=", ".join(KINDS), kind=kind[:40])
+
+    @router.post("/{proof_id}/stop")
+    def stop(proof_id: str) -> dict[str, bool]:
+        kept.stop(proof_id)
+        return DONE
+
+    @router.post("/{proof_id}/delete")
+    def delete(proof_id: str) -> dict[str, bool]:
+        kept.delete(proof_id)
+        return DONE
+
+    return router

@@ -1,13 +1,21 @@
 """The take-home page: exports, with their progress and checks. Filled by ``assets/js/pages/take_home.js``."""
 
+from typing import Any
+
+from fastapi import APIRouter
+
 from core.contract.forms import DEFAULT_FORM, FORMS
+from core.runs.folder.job_folder import ExportRequest
+from core.runs.folder.notes import named_config
+from studio.figures.held_out import HeldOut
+from studio.figures.history_rows import row
+from studio.pages.take_home.view import export_names, keep
 from studio.pages.take_home.words import say
 from studio.services.services import Studio
 from studio.shell.explained import leads_to
+from studio.shell.json_routes import DONE
 from studio.shell.markup import Markup, tag
 from studio.shell.slots import button, live, none_yet, run_choice, slot, verdict
-
-# ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def page(_: Studio) -> Markup:
@@ -20,9 +28,6 @@ def page(_: Studio) -> Markup:
     jobs = slot("jobs-box", "section", tag("h2", say("home.list")), slot("jobs", "ul", class_="jobs"), hidden=True)
     some = slot("some", "div", _form(), fault, jobs, hidden=True)
     return live("take_home", words, head, none_yet(), some)
-
-
-# ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _form() -> Markup:
@@ -43,3 +48,36 @@ def _choice(key: str, checked: bool = False) -> Markup:
     title = tag("span", tag("b", say(f"home.{key}")), " ", slot(f"size-{key}", class_="size"))
     words = tag("span", title, tag("span", say(f"home.{key}.for"), class_="hint"))
     return tag("label", radio, words, class_="form-choice")
+
+
+def routes(studio: Studio, held_out: HeldOut) -> APIRouter:
+    """``/studio/runs``, ``/studio/run/ID/keep`` (both for Try, too) and ``/studio/run/ID/export``."""
+    router = APIRouter(prefix="/studio")
+    store = studio.store
+
+    @router.get("/runs")
+    def runs() -> dict[str, Any]:
+        """The runs that have a checkpoint, and how many there are of any kind."""
+        rows = [row(summary) for summary in store.list()]
+        kept = [row for row in rows if row["can"]["watch"] and store.open(row["id"]).newest_checkpoint()]
+        return {"runs": kept, "all": len(rows)}
+
+    @router.get("/run/{run_id}/keep")
+    def kept(run_id: str) -> dict[str, Any]:
+        folder, record = store.open(run_id), store.record(run_id)
+        config = named_config(folder)
+        exports = [(name, store.export_record(run_id, name)) for name in export_names(folder)]
+        rows = held_out.count(folder.path, config, record.plan)
+        return {**keep(folder, record, config, exports), **rows, "command": studio.locations.command("export", run_id)}
+
+    @router.post("/run/{run_id}/export")
+    def export(run_id: str, request: ExportRequest) -> dict[str, str]:
+        studio.chats.leave()
+        return {"name": store.export(run_id, request)}
+
+    @router.post("/run/{run_id}/export/{name}/stop")
+    def stop_export(run_id: str, name: str) -> dict[str, bool]:
+        store.stop_export(run_id, name)
+        return DONE
+
+    return router

@@ -1,11 +1,25 @@
-"""The try page: one question to the original and to the finetuned model. Filled by ``assets/js/pages/try_it.js``."""
+"""The try page: one question to the original and to the finetuned model. Filled by ``assets/js/pages/try_it.js``.
 
+A child of ours answers where the card is free, else the run that holds it.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import StreamingResponse
+
+from core.contract.errors import Fault, RunError
+from core.data.render.rendering import check_characters
+from core.runs.control.store import RunStore
+from studio.figures.held_out import HeldOut
 from studio.pages.try_it.words import say
+from studio.services.chats import Question
 from studio.services.services import Studio
 from studio.shell.markup import Markup, tag
 from studio.shell.slots import answer_settings, button, live, none_yet, run_choice, slot, verdict
-
-# ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def page(_: Studio) -> Markup:
@@ -28,9 +42,6 @@ def page(_: Studio) -> Markup:
     return live("try_it", words, head, none_yet(), some)
 
 
-# ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def _form() -> Markup:
     busy = slot("busy-card", "p", class_="hint", hidden=True)
     prompt = tag("label", tag("span", say("try.prompt")), slot("prompt", "textarea", rows="4", name_="prompt"))
@@ -47,3 +58,67 @@ def _rows() -> Markup:
     before = button(say("try.row.before"), "quiet", data_f="row-before")
     following = button(say("try.row.next"), "quiet", data_f="row-next")
     return slot("rows", "div", slot("row-words"), before, following, class_="rows", hidden=True)
+
+
+SAMPLE_SECONDS = 180.0
+_ENDED = frozenset({"finished", "stopped", "failed", "lost", "paused"})
+
+
+def routes(studio: Studio, held_out: HeldOut) -> APIRouter:
+    """``/studio/ask`` and ``/studio/run/ID/held-out``."""
+    router = APIRouter(prefix="/studio")
+    store = studio.store
+
+    @router.get("/run/{run_id}/held-out")
+    def row(run_id: str, at: int = 0) -> dict[str, Any]:
+        folder = store.open(run_id)
+        return held_out.row(folder.path, folder.config(), store.record(run_id).plan, at)
+
+    @router.post("/ask")
+    def ask(question: Question) -> StreamingResponse:
+        folder = store.open(question.run)
+        if store.record(question.run).state == "training":
+            answers = sampled(store, question)
+        else:
+            answers = studio.chats.ask(folder, question.after(folder.config().data.system_prompt))
+        return StreamingResponse(_lines(answers), media_type="application/x-ndjson")
+
+    return router
+
+
+def _lines(answers: Iterator[dict[str, Any]]) -> Iterator[str]:
+    """JSON lines; a fault in mid-answer is its last line, since the status has gone out already."""
+    try:
+        for answer in answers:
+            yield json.dumps(answer) + "\n"
+    except Fault as error:
+        yield json.dumps({"fault": str(error)}) + "\n"
+
+
+def sampled(store: RunStore, question: Question) -> Iterator[dict[str, Any]]:
+    """Asks the run that trains right now: it answers between two steps. Ends when both sides are done.
+
+    Raises:
+        DataError: the question is longer than any row that the run trains on.
+        RunError: it was not answered.
+    """
+    check_characters(question.messages[-1:], store.open(question.run).config().train.max_length)
+    prompt = question.messages[-1].content
+    command = store.sample(question.run, prompt, question.max_new_tokens)
+    yield {"note": say("try.sampling")}
+    told: dict[str, tuple[str, bool]] = {}
+    deadline = time.monotonic() + SAMPLE_SECONDS
+    while time.monotonic() < deadline:
+        record = store.record(question.run)
+        mine = (item for item in record.samples if item.command_id == command)
+        answers: dict[str, tuple[str, bool]] = {item.side: (item.text, item.done) for item in mine}
+        for side, (text, done) in answers.items():
+            if side in question.sides and told.get(side) != (text, done):
+                yield {"side": side, "text": text, "done": done}
+        told = answers
+        if len(told) == 2 and all(done for _, done in told.values()):
+            return
+        if record.state in _ENDED:
+            break
+        time.sleep(0.3)
+    raise RunError("talk.unanswered")

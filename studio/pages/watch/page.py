@@ -15,8 +15,6 @@ FACTS = ("step", "epoch", "loss", "held_out", "speed", "memory", "took", "device
 FORMS = {"margin": "number", "accuracy": "share"}
 """How readings of what some methods measure beside the loss are written."""
 
-# ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
 
 def page(_: Studio) -> Markup:
     """The skeleton, without a run in it yet."""
@@ -24,9 +22,6 @@ def page(_: Studio) -> Markup:
     again = button("", "primary", data_f="verdict-again", hidden=True)
     some = slot("some", "div", _head(), verdict(again), _failure(), _facts(), _charts(), _way(), _folded(), hidden=True)
     return live("watch", words, _fault(), none_yet(), some, _stop_dialog())
-
-
-# ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def charts() -> list[dict[str, Any]]:
