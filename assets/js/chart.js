@@ -6,7 +6,7 @@
    A series reads either a column of the run's buckets ({low, high} a bucket; `smooth` drawn strongly over a faint `raw`)
    or a list of [step, value] points, drawn with dots. A series without values takes no place and may come late. */
 
-import { draw, list, make, put, say, show } from "./dom.js";
+import { draw, list, make, put, puts, say, show } from "./dom.js";
 import { UNKNOWN, axis, path, pixels, range, ticks, written } from "./scale.js";
 
 const ROWS = 40;
@@ -65,19 +65,9 @@ export class Chart {
     this.forecastText = draw("text", { class: "best-text", "text-anchor": "end" }, this.group.words.forecast);
     this.bestText = draw("text", { class: "best-text", "text-anchor": "middle" }, this.group.words.best);
     const inside = draw("g", { "clip-path": `url(#${id})` }, ...this.parts.flatMap((part) => [part.faint, part.line, part.dots]), this.brush);
-    this.svg.append(
-      draw("defs", {}, draw("clipPath", { id }, this.clip)),
-      ...this.rows.flatMap((row) => [row.line, row.text]),
-      ...this.columns,
-      inside,
-      this.forecast,
-      this.forecastText,
-      this.best,
-      this.bestText,
-      this.cross,
-      ...this.parts.map((part) => part.hover),
-    );
-    for (const node of [this.cross, this.brush, this.best, this.bestText, this.forecast, this.forecastText, ...this.parts.map((part) => part.hover)]) put(node, "visibility", "hidden");
+    const marks = [this.forecast, this.forecastText, this.best, this.bestText, this.cross, ...this.parts.map((part) => part.hover)];
+    for (const mark of [this.brush, ...marks]) put(mark, "visibility", "hidden");
+    this.svg.append(draw("defs", {}, draw("clipPath", { id }, this.clip)), ...this.rows.flatMap((row) => [row.line, row.text]), ...this.columns, inside, ...marks);
   }
 
   buildTable() {
@@ -199,16 +189,15 @@ export class Chart {
 
   paintFrame(known) {
     const { left, right, top, bottom } = this.inner;
-    for (const [name, value] of Object.entries({ x: left - 3, y: top - 4, width: right - left + 6, height: bottom - top + 8 })) put(this.clip, name, value);
+    puts(this.clip, { x: left - 3, y: top - 4, width: right - left + 6, height: bottom - top + 8 });
     const rows = known ? ticks(this.spanY, Math.max(2, Math.min(5, Math.floor((bottom - top) / 36))), this.log).slice(0, this.rows.length) : [];
     this.rows.forEach(({ line, text }, index) => {
       const value = rows[index];
       put(line, "visibility", value === undefined ? "hidden" : "visible");
       if (value === undefined) return say(text, "");
       const y = this.y(value).toFixed(1);
-      for (const [name, at] of Object.entries({ x1: left, x2: right, y1: y, y2: y })) put(line, name, at);
-      put(text, "x", left - 8);
-      put(text, "y", y);
+      puts(line, { x1: left, x2: right, y1: y, y2: y });
+      puts(text, { x: left - 8, y });
       say(text, axis[this.spec.format](value));
     });
     const columns = known ? ticks(this.spanX, Math.min(8, Math.floor((right - left) / 90)), false).filter(Number.isInteger).slice(0, this.columns.length) : [];
@@ -217,9 +206,8 @@ export class Chart {
       say(text, value === undefined ? "" : written.step(value));
       if (value === undefined) return;
       const x = this.x(value);
-      put(text, "text-anchor", x > this.width - 30 ? "end" : "middle");
-      put(text, "x", (x > this.width - 30 ? right + 8 : x).toFixed(1));
-      put(text, "y", bottom + 17);
+      const atEdge = x > this.width - 30;
+      puts(text, { "text-anchor": atEdge ? "end" : "middle", x: (atEdge ? right + 8 : x).toFixed(1), y: bottom + 17 });
     });
   }
 
@@ -233,12 +221,9 @@ export class Chart {
       put(dots, "d", points.map(([step, value]) => `M${this.x(step).toFixed(1)} ${this.y(value).toFixed(1)}h0`).join(""));
       return;
     }
-    put(line, "d", this.trace(strong));
-    put(faint, "d", strong === raw ? "" : this.trace(raw));
-  }
-
-  trace(column) {
-    return column ? path(this.model.steps, column, this.x, this.y) : "";
+    const trace = (column) => (column ? path(this.model.steps, column, this.x, this.y) : "");
+    put(line, "d", trace(strong));
+    put(faint, "d", strong === raw ? "" : trace(raw));
   }
 
   paintBest() {
@@ -247,10 +232,9 @@ export class Chart {
     for (const node of [this.best, this.bestText]) put(node, "visibility", seen ? "visible" : "hidden");
     if (!seen) return;
     const [x, y] = [this.x(best[0]), this.y(best[1])];
-    put(this.best, "cx", x.toFixed(1));
-    put(this.best, "cy", y.toFixed(1));
-    put(this.bestText, "x", Math.min(Math.max(x, this.inner.left + 24), this.inner.right - 24).toFixed(1));
-    put(this.bestText, "y", (y - this.inner.top < 22 ? y + 20 : y - 12).toFixed(1));
+    const { left, right, top } = this.inner;
+    puts(this.best, { cx: x.toFixed(1), cy: y.toFixed(1) });
+    puts(this.bestText, { x: Math.min(Math.max(x, left + 24), right - 24).toFixed(1), y: (y - top < 22 ? y + 20 : y - 12).toFixed(1) });
   }
 
   /** What was planned, as a line across. */
@@ -260,9 +244,8 @@ export class Chart {
     if (!planned) return;
     const { left, right, top } = this.inner;
     const y = this.y(planned);
-    for (const [name, at] of Object.entries({ x1: left, x2: right, y1: y.toFixed(1), y2: y.toFixed(1) })) put(this.forecast, name, at);
-    put(this.forecastText, "x", right);
-    put(this.forecastText, "y", (y - top < 16 ? y + 14 : y - 5).toFixed(1));
+    puts(this.forecast, { x1: left, x2: right, y1: y.toFixed(1), y2: y.toFixed(1) });
+    puts(this.forecastText, { x: right, y: (y - top < 16 ? y + 14 : y - 5).toFixed(1) });
   }
 
   paintHover() {
@@ -271,16 +254,14 @@ export class Chart {
     put(this.cross, "visibility", reading ? "visible" : "hidden");
     if (reading) {
       const x = this.x(reading.step).toFixed(1);
-      for (const [name, at] of Object.entries({ x1: x, x2: x, y1: this.inner.top, y2: this.inner.bottom })) put(this.cross, name, at);
+      puts(this.cross, { x1: x, x2: x, y1: this.inner.top, y2: this.inner.bottom });
     }
     this.parts.forEach(({ series, value, hover }) => {
       const [low, high, step] = reading ? reading.of(series) : this.latest(series);
       say(value, this.write(low, high));
-      put(hover, "visibility", reading && low !== null ? "visible" : "hidden");
-      if (reading && low !== null) {
-        put(hover, "cx", this.x(step).toFixed(1));
-        put(hover, "cy", this.y((low + high) / 2).toFixed(1));
-      }
+      const seen = reading && low !== null;
+      put(hover, "visibility", seen ? "visible" : "hidden");
+      if (seen) puts(hover, { cx: this.x(step).toFixed(1), cy: this.y((low + high) / 2).toFixed(1) });
     });
   }
 
@@ -302,8 +283,9 @@ export class Chart {
   reading(step) {
     const { steps } = this.model;
     if (!steps.length) return null;
-    let index = lowerBound(steps, step);
-    if (index > 0 && (index === steps.length || step - steps[index - 1] < steps[index] - step)) index -= 1;
+    let index = steps.findIndex((at) => at >= step);
+    if (index < 0) index = steps.length - 1;
+    else if (index > 0 && step - steps[index - 1] < steps[index] - step) index -= 1;
     const of = (series) => {
       if (series.points) {
         const point = (this.model.points[series.key] ?? []).filter(([at]) => at <= steps[index]).at(-1);
@@ -359,8 +341,7 @@ export class Chart {
   paintBrush(from, to) {
     const left = this.svg.getBoundingClientRect().left;
     const [a, b] = [from - left, to - left].sort((p, q) => p - q);
-    const box = { x: a, width: b - a, y: this.inner.top, height: this.inner.bottom - this.inner.top, visibility: "visible" };
-    for (const [name, value] of Object.entries(box)) put(this.brush, name, value);
+    puts(this.brush, { x: a, width: b - a, y: this.inner.top, height: this.inner.bottom - this.inner.top, visibility: "visible" });
   }
 
   /** Arrows move the read-out, + and − zoom about it, Escape shows the whole run again. */
@@ -386,14 +367,4 @@ export class Chart {
     const values = found ? this.parts.map(({ series }) => `${series.label} ${this.write(...found.of(series))}`) : [];
     say(this.said, found ? [`${this.group.words.step} ${written.step(found.step)}`, ...values].join(", ") : "");
   }
-}
-
-function lowerBound(sorted, value) {
-  let [low, high] = [0, sorted.length];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (sorted[middle] < value) low = middle + 1;
-    else high = middle;
-  }
-  return low;
 }

@@ -28,6 +28,11 @@ export function put(element, name, value) {
   if (element.getAttribute(name) !== text) element.setAttribute(name, text);
 }
 
+/** Sets several of them. */
+export function puts(element, attributes) {
+  for (const [name, value] of Object.entries(attributes)) put(element, name, value);
+}
+
 /** Sets the text only when it changes. */
 export function say(element, text) {
   const words = text === null || text === undefined ? "" : String(text);
@@ -44,6 +49,30 @@ export function list(container, items, create, update) {
   while (container.children.length > items.length) container.lastElementChild.remove();
   while (container.children.length < items.length) container.append(create());
   items.forEach((item, index) => update(container.children[index], item, index));
+}
+
+/** The same for items that move, one kept element an `id`: `kept` maps it to what `create(item)` made, whose `root` stands
+    in the container. What stands where it belongs is left there. */
+export function keyed(container, kept, items, create, update = () => {}) {
+  const wanted = new Set(items.map((item) => item.id));
+  for (const [id, row] of kept) if (!wanted.has(id)) { row.root.remove(); kept.delete(id); }
+  items.forEach((item, index) => {
+    if (!kept.has(item.id)) kept.set(item.id, create(item));
+    const row = kept.get(item.id);
+    if (container.children[index] !== row.root) container.insertBefore(row.root, container.children[index] ?? null);
+    update(row, item, index);
+  });
+}
+
+/** A state: a dot in its tone and its word. */
+export function state() {
+  return make("span", { class: "state" }, make("span", { class: "dot", "aria-hidden": "true" }), make("b"));
+}
+
+/** Brings a state up to date. */
+export function told(element, tone, word) {
+  put(element, "class", `state tone-${tone}`);
+  say(element.lastElementChild, word);
 }
 
 /** The element of a page that carries `data-f="name"`. */

@@ -1,10 +1,10 @@
 /* The history page: runs found by the studio's sieve, changed only where something changed. With ?compare=A,B the same
    page shows these runs beside each other (compare.js). */
 
-import { ask, poll } from "../ask.js";
+import { ask } from "../ask.js";
+import { keyed, put, say, show } from "../dom.js";
+import { Page, choose } from "../page.js";
 import { Compare } from "./history/compare.js";
-import { choose } from "../confirm.js";
-import { field, put, say, show } from "../dom.js";
 import { Queue } from "./history/queue.js";
 import { Row } from "./history/run_row.js";
 
@@ -17,16 +17,16 @@ export function page(root, words) {
   return compared ? new Compare(root, words, compared) : new History(root, words);
 }
 
-class History {
+class History extends Page {
   constructor(root, words) {
-    Object.assign(this, { root, words, runs: [], tag: "", rows: new Map(), limit: PAGE, picked: new Set(), typing: 0 });
-    this.get = (name) => field(root, name);
+    super(root, words);
+    Object.assign(this, { runs: [], tag: "", rows: new Map(), limit: PAGE, picked: new Set(), typing: 0 });
     this.queue = new Queue(this);
     for (const name of Object.values(SIEVE)) this.get(name).addEventListener("input", () => this.sought());
     this.get("reset").addEventListener("click", () => this.reset());
     this.get("more").addEventListener("click", () => this.further());
     this.get("unpick").addEventListener("click", () => { this.picked.clear(); this.choice(); this.get("search").focus(); });
-    this.turn = poll(root, () => this.tick(), () => 3000);
+    this.look(() => this.tick(), () => 3000);
   }
 
   /** What is looked for now, as the studio wants to be asked. */
@@ -40,14 +40,10 @@ class History {
     const asked = this.asked();
     try {
       const answer = await ask(`/studio/history?${asked}&tag=${this.tag}`);
-      if (this.away) this.fault("");
-      this.away = false;
       if (!answer.same && `${asked}` === `${this.asked()}`) this.take(answer);
-    } catch (error) {
-      this.away = true;
-      this.fault(error.message || this.words.away);
+    } finally {
+      if (`${asked}` !== `${this.asked()}`) setTimeout(() => this.turn());
     }
-    if (`${asked}` !== `${this.asked()}`) setTimeout(() => this.turn());
   }
 
   /** Another wish: what is here already is sifted at once, the studio finds the rest. */
@@ -97,13 +93,7 @@ class History {
 
   /** One row a run, kept by its id: what stands stays where it is. */
   fill() {
-    const box = this.get("runs");
-    const wanted = new Set(this.runs.map((run) => run.id));
-    for (const [id, row] of this.rows) if (!wanted.has(id)) { row.root.remove(); this.rows.delete(id); }
-    this.runs.forEach((run, index) => {
-      let row = this.rows.get(run.id);
-      if (!row) this.rows.set(run.id, (row = new Row(this, run.id)));
-      if (box.children[index] !== row.root) box.insertBefore(row.root, box.children[index] ?? null);
+    keyed(this.get("runs"), this.rows, this.runs, (run) => new Row(this, run.id), (row, run) => {
       row.update(run);
       show(row.root, true);
     });
@@ -113,7 +103,7 @@ class History {
     const rest = this.count - this.runs.length;
     show(this.get("more"), rest > 0);
     say(this.get("more"), this.words.more.replace("{count}", Math.min(rest, PAGE)));
-    this.counted(this.count);
+    say(this.get("count"), this.words.count.replace("{count}", this.count.toLocaleString("en")).replace("{all}", this.all.toLocaleString("en")));
     this.choice();
   }
 
@@ -125,10 +115,6 @@ class History {
       const fits = plain.every(([key, value]) => !value || run[key] === value) && wanted.every((word) => run.words.includes(word));
       show(this.rows.get(run.id)?.root, fits);
     }
-  }
-
-  counted(count) {
-    say(this.get("count"), this.words.count.replace("{count}", count.toLocaleString("en")).replace("{all}", this.all.toLocaleString("en")));
   }
 
   /** The choice for the comparison: two to five. */
@@ -159,22 +145,12 @@ class History {
     return this.send(`/studio/run/${encodeURIComponent(run.id)}/${verb}`, body, this.words[`done.${verb}`] ?? "");
   }
 
-  async send(path, body, done) {
-    this.fault("");
-    try {
+  send(path, body, done) {
+    return this.attempt(async () => {
       const answer = await ask(path, body);
       if (answer.go) location.assign(answer.go);
       else await this.turn();
       say(this.get("said"), done);
-      return true;
-    } catch (error) {
-      this.fault(error.message || this.words.away);
-      return false;
-    }
-  }
-
-  fault(text) {
-    say(this.get("fault"), text);
-    show(this.get("fault"), text);
+    });
   }
 }

@@ -1,37 +1,29 @@
 /* The proof page: asks for a proof, shows how far it is, and lists what was found. A proof is a job of its own; leaving
    the page stops nothing. */
 
-import { ask, poll } from "../ask.js";
-import { field, list, make, put, say, show } from "../dom.js";
+import { ask } from "../ask.js";
+import { keyed, list, make, put, say, show, state, told } from "../dom.js";
+import { Page } from "../page.js";
 
 export function page(root, words) {
   return new Proofs(root, words);
 }
 
-class Proofs {
+class Proofs extends Page {
   constructor(root, words) {
-    Object.assign(this, { root, words, living: true, rows: new Map(), was: new Map() });
+    super(root, words);
+    Object.assign(this, { living: true, rows: new Map(), was: new Map() });
     for (const button of root.querySelectorAll("[data-start]")) button.addEventListener("click", () => this.send(`start/${button.dataset.start}`));
     for (const button of root.querySelectorAll("[data-stop]")) button.addEventListener("click", () => this.send(`${button.dataset.id}/stop`));
-    this.turn = poll(root, () => this.tick(), () => (this.living ? 1000 : 5000));
-  }
-
-  async tick() {
-    try {
-      const { proofs } = await ask("/studio/proofs");
-      if (this.away) this.fault("");
-      this.away = false;
-      this.take(proofs);
-    } catch (error) {
-      this.away = true;
-      this.fault(error.message || this.words.away);
-    }
+    this.look(async () => this.take((await ask("/studio/proofs")).proofs), () => (this.living ? 1000 : 5000));
   }
 
   take(proofs) {
     this.living = proofs.some((one) => one.living);
     for (const start of this.root.querySelectorAll("[data-start]")) this.work(start.dataset.start, proofs);
-    this.fill(proofs.filter((one) => !one.living));
+    const ended = proofs.filter((one) => !one.living); // an ended proof never changes
+    keyed(this.get("results"), this.rows, ended, (one) => ({ root: this.row(one) }));
+    show(this.get("none"), !ended.length);
     this.announce(proofs);
   }
 
@@ -55,28 +47,17 @@ class Proofs {
   announce(proofs) {
     for (const one of proofs) {
       const before = this.was.get(one.id);
-      if (before !== undefined && before !== one.verdict) say(field(this.root, "said"), `${one.title}: ${one.verdict}`);
+      if (before !== undefined && before !== one.verdict) say(this.get("said"), `${one.title}: ${one.verdict}`);
       this.was.set(one.id, one.verdict);
     }
   }
 
-  fill(proofs) {
-    const box = field(this.root, "results");
-    const wanted = new Set(proofs.map((one) => one.id));
-    for (const [id, row] of this.rows) if (!wanted.has(id)) { row.remove(); this.rows.delete(id); }
-    proofs.forEach((one, index) => {
-      if (!this.rows.has(one.id)) this.rows.set(one.id, this.row(one));
-      const row = this.rows.get(one.id);
-      if (box.children[index] !== row) box.insertBefore(row, box.children[index] ?? null);
-    });
-    show(field(this.root, "none"), !proofs.length);
-  }
-
-  /** One result; an ended proof never changes. */
+  /** One result. */
   row(one) {
     const { words } = this;
-    const state = make("span", { class: `state tone-${one.tone}` }, make("span", { class: "dot", "aria-hidden": "true" }), make("b", {}, one.verdict));
-    const head = make("div", { class: "run-head" }, make("h3", {}, `${one.title}, ${one.when}`), state);
+    const verdict = state();
+    told(verdict, one.tone, one.verdict);
+    const head = make("div", { class: "run-head" }, make("h3", {}, `${one.title}, ${one.when}`), verdict);
     const facts = make("dl", { class: "proof-facts" }, ...one.facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
     const remove = make("button", { type: "button", class: "quiet danger", "aria-label": `${words.delete}: ${one.title}, ${one.when}`, onclick: () => this.remove(one.id) }, words.delete);
     const more = make("details", { class: "run-more" }, make("summary", { "aria-label": `${words.figures}: ${one.title}, ${one.when}` }, words.figures),
@@ -98,21 +79,13 @@ class Proofs {
     const rows = [...this.rows.values()];
     const next = rows[rows.indexOf(this.rows.get(id)) + 1] ?? rows[rows.indexOf(this.rows.get(id)) - 1];
     await this.send(`${id}/delete`);
-    (next?.querySelector("button") ?? this.root.querySelector("[data-start]:not([hidden])"))?.focus();
+    (next?.root.querySelector("button") ?? this.root.querySelector("[data-start]:not([hidden])"))?.focus();
   }
 
-  async send(path) {
-    this.fault("");
-    try {
+  send(path) {
+    return this.attempt(async () => {
       await ask(`/studio/proofs/${path}`, {});
       await this.turn();
-    } catch (error) {
-      this.fault(error.message || this.words.away);
-    }
-  }
-
-  fault(text) {
-    say(field(this.root, "fault"), text);
-    show(field(this.root, "fault"), text);
+    });
   }
 }

@@ -1,50 +1,35 @@
 /* The take-home page: which run, which checkpoint, which form; then the export's progress and where it lies. */
 
-import { ask, poll } from "../ask.js";
-import { copy, field, list, make, put, quoted, say, show, verdict } from "../dom.js";
-import { offer } from "../runs.js";
+import { ask } from "../ask.js";
+import { copy, field, list, make, put, quoted, say, show, state, told, verdict } from "../dom.js";
+import { Page } from "../page.js";
 
 export function page(root, words) {
   return new TakeHome(root, words);
 }
 
-class TakeHome {
+class TakeHome extends Page {
   constructor(root, words) {
-    Object.assign(this, { root, words, living: false, filled: "" });
-    this.get = (name) => field(root, name);
+    super(root, words);
+    this.living = false;
+    this.filled = "";
     this.get("form").addEventListener("submit", (event) => { event.preventDefault(); this.send(); });
     this.get("form").addEventListener("change", () => this.suggest());
     this.get("run").addEventListener("change", () => { this.filled = ""; this.turn(); });
     for (const button of root.querySelectorAll("[data-copy]")) button.addEventListener("click", () => this.copied(button));
-    this.begin();
-  }
-
-  async begin() {
-    try {
-      const some = offer(this.get, await ask("/studio/runs"), this.words);
-      if (some) this.turn = poll(this.root, () => this.tick(), () => (this.living ? 1000 : 5000));
-    } catch (error) {
-      this.fault(error.message || this.words.away);
-    }
+    this.attempt(async () => { if (await this.offerRuns()) this.look(() => this.tick(), () => (this.living ? 1000 : 5000)); });
   }
 
   async tick() {
     const run = this.get("run").value;
-    try {
-      this.take(run, await ask(`/studio/run/${encodeURIComponent(run)}/keep`));
-      if (this.away) this.fault("");
-      this.away = false;
-    } catch (error) {
-      this.away = true;
-      this.fault(error.message || this.words.away);
-    }
+    this.take(run, await ask(`/studio/run/${encodeURIComponent(run)}/keep`));
   }
 
   take(run, facts) {
     if (this.filled !== run) {
       this.filled = run;
-      history.replaceState(history.state, "", `${location.pathname}?run=${encodeURIComponent(run)}`);
-      this.get("checkpoint").replaceChildren(...facts.checkpoints.map((item) => make("option", { value: item.name }, item.words)));
+      this.names(run);
+      this.offerCheckpoints(facts.checkpoints);
     }
     this.facts = facts;
     verdict(this.root, facts.verdict);
@@ -76,7 +61,7 @@ class TakeHome {
       const button = make("button", { type: "button", onclick: () => this.copied(button, path.textContent) }, this.words.copy);
       const stop = make("button", { type: "button", class: "quiet", onclick: () => this.stop(stop.dataset.job) }, this.words.stop);
       return make("li", { class: "job" },
-        make("div", { class: "job-head" }, make("h3"), make("span", { class: "state" }, make("span", { class: "dot" }), make("b"))),
+        make("div", { class: "job-head" }, make("h3"), state()),
         make("p", { class: "job-words" }), make("progress", { max: 1, "aria-label": this.words.progress }),
         make("ul", { class: "checks" }), make("p", { class: "job-path" }, path, button), make("p", {}, stop));
     };
@@ -86,8 +71,7 @@ class TakeHome {
       put(ending.firstElementChild, "data-job", job.name);
       put(ending.firstElementChild, "aria-label", `${this.words.stop}: ${job.title}`);
       say(head.children[0], job.title);
-      put(head.children[1], "class", `state tone-${job.tone}`);
-      say(head.children[1].lastElementChild, job.word);
+      told(head.children[1], job.tone, job.word);
       say(words, job.sentence);
       show(bar, job.living);
       if (job.share === null) bar.removeAttribute("value");
@@ -102,42 +86,29 @@ class TakeHome {
   async send() {
     const request = this.suggest();
     if (!request) return; // nothing is known of the run yet: the button comes alive with the first answer
-    this.fault("");
     this.sending = true;
     this.get("send").disabled = true;
-    try {
+    await this.attempt(async () => {
       await ask(`/studio/run/${encodeURIComponent(this.filled)}/export`, request);
       this.get("name").value = "";
       this.living = true;
       await this.turn();
       this.get("jobs-box").scrollIntoView({ block: "nearest" });
-    } catch (error) {
-      this.fault(error.message || this.words.away);
-    } finally {
-      this.sending = false;
-      this.suggest();
-    }
+    });
+    this.sending = false;
+    this.suggest();
   }
 
-  async stop(name) {
-    this.fault("");
-    try {
+  stop(name) {
+    return this.attempt(async () => {
       await ask(`/studio/run/${encodeURIComponent(this.filled)}/export/${encodeURIComponent(name)}/stop`, {});
       await this.turn();
-    } catch (error) {
-      this.fault(error.message || this.words.away);
-    }
+    });
   }
 
   async copied(button, text) {
     const done = await copy(text ?? this.get(button.dataset.copy).textContent);
-    const before = this.words.copy;
     say(button, done ? this.words.copied : this.words.not_copied);
-    setTimeout(() => say(button, before), 1600);
-  }
-
-  fault(text) {
-    say(this.get("fault"), text);
-    show(this.get("fault"), text);
+    setTimeout(() => say(button, this.words.copy), 1600);
   }
 }

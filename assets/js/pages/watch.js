@@ -1,10 +1,10 @@
 /* The watch page: polls one run and brings charts, words and buttons up to date. It only looks: closing it changes
    nothing for the run. */
 
-import { ask, poll } from "../ask.js";
+import { ask } from "../ask.js";
 import { Chart } from "../chart.js";
-import { choose } from "../confirm.js";
-import { field, fields, list, make, put, say, show, verdict } from "../dom.js";
+import { fields, list, make, put, say, show, verdict } from "../dom.js";
+import { Page, choose } from "../page.js";
 
 const EMPTY = { steps: [], raw: {}, smooth: {}, points: {}, last: {}, best: null, begin: 0, until: 1 };
 
@@ -18,81 +18,64 @@ const AGAIN = new Set(["mend", "rerun"]);
 const AGAINS = ["next-do", "verdict-again"];
 
 export function page(root, words) {
-  const page = new Watch(root, words);
-  page.turn = poll(root, () => page.tick(), () => page.pause());
-  return page;
+  return new Watch(root, words);
 }
 
-class Watch {
+class Watch extends Page {
   constructor(root, words) {
-    Object.assign(this, { root, words, living: true, shape: "", since: 0, zoomed: [0, 0], model: EMPTY, said: {} });
+    super(root, words);
+    Object.assign(this, { living: true, shape: "", since: 0, zoomed: [0, 0], model: EMPTY, said: {} });
     this.run = new URLSearchParams(location.search).get("run") ?? "";
     this.level = Number(localStorage.getItem("luthier.smooth") ?? 0.6);
     const group = { words: words.chart, hover: (step) => this.charts.forEach((chart) => chart.hover(step)), zoom: (from, to) => this.zoom(from, to) };
     this.charts = words.charts.map((spec) => {
       const host = make("figure", { class: `chart-${spec.key}` });
-      field(root, "charts").append(host);
+      this.get("charts").append(host);
       return new Chart(host, spec, group);
     });
     this.listen();
+    this.look(() => this.tick(), () => (this.away ? 2000 : this.living ? 1000 : 4000));
   }
 
   listen() {
-    const smooth = field(this.root, "smooth");
+    const smooth = this.get("smooth");
     smooth.value = String(this.level);
     smooth.addEventListener("change", () => {
       this.level = Number(smooth.value);
       localStorage.setItem("luthier.smooth", smooth.value);
       this.turn();
     });
-    field(this.root, "whole").addEventListener("click", () => this.zoom(null, null));
-    for (const name of AGAINS) field(this.root, name).addEventListener("click", ({ currentTarget }) => this.command(currentTarget.dataset.does));
-    field(this.root, "log-box").addEventListener("toggle", () => this.turn());
+    this.get("whole").addEventListener("click", () => this.zoom(null, null));
+    for (const name of AGAINS) this.get(name).addEventListener("click", ({ currentTarget }) => this.command(currentTarget.dataset.does));
+    this.get("log-box").addEventListener("toggle", () => this.turn());
     for (const button of this.root.querySelectorAll("[data-verb]")) button.addEventListener("click", () => this.command(button.dataset.verb));
-  }
-
-  pause() {
-    return this.failed ? 2000 : this.living ? 1000 : 4000;
   }
 
   /** Shows steps `from` to `to` only, on all charts; null shows the whole run again. */
   zoom(from, to) {
     const whole = from === null || (from <= this.model.first && to >= this.model.since);
     this.zoomed = whole ? [0, 0] : [Math.max(0, Math.floor(from)), Math.max(Math.ceil(to), Math.floor(from) + 2)];
-    show(field(this.root, "whole"), !whole);
+    show(this.get("whole"), !whole);
     this.turn();
   }
 
   async tick() {
     const wanted = new URLSearchParams({ run: this.run, since: this.since, shape: this.shape, smooth: this.level, first: this.zoomed[0], last: this.zoomed[1] });
-    if (field(this.root, "log-box").open) wanted.set("log", "1");
+    if (this.get("log-box").open) wanted.set("log", "1");
     const asked = `${this.level} ${this.zoomed}`;
     try {
-      const answer = await ask(`/studio/points?${wanted}`);
-      if (this.failed) this.fault("");
-      this.failed = false;
-      if (answer.run) this.take(answer);
-      else this.nothing();
-    } catch (error) {
-      this.failed = true;
-      this.fault(error.status ? error.message : this.words.away);
+      this.take(await ask(`/studio/points?${wanted}`));
+    } finally {
+      if (asked !== `${this.level} ${this.zoomed}`) setTimeout(() => this.turn());
     }
-    if (asked !== `${this.level} ${this.zoomed}`) setTimeout(() => this.turn());
-  }
-
-  nothing() {
-    this.living = false;
-    show(field(this.root, "none"), true);
-    show(field(this.root, "some"), false);
   }
 
   take(answer) {
-    if (!this.run) {
-      this.run = answer.run;
-      history.replaceState(history.state, "", `${location.pathname}?run=${encodeURIComponent(answer.run)}`);
-    }
-    show(field(this.root, "none"), false);
-    show(field(this.root, "some"), true);
+    show(this.get("none"), !answer.run);
+    show(this.get("some"), answer.run);
+    this.living = Boolean(answer.run);
+    if (!answer.run) return;
+    if (!this.run) this.names((this.run = answer.run));
     this.draw(answer.points);
     this.words_of(answer.status);
     if (answer.log) this.lines("log", answer.log);
@@ -114,13 +97,13 @@ class Watch {
     fields(root, { name: status.name, word: status.word, sentence: status.sentence, ...status.facts });
     const waits = status.stage?.waits;
     for (const tile of root.querySelectorAll("[data-measure]")) show(tile, status.facts[tile.dataset.measure]);
-    put(field(root, "state"), "class", `state tone-${waits ? "wait" : status.tone}`);
-    put(field(root, "stage-box"), "class", waits ? "stage waits" : "stage");
+    put(this.get("state"), "class", `state tone-${waits ? "wait" : status.tone}`);
+    put(this.get("stage-box"), "class", waits ? "stage waits" : "stage");
     const stage = status.stage;
-    say(field(root, "stage"), stage ? stage.text : "");
-    say(field(root, "detail"), stage ? stage.detail : "");
-    show(field(root, "stage-box"), stage);
-    const bar = field(root, "bar");
+    say(this.get("stage"), stage ? stage.text : "");
+    say(this.get("detail"), stage ? stage.detail : "");
+    show(this.get("stage-box"), stage);
+    const bar = this.get("bar");
     const share = stage && stage.share !== null ? stage.share : status.share;
     if (share === null) bar.removeAttribute("value");
     else put(bar, "value", share.toFixed(4));
@@ -129,16 +112,16 @@ class Watch {
       const button = root.querySelector(`[data-verb="${verb}"]`);
       if (button) show(button, on);
     }
-    show(field(root, "timing"), status.living);
+    show(this.get("timing"), status.living);
     verdict(root, status.verdict);
     this.failure(status.failure, status.next);
     this.lines("plan", status.plan);
     this.lines("corrections", status.corrections);
     this.notes(status.notes);
     this.way(status.way);
-    show(field(root, "notes"), status.notes.length || status.corrections.length);
-    show(field(root, "plan-box"), status.plan.length);
-    show(field(root, "next"), status.kept);
+    show(this.get("notes"), status.notes.length || status.corrections.length);
+    show(this.get("plan-box"), status.plan.length);
+    show(this.get("next"), status.kept);
     show(root.querySelector('[data-to="/take-home"]'), !status.living);
     for (const link of root.querySelectorAll("[data-to]")) put(link, "href", `${link.dataset.to}?run=${encodeURIComponent(this.run)}`);
   }
@@ -146,10 +129,10 @@ class Watch {
   /** Cause and cure, and the one button that does it; where that is to run again, resuming stands back. */
   failure(failure, next) {
     const again = AGAIN.has(next.verb);
-    show(field(this.root, "failure"), failure);
+    show(this.get("failure"), failure);
     if (failure) fields(this.root, { cause: failure.message, cure: failure.hint });
     for (const name of AGAINS) {
-      const does = field(this.root, name);
+      const does = this.get(name);
       show(does, again);
       say(does, next.words);
       put(does, "data-does", next.verb);
@@ -159,7 +142,7 @@ class Watch {
 
   notes(notes) {
     const create = () => make("li", {}, make("span"), make("p", { class: "words" }), make("code"));
-    list(field(this.root, "note-list"), notes, create, (item, [text, hint]) => {
+    list(this.get("note-list"), notes, create, (item, [text, hint]) => {
       const command = COMMAND.test(hint);
       say(item.children[0], text);
       say(item.children[1], command ? "" : hint);
@@ -172,14 +155,14 @@ class Watch {
   /** Answers on the way: a list a question, the newest answer first. */
   way(questions) {
     const { way } = this.words;
-    show(field(this.root, "way"), questions.length);
+    show(this.get("way"), questions.length);
     const create = () => {
       const answers = make("ol", { class: "way-answers" });
       const right = make("div", { class: "way-right" }, make("b", {}, way.right), make("p"));
       return make("section", { class: "way-question" }, make("h3"), make("p", { class: "question" }), right,
         make("div", { class: "scroll-y", tabindex: 0, role: "region" }, answers), make("p", { class: "hint" }));
     };
-    list(field(this.root, "questions"), questions, create, (box, { prompt, right, answers, cost }, index) => {
+    list(this.get("questions"), questions, create, (box, { prompt, right, answers, cost }, index) => {
       const [title, asked, wanted, scroll, paid] = box.children;
       say(title, way.question.replace("{number}", index + 1));
       put(scroll, "aria-label", title.textContent);
@@ -199,30 +182,22 @@ class Watch {
     const words = lines.join("\n");
     if (this.said[name] === words) return;
     this.said[name] = words;
-    const rows = field(this.root, name);
+    const rows = this.get(name);
     const box = rows.parentElement;
     const follow = box.scrollTop + box.clientHeight >= box.scrollHeight - 8;
     list(rows, lines, () => make("li"), (item, line) => say(item, line));
     if (follow) box.scrollTop = box.scrollHeight;
   }
 
-  fault(text) {
-    say(field(this.root, "fault"), text);
-    show(field(this.root, "fault"), text);
-  }
-
   async command(verb) {
-    const chosen = verb === "stop" ? await choose(field(this.root, "stop-dialog")) : verb;
+    const chosen = verb === "stop" ? await choose(this.get("stop-dialog")) : verb;
     if (!chosen) return;
-    this.fault("");
-    try {
+    await this.attempt(async () => {
       const { go } = await ask(`/studio/run/${encodeURIComponent(this.run)}/${chosen}`, {});
       if (go) return location.assign(go);
       this.living = true;
       await this.turn();
-    } catch (error) {
-      this.fault(error.status ? error.message : this.words.away);
-    }
+    });
   }
 }
 

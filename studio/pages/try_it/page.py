@@ -30,7 +30,7 @@ def page(_: Studio) -> Markup:
         "right": say("try.right"),
         "waiting": say("try.waiting"),
         "nothing": say("try.nothing"),
-        "none": say("try.no_answer"),
+        "no_answer": say("try.no_answer"),
         "living": say("try.living"),
         "unsaved": say("run.unsaved"),
         "unsaved_do": say("run.unsaved.do"),

@@ -1,33 +1,30 @@
 /* Two to five runs beside each other: their curves, how they ended, what they differ in, and one question to each. */
 
-import { ask, poll, stream } from "../../ask.js";
+import { asks, exchange, settings } from "../../answers.js";
+import { ask, stream } from "../../ask.js";
 import { Chart } from "../../chart.js";
-import { field, list, make, put, say, show } from "../../dom.js";
+import { list, make, put, say, show, state, told } from "../../dom.js";
+import { Page } from "../../page.js";
 
 const LEVEL = 0.9;
 
-export class Compare {
+export class Compare extends Page {
   constructor(root, words, ids) {
-    Object.assign(this, { root, words: words.compared, away_: words.away, letters: words.letters, ids, zoomed: [0, 0], runs: [], busy: null });
-    this.get = (name) => field(root, name);
+    super(root, { ...words.compared, away: words.away });
+    Object.assign(this, { letters: words.letters, ids, zoomed: [0, 0], runs: [] });
     for (const [name, on] of Object.entries({ history: false, tell: false, compare: true, back: true })) show(this.get(name), on);
     say(this.get("title"), this.words.title);
     document.title = document.title.replace(/^[^·]+/, `${this.words.title} `);
-    this.get("ask").addEventListener("submit", (event) => { event.preventDefault(); this.askAll(); });
-    this.get("prompt").addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); this.askAll(); } });
-    this.get("cancel").addEventListener("click", () => this.busy?.abort());
-    this.turn = poll(root, () => this.tick(), () => (this.runs.some((run) => run.living) ? 3000 : 20000));
+    asks(this, this.get("ask"), (prompt, signal) => this.askAll(prompt, signal));
+    this.look(() => this.tick(), () => (this.runs.some((run) => run.living) ? 3000 : 20000));
   }
 
   async tick() {
     const asked = new URLSearchParams({ runs: this.ids, smooth: LEVEL, first: this.zoomed[0], last: this.zoomed[1] });
     try {
-      const answer = await ask(`/studio/compare?${asked}`);
-      this.fault("");
-      this.take(answer);
-    } catch (error) {
-      this.fault(error.message || this.away_);
-      if (!this.runs.length) show(this.get("compare").querySelector(".compare-ask"), false);
+      this.take(await ask(`/studio/compare?${asked}`));
+    } finally {
+      show(this.get("compare").querySelector(".compare-ask"), this.runs.length);
     }
   }
 
@@ -75,13 +72,12 @@ export class Compare {
   heads() {
     const create = () => {
       const index = this.get("compared").children.length;
-      return make("li", {}, make("b", {}, this.mark(index), this.letters[index]), make("a"), make("span", { class: "state" }, make("span", { class: "dot", "aria-hidden": "true" }), make("b")));
+      return make("li", {}, make("b", {}, this.mark(index), this.letters[index]), make("a"), state());
     };
     list(this.get("compared"), this.runs, create, (item, run) => {
       say(item.children[1], run.title);
       put(item.children[1], "href", `/watch?run=${encodeURIComponent(run.id)}`);
-      put(item.children[2], "class", `state tone-${run.tone}`);
-      say(item.children[2].lastElementChild, run.word);
+      told(item.children[2], run.tone, run.word);
     });
   }
 
@@ -104,80 +100,36 @@ export class Compare {
   }
 
   /** One model after the other. The original is asked once for each base model, with the first run that has it. */
-  async askAll() {
-    const prompt = this.get("prompt").value.trim();
-    if (!prompt || this.busy || !this.runs.length) return;
-    this.fault("");
-    this.busy = new AbortController();
-    this.working(true);
+  async askAll(prompt, signal) {
+    const { words } = this;
     const bases = new Set();
     const turns = this.runs.map((run, index) => {
       const fresh = run.kept && !bases.has(run.base);
       if (run.kept) bases.add(run.base);
-      return { run, index, fresh };
+      return { run, index, sides: fresh ? ["base", "tuned"] : ["tuned"] };
     });
-    const card = this.card(prompt, turns);
+    const columns = turns.flatMap(({ run, index, sides }) => {
+      const own = { key: `tuned${index}`, kind: `run-${index}`, title: `${this.letters[index]} · ${run.title}`, text: run.kept ? undefined : words.unsaved };
+      return sides.length > 1 ? [{ key: `base${index}`, kind: "base", title: words.original.replace("{model}", run.model) }, own] : [own];
+    });
+    const card = exchange(this.get("answers"), prompt, columns, words);
     try {
-      for (const turn of turns) if (turn.run.kept) await this.askOne(turn, prompt, card);
-    } catch (error) {
-      if (error.name !== "AbortError") this.fault(error.message || this.away_);
+      for (const turn of turns) if (turn.run.kept) await this.askOne(turn, prompt, card, signal);
     } finally {
+      card.note("");
       card.finish();
-      this.busy = null;
-      this.working(false);
     }
   }
 
-  async askOne({ run, index, fresh }, prompt, card) {
-    const number = (name) => Number(this.get(name).value) || 0;
-    const question = {
-      run: run.id,
-      messages: [{ role: "user", content: prompt }],
-      max_new_tokens: number("length") || 128,
-      temperature: number("temperature"),
-      seed: number("seed"),
-      sides: fresh ? ["base", "tuned"] : ["tuned"],
-    };
-    card.begin(index, fresh, this.words.asking.replace("{title}", run.title));
+  async askOne({ run, index, sides }, prompt, card, signal) {
+    const question = { run: run.id, messages: [{ role: "user", content: prompt }], sides, ...settings(this) };
+    card.note(this.words.asking.replace("{title}", run.title));
+    for (const side of sides) card.begin(`${side}${index}`);
     try {
-      await stream("/studio/ask", question, (line) => { if (line.fault) card.fault(index, line.fault); else if (line.side) card.add(index, line); }, this.busy.signal);
+      await stream("/studio/ask", question, (line) => { if (line.fault) card.fault(`tuned${index}`, line.fault); else if (line.side) card.add(`${line.side}${index}`, line); }, signal);
     } catch (error) {
       if (error.name === "AbortError") throw error;
-      card.fault(index, error.message || this.away_); // the others are asked all the same
+      card.fault(`tuned${index}`, error.message || this.words.away); // the others are asked all the same
     }
-  }
-
-  working(on) {
-    this.get("send").disabled = on;
-    show(this.get("cancel"), on);
-  }
-
-  card(prompt, turns) {
-    const { words } = this;
-    const places = new Map();
-    const column = (name, kind, title) => {
-      const text = make("p", { class: "answer-text", "data-wait": true }, words.turn);
-      places.set(name, text);
-      return make("div", { class: `answer ${kind}` }, make("h3", {}, title), text);
-    };
-    const columns = turns.flatMap(({ run, index, fresh }) => {
-      const own = column(`tuned${index}`, `answer-run-${index}`, `${this.letters[index]} · ${run.title}`);
-      if (!run.kept) { places.get(`tuned${index}`).removeAttribute("data-wait"); say(places.get(`tuned${index}`), words.unsaved); }
-      return fresh ? [column(`base${index}`, "answer-base", words.original.replace("{model}", run.model)), own] : [own];
-    });
-    const note = make("p", { class: "answer-note", role: "status" });
-    this.get("answers").prepend(make("article", { class: "exchange" }, make("p", { class: "question" }, prompt), note, make("div", { class: "answers" }, ...columns)));
-    const settle = (text, said) => { text.removeAttribute("data-wait"); say(text, said); };
-    return {
-      begin: (index, fresh, said) => { say(note, said); for (const side of fresh ? ["base", "tuned"] : ["tuned"]) say(places.get(`${side}${index}`), words.waiting); },
-      add: (index, { side, text, done }) => { const place = places.get(`${side}${index}`); if (place) settle(place, text || (done ? words.nothing : words.waiting)); },
-      fault: (index, said) => settle(places.get(`tuned${index}`), said),
-      finish: () => { say(note, ""); for (const text of places.values()) if (text.hasAttribute("data-wait")) settle(text, words.no_answer); },
-    };
-  }
-
-  fault(text) {
-    say(this.get("fault"), text);
-    show(this.get("fault"), text);
   }
 }

@@ -1,6 +1,6 @@
 /* The queue above the history: who has the card, who waits, in which order; moved by buttons or by dragging. */
 
-import { draw, make, put, say, show } from "../../dom.js";
+import { draw, keyed, make, put, say, show, state, told } from "../../dom.js";
 
 export class Queue {
   /** `page`: {words, get(name), send(path, body, done)}. */
@@ -14,32 +14,27 @@ export class Queue {
     this.holder(holder, words);
     this.free = !holder;
     this.order = waiting.map((run) => run.id);
-    for (const [id, item] of this.items) if (!this.order.includes(id)) { item.root.remove(); this.items.delete(id); }
-    const held = document.activeElement;
-    waiting.forEach((run, index) => this.place(run, index));
-    if (held !== document.activeElement && this.page.get("waiting").contains(held)) refocus(held);
+    const [box, held] = [page.get("waiting"), document.activeElement];
+    keyed(box, this.items, waiting, ({ id }) => this.item(id), (item, run, index) => this.place(item, run, index));
+    // An element that was moved within the page loses the keyboard: it gets it back.
+    if (held !== document.activeElement && box.contains(held)) held.focus({ preventScroll: true });
   }
 
   holder(holder, words) {
     const box = this.page.get("holder");
-    if (!this.on) box.append((this.on = make("span", { class: "state" }, make("span", { class: "dot", "aria-hidden": "true" }), make("b"))), (this.who = make("a")), (this.until = make("span", { class: "queue-when" })));
+    if (!this.on) box.append((this.on = state()), (this.who = make("a")), (this.until = make("span", { class: "queue-when" })));
     show(this.on, holder);
     show(this.until, holder && holder.ends !== "–");
     say(this.who, holder ? holder.title : words.free);
     if (!holder) return this.who.removeAttribute("href");
-    put(this.on, "class", `state tone-${holder.tone}`);
-    say(this.on.lastElementChild, holder.word || words.holder);
+    told(this.on, holder.tone, holder.word || words.holder);
     if (holder.id) put(this.who, "href", `/watch?run=${encodeURIComponent(holder.id)}`);
     else this.who.removeAttribute("href");
     say(this.until, words.ends.replace("{clock}", holder.ends));
   }
 
-  place(run, index) {
+  place(item, run, index) {
     const { words } = this;
-    const box = this.page.get("waiting");
-    let item = this.items.get(run.id);
-    if (!item) this.items.set(run.id, (item = this.item(run.id)));
-    if (box.children[index] !== item.root) box.insertBefore(item.root, box.children[index] ?? null);
     item.title_ = run.title;
     say(item.title, run.title);
     put(item.title, "href", `/watch?run=${encodeURIComponent(run.id)}`);
@@ -94,9 +89,4 @@ export class Queue {
 
 function icon(name) {
   return draw("svg", { class: "icon", "aria-hidden": "true" }, draw("use", { href: `/studio/assets/icons.svg#${name}` }));
-}
-
-/** An element that was moved within the page loses the keyboard: it gets it back. */
-function refocus(element) {
-  element.focus({ preventScroll: true });
 }

@@ -1,7 +1,7 @@
 /* One run in the history: what it is called, how it went, what went wrong and the button that does something about it. */
 
 import { ask } from "../../ask.js";
-import { copy, make, put, say, show } from "../../dom.js";
+import { copy, make, put, say, show, state, told } from "../../dom.js";
 
 const FACTS = ["when", "took", "steps", "loss", "held_out", "preset"];
 const VERBS = ["resume", "rerun", "rename", "delete"];
@@ -13,7 +13,7 @@ export class Row {
     const { words } = page;
     this.box = make("input", { type: "checkbox", onchange: () => page.pick(id, this.box.checked) });
     this.title = make("a", { class: "run-title" });
-    this.state = make("span", { class: "state" }, make("span", { class: "dot", "aria-hidden": "true" }), make("b"));
+    this.state = state();
     this.verdict = make("p", { class: "run-verdict" });
     this.cause = make("strong");
     this.cure = make("p");
@@ -81,8 +81,7 @@ export class Row {
     else this.title.removeAttribute("href");
     show(this.more, run.can.watch);
     this.box.closest("label").hidden = !run.can.watch;
-    put(this.state, "class", `state tone-${run.tone}`);
-    say(this.state.lastElementChild, run.word);
+    told(this.state, run.tone, run.word);
     for (const name of FACTS) say(this.facts[name], run[name]);
     say(this.verdict, run.verdict);
     show(this.verdict, run.verdict);

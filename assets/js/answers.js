@@ -1,0 +1,57 @@
+/* Questions to models: a form that asks, and cards in which each answer grows in its place. */
+
+import { make, say, show } from "./dom.js";
+
+const KEPT = 12;
+
+/** Has a form ask, also on Ctrl+Enter in its prompt: `work(prompt, signal)`, one at a time, until it is cancelled. */
+export function asks(page, form, work) {
+  let busy = null;
+  const working = (controller) => {
+    busy = controller;
+    page.get("send").disabled = Boolean(busy);
+    show(page.get("cancel"), busy);
+  };
+  const send = async (event) => {
+    event.preventDefault();
+    const prompt = page.get("prompt").value.trim();
+    if (!prompt || busy) return;
+    working(new AbortController());
+    await page.attempt(() => work(prompt, busy.signal));
+    working(null);
+  };
+  form.addEventListener("submit", send);
+  page.get("prompt").addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) send(event); });
+  page.get("cancel").addEventListener("click", () => busy?.abort());
+}
+
+/** How the form's fields want it answered. */
+export function settings(page) {
+  const number = (name) => Number(page.get(name).value) || 0;
+  return { max_new_tokens: number("length") || 128, temperature: number("temperature"), seed: number("seed") };
+}
+
+/** A new card on top of the earlier ones: the question, and a column an answer. `columns`: {key, kind, title, text}; one
+    with a text is whole, the others wait for theirs. */
+export function exchange(box, prompt, columns, words) {
+  const waiting = new Map();
+  const drawn = columns.map(({ key, kind, title, text }) => {
+    const place = make("p", { class: "answer-text", "data-wait": text === undefined }, text ?? words.turn ?? words.waiting);
+    waiting.set(key, place);
+    return make("div", { class: `answer answer-${kind}` }, make("h3", {}, title), place);
+  });
+  const note = make("p", { class: "answer-note", role: "status" });
+  box.prepend(make("article", { class: "exchange" }, make("p", { class: "question" }, prompt), note, make("div", { class: "answers" }, ...drawn)));
+  while (box.children.length > KEPT) box.lastElementChild.remove();
+  const settle = (key, text) => {
+    waiting.get(key)?.removeAttribute("data-wait");
+    say(waiting.get(key), text);
+  };
+  return {
+    note: (text) => say(note, text),
+    begin: (key) => say(waiting.get(key), words.waiting),
+    add: (key, { text, done }) => settle(key, text || (done ? words.nothing : words.waiting)),
+    fault: settle,
+    finish: () => { for (const [key, place] of waiting) if (place.hasAttribute("data-wait")) settle(key, words.no_answer); },
+  };
+}
