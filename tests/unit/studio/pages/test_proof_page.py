@@ -22,7 +22,7 @@ from core.proof.store import KINDS, Kind, Proof, Proofs
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventWriter
 from core.runs.record.job_record import fold
-from studio.pages.proof.routes import routes
+from studio.pages.proof.page import routes
 from studio.pages.proof.view import shown
 from studio.services.services import Studio
 
