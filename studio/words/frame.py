@@ -1,6 +1,7 @@
 """Words of the frame around every page, of the start, of notices, and of links to the glossary."""
 
-_FRAME = {
+FRAME = {
+    # the frame and the start
     "nav.glossary": "Glossary",
     "nav.more": "More",
     "nav.proof": "Proof",
@@ -25,18 +26,14 @@ _FRAME = {
     "start.other_port": "Port {default} is in use; taking {port}. Another one: --port N",
     "disk.full": "The disk of {home} is full. Delete runs or exports in the history to make room.",
     "start.no_browser": "No browser could be opened from here. Open the address above yourself.",
-}
-
-_NOTICE = {
+    # notices
     "notice.title": "When a run ends",
     "notice.tell": "Notify me on the desktop",
     "notice.sound": "Play a sound",
     "notice.about": "While a page of Luthier is open in this browser.",
     "notice.denied": "The browser forbids notifications of this page; its site settings can allow them.",
     "notice.none": "This browser has no notifications.",
-}
-
-_GLOSSARY = {
+    # links to the glossary
     "glossary.setting": "Setting:",
     "glossary.also": "See also:",
     "glossary.group": "What these words mean",
@@ -45,5 +42,3 @@ _GLOSSARY = {
     "glossary.readings": "What the readings mean",
     "glossary.choices": "What these words mean",
 }
-
-FRAME: dict[str, str] = {**_FRAME, **_NOTICE, **_GLOSSARY}

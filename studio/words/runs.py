@@ -17,7 +17,8 @@ _TONES: dict[State, str] = {
 STATES: dict[str, tuple[str, str]] = {state: (STATE_WORDS[state], tone) for state, tone in _TONES.items()}
 """State to its word and tone. The words are the command line's too; tab title, page and history read them here."""
 
-_RUN = {
+RUNS = {
+    # states and stages
     "run.of": "of",
     "run.damaged.hint": "Checkpoints are checked by themselves: resume, try and take home use those.",
     "run.starter": "the built-in model",
@@ -65,17 +66,13 @@ _RUN = {
     "card.busy": "{value}\u00a0% busy",
     "card.warm": "{value}\u00a0°C",
     "card.power": "{value}\u00a0W",
-}
-
-_NEXT = {
+    # what to do next
     "history.resume": "Resume",
     "history.anyway": "Resume anyway",
     "history.mend": "Run again with {change}",
     "history.rerun": "Run again …",
     "queue.other": "Something else: {name}",
-}
-
-_CHART = {
+    # charts
     "chart.charts": "Charts",
     "chart.log": "log",
     "chart.step": "Step",
@@ -104,9 +101,7 @@ _CHART = {
     "chart.forecast": "forecast",
     "chart.load": "GPU load",
     "chart.load.now": "Busy",
-}
-
-_TRY = {
+    # questions
     "try.checkpoint": "Checkpoint",
     "try.prompt": "Question",
     "try.send.keys": "Ctrl+Enter",
@@ -120,9 +115,7 @@ _TRY = {
     "try.waiting": "…",
     "try.nothing": "(an empty answer)",
     "try.no_answer": "(no answer)",
-}
-
-_SETTINGS = {
+    # settings
     "form.fault": "{label}: expected {expected}, found {found}.",
     "form.fault.other": "{key}: {found} cannot be used.",
     "form.range": "{low} to {high}",
@@ -157,5 +150,3 @@ _SETTINGS = {
     "choice.train.checkpointing.offload": "in every layer, inputs in the machine's memory",
     "choice.train.checkpointing.budget": "only what does not fit",
 }
-
-RUNS: dict[str, str] = {**_RUN, **_NEXT, **_CHART, **_TRY, **_SETTINGS}

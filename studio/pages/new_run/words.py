@@ -2,7 +2,8 @@
 
 from studio.words.text import say as shared
 
-_MACHINE = {
+_WORDS = {
+    # the machine
     "new.title": "New run",
     "machine.title": "This machine",
     "machine.none": "No NVIDIA GPU:",
@@ -10,9 +11,7 @@ _MACHINE = {
     "machine.vram": "{free} of {total} free",
     "machine.ram": "{free} of {total} memory free",
     "machine.disk": "{free} disk free",
-}
-
-_MODEL = {
+    # block 2, Model
     "model.title": "Model",
     "model.about": "What it starts from: choose one, or type a Hugging Face id or a folder.",
     "model.name": "Base model",
@@ -59,9 +58,7 @@ _MODEL = {
     "model.room.known": "with these rows",
     "model.room.tokens": "with room for {tokens} tokens",
     "model.room.offload": "{room} and offload",
-}
-
-_TRAIN = {
+    # block 3, Train
     "train.title": "Train",
     "train.about": "How it learns.",
     "train.preset": "Goal",
@@ -88,9 +85,7 @@ _TRAIN = {
     "advanced.search": "Find a setting",
     "advanced.search.hint": "rank, memory, save …",
     "advanced.none": "No setting is called that.",
-}
-
-_SUMMARY = {
+    # the summary with Start
     "summary.title": "Run summary",
     "summary.waiting": "Counting tokens and memory …",
     "summary.nothing": "The estimate stands here once data and model are chosen.",
@@ -142,9 +137,7 @@ _SUMMARY = {
     "start.fault": "Start failed by a fault of ours; the terminal that runs the studio says more. Try again.",
     "start.queue": "Add to queue",
     "start.queue.about": "Add to queue, about {time}",
-}
-
-_PLAN = {
+    # what the planner proposes
     "fit.title": "Make it fit",
     "fit.more": "{count} more ways",
     "fit.apply": "Apply",
@@ -165,9 +158,7 @@ _PLAN = {
     "probe.stage.starting": "Starting the probe …",
     "probe.stage.loading": "Loading the model …",
     "probe.stage.stepping": "Training the longest step …",
-}
-
-_FILE = {
+    # block 1, Data: the file
     "data.title": "Data",
     "data.about": "What the model learns from.",
     "data.sample": "A sample",
@@ -211,9 +202,7 @@ _FILE = {
     "panel.doctor": "Data doctor",
     "panel.doctor.count": "Data doctor ({count})",
     "panel.reading": "Reading",
-}
-
-_ROWS = {
+    # rows
     "preview.title": "Rows as the model will see them",
     "preview.search": "Search in the rows",
     "preview.search.example": "Search",
@@ -237,9 +226,7 @@ _ROWS = {
     "preview.cut_tokens": "{count} cut off",
     "preview.side.chosen": "chosen",
     "preview.side.rejected": "rejected",
-}
-
-_LENGTHS = {
+    # lengths
     "lengths.waiting": "Counting tokens …",
     "lengths.nothing": "The lengths stand here once data and model are chosen.",
     "lengths.slider": "Max length",
@@ -264,9 +251,7 @@ _LENGTHS = {
     "lengths.sampled": "Lengths come from a sample of {rows} rows: the longest row may be missing among them.",
     "lengths.count": "Count all {rows} rows",
     "lengths.counting": "Counting tokens: {done} of {total} rows",
-}
-
-_DOCTOR = {
+    # the data doctor
     "doctor.data.about": "Looks for repeated rows, conflicting, empty or cut answers, left-over marks and more.",
     "doctor.data.begin": "Examine {rows} rows",
     "doctor.data.starting": "Examining the rows …",
@@ -304,9 +289,7 @@ _DOCTOR = {
     "finding.languages": "Languages",
     "languages.title": "Languages",
     "languages.other": "others",
-}
-
-_SOURCES = {
+    # other sources of rows
     "sources.title": "Mix files, or use the hub",
     "mix.title": "Mix files",
     "mix.about": "Each file with its layout and how often its rows are seen: 2 is twice each, 0.5 every second one.",
@@ -330,6 +313,4 @@ _SOURCES = {
     "made.running.rows": "Making the data set: {rows} rows so far",
 }
 
-say = shared.with_words(
-    {**_MACHINE, **_MODEL, **_TRAIN, **_SUMMARY, **_PLAN, **_FILE, **_ROWS, **_LENGTHS, **_DOCTOR, **_SOURCES}
-)
+say = shared.with_words(_WORDS)
