@@ -13,7 +13,6 @@ from core.data.service.data_service import DataService
 from core.machine.hardware import Machine, read_machine
 from core.machine.locations import Locations
 from core.runs.control.store import RunStore
-from core.runs.folder.job_folder import JobFolder
 from studio.services.chats import ChatClients
 from studio.services.session import Drafts
 
@@ -35,10 +34,9 @@ class Studio:
 
     def __post_init__(self) -> None:
         self.drafts = Drafts(self.locations)
-        self.chats = ChatClients(self._chat)
-
-    def _chat(self, folder: JobFolder, checkpoint: str) -> ChatClient:
-        return ChatClient(self.locations, folder.config(), folder.path, checkpoint=checkpoint)
+        self.chats = ChatClients(
+            lambda folder, name: ChatClient(self.locations, folder.config(), folder.path, checkpoint=name)
+        )
 
     def machine(self) -> Machine:
         """The machine, read again when the last reading is older than a few seconds (free memory moves)."""

@@ -10,7 +10,7 @@ those which goals name: they are all-rounders, which a catalogue's largest need 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from core.contract.catalogue import ModelSpec, Preset
 from core.contract.config import RunConfig
@@ -24,7 +24,7 @@ from core.machine.hardware import Machine
 from core.models.catalog import cached_models, catalogue, presets, starter
 
 Group = Literal["card", "offload", "too_large", "unknown"]
-GROUPS: tuple[Group, ...] = ("card", "offload", "too_large", "unknown")
+GROUPS: tuple[Group, ...] = get_args(Group)
 Why = Literal["goal", "largest", "nothing", "cpu", "unknown"]
 _PLACES = {"fits": 0, "tight": 1, "too_large": 2, "unknown": 3}
 
@@ -37,10 +37,6 @@ class Asked:
     facts: DataFacts | None
     machine: Machine
     learned: Learned | None = None
-
-    def rows(self) -> Rows:
-        """The data's numbers: the same for every model."""
-        return rows_of(self.config, self.facts)
 
 
 @dataclass(frozen=True)
@@ -86,7 +82,7 @@ def placed(asked: Asked, specs: Iterable[ModelSpec]) -> list[Placed]:
 
     Without a card time decides, so there the smallest are first; of what is too large they always are.
     """
-    rows = asked.rows()
+    rows = rows_of(asked.config, asked.facts)  # the same for every model
 
     def order(one: Placed) -> tuple[int, bool, int]:
         size = one.spec.shape.parameters
@@ -133,10 +129,8 @@ def proposed(asked: Asked) -> Proposal:
     specs = {spec.key: spec for spec in catalogue()}
     goal = next((recipe for recipe in recipes if recipe.key == asked.config.preset), None)
     all_rounders = {card.model for recipe in recipes for card in recipe.cards} & specs.keys()
-    return (
-        _of_goal(asked, goal, specs, card.total_bytes)
-        or _largest(asked, [specs[key] for key in all_rounders], card.total_bytes)
-    )  # fmt: skip
+    taken = _of_goal(asked, goal, specs, card.total_bytes)
+    return taken or _largest(asked, [specs[key] for key in all_rounders], card.total_bytes)
 
 
 def _of_goal(asked: Asked, goal: Preset | None, specs: dict[str, ModelSpec], total_bytes: int) -> Proposal | None:
@@ -148,17 +142,16 @@ def _of_goal(asked: Asked, goal: Preset | None, specs: dict[str, ModelSpec], tot
     for key, value in card.values.items():
         config = put(config, key, value)
     wanted = Asked(config, asked.facts, asked.machine, asked.learned)
-    found = _place(wanted, specs[card.model], wanted.rows())
+    found = _place(wanted, specs[card.model], rows_of(config, asked.facts))
     if found.tight or found.group == "too_large":
         return None
     changes = {"model.name": found.spec.name, **card.values, **found.changes}
-    more: dict[str, Any] = {"goal": goal.title, "gib": card.gib, "evidence": card.evidence}
-    return Proposal(found.spec, "goal", found.group, changes, tokens=_tokens(wanted), **more)
+    return Proposal(found.spec, "goal", found.group, changes, goal.title, card.gib, _tokens(wanted), card.evidence)
 
 
 def _largest(asked: Asked, specs: Sequence[ModelSpec], total_bytes: int) -> Proposal:
     """The largest that fits on the card, else with offload; what is built in where none of them does."""
-    rows, gib, tokens = asked.rows(), round(total_bytes / 2**30), _tokens(asked)
+    rows, gib, tokens = rows_of(asked.config, asked.facts), round(total_bytes / 2**30), _tokens(asked)
     by_size = sorted(specs, key=lambda spec: -spec.shape.parameters)
     fitting = [one for one in (_place(asked, spec, rows) for spec in by_size) if not one.tight]
     for group in ("card", "offload"):

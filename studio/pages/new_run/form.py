@@ -5,6 +5,7 @@ stays where the fault is.
 """
 
 import json
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -121,17 +122,12 @@ class Form:
 
 
 def _shown(session: Session, key: str) -> Any:
+    columns = session.config.data.columns
     if key == "draft_id":
         return session.draft_id
-    columns = session.config.data.columns
     if key == "roles":
         return ",".join(columns)
     if key.startswith("role."):
-        index = int(key.removeprefix("role."))
-        return list(columns.values())[index] if index < len(columns) else ""
-    if key == "preset":
-        return session.config.preset or None  # a choice of nothing: Gradio refuses every event that brings another
-    value: Any = session.config
-    for part in key.split("."):
-        value = getattr(value, part)
-    return value
+        return dict(enumerate(columns.values())).get(int(key.removeprefix("role.")), "")
+    value = operator.attrgetter(key)(session.config)
+    return None if value == "" and key == "preset" else value  # Gradio refuses every event that brings another choice

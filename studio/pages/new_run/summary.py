@@ -1,6 +1,6 @@
 """The run summary: does it fit, how long, how many steps, what is missing; and the words on Start."""
 
-from core.contract.errors import Fault, ModelError
+from core.contract.errors import ModelError
 from core.contract.estimate import Estimate
 from core.models.catalog import presets
 from studio.figures.run_figures import bytes_words, duration, passes_words
@@ -29,17 +29,12 @@ def summary_view(view: View) -> Markup:
     missing = problems(view)[1:]  # Start itself says the first
     if missing:
         parts.append(tag("ul", *(tag("li", icon("warning"), tag("span", line)) for line in missing), class_="missing"))
-    if view.figures is not None:
-        parts += _notes(view, view.figures)
+    # While tokens are counted, that is said instead of what the estimate assumes.
+    if view.figures is not None and view.facts is not None:
+        parts += [tag("p", note, class_="hint") for note in view.figures.notes]
+    elif view.figures is not None and view.waiting and view.measurable:
+        parts.append(tag("p", say("summary.waiting"), class_="hint", role="status"))
     return join(*parts)
-
-
-def _notes(view: View, figures: Estimate) -> list[Markup]:
-    """The estimate's notes. While tokens are counted, that is said instead of what it assumes."""
-    if view.facts is None:
-        counting = view.waiting and view.measurable
-        return [tag("p", say("summary.waiting"), class_="hint", role="status")] if counting else []
-    return [tag("p", note, class_="hint") for note in figures.notes]
 
 
 def more_view(view: View) -> Markup:
@@ -125,7 +120,9 @@ def problems(view: View) -> list[str]:
     if not view.config.data.path:
         found.append(say("missing.data"))
     elif view.data_fault is not None:
-        found.append(_data_missing(view.data_fault))
+        # A model's fault with a file: its tokenizer cannot be had.
+        lacks = "usable_model" if isinstance(view.data_fault, ModelError) else "readable"
+        found.append(say("missing.trained" if view.data_fault.code in _UNTRAINED else f"missing.{lacks}"))
     elif view.report is not None and not view.report.usable:
         found.append(say("missing.rows"))
     elif view.lacks_pairs:
@@ -139,12 +136,6 @@ def problems(view: View) -> list[str]:
     elif view.model_fault is not None:
         found.append(say("missing.usable_model"))
     return found
-
-
-def _data_missing(error: Fault) -> str:
-    if isinstance(error, ModelError):  # its tokenizer cannot be had
-        return say("missing.usable_model")
-    return say("missing.trained" if error.code in _UNTRAINED else "missing.readable")
 
 
 def start_words(view: View) -> tuple[str, bool]:
