@@ -9,7 +9,7 @@ from typing import Any
 
 import gradio as gr
 
-from core.contract.config import RunConfig
+from core.contract.config import DataChoice, RunConfig
 from core.contract.errors import DataError, Fault
 from core.data.files.keep import KeptFile
 from core.machine.hardware import Machine
@@ -180,7 +180,7 @@ class DataHandlers:
     def _counted(self, part: Part) -> Part:
         """The part with its usable rows, where these are quickly read: what its weight comes to depends on them."""
         try:
-            report = self.studio.data.first_look(path_of(part.choice), part.choice)
+            report = self.studio.data.first_look(path_of(part.file), part.file)
         except Fault:
             return part  # what is wrong with the file is said when the mixture is made
         return replace(part, rows=report.usable if report.complete else 0)
@@ -191,9 +191,9 @@ class DataHandlers:
             return [part for index, part in enumerate(parts) if index != wish.get("index")]
         kept = taken(self.studio, str(wish.get("upload", "")))
         if not parts and config.data.path:
-            columns = json.dumps(config.data.columns)
-            parts = [Part(home_written_out(config.data.path), config.data.layout, columns=columns)]
-        return [*parts, Part(str(kept.path))][: sources.MOST_PARTS]
+            file = home_written_out(config.data.path)
+            parts = [Part(DataChoice(path=file, layout=config.data.layout, columns=config.data.columns))]
+        return [*parts, Part(DataChoice(path=str(kept.path)))][: sources.MOST_PARTS]
 
     def _maker(self, wish: dict[str, Any], form: dict[str, Any], view: View) -> Callable[[Work], KeptFile]:
         """The long work behind a wish.
@@ -206,7 +206,7 @@ class DataHandlers:
             hub = sources.hub_wish(form)
             return lambda work: service.from_hub(*hub, work.tell, work.stopped)
         if wish.get("mix"):
-            parts = [(Path(part.path), part.choice, part.weight) for part in sources.parts_of(form)]
+            parts = [(Path(part.file.path), part.file, part.weight) for part in sources.parts_of(form)]
             name, seed = say("mix.name"), config.train.seed
             return lambda work: service.mix(parts, name, seed, work.tell, work.stopped)
         finding = view.finding(str(wish.get("fix", "")))

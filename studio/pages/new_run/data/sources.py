@@ -26,22 +26,14 @@ MOST_ROWS = 10_000_000
 
 @dataclass(frozen=True)
 class Part:
-    """One file of a mixture: its path, how it is read (``columns`` as JSON), and how often its rows are seen.
+    """One file of a mixture, and how often its rows are seen.
 
     ``rows``: how many of them can be used; 0 where that is not known yet.
     """
 
-    path: str
-    layout: str = "auto"
+    file: DataChoice
     weight: float = 1.0
-    columns: str = "{}"
     rows: int = 0
-
-    @property
-    def choice(self) -> DataChoice:
-        """The part as a file that is read for itself."""
-        raw = {"path": self.path, "layout": self.layout, "columns": json.loads(self.columns)}
-        return DataChoice.model_validate(raw)
 
 
 # ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -100,14 +92,14 @@ def working_view(words: str, done: int, total: int, kind: str) -> Markup:
 def _part(part: Part, index: int, parts: Sequence[Part]) -> Markup:
     whole = sum(other.weight * other.rows for other in parts)
     known = whole and all(other.rows for other in parts)
-    name = Path(part.path).name
+    name = Path(part.file.path).name
     options = (
-        tag("option", say(f"choice.data.layout.{key}"), value=key, selected=key == part.layout)
+        tag("option", say(f"choice.data.layout.{key}"), value=key, selected=key == part.file.layout)
         for key in get_args(Layout)
     )
     kept = join(
-        tag("input", type="hidden", name_=f"path.{index}", value=part.path),
-        tag("input", type="hidden", name_=f"columns.{index}", value=part.columns),
+        tag("input", type="hidden", name_=f"path.{index}", value=part.file.path),
+        tag("input", type="hidden", name_=f"columns.{index}", value=json.dumps(part.file.columns)),
     )
     layout = tag("select", *options, name_=f"layout.{index}", aria_label=say("mix.layout", name=name))
     weight = tag("input", type="number", name_=f"weight.{index}", value=f"{part.weight:g}", min="0", step="any",
@@ -128,7 +120,7 @@ def _field(name: str, kind: str, value: str, **options: object) -> Markup:
 
 
 def parts_of(form: dict[str, Any]) -> tuple[Part, ...]:
-    """The mixture as its form's fields say it.
+    """The mixture as its form's fields say it; a way to read a file that is none of ours is left to the file.
 
     Raises:
         DataError: a weight that is no number above 0.
@@ -136,21 +128,13 @@ def parts_of(form: dict[str, Any]) -> tuple[Part, ...]:
     parts = []
     for index in range(MOST_PARTS):
         if path := str(form.get(f"path.{index}", "")):
-            layout = str(form.get(f"layout.{index}", "auto"))
-            known = layout if layout in get_args(Layout) else "auto"
-            weight = _weight(form.get(f"weight.{index}", "1"), Path(path).name)
-            parts.append(Part(path, known, weight, _columns(form.get(f"columns.{index}"))))
+            layout, columns = form.get(f"layout.{index}", "auto"), form.get(f"columns.{index}") or "{}"
+            try:
+                file = DataChoice.model_validate({"path": path, "layout": layout, "columns": json.loads(columns)})
+            except (ValueError, TypeError):
+                file = DataChoice(path=path)
+            parts.append(Part(file, _weight(form.get(f"weight.{index}", "1"), Path(path).name)))
     return tuple(parts)
-
-
-def _columns(sent: object) -> str:
-    """The columns as they came from our own page; what is none of ours is nothing."""
-    try:
-        found = json.loads(str(sent or "{}"))
-    except ValueError:
-        return "{}"
-    plain = isinstance(found, dict) and all(isinstance(column, str) for column in found.values())
-    return str(sent) if plain and sent else "{}"
 
 
 def _weight(sent: object, name: str) -> float:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_window import FINDING, FakeData, Window, in_the_end, look, shown, told
 
+from core.contract.config import DataChoice
 from core.contract.data import DataFacts, Example, Message
 from core.contract.errors import DataError, Fault
 from core.contract.findings import Checkup, Finding
@@ -220,8 +221,8 @@ def test_files_are_mixed_by_weight_each_with_its_layout(handlers: Handlers, fake
     assert "b.csv" in left
     assert "a.jsonl" not in left
     assert "%" not in left, "what a weight comes to is not known before all rows are"
-    foreign = sources.parts_of({**form, "columns.0": '["x"]', "columns.1": "{", "layout.1": "nonsense"})
-    assert [(part.columns, part.layout) for part in foreign] == [("{}", "alpaca"), ("{}", "auto")]
+    for foreign in ({"columns.0": '["x"]'}, {"columns.0": "{"}, {"layout.0": "nonsense"}):
+        assert sources.parts_of({**form, **foreign})[0].file == DataChoice(path="/a.jsonl")
     faulty = made(handlers, {"mix": "make"}, **{"path.0": "/a", "weight.0": "x"})
     assert "Expected a weight above 0 for a, found x." in faulty[OUTCOME]
 
