@@ -134,12 +134,13 @@ class Handlers:
         if view.form_fault is not None:
             yield {**self.page.said(view), **Look(self.page, windows, window, view.config, search).file(view)}
             return
-        began = windows.begin_look(window)
+        began = object()
+        windows.looks.put(window, began)
         for _ in range(_LOOKS_AGAIN):
             look = Look(self.page, windows, window, windows.newest(window, view.config), search)
             yield from look.whole()
             answered = not look.overtaken() and not windows.current(window, look.config).waiting
-            if answered or not windows.is_last_look(window, began):
+            if answered or windows.looks.get(window) is not began:
                 return  # a later look says the rest
 
     @answering
@@ -219,7 +220,7 @@ class Handlers:
             run_id = self.studio.store.start(ready.config, session.start_id)
             note_asked(JobFolder(self.studio.locations.runs / run_id), ready.asked, ready.estimate.seconds)
         except Fault as error:
-            yield [self.page.said(self.windows.sent(values))[self.parts["start"]], fault(error)]
+            yield [self.page.said(self.windows.sent(values, window_of(request)))[self.parts["start"]], fault(error)]
             return
         except Exception:  # noqa: BLE001 - the person can try again, and the terminal has the traceback
             traceback.print_exc()

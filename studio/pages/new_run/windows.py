@@ -28,8 +28,10 @@ class Windows:
     def __init__(self, studio: Studio, form: Form) -> None:
         self.studio, self.form, self.drafts = studio, form, studio.drafts
         self.cache = PageCache(studio)
-        self._looks: Recent[object] = Recent(_KEPT)
-        self._turned: Recent[tuple[DataChoice, Asked]] = Recent(_KEPT)
+        self.looks: Recent[object] = Recent(_KEPT)
+        """The look of each window that began last."""
+        self.turns: Recent[tuple[DataChoice, Asked]] = Recent(_KEPT)
+        """The rows that each window turned to last, and of which data."""
 
     def sent(self, values: Sequence[Any], window: str = "") -> View:
         """The fields as they were sent, with what is known of them at once; they become the draft."""
@@ -61,27 +63,13 @@ class Windows:
         """What is known of the window's newest choices."""
         return self.view(self.newest(window, config))
 
-    def begin_look(self, window: str) -> object:
-        """Another look of the window begins."""
-        look = object()
-        self._looks.put(window, look)
-        return look
-
-    def is_last_look(self, window: str, look: object) -> bool:
-        """Whether no other look has begun since."""
-        return self._looks.get(window) is look
-
-    def turn(self, window: str, data: DataChoice, asked: Asked) -> None:
-        """The window turned to these rows of this data."""
-        self._turned.put(window, (data, asked))
-
     def turned(self, window: str, data: DataChoice, search: str) -> Asked:
         """The rows that the window turned to last; the first ones where it shows other data, or other words, now."""
         first = Asked.read("", search)
-        known, asked = self._turned.get(window) or (None, first)
+        known, asked = self.turns.get(window) or (None, first)
         return asked if known == data and asked.search == first.search else first
 
     def only(self, window: str, data: DataChoice) -> str:
         """The finding whose rows of this data the window turned to, if any."""
-        known, asked = self._turned.get(window) or (None, Asked())
+        known, asked = self.turns.get(window) or (None, Asked())
         return asked.only if known == data else ""

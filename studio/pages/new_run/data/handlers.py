@@ -92,7 +92,7 @@ class DataHandlers:
         choices are waited for."""
         look, wish = self.look(request, values, search), Asked.read(asked, search)
         view = self.windows.view(look.config)
-        self.windows.turn(look.window, look.config.data, wish)
+        self.windows.turns.put(look.window, (look.config.data, wish))
         if not wish.only or view.finding(wish.only) is not None:
             yield look.rows(view, wish)
             return
@@ -142,11 +142,11 @@ class DataHandlers:
 
     # ── other sources of rows ────────────────────────────────────────────────────────────────────────────────────
 
-    def mixed(self, asked: str, *values: Any) -> Answer:
+    def mixed(self, request: gr.Request, asked: str, *values: Any) -> Answer:
         """A file joins the mixture, or leaves it. The file that is chosen now is its first part."""
         wish, form = sent(asked)
         try:
-            parts = self._mixture(wish, sources.parts_of(form), self.windows.sent(values).config)
+            parts = self._mixture(wish, sources.parts_of(form), self.look(request, values).config)
         except Fault as error:
             return self.page.shown(source_outcome=fault(error))
         drawn = sources.mix_view([self._counted(part) for part in parts])

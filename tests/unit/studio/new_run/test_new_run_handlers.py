@@ -138,6 +138,18 @@ def test_a_window_keeps_what_its_fields_do_not_show(handlers: Handlers) -> None:
     assert len(handlers.drafts.load().config.lora.target_modules) == 7
 
 
+def test_a_mixture_begun_here_does_not_take_another_windows_choices_away_in_silence(handlers: Handlers) -> None:
+    mine, other = Window("window-1"), Window("window-2")
+    for window in (mine, other):
+        handlers.restored(window)
+    values = shown(handlers)
+    handlers.edited(other, *shown(handlers, **{"train.learning_rate": 0.001}))
+    handlers.data.mixed(mine, told({"mix": "remove", "index": 0}), *values)
+    before = handlers.drafts.load().before
+    assert before is not None
+    assert (before.why, before.config.train.learning_rate) == ("window", 0.001)
+
+
 @pytest.mark.parametrize("event", ["preset_chosen", "changed"])
 def test_what_mends_a_value_out_of_range_leaves_the_rest_as_this_window_shows_it(
     handlers: Handlers, event: str

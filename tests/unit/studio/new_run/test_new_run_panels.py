@@ -217,7 +217,7 @@ def test_files_are_mixed_by_weight_each_with_its_layout(handlers: Handlers, fake
     form = {"path.0": "/a.jsonl", "layout.0": "alpaca", "weight.0": "2", "path.1": "/b.csv", "weight.1": "0,5"}
     assert made(handlers, {"mix": "make"}, **form)["field.data.path"] == "/made/mixture.jsonl"
     assert fake_data.asked[-1] == "mix [('a.jsonl', 'alpaca', 2.0), ('b.csv', 'auto', 0.5)]"
-    left = handlers.data.mixed(told({"mix": "remove", "index": 0}, **form), *shown(handlers))["mix-form"]
+    left = handlers.data.mixed(Window(), told({"mix": "remove", "index": 0}, **form), *shown(handlers))["mix-form"]
     assert "b.csv" in left
     assert "a.jsonl" not in left
     assert "%" not in left, "what a weight comes to is not known before all rows are"
