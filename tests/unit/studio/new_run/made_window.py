@@ -23,14 +23,15 @@ FINDING = Finding(
 )  # fmt: skip
 
 
-def report_of(path: Path, rows: int = 400, complete: bool = True) -> DataReport:
+def report_of(path: Path | str, rows: int = 400, **more: Any) -> DataReport:
     """The report of a made file."""
-    return DataReport(
-        path=str(path), sha256="ab" * 32, bytes=1000, rows=rows, usable=rows,
-        layout="alpaca", reason="columns instruction and output", columns=("instruction", "output"),
-        mapping={"instruction": "instruction", "output": "output"},
-        roles=("instruction", "input", "output", "system"), method="sft", complete=complete,
-    )  # fmt: skip
+    known: dict[str, Any] = {
+        "path": str(path), "sha256": "ab" * 32, "bytes": 1000, "rows": rows, "usable": rows, "layout": "alpaca",
+        "reason": "columns instruction and output", "columns": ("instruction", "output"),
+        "mapping": {"instruction": "instruction", "output": "output"},
+        "roles": ("instruction", "input", "output", "system"), "method": "sft",
+    }  # fmt: skip
+    return DataReport(**(known | more))
 
 
 class FakeData:

@@ -79,12 +79,6 @@ def test_groups_stand_in_order_the_largest_that_fits_first_and_the_tight_last() 
     assert [one.tight for one in short if one.group == "offload"][-1], "what is tight stands last"
 
 
-def test_without_a_card_the_small_ones_come_first_and_nothing_is_offloaded() -> None:
-    found = placed(asked(None), known_models())
-    assert found[0].spec.source == "starter"
-    assert {one.group for one in found} <= {"card", "too_large"}
-
-
 def test_the_starter_fits_everywhere() -> None:
     small = Machine((), 2, 4 * GIB, 2 * GIB, None, "Linux", False)
     for where in (small, *(machine(gib) for gib in CARDS)):
@@ -163,13 +157,14 @@ def test_a_goal_whose_model_does_not_fit_is_not_followed() -> None:
     assert (busy.spec.source, busy.why) == ("starter", "nothing")
 
 
-def test_without_a_card_it_is_the_built_in_one() -> None:
-    found = proposed(asked(None, "chat-style"))
-    assert (found.spec.source, found.why) == ("starter", "cpu")
-    drawn = proposal_view(found, "starter")
-    assert "without a graphics card" in drawn
-    assert "<button" not in drawn, "it is chosen already"
-    assert "Take it: Starter (built in)" in proposal_view(found, "Qwen/Qwen3-8B")
+def test_without_a_card_the_small_ones_come_first_nothing_is_offloaded_and_the_built_in_one_is_proposed() -> None:
+    found = placed(asked(None), known_models())
+    assert found[0].spec.source == "starter"
+    assert {one.group for one in found} <= {"card", "too_large"}
+    proposal = proposed(asked(None, "chat-style"))
+    assert (proposal.spec.source, proposal.why) == ("starter", "cpu")
+    assert "<button" not in proposal_view(proposal, "starter"), "it is chosen already"
+    assert "Take it: Starter (built in)" in proposal_view(proposal, "Qwen/Qwen3-8B")
 
 
 # ── as drawn ─────────────────────────────────────────────────────────────────────────────────────────────────────────

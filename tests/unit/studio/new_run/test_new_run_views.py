@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from made_window import MACHINE, FakeData, asked_by, shown
+from made_window import MACHINE, FakeData, asked_by, report_of, shown
 
 from core.contract.config import DataChoice, ModelChoice, RunConfig, TrainChoice
-from core.contract.data import DataReport, Preview, RowProblem, SkippedRows
+from core.contract.data import Preview, RowProblem, SkippedRows
 from core.contract.errors import ConfigError, DataError
 from core.contract.estimate import Resolved
 from core.machine.hardware import Gpu, Machine
@@ -30,11 +30,6 @@ def config() -> RunConfig:
 @pytest.fixture
 def cache(studio: Studio) -> PageCache:
     return PageCache(studio)
-
-
-def report_of(**about: Any) -> DataReport:
-    known: dict[str, Any] = {"path": "/x.jsonl", "sha256": "", "bytes": 1, "rows": 9, "usable": 9, "reason": "r"}
-    return DataReport(**(known | {"columns": (), "mapping": {}, "roles": ()} | about))
 
 
 # ── looking up ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -149,7 +144,7 @@ def test_problem_rows_are_listed(config: RunConfig) -> None:
         for number in range(5)
     )
     report = report_of(
-        path="/x/<i>.jsonl", rows=1234, usable=1233, layout="messages", method="sft", skipped=skipped,
+        "/x/<i>.jsonl", rows=1234, usable=1233, skipped=skipped,
         problems=(RowProblem(row=7, code="c", text="no <answer>", raw="a: <x>"),),
     )  # fmt: skip
     drawn = data.report_view(View(config, MACHINE, report=report))
@@ -185,7 +180,7 @@ def test_the_machine_strip_says_card_memory_arithmetic_and_wsl() -> None:
 def test_a_chosen_method_is_shown_and_dpo_without_pairs_is_a_fault(
     config: RunConfig, method: str, layout: str, trained: str, words: str
 ) -> None:
-    report = report_of(layout=layout, method="dpo" if layout == "preference" else "sft")
+    report = report_of("/x.jsonl", layout=layout, method="dpo" if layout == "preference" else "sft")
     view = View(config.model_copy(update={"method": method}), MACHINE, report=report)
     assert view.trained.method == trained
     assert words in data.report_view(view)

@@ -5,29 +5,18 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from desks import made_desk
-from fastapi import FastAPI
+from desks import Desk
 from starlette.testclient import TestClient
 
 from core.contract.errors import DataError
 from core.machine.locations import Locations
 from studio.pages.new_run.data import upload as upload_module
-from studio.pages.new_run.data.upload import uploaded, uploads
-from studio.services.services import Studio
-from studio.shell.json_routes import answer_faults
+from studio.pages.new_run.data.upload import uploaded
 
 
 @pytest.fixture
-def studio(locations: Locations) -> Studio:
-    return made_desk(locations).studio
-
-
-@pytest.fixture
-def client(studio: Studio) -> TestClient:
-    app = FastAPI()
-    answer_faults(app)
-    app.include_router(uploads(studio))
-    return TestClient(app)
+def client(desk: Desk) -> TestClient:
+    return desk.client
 
 
 def put(client: TestClient, name: str, content: bytes) -> dict[str, str]:
@@ -105,13 +94,14 @@ def test_a_disk_that_refuses_an_upload_is_one_line_and_leaves_nothing(
 
 @pytest.mark.parametrize(("code", "stays"), [("data.format", False), ("data.layout", True)])
 def test_of_an_upload_that_is_no_data_nothing_stays(
-    client: TestClient, studio: Studio, monkeypatch: pytest.MonkeyPatch, code: str, stays: bool
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, code: str, stays: bool
 ) -> None:
     def refuse(path: Path, *_: object) -> None:
         raise DataError.told_by({"code": code, "message": f"Expected rows, found a binary file: {path.name}."})
 
+    studio = desk.studio
     monkeypatch.setattr(studio.data, "first_look", refuse)
-    key = put(client, "mine.jsonl", b"\x7fELF")["id"]
+    key = put(desk.client, "mine.jsonl", b"\x7fELF")["id"]
     if stays:
         assert upload_module.taken(studio, key).path.is_file()
     else:
@@ -121,15 +111,13 @@ def test_of_an_upload_that_is_no_data_nothing_stays(
     assert not any(studio.locations.uploads.iterdir())
 
 
-def test_a_person_at_this_machine_may_send_one_file_after_another(
-    client: TestClient, studio: Studio, locations: Locations
-) -> None:
+def test_a_person_at_this_machine_may_send_one_file_after_another(desk: Desk, locations: Locations) -> None:
     """Who comes from elsewhere is held to so many within ten minutes; what is chosen waits no longer."""
-    here = TestClient(client.app, client=("127.0.0.1", 5000))
+    here = TestClient(desk.client.app, client=("127.0.0.1", 5000))
     for number in range(upload_module._MOST_WAITING):
         (locations.uploads / f"waiting-{number}").mkdir()
-    assert put(client, "rows.jsonl", b"{}")["code"] == "upload.count"
-    kept = upload_module.taken(studio, put(here, "rows.jsonl", b"{}")["id"])
+    assert put(desk.client, "rows.jsonl", b"{}")["code"] == "upload.count"
+    kept = upload_module.taken(desk.studio, put(here, "rows.jsonl", b"{}")["id"])
     assert kept.path.read_bytes() == b"{}"
     assert len(list(locations.uploads.iterdir())) == upload_module._MOST_WAITING
 
