@@ -33,7 +33,7 @@ class Windows:
         self.turns: Recent[tuple[DataChoice, Asked]] = Recent(_KEPT)
         """The rows that each window turned to last, and of which data."""
 
-    def sent(self, values: Sequence[Any], window: str = "") -> View:
+    def sent(self, values: Sequence[Any], window: str) -> View:
         """The fields as they were sent, with what is known of them at once; they become the draft."""
         base = self.drafts.of(window)
         try:

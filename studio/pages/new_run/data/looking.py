@@ -59,9 +59,8 @@ class Look:
 
     def measured(self) -> Iterator[Answer]:
         """Counts the tokens of all rows."""
-        view = self.cache.ready(self.config)
-        if view.measurable:
-            yield from self.work("measure", view, self.reported)
+        if self.cache.ready(self.config).measurable:
+            yield from self.work("measure", self.windows.view(self.config), self.reported)
 
     def known_again(self) -> Iterator[Answer]:
         """File and lengths, where they are not known any more."""
