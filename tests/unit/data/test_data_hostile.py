@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from core.contract.config import DataChoice
-from core.contract.errors import DataError, Fault
-from core.data.render.template_limits import UnfitTemplateError, limited_time, require_short
+from core.contract.errors import DataError
+from core.data.render.template_limits import UnfitTemplateError, limited_time
 from core.data.service.data_service import DataService
 
 LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}" + "{% endfor %}" * 3
@@ -106,9 +106,3 @@ def test_time_is_limited_in_the_main_thread_and_given_back() -> None:
     thread.start()
     thread.join()
     assert found == ["done"]
-
-
-def test_what_a_template_writes_is_limited() -> None:
-    assert require_short("x" * 100, 1) == "x" * 100
-    with pytest.raises(Fault, match="30,000,000 characters"):
-        require_short("x" * 30_000_000, 5)

@@ -95,36 +95,32 @@ def test_the_answer_of_a_preference_is_no_part_of_its_prompt(tmp_path: Path, row
     assert (said(example), example.chosen, example.rejected) == ([("user", "Hi")], "Hello", "Go")
 
 
-def test_tool_turns(tmp_path: Path) -> None:
-    turns = [
-        CHAT[0],
-        {"from": "function_call", "value": json.dumps(CALL)},
-        {"from": "observation", "value": "rain"},
-        {"from": "gpt", "value": "Rain."},
-    ]
+ARGUED = {**CALL, "arguments": json.dumps(CALL["arguments"])}
+"""As OpenAI writes it."""
+
+
+@pytest.mark.parametrize(
+    ("turn", "text"),
+    [
+        ({"from": "function_call", "value": json.dumps(CALL)}, ""),
+        ({"role": "assistant", "content": None, "tool_calls": [{"function": CALL}]}, ""),
+        ({"role": "assistant", "content": None, "tool_calls": [CALL]}, ""),
+        ({"role": "assistant", "content": None, "function_call": ARGUED}, ""),
+        ({"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": ARGUED}]}, ""),
+        ({**ANSWERED, "content": [*part("I look."), *part(json.dumps(CALL), kind="tool_call")]}, "I look."),
+    ],
+)
+def test_a_call_is_one_in_each_spelling(tmp_path: Path, turn: dict[str, Any], text: str) -> None:
     tools = json.dumps([{"name": "weather", "parameters": {}}])
-    _, examples = read(tmp_path, [{"conversations": turns, "tools": tools}, {"conversations": CHAT, "tools": "[]"}])
-    called, plain = examples
-    assert [message.role for message in called.messages] == ["user", "assistant", "tool", "assistant"]
-    assert json.loads(called.messages[1].tool_calls) == [CALL]
+    asked = {"role": "user", "content": [*part("Wea", "text"), *part("ther?", "text")]}
+    turns = [{"role": "developer", "content": "Be brief."}, asked, turn, {"from": "observation", "value": "rain"}]
+    rows = [{"messages": [*turns, ANSWERED], "tools": tools}, {"messages": TURNS, "tools": "[]"}]
+    _, (called, plain) = read(tmp_path, rows)
+    assert [message.role for message in called.messages] == ["system", "user", "assistant", "tool", "assistant"]
+    assert said(called)[:3] == [("system", "Be brief."), ("user", "Weather?"), ("assistant", text)]
+    assert json.loads(called.messages[2].tool_calls) == [CALL]
     assert json.loads(called.tools) == json.loads(tools)
     assert plain.tools == ""
-
-
-def test_openai_parts_and_calls(tmp_path: Path) -> None:
-    call = {"id": "1", "type": "function", "function": {**CALL, "arguments": json.dumps(CALL["arguments"])}}
-    turns = [
-        {"role": "developer", "content": "Be brief."},
-        {"role": "user", "content": [{"type": "text", "text": "Wea"}, {"type": "text", "text": "ther?"}]},
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "content": "rain", "tool_call_id": "1"},
-        {"role": "assistant", "content": "Rain."},
-    ]
-    image = [{"role": "user", "content": [{"type": "image_url"}]}, TURNS[1]]
-    report, (example,) = read(tmp_path, [{"messages": turns}, {"messages": image}])
-    assert said(example)[:2] == [("system", "Be brief."), ("user", "Weather?")]
-    assert json.loads(example.messages[2].tool_calls) == [CALL]
-    assert report.problems[0].text == "turn 1 of messages holds a part of type image_url, expected text"
 
 
 @pytest.mark.parametrize(
@@ -205,20 +201,6 @@ def test_what_is_not_read_is_said(tmp_path: Path) -> None:
     assert "Not read" not in report.reason
 
 
-def test_a_call_is_one_in_each_spelling_and_never_changed_into_no_json(tmp_path: Path) -> None:
-    made = json.dumps([CALL])
-    for key, value in (
-        ("tool_calls", [{"function": CALL}]),
-        ("tool_calls", [CALL]),
-        ("function_call", {**CALL, "arguments": json.dumps(CALL["arguments"])}),
-    ):
-        _, (example,) = read(tmp_path, [{"messages": [TURNS[0], {"role": "assistant", "content": None, key: value}]}])
-        assert example.messages[1].tool_calls == made
-    bad = {"role": "assistant", "content": "", "tool_calls": [{"name": "f", "arguments": {"x": float("inf")}}]}
-    report, _ = read(tmp_path, [{"messages": TURNS}, {"messages": [TURNS[0], bad]}])
-    assert [(problem.row, problem.code) for problem in report.problems] == [(2, "row.tools")]
-
-
 def test_the_account_counts_every_row_left_out_by_its_reason(tmp_path: Path) -> None:
     good, bad = {"messages": TURNS, "label": True, "source": "x"}, {"messages": TURNS, "label": False}
     report, _ = read(tmp_path, [good, *[bad] * 250, {"messages": None, "label": True}, bad])
@@ -287,6 +269,8 @@ PAIR = {"prompt": "Hi", "messages": [ASKED], "chosen": "a", "rejected": "b"}
         (CHATS, {"messages": [{**ASKED, "content": "<image>Who is it?"}, ANSWERED]}, "row.media: <image> stands for"),
         (CHATS, {"messages": [{**ASKED, "content": "What?\n<audio>"}, ANSWERED]}, "row.media: <audio> stands for"),
         (CHATS, {"messages": [{**ASKED, "content": "<video>Why?"}, ANSWERED]}, "row.media: <video> stands for"),
+        (CHATS, {"messages": [ASKED, {**ANSWERED, "tool_calls": [{"name": "f", "arguments": {"x": float("inf")}}]}]},
+         "row.tools: no JSON"),
         (CHATS, {"images": ["a.png"]}, "row.media: the column images"),
         (CHATS, {"messages": [ASKED, {**ANSWERED, "weight": 0.5}]}, "row.weight: turn 2 of messages is the number 0.5"),
         (CHATS, {"messages": [ASKED, {**ANSWERED, "weight": 0}]}, "row.no_answer: each has weight 0"),
@@ -313,14 +297,6 @@ def test_turns_of_firefly_keep_their_order_and_name_what_is_missing(tmp_path: Pa
     assert [said(example) for example in examples] == [[*PLAIN, ("user", "More"), ("assistant", "Enough")]]
     assert report.layout == "sharegpt"
     assert report.problems[0].text == "assistant in turn 3 of conversation is null or missing, expected text"
-
-
-def test_parts_bring_reasoning_and_calls(tmp_path: Path) -> None:
-    call = {"name": "weather", "arguments": {"city": "Oslo"}}
-    content = [*part("It rains?", kind="reasoning"), *part("I look."), *part(json.dumps(call), kind="tool_call")]
-    _, (example,) = read(tmp_path, [{"messages": [ASKED, {**ANSWERED, "content": content}]}])
-    answer = example.messages[1]
-    assert (answer.reasoning, answer.content, json.loads(answer.tool_calls)) == ("It rains?", "I look.", [call])
 
 
 NO_MEDIA = [None, "", [], {}, False, 0, float("nan"), [None], ["", False], {"bytes": None, "path": None}]

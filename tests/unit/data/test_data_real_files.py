@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from whole_rows import encode, encode_pair, encode_rows, read, read_report, text_of
+from whole_rows import encode, encode_rows, read, read_report, text_of
 
 from core.contract.config import DataChoice
 from core.contract.data import Example
@@ -41,18 +41,6 @@ TEMPLATES = (
 )
 ENDS = {"google": "<end_of_turn>", "meta": "<|eot_id|>"}
 _loaded: dict[str, Any] = {}
-
-
-def test_tool_turns_of_the_real_file(shared_data: Path) -> None:
-    raw = json.loads((shared_data / "sharegpt_tools_300.json").read_text())
-    examples = list(read_examples(shared_data / "sharegpt_tools_300.json", DataChoice()))
-    assert sum(bool(example.tools) for example in examples) == sum(row["tools"] != "[]" for row in raw)
-    for row, example in zip(raw, examples, strict=True):
-        for turn, message in zip(row["conversations"], example.messages, strict=True):
-            if turn["from"] == "function_call":
-                assert json.loads(message.tool_calls) == [json.loads(turn["value"])]
-            else:
-                assert message.content == turn["value"]
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
@@ -142,18 +130,11 @@ def test_every_row_of_a_file_is_read_and_encoded(shared_data: Path, name: str) -
     assert rows[0] == encode(tokenizer, examples[0], choice, 100_000)
 
 
-def test_pairs_of_the_real_file(shared_data: Path) -> None:
-    tokenizer = _tokenizer(shared_data, "qwen2", "Qwen-Qwen2.5-7B-Instruct")
-    for example in islice(read_examples(shared_data / "preference_300.json", DataChoice()), 20):
-        prompt, chosen, rejected = encode_pair(tokenizer, example, DataChoice(), 100_000)
-        assert tokenizer.decode(prompt).endswith("<|im_start|>assistant\n")
-        assert tokenizer.decode(chosen) == example.chosen + "<|im_end|>"
-        assert tokenizer.decode(rejected) == example.rejected + "<|im_end|>"
-
-
 def test_reasoning_reaches_the_template_or_stands_in_the_answer(tmp_path: Path, shared_data: Path) -> None:
-    turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello", "reasoning": "Be kind."}]
-    _, (example,) = read(tmp_path, [{"messages": turns}])
+    asked, parts = {"role": "user", "content": "Hi"}, [("reasoning", "Be kind."), ("text", "Hello")]
+    answers = [{"content": "Hello", "reasoning": "Be kind."}, {"content": [{"type": t, "value": v} for t, v in parts]}]
+    _, (example, same) = read(tmp_path, [{"messages": [asked, {"role": "assistant", **one}]} for one in answers])
+    assert same.messages == example.messages
     for template in ("Qwen-Qwen3-0.6B", "Qwen-Qwen2.5-7B-Instruct"):
         tokenizer = _tokenizer(shared_data, "qwen2", template)
         (made,) = encode_rows(tokenizer, [example], resolve_template(tokenizer, DataChoice()), 512)

@@ -99,23 +99,6 @@ def test_a_table_is_read_as_python_wrote_it(
     assert found == [dict(zip(names, row, strict=True)) for row in rows]
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("rows.jsonl", '{"prompt": "Grüße 🦜", "completion": "später"}\n'),
-        ("rows.json", '[{"prompt": "Grüße 🦜", "completion": "später"}]'),
-        ("rows.csv", "prompt;completion\nGrüße 🦜;später\n"),
-        ("rows.tsv", "prompt\tcompletion\r\nGrüße 🦜\tspäter\r\n"),
-    ],
-)
-def test_encodings(tmp_path: Path, encoding: str, name: str, text: str) -> None:
-    path = tmp_path / name
-    path.write_bytes(text.encode(encoding))
-    (example,) = read_examples(path, DataChoice())
-    assert [message.content for message in example.messages] == ["Grüße 🦜", "später"]
-
-
 def test_a_broken_line_is_one_problem(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     good = '{"prompt": "a", "completion": "b"}\n'
