@@ -15,9 +15,10 @@ from pydantic import ValidationError
 
 from core.chat.messages import Ask, Failure, Piece, Setup
 from core.contract.errors import Fault, MachineError
+from core.machine.children.serve import LineWriter
 from core.machine.imports import importing
 from core.machine.locations import Locations
-from core.runs.control.gpu_lease import LineWriter, end_with_the_pipe, leave_when_wanted, take_card
+from core.runs.control.gpu_lease import end_with_the_pipe, leave_when_wanted, take_card
 
 
 class Questions:

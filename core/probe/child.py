@@ -9,10 +9,11 @@ from typing import Any
 
 from core.contract.errors import Fault
 from core.contract.estimate import Probe
+from core.machine.children.serve import LineWriter
 from core.machine.imports import importing
 from core.machine.locations import Locations
 from core.probe.messages import Said, Setup, Stage
-from core.runs.control.gpu_lease import LineWriter, end_with_the_pipe, leave_when_wanted, take_card
+from core.runs.control.gpu_lease import end_with_the_pipe, leave_when_wanted, take_card
 
 SHORT, LONG = 2, 40
 """Short steps (the second is timed), and long ones at most."""

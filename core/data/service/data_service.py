@@ -1,8 +1,7 @@
 """The data room for the window: warm children that can be killed, and nothing heavy here.
 
-The *reader* (pyarrow) turns a person's file into Examples in the cache; the *renderer* (transformers) shows and
-measures them under a template. A hostile file or template ends its child and gives one line; the studio's own process
-is safe.
+The reader (pyarrow) turns a person's file into Examples in the cache; the renderer (transformers) shows and measures
+them under a template. A hostile file or template ends its child and gives one line.
 """
 
 import contextlib
@@ -33,13 +32,11 @@ _RENDERER = Limits(seconds=60, start_seconds=60, memory_bytes=4 << 30)
 class DataService:
     """What the window asks of a data file. Thread-safe; every method may raise DataError."""
 
-    def __init__(
-        self, locations: Locations, reader: Limits = READER, renderer: Limits = _RENDERER, guarded: bool = False
-    ) -> None:
+    def __init__(self, locations: Locations, guarded: bool = False) -> None:
         """``guarded``: paths may come from a browser, and a refusal does not tell whether anything lies there."""
         self._locations = locations
-        self.reader = Child("core.data.service.reader_child", "reader", reader)
-        self.renderer = Child("core.data.service.renderer_child", "renderer", renderer)
+        self.reader = Child("core.data.service.reader_child", "reader", READER)
+        self.renderer = Child("core.data.service.renderer_child", "renderer", _RENDERER)
         self._files = Reader(self.reader, locations, guarded)
         self._maker = Maker(locations)
         self._tokens = Tokenising(self.renderer, locations)

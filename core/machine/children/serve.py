@@ -1,8 +1,4 @@
-"""The child's end of a pipe: one JSON line in, one JSON line out, until the pipe closes.
-
-What a library prints must not get between the answers: the real stdout is moved away first, and file descriptor 1 leads
-to stderr from then on.
-"""
+"""The child's end of a pipe: one JSON line in, one JSON line out, until the pipe closes."""
 
 import contextlib
 import ctypes
@@ -10,10 +6,11 @@ import gc
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TextIO
 
 from core.contract.errors import DataError, Fault
 from core.machine.disk import is_full
@@ -23,23 +20,45 @@ Handler = Callable[[dict[str, Any]], Any]
 Tell = Callable[[Any], None]
 
 
+class LineWriter:
+    """The one place that writes to the asking end; its lines never interleave."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out, self._lock = out, threading.Lock()
+
+    @classmethod
+    def take_stdout(cls) -> Self:
+        """Libraries print to stdout; from now on that goes to stderr, and the pipe is for our words alone."""
+        writer = cls(os.fdopen(os.dup(1), "w", encoding="utf-8"))
+        os.dup2(2, 1)
+        return writer
+
+    def say(self, word: dict[str, Any]) -> None:
+        """One line; where nobody listens any more this process has nothing left to do."""
+        with self._lock:
+            try:
+                self._out.write(json.dumps(word) + "\n")
+                self._out.flush()
+            except BrokenPipeError:
+                os._exit(0)
+
+
 def serve(handlers: Mapping[str, Handler], telling: Mapping[str, Callable[..., Any]] = {}) -> None:
     """Answers requests ``{"do": name, ...}`` with ``{"ok": value}`` or ``{"error": {code, message, hint}}``.
 
     Those of ``telling`` may say how far they are in between, by their ``tell``: ``{"told": value}``.
     """
-    with os.fdopen(os.dup(1), "wb") as answers:
-        os.dup2(2, 1)
-        _answer(answers, {"ready": os.getpid()})
+    writer = LineWriter.take_stdout()
+    writer.say({"ready": os.getpid()})
 
-        def tell(value: Any) -> None:
-            _answer(answers, {"told": value})
+    def tell(value: Any) -> None:
+        writer.say({"told": value})
 
-        known: dict[str, Handler] = {**handlers}
-        known |= {name: partial(handler, tell=tell) for name, handler in telling.items()}
-        for line in sys.stdin.buffer:
-            request = json.loads(line)
-            _answer(answers, _handled(known[request["do"]], request))
+    known: dict[str, Handler] = {**handlers}
+    known |= {name: partial(handler, tell=tell) for name, handler in telling.items()}
+    for line in sys.stdin.buffer:
+        request = json.loads(line)
+        writer.say(_handled(known[request["do"]], request))
 
 
 def give_back_memory() -> None:
@@ -68,8 +87,3 @@ def _handled(handler: Handler, request: dict[str, Any]) -> dict[str, Any]:
 def _of(request: dict[str, Any]) -> str:
     path = request.get("path")
     return f" in {one_line(Path(path).name, 200)}" if isinstance(path, str) else ""
-
-
-def _answer(answers: Any, value: dict[str, Any]) -> None:
-    answers.write(json.dumps(value).encode() + b"\n")
-    answers.flush()

@@ -5,17 +5,16 @@ Such a child takes the card without waiting, says so when a run holds it, and le
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TextIO
 
 from core.contract.errors import MachineError
 from core.machine.cards import CardLock, CardSet, held_by
+from core.machine.children.serve import LineWriter
 from core.machine.locations import Locations
 from core.runs.control.queue import card_wanted
 from core.runs.folder.job_folder import RUN_ID, JobFolder
@@ -24,29 +23,6 @@ from core.runs.log.events_log import LAST_KINDS, last_event
 LOOK_SECONDS = 1.0
 ENDING_SECONDS = 15.0
 LEAVING_SECONDS = 4.0
-
-
-class LineWriter:
-    """The one place that writes to the client; its lines never interleave."""
-
-    def __init__(self, out: TextIO) -> None:
-        self._out, self._lock = out, threading.Lock()
-
-    @classmethod
-    def take_stdout(cls) -> LineWriter:
-        """Libraries print to stdout; from now on that goes to stderr, and the pipe is for our words alone."""
-        writer = cls(os.fdopen(os.dup(1), "w", encoding="utf-8"))
-        os.dup2(2, 1)
-        return writer
-
-    def say(self, word: dict[str, Any]) -> None:
-        """One line; where nobody listens any more this process has nothing left to do."""
-        with self._lock:
-            try:
-                self._out.write(json.dumps(word) + "\n")
-                self._out.flush()
-            except BrokenPipeError:
-                os._exit(0)
 
 
 def take_card(locations: Locations, cards: CardSet, holder: str) -> CardLock:
