@@ -23,7 +23,7 @@ from core.kernels.weights.nf4_reference import Nf4
 WORD = 8
 """Values in a 32-bit word of packed weights."""
 WORDS, ROWS, WARPS = 128, 4, 4
-"""Words and rows of one program, and its warps: a word of each row for a thread. ``tests/gpu/time_nf4.py`` times
+"""Words and rows of one program, and its warps: a word of each row for a thread. ``tests/gpu/time_kernels.py`` times
 others."""
 
 

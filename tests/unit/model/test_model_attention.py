@@ -63,15 +63,6 @@ MACHINES = [
 @pytest.mark.parametrize(("machine", "wanted"), MACHINES, ids=lambda part: part if isinstance(part, str) else "")
 def test_the_choice_of_a_backend(machine: Situation, wanted: str) -> None:
     assert choose(machine) == wanted
-    assert backend_line(machine)
-
-
-def test_what_runs_for_rows_of_one_length_is_said_as_well() -> None:
-    assert backend_line(on(H200)) == (
-        "packed, FlashAttention inside torch, or cuDNN's where all rows of a pass are equally long"
-    )
-    assert backend_line(on(H200, **EQUAL)) == "packed, cuDNN inside torch"
-    assert "cuDNN" not in backend_line(on((8, 9)))
 
 
 def test_bounds_from_what_transformers_passes() -> None:
@@ -82,14 +73,10 @@ def test_bounds_from_what_transformers_passes() -> None:
     assert bounds.cu.tolist() == [0, 4, 6, 9]
     assert not Bounds.of({"cu_seq_lens_q": cu}, tokens=9).equal  # the longest is not known: never taken for equal
     assert Bounds.of({"cu_seq_lens_q": torch.tensor([0, 9])}, tokens=9).equal
-
-
-def test_bounds_of_a_batch_of_equal_rows() -> None:
-    bounds = Bounds.of({}, tokens=12, batch=3, device="cpu")
-    assert bounds.cu.tolist() == [0, 4, 8, 12]
-    assert bounds.cu.dtype == torch.int32
-    assert (bounds.longest, bounds.rows, bounds.equal) == (4, 3, True)
-    assert Bounds.of({}, tokens=12, batch=3, device="cpu") is bounds
+    equal = Bounds.of({}, tokens=12, batch=3, device="cpu")
+    assert (equal.cu.tolist(), equal.cu.dtype) == ([0, 4, 8, 12], torch.int32)
+    assert (equal.longest, equal.rows, equal.equal) == (4, 3, True)
+    assert Bounds.of({}, tokens=12, batch=3, device="cpu") is equal
 
 
 def test_a_window_that_no_row_reaches_is_none() -> None:
@@ -228,9 +215,13 @@ def test_a_compilation_that_fails_is_said_once_and_rows_go_one_by_one(
 
 
 def test_what_runs_is_said() -> None:
+    either = "packed, FlashAttention inside torch, or cuDNN's where all rows of a pass are equally long"
+    assert backend_line(on(H200)) == either
+    assert backend_line(on(H200, **EQUAL)) == "packed, cuDNN inside torch"
+    assert "cuDNN" not in backend_line(on(RTX4090))
     cpu = torch.device("cpu")
     llama, gemma = AutoConfig.for_model("llama"), AutoConfig.for_model("gemma2")
-    assert attention.attention_line(cpu, FP32, llama) == "attention: row by row through torch"
-    assert attention.attention_line(cpu, FP32, gemma) == "attention: row by row through torch"
+    for config in (llama, gemma):
+        assert attention.attention_line(cpu, FP32, config) == "attention: row by row through torch"
     assert attention.attention_line(cpu, FP32, object()) == "attention: the model's own, rows kept apart by a mask"
     assert attention.attention_line(cpu, FP32, llama, packed=False) == "attention: padded, torch's own under a mask"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,13 @@ from core.model.layers import surgery
 from core.model.layers.checkpointing import Budget, Chooser, checkpointing_layers, set_checkpointing
 from core.model.layers.loss import LossModel
 from core.model.layers.recompute import ActivationStore
+
+
+def fast_model(family: str = "llama") -> Any:
+    model = adapt(build(family))
+    model.train()
+    surgery.apply(model, surgery.plan(model, force=True))
+    return model
 
 
 def test_recomputed_gradients_are_the_same_and_layers_run_twice() -> None:
@@ -52,9 +60,7 @@ def test_dropout_draws_the_same_mask_twice() -> None:
 
 @pytest.mark.parametrize("family", ["llama", "gemma2", "qwen3"])
 def test_a_fast_layer_gives_the_same_bits_whether_it_is_kept_or_recomputed(family: str) -> None:
-    model = adapt(build(family))
-    model.train()
-    surgery.apply(model, surgery.plan(model, force=True))
+    model = fast_model(family)
     loss_model, batch = LossModel(model), packed_batch([7, 12])
     loss_model(**batch).backward()
     wanted = gradients(model)
@@ -68,9 +74,7 @@ def test_a_fast_layer_gives_the_same_bits_whether_it_is_kept_or_recomputed(famil
 
 
 def test_matrices_are_made_once_for_a_recomputation_and_its_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = adapt(build("llama"))
-    model.train()
-    surgery.apply(model, surgery.plan(model, force=True))
+    model = fast_model()
     loss_model, batch = LossModel(model), packed_batch([7, 12])
     made: list[int] = []
     write = lora.Stack.write_by_parts
@@ -132,17 +136,13 @@ def test_a_budget_keeps_the_last_layers_and_more_of_them_in_a_short_pass() -> No
 
 def test_all_layers_are_kept_where_nothing_need_leave() -> None:
     """Four layers fit before three do together with inputs on their way."""
-    tokens = 1000
-    work = max(sum(LAYER.work(tokens)), END.work(tokens))
-    exact = Budget(work + 4 * tokens * LAYER.kept, LAYER, END)
-    assert exact.kept(tokens, 4) == 4
-    assert Budget(exact.bytes - 1, LAYER, END).kept(tokens, 4) == 3
-    assert longest_kept(LAYER, END, 4, exact.bytes) == tokens
-    assert longest_kept(LAYER, END, 4, exact.bytes - 1) == tokens - 1
+    exact = max(sum(LAYER.work(1000)), END.work(1000)) + 4 * 1000 * LAYER.kept
+    for room, kept, longest in ((exact, 4, 1000), (exact - 1, 3, 999)):
+        assert Budget(room, LAYER, END).kept(1000, 4) == kept
+        assert longest_kept(LAYER, END, 4, room) == longest
 
 
 def test_without_a_card_a_budget_keeps_everything() -> None:
-    model = adapt(build("llama"))
-    surgery.apply(model, surgery.plan(model, force=True))
+    model = fast_model()
     assert set_checkpointing(model, "auto", 1) == ("activations: kept",)
     assert set_checkpointing(model, "offload") == ("activations: recomputed in 2 layers, their inputs in host memory",)

@@ -60,23 +60,23 @@ def test_a_changed_row_leaves_the_others_loss_bit_equal(family: str) -> None:
     assert torch.equal(loss_model(**batch), before)
 
 
-def test_an_unknown_model_takes_the_plain_head() -> None:
-    model = adapt(build("olmo2"))
+@pytest.mark.parametrize(
+    ("family", "changes", "said"),
+    [("olmo2", {}, "olmo2"), ("llama", {"target_modules": ["q_proj", "lm_head"]}, "lm_head")],
+)
+def test_an_unknown_model_and_an_adapted_head_take_the_plain_head(
+    family: str, changes: dict[str, object], said: str
+) -> None:
+    model = adapt(build(family), **changes)
     loss_model = LossModel(model)
     assert "plain" in loss_model.line
-    assert "olmo2" in loss_model.line
-    batch = packed_batch(LENGTHS)
-    alone = torch.stack([loss_model(**row) for row in rows_of(batch)]).sum()
-    torch.testing.assert_close(loss_model(**batch), alone, rtol=1e-5, atol=0)
-
-
-def test_an_adapted_head_takes_the_plain_head() -> None:
-    model = adapt(build("llama"), target_modules=["q_proj", "lm_head"])
-    loss_model = LossModel(model)
-    assert "lm_head" in loss_model.line
+    assert said in loss_model.line
     ids = torch.randint(3, 97, (2, 9))
     wanted = model(input_ids=ids, labels=ids).loss
     torch.testing.assert_close(loss_model(input_ids=ids, labels=ids) / 16, wanted, rtol=1e-5, atol=0)
+    batch = packed_batch(LENGTHS)
+    alone = torch.stack([loss_model(**row) for row in rows_of(batch)]).sum()
+    torch.testing.assert_close(loss_model(**batch), alone, rtol=1e-5, atol=0)
 
 
 def test_the_first_token_of_a_row_and_what_follows_padding_are_no_targets() -> None:

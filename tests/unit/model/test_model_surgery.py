@@ -252,25 +252,19 @@ def test_the_cpu_and_padded_batches_stay_plain_and_it_is_said() -> None:
     surgery.undo(applied)
 
 
-def layer_passes(model: Any) -> list[int]:
-    """Counts calls of the first layer's MLP: the second pass of a recomputed layer calls it again."""
-    seen: list[int] = []
-    mlp = model.get_base_model().model.layers[0].mlp
-    inner = mlp.forward
-    mlp.forward = lambda *arguments: seen.append(1) or inner(*arguments)
-    return seen
-
-
 def test_the_replaced_layer_trains_and_evaluates_with_the_fast_one() -> None:
     """Surgery comes while the model is still in evaluation; a padded batch then takes the replaced layer."""
     model = adapt(build("llama")).eval()
     swap(model)
     set_checkpointing(model, "recompute")
     model.train()
-    seen = layer_passes(model)
+    seen: list[int] = []
+    mlp = model.get_base_model().model.layers[0].mlp
+    inner = mlp.forward
+    mlp.forward = lambda *arguments: seen.append(1) or inner(*arguments)
     mask = torch.tensor([[1, 1, 1, 1, 0, 0]])
     LossModel(model)(input_ids=IDS, labels=IDS, attention_mask=mask).backward()
-    assert len(seen) == 2
+    assert len(seen) == 2, "recomputed: called again in the backward pass"
     model.eval()
     wanted = adapt(build("llama")).eval().generate(input_ids=IDS, max_new_tokens=12, do_sample=False)
     assert torch.equal(model.generate(input_ids=IDS, max_new_tokens=12, do_sample=False), wanted)
