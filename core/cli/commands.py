@@ -8,6 +8,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -194,9 +195,8 @@ def _estimate(chosen: argparse.Namespace, locations: Locations) -> int:
     ways = ways_to_fit(prepared, locations)
     if chosen.json:
         print(json.dumps(as_values(prepared, ways), indent=1))
-        return 0
-    for line in forecast_lines(prepared, ways):
-        print(line)
+    else:
+        print(*forecast_lines(prepared, ways), sep="\n")
     return 0
 
 
@@ -247,8 +247,7 @@ def _explain(chosen: argparse.Namespace, _: Locations) -> int:
     from core.cli.explain import explain, listed, markdown
 
     asked = " ".join(chosen.word)
-    for line in markdown() if chosen.markdown else explain(asked) if asked else listed():
-        print(line)
+    print(*(markdown() if chosen.markdown else explain(asked) if asked else listed()), sep="\n")
     return 0
 
 
@@ -258,11 +257,8 @@ def _prepared(chosen: argparse.Namespace, locations: Locations) -> Any:
     from core.runs.folder.run_yaml import read_wish
 
     wish = read_wish(Path(chosen.file), chosen.set)
-    service = DataService(_made(locations))
-    try:
+    with closing(DataService(_made(locations))) as service:
         return prepare(wish, locations, service)
-    finally:
-        service.close()
 
 
 def _argument(*names: str, **options: Any) -> Argument:

@@ -5,6 +5,7 @@ Nothing here is special: it is the way that the window takes, on the built-in mo
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from core.chat.client import ChatClient
@@ -28,11 +29,8 @@ QUESTIONS = 3
 def demo(locations: Locations) -> int:
     """Runs the whole way and prints it; returns the exit code."""
     started = time.monotonic()
-    service = DataService(locations)
-    try:
+    with closing(DataService(locations)) as service:
         prepared = prepare(demo_config(), locations, service)
-    finally:
-        service.close()
     print(f"model     {prepared.spec.title}, {prepared.spec.shape.parameters / 1e6:.1f} million parameters")
     for line in prepared.data_lines():
         print(f"data      {line}")
@@ -80,16 +78,13 @@ def _finished(folder: JobFolder, gone: Callable[[], bool]) -> None:
 def _compare(locations: Locations, folder: JobFolder) -> None:
     """Asks base and finetuned model held-out questions, which neither has been trained on."""
     config = folder.config()
-    chat = ChatClient(locations, config, folder.path)
-    try:
+    with closing(ChatClient(locations, config, folder.path)) as chat:
         for example in _held_out(folder, config)[:QUESTIONS]:
             question = next(message.content for message in example.messages if message.role == "user")
             answers = {"base": "", "tuned": ""}
             for answer in chat.ask([{"role": "user", "content": question}], max_new_tokens=60, temperature=0.0, seed=0):
                 answers[answer.side] = answer.text
             print(f"\nasked     {question}\nbefore    {answers['base'].strip()}\nafter     {answers['tuned'].strip()}")
-    finally:
-        chat.close()
     print()
 
 

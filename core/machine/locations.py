@@ -98,23 +98,16 @@ class Locations:
             MachineError: all users of this machine may write to the root.
         """
         self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _check_owner(self.home)
+        # Whoever may write beside our files may put others in their place. A disk that keeps no permissions (Windows'
+        # under WSL, a USB stick) shows everything as everybody's: there they say nothing, and nothing could be done.
+        if self.home.stat().st_mode & stat.S_IWOTH:
+            from tempfile import TemporaryFile  # brings much along, and is asked here only
+
+            keeps = True
+            with suppress(OSError), TemporaryFile(dir=self.home) as file:  # made with 0600
+                keeps = not os.fstat(file.fileno()).st_mode & stat.S_IWOTH
+            if keeps:
+                raise MachineError("home.open", home=self.home, proposed=self.home / "luthier")
         for folder in (self.home, self.runs, self.data, self.uploads, self.locks, self.cache):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return self
-
-
-def _check_owner(home: Path) -> None:
-    """Whoever may write beside our files may put others in their place.
-
-    A disk that keeps no permissions (Windows' under WSL, a USB stick) shows everything as everybody's: there they say
-    nothing, and nothing could be done.
-    """
-    if not home.stat().st_mode & stat.S_IWOTH:
-        return
-    from tempfile import TemporaryFile  # brings much along, and is asked here only
-
-    with suppress(OSError), TemporaryFile(dir=home) as file:  # made with 0600
-        if os.fstat(file.fileno()).st_mode & stat.S_IWOTH:
-            return
-    raise MachineError("home.open", home=home, proposed=home / "luthier")

@@ -54,16 +54,34 @@ def card_findings(machine: Machine, around: Surroundings) -> Iterator[MachineFin
             "Train small models here, larger ones on a machine with an NVIDIA card.",
         )
         return
-    old = _old_driver(machine, around.driver)
-    yield from old
+    driver, known = around.driver, around.driver.cuda
+    old = known is not None and known < OLDEST_CUDA
+    if old:
+        yield fault(
+            "driver.old",
+            f"The driver {driver.version} knows CUDA {_dotted(known)}; PyTorch needs {_dotted(OLDEST_CUDA)} or newer.",
+            WSL_DRIVER if machine.wsl else LINUX_DRIVER,
+        )
     if machine.gpu is None:
         if not old:
             yield _no_card(machine, around)
         return
-    yield from _newer_torch(around)
+    built = re.search(r"\+cu(\d+)(\d)$", around.torch_build)
+    if built and known and not old and known < (int(built[1]), int(built[2])):
+        text = f"PyTorch {around.torch_build} is newer than the driver, which knows CUDA {_dotted(known)}."
+        yield fault("torch.newer", text, f"python3 launcher.py --torch {_build_for(driver)}")
     yield from _card(machine, machine.gpu, around)
     yield from _power(machine.gpu, around)
-    yield from _kernels(around)
+    if around.compiler and around.python_header:
+        yield fine("kernels.tools", "A C compiler and Python's headers are there: fast kernels can be built.")
+    else:
+        missing = "Python's headers" if around.compiler else "a C compiler"
+        text = f"Triton wants {missing}, found none: runs take the plain, slower path."
+        yield advice("kernels.tools", text, "sudo apt install gcc python3-dev")
+
+
+def _dotted(version: tuple[int, ...] | None) -> str:
+    return ".".join(map(str, version or ()))
 
 
 def _no_card(machine: Machine, around: Surroundings) -> MachineFinding:
@@ -108,22 +126,6 @@ def _no_card(machine: Machine, around: Surroundings) -> MachineFinding:
         f"No NVIDIA GPU answers ({why}): everything works, training is slow.",
         f"If there is one: {LINUX_DRIVER[0].lower()}{LINUX_DRIVER[1:]}",
     )
-
-
-def _old_driver(machine: Machine, driver: Driver) -> list[MachineFinding]:
-    if driver.cuda is None or driver.cuda >= OLDEST_CUDA:
-        return []
-    known = ".".join(map(str, driver.cuda))
-    text = f"The driver {driver.version} knows CUDA {known}; PyTorch needs {'.'.join(map(str, OLDEST_CUDA))} or newer."
-    return [fault("driver.old", text, WSL_DRIVER if machine.wsl else LINUX_DRIVER)]
-
-
-def _newer_torch(around: Surroundings) -> Iterator[MachineFinding]:
-    built = re.search(r"\+cu(\d+)(\d)$", around.torch_build)
-    known = around.driver.cuda
-    if built and known and OLDEST_CUDA <= known < (int(built[1]), int(built[2])):
-        text = f"PyTorch {around.torch_build} is newer than the driver, which knows CUDA {known[0]}.{known[1]}."
-        yield fault("torch.newer", text, f"python3 launcher.py --torch {_build_for(around.driver)}")
 
 
 def _build_for(driver: Driver) -> str:
@@ -192,18 +194,6 @@ def _power(card: Gpu, around: Surroundings) -> Iterator[MachineFinding]:
         )
 
 
-def _kernels(around: Surroundings) -> Iterator[MachineFinding]:
-    if around.compiler and around.python_header:
-        yield fine("kernels.tools", "A C compiler and Python's headers are there: fast kernels can be built.")
-        return
-    missing = "a C compiler" if not around.compiler else "Python's headers"
-    yield advice(
-        "kernels.tools",
-        f"Triton wants {missing}, found none: runs take the plain, slower path.",
-        "sudo apt install gcc python3-dev",
-    )
-
-
 def room_findings(machine: Machine, around: Surroundings) -> Iterator[MachineFinding]:
     """Everything but the card."""
     yield from _system(machine, around)
@@ -232,7 +222,7 @@ def _system(machine: Machine, around: Surroundings) -> Iterator[MachineFinding]:
             "Luthier runs in WSL, not on Windows itself.",
             "In PowerShell: wsl --install, then in the Ubuntu window: python3 launcher.py",
         )
-    version = ".".join(map(str, around.python))
+    version = _dotted(around.python)
     if around.python[:2] < OLDEST_PYTHON:
         yield fault(
             "python.old",

@@ -5,7 +5,7 @@ import json
 import re
 import shutil
 import socket
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import closing, redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -371,11 +371,8 @@ def halved(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     (folder / "run.yaml").write_text("data: {path: rows.jsonl}\n", encoding="utf-8")
     locations = Locations.find(folder / "home").make()
-    service = DataService(locations)
-    try:
+    with closing(DataService(locations)) as service:
         return prepare(read_wish(folder / "run.yaml"), locations, service)
-    finally:
-        service.close()
 
 
 @pytest.fixture
