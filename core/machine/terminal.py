@@ -10,7 +10,7 @@ import os
 import sys
 import unicodedata
 from collections.abc import Callable, Sequence
-from typing import Any, TextIO, cast
+from typing import Any, TextIO
 
 from core.contract.errors import ConfigError, Fault
 from core.machine.disk import keep_private
@@ -24,7 +24,7 @@ def exit_code(command: Callable[[], int], interrupted: int = 130) -> int:
     """Runs a command: its own code, 1 after a fault that was said, ``interrupted`` after Ctrl+C; where whoever read the
     output has left (``runs | head``), a quiet 141."""
     keep_private()
-    with contextlib.redirect_stdout(_plain_stream(sys.stdout)), contextlib.redirect_stderr(_plain_stream(sys.stderr)):
+    with contextlib.redirect_stdout(_Plain(sys.stdout)), contextlib.redirect_stderr(_Plain(sys.stderr)):
         try:
             code = command()
             sys.stdout.flush()
@@ -67,10 +67,6 @@ def plain(text: str, encoding: str = "utf-8") -> str:
             _UNSEEN if letter not in "\n\t" and unicodedata.category(letter) in steers else letter for letter in text
         )
     return text.encode(encoding, "replace").decode(encoding)
-
-
-def _plain_stream(stream: TextIO) -> TextIO:
-    return cast(TextIO, _Plain(stream))
 
 
 class _ReaderGoneError(Exception):

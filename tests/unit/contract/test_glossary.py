@@ -25,9 +25,11 @@ from studio.pages.watch import page as watch
 KNOBS = knobs(RunConfig)
 README = (REPOSITORY / "README.md").read_text("utf-8")
 BEGIN, END = "<!-- words: begin -->\n", "<!-- words: end -->"
-SPOKEN = [*REPOSITORY.glob("studio/words/*.py"), *(REPOSITORY / name for name in (
-    "core/contract/config.py", "core/cli/commands.py", "core/estimate/judge.py", "core/estimate/suggest.py",
-))]  # fmt: skip
+SPOKEN = [
+    path
+    for pattern in ("studio/words/*.py", "core/contract/config.py", "core/cli/commands.py", "core/estimate/*.py")
+    for path in REPOSITORY.glob(pattern)
+]
 """Where what a person reads is written down."""
 PAGES = "".join(str(page(None)) for page in (watch.page, try_it.page, take_home.page))  # type: ignore[arg-type]
 LINKED = {part.key for part in PARTS if f"/glossary#part-{part.key}" in PAGES} | {"memory"}
