@@ -107,8 +107,9 @@ class Tokenising:
         try:
             entry.finish(starts, {**work.source.about(), **counts})
         except OSError as error:
-            cleared = isinstance(error, FileNotFoundError)
-            raise DataError("data.cache/cleared" if cleared else "data.cache/disk", reason=error) from error
+            if isinstance(error, FileNotFoundError):
+                raise DataError("data.cache/cleared") from error
+            raise DataError("data.cache/disk", reason=error) from error
         on_progress(work.usable, work.usable)
         return True
 
