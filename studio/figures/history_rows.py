@@ -22,6 +22,7 @@ from studio.figures.run_figures import (
     day_and_time,
     duration,
     made_at,
+    model_words,
     own_title,
     steps_words,
     tone_of,
@@ -75,7 +76,7 @@ def title_of(run: RunSummary) -> str:
 
 def row(run: RunSummary) -> dict[str, Any]:
     """A run as one row; ``words`` is what the search looks through."""
-    title, model, word, became = title_of(run), _model(run), STATES[run.state][0], run.outcome
+    title, model, word, became = title_of(run), model_words(run.model_name), STATES[run.state][0], run.outcome
     code, (cause, cure), damage = trouble(run.failure_code, became), _trouble(run), damage_words(run.damaged)
     can, readable = buttons_of(run.state), run.state != "unreadable"
     return {
@@ -91,7 +92,7 @@ def row(run: RunSummary) -> dict[str, Any]:
         "method": run.method,
         "made": made_at(run.run_id),
         "when": day_and_time(run.started_at),
-        "took": _took(run),
+        "took": duration(run.ended_at - run.started_at) if run.begun and run.started_at and run.ended_at else UNKNOWN,
         "steps": steps_words(run.last_step, run.total_steps),
         "loss": UNKNOWN if run.train_loss is None else f"{run.train_loss:.3f}",
         "held_out": UNKNOWN if run.eval_loss is None else f"{run.eval_loss:.3f}",
@@ -118,14 +119,3 @@ def _trouble(run: RunSummary) -> tuple[str, str]:
     if run.outcome and run.verdict == "worse":
         return outcome_line(run.outcome), ADVICE["worse"]
     return run.failure, run.failure_hint
-
-
-def _model(run: RunSummary) -> str:
-    name = run.model_name.rstrip("/").rsplit("/", 1)[-1]
-    return say("run.starter") if name == "starter" else name or UNKNOWN
-
-
-def _took(run: RunSummary) -> str:
-    if run.started_at is None or run.ended_at is None or not run.begun:
-        return UNKNOWN
-    return duration(run.ended_at - run.started_at)

@@ -48,9 +48,14 @@ def run_title(config: RunConfig | None, run_id: str) -> str:
 
 def own_title(data_name: str, model_name: str, run_id: str) -> str:
     """What a run is called that nobody named: its data, its model, and when it was made, by its id."""
-    model = model_name.rstrip("/").rsplit("/", 1)[-1]
-    model = say("run.starter") if model == "starter" else model or UNKNOWN
-    return say("run.title", data=data_name or UNKNOWN, model=model, when=day_and_time(made_at(run_id)))
+    when = day_and_time(made_at(run_id))
+    return say("run.title", data=data_name or UNKNOWN, model=model_words(model_name), when=when)
+
+
+def model_words(model_name: str) -> str:
+    """A model without its owner or folder."""
+    name = model_name.rstrip("/").rsplit("/", 1)[-1]
+    return say("run.starter") if name == "starter" else name or UNKNOWN
 
 
 def made_at(run_id: str) -> float | None:

@@ -33,7 +33,13 @@ _SECONDS = 20.0
 def living_studio(locations: Locations) -> str | None:
     """The address that opens the living studio of this root, with a fresh start token; None where none lives."""
     known = _read(locations)
-    if known is None or not _lives(known):
+    try:
+        if (
+            known is None
+            or not Identity(int(known["pid"]), float(known["created"]), str(known.get("boot", ""))).alive()
+        ):
+            return None
+    except (ValueError, TypeError, OverflowError):
         return None
     certificate = known.get("certificate")
     front = Front(int(known["port"]), certificate=Path(str(certificate)) if certificate else None)
@@ -89,13 +95,6 @@ def _read(locations: Locations) -> dict[str, Any] | None:
     except (OSError, ValueError, RecursionError):
         return None
     return raw if isinstance(raw, dict) and {"pid", "created", "port", "secret"} <= raw.keys() else None
-
-
-def _lives(known: dict[str, Any]) -> bool:
-    try:
-        return Identity(int(known["pid"]), float(known["created"]), str(known.get("boot", ""))).alive()
-    except (ValueError, TypeError, OverflowError):
-        return False
 
 
 def _ask(front: Front, secret: str) -> str:

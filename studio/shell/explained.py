@@ -1,7 +1,5 @@
 """The glossary's words as HTML: on their own page, folded beside a group of settings, and as links from elsewhere."""
 
-from collections.abc import Iterable
-
 from core.contract.config import RunConfig
 from core.contract.glossary.terms import Term
 from core.contract.glossary.words import GLOSSARY, called
@@ -23,7 +21,7 @@ def entry(term: Term) -> Markup:
 def of_knobs(group: str, title: str) -> Markup:
     """What the settings of a group speak of, folded; nothing where none of them needs it."""
     named = dict.fromkeys(knob.term for knob in _KNOBS.values() if knob.group == group and knob.term)
-    pairs = (tag("div", _name(term), tag("dd", term.text)) for term in _terms(named))
+    pairs = (tag("div", _name(term), tag("dd", term.text)) for term in map(GLOSSARY.__getitem__, named))
     inner = tag("dl", *pairs, class_="terms")
     link = tag("p", leads_to("", say("glossary.all")))
     summary = tag("summary", say("glossary.group"), aria_label=say("glossary.group.name", group=title))
@@ -35,17 +33,13 @@ def leads_to(anchor: str, words: str) -> Markup:
     return tag("a", words, href=f"{PATH}#{anchor}" if anchor else PATH, class_="what-is")
 
 
-def _terms(keys: Iterable[str]) -> list[Term]:
-    return [GLOSSARY[key] for key in keys]
-
-
 def _name(term: Term) -> Markup:
     return tag("dt", tag("b", term.name))
 
 
 def _settings(term: Term) -> Markup | None:
     found = [_setting(knob, term) for knob in _KNOBS.values() if knob.term == term.key]
-    return tag("span", say("glossary.setting"), " ", *_between(found)) if found else None
+    return tag("span", say("glossary.setting"), " ", Markup(", ".join(found))) if found else None
 
 
 def _setting(knob: Knob, term: Term) -> Markup:
@@ -55,11 +49,5 @@ def _setting(knob: Knob, term: Term) -> Markup:
 
 
 def _neighbours(term: Term) -> Markup | None:
-    links = [tag("a", near.name, href=f"#{near.key}") for near in _terms(term.also)]
-    return tag("span", say("glossary.also"), " ", *_between(links)) if links else None
-
-
-def _between(pieces: list[Markup]) -> Iterable[object]:
-    """Pieces with a comma between."""
-    for number, piece in enumerate(pieces):
-        yield from (", ", piece) if number else (piece,)
+    links = [tag("a", near.name, href=f"#{near.key}") for near in map(GLOSSARY.__getitem__, term.also)]
+    return tag("span", say("glossary.also"), " ", Markup(", ".join(links))) if links else None

@@ -29,6 +29,11 @@ def button(words: str, kind: str = "", **attributes: object) -> Markup:
     return tag("button", words, type="button", class_=f"push {kind}".strip(), **attributes)
 
 
+def fault_line() -> Markup:
+    """Where a page says what went wrong."""
+    return slot("fault", "p", role="alert", class_="fault-line", hidden=True)
+
+
 def none_yet() -> Markup:
     """What stands where there is no run at all."""
     link = tag("a", say("run.none.do"), href="/", class_="push primary")

@@ -10,7 +10,7 @@ from studio.figures.history_rows import SPANS
 from studio.pages.history.words import say
 from studio.services.services import Studio
 from studio.shell.markup import Markup, join, tag
-from studio.shell.slots import answer_settings, button, dialog, live, none_yet, notice, slot, way_back
+from studio.shell.slots import answer_settings, button, dialog, fault_line, live, none_yet, notice, slot, way_back
 from studio.words.runs import STATES
 
 GROUPS = ("paused", "finished", "stopped", "failed")
@@ -28,12 +28,11 @@ def page(_: Studio) -> Markup:
     back = slot("back", "a", say("compare.back"), href="/history", hidden=True)
     title = slot("title", "h1", say("history.title"))
     head = tag("header", title, back, slot("tell", "div", notice()), class_="page-head")
-    fault = slot("fault", "p", role="alert", class_="fault-line", hidden=True)
     said = slot("said", "p", role="status", class_="sr-only")
     full = slot("disk", "p", role="status", class_="fault-line", hidden=True)
     some = slot("some", "div", _queue(), _runs(), hidden=True)
     whole = slot("history", "div", none_yet(), some, _picked(), class_="history")
-    return live("history", words, sheet, head, fault, full, said, whole, _compare(), _delete_dialog())
+    return live("history", words, sheet, head, fault_line(), full, said, whole, _compare(), _delete_dialog())
 
 
 def _queue() -> Markup:

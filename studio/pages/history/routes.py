@@ -3,8 +3,7 @@
 import time
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import APIRouter, Body, Depends, Request, Response
 
 from core.runs.folder.held_out_rows import kept_draw
 from core.runs.folder.notes import NAME_LENGTH, named_config, read_asked, rename
@@ -25,20 +24,6 @@ _TOLD = ("id", "title", "word", "state", "cause", "verdict")
 _MOST_ROWS = 5_000
 
 
-class Name(BaseModel):
-    """What a run is to be called; empty for the name that it has by itself."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    name: str = Field(max_length=10 * NAME_LENGTH)
-
-
-class Place(BaseModel):
-    """A place in the queue, 0 being next."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    place: int = Field(ge=0, le=100_000)
-
-
 def routes(studio: Studio) -> APIRouter:
     """The routes of the list, of one run, of the comparison and of the queue."""
     router = APIRouter(prefix="/studio")
@@ -50,8 +35,8 @@ def routes(studio: Studio) -> APIRouter:
         return queue_view(studio.store, studio.machine())
 
     @router.post("/queue/{run_id}/move")
-    def move(run_id: str, wish: Place) -> dict[str, Any]:
-        studio.store.move(run_id, wish.place)
+    def move(run_id: str, place: Annotated[int, Body(embed=True, ge=0, le=100_000)]) -> dict[str, Any]:
+        studio.store.move(run_id, place)
         return queue_view(studio.store, studio.machine())
 
     return router
@@ -110,8 +95,8 @@ def _run_routes(router: APIRouter, studio: Studio) -> None:
         return Response(text, media_type="application/yaml; charset=utf-8", headers=headers)
 
     @router.post("/run/{run_id}/rename")
-    def named(run_id: str, wish: Name) -> dict[str, bool]:
-        rename(store.open(run_id), wish.name)
+    def named(run_id: str, name: Annotated[str, Body(embed=True, max_length=10 * NAME_LENGTH)]) -> dict[str, bool]:
+        rename(store.open(run_id), name)
         return DONE
 
     @router.post("/run/{run_id}/delete")

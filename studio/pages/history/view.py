@@ -117,12 +117,11 @@ def _head(run: Compared) -> dict[str, Any]:
 
 def _apart_words(runs: Sequence[Compared]) -> str:
     """One sentence on why groups of which these are the first are drawn apart; empty where there is but one."""
-    reasons = dict.fromkeys(_reason(one.differs(other)) for one, other in itertools.combinations(runs, 2))
+    differences = (one.differs(other) for one, other in itertools.combinations(runs, 2))
+    reasons = dict.fromkeys(
+        say.get(f"compare.apart.{key}") or say("compare.apart.setting", setting=_label(key)) for key in differences
+    )
     return say("compare.apart", why=", ".join(reasons)) if reasons else ""
-
-
-def _reason(key: str) -> str:
-    return say.get(f"compare.apart.{key}") or say("compare.apart.setting", setting=_label(key))
 
 
 def _label(key: str) -> str:

@@ -12,7 +12,7 @@ from studio.pages.proof.words import say
 from studio.services.services import Studio
 from studio.shell.json_routes import DONE
 from studio.shell.markup import Markup, tag
-from studio.shell.slots import button, live, slot
+from studio.shell.slots import button, fault_line, live, slot
 
 
 def page(studio: Studio) -> Markup:
@@ -20,13 +20,12 @@ def page(studio: Studio) -> Markup:
     machine = studio.machine()
     on = say("proof.on.card", card=machine.gpu.name) if machine.gpu else say("proof.on.cpu")
     head = tag("header", tag("h1", say("proof.title")), tag("p", say("proof.about"), class_="about"), tag("p", on))
-    fault = slot("fault", "p", role="alert", class_="fault-line", hidden=True)
     offers = tag("div", *(_offer(kind) for kind in KINDS), class_="offers")
     title = tag("h2", say("proof.results"))
     none = slot("none", "p", say("proof.none"), class_="about")
     words = say.under("proof")
     said = slot("said", "p", role="status", class_="sr-only")
-    return live("proof", words, head, fault, offers, said, title, none, slot("results", "ul", class_="proofs"))
+    return live("proof", words, head, fault_line(), offers, said, title, none, slot("results", "ul", class_="proofs"))
 
 
 def _offer(kind: str) -> Markup:

@@ -136,15 +136,8 @@ def _parity(result: dict[str, Any]) -> tuple[list[str], Cells]:
         losses = held.get("losses") or {}
         measured = [_number(losses.get(name), 5) for name in names]
         apart = _small(abs(held["fast"] - held["plain_mean"]))
-        rows.append(
-            [
-                say("proof.held_out"),
-                *measured,
-                _small(held.get("plain_spread")),
-                apart,
-                *([UNKNOWN] if judged else []),
-            ]
-        )
+        judge = [UNKNOWN] if judged else []
+        rows.append([say("proof.held_out"), *measured, _small(held.get("plain_spread")), apart, *judge])
     return head, rows
 
 

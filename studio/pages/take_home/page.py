@@ -15,7 +15,7 @@ from studio.services.services import Studio
 from studio.shell.explained import leads_to
 from studio.shell.json_routes import DONE
 from studio.shell.markup import Markup, tag
-from studio.shell.slots import button, live, none_yet, run_choice, slot, verdict
+from studio.shell.slots import button, fault_line, live, none_yet, run_choice, slot, verdict
 
 
 def page(_: Studio) -> Markup:
@@ -24,9 +24,8 @@ def page(_: Studio) -> Markup:
     words |= {"stop": say("home.stop"), "unsaved": say("run.unsaved"), "unsaved_do": say("run.unsaved.do")}
     about = tag("p", say("home.about"), " ", leads_to("part-home", say("glossary.choices")), class_="about")
     head = tag("header", tag("h1", say("home.title")), about)
-    fault = slot("fault", "p", role="alert", class_="fault-line", hidden=True)
     jobs = slot("jobs-box", "section", tag("h2", say("home.list")), slot("jobs", "ul", class_="jobs"), hidden=True)
-    some = slot("some", "div", _form(), fault, jobs, hidden=True)
+    some = slot("some", "div", _form(), fault_line(), jobs, hidden=True)
     return live("take_home", words, head, none_yet(), some)
 
 

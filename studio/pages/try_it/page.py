@@ -19,7 +19,7 @@ from studio.pages.try_it.words import say
 from studio.services.chats import Question
 from studio.services.services import Studio
 from studio.shell.markup import Markup, tag
-from studio.shell.slots import answer_settings, button, live, none_yet, run_choice, slot, verdict
+from studio.shell.slots import answer_settings, button, fault_line, live, none_yet, run_choice, slot, verdict
 
 
 def page(_: Studio) -> Markup:
@@ -36,9 +36,8 @@ def page(_: Studio) -> Markup:
         "unsaved_do": say("run.unsaved.do"),
     }
     head = tag("header", tag("h1", say("try.title")), tag("p", say("try.about"), class_="about"))
-    fault = slot("fault", "p", role="alert", class_="fault-line", hidden=True)
     answers = slot("answers", "div", class_="exchanges", aria_live="polite")
-    some = slot("some", "div", _form(), fault, answers, hidden=True)
+    some = slot("some", "div", _form(), fault_line(), answers, hidden=True)
     return live("try_it", words, head, none_yet(), some)
 
 

@@ -7,7 +7,7 @@ from studio.pages.watch.words import say
 from studio.services.services import Studio
 from studio.shell.explained import leads_to
 from studio.shell.markup import Markup, tag
-from studio.shell.slots import button, dialog, live, none_yet, notice, slot, verdict, way_back
+from studio.shell.slots import button, dialog, fault_line, live, none_yet, notice, slot, verdict, way_back
 
 LEVELS = ("0", "0.6", "0.9", "0.98")
 FACTS = ("step", "epoch", "loss", "held_out", "speed", "memory", "took", "device")
@@ -21,25 +21,19 @@ def page(_: Studio) -> Markup:
     words = {"chart": say.under("chart"), "charts": charts(), "way": say.under("way")}
     again = button("", "primary", data_f="verdict-again", hidden=True)
     some = slot("some", "div", _head(), verdict(again), _failure(), _facts(), _charts(), _way(), _folded(), hidden=True)
-    return live("watch", words, _fault(), none_yet(), some, _stop_dialog())
+    return live("watch", words, fault_line(), none_yet(), some, _stop_dialog())
 
 
 def charts() -> list[dict[str, Any]]:
     """The charts in their order: what each reads, in which tone, and how its readings are written."""
+    memory = (("memory_bytes", "memory.run", "a"), ("card_used_bytes", "memory.card", "b"))
     return [
         _chart("loss", "loss", ("loss", "loss.train", "a"), ("evaluation", "loss.held_out", "b"), log=True, best=True),
         _chart("learning_rate", "rate", ("learning_rate", "learning_rate.now", "a"), base=0),
         *(_measured(name) for name in MEASURES),
         _chart("grad_norm", "number", ("grad_norm", "grad_norm.now", "a"), log=True, base=0),
         _chart("speed", "speed", ("tokens_per_second", "speed.now", "a"), base=0),
-        _chart(
-            "memory",
-            "bytes",
-            ("memory_bytes", "memory.run", "a"),
-            ("card_used_bytes", "memory.card", "b"),
-            base=0,
-            forecast=True,
-        ),
+        _chart("memory", "bytes", *memory, base=0, forecast=True),
         _chart("load", "share", ("gpu_load", "load.now", "a"), base=0, top=1),
         _chart("power_watts", "watts", ("power_watts", "power_watts.now", "a"), base=0),
         _chart("temperature_celsius", "celsius", ("temperature_celsius", "temperature_celsius.now", "a")),
@@ -53,20 +47,11 @@ def _measured(name: str) -> dict[str, Any]:
 
 
 def _chart(key: str, form: str, *series: tuple[str, str, str], **more: Any) -> dict[str, Any]:
-    drawn = [
-        {
-            "key": name,
-            "label": say(f"chart.{label}"),
-            "tone": tone,
-            "points": name == "evaluation" or name.startswith("held_out_"),
-        }
-        for name, label, tone in series
-    ]
+    drawn = []
+    for name, label, tone in series:
+        points = name == "evaluation" or name.startswith("held_out_")
+        drawn.append({"key": name, "label": say(f"chart.{label}"), "tone": tone, "points": points})
     return {"key": key, "title": say(f"chart.{key}"), "format": form, "series": drawn, **more}
-
-
-def _fault() -> Markup:
-    return slot("fault", "p", role="alert", class_="fault-line", hidden=True)
 
 
 def _head() -> Markup:

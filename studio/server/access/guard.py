@@ -170,18 +170,14 @@ class _Line:
         """Passes the answer on while the session stands."""
         if self._cut:
             return
-        if self._begun and self._is_over():
-            self._cut = True
-            message = {"type": "http.response.body", "body": b"", "more_body": False}
+        now = asyncio.get_running_loop().time()
+        if self._begun and now - self._looked >= _LOOK_SECONDS:
+            self._looked = now
+            if not self._stands():
+                self._cut = True
+                message = {"type": "http.response.body", "body": b"", "more_body": False}
         self._begun = True
         await self._send(message)
-
-    def _is_over(self) -> bool:
-        now = asyncio.get_running_loop().time()
-        if now - self._looked < _LOOK_SECONDS:
-            return False
-        self._looked = now
-        return not self._stands()
 
 
 def _page(html: str, status: int = 200) -> HTMLResponse:
