@@ -31,8 +31,7 @@ from core.runs.log.events_log import EventWriter, open_writer
 from core.runs.record.words import unknown_fields_words
 from core.runs.supervise.worker_process import CARD_VARIABLE, RESTART_NOTE
 from core.train.channel.command_queue import Afresh, CommandQueue, Leave
-from core.train.channel.output import print_or_drop
-from core.train.channel.reporter import EventReporter
+from core.train.channel.reporter import EventReporter, print_or_drop
 from core.train.keep.checkpoint import is_disk_full
 
 RESTART = 75

@@ -17,7 +17,7 @@ from transformers import PrinterCallback, Trainer, TrainingArguments
 from core.bench.setting import Setting
 from core.model.attention.packed import NAME, bounds_mask
 from core.model.layers.peft_bnb import base_causal_model
-from core.train.step.micro_batches import pack, pad
+from core.train.step.batches import pack, pad
 from core.train.step.rows import TextRows
 
 

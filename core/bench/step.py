@@ -46,7 +46,7 @@ from core.train.attempt import Attempt, Subject
 from core.train.channel.reporter import EventReporter
 from core.train.methods.sft import TextTrainer, arguments, passes_line
 from core.train.safety.memory import state_bytes
-from core.train.step.batch_sampler import BatchSampler
+from core.train.step.batches import BatchSampler
 from core.train.step.trainer import Batches
 
 B_SPREAD = 0.02
@@ -154,7 +154,7 @@ def _fast(
     trainer, lines = _fast_trainer(setting, loaded.model, recipe, rows)
     folder = JobFolder(Path(recipe["output_dir"]).parent)
     writer = EventWriter(folder.events, attempt=1)
-    subject = Subject(_config(setting), trainer, loaded.model, loaded.tokenizer, rows.held_out)
+    subject = Subject(_config(setting), trainer, loaded.tokenizer, rows.held_out)
     attempt = Attempt.unsteered(subject, EventReporter(writer))
     trainer.add_callback(watch)
     try:
@@ -178,11 +178,12 @@ def _fast(
 def _fast_trainer(setting: Setting, peft_model: Any, recipe: dict[str, Any], rows: BenchRows) -> tuple[Any, list[str]]:
     """The trainer as ``core.train.setup`` makes it, but for the switches of the ladder."""
     config, plain_torch = _config(setting), setting.kernels == "twins"
-    loss_model = LossModel(peft_model, plain=setting.loss == "plain")
+    trained = Trained(peft_model)
+    loss_model = LossModel(peft_model, trained.parameters, plain=setting.loss == "plain")
     sampler = BatchSampler(len(rows.train), config.rows_per_step, setting.seed, setting.total_steps)
     tokens = setting.tokens_per_pass or planned_tokens(setting, config, rows, read_machine())
     tokens = tokens or setting.batch * (setting.dense_tokens or setting.max_length)
-    trainer = TextTrainer(loss_model, recipe, Batches(rows.train, sampler, tokens, setting.packed), 0)
+    trainer = TextTrainer(loss_model, trained, recipe, Batches(rows.train, sampler, tokens, setting.packed), 0)
     swaps = surgery.plan(peft_model, "plain" if setting.kernels == "plain" else "auto", force=plain_torch)
     surgery.apply(peft_model, swaps)
     allowed = allowed_bytes(trainer.args.device, setting.vram_gb)

@@ -5,8 +5,8 @@ half a bfloat16 digit. Plain peft casts a projection's input to the adapter's dt
 layers cast the adapter down for the product and keep its gradient in float32. No autocast is needed on either path.
 """
 
-from collections.abc import Collection
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -30,6 +30,8 @@ FUSED = {
     "up_proj": "gate_up_proj",
 }
 """Names under which some models (Phi-3) hold several projections in one."""
+_REFERENCE = "ref"
+"""TRL's name for the frozen copy of an adapter."""
 
 
 @dataclass(frozen=True)
@@ -103,15 +105,6 @@ def load_adapter(model: Any, folder: Path, trainable: bool) -> Any:
         raise ModelError("model.adapter/other_model", folder=folder, reason=reason) from error
 
 
-def save_adapter(peft_model: Any, folder: Path) -> None:
-    """Writes adapter_config.json and adapter_model.safetensors into ``folder``, as peft's ``save_pretrained`` does.
-
-    ``save_embedding_layers`` stays False: at "auto" peft asks the hub for the base model's vocabulary at every save.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    peft_model.save_pretrained(str(folder), safe_serialization=True, save_embedding_layers=False)
-
-
 def trainable(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     """The parameters that training changes, with their names, in the model's order."""
     return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
@@ -148,8 +141,15 @@ class Trained:
         return ([p for name, p in self.named if name in decayed], [p for name, p in self.named if name not in decayed])
 
     def save(self, folder: Path) -> None:
-        """Writes it as peft does (``save_adapter``)."""
-        save_adapter(self.model, folder)
+        """Writes adapter_config.json and adapter_model.safetensors, as peft's ``save_pretrained`` does, and no
+        reference.
+
+        ``save_embedding_layers`` stays False: at "auto" peft asks the hub for the base model's vocabulary every time.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        self.model.save_pretrained(
+            str(folder), safe_serialization=True, save_embedding_layers=False, selected_adapters=["default"]
+        )
 
     def restore(self, folder: Path) -> str:
         """Reads again what ``save`` wrote; the first name in the file that this adapter does not have, else empty."""
@@ -161,3 +161,22 @@ class Trained:
         """While it lasts the model is the base model, bit for bit."""
         context: AbstractContextManager[Any] = self.model.disable_adapter()
         return context
+
+    @contextmanager
+    def reference(self) -> Iterator[None]:
+        """While it lasts the model is what it was before the run: a frozen copy of the adapter that it goes on from,
+        where TRL keeps one, else the base model."""
+        if _REFERENCE not in self.model.peft_config:
+            with self.base():
+                yield
+            return
+        self.model.set_adapter(_REFERENCE)
+        try:
+            yield
+        finally:
+            self.model.set_adapter("default")
+
+    def drop_reference(self) -> None:
+        """Lets TRL's frozen copy go."""
+        if _REFERENCE in self.model.peft_config:
+            self.model.delete_adapter(_REFERENCE)

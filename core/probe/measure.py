@@ -26,7 +26,7 @@ from core.contract.errors import MachineError, ModelError, first_line
 from core.contract.events import Event
 from core.data.render.rendering import load_tokenizer
 from core.machine.locations import Locations
-from core.model.adapters import add_adapter
+from core.model.adapters import Trained, add_adapter
 from core.model.loading.load import LoadedModel, ensure_padding, load_base
 from core.model.loading.random_weights import random_model
 from core.models.catalog import STARTER
@@ -164,9 +164,9 @@ def _train(
     sampler = InTurn((*[every[: len(lengths)]] * steps.short, *[every[len(lengths) :]] * steps.long))
     tokenizer = loaded.tokenizer or ensure_padding(load_tokenizer(STARTER))
     with tempfile.TemporaryDirectory(prefix="luthier-probe-") as place:
-        made = make_trainer(config, Path(place), peft_model, (loaded, tokenizer), rows, sampler)
+        made = make_trainer(config, Path(place), Trained(peft_model), (loaded, tokenizer), rows, sampler)
         seen.lines = [loaded.line, *made.lines]
-        subject = Subject(config, made.trainer, peft_model, tokenizer, rows.take([]))
+        subject = Subject(config, made.trainer, tokenizer, rows.take([]))
         attempt = Attempt.unsteered(subject, EventReporter(_Unheard()))
         made.trainer.add_callback(
             _Clock(seen, [sum(map(rows.tokens, batch)) for batch in sampler.batches], steps, device)

@@ -29,19 +29,17 @@ from core.train.evaluate.sample import Laid, answer
 from core.train.evaluate.timeline import Timeline
 from core.train.keep.saver import Saver
 from core.train.loop import Loop
-from core.train.safety.guard import Guard
+from core.train.safety.guard import Guard, rows_at_fault, turn_back
 from core.train.safety.oom_recovery import OomRecovery
-from core.train.safety.rollback import Rollback, rows_at_fault
-from core.train.step.trainer import Rows
+from core.train.step.rows import Rows
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What is trained and measured: a trainer over its rows, the model in it, and the rows that are held out."""
+    """What is trained and measured: a trainer over its rows, and the rows that are held out."""
 
     config: RunConfig
     trainer: Any
-    peft_model: Any
     tokenizer: Any
     held_out: Rows
     numbers: Sequence[int] = ()
@@ -82,7 +80,7 @@ class Attempt:
             list(begun.position.get("bad", [])),
             int(begun.position.get("overflows", 0)),
             partial(rows_at_fault, trainer, subject.numbers),
-            Rollback(begun.folder, begun.record, config.train.learning_rate, reporter).turn_back,
+            partial(turn_back, begun.folder, begun.record, config.train.learning_rate, reporter),
         )
 
         def position() -> dict[str, Any]:
@@ -96,10 +94,9 @@ class Attempt:
                 "seconds": round(begun.seconds(), 1),
             }
 
-        facts = {"depends": depends}
-        saver = Saver(begun.folder, begun.record, trainer, subject.peft_model, reporter, facts, position)
+        saver = Saver(begun.folder, begun.record, trainer, reporter, {"depends": depends}, position)
         spills = trainer.args.device.type == "cuda" and read_machine().wsl
-        recovery = OomRecovery(trainer, subject.peft_model, config, channel, meter, spills)
+        recovery = OomRecovery(trainer, config, channel, meter, spills)
         loop = _loop(subject, channel, meter, guard, saver)
         trainer.add_callback(_Beginning(loop, saver, begun.checkpoint))
         return cls(trainer, meter, recovery, loop)
@@ -144,7 +141,7 @@ def _meter(trainer: Any) -> Meter:
 
 
 def _loop(subject: Subject, channel: Channel, meter: Meter, guard: Guard, saver: Saver | None) -> Loop:
-    config, model, tokenizer = subject.config, subject.peft_model, subject.tokenizer
-    timeline = Timeline(config, subject.held_out, model, tokenizer, channel)
-    reply = partial(answer, model, tokenizer, Laid(config.data, config.train.max_length), channel)
+    config, trained, tokenizer = subject.config, subject.trainer.trained, subject.tokenizer
+    timeline = Timeline(config, subject.held_out, trained, tokenizer, channel)
+    reply = partial(answer, trained, tokenizer, Laid(config.data, config.train.max_length), channel)
     return Loop(config, subject.trainer, subject.held_out, channel, meter, guard, saver, timeline, reply)

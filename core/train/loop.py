@@ -25,7 +25,7 @@ from core.train.evaluate.held_out import HeldOut
 from core.train.evaluate.timeline import Timeline
 from core.train.keep.saver import Saver
 from core.train.safety.guard import Guard
-from core.train.step.trainer import Rows
+from core.train.step.rows import Rows
 
 
 @dataclass

@@ -29,7 +29,7 @@ from core.data.tokens.cache import Source, entry_of, settled, slices
 from core.data.tokens.table import TokenTable
 from core.machine.locations import Locations
 from core.train.channel.channel import Channel
-from core.train.keep.kept_rows import KeptRows
+from core.train.keep.depends import KeptRows
 from core.train.safety.guard import require_targets
 from core.train.step.rows import PairRows, TextRows, rows_for
 

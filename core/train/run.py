@@ -26,8 +26,7 @@ from core.train.channel.channel import Channel
 from core.train.channel.command_queue import CommandQueue, Commands, Leave
 from core.train.channel.reporter import EventReporter
 from core.train.keep import checkpoint
-from core.train.keep.depends import depends_on, refuse_other_data, refuse_others
-from core.train.keep.kept_rows import KeptRows
+from core.train.keep.depends import KeptRows, depends_on, refuse_other_data, refuse_others
 from core.train.keep.saver import read_position
 from core.train.keep.start_adapter import keep_start
 from core.train.setup import prepare

@@ -20,7 +20,7 @@ from core.estimate import estimate, predict, resolve, total_steps
 from core.estimate.estimate import as_empty
 from core.machine.hardware import read_machine
 from core.machine.locations import Locations
-from core.model.adapters import add_adapter, load_adapter, trainable
+from core.model.adapters import Trained, add_adapter, load_adapter
 from core.model.attention.packed import NAME as PACKED_ATTENTION
 from core.model.attention.packed import attention_line
 from core.model.layers import surgery
@@ -33,13 +33,13 @@ from core.runs.folder.job_folder import JobFolder
 from core.train.attempt import Subject
 from core.train.channel.channel import Channel
 from core.train.fetching import fetch_base
-from core.train.keep.kept_rows import KeptRows
+from core.train.keep.depends import KeptRows
 from core.train.keep.start_adapter import start_folder
 from core.train.methods.sft import arguments, passes_line
 from core.train.methods.trainers import TRAINERS
 from core.train.reading import RunData, read_data
 from core.train.safety.memory import cap_allocator, may_allocate, state_bytes
-from core.train.step.batch_sampler import BatchSampler, Sampler
+from core.train.step.batches import BatchSampler, Sampler
 from core.train.step.rows import PairRows, TextRows
 from core.train.step.trainer import Batches
 
@@ -102,12 +102,12 @@ def prepare(
     cap_allocator(config.train.memory_gib, device, read_machine().wsl)
     loaded = _load(config, spec, device, channel)
     if config.resume_from:  # its optimiser is fresh either way
-        peft_model = load_adapter(loaded.model, start_folder(folder), trainable=True)
+        trained = Trained(load_adapter(loaded.model, start_folder(folder), trainable=True))
     else:
-        peft_model = add_adapter(loaded.model, config.lora, config.train.seed)
-    made = make_trainer(config, folder.checkpoints, peft_model, (loaded, tokenizer), data.train)
+        trained = Trained(add_adapter(loaded.model, config.lora, config.train.seed))
+    made = make_trainer(config, folder.checkpoints, trained, (loaded, tokenizer), data.train)
     plan = _plan(config, spec, data, made, loaded, [f"{r.key} = {r.value}: {r.reason}" for r in resolved])
-    return Ready(Subject(config, made.trainer, peft_model, tokenizer, data.held_out, data.numbers), plan)
+    return Ready(Subject(config, made.trainer, tokenizer, data.held_out, data.numbers), plan)
 
 
 def _tokenizer(spec: ModelSpec) -> Any:
@@ -130,22 +130,23 @@ def _load(config: RunConfig, spec: ModelSpec, device: torch.device, channel: Cha
 def make_trainer(
     config: RunConfig,
     output: Path,
-    peft_model: Any,
+    trained: Trained,
     parts: tuple[LoadedModel, Any],
     rows: TextRows | PairRows,
     sampler: Sampler | None = None,
 ) -> Made:
-    """The trainer over a model and its tokenizer, its layers swapped. ``sampler``: in another order than a run's."""
-    loaded, tokenizer = parts
-    device, steps = next(peft_model.parameters()).device, total_steps(config, len(rows))
+    """The trainer over what is learned, its layers swapped; ``parts`` are the model that was loaded and its tokenizer.
+    ``sampler``: in another order than a run's."""
+    (loaded, tokenizer), model = parts, trained.model
+    device, steps = next(model.parameters()).device, total_steps(config, len(rows))
     settings = arguments(config, output, steps, device, str(loaded.dtype).removeprefix("torch."))
     sampler = sampler or BatchSampler(len(rows), config.rows_per_step, config.train.seed, steps)
-    packed = config.packed and peft_model.config._attn_implementation == PACKED_ATTENTION
+    packed = config.packed and model.config._attn_implementation == PACKED_ATTENTION
     batches = Batches(rows, sampler, config.train.tokens_per_pass, packed)
-    trainer, loss = TRAINERS[config.trained_method](config, peft_model, settings, batches, tokenizer)
-    swaps = surgery.plan(peft_model, config.train.kernels, packed=trainer.packed)
-    surgery.apply(peft_model, swaps)
-    kept = _checkpointing(config, peft_model, device)
+    trainer, loss = TRAINERS[config.trained_method](config, trained, settings, batches, tokenizer)
+    swaps = surgery.plan(model, config.train.kernels, packed=trainer.packed)
+    surgery.apply(model, swaps)
+    kept = _checkpointing(config, model, device)
     return Made(trainer, (*swaps.lines(), loss, *kept, passes_line(trainer)), bool(swaps.swaps))
 
 
@@ -172,7 +173,7 @@ def _plan(
         eval_rows=len(data.held_out),
         train_tokens=sum(map(data.train.tokens, range(len(data.train)))),
         trained_tokens=data.trained_tokens,
-        trainable_parameters=sum(parameter.numel() for _, parameter in trainable(trainer.model)),
+        trainable_parameters=trainer.trained.count,
         dtype=dtype,
         attention=str(model.config._attn_implementation),
         fast=made.fast,

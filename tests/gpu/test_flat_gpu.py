@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from core.train.step.flat import FlatParameters
+from core.train.step.optimizer import FlatParameters
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA card here")]
 

@@ -9,6 +9,7 @@ The head's matrix product and the cross-entropy are one op that never holds all 
 ``families``, logits are made by the model itself: right, and larger.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -22,21 +23,20 @@ from core.models.families import Head, head_of
 
 
 class LossModel(nn.Module):
-    """Wraps a causal language model (peft's wrapper or plain); saving goes through ``.model``."""
+    """Wraps a causal language model (peft's wrapper or plain); saving goes through ``.model``. ``trained``: the
+    parameters that get gradients, so that nobody walks through thousands of modules to clear them."""
 
-    trained: tuple[nn.Parameter, ...] = ()
-
-    def __init__(self, model: nn.Module, plain: bool = False) -> None:
+    def __init__(self, model: nn.Module, trained: Sequence[nn.Parameter] = (), plain: bool = False) -> None:
         super().__init__()
-        self.model = model
+        self.model, self._trained = model, tuple(trained)
         self._head, self.reason = (None, "from logits") if plain else _readable_head(base_causal_model(model))
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As any module's; where ``trained`` names the parameters, without a walk through thousands of modules."""
-        if not self.trained or not set_to_none:
+        """As any module's."""
+        if not self._trained or not set_to_none:
             super().zero_grad(set_to_none)
             return
-        for parameter in self.trained:
+        for parameter in self._trained:
             parameter.grad = None
 
     @property

@@ -3,11 +3,13 @@
 Light: imported before anything heavy, so that the first word and every acknowledgement come at once.
 """
 
+import contextlib
+import io
+import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 from core.contract.events import Event, Note, Stage, StageName
 
@@ -60,7 +62,7 @@ class EventReporter:
             self._stage, self._staged_at = (stage, text), now
         self.say(Stage(stage=stage, text=text, done=done, total=total, unit=unit))
 
-    @contextmanager
+    @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
         """What went on before is said again after the block, unless the block said nothing else. (A stall is judged by
         the stage that was said last: after a wait there would be none for ever.)"""
@@ -68,3 +70,20 @@ class EventReporter:
         yield
         if (before.stage, before.text) != self._stage:
             self.stage(before.stage, before.text, before.done, before.total, before.unit)
+
+
+class _Dropping(io.FileIO):
+    """Says that all was written, whatever became of it."""
+
+    def write(self, data: Any) -> int:
+        with contextlib.suppress(OSError):
+            super().write(data)
+        return memoryview(data).nbytes
+
+
+def print_or_drop() -> None:
+    """From here on ``print`` and its like drop what their file does not take: progress bars, warnings and tracebacks
+    are worth less than the run. For a process of its own."""
+    for name, descriptor in (("stdout", 1), ("stderr", 2)):
+        raw = _Dropping(descriptor, "w", closefd=False)
+        setattr(sys, name, io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True))

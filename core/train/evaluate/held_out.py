@@ -15,7 +15,8 @@ import torch
 from core.model.faults import is_out_of_memory
 from core.train.channel.reporter import EventReporter
 from core.train.safety.memory import let_go_of
-from core.train.step.trainer import Rows, split_batch
+from core.train.step.batches import split_batch
+from core.train.step.rows import Rows
 
 EVALUATION_ROWS = 64
 """Held-out rows are cut into micro-batches so many at a time."""

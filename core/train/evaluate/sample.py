@@ -18,6 +18,7 @@ from core.contract.data import Message
 from core.contract.errors import first_line
 from core.contract.events import Sample
 from core.data.render.rendering import question_ids, stop_token_ids
+from core.model.adapters import Trained
 from core.model.faults import is_card_fault, is_named
 from core.model.generation import context_of, ends_of
 from core.train.channel.channel import Channel
@@ -44,7 +45,7 @@ class _Leaving(StoppingCriteria):
         return torch.full((input_ids.shape[0],), self._commands.leaving, device=input_ids.device)
 
 
-def answer(peft_model: Any, tokenizer: Any, laid: Laid, channel: Channel, command: Command) -> None:
+def answer(trained: Trained, tokenizer: Any, laid: Laid, channel: Channel, command: Command) -> None:
     """Says one ``Sample`` a side, an empty one where there is no answer; the model's mode is left as it was.
 
     Args:
@@ -53,18 +54,18 @@ def answer(peft_model: Any, tokenizer: Any, laid: Laid, channel: Channel, comman
     Raises:
         RuntimeError: the card faulted, and this process cannot go on.
     """
-    training = peft_model.training
-    peft_model.eval()
-    failed = False
+    model = trained.model
+    training, failed = model.training, False
+    model.eval()
     try:
         for side in ("base", "tuned"):
             text = ""
             try:
                 if not failed:
                     turns = (Message(role="user", content=command.prompt),)
-                    most = min(context_of(peft_model), laid.longest)
+                    most = min(context_of(model), laid.longest)
                     asked = (list(question_ids(tokenizer, turns, laid.data, most)), command.max_new_tokens)
-                    text = continued(peft_model, tokenizer, asked, channel.commands, laid.data, side)
+                    text = continued(trained, tokenizer, asked, channel.commands, laid.data, side)
             except Exception as error:  # whatever it is, a question must not end a run
                 if is_card_fault(error):
                     raise
@@ -73,16 +74,17 @@ def answer(peft_model: Any, tokenizer: Any, laid: Laid, channel: Channel, comman
                 channel.reporter.note("sample.failed", said, "Ask another one.")
             channel.reporter.say(Sample(command_id=command.id, side=side, prompt=command.prompt, text=text, done=True))
     finally:
-        peft_model.train(training)
+        model.train(training)
 
 
 def continued(
-    model: Any, tokenizer: Any, asked: tuple[list[int], int], commands: CommandQueue, data: DataChoice, side: str
+    trained: Trained, tokenizer: Any, asked: tuple[list[int], int], commands: CommandQueue, data: DataChoice, side: str
 ) -> str:
     """What the model says after these tokens, so many at most, greedily; cut short when the run is to leave."""
+    model = trained.model
     stops = list(dict.fromkeys((*stop_token_ids(tokenizer, data), *ends_of(model))))
     ids = torch.tensor([asked[0]], dtype=torch.long, device=next(model.parameters()).device)
-    with torch.no_grad(), model.disable_adapter() if side == "base" else contextlib.nullcontext():
+    with torch.no_grad(), trained.base() if side == "base" else contextlib.nullcontext():
         grown = model.generate(
             input_ids=ids,
             attention_mask=torch.ones_like(ids),

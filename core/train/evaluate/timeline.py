@@ -14,9 +14,11 @@ from typing import Any
 
 from core.contract.config import RunConfig
 from core.contract.events import Sample
+from core.model.adapters import Trained
 from core.model.faults import is_card_fault
 from core.train.channel.channel import Channel
 from core.train.evaluate.sample import continued, fault_line, readable
+from core.train.step.rows import Rows
 
 NEW_TOKENS = 64
 LOOK_ROWS = 50
@@ -33,7 +35,7 @@ class Question:
     right: list[int]
 
 
-def questions(rows: Any, wanted: int) -> Iterator[Question]:
+def questions(rows: Rows, wanted: int) -> Iterator[Question]:
     """The first rows that have a prompt and an answer; of a pair that is the chosen one."""
     for row in range(min(len(rows), LOOK_ROWS)):
         if wanted <= 0:
@@ -47,8 +49,8 @@ def questions(rows: Any, wanted: int) -> Iterator[Question]:
 class Timeline:
     """Asks at measurements; says one ``Sample`` an answer, its ``command_id`` naming the question."""
 
-    def __init__(self, config: RunConfig, rows: Any, peft_model: Any, tokenizer: Any, channel: Channel) -> None:
-        self._data, self._model, self._tokenizer = config.data, peft_model, tokenizer
+    def __init__(self, config: RunConfig, rows: Rows, trained: Trained, tokenizer: Any, channel: Channel) -> None:
+        self._data, self._trained, self._tokenizer = config.data, trained, tokenizer
         self._reporter, self._commands = channel.reporter, channel.commands
         self._questions = list(questions(rows, config.train.sample_rows))
         self._begun = time.perf_counter()
@@ -64,7 +66,7 @@ class Timeline:
         affordable = sum(self._asked_seconds) + expected <= SHARE * (time.perf_counter() - self._begun)
         if not self._questions or not (step == 0 or last or affordable):
             return
-        begun, model = time.perf_counter(), self._model
+        begun, model = time.perf_counter(), self._trained.model
         training = model.training
         model.eval()
         try:
@@ -84,7 +86,7 @@ class Timeline:
 
     def _answer(self, number: int, question: Question, side: Any) -> None:
         begun, asked = time.perf_counter(), (question.prompt, NEW_TOKENS)
-        text = continued(self._model, self._tokenizer, asked, self._commands, self._data, side)
+        text = continued(self._trained, self._tokenizer, asked, self._commands, self._data, side)
         if self._commands.leaving:
             return  # cut short: no answer of the model's
         seconds = time.perf_counter() - begun

@@ -4,21 +4,32 @@
      "start": sha256 of the adapter that it goes on from, where it does}
 
 Another of these makes the rest of the run another training than its beginning. So it is refused by name in one line,
-unless a person has said to go on anyway. Light: nothing of torch is imported here.
+unless a person has said to go on anyway.
+
+Which rows are held out, and in which order the others come, is drawn once and kept with the run, in rows.json
+(``core.runs.folder.held_out_rows``), where the window reads it, too. A later version of this program may cut, split or
+shuffle otherwise. A run that goes on must not: what it held out would be trained on. So the split is taken from there,
+and other tokens or another order are refused by name.
 """
 
 import hashlib
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from core.contract.config import DataChoice, RunConfig
-from core.contract.errors import DataError, RunError
-from core.machine.disk import file_sha256
+from core.contract.errors import DataError, Fault, MachineError, RunError
+from core.data.deal.packing import epoch_batches
+from core.machine.disk import cure, file_sha256
 from core.machine.imports import version_of
+from core.runs.folder.held_out_rows import Draw, read_draw, write_draw
 from core.runs.folder.job_folder import JobFolder
+from core.train.channel.channel import Channel
 from core.train.channel.reporter import EventReporter
 from core.train.keep import checkpoint
+from core.train.step.rows import Rows
 
 DIFFERS = "run.differs"
 """Code of the refusal; the window offers to go on anyway where a run failed with it."""
@@ -70,12 +81,7 @@ def refuse_others(
     fault = RunError(
         "run.differs/checkpoint", name=start.name, others=", ".join(others) + named, run=start.parents[1].name
     )
-    if anyway:
-        reporter.note(
-            DIFFERS, fault.message, "The run goes on anyway, as it was asked to: the rest is another training."
-        )
-        return
-    raise fault
+    _refuse(fault, anyway, reporter)
 
 
 def refuse_other_data(run: str, data: DataChoice, found_sha256: str, anyway: bool, reporter: EventReporter) -> None:
@@ -89,14 +95,100 @@ def refuse_other_data(run: str, data: DataChoice, found_sha256: str, anyway: boo
         return
     expected, seen = data.sha256[:_SHORT], found_sha256[:_SHORT]
     fault = DataError("data.damaged/other_content", expected=expected, seen=seen, path=data.path, run=run)
-    if anyway:
-        reporter.note(
-            DIFFERS, fault.message, "The run goes on anyway, as it was asked to: it learns from what lies there now."
-        )
-        return
-    raise fault
+    _refuse(fault, anyway, reporter, "it learns from what lies there now")
+
+
+def _refuse(fault: Fault, anyway: bool, reporter: EventReporter, rest: str = "the rest is another training") -> None:
+    if not anyway:
+        raise fault
+    reporter.note(DIFFERS, fault.message, f"The run goes on anyway, as it was asked to: {rest}.")
 
 
 def _release(found: str) -> str:
     """``2.9.0`` of ``2.9.0+cu128``: a build for another card is the same release."""
     return ".".join(found.partition("+")[0].split(".")[:3])
+
+
+Split = tuple[list[int], list[int]]
+"""Rows to train on and rows held out, both ascending."""
+EPOCHS_COMPARED = 2
+
+
+@dataclass(frozen=True)
+class KeptRows:
+    """The draw of one run, in ``path``. ``anyway``: a person said to go on though things differ."""
+
+    path: Path
+    config: RunConfig
+    channel: Channel
+    anyway: bool = False
+
+    def agree(self, rows: Rows, numbers: Sequence[int], drawn: Split) -> Split:
+        """The split as it was drawn at first; at the first attempt the one that was drawn now, which is then kept.
+
+        Args:
+            numbers: of each row, its number in the data file.
+
+        Raises:
+            RunError: tokens or order are others, and nobody said to go on anyway.
+            Leave: pause or stop, while the disk was full.
+        """
+        train, held_out = drawn
+        now = Draw(
+            rows=len(rows),
+            tokens_sha256=rows.sha256(),
+            held_out=held_out,
+            order_sha256=self._order(len(train)),
+            numbers=[numbers[row] for row in held_out],
+            held_out_sha256=rows.take(held_out).sha256() if held_out else "",
+        )
+        then = self._read()
+        if then is None or not self._same(then, now):
+            self.channel.until_disk_takes(lambda: self._write(now))
+            return drawn
+        kept = set(then.held_out)
+        return [row for row in range(now.rows) if row not in kept], sorted(kept)
+
+    def _same(self, then: Draw, now: Draw) -> bool:
+        """Whether this is the same data in the same order.
+
+        Raises:
+            RunError: it is not, and nobody said to go on anyway.
+        """
+        alike = len(then.held_out) == len(now.held_out)  # a million rows are dealt in a second
+        if (then.rows, then.tokens_sha256) != (now.rows, now.tokens_sha256):
+            others = f"other tokens in its rows ({now.rows:,} rows, {then.rows:,} before)"
+        elif then.order_sha256 != (now.order_sha256 if alike else self._order(then.rows - len(then.held_out))):
+            others = "another order of its rows"
+        else:
+            return True
+        fault = RunError("run.differs/rows", others=others, run=self.path.parent.name)
+        _refuse(fault, self.anyway, self.channel.reporter)
+        return False
+
+    def _order(self, rows: int) -> str:
+        """Of the first epochs' batches: every row of each, as it is dealt."""
+        digest = hashlib.sha256()
+        for epoch in range(EPOCHS_COMPARED):
+            dealt = epoch_batches(rows, self.config.rows_per_step, epoch, self.config.train.seed)
+            digest.update(json.dumps(dealt).encode())
+        return digest.hexdigest()
+
+    def _read(self) -> Draw | None:
+        """What was kept; None where there is nothing, or nothing that can be read: it is then drawn again."""
+        try:
+            return read_draw(self.path)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError):
+            hint = "The rows are drawn again from the seed."
+            self.channel.reporter.note("rows.unreadable", f"{self.path.name} is damaged.", hint)
+            return None
+
+    def _write(self, found: Draw) -> None:
+        try:
+            write_draw(self.path, found)
+        except OSError as error:
+            raise MachineError(
+                "disk.write/file", name=self.path.name, reason=error.strerror, cure=cure(error)
+            ) from error

@@ -8,19 +8,14 @@ There is no data iterator and no random state among it: both follow from (seed, 
 """
 
 import json
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from peft import set_peft_model_state_dict
-from safetensors.torch import load_file
-
 from core.contract.errors import RunError
 from core.contract.events import Checkpoint
 from core.machine.disk import folder_bytes
-from core.model.adapters import save_adapter, trainable
 from core.runs.folder.job_folder import JobFolder
 from core.runs.record.job_record import RunRecord
 from core.runs.record.outcome import Measure, best, measured_loss, measures, standing
@@ -44,7 +39,6 @@ class Saver:
     folder: JobFolder
     record: RunRecord
     trainer: Any
-    peft_model: Any
     reporter: EventReporter
     facts: dict[str, Any]
     position: Callable[[], dict[str, Any]]
@@ -71,7 +65,7 @@ class Saver:
                 checkpoint.prune(self.folder, newest=step)  # its own turn may have been cut off
             return
         newest = self.folder.newest_checkpoint()  # before there is one: weights and two moments in float32
-        bytes_ = folder_bytes(newest) if newest else sum(12 * each.numel() for _, each in trainable(self.peft_model))
+        bytes_ = folder_bytes(newest) if newest else 12 * self.trainer.trained.count
         saved = checkpoint.save(
             self.folder,
             step,
@@ -114,11 +108,9 @@ class Saver:
         Raises:
             RunError: the checkpoint is of another adapter, or of a version that laid its optimiser out differently.
         """
-        weights = load_file(path / "adapter" / "adapter_model.safetensors")
-        result = set_peft_model_state_dict(self.peft_model, weights, adapter_name="default")
-        if result.unexpected_keys:
-            raise RunError("checkpoint.adapter", name=path.name, key=result.unexpected_keys[0])
         trainer = self.trainer
+        if unknown := trainer.trained.restore(path / "adapter"):
+            raise RunError("checkpoint.adapter", name=path.name, key=unknown)
         try:
             trainer.optimizer.load_state_dict(load_state(path, "optimizer"))
         except ValueError as error:
@@ -144,8 +136,7 @@ class Saver:
 
     def _write(self, draft: Path, step: int) -> None:
         trainer = self.trainer
-        save_adapter(self.peft_model, draft / "adapter")
-        shutil.rmtree(draft / "adapter" / "ref", ignore_errors=True)  # DPO's frozen reference is another run's adapter
+        trainer.trained.save(draft / "adapter")
         save_state(draft, "optimizer", trainer.optimizer.state_dict())
         save_state(draft, "scheduler", trainer.lr_scheduler.state_dict())
         if trainer.accelerator.scaler is not None:

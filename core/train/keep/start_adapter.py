@@ -41,8 +41,7 @@ def keep_start(folder: JobFolder, config: RunConfig, channel: Channel) -> str:
     place = folder.path / "start"
     if (kept := _kept(place)) is None:
         earlier = JobFolder(folder.path.parent / Path(config.resume_from).name)
-        channel.until_disk_takes(lambda: _copy(earlier, place, config.resume_from))
-        kept = _kept(place) or {}
+        kept = channel.until_disk_takes(lambda: _copy(earlier, place, config.resume_from))
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
@@ -60,28 +59,28 @@ def _hashes(adapter: Path) -> dict[str, str]:
     return {path.relative_to(adapter).as_posix(): file_sha256(path) for path in files}
 
 
-def _copy(earlier: JobFolder, place: Path, name: str) -> None:
-    """Copies the best checkpoint's adapter, held to its manifest: while it is read its run may train on."""
+def _copy(earlier: JobFolder, place: Path, name: str) -> dict[str, str]:
+    """Copies the best checkpoint's adapter, held to its manifest: while it is read its run may train on. Its files
+    with their hashes."""
     draft = place.with_name(".tmp-start")
     try:
         for _ in range(_TRIES):
             shutil.rmtree(draft, ignore_errors=True)
-            best = checkpoint.best(earlier)
-            if best is None:
+            if (best := checkpoint.best(earlier)) is None:
                 break
-            if _copied(best, draft):
+            if files := _copied(best, draft):
                 shutil.rmtree(place, ignore_errors=True)
                 draft.rename(place)
                 make_durable(place.parent)
-                return
+                return files
     except OSError as error:
         shutil.rmtree(draft, ignore_errors=True)
         raise MachineError("disk.write/start_adapter", name=name, reason=error.strerror, cure=cure(error)) from error
     raise RunError("run.resume_from/gone", name=name)
 
 
-def _copied(best: Path, draft: Path) -> bool:
-    """Whether all of it was there to the end, as its manifest says."""
+def _copied(best: Path, draft: Path) -> dict[str, str]:
+    """The files with their hashes; empty unless all of it was there to the end, as its manifest says."""
     adapter = draft / _ADAPTER
     try:
         said = {name: entry["sha256"] for name, entry in checkpoint.read_manifest(best)["files"].items()}
@@ -91,11 +90,11 @@ def _copied(best: Path, draft: Path) -> bool:
             shutil.copyfile(path, copy)
             make_durable(copy)
     except (FileNotFoundError, ValueError, KeyError):
-        return False
+        return {}
     files = _hashes(adapter)
     if files != {name.removeprefix(f"{_ADAPTER}/"): sha for name, sha in said.items() if name.startswith(_ADAPTER)}:
-        return False
+        return {}
     write_sealed(draft / _ORIGIN, {"run": best.parents[1].name, "checkpoint": best.name, "files": files}, durable=True)
     make_durable(adapter)
     make_durable(draft)
-    return True
+    return files

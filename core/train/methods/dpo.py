@@ -14,12 +14,10 @@ from datasets import Dataset
 from torch.nn import functional
 from trl import DPOConfig, DPOTrainer
 from trl.trainer.dpo_trainer import DataCollatorForPreference
-from trl.trainer.utils import use_adapter
 
 from core.contract.config import RunConfig
-from core.model.adapters import trainable
-from core.train.step.micro_batches import IGNORED
-from core.train.step.rows import PairRows
+from core.model.adapters import Trained
+from core.train.step.rows import IGNORED, PairRows
 from core.train.step.trainer import OURS, Batches, StepTrainer
 
 _TOLD = {"margin": "rewards/margins", "accuracy": "rewards/accuracies"}
@@ -32,19 +30,20 @@ class PreferenceTrainer(StepTrainer, DPOTrainer):
     measures = tuple(_TOLD)
 
     def __init__(
-        self, peft_model: Any, settings: dict[str, Any], config: RunConfig, batches: Batches, tokenizer: Any
+        self, trained: Trained, settings: dict[str, Any], config: RunConfig, batches: Batches, tokenizer: Any
     ) -> None:
         """TRL copies the adapter into a second, frozen one named ``ref`` and casts a quantised model's adapter to
         bfloat16. A fresh adapter adds nothing yet, so its copy goes and the reference is the model without it, bit for
         bit; and the adapter stays in float32, where small steps count.
         """
-        precise = {name: parameter.data for name, parameter in trainable(peft_model)}
+        precise = [(parameter, parameter.data) for parameter in trained.parameters]
         self.textbook = config.train.kernels == "plain"
         """TRL's own log-probabilities are Triton kernels on a card; without a compiler there the formula stands in."""
         super().__init__(
+            trained,
             batches,
             settings["max_grad_norm"],
-            model=peft_model,
+            model=trained.model,
             args=DPOConfig(
                 **{**settings, **OURS},
                 beta=config.train.beta,
@@ -56,11 +55,10 @@ class PreferenceTrainer(StepTrainer, DPOTrainer):
             processing_class=tokenizer,
             data_collator=DataCollatorForPreference(tokenizer.pad_token_id, config.train.max_length),
         )
-        if not config.resume_from and "ref" in peft_model.peft_config:
-            peft_model.delete_adapter("ref")
-        for name, parameter in peft_model.named_parameters():
-            if name in precise:
-                parameter.data = precise[name]
+        if not config.resume_from:
+            trained.drop_reference()
+        for parameter, data in precise:
+            parameter.data = data
 
     def pass_loss(self, model: Any, rows: PairRows, chosen: Sequence[int]) -> torch.Tensor:
         """One padded micro-batch of both sides."""
@@ -85,8 +83,7 @@ class PreferenceTrainer(StepTrainer, DPOTrainer):
         if not self.textbook:
             return super().compute_loss(model, inputs, *rest, **options)
         policy = _answer_log_probabilities(model, inputs)
-        frozen = self.accelerator.unwrap_model(self.model)
-        with torch.no_grad(), use_adapter(frozen, "ref" if "ref" in frozen.peft_config else None):
+        with torch.no_grad(), self.trained.reference():
             reference = _answer_log_probabilities(self.model, inputs)
         chosen, rejected = (policy - reference).chunk(2)
         margins = self.beta * (chosen - rejected)

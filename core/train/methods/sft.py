@@ -12,7 +12,8 @@ import torch
 from transformers import Trainer, TrainingArguments
 
 from core.contract.config import RunConfig
-from core.train.step.micro_batches import pack, pad
+from core.model.adapters import Trained
+from core.train.step.batches import pack, pad
 from core.train.step.rows import TextRows
 from core.train.step.trainer import OURS, Batches, StepTrainer
 
@@ -20,11 +21,13 @@ from core.train.step.trainer import OURS, Batches, StepTrainer
 class TextTrainer(StepTrainer, Trainer):
     """SFT. What it wraps is a ``LossModel``, which returns the sum of token losses."""
 
-    def __init__(self, loss_model: Any, settings: dict[str, Any], batches: Batches, pad_id: int) -> None:
+    def __init__(
+        self, loss_model: Any, trained: Trained, settings: dict[str, Any], batches: Batches, pad_id: int
+    ) -> None:
         self._pad_id = pad_id
         self._ahead: tuple[TextRows, list[int], dict[str, Any]] | None = None
         recipe = TrainingArguments(**{**settings, **OURS})
-        super().__init__(batches, settings["max_grad_norm"], model=loss_model, args=recipe)
+        super().__init__(trained, batches, settings["max_grad_norm"], model=loss_model, args=recipe)
 
     def pass_loss(self, model: Any, rows: TextRows, chosen: Sequence[int]) -> torch.Tensor:
         """One packed or padded micro-batch."""
@@ -41,13 +44,6 @@ class TextTrainer(StepTrainer, Trainer):
     def forget_ahead(self) -> None:
         """The next micro-batch's tensors go, too."""
         self._ahead = None
-
-    def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
-        """Also tells the ``LossModel`` whose gradients there are to clear."""
-        optimizer = super().create_optimizer(model)
-        if self.flat:
-            self.model.trained = tuple(self.flat.parameters)
-        return optimizer
 
     def _tensors(self, rows: TextRows, chosen: Sequence[int]) -> dict[str, Any]:
         device = self.args.device

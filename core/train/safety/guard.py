@@ -1,22 +1,42 @@
 """What must not be trained through: numbers that are none, steps without a target, and data without a single one.
 
     loss, gradient norm ─► finite? ─► the optimiser acts
-                            └ no: the step is skipped, its rows are named ─► three in a row: ``turn_back``
+                            └ no: the step is skipped, its rows are named ─► three in a row: rollback, once
+
+    bad steps b, b+1, b+2 ─► the newest checkpoint of a step s ≤ b - 2 ─► half the learning rate ─► a fresh process
+
+Step s + 1 was computed with what checkpoint s holds, and was good. The one of step b - 1 only made bad numbers so far,
+so it is trusted where its held-out loss was measured and finite. Without any the run begins again. Later checkpoints go
+first and the ``Correction`` is said after, so a worker that is killed in between meets the same numbers once more. The
+Correction in the log is the memory: a second time the run stops and explains.
 
 With float16 a gradient beyond the format's range is no fault: the scaler skips that step by itself and halves its
 scale. It is counted apart. A scale that has come down below 1 hides nothing any more, so that is a fault like a loss
 that is not finite.
 """
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+import torch
 
 from core.contract.errors import DataError, RunError
+from core.contract.events import Correction
+from core.runs.folder.job_folder import JobFolder, checkpoint_step
+from core.runs.record.job_record import RunRecord
+from core.runs.record.outcome import measured_loss
+from core.train.channel.command_queue import Afresh
 from core.train.channel.reporter import EventReporter
+from core.train.keep import checkpoint
 
 LIMIT = 3
 """Steps in a row whose loss or gradient is not finite before the run goes back."""
+_RATE, _MARK = "train.learning_rate", "Bad numbers:"
+"""What a rollback corrects, and how its reason begins."""
+_NAMED = 8
 
 
 def _stop(bad: Sequence[int], what: str) -> None:
@@ -98,3 +118,47 @@ def require_targets(trained_tokens: int, rows: int, max_length: int) -> None:
         raise DataError("data.no_rows")
     if not trained_tokens:
         raise DataError("data.nothing_trained/cut", rows=rows, max_length=max_length)
+
+
+def turn_back(
+    folder: JobFolder, record: RunRecord, rate: float, reporter: EventReporter, bad: Sequence[int], what: str
+) -> None:
+    """Goes back to the last checkpoint that was seen to train well, with half the learning rate.
+
+    Args:
+        record: the log when the attempt began.
+        rate: the learning rate as it is now.
+        bad: the steps in a row; ``what`` was found in them.
+
+    Raises:
+        Afresh: a fresh process goes on from there.
+        RunError: the run went back before.
+    """
+    mine = [one for one in record.corrections if one.key == _RATE and one.reason.startswith(_MARK)]
+    steps = f"{len(bad)} steps in a row (steps {bad[0]} to {bad[-1]})"
+    if mine:
+        raise RunError("train.not_finite/again", rate=mine[-1].new, what=what, steps=steps)
+    before = folder.checkpoints / checkpoint.step_name(bad[0] - 1)
+    checkpoint.remove_after(folder, bad[0] - (2 if measured_loss(before) is None else 1))
+    start = checkpoint.latest_good(folder)
+    step = (checkpoint_step(start.name) or 0) if start else 0
+    reason = f"{_MARK} {what}, {steps}; back to step {step} with half the learning rate, once."
+    reporter.say(Correction(key=_RATE, old=json.dumps(rate), new=json.dumps(rate / 2), reason=reason))
+    raise Afresh(f"Bad numbers in steps {bad[0]} to {bad[-1]}: back to step {step} with half the learning rate.")
+
+
+def rows_at_fault(trainer: Any, numbers: Sequence[int]) -> str:
+    """The rows of the present step whose own loss is not finite, by their ``numbers`` in the user's file; where all
+    are finite, all of the step.
+
+    Each row is computed once more by itself, which changes nothing: random numbers follow from seed and step.
+    """
+    if not numbers:
+        return ""
+    batch, rows = trainer.sampler.after(trainer.step) or [], trainer.rows
+    with torch.no_grad():
+        bad = [row for row in batch if not math.isfinite(float(trainer.pass_loss(trainer.model_wrapped, rows, [row])))]
+    faulty = sorted({numbers[row] for row in bad or batch})
+    shown = ", ".join(str(number) for number in faulty[:_NAMED])
+    more = f" and {len(faulty) - _NAMED} more" if len(faulty) > _NAMED else ""
+    return f"{'row' if len(faulty) == 1 else 'rows'} {shown}{more} of the data file"

@@ -64,12 +64,8 @@ class OomRecovery:
         peft_model: whose layers are set: the language model, not what computes a loss around it.
     """
 
-    def __init__(
-        self, trainer: Any, peft_model: Any, config: RunConfig, channel: Channel, meter: Meter, spills: bool = False
-    ) -> None:
-        self._trainer, self._model, self._train, self._channel, self._meter = (
-            trainer, peft_model, config.train, channel, meter,
-        )  # fmt: skip
+    def __init__(self, trainer: Any, config: RunConfig, channel: Channel, meter: Meter, spills: bool = False) -> None:
+        self._trainer, self._train, self._channel, self._meter = trainer, config.train, channel, meter
         self._device: torch.device = trainer.args.device
         self._on_card = self._device.type == "cuda"
         self._memory = "card's memory" if self._on_card else "machine's memory"
@@ -105,7 +101,7 @@ class OomRecovery:
                     raise
                 self._refuse_among_others()
                 self._trainer.forget()
-                let_go_of_inputs(self._model)
+                let_go_of_inputs(self._trainer.trained.model)
                 let_go_of(error)
             if self._spill is not None:
                 self._spill.begin_again()
@@ -212,7 +208,7 @@ class OomRecovery:
             self._lowered += 1
             self._allowed = int(min(LOWER * self._allowed, SPARE * there_for_us(self._device)))
             moments = 0 if self._trainer.optimizer.state else state_bytes(self._train.optim)
-            set_checkpointing(self._model, "auto", self._allowed, moments)
+            set_checkpointing(self._trainer.trained.model, "auto", self._allowed, moments)
             gib = round((self._allowed + context_of(torch.cuda.get_device_name(self._device))) / GIB, 2)
             self._correct("memory_gib", self._train.memory_gib, gib, reason)
             self._train = self._train.model_copy(update={"memory_gib": gib})
@@ -220,7 +216,7 @@ class OomRecovery:
         if old == "offload" or (old == "recompute" and not self._on_card):
             return False
         self._policy = "recompute" if old == "none" or not self._on_card else "offload"
-        set_checkpointing(self._model, self._policy)
+        set_checkpointing(self._trainer.trained.model, self._policy)
         self._correct("checkpointing", old, self._policy, reason)
         return True
 

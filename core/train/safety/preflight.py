@@ -12,7 +12,7 @@ import torch
 
 from core.train.channel.reporter import EventReporter
 from core.train.safety.memory import state_bytes
-from core.train.step.batch_sampler import BatchSampler
+from core.train.step.batches import BatchSampler
 
 MOST_ROWS = 100_000
 """So many rows that are to come are looked at; later ones hold no surprise."""
@@ -62,6 +62,5 @@ def _moments(trainer: Any) -> torch.Tensor | None:
     """As many bytes as the optimiser has yet to take."""
     if trainer.optimizer.state:
         return None
-    trained = sum(parameter.numel() for parameter in trainer.model.parameters() if parameter.requires_grad)
-    each = state_bytes(trainer.args.optim)
-    return torch.empty(trained * each, dtype=torch.uint8, device=trainer.args.device)
+    taken = trainer.trained.count * state_bytes(trainer.args.optim)
+    return torch.empty(taken, dtype=torch.uint8, device=trainer.args.device)

@@ -1,22 +1,19 @@
-"""The tokenised data, held compactly: 4 bytes a token, not a Python object each.
-
-``Rows`` are what a trainer needs of data: how long each is (for the cut into passes), what it weighs in the mean (its
-trained tokens; for a preference pair 1), and its tokens.
-"""
+"""The tokenised data, held compactly: 4 bytes a token, not a Python object each."""
 
 from __future__ import annotations
 
 import hashlib
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy
 import torch
 
 from core.contract.methods import LearningMethod
 
-_IGNORED = -100
+IGNORED = -100
+"""The label of a token that is not trained."""
 
 
 class Ragged:
@@ -35,7 +32,7 @@ class Ragged:
         return len(self._ends) - 1
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        return torch.tensor(self._values[self._ends[index] : self._ends[index + 1]], dtype=torch.long)
+        return torch.tensor(self.values(index), dtype=torch.long)
 
     def copy_to(self, index: int, place: numpy.ndarray[Any, Any]) -> None:
         """Writes one sequence into ``place``, which is as long."""
@@ -46,6 +43,10 @@ class Ragged:
         """Number of values of one sequence."""
         return self._ends[index + 1] - self._ends[index]
 
+    def values(self, index: int) -> array[int]:
+        """One sequence as plain numbers."""
+        return self._values[self._ends[index] : self._ends[index + 1]]
+
     def add_to(self, digest: Any) -> None:
         """Feeds values and lengths to a hash."""
         digest.update(self._values)
@@ -55,45 +56,69 @@ class Ragged:
         """The chosen sequences as a new one."""
         taken = Ragged()
         for index in chosen:
-            taken.append(self._values[self._ends[index] : self._ends[index + 1]])
+            taken.append(self.values(index))
         return taken
 
 
-class TextRows:
-    """Rows of SFT: ids and labels, unshifted, -100 where not trained."""
+class Rows:
+    """What is asked of data while it is trained on: rows, each a sequence in every one of their parts."""
 
-    def __init__(self) -> None:
-        self.ids = Ragged()
-        self.labels = Ragged()
-        self._trained = array("i")
+    def __init__(self, *parts: Ragged) -> None:
+        self._parts = parts
+
+    def __len__(self) -> int:
+        return len(self._parts[0])
+
+    def take(self, chosen: Sequence[int]) -> Self:
+        """The chosen rows as new ones."""
+        return type(self)(*(part.take(chosen) for part in self._parts))
+
+    def sha256(self) -> str:
+        """Of every token and label."""
+        digest = hashlib.sha256()
+        for part in self._parts:
+            part.add_to(digest)
+        return digest.hexdigest()
+
+    def length(self, row: int) -> int:
+        """Tokens that a micro-batch computes for it."""
+        raise NotImplementedError
+
+    def tokens(self, row: int) -> int:
+        """Real tokens."""
+        raise NotImplementedError
+
+    def trained(self, row: int) -> int:
+        """Its targets."""
+        raise NotImplementedError
+
+    def weight(self, row: int) -> int:
+        """Its share in the mean loss."""
+        raise NotImplementedError
+
+    def question(self, row: int) -> tuple[list[int], list[int]]:
+        """A prompt and the answer that the row has."""
+        raise NotImplementedError
+
+
+class TextRows(Rows):
+    """Rows of SFT: ids and labels, unshifted, -100 where not trained. The mean loss is over trained tokens."""
+
+    def __init__(self, ids: Ragged | None = None, labels: Ragged | None = None) -> None:
+        self.ids, self.labels = ids or Ragged(), labels or Ragged()
+        super().__init__(self.ids, self.labels)
+        self._trained = array("i", (_targets(self.labels.values(row)) for row in range(len(self.labels))))
 
     def append(self, ids: Sequence[int], labels: Sequence[int]) -> None:
         """Adds a row. Its first token is never a target."""
         self.ids.append(ids)
         self.labels.append(labels)
-        targets = labels[1:]
-        self._trained.append(len(targets) - targets.count(_IGNORED))
-
-    def take(self, chosen: Sequence[int]) -> TextRows:
-        """The chosen rows as new ones."""
-        taken = TextRows()
-        taken.ids, taken.labels = self.ids.take(chosen), self.labels.take(chosen)
-        taken._trained = array("i", (self._trained[row] for row in chosen))
-        return taken
-
-    def sha256(self) -> str:
-        """Of every token and label."""
-        return _sha256_of(self.ids, self.labels)
-
-    def __len__(self) -> int:
-        return len(self.ids)
+        self._trained.append(_targets(labels))
 
     def length(self, row: int) -> int:
-        """Tokens that a micro-batch computes for it."""
         return self.ids.length(row)
 
     def tokens(self, row: int) -> int:
-        """Real tokens."""
         return self.ids.length(row)
 
     def trained(self, row: int) -> int:
@@ -101,24 +126,22 @@ class TextRows:
         return self._trained[row]
 
     def weight(self, row: int) -> int:
-        """Its share in the mean loss: the mean is over trained tokens."""
         return self._trained[row]
 
     def question(self, row: int) -> tuple[list[int], list[int]]:
         """The tokens before the first trained one, and those of the first trained span."""
         ids, labels = self.ids[row].tolist(), self.labels[row].tolist()
-        begin = next((at for at, label in enumerate(labels) if label != _IGNORED), 0)
-        end = next((at for at in range(begin, len(labels)) if labels[at] == _IGNORED), len(labels))
+        begin = next((at for at, label in enumerate(labels) if label != IGNORED), 0)
+        end = next((at for at in range(begin, len(labels)) if labels[at] == IGNORED), len(labels))
         return ids[:begin], ids[begin:end]
 
 
-class PairRows:
-    """Rows of DPO: a prompt and two answers."""
+class PairRows(Rows):
+    """Rows of DPO: a prompt and two answers. The mean loss is over pairs."""
 
-    def __init__(self) -> None:
-        self.prompts = Ragged()
-        self.chosen = Ragged()
-        self.rejected = Ragged()
+    def __init__(self, prompts: Ragged | None = None, chosen: Ragged | None = None, rejected: Ragged | None = None):
+        self.prompts, self.chosen, self.rejected = prompts or Ragged(), chosen or Ragged(), rejected or Ragged()
+        super().__init__(self.prompts, self.chosen, self.rejected)
 
     def append(self, prompt: Sequence[int], chosen: Sequence[int], rejected: Sequence[int]) -> None:
         """Adds a pair."""
@@ -126,34 +149,19 @@ class PairRows:
         self.chosen.append(chosen)
         self.rejected.append(rejected)
 
-    def take(self, chosen: Sequence[int]) -> PairRows:
-        """The chosen pairs as new ones."""
-        taken = PairRows()
-        taken.prompts, taken.chosen = self.prompts.take(chosen), self.chosen.take(chosen)
-        taken.rejected = self.rejected.take(chosen)
-        return taken
-
-    def sha256(self) -> str:
-        """Of every token."""
-        return _sha256_of(self.prompts, self.chosen, self.rejected)
-
-    def __len__(self) -> int:
-        return len(self.prompts)
-
     def length(self, row: int) -> int:
-        """Tokens that a micro-batch computes for it: both sides, padded to the longer."""
+        """Both sides, padded to the longer."""
         return 2 * (self.prompts.length(row) + max(self.chosen.length(row), self.rejected.length(row)))
 
     def tokens(self, row: int) -> int:
-        """Real tokens of both sides; the prompt is computed twice."""
+        """Of both sides; the prompt is computed twice."""
         return 2 * self.prompts.length(row) + self.chosen.length(row) + self.rejected.length(row)
 
     def trained(self, row: int) -> int:
         """Tokens of both answers."""
         return self.chosen.length(row) + self.rejected.length(row)
 
-    def weight(self, _row: int) -> int:
-        """Its share in the mean loss: the mean is over pairs."""
+    def weight(self, row: int) -> int:  # noqa: ARG002 - all alike
         return 1
 
     def question(self, row: int) -> tuple[list[int], list[int]]:
@@ -161,11 +169,8 @@ class PairRows:
         return self.prompts[row].tolist(), self.chosen[row].tolist()
 
 
-def _sha256_of(*parts: Ragged) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        part.add_to(digest)
-    return digest.hexdigest()
+def _targets(labels: Sequence[int]) -> int:
+    return len(labels[1:]) - labels[1:].count(IGNORED)
 
 
 def rows_for(learning: LearningMethod) -> TextRows | PairRows:

@@ -14,50 +14,31 @@ A card works while Python prepares what comes next, and waits once in a step, fo
     micro-batches ─► gradients joined, their norm ─► (next batch's first one made) ─► read ─► judge, clip ─► optimiser
 
 What the Trainer does beside that walks thousands of modules (modes, clipping, zeroing) or waits for the card (logging);
-so those are ours, on flat parameters (``core.train.step.flat``).
+so those are ours, on flat parameters (``core.train.step.optimizer``).
 """
 
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from accelerate.utils import AutocastKwargs
 from torch import nn
 from transformers import PrinterCallback, TrainerCallback
 
-from core.data.deal.packing import cut
+from core.model.adapters import Trained
 from core.model.faults import is_out_of_memory
-from core.train.safety.guard import Guard
 from core.train.safety.memory import pass_tokens
-from core.train.step.batch_sampler import BatchLoader, Sampler
-from core.train.step.flat import FlatParameters, flat_optimizer, total_norm
-from core.train.step.micro_batches import cut_padded
+from core.train.step.batches import BatchLoader, Sampler, split_batch
+from core.train.step.optimizer import flat_optimizer, total_norm
+from core.train.step.rows import Rows
 
 OURS: dict[str, Any] = {"max_grad_norm": 0.0, "logging_strategy": "no"}
 """Settings of the Trainer's for what is done here: clipping over flat parameters, and the word on each step."""
 Joined = tuple[list[nn.Parameter], torch.Tensor]
 """Tensors with their gradients, and the norm over all of these."""
-
-
-class Rows(Protocol):
-    """What is asked of data while it is trained on; see ``core.train.step.rows``."""
-
-    def __len__(self) -> int: ...
-
-    def length(self, row: int) -> int:
-        """Tokens that a micro-batch computes for this row."""
-
-    def tokens(self, row: int) -> int:
-        """Real tokens of this row."""
-
-    def trained(self, row: int) -> int:
-        """Its targets."""
-
-    def weight(self, row: int) -> int:
-        """Its share in the mean loss."""
 
 
 @dataclass(frozen=True)
@@ -70,45 +51,19 @@ class Batches:
     packed: bool = True
 
 
-class Steps(Protocol):
-    """What a trainer tells of its steps (``core.train.loop``)."""
-
-    @property
-    def guard(self) -> Guard:
-        """Judges each batch before the optimiser acts on it."""
-
-    def step_begins(self, step: int) -> None:
-        """Before the first micro-batch, and again where the batch is computed anew."""
-
-    def safe_point(self) -> None:
-        """Between micro-batches: the adapter is as the last whole step left it. May leave."""
-
-    def batch_done(self, batch: Sequence[int], loss: float) -> None:
-        """Forward and backward are done and judged."""
-
-    def step_done(self, grad_norm: float) -> None:
-        """After the optimiser's step."""
-
-
-def split_batch(rows: Rows, batch: Sequence[int], tokens_per_pass: int, packed: bool) -> list[list[int]]:
-    """The micro-batches of an optimizer batch, as row numbers."""
-    lengths = [rows.length(row) for row in batch]
-    groups = cut(lengths, tokens_per_pass) if packed else cut_padded(lengths, tokens_per_pass)
-    return [[batch[place] for place in group] for group in groups]
-
-
 class StepTrainer:
     """Stands before a Trainer in the order of bases."""
 
     measures: tuple[str, ...] = ()
     """What is measured beside the loss, as ``core.contract.methods`` has it."""
 
-    def __init__(self, batches: Batches, clip_norm: float, **options: Any) -> None:
+    def __init__(self, trained: Trained, batches: Batches, clip_norm: float, **options: Any) -> None:
+        self.trained = trained
+        """What the steps change."""
         self.rows, self.sampler = batches.rows, batches.sampler
         self.packed, self.tokens_per_pass = batches.packed, batches.tokens_per_pass
         self.clip_norm = clip_norm
         """Gradients are scaled down to this norm; 0 leaves them. The Trainer's own clipping is off."""
-        self.flat: FlatParameters | None = None
         self.grad_norm = 0.0
         """Of the last batch, before clipping."""
         self.sums: Sequence[Any] = [0.0] * len(self.measures)
@@ -128,8 +83,8 @@ class StepTrainer:
             # The model computes in float16 as it is; of accelerate's mixed precision only the scaler is wanted.
             trainer.accelerator.autocast_handler = AutocastKwargs(enabled=False)
 
-    def train_under(self: Any, steps: Steps, recovery: Any = None) -> None:
-        """Trains to the end; without an ``OomRecovery`` an out of memory goes on its way."""
+    def train_under(self: Any, steps: Any, recovery: Any = None) -> None:
+        """Trains to the end and tells a ``Loop`` of its steps; without an ``OomRecovery`` full memory ends it."""
         self._steps, self._recovery = steps, recovery
         self.train()
 
@@ -164,14 +119,11 @@ class StepTrainer:
         """Not counted."""
         return 0
 
-    def create_optimizer(self: Any, model: Any = None) -> torch.optim.Optimizer:
-        """The Trainer's optimiser over flat parameters; over single ones where others cut them up between cards."""
-        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
-            optimizer: torch.optim.Optimizer = super().create_optimizer(*([model] if model is not None else []))  # type: ignore[misc]
-            return optimizer
+    def create_optimizer(self: Any, _model: Any = None) -> Any:
+        """The Trainer's optimiser over flat parameters."""
         if self.optimizer is None:
             when_full = self._recovery.optimiser_full if self._recovery else None
-            self.optimizer, self.flat = flat_optimizer(self, model or self.model, when_full)
+            self.optimizer, self.flat = flat_optimizer(self, self.trained, when_full)
         return self.optimizer
 
     def training_step(self: Any, model: Any, inputs: dict[str, Any], *_counted: Any, **_options: Any) -> torch.Tensor:
@@ -237,8 +189,8 @@ class StepTrainer:
 
     def joined(self: Any) -> Joined:
         """The tensors that the optimiser sees, with the batch's gradients, and the norm over all."""
-        trained = self.flat.gather() if self.flat else [p for p in self.model.parameters() if p.grad is not None]
-        return trained, total_norm([parameter.grad for parameter in trained])
+        tensors = self.flat.gather()
+        return tensors, total_norm([tensor.grad for tensor in tensors])
 
     def cut(self, batch: Sequence[int]) -> list[list[int]]:
         """The batch's micro-batches."""
@@ -255,10 +207,9 @@ class StepTrainer:
 
     def forget(self: Any) -> None:
         """No gradient is left, nor anything that was made ahead."""
-        self._drop()
-        if self.flat:
-            for parameter in self.flat.parameters:
-                parameter.grad = None
+        self.flat.drop()
+        for parameter in self.flat.parameters:
+            parameter.grad = None
         self._cut = None
         self.forget_ahead()
 
@@ -283,11 +234,11 @@ class StepTrainer:
         self.measured = dict(zip(self.measures, means, strict=True))
         good = self._steps.guard.judge(self.step + 1, loss, self.grad_norm, scale)
         if not good and scale is None:
-            self._drop()
+            self.flat.drop()
         elif not good:
-            for parameter in trained:
-                if parameter.grad is not None:
-                    parameter.grad.fill_(float("inf"))
+            for tensor in trained:
+                assert tensor.grad is not None
+                tensor.grad.fill_(float("inf"))
         elif 0 < self.clip_norm < self.grad_norm < float("inf"):
             nn.utils.clip_grads_with_norm_(trained, self.clip_norm, norm)
         return float(loss)
@@ -303,16 +254,9 @@ class StepTrainer:
                 raise
             self.forget_ahead()  # it is made when it is needed
 
-    def _drop(self: Any) -> None:
-        if self.flat:
-            self.flat.drop()
-        else:
-            self.model.zero_grad(set_to_none=True)
-
-    def step_ended(self) -> None:
+    def step_ended(self: Any) -> None:
         """After the optimiser's step."""
-        if self.flat:
-            self.flat.drop()
+        self.flat.drop()
         self._steps.step_done(self.grad_norm)
         if self._recovery is not None:
             self._recovery.step_done()

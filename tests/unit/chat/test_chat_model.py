@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -67,6 +68,7 @@ def test_an_answer_ends_at_every_end_token_of_the_model(tokenizer: Any) -> None:
     from transformers import GenerationConfig, LlamaConfig
 
     from core.chat.generator import ChatModel
+    from core.model.adapters import Trained
     from core.train.channel.command_queue import CommandQueue
     from core.train.evaluate.sample import continued
 
@@ -87,7 +89,14 @@ def test_an_answer_ends_at_every_end_token_of_the_model(tokenizer: Any) -> None:
     ask = Ask.model_validate({"id": "a", "messages": [{"role": "user", "content": "Hello."}]})
     chat_model = ChatModel(Model(), tokenizer, setup)
     chat_model._generate(torch.zeros(1, 1, dtype=torch.long), ask, "base", None, lambda: False)
-    continued(Model(), tokenizer, ([1], 8), cast(CommandQueue, None), DataChoice(), "tuned")
+    continued(
+        cast(Trained, SimpleNamespace(model=Model())),
+        tokenizer,
+        ([1], 8),
+        cast(CommandQueue, None),
+        DataChoice(),
+        "tuned",
+    )
     end = tokenizer.convert_tokens_to_ids("<|end|>")
     assert told[0] == told[1]
     assert set(told[0]) == {end, tokenizer.eos_token_id, 4, 5, 6}

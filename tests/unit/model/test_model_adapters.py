@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from core.contract.config import LoraChoice, ModelChoice
 from core.contract.errors import ModelError
-from core.model.adapters import Trained, adapter_targets, add_adapter, load_adapter, save_adapter, trainable
+from core.model.adapters import Trained, adapter_targets, add_adapter, load_adapter, trainable
 from core.model.loading.load import load_base
 
 IDS = torch.tensor([[3, 14, 15, 9, 26, 5]])
@@ -63,7 +63,7 @@ def test_plain_peft_reads_what_we_save(tmp_path: Path) -> None:
             parameter.normal_(0, 0.1)
     model.eval()
     wanted = model(IDS).logits
-    save_adapter(model, tmp_path / "adapter")
+    Trained(model).save(tmp_path / "adapter")
 
     names = {path.name for path in (tmp_path / "adapter").iterdir()}
     assert {"adapter_config.json", "adapter_model.safetensors"} <= names
@@ -77,7 +77,7 @@ def test_plain_peft_reads_what_we_save(tmp_path: Path) -> None:
 
 
 def test_loading_for_use_and_for_training(tmp_path: Path) -> None:
-    save_adapter(adapt(build("llama")), tmp_path)
+    Trained(adapt(build("llama"))).save(tmp_path)
     frozen = load_adapter(build("llama"), tmp_path, trainable=False)
     assert trainable(frozen) == []
     warm = load_adapter(build("llama"), tmp_path, trainable=True)
@@ -85,7 +85,7 @@ def test_loading_for_use_and_for_training(tmp_path: Path) -> None:
 
 
 def test_an_adapter_of_another_model_is_refused(tmp_path: Path) -> None:
-    save_adapter(adapt(build("llama", hidden_size=128)), tmp_path / "other")
+    Trained(adapt(build("llama", hidden_size=128))).save(tmp_path / "other")
     with pytest.raises(ModelError, match="made for this model"):
         load_adapter(build("llama"), tmp_path / "other", trainable=True)
     with pytest.raises(ModelError, match="adapter_config"):

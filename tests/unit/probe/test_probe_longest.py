@@ -16,7 +16,7 @@ from core.models.catalog import find_model
 from core.probe.longest import lesson, longest_step
 from core.probe.measure import InTurn, Measured, made_rows
 from core.train.safety.memory import Taken
-from core.train.step.batch_sampler import BatchLoader
+from core.train.step.batches import BatchLoader
 from core.train.step.rows import PairRows, TextRows
 
 GIB = 2**30

@@ -12,14 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.contract.config import LoraChoice, ModelChoice, RunConfig
-from core.model.adapters import add_adapter, trainable
+from core.model.adapters import Trained, add_adapter
 from core.model.layers.loss import LossModel
 from core.model.loading.load import load_base
 from core.train.channel.reporter import EventReporter
 from core.train.methods.sft import TextTrainer, arguments
 from core.train.safety.guard import Guard
-from core.train.step.batch_sampler import BatchLoader, BatchSampler
-from core.train.step.micro_batches import cut_padded
+from core.train.step.batches import BatchLoader, BatchSampler, cut_padded
 from core.train.step.rows import PairRows, TextRows
 from core.train.step.trainer import Batches
 
@@ -71,17 +70,19 @@ def gradients(tiny_model: Path) -> Callable[..., tuple[float, dict[str, torch.Te
 
     def compute(tokens_per_pass: int, packed: bool, dtype: torch.dtype, batch: int) -> Any:
         choice = ModelChoice(source="folder", name=str(tiny_model), quantization="none", dtype="float32")
-        model = add_adapter(load_base(tiny_model, choice, CPU).model, LoraChoice(r=4, lora_alpha=8), 1)
+        trained = Trained(add_adapter(load_base(tiny_model, choice, CPU).model, LoraChoice(r=4, lora_alpha=8), 1))
         generator = torch.Generator().manual_seed(5)
-        for name, parameter in trainable(model):
+        for name, parameter in trained.named:
             if "lora_B" in name:  # at zero every gradient of A would be zero and prove nothing
                 parameter.data = torch.randn(parameter.shape, generator=generator) * 0.1
-        model.to(dtype)
+        trained.model.to(dtype)
         config = RunConfig.model_validate(
             {"train": {"per_device_train_batch_size": batch, "gradient_accumulation_steps": 8 // batch}}
         )
         batches = Batches(some_rows(), BatchSampler(8, 8, 1, 1), tokens_per_pass, packed)
-        trainer: Any = TextTrainer(LossModel(model), arguments(config, tiny_model, 1, CPU, "float32"), batches, 0)
+        recipe = arguments(config, tiny_model, 1, CPU, "float32")
+        trainer: Any = TextTrainer(LossModel(trained.model), trained, recipe, batches, 0)
+        trainer.create_optimizer()
         seen: list[float] = []
         trainer._steps = SimpleNamespace(
             step_begins=lambda step: None,
@@ -91,7 +92,10 @@ def gradients(tiny_model: Path) -> Callable[..., tuple[float, dict[str, torch.Te
         )
         assert config.rows_per_step == 8
         trainer.training_step(trainer.model, {"rows": list(range(8))})
-        return seen[0], {name: parameter.grad.clone() for name, parameter in trainable(model)}
+        (joined,) = trainer.flat.tensors
+        return seen[0], {
+            name: joined.grad[parameter.storage_offset() :][: parameter.numel()] for name, parameter in trained.named
+        }
 
     return compute
 

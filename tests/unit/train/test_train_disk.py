@@ -337,7 +337,7 @@ def test_a_disk_full_at_every_megabyte_ends_as_one_that_never_was(look: str, tmp
 
 def test_a_full_worker_log_stops_nobody_who_prints() -> None:
     program = (
-        "from core.train.channel.output import print_or_drop; print_or_drop()\n"
+        "from core.train.channel.reporter import print_or_drop; print_or_drop()\n"
         "import sys, traceback\n"
         "for _ in range(1000): print('words ' * 100)\n"
         "print('more', file=sys.stderr)\n"

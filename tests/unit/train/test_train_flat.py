@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from core.train.step.flat import BLOCK, SMALLEST_8BIT, FlatParameters, total_norm
+from core.train.step.optimizer import BLOCK, SMALLEST_8BIT, FlatParameters, total_norm
 
 SHAPES = [
     (16, 64), (64, 16), (1,), (255,), (256,), (257,), (3, 5, 7), (4095,), (4096,), (4097,), (16, 1000), (777, 16),

@@ -15,7 +15,7 @@ from core.contract.commands import Command
 from core.train.keep import saver
 from core.train.loop import Loop
 from core.train.methods import sft
-from core.train.step import flat
+from core.train.step import optimizer
 
 SECONDS_TO_GO_ON = 30
 
@@ -35,8 +35,8 @@ TRAINING: dict[str, tuple[Seam, tuple[int, ...]]] = {
     "twice in one window": (forward(0), (1, 2)),
     "in two steps": (forward(0), (2, 9)),
     "the loss": (before(sft.TextTrainer, "pass_loss", lambda *_: torch.is_grad_enabled()), (3,)),
-    "joining the gradients": (before(flat.Flat, "gather"), (1,)),
-    "joining them later": (before(flat.Flat, "gather"), (4,)),
+    "joining the gradients": (before(optimizer.Flat, "gather"), (1,)),
+    "joining them later": (before(optimizer.Flat, "gather"), (4,)),
 }
 BESIDE: dict[str, tuple[Seam, tuple[int, ...], str]] = {
     "optimiser, first step": (before(torch.optim.AdamW, "step"), (1,), "memory.optimizer"),

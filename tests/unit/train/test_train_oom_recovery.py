@@ -20,7 +20,7 @@ from core.train.channel.meter import Meter
 from core.train.keep.saver import read_position
 from core.train.run import train
 from core.train.safety import oom_recovery
-from core.train.step.atomic_step import atomic
+from core.train.step.optimizer import atomic
 
 
 def test_a_half_done_optimiser_step_goes_back_to_the_last_checkpoint(
@@ -167,7 +167,7 @@ def test_among_other_processes_it_ends_in_a_line_and_waits_for_nobody(channel: C
     trainer: Any = SimpleNamespace(
         args=SimpleNamespace(device=torch.device("cpu")), accelerator=SimpleNamespace(num_processes=2)
     )
-    care = oom_recovery.OomRecovery(trainer, None, RunConfig(), channel, Meter())
+    care = oom_recovery.OomRecovery(trainer, RunConfig(), channel, Meter())
     with pytest.raises(MachineError, match="in one of 2") as caught:
         care.until_it_fits(Fault((1,)))
     assert caught.value.code == "memory.ranks"

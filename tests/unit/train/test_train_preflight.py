@@ -8,7 +8,7 @@ from memory_faults import Fault, apart, before, forward
 from tiny_run import weights
 
 from core.train.safety import oom_recovery, preflight
-from core.train.step.batch_sampler import BatchSampler
+from core.train.step.batches import BatchSampler
 
 
 def rehearsed(patch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from core.train.channel import channel as channel_module
 from core.train.channel.channel import Channel
 from core.train.channel.command_queue import Leave
 from core.train.reading import AnyRows
-from core.train.step.micro_batches import pad
+from core.train.step.batches import pad
 from core.train.step.rows import PairRows, TextRows
 
 HELD = {"data__eval_fraction": 0.0, "data__layout": "auto"}

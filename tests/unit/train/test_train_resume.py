@@ -21,7 +21,7 @@ from core.data.files.keep import keep_file
 from core.machine.locations import Locations
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.notes import note_began
-from core.train.keep import checkpoint, depends, kept_rows
+from core.train.keep import checkpoint, depends
 from core.train.keep.depends import DIFFERS, differences
 from core.train.keep.saver import read_position
 from core.train.run import train
@@ -170,7 +170,7 @@ def change_library(_: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def change_order(_: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_rows, "epoch_batches", lambda rows, *_rest: [list(range(rows))])
+    monkeypatch.setattr(depends, "epoch_batches", lambda rows, *_rest: [list(range(rows))])
 
 
 CHANGES = {
@@ -261,13 +261,13 @@ def test_which_rows_are_held_out_is_kept_whatever_draws_them_later(
     assert len(kept) == 4
     monkeypatch.setattr(reading, "split_rows", lambda rows, *_rest: (list(range(4, rows)), [0, 1, 2, 3]))
     seen: list[Any] = []
-    honest = kept_rows.KeptRows.agree
+    honest = depends.KeptRows.agree
 
     def agree(self: Any, *words: Any) -> Any:
         seen.append(honest(self, *words))
         return seen[-1]
 
-    monkeypatch.setattr(kept_rows.KeptRows, "agree", agree)
+    monkeypatch.setattr(depends.KeptRows, "agree", agree)
     runs.work(halfway, 2)
     ((train_rows, held_out),) = seen
     assert held_out == kept

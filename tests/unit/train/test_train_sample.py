@@ -13,7 +13,7 @@ from core.contract.commands import Command
 from core.contract.config import DataChoice, LoraChoice, ModelChoice
 from core.contract.data import Message
 from core.data.render.rendering import question_ids
-from core.model.adapters import add_adapter
+from core.model.adapters import Trained, add_adapter
 from core.model.loading.load import load_base
 from core.train.channel.channel import Channel
 from core.train.channel.reporter import EventReporter
@@ -31,7 +31,7 @@ COMMANDS: Any = SimpleNamespace(leaving=False)
 @pytest.fixture(scope="module")
 def loaded(tiny_model: Path) -> tuple[Any, Any]:
     base = load_base(tiny_model, ModelChoice(quantization="none", dtype="float32"), torch.device("cpu"))
-    return add_adapter(base.model, LoraChoice(r=4), 1), base.tokenizer
+    return Trained(add_adapter(base.model, LoraChoice(r=4), 1)), base.tokenizer
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_template_without_a_system_role_gets_it_in_the_question(
 def test_an_answer_ends_at_the_templates_end_of_turn(
     loaded: tuple[Any, Any], ask: Any, said: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, tokenizer = loaded
+    model, tokenizer = loaded[0].model, loaded[1]
     seen: list[Any] = []
     monkeypatch.setattr(tokenizer, "chat_template", NO_SYSTEM.replace("<|end|>", "<|system|>"))
     monkeypatch.setattr(model, "generate", lambda **given: seen.append(given["eos_token_id"]) or given["input_ids"])
@@ -74,7 +74,7 @@ def test_an_answer_ends_at_the_templates_end_of_turn(
 def test_what_fails_is_noted_and_closed_and_the_run_goes_on(
     loaded: tuple[Any, Any], ask: Any, said: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, _tokenizer = loaded
+    model = loaded[0].model
 
     def fail(**_: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")
@@ -95,7 +95,7 @@ def test_a_fault_of_the_card_is_not_caught(loaded: Any, ask: Any, monkeypatch: p
     def fault(**_: Any) -> Any:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    monkeypatch.setattr(loaded[0], "generate", fault)
+    monkeypatch.setattr(loaded[0].model, "generate", fault)
     with pytest.raises(RuntimeError, match="CUDA error"):
         ask()
 
@@ -106,7 +106,7 @@ def test_a_question_longer_than_any_row_is_refused_before_the_model_sees_it(
     """A megabyte stalled a run for over a minute; whoever writes into its mailbox is not asked by the window's door."""
     asked: list[int] = []
     monkeypatch.setattr(
-        loaded[0], "generate", lambda **given: asked.append(given["input_ids"].shape[1]) or given["input_ids"]
+        loaded[0].model, "generate", lambda **given: asked.append(given["input_ids"].shape[1]) or given["input_ids"]
     )
     start = time.monotonic()
     for prompt in ("the cat " * 130_000, "a " * 500):

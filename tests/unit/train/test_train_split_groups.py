@@ -12,7 +12,7 @@ from core.machine.locations import Locations
 from core.runs.folder.held_out_rows import draw_path, kept_draw
 from core.train.channel.channel import Channel
 from core.train.channel.command_queue import Leave
-from core.train.keep.kept_rows import KeptRows
+from core.train.keep.depends import KeptRows
 from core.train.step.rows import PairRows, TextRows
 
 

@@ -12,7 +12,6 @@ import torch
 from safetensors.torch import load_file
 from tiny_run import weights
 from torch import nn
-from transformers import Trainer
 
 from core.contract.errors import RunError
 from core.contract.events import Event
@@ -22,17 +21,18 @@ from core.models.catalog import find_model
 from core.train.channel.reporter import EventReporter
 from core.train.methods import sft as trainers
 from core.train.safety.guard import Guard
-from core.train.step.flat import FlatParameters
-from core.train.step.micro_batches import pack
+from core.train.step import optimizer
+from core.train.step.batches import pack
+from core.train.step.optimizer import FlatParameters
 from core.train.step.rows import TextRows
 from core.train.step.trainer import StepTrainer
 
 RARELY = {"train__save_steps": 1000, "train__eval_steps": 1000}
 
 
-def by_single_tensors(self: Any, model: Any = None) -> Any:
+def by_single_tensors(patch: pytest.MonkeyPatch) -> None:
     """As transformers makes it, each tensor by itself."""
-    return Trainer.create_optimizer(self) if model is None else Trainer.create_optimizer(self, model)
+    patch.setattr(optimizer, "_parts", lambda group, _eight_bit: [[parameter] for parameter in group])
 
 
 def counting(honest: Any, count: Any) -> Any:
@@ -50,7 +50,7 @@ def test_a_run_over_flat_parameters_is_the_one_over_single_tensors(
     # At rank 80 some matrices have more than 4,096 values and some fewer; biases have a weight decay of their own.
     values = {"train__optim": optim, "train__max_grad_norm": clip, "lora__r": 80, "lora__bias": "lora_only", **RARELY}
     folder, log = runs("flat", **values)
-    monkeypatch.setattr(trainers.TextTrainer, "create_optimizer", by_single_tensors)
+    by_single_tensors(monkeypatch)
     other, single = runs("single", **values)
     flat, apart = weights(folder), weights(other)
     assert flat.keys() == apart.keys()
@@ -142,9 +142,9 @@ def test_a_packed_pass_is_the_rows_end_to_end_and_each_part_is_aligned() -> None
 class Judged(StepTrainer):
     """As much of a trainer as the judgement of a window needs."""
 
-    def __init__(self, gradients: list[torch.Tensor], scale: float = 0.0, flat: bool = True) -> None:
+    def __init__(self, gradients: list[torch.Tensor], scale: float = 0.0) -> None:
         self.parameters = [nn.Parameter(torch.zeros_like(gradient)) for gradient in gradients]
-        self.flat = FlatParameters([self.parameters]) if flat else None
+        self.flat = FlatParameters([self.parameters])
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             parameter.grad = gradient.clone() * (scale or 1)
         scaler = SimpleNamespace(get_scale=lambda: scale) if scale else None
@@ -155,44 +155,43 @@ class Judged(StepTrainer):
         self._steps: Any = SimpleNamespace(guard=guard)
         self.sampler: Any = SimpleNamespace(after=lambda _step: None)
         self.sums, self.clip_norm = [], 0.0
-        self.model = nn.ParameterList(self.parameters)
 
-    def judged(self, loss: float = 1.0) -> list[torch.Tensor | None]:
+    def judged(self, loss: float = 1.0) -> torch.Tensor | None:
         assert self._judged(torch.tensor(loss, dtype=torch.float64), self.joined()) == pytest.approx(loss, nan_ok=True)
-        return [tensor.grad for tensor in (self.flat.tensors if self.flat else self.parameters)]
+        (tensor,) = self.flat.tensors
+        return tensor.grad
 
 
 GRADIENTS = [torch.full((3, 5), 3.0), torch.full((300,), -0.5), torch.full((7,), 2.0)]
 NORM = float(torch.nn.utils.get_total_norm(GRADIENTS))
 
 
-@pytest.mark.parametrize("flat", [True, False])
 @pytest.mark.parametrize("scale", [0.0, 1024.0])
-def test_gradients_are_clipped_as_torch_does(flat: bool, scale: float) -> None:
+def test_gradients_are_clipped_as_torch_does(scale: float) -> None:
     for limit in (0.0, 1.0, NORM * 2):
-        trainer = Judged(GRADIENTS, scale, flat)
+        trainer = Judged(GRADIENTS, scale)
         trainer.clip_norm = limit
-        found = trainer.judged()
+        gradient = trainer.judged()
+        assert gradient is not None
         assert trainer.grad_norm == pytest.approx(NORM, rel=1e-6)
-        after = float(torch.nn.utils.get_total_norm([g for g in found if g is not None])) / (scale or 1)
-        assert after == pytest.approx(limit if 0 < limit < NORM else NORM, rel=1e-5)
+        expected = limit if 0 < limit < NORM else NORM
+        assert float(gradient.norm()) / (scale or 1) == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("flat", [True, False])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_a_bad_gradient_or_loss_leaves_no_gradient_at_all(flat: bool, bad: float) -> None:
-    trainer = Judged([*GRADIENTS[:2], GRADIENTS[2] * bad], flat=flat)
+def test_a_bad_gradient_or_loss_leaves_no_gradient_at_all(bad: float) -> None:
+    trainer = Judged([*GRADIENTS[:2], GRADIENTS[2] * bad])
     trainer.clip_norm = 1.0
-    assert trainer.judged() == [None] * (1 if flat else 3)
-    trainer = Judged(GRADIENTS, flat=flat)
-    assert trainer.judged(bad) == [None] * (1 if flat else 3)
+    assert trainer.judged() is None
+    trainer = Judged(GRADIENTS)
+    assert trainer.judged(bad) is None
     assert [note.code for note in trainer.notes] == ["step.skipped"]
 
 
 def test_what_a_scaler_finds_overflown_is_left_to_it_unclipped() -> None:
     trainer = Judged([*GRADIENTS[:2], GRADIENTS[2] * float("inf")], 1024.0)
     trainer.clip_norm = 1.0
-    (gradient,) = trainer.judged()
+    gradient = trainer.judged()
     assert gradient is not None
     assert gradient.isinf().any()
     assert gradient[0] == 3.0 * 1024
@@ -204,20 +203,19 @@ def test_a_bad_loss_with_finite_gradients_is_skipped_by_the_real_scaler(bad: flo
     """What reaches the optimiser is the scaler's to judge; so it is shown what it skips."""
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     scaler.scale(torch.zeros(()))  # makes the scale, as the first backward does
-    trainer = Judged([torch.full((4,), 0.5)], 1024.0, flat=False)
+    trainer = Judged([torch.full((4,), 0.5)], 1024.0)
     trainer.accelerator.scaler = scaler
-    (parameter,) = trainer.parameters
-    optimizer = torch.optim.AdamW([parameter], lr=0.1)
+    adamw = torch.optim.AdamW(trainer.flat.tensors, lr=0.1)
     trainer.judged(bad)
-    scaler.step(optimizer)
+    scaler.step(adamw)
     scaler.update()
-    assert not parameter.any()
+    assert not trainer.parameters[0].any()
     assert [note.code for note in trainer.notes] == ["step.skipped"]
 
 
 def test_an_optimiser_of_an_earlier_version_is_refused_in_one_line(runs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as earlier:
-        earlier.setattr(trainers.TextTrainer, "create_optimizer", by_single_tensors)
+        by_single_tensors(earlier)
         folder, _ = runs(train__max_steps=2)
     with pytest.raises(RunError, match="earlier version") as caught:
         runs.work(folder, 2)
@@ -231,10 +229,10 @@ from types import SimpleNamespace
 import torch
 from safetensors.torch import save_file
 from core.contract.config import LoraChoice, ModelChoice, RunConfig
-from core.model.adapters import add_adapter, trainable
+from core.model.adapters import Trained, add_adapter
 from core.model.loading.load import load_base
 from core.model.layers.loss import LossModel
-from core.train.step.batch_sampler import BatchSampler
+from core.train.step.batches import BatchSampler
 from core.train.safety.guard import Guard
 from core.train.step.rows import TextRows
 from core.train.channel.reporter import EventReporter
@@ -250,17 +248,18 @@ for number in range(12):
     rows.append(ids, [-100] * (number % 4) + ids[number % 4:])
 choice = ModelChoice(source="folder", name=str(model_path), quantization="none", dtype="float32")
 cpu = torch.device("cpu")
-model = add_adapter(load_base(model_path, choice, cpu).model, LoraChoice(r=4, lora_alpha=8), 1)
+trained = Trained(add_adapter(load_base(model_path, choice, cpu).model, LoraChoice(r=4, lora_alpha=8), 1))
 config = RunConfig.model_validate({"train": {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1,
     "optim": "adamw_torch", "learning_rate": 1e-2, "warmup_steps": 0, "max_grad_norm": 0.1}})
 batches = Batches(rows, BatchSampler(12, 8, 3, 4), 30)
-trainer = TextTrainer(LossModel(model), arguments(config, out.parent / "none", 4, cpu, "float32"), batches, 0)
+recipe = arguments(config, out.parent / "none", 4, cpu, "float32")
+trainer = TextTrainer(LossModel(trained.model, trained.parameters), trained, recipe, batches, 0)
 losses, norms = [], []
 trainer.train_under(SimpleNamespace(step_begins=lambda step: None, safe_point=lambda: None,
     guard=Guard(EventReporter(SimpleNamespace(write=print))),
     batch_done=lambda batch, loss: losses.append(loss), step_done=norms.append))
 if trainer.accelerator.process_index == 0:
-    kept = {name: parameter.detach().clone() for name, parameter in trainable(model)}
+    kept = {name: parameter.detach().clone() for name, parameter in trained.named}
     kept["losses"], kept["norms"] = torch.tensor(losses), torch.tensor(norms)
     kept["processes"] = torch.tensor(trainer.accelerator.num_processes)
     save_file(kept, out)

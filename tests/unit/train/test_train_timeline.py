@@ -12,12 +12,13 @@ from core.contract.config import DataChoice, RunConfig
 from core.contract.data import Message
 from core.data.render.rendering import load_tokenizer, question_ids
 from core.machine.locations import ASSETS
+from core.model.adapters import Trained
 from core.train.channel.channel import Channel
 from core.train.channel.reporter import EventReporter
 from core.train.evaluate import timeline
 from core.train.evaluate.sample import readable
 from core.train.evaluate.timeline import Timeline, questions
-from core.train.step.micro_batches import IGNORED
+from core.train.step.batches import IGNORED
 from core.train.step.rows import PairRows, TextRows
 
 
@@ -67,7 +68,8 @@ def line(said: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         monkeypatch.setattr(timeline, "continued", lambda *_: answers(commands))
         tokenizer = SimpleNamespace(decode=lambda *_: "words", all_special_ids=[], added_tokens_decoder={})
         rows = rows_of(*[[IGNORED, IGNORED, 5]] * count)
-        return Timeline(RunConfig(), rows, torch.nn.Linear(1, 1), tokenizer, Channel(EventReporter(said), commands))
+        model: Any = Trained(torch.nn.Linear(1, 1))
+        return Timeline(RunConfig(), rows, model, tokenizer, Channel(EventReporter(said), commands))
 
     return make
 
@@ -80,7 +82,7 @@ def test_a_fault_is_said_once_and_asks_no_more(said: Any, line: Any) -> None:
     asked.ask(3, last=True)
     asked.ask(4, last=True)
     assert [note.text for note in said.of("note")] == ["No questions on the way: no room."]
-    assert asked._model.training, "the mode is left as it was"
+    assert asked._trained.model.training, "the mode is left as it was"
 
 
 def test_who_is_to_leave_is_not_held_up(said: Any, line: Any) -> None:

@@ -1,4 +1,7 @@
-"""One optimizer batch cut into micro-batches, and a micro-batch made into tensors.
+"""Which rows make which step, how an optimizer batch is cut into micro-batches, and a micro-batch made into tensors.
+
+To transformers' Trainer a "batch" is one whole optimizer batch: the row numbers of one step, a pure function of (seed,
+epoch, batch). No iterator is ever replayed on a resume: whoever asks for the batch of a step gets it.
 
 Packed: rows one after another on one token axis, kept apart by their bounds; no padding is computed::
 
@@ -8,14 +11,84 @@ Padded: one row a line, filled up to the longest. Either way the cut is a pure f
 number, tokens a micro-batch, so that the same batch is always cut alike.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
 
 import numpy
 import torch
 
-from core.train.step.rows import TextRows
+from core.data.deal.packing import cut, epoch_batches
+from core.train.step.rows import IGNORED, Rows, TextRows
 
-IGNORED = -100
+
+class Sampler(Protocol):
+    """The optimizer batches of a run, by the number of steps done before each."""
+
+    @property
+    def rows(self) -> int:
+        """How many there are to train on."""
+
+    def __len__(self) -> int: ...
+
+    def after(self, step: int) -> list[int] | None:
+        """The rows of the step that follows ``step`` done ones; None where that was the last."""
+
+
+@dataclass(frozen=True)
+class BatchSampler:
+    """The batches of a run over ``rows`` rows, dealt anew in each epoch."""
+
+    rows: int
+    rows_per_step: int
+    seed: int
+    total_steps: int
+
+    def __len__(self) -> int:
+        """Batches of one epoch; the last may be partial."""
+        return -(-self.rows // self.rows_per_step)
+
+    def after(self, step: int) -> list[int] | None:
+        """The rows of the step that follows ``step`` done ones; None where that was the last."""
+        if step >= self.total_steps:
+            return None
+        epoch, number = divmod(step, len(self))
+        return list(dealt(self.rows, self.rows_per_step, epoch, self.seed)[number])
+
+
+@dataclass(frozen=True)
+class BatchLoader:
+    """Stands where the Trainer expects a DataLoader: the rest of the epoch from ``position()`` steps on."""
+
+    sampler: Sampler
+    position: Callable[[], int]
+
+    @property
+    def dataset(self) -> range:
+        """The Trainer counts examples by it."""
+        return range(self.sampler.rows)
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __iter__(self) -> Iterator[dict[str, list[int]]]:
+        first = self.position()
+        for step in range(first, (first // len(self) + 1) * len(self)):
+            if (batch := self.sampler.after(step)) is None:
+                return
+            yield {"rows": batch}
+
+
+dealt = lru_cache(maxsize=2)(epoch_batches)
+"""An epoch is dealt once, not at each of its steps."""
+
+
+def split_batch(rows: Rows, batch: Sequence[int], tokens_per_pass: int, packed: bool) -> list[list[int]]:
+    """The micro-batches of an optimizer batch, as row numbers."""
+    lengths = [rows.length(row) for row in batch]
+    groups = cut(lengths, tokens_per_pass) if packed else cut_padded(lengths, tokens_per_pass)
+    return [[batch[place] for place in group] for group in groups]
 
 
 def cut_padded(lengths: Sequence[int], tokens_per_pass: int) -> list[list[int]]:
@@ -38,7 +111,9 @@ def pack(rows: TextRows, chosen: Sequence[int], device: torch.device) -> dict[st
     in one buffer, in page-locked memory for a card, which copies it by itself while this process goes on.
     """
     lengths = [rows.length(row) for row in chosen]
-    tokens, apart = sum(lengths), _apart(sum(lengths))
+    tokens = sum(lengths)
+    # Each part begins at a multiple of 512 bytes, as a tensor of its own would: kernels are compiled by alignment.
+    apart = -(-tokens // 64) * 64
     buffer = torch.empty(3 * apart + len(chosen) // 2 + 1, dtype=torch.long, pin_memory=device.type == "cuda")
     ids, labels, positions = (buffer[part * apart : part * apart + tokens].numpy() for part in range(3))
     bounds = buffer[3 * apart :].view(torch.int32)[: len(chosen) + 1].numpy()
@@ -61,11 +136,6 @@ def pack(rows: TextRows, chosen: Sequence[int], device: torch.device) -> dict[st
         "max_length_q": max(lengths),
         "max_length_k": max(lengths),
     }
-
-
-def _apart(tokens: int) -> int:
-    """Each part begins at a multiple of 512 bytes, as a tensor of its own would: kernels are compiled by alignment."""
-    return -(-tokens // 64) * 64
 
 
 def pad(rows: TextRows, chosen: Sequence[int], pad_id: int, device: torch.device) -> dict[str, torch.Tensor | int]:

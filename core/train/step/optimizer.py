@@ -1,6 +1,7 @@
-"""All trained parameters of one kind as one tensor: a few launches in a step where there were hundreds.
+"""The optimiser of a run: over flat tensors, and a step of it happens whole or not at all.
 
-The places of one flat tensor, each beginning at a multiple of 256, with zeros between them::
+All trained parameters of one kind lie in one tensor: a few launches in a step where there were hundreds. The places of
+one flat tensor, each beginning at a multiple of 256, with zeros between them::
 
     | A of q, layer 0 |0| B of q, layer 0 | A of k, layer 0 |0| ...        p.data is a view of its place; p stays p
 
@@ -11,8 +12,15 @@ largest), and nobody reads it. bitsandbytes keeps tensors of fewer than 4,096 va
 tensors that are themselves as small.
 
 Gradients are left where autograd puts them (written into a buffer they would cost one addition each), joined once
-when the last pass is launched, and are gone after the step. A parameter that no pass reached has a gradient of zero.
+when the last micro-batch is launched, and are gone after the step. What none reached has a gradient of zero.
+
+Memory may run out in a step. The first one makes the moments: until they stand, the weights are kept in host memory,
+and what was begun is undone (weights put back, moments forgotten). Later steps need only passing room, which is asked
+for before the first number is changed. Should memory still run out between two tensors, then no weight can be trusted,
+and a fresh process goes back to the last checkpoint.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -20,8 +28,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from core.model.adapters import trainable
-from core.train.step.atomic_step import AtomicOptimizer, atomic
+from core.model.adapters import Trained
+from core.model.faults import is_out_of_memory
+from core.train.channel.command_queue import Afresh
+from core.train.safety.memory import let_go_of
 
 BLOCK = 256
 """Values that share a scale in 8-bit moments; places begin at multiples of it."""
@@ -99,13 +109,11 @@ class FlatParameters:
 
 
 def flat_optimizer(
-    trainer: Any, model: nn.Module, when_full: Callable[[int], None] | None
-) -> tuple[AtomicOptimizer, FlatParameters]:
-    """The Trainer's optimiser for ``model``, of whole steps (``atomic``), over flat tensors; weight decay as it was."""
-    decayed = set(trainer.get_decay_parameter_names(model))
-    named = trainable(model)
-    groups = [[p for name, p in named if name in decayed], [p for name, p in named if name not in decayed]]
-    optimizer_class, options = trainer.get_optimizer_cls_and_kwargs(trainer.args, model)
+    trainer: Any, trained: Trained, when_full: Callable[[int], None] | None
+) -> tuple[torch.optim.Optimizer, FlatParameters]:
+    """The Trainer's optimiser for ``trained``, of whole steps (``atomic``), over flat tensors."""
+    groups = trained.groups(set(trainer.get_decay_parameter_names(trained.model)))
+    optimizer_class, options = trainer.get_optimizer_cls_and_kwargs(trainer.args, trained.model)
     flat = FlatParameters(groups, eight_bit=options.get("optim_bits") == 8)
     decays = (trainer.args.weight_decay, 0.0)
     settings = [{"params": group, "weight_decay": decay} for group, decay in zip(flat.groups, decays, strict=True)]
@@ -151,3 +159,66 @@ def _parts(group: Sequence[nn.Parameter], eight_bit: bool) -> list[list[nn.Param
             key = (*kind, bins[kind])
         parts.setdefault(key, []).append(parameter)
     return list(parts.values())
+
+
+def atomic(
+    optimizer_class: type[torch.optim.Optimizer], when_full: Callable[[int], None] | None
+) -> type[torch.optim.Optimizer]:
+    """``optimizer_class`` with whole steps only; ``Afresh`` where one was half done and cannot be undone.
+
+    Args:
+        when_full: called when memory ran out and the step is to be done again, with how often; it raises to give up.
+            None leaves the error as it is.
+    """
+    if when_full is None:
+        return optimizer_class
+    told = when_full
+
+    class Atomic(optimizer_class):  # type: ignore[misc, valid-type]
+        @torch.no_grad()
+        def step(self, closure: Any = None) -> Any:
+            before, tries = _Before(self), 0
+            while True:
+                try:
+                    before.take_room()
+                    return super().step(closure)
+                except Exception as error:
+                    if not is_out_of_memory(error):
+                        raise
+                    let_go_of(error)
+                before.put_back()
+                tries += 1
+                told(tries)
+
+    return Atomic
+
+
+class _Before:
+    """An optimiser as it is before a step."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self._optimizer = optimizer
+        self._tensors = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        self._fresh = not optimizer.state
+        self._weights = [p.detach().to("cpu", copy=True) for p in self._tensors] if self._fresh else []
+        self._steps = self._count()
+
+    def take_room(self) -> None:
+        """What a step in float32 takes in passing is asked for and given back, so that it lies ready."""
+        if not self._fresh:
+            room = [
+                torch.empty_like(p) for p in self._tensors if p.is_cuda and "state1" not in self._optimizer.state[p]
+            ]
+            del room
+
+    def put_back(self) -> None:
+        """Undoes what was begun."""
+        if self._fresh:
+            for tensor, weights in zip(self._tensors, self._weights, strict=True):
+                tensor.data.copy_(weights)
+            self._optimizer.state.clear()
+        elif self._count() != self._steps:
+            raise Afresh("The memory ran out in the middle of an optimiser's step: back to the last checkpoint.")
+
+    def _count(self) -> list[float]:
+        return [float(self._optimizer.state[p].get("step", 0)) for p in self._tensors if p in self._optimizer.state]
