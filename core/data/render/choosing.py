@@ -81,7 +81,7 @@ def tried(choice: TemplateChoice, tokenizer: Tokenizer, ask: Ask) -> TemplateCho
         DataError: the template cannot even render a question and its answer.
     """
     specials = turn_enders(tokenizer)
-    wants_tools = not _renders(ask, [_QUESTION]) and _renders(ask, [_QUESTION], [])
+    wants_tools = not _said(ask, [_QUESTION]) and bool(_said(ask, [_QUESTION], tools=[]))
     asked = partial(ask, tools=[]) if wants_tools else ask
     rendered = asked([_QUESTION, turn_of("assistant", _SENTINEL)])
     if _SENTINEL not in rendered:
@@ -109,13 +109,8 @@ def _shows_calls(ask: Ask, form: CallForm) -> bool:
     """Whether a call is shown whole under this form, alone, and with its answer behind it."""
     call = _small_call("", form)
     answer = answering(turn_of("tool", "Xtried2Q"), call["tool_calls"][0], form)
-    whole = [_QUESTION, call, answer, turn_of("assistant", "Done")]
-    try:
-        return all(_SENTINEL in text and "Xtried1Q" in text for text in (ask([_QUESTION, call]), ask(whole))) and (
-            "Xtried2Q" in ask(whole)
-        )
-    except DataError:
-        return False
+    alone, whole = _said(ask, [_QUESTION, call]), _said(ask, [_QUESTION, call, answer, turn_of("assistant", "Done")])
+    return all(_SENTINEL in text and "Xtried1Q" in text for text in (alone, whole)) and "Xtried2Q" in whole
 
 
 def _small_call(content: str, form: CallForm) -> dict[str, Any]:
@@ -124,17 +119,14 @@ def _small_call(content: str, form: CallForm) -> dict[str, Any]:
 
 
 def _shows(ask: Ask, turns: list[dict[str, Any]], **more: Any) -> bool:
-    try:
-        return _SENTINEL in ask(turns, **more)
-    except DataError:
-        return False
+    return _SENTINEL in _said(ask, turns, **more)
 
 
-def _renders(ask: Ask, turns: list[dict[str, Any]], tools: list[Any] | None = None) -> bool:
-    try:
-        return bool(ask(turns, tools=tools))
-    except DataError:
-        return False
+def _said(ask: Ask, turns: list[dict[str, Any]], **more: Any) -> str:
+    """What the template writes; nothing where it refuses the turns."""
+    with suppress(DataError):
+        return ask(turns, **more)
+    return ""
 
 
 def _ending(ask: Ask, behind: str, specials: Sequence[str]) -> str:

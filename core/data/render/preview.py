@@ -44,9 +44,11 @@ def _shown(
     for row, start, stop in encoded.cut(max_length)[:_PIECES_SHOWN]:
         behind = stop if encoded.flows else len(encoded.ids)
         again = len(row.input_ids) - (stop - start)
-        kinds = [_kind(*one, renderer.special_ids) for one in zip(row.input_ids, row.labels, strict=True)][again:]
-        if side == "rejected":
-            kinds = ["avoided" if kind == "trained" else kind for kind in kinds]
+        learned: Kind = "avoided" if side == "rejected" else "trained"
+        kinds: list[Kind] = [
+            learned if label != UNTRAINED else "special" if token in renderer.special_ids else "read"
+            for token, label in zip(row.input_ids[again:], row.labels[again:], strict=True)
+        ]
         kinds += ["cut"] * (behind - stop)
         shown.append(
             PreviewRow(
@@ -59,12 +61,6 @@ def _shown(
             )
         )
     return shown
-
-
-def _kind(token: int, label: int, special: frozenset[int]) -> Kind:
-    if label != UNTRAINED:
-        return "trained"
-    return "special" if token in special else "read"
 
 
 def _spans(tokenizer: Any, encoded: Encoded, first: int, kinds: list[Kind]) -> tuple[Span, ...]:

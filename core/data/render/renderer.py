@@ -82,9 +82,11 @@ class Renderer:
         try:
             with limited_time():
                 if "strftime_now" in self.choice.source:
+                    from transformers.utils.chat_template_utils import _compile_jinja_template
+
                     # The one template that transformers compiled of this source gets its dates by ``_now``. What is
                     # handed to a rendering itself reaches a template as plain data, a function as text.
-                    _compiled(self.choice.source).environment.globals["strftime_now"] = _now
+                    _compile_jinja_template(self.choice.source).environment.globals["strftime_now"] = _now
                 rendered = self.tokenizer.apply_chat_template(
                     list(turns),
                     tools=[] if tools is None and self.choice.wants_tools else tools,
@@ -254,12 +256,6 @@ def with_answer(example: Example, side: str = "chosen") -> Example:
         return example
     answer = Message(role="assistant", content=example.chosen if side == "chosen" else example.rejected)
     return example.model_copy(update={"messages": (*example.messages, answer), "chosen": "", "rejected": ""})
-
-
-def _compiled(source: str) -> Any:
-    from transformers.utils.chat_template_utils import _compile_jinja_template
-
-    return _compile_jinja_template(source)
 
 
 def _now(form: str) -> str:
