@@ -7,7 +7,7 @@ In the order in which a row goes; each folder's own docstring and files say more
     files/     admission (which files may be read), keep (one copy under its hash), checking (a file read in slices into
                an example_file of the cache), made (data sets made here: mix, hub_data)
     deal/      split (what is held out), packing (optimizer batches and micro-batches)
-    tokens/    row (ids and mask, uncut), table (many rows), cache (tables by content), facts (their lengths)
+    tokens/    table (rows as ids and mask, uncut), cache (tables by content), facts (their lengths)
     render/    which tokens are trained: renderer and mask. template and choosing say what a chat template can show,
                rendering is what other rooms call, preview what a person is shown
     doctor/    what is wrong with the rows (findings), which belong together (split_groups), the safe fixes

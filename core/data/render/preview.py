@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from core.contract.data import Example, PreviewRow, Span
 from core.data.render.renderer import Renderer
-from core.data.tokens.row import UNTRAINED, Encoded
+from core.data.tokens.table import UNTRAINED, Encoded
 
 Kind = Literal["read", "trained", "avoided", "special", "cut"]
 SHOWN_CHARACTERS = 20_000

@@ -2,7 +2,7 @@
 
 Which tokens are trained is decided here and in ``mask``: a row's turns are laid out (``template``) and rendered,
 ``mask`` says which characters each answer has, ``Renderer._wanted`` which answers are learned, and the tokenizer's own
-record (``tokens.row``) which tokens hold these characters.
+record (``tokens.table``) which tokens hold these characters.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from core.data.render.marking import Turns
 from core.data.render.mask import Ending, Opening, Ranges, Render, find_answers
 from core.data.render.template import TemplateChoice, layout_turns, tools_of
 from core.data.render.template_limits import limited_time, out_of_memory, require_short
-from core.data.tokens.row import Encoded, token_range
+from core.data.tokens.table import Encoded, token_range
 from core.machine.textfile import one_line
 
 Choice = DataChoice | TemplateChoice

@@ -16,8 +16,7 @@ from core.contract.errors import DataError, ModelError
 from core.data.render.choosing import turn_enders
 from core.data.render.renderer import Choice, Renderer, reason_of, renderer
 from core.data.render.template import TemplateChoice, layout_turns
-from core.data.tokens.row import Encoded
-from core.data.tokens.table import TableMaker, TokenTable
+from core.data.tokens.table import Encoded, TableMaker, TokenTable
 from core.machine.limits import reading_model
 from core.models.checks.claims import check_tokenizer
 from core.models.checks.tokenizer import check_growth

@@ -20,8 +20,7 @@ from core.data.render.rendering import load_tokenizer, tokenise
 from core.data.render.template import drops_text
 from core.data.render.template_limits import limited_memory
 from core.data.tokens.cache import Entry, slices, tokenizer_digest
-from core.data.tokens.row import Encoded
-from core.data.tokens.table import TokenTable
+from core.data.tokens.table import Encoded, TokenTable
 from core.machine.children.serve import serve
 
 _REFUSALS_SHOWN = 5

@@ -19,8 +19,7 @@ from core.data.files.example_file import ExampleFile
 from core.data.service.data_service import DataService
 from core.data.tokens import cache as token_cache
 from core.data.tokens.cache import Entry, Source, clear_cached, list_cached, slices
-from core.data.tokens.row import Encoded
-from core.data.tokens.table import TableMaker, TokenTable
+from core.data.tokens.table import Encoded, TableMaker, TokenTable
 from core.machine.locations import Locations
 
 
