@@ -232,8 +232,10 @@ class TableMaker:
 
 
 def token_range(encoding: Any, characters: tuple[int, int], size: int) -> tuple[int, int]:
-    """The tokens that hold any of the characters ``[start, stop)`` of a text of ``size`` characters: one that lies across
-    the edge of an answer is trained, since part of the answer would be lost otherwise."""
+    """The tokens that hold any of the characters ``[start, stop)`` of a text of ``size`` characters.
+
+    One that lies across the edge of an answer is trained: part of the answer would be lost otherwise.
+    """
     start, stop = characters
     first = next((token for token in _tokens(encoding, range(start, stop))), None)
     last = next((token for token in _tokens(encoding, range(stop - 1, start - 1, -1))), None)
