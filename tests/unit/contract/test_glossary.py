@@ -27,7 +27,13 @@ README = (REPOSITORY / "README.md").read_text("utf-8")
 BEGIN, END = "<!-- words: begin -->\n", "<!-- words: end -->"
 SPOKEN = [
     path
-    for pattern in ("studio/words/*.py", "core/contract/config.py", "core/cli/commands.py", "core/estimate/*.py")
+    for pattern in (
+        "studio/words/*.py",
+        "studio/pages/*/words.py",
+        "core/contract/config.py",
+        "core/cli/commands.py",
+        "core/estimate/*.py",
+    )
     for path in REPOSITORY.glob(pattern)
 ]
 """Where what a person reads is written down."""
