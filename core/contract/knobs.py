@@ -5,17 +5,15 @@ A knob is a pydantic field whose title is its label, whose description is its hi
 word means stands in the glossary: a hint takes its sentence from there, or says only what is special to the setting.
 """
 
-import types
 from dataclasses import dataclass
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, get_args
 
-from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
 
 from core.contract.glossary.words import GLOSSARY
 
-Kind = Literal["integer", "number", "switch", "choice", "text", "other"]
+Kind = Literal["integer", "number", "switch", "choice", "text"]
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ def knob(
     see: str = "",
     **bounds: Any,
 ) -> Any:
-    """Declares a setting. ``bounds`` are pydantic's own (``ge``, ``gt``, ``le``, ``lt``).
+    """Declares a setting. ``bounds`` are pydantic's own (``ge``, ``gt``, ``le``).
 
     ``term`` names the glossary's word whose first sentence is the help, with ``hint`` behind it. With ``see`` the help
     is ``hint`` alone, and the word is only explained where a person asks.
@@ -74,30 +72,17 @@ def knobs(model: type[BaseModel], prefix: str = "") -> dict[str, Knob]:
 
 
 def _read(key: str, info: FieldInfo, extra: dict[str, Any]) -> Knob:
-    kind, choices = _kind(info.annotation)
-    low = [m.ge if isinstance(m, Ge) else m.gt for m in info.metadata if isinstance(m, (Ge, Gt))]
-    high = [m.le if isinstance(m, Le) else m.lt for m in info.metadata if isinstance(m, (Le, Lt))]
+    kinds: dict[Any, Kind] = {bool: "switch", int: "integer", float: "number", str: "text"}
+    bounds = {name: getattr(part, name) for part in info.metadata for name in ("ge", "gt", "le") if hasattr(part, name)}
     return Knob(
         key=key,
         label=info.title or key,
         hint=info.description or "",
-        unit=str(extra["unit"]),
-        group=str(extra["group"]),
-        kind=kind,
-        default=info.get_default(call_default_factory=False),
-        choices=choices,
-        minimum=low[0] if low else None,  # type: ignore[arg-type]
-        above=any(isinstance(m, Gt) for m in info.metadata),
-        maximum=high[0] if high else None,  # type: ignore[arg-type]
-        simple=bool(extra["simple"]),
-        term=str(extra["term"]),
+        kind=kinds.get(info.annotation, "choice"),
+        default=info.default,
+        choices=get_args(info.annotation),
+        minimum=bounds.get("ge", bounds.get("gt")),
+        above="gt" in bounds,
+        maximum=bounds.get("le"),
+        **extra,
     )
-
-
-def _kind(annotation: Any) -> tuple[Kind, tuple[str, ...]]:
-    if get_origin(annotation) in (Union, types.UnionType):
-        annotation = next(arg for arg in get_args(annotation) if arg is not type(None))
-    if get_origin(annotation) is Literal:
-        return "choice", tuple(str(arg) for arg in get_args(annotation))
-    names: dict[Any, Kind] = {bool: "switch", int: "integer", float: "number", str: "text"}
-    return names.get(annotation, "other"), ()
