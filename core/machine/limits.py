@@ -4,6 +4,7 @@ with limited_memory(bytes): ...     Python raises MemoryError beyond; a library 
 """
 
 import contextlib
+import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -35,11 +36,6 @@ def limited_memory(more_bytes: int) -> Iterator[None]:
 
     What is limited are its own writable pages (RLIMIT_DATA): neither files that are mapped nor a card's memory.
     """
-    try:
-        import resource
-    except ImportError:  # no Linux, no macOS
-        yield
-        return
     before = resource.getrlimit(resource.RLIMIT_DATA)
     wall = int(getattr(psutil.Process().memory_info(), "data", 0)) + more_bytes
     if before[0] != resource.RLIM_INFINITY:
