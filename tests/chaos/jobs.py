@@ -125,7 +125,7 @@ class _Life:
 
     def _judge_house(self, run_id: str) -> None:
         must(held_by(self.locations, MACHINE.cards) is None, "the card is still held")
-        must(JobQueue(self.locations).waiting() == [], "the queue still names", JobQueue(self.locations).waiting())
+        must(not (waiting := JobQueue(self.locations).cards()), "the queue still names", waiting)
         left = [process.pid for process in psutil.process_iter() if _is_of(process, self.locations.home)]
         must(not left, "processes left:", left)
         for path in self.locations.runs.glob(".new-*"):

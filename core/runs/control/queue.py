@@ -36,10 +36,6 @@ class JobQueue:
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return {}
 
-    def waiting(self) -> list[str]:
-        """The run ids in order, whether their supervisors live or not."""
-        return list(self.cards())
-
     def order(self) -> list[str]:
         """The runs that wait, first come first, without those whose supervisors died."""
         return list(self._living(self.cards()))

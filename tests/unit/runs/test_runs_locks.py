@@ -141,16 +141,16 @@ def test_a_supervisor_goes_on_with_the_lock_that_it_was_given(tmp_path: Path, mo
 def test_the_queue_keeps_its_order_and_the_dead_are_passed_over(
     locations: Locations, queue: JobQueue, runs: list[FileLock]
 ) -> None:
-    assert queue.waiting() == [A, B, C]
+    assert list(queue.cards()) == [A, B, C]
     queue.add(C, head=True)
     queue.add(C, head=True)
-    assert queue.waiting() == [C, A, B]
+    assert list(queue.cards()) == [C, A, B]
     queue.remove(B)
     queue.remove(B)
-    assert queue.waiting() == [C, A]
+    assert list(queue.cards()) == [C, A]
     runs[2].release()
     assert queue.first_living(CardSet()) == A
-    assert queue.waiting() == [A]
+    assert list(queue.cards()) == [A]
     assert card_wanted(locations, CardSet())
     runs[0].release()
     assert queue.first_living(CardSet()) is None
@@ -167,7 +167,7 @@ def test_a_waiting_run_is_moved_among_the_living(queue: JobQueue, runs: list[Fil
     assert queue.order() == [B, C, A]
     runs[1].release()  # b died: no place of its own any more
     assert queue.move(A, 0)
-    assert queue.order() == queue.waiting() == [A, C]
+    assert queue.order() == list(queue.cards()) == [A, C]
     assert not queue.move(B, 0)
     queue.remove(C)  # it took the card while somebody dragged it
     assert not queue.move(C, 0)
@@ -176,7 +176,7 @@ def test_a_waiting_run_is_moved_among_the_living(queue: JobQueue, runs: list[Fil
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"waiting": 3}', '{"waiting": [1, "../../etc"]}'])
 def test_a_damaged_queue_is_an_empty_one(locations: Locations, queue: JobQueue, text: str) -> None:
     locations.queue.write_text(text)
-    assert queue.waiting() == []
+    assert not queue.cards()
     queue.add(A)
     assert json.loads(locations.queue.read_text()) == {"waiting": [A]}
 
@@ -185,7 +185,7 @@ def test_many_change_the_queue_at_once_and_none_is_lost(locations: Locations, qu
     names = [A.replace("_a_", f"_{letter}_") for letter in "abcdefghijkl"]
     with ThreadPoolExecutor(len(names)) as pool:
         list(pool.map(JobQueue(locations).add, names))
-    assert sorted(queue.waiting()) == names
+    assert sorted(queue.cards()) == names
 
 
 def test_a_turn_comes_when_first_and_free(locations: Locations, queue: JobQueue, runs: list[FileLock]) -> None:
@@ -200,7 +200,7 @@ def test_a_turn_comes_when_first_and_free(locations: Locations, queue: JobQueue,
     other.release()
     assert queue.take_turn(A, cpu, lock)
     assert queue.reason(B, cpu) == f"run {A} holds the CPU"
-    assert queue.waiting() == [B, C]
+    assert list(queue.cards()) == [B, C]
     lock.release()
     locations.queue.unlink()
     assert queue.take_turn(B, cpu, lock), "who waits stands in the queue again when its file was lost"

@@ -37,7 +37,7 @@ def test_a_run_goes_from_start_to_finished(store: RunStore, config: Config, unti
     folder = store.open(run_id)
     assert gone(lambda: is_held(folder.supervisor_lock))
     assert held_by(store.locations, CardSet()) is None
-    assert JobQueue(store.locations).waiting() == []
+    assert not JobQueue(store.locations).cards()
     with pytest.raises(RunError, match="finished and cannot be resumed"):
         store.resume(run_id)
     again = store.start(config("train 1"))
@@ -97,7 +97,7 @@ def test_runs_queue_are_rearranged_and_go_on_when_one_fails(store: RunStore, con
     fails, called_off, stops, last = (store.start(config(what)) for what in ("exit 3", "train 4", "train 2", "train 3"))
     assert gone(lambda: not store.record(last).queued_reason)
     assert store.record(last).queued_reason == f"run {first} holds the CPU"
-    assert store.queue() == JobQueue(store.locations).waiting() == [fails, called_off, stops, last]
+    assert store.queue() == list(JobQueue(store.locations).cards()) == [fails, called_off, stops, last]
     assert set(store.living()) == {first, fails, called_off, stops, last}
     store.move(last, 0)
     assert store.queue() == [last, fails, called_off, stops]
@@ -129,7 +129,7 @@ def test_a_paused_run_frees_the_cpu_and_goes_on_before_the_others(
     until(second, "training")
     third = store.start(config("train 1"))
     store.resume(first)
-    assert JobQueue(store.locations).waiting() == [first, third]
+    assert list(JobQueue(store.locations).cards()) == [first, third]
     store.stop_now(second)
     done, last = until(first, "finished"), until(third, "finished")
     assert done.attempt == 2
