@@ -1,12 +1,11 @@
-"""A file on its way through the reader, a slice at a time, into a plain list of our own words.
+"""A file on its way through the reader, a slice at a time, into JSON lines of Examples.
 
-What was read is written once as JSON lines of Examples under a name made of the file's content, the choice and the code
-that reads, so that preview, search, facts and training never read the person's file again. A slice is a fraction of a
-second: between two of them the reader is free for somebody else. What a large file shows first is the *head*, the first
-rows so far.
+They are kept under a name made of the file's content, the choice and the code that reads: preview, search, facts and
+training never read the person's file again. Between two slices the reader is free for somebody else; what a large file
+shows meanwhile is the *head*, its first rows.
 
-The list is believed only where its size and its SHA-256 are those that the report beside it names; each process hashes
-it once, for as long as its size and time stay. One that is damaged is read anew.
+The lines are believed only where their size and SHA-256 are those that the report beside them names; each process
+hashes them once, for as long as size and time stay. Damaged ones are read anew.
 """
 
 import hashlib
@@ -23,7 +22,7 @@ from core.contract.config import DataChoice
 from core.contract.data import DataReport, Example
 from core.contract.errors import DataError
 from core.data.files.code_digest import code_digest
-from core.data.files.disk_room import Room, forget_oldest, most_for
+from core.data.files.disk_room import Room, forget_oldest
 from core.data.files.keep import blocks_of
 from core.data.read.examples import Tally, open_reading
 from core.machine.disk import name_of, read_sealed, write_sealed, write_whole
@@ -140,7 +139,7 @@ class Check:
 
     def _read(self, stream: BinaryIO) -> Steps[None]:
         self.tally = tally = Tally(open_reading(self.path, self.choice, self.named))
-        place, room = tally.reading.source.place, Room(self.cache, most_for(self.size))
+        place, room = tally.reading.source.place, Room(self.cache, self.size)
         yield
         for row in tally.reading.rows():
             tally.add(row)

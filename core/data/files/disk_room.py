@@ -1,11 +1,9 @@
-"""How much of the disk reading may take: of what is compressed nobody knows how large it is before it is read.
-
-A Parquet file of a kilobyte may hold gigabytes, since a value that repeats is kept once. So what is written counts, not
-what is read: a file may swell so far and no further, a disk is never filled to the brim (runs save their work there),
-and what was left by files of long ago goes when all of it is too much.
+"""How much of the disk reading may take. A Parquet file of a kilobyte may hold gigabytes, since a value that repeats is
+kept once: what is written counts, and a disk is never filled to the brim (runs save their work there).
 """
 
 import errno
+import math
 import re
 import shutil
 import time
@@ -25,10 +23,11 @@ _STEP = 16 << 20
 
 
 class Room:
-    """Counts what is written into a folder; ``most`` bytes of it may come, 0 where only the disk bounds it."""
+    """Counts what is written into a folder; of what a file of ``read_bytes`` holds so much may come and no more."""
 
-    def __init__(self, folder: Path, most: int = 0) -> None:
-        self._folder, self._most = folder, most
+    def __init__(self, folder: Path, read_bytes: int | None = None) -> None:
+        self._folder = folder
+        self._most = math.inf if read_bytes is None else LEAST_BYTES + TIMES * read_bytes
         self._taken = self._looked = 0
 
     def take(self, count: int) -> None:
@@ -39,17 +38,12 @@ class Room:
             OSError: ENOSPC, since the disk is nearly full.
         """
         self._taken += count
-        if self._most and self._taken > self._most:
+        if self._taken > self._most:
             raise DataError("data.swells", most=self._most / 2**30)
         if self._taken >= self._looked + _STEP:
             self._looked = self._taken
             if shutil.disk_usage(self._folder).free < SPARE_BYTES:
                 raise OSError(errno.ENOSPC, "No space left but what runs need", str(self._folder))
-
-
-def most_for(size: int) -> int:
-    """Bytes that the rows of a file of this size may take."""
-    return LEAST_BYTES + TIMES * size
 
 
 def forget_oldest(kept: Iterable[tuple[Path, Path]]) -> None:

@@ -1,7 +1,5 @@
 """The Examples that the reader left, as JSON lines: found by place, by their number in the file, or by what they say.
-
-Nothing but where each line begins is held in memory; a search passes over the file once, and its answer is kept for the
-pages that follow.
+Nothing but where each line begins is held in memory, and the answer to the last search, for the pages that follow.
 """
 
 import json

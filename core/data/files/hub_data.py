@@ -1,6 +1,6 @@
-"""A data set of the hub as plain rows, through ``datasets``, streamed: only what is taken is fetched.
+"""A data set of the hub as plain rows, streamed: only what is taken is fetched.
 
-``datasets`` takes seconds to import and is imported in the maker's process only. No code of a data set is ever run:
+``datasets`` takes seconds to import, in the maker's process only. No code of a data set is ever run:
 ``datasets`` has none since its version 4, and of its own readers only those of text tables are let in, none that opens
 pickles or media. A data set whose card points at files elsewhere (on this machine, on other hosts) is refused. The
 token is huggingface_hub's own; no line repeats what a server said, so no token can stand in it.

@@ -1,12 +1,7 @@
-"""A chosen file is copied once into ``data/HASH/NAME``, so that a run never depends on what the person does with
-theirs.
+"""A chosen file is copied once into ``data/HASH/NAME``: a run never depends on what the person does with theirs.
 
-The copy is streamed through SHA-256 into a temporary file beside its place and renamed when whole: an interrupted copy
-leaves nothing that looks like a kept file, and the same content is kept once however often it is chosen. What is made
-here (a mixture, a fetched data set) is kept by the same function: ``keep_blocks``.
-
-Disks err and people edit: a copy is believed only where its content has the hash that its folder is named by. A damaged
-one is replaced by what was just read, and one that is itself the source is refused.
+The copy is hashed on its way into a temporary file and renamed when whole. It is believed only where its content has
+the hash that its folder is named by: a damaged one is replaced by what was just read, and is itself no source.
 """
 
 import contextlib

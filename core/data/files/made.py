@@ -1,7 +1,5 @@
-"""Data sets that are made here: a mixture, a data set of the hub, a file that the doctor fixed.
-
-All of them become one canonical JSONL, kept under its content hash as a chosen file is, with ``ORIGIN.json`` beside it:
-what it was made from, and how. A run trains from one kept file, and nothing downstream learns how that came about.
+"""Data sets that are made here (a mixture, a data set of the hub, a file that the doctor fixed): one canonical JSONL,
+kept as a chosen file is, with ``ORIGIN.json`` beside it, which says what it was made from, and how.
 """
 
 import json

@@ -1,8 +1,7 @@
 """Several files as one data set: each row as often as its part's weight says, in an order drawn from a seed.
 
 A weight is how often a part's rows are seen in one epoch: 2 means twice each, 0.5 a drawn half of them once, 2.5 twice
-each and a drawn half a third time. Each part was read under its own choice before; here its Examples are taken as they
-are, and a column ``source`` tells a person from which part a row comes. Training does not read it.
+each and a drawn half a third time. A column ``source``, which training does not read, tells where a row comes from.
 """
 
 import math

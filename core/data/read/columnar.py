@@ -1,8 +1,7 @@
-"""Parquet: its columns, and its rows a few at a time, however large a row group is. pyarrow is imported when needed.
+"""Parquet: its columns, and its rows a few at a time: one row group may be larger than the memory that is given.
 
-A column is read in pieces from a small buffer, since one row group may be larger than the memory that the reader is
-given. A value that pyarrow cannot turn into Python's (bytes that are no UTF-8, a date before the year 1) is the fault
-of its row alone.
+A value that pyarrow cannot turn into Python's (bytes that are no UTF-8, a date before the year 1) is the fault of its
+row alone.
 """
 
 from collections.abc import Callable, Iterator
@@ -37,7 +36,7 @@ def open_parquet(path: Path) -> tuple[tuple[str, ...], Callable[[Place], Iterato
     except MemoryError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise _broken(path, "a Parquet file", "a broken one") from error
+        raise DataError("data.parquet", expected="a Parquet file", found="a broken one", name=path.name) from error
     batch_rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, row_bytes)))
     size = path.stat().st_size
 
@@ -53,7 +52,8 @@ def open_parquet(path: Path) -> tuple[tuple[str, ...], Callable[[Place], Iterato
         except MemoryError as error:
             raise DataError("data.memory/parquet_pages", number=number, name=path.name) from error
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise _broken(path, "Parquet rows", f"a broken file behind row {number:,}") from error
+            found = f"a broken file behind row {number:,}"
+            raise DataError("data.parquet", expected="Parquet rows", found=found, name=path.name) from error
 
     return columns, reading
 
@@ -99,7 +99,3 @@ def _alone(row: Any, columns: tuple[str, ...], number: int) -> Record:
             found = "bytes that are no UTF-8 text" if isinstance(error, UnicodeError) else f"no {column.type} of ours"
             return Record(number, {}, f"{name} holds {found}", size)
     return Record(number, values, "", size)
-
-
-def _broken(path: Path, expected: str, found: str) -> DataError:
-    return DataError("data.parquet", expected=expected, found=found, name=path.name)

@@ -1,8 +1,8 @@
 """CSV and TSV: which character parts the fields, and whether the first line names the columns.
 
-Both are decided from the first 100 records and said to the person. The delimiter is the one under which most records
-have the same number of fields (two or more); the first line is a header where it names a column that is known here, or
-where all its fields look like names and the records below do not. A first line ``sep=;``, which tells Excel, decides.
+Both are decided from the first 100 records. The delimiter is the one under which most records have the same number of
+fields (two or more); the first line is a header where it names a column that is known here, or where all its fields
+look like names and the records below do not. A first line ``sep=;``, which tells Excel, decides.
 """
 
 from __future__ import annotations

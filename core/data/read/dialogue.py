@@ -31,7 +31,6 @@ _WEIGHT = ("weight", "loss_weight")
 TURN_KEYS = frozenset({"from", "role", "tool_calls", "function_call", *_CONTENT, *_REASONING, *_WEIGHT})
 """What of a turn is read."""
 _TRANSCRIPT = re.compile(r"(?:\A\s*|\n\n)(Human|Assistant):")
-_HEARD = {"Human": "user", "Assistant": "assistant"}
 
 
 def read_turns(value: Any, column: str, alone: Speaker = "user") -> list[Message]:
@@ -70,7 +69,7 @@ def _transcript(text: str, column: str) -> list[Message]:
     if not text.lstrip().startswith("Human:") or "\n\nAssistant:" not in text:
         return []
     _, *pieces = _TRANSCRIPT.split(text_of(text, column))
-    turns = [said(_HEARD[who], words.strip()) for who, words in zip(pieces[::2], pieces[1::2], strict=True)]  # type: ignore[arg-type]
+    turns = [said(_SPEAKERS[who.lower()], words.strip()) for who, words in zip(pieces[::2], pieces[1::2], strict=True)]
     return turns if turns[-1].content else turns[:-1]
 
 

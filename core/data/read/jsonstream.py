@@ -1,8 +1,7 @@
-"""The rows of JSON, one after another: a large file is never held whole.
+"""The rows of ``[row, ...]`` or ``{"data": [row, ...], ...}``, one after another: a large file is never held whole.
 
-``[row, row, ...]`` and ``{"data": [row, ...], ...}`` are read alike. Python's own decoder reads each row from a buffer
-that grows only as far as one row needs. A fault of the file names its row and its line, as an editor counts; what is
-wrong with one row alone (nested too deeply, a key twice) is that row's fault, and the others stay usable.
+Python's own decoder reads each row from a buffer that grows only as far as one row needs. A fault of the file names its
+row and its line, as an editor counts; what is wrong with one row alone (a key twice) leaves the others usable.
 """
 
 from __future__ import annotations

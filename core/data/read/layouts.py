@@ -1,8 +1,6 @@
-"""Which layout a file has, and which column plays which role: decided from column names and the first rows, with a
-reason.
+"""Which layout a file has, and which column plays which role, by column names and the first rows, with a reason.
 
-A layout is a table of roles; a role has the column names under which it is usually found, the first being its own. A
-person may name the layout, the columns, or both: what they name is taken as it is ("" is no column), the rest is
+A person may name the layout, the columns, or both: what they name is taken as it is ("" is no column), the rest is
 filled in here.
 """
 

@@ -1,7 +1,5 @@
 """A data file's rows for a worker: as the reader left them, and where nothing was left, read now in a child of its own.
-
-What reads a file of somebody's (pyarrow, a JSON stream) stands behind the reader's memory wall also when a run begins;
-in the worker's own process nothing of the file is looked at but its bytes, for their hash.
+In the worker's process nothing of somebody's file is looked at but its bytes, for their hash.
 """
 
 from pathlib import Path

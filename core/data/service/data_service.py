@@ -7,6 +7,7 @@ them under a template. A hostile file or template ends its child and gives one l
 import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from core.contract.config import DataChoice
 from core.contract.data import DataFacts, DataReport, Example, Preview
@@ -17,7 +18,7 @@ from core.data.files.disk_room import sweep
 from core.data.files.example_file import ExampleFile
 from core.data.files.keep import KeptFile
 from core.data.files.mix import PARTS, parts_of
-from core.data.service.doctor import Doctor, Maker, tokens_at
+from core.data.service.doctor import Doctor, Maker
 from core.data.service.reader import READER, Cancelled, Progress, Reader, ReadFile, never, no_progress
 from core.data.service.tokenising import Tokenising, Work
 from core.data.tokens.cache import Source, entry_of, settled
@@ -176,11 +177,13 @@ class DataService:
         self._doctor.child.warm()  # it starts while the others read and tokenise
         file = self._files.check(path, choice, no_progress, cancelled)
         share, most, seed = held_out
-        tokens = tokens_at(None, max_length, False)
+        tokens: dict[str, Any] = {"tokens": [], "max_length": max_length, "pairs": False}
         if tokenizer_folder is not None:
             with contextlib.suppress(DataError):
                 work = self._work(file, choice, tokenizer_folder, None)
-                tokens = tokens_at(self._tokens.kept(work), max_length, work.source.pairs)
+                entry = self._tokens.kept(work)
+                parts = [str(entry.part(start)) for start in entry.starts()]
+                tokens |= {"tokens": parts, "pairs": work.source.pairs}
         dealt = choice.model_copy(update={"eval_fraction": share, "eval_rows_max": most})
         return self._doctor.checkup(file, dealt, seed, tokens, on_progress, cancelled)
 

@@ -12,7 +12,7 @@ from core.contract.findings import Checkup
 from core.data.doctor.split_groups import KeptGroups, groups_file, kept_groups
 from core.data.files.keep import KEPT_FILE, KeptFile
 from core.data.service.reader import Cancelled, Progress, ReadFile, never, no_progress
-from core.data.tokens.cache import Entry, settled
+from core.data.tokens.cache import settled
 from core.machine.children.pipe import Child, Limits, stopped
 from core.machine.locations import Locations
 
@@ -39,7 +39,8 @@ class Doctor:
         on_progress: Callable[[int, int], None],
         cancelled: Cancelled,
     ) -> Checkup:
-        """Examines a file that was read; ``tokens`` as ``tokens_at`` gives them."""
+        """Examines a file that was read; ``tokens``: the parts of the cache where its tokens are (none: nowhere), the
+        length limit, and whether they are pairs."""
         if cancelled():
             raise stopped(file.name)
         request = {
@@ -88,13 +89,6 @@ class Doctor:
     def _groups_file(self, file: ReadFile, choice: DataChoice) -> Path:
         chosen = settled(choice, file.report.layout, file.report.mapping)
         return groups_file(self._locations, file.report.sha256, file.name, chosen)
-
-
-def tokens_at(entry: Entry | None, max_length: int, pairs: bool) -> dict[str, Any]:
-    """What an examination is told of a file's tokens: where they are kept (None: nowhere), the length limit, and
-    whether they are pairs."""
-    parts = [str(entry.part(start)) for start in entry.starts()] if entry else []
-    return {"tokens": parts, "max_length": max_length, "pairs": pairs}
 
 
 class Maker:

@@ -46,12 +46,7 @@ class Tokenising:
         self._renderer = renderer
         self._locations = locations
 
-    def whole(
-        self,
-        work: Work,
-        on_progress: Callable[[int, int], None] = lambda _done, _total: None,
-        cancelled: Callable[[], bool] = lambda: False,
-    ) -> bool:
+    def whole(self, work: Work, on_progress: Callable[[int, int], None], cancelled: Callable[[], bool]) -> bool:
         """Has every row tokenised and kept, if that was not done before; False when cancelled (what is done stays).
 
         ``on_progress`` gets (rows done, rows in all).

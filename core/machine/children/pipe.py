@@ -1,9 +1,7 @@
 """The asking end of a pipe: a child process that can be asked, watched and ended.
 
-A child is started once and stays warm. Every request has a time limit, and while it is worked on the child's memory is
-watched; on a breach the child is killed, the request fails with one line, and the next request finds a fresh child.
-Long work is asked for in slices, and requests are served in the order in which they came: between two slices of one
-file another file's first look gets its turn.
+A child is started once and stays warm. Requests are served in the order in which they came, each within a time limit
+and with the child's memory watched; on a breach the child is killed, and the next request finds a fresh one.
 """
 
 import contextlib
