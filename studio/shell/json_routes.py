@@ -1,11 +1,7 @@
-"""What the JSON routes of all pages have in common: how a fault is answered, and answers that are sent once.
+"""What the JSON routes of all pages have in common: how a fault is answered.
 
 A fault is ``{"code", "message", "hint"}`` with status 404 (no such run), 409, or 422 for values that cannot be used.
 """
-
-import hashlib
-import json
-from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -31,9 +27,3 @@ def answer_faults(app: FastAPI) -> None:
         named = fields.encode("ascii", "replace").decode()
         message = f"Expected other values, found some that cannot be used: {named}."
         return JSONResponse({"code": "request", "message": message, "hint": "Load the page again."}, 422)
-
-
-def tagged(answer: dict[str, Any], tag: str) -> dict[str, Any]:
-    """The answer and its tag; to a page that names this tag only that it is the same."""
-    now = hashlib.sha256(json.dumps(answer).encode()).hexdigest()[:16]
-    return {"same": True, "tag": now} if tag == now else {"tag": now, **answer}

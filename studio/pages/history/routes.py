@@ -1,5 +1,7 @@
 """The routes of the history: its rows, what a run is called and was made with, running it again, comparison, queue."""
 
+import hashlib
+import json
 import time
 from typing import Annotated, Any
 
@@ -17,7 +19,7 @@ from studio.figures.run_figures import full_disk
 from studio.pages.history.view import Compared, chosen, comparison
 from studio.services.services import Studio
 from studio.services.session import Session, reopened
-from studio.shell.json_routes import DONE, tagged
+from studio.shell.json_routes import DONE
 
 PAGE = 50
 _TOLD = ("id", "title", "word", "state", "cause", "verdict")
@@ -50,7 +52,10 @@ def _list_routes(router: APIRouter, studio: Studio) -> None:
     def history(wanted: Annotated[RowFilter, Depends()], limit: int = PAGE, tag: str = "") -> dict[str, Any]:
         answer = wanted.answer([row(summary) for summary in store.list()], min(max(limit, 1), _MOST_ROWS))
         queue, disk = queue_view(store, studio.machine()), full_disk(studio.locations.home)
-        return tagged({**answer, "queue": queue, "disk": disk}, tag)
+        answer |= {"queue": queue, "disk": disk}
+        now = hashlib.sha256(json.dumps(answer).encode()).hexdigest()[:16]
+        # A page that names this tag has the answer already.
+        return {"same": True, "tag": now} if tag == now else {"tag": now, **answer}
 
     @router.get("/compare")
     def compare(runs: str, smooth: float = 0.9, first: int = 0, last: int = 0) -> dict[str, Any]:

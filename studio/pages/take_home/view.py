@@ -15,7 +15,7 @@ from core.runs.folder.flaws import flaw_of
 from core.runs.folder.job_folder import JOB_NAME, JobFolder, checkpoint_step
 from core.runs.record.job_record import RunRecord
 from core.runs.record.outcome import by_merit, measures, outcome, standing
-from studio.figures.run_figures import bytes_words, used_words, verdict_of
+from studio.figures.run_figures import LIVING, bytes_words, used_words, verdict_of
 from studio.pages.take_home.words import say
 from studio.words.runs import STATES
 
@@ -35,7 +35,7 @@ def keep(
     """What the run has to try and to take home: checkpoints, forms with their sizes, exports with their progress."""
     free = shutil.disk_usage(folder.path).free
     return {
-        "living": record.state in ("queued", "starting", "training"),
+        "living": record.state in LIVING,
         "checkpoints": _checkpoints(folder, record),
         "verdict": verdict_of(outcome(record), used_words(folder)),
         "forms": _forms(folder, config, free),
@@ -117,7 +117,7 @@ def _job(folder: JobFolder, name: str, record: RunRecord) -> dict[str, Any]:
         "title": name,
         "word": say("export.state.training") if record.state == "training" else word,
         "tone": tone,
-        "living": record.state in ("queued", "starting", "training"),
+        "living": record.state in LIVING,
         "share": share,
         "sentence": _job_words(record, done),
         "checks": list(done.checks) if done else [],

@@ -83,12 +83,9 @@ def test_answers_stand_by_question_the_newest_first_and_the_base_last() -> None:
     assert second["answers"] == [("Step 10", "at 10")]
 
 
-def test_an_attempt_that_went_back_says_its_answers_again_once() -> None:
+def test_answers_that_were_given_again_stand_once_and_a_night_of_them_is_thinned() -> None:
     record = fold([answer(0, "base"), answer(10), answer(20), answer(10, text="again"), answer(20, text="later")])
     assert [text for _, text in answers_on_the_way(record)[0]["answers"]] == ["later", "again", "at 0"]
-
-
-def test_a_night_of_answers_is_thinned_to_first_last_and_between() -> None:
     record = fold([answer(0, "base"), *(answer(number) for number in range(1, 1000))])
     shown = answers_on_the_way(record)[0]["answers"]
     assert len(shown) <= KEPT + 1

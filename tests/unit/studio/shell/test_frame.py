@@ -80,6 +80,8 @@ def test_a_page_gets_our_head_and_header_and_loses_other_sites() -> None:
 
 def test_the_policy_allows_the_pages_scripts_by_hash_and_no_others() -> None:
     made = gradio_policy("<script>window.a = 1</script><script src='x.js'></script>")
+    assert "unsafe" not in plain_policy()
+    assert "require-trusted-types-for 'script'; trusted-types 'none'" in plain_policy()
     script = next(part for part in made.split("; ") if part.startswith("script-src"))
     digest = base64.b64encode(hashlib.sha256(b"window.a = 1").digest()).decode()
     assert script == f"script-src 'self' 'sha256-{digest}'"
@@ -96,11 +98,6 @@ def test_both_policies_shut_what_no_page_of_ours_needs(made: str) -> None:
     assert "'unsafe-inline'" not in parts["script-src"]
     assert "http" not in made
     assert "*" not in made
-
-
-def test_our_own_pages_make_neither_styles_nor_html_of_text() -> None:
-    assert "unsafe" not in plain_policy()
-    assert "require-trusted-types-for 'script'; trusted-types 'none'" in plain_policy()
 
 
 def test_every_answer_carries_the_headers() -> None:
@@ -155,6 +152,8 @@ def test_the_manifest_is_ours_and_can_be_installed() -> None:
     assert (manifest()["name"], manifest()["display"], manifest()["start_url"]) == ("Luthier", "standalone", "/")
     assert is_allowed("GET", MANIFEST)
     assert {shortcut["url"] for shortcut in manifest()["shortcuts"]} <= set(PAGES)
+    named = re.findall(r'<link rel="manifest"[^>]*>', head())
+    assert named == [f'<link rel="manifest" crossorigin="use-credentials" href="{MANIFEST}">']
 
 
 def test_every_icon_is_a_picture_of_the_size_it_names() -> None:
@@ -168,10 +167,3 @@ def test_every_icon_is_a_picture_of_the_size_it_names() -> None:
         else:
             assert "<svg" in file.read_text()
     assert {icon.get("purpose", "") for icon in manifest()["icons"]} >= {"any", "maskable"}
-
-
-def test_every_page_names_the_manifest_once() -> None:
-    found = re.findall(r'<link rel="manifest"[^>]*>', head())
-    assert len(found) == 1
-    assert 'crossorigin="use-credentials"' in found[0]
-    assert f'href="{MANIFEST}"' in found[0]
