@@ -23,7 +23,7 @@ export function page(root, words) {
       found += fits;
     }
     for (const part of parts) show(part, part.querySelector(".term:not([hidden])"));
-    say(count, wanted.length === 0 ? "" : found === 0 ? words.none : told(words.found, found, terms.length));
+    say(count, wanted.length === 0 ? "" : found === 0 ? words.none : words.found.replace("{count}", found).replace("{total}", terms.length));
   };
   const leap = () => {
     const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
@@ -36,8 +36,4 @@ export function page(root, words) {
   window.addEventListener("hashchange", leap);
   show(field(root, "sieve"), true);
   sift(); // a browser that came back may have kept what was typed
-}
-
-function told(words, count, total) {
-  return words.replace("{count}", count).replace("{total}", total);
 }

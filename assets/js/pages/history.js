@@ -1,4 +1,4 @@
-/* The history page: runs found by the studio's sieve, changed only where something changed. With ?compare=A,B the same
+/* The history page: runs found by the studio's filter, changed only where something changed. With ?compare=A,B the same
    page shows these runs beside each other (compare.js). */
 
 import { ask } from "../ask.js";
@@ -10,7 +10,7 @@ import { Row } from "./history/run_row.js";
 
 const PAGE = 50;
 const MOST = 5;
-const SIEVE = { words: "search", state: "filter", model: "model", method: "method", when: "span" };
+const FILTER = { words: "search", state: "filter", model: "model", method: "method", when: "span" };
 
 export function page(root, words) {
   const compared = new URLSearchParams(location.search).get("compare");
@@ -22,7 +22,7 @@ class History extends Page {
     super(root, words);
     Object.assign(this, { runs: [], tag: "", rows: new Map(), limit: PAGE, picked: new Set(), typing: 0 });
     this.queue = new Queue(this);
-    for (const name of Object.values(SIEVE)) this.get(name).addEventListener("input", () => this.sought());
+    for (const name of Object.values(FILTER)) this.get(name).addEventListener("input", () => this.sought());
     this.get("reset").addEventListener("click", () => this.reset());
     this.get("more").addEventListener("click", () => this.further());
     this.get("unpick").addEventListener("click", () => { this.picked.clear(); this.choice(); this.get("search").focus(); });
@@ -32,7 +32,7 @@ class History extends Page {
   /** What is looked for now, as the studio wants to be asked. */
   asked() {
     const wanted = new URLSearchParams({ limit: this.limit });
-    for (const [key, name] of Object.entries(SIEVE)) if (this.get(name).value.trim()) wanted.set(key, this.get(name).value.trim());
+    for (const [key, name] of Object.entries(FILTER)) if (this.get(name).value.trim()) wanted.set(key, this.get(name).value.trim());
     return wanted;
   }
 
@@ -46,16 +46,15 @@ class History extends Page {
     }
   }
 
-  /** Another wish: what is here already is sifted at once, the studio finds the rest. */
+  /** Another wish: asked for as soon as the typing rests. */
   sought() {
     this.limit = PAGE;
-    this.sift();
     clearTimeout(this.typing);
     this.typing = setTimeout(() => this.turn(), 120);
   }
 
   reset() {
-    for (const name of Object.values(SIEVE)) this.get(name).value = "";
+    for (const name of Object.values(FILTER)) this.get(name).value = "";
     this.sought();
     this.get("search").focus();
   }
@@ -93,10 +92,7 @@ class History extends Page {
 
   /** One row a run, kept by its id: what stands stays where it is. */
   fill() {
-    keyed(this.get("runs"), this.rows, this.runs, (run) => new Row(this, run.id), (row, run) => {
-      row.update(run);
-      show(row.root, true);
-    });
+    keyed(this.get("runs"), this.rows, this.runs, (run) => new Row(this, run.id), (row, run) => row.update(run));
     show(this.get("none"), !this.all);
     show(this.get("some"), this.all);
     show(this.get("nothing"), this.all && !this.count);
@@ -105,16 +101,6 @@ class History extends Page {
     say(this.get("more"), this.words.more.replace("{count}", Math.min(rest, PAGE)));
     say(this.get("count"), this.words.count.replace("{count}", this.count.toLocaleString("en")).replace("{all}", this.all.toLocaleString("en")));
     this.choice();
-  }
-
-  /** The rows that are here, until the studio has answered. */
-  sift() {
-    const wanted = this.get("search").value.trim().toLowerCase().split(/\s+/).filter(Boolean);
-    const plain = [["group", "filter"], ["model", "model"], ["method", "method"]].map(([key, name]) => [key, this.get(name).value]);
-    for (const run of this.runs) {
-      const fits = plain.every(([key, value]) => !value || run[key] === value) && wanted.every((word) => run.words.includes(word));
-      show(this.rows.get(run.id)?.root, fits);
-    }
   }
 
   /** The choice for the comparison: two to five. */
