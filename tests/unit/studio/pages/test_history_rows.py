@@ -13,21 +13,17 @@ from made_runs import MakeRun, append, past, worse, write_run
 
 from core.chat.client import adapter_folder
 from core.cli import commands as cli
-from core.cli.follow import of_state
 from core.contract.config import DataChoice, LoraChoice, ModelChoice, RunConfig, TrainChoice
 from core.contract.events import Correction, Failed, Finished, Paused
 from core.machine.locations import Locations
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.notes import note_asked, read_asked
 from core.runs.folder.run_yaml import dump_config, read_wish
-from core.runs.record.words import STATE_WORDS
 from studio.figures import run_figures
 from studio.figures.history_rows import RowFilter
 from studio.figures.proposals import change_for, change_words, next_action
 from studio.pages.take_home.view import keep
-from studio.pages.watch.view import status as watch_status
 from studio.services.session import Session
-from studio.words.runs import STATES
 
 RUN = "2026-11-20_2325_good_k3f9"
 MEMORY = Failed(at=1e9, attempt=1, code="memory.gpu", message="The card's memory is full.", hint="Choose less.")
@@ -108,20 +104,20 @@ def test_five_hundred_runs_are_answered_within_a_third_of_a_second(desk: Desk, l
 # ── names ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_run_without_a_name_is_called_by_data_model_and_time(three: Desk) -> None:
+def test_a_run_is_called_by_data_model_and_time_until_it_is_renamed_everywhere(three: Desk) -> None:
     found = {run["id"]: run["title"] for run in three.get("history")["runs"]}
     assert found[RUN].startswith("good.jsonl on Qwen3-4B, 20 Nov")
     assert found[RUN].endswith("23:25")
     assert found["2020-01-02_0304_pairs_k3f9"] == "Pairs"
     assert three.get("points", run=RUN)["status"]["name"] == found[RUN]
 
+    def rename(name: str) -> int:
+        return three.client.post(f"/studio/run/{RUN}/rename", json={"name": name}).status_code
 
-def test_a_run_is_renamed_everywhere(three: Desk) -> None:
-    assert three.client.post(f"/studio/run/{RUN}/rename", json={"name": "Good one"}).json() == {"ok": True}
+    assert rename("Good one") == 200
     assert ids(three, words="good one") == [RUN]
     assert three.get("points", run=RUN)["status"]["name"] == "Good one"
-    assert three.client.post(f"/studio/run/{RUN}/rename", json={"name": "x" * 130}).status_code == 409
-    assert three.client.post(f"/studio/run/{RUN}/rename", json={"name": ""}).status_code == 200
+    assert (rename("x" * 130), rename("x" * 5000), rename("")) == (409, 422, 200)
     assert ids(three, words="good one") == []
 
 
@@ -283,7 +279,7 @@ def test_run_again_leaves_the_method_open_that_an_older_version_wrote_by_itself(
     assert kept.seconds == (10.0, 20.0)
 
 
-# ── being told, and the words ────────────────────────────────────────────────────────────────────────────────────────
+# ── being told ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_whoever_waits_is_told_of_an_end_once(desk: Desk, make_run: MakeRun) -> None:
@@ -295,24 +291,3 @@ def test_whoever_waits_is_told_of_an_end_once(desk: Desk, make_run: MakeRun) -> 
     second = desk.get("ended", since=first["now"])
     assert [(run["title"], run["word"]) for run in second["runs"]] == [("Done", "Finished")]
     assert desk.get("ended", since=second["now"])["runs"] == []
-
-
-@pytest.mark.parametrize("state", list(STATE_WORDS))
-def test_tab_page_history_and_command_line_say_the_same_word(
-    state: str, desk: Desk, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """All four read one table: another word there is another word everywhere."""
-    word = STATE_WORDS[state]  # type: ignore[index]
-    assert STATES[state][0] == word
-    make_run(past(5), RUN)
-    run = desk.studio.store.list()[0]
-    shown = type(run)(**{**vars(run), "state": state})
-    monkeypatch.setattr("core.runs.control.store.RunStore.list", lambda _: [shown])
-    record = type(desk.studio.store.record(RUN))(state=state)  # type: ignore[arg-type]
-    status = watch_status(record, None, RUN, 1.0)
-    assert status["word"] == word  # the page
-    assert status["tab"].startswith(word)  # the tab's title
-    assert desk.get("history")["runs"][0]["word"] == word
-    assert cli.main(["runs", "--home", str(desk.studio.locations.home)]) == 0
-    assert f" {word} " in capsys.readouterr().out
-    assert of_state(state, "x").split()[0] == word.lower()  # type: ignore[arg-type]

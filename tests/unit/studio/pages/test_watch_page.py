@@ -15,6 +15,7 @@ from core.contract.events import Acknowledged, Evaluation, Failed, Note, Paused,
 from core.contract.methods import MEASURES
 from core.runs.folder.job_folder import JobFolder
 from core.runs.record.job_record import fold
+from core.runs.record.words import STATE_WORDS
 from studio.figures import run_figures
 from studio.figures.points import EXACT, RunPoints, Window
 from studio.pages.watch import view
@@ -75,6 +76,8 @@ def test_every_state_has_a_sentence_and_its_buttons(state: str) -> None:
     shown = view.status(type(record)(**{**vars(record), "state": state}), CONFIG, "x", BEGAN + 500)
     assert shown["sentence"]
     assert (shown["word"], shown["tone"]) == STATES[state]
+    assert STATES[state][0] == STATE_WORDS[state]  # type: ignore[index]
+    assert shown["tab"].startswith(shown["word"]), "tab, page, history and command line say the same"
     on = {name for name, is_on in shown["buttons"].items() if is_on}
     expected = {
         "queued": {"stop"},
