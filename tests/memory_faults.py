@@ -40,9 +40,9 @@ def with_trainer(patch: pytest.MonkeyPatch, then: Callable[[Any], None]) -> None
     honest = run_module.prepare
 
     def prepare(*arguments: Any, **options: Any) -> Any:
-        ready = honest(*arguments, **options)
-        then(ready.subject.trainer)
-        return ready
+        subject, plan = honest(*arguments, **options)
+        then(subject.trainer)
+        return subject, plan
 
     patch.setattr(run_module, "prepare", prepare)
 

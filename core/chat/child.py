@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from core.chat.messages import Ask, Failure, Piece, Setup
+from core.chat.messages import Ask, Piece, Setup
 from core.contract.errors import Fault, MachineError
 from core.machine.children.serve import LineWriter
 from core.machine.imports import importing
@@ -38,8 +38,7 @@ class Questions:
             else:
                 self.asked.put(Ask.model_validate(message))
         except (ValueError, TypeError, ValidationError):
-            fault = MachineError("talk.word")
-            self._writer.say(Failure.of(fault).model_dump())
+            self._writer.say(MachineError("talk.word").told())
 
 
 def main() -> int:
@@ -56,7 +55,7 @@ def main() -> int:
             from core.chat.generator import load_chat_model
         chat_model = load_chat_model(setup)
     except Fault as error:
-        writer.say(Failure.of(error).model_dump())
+        writer.say(error.told())
         return 1
     writer.say({"ready": True})
     while True:  # the cards are held until the process ends
@@ -76,7 +75,7 @@ def answer(chat_model: Any, questions: Questions, writer: LineWriter) -> None:
     except Cancelled:
         pass
     except Fault as error:
-        writer.say(Failure.of(error, ask.id).model_dump())
+        writer.say({"id": ask.id, **error.told()})
     finally:
         questions.cancelled.discard(ask.id)
 

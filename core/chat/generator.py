@@ -23,6 +23,7 @@ from core.model.adapters import load_adapter
 from core.model.generation import context_of, ends_of
 from core.model.loading.load import load_base
 from core.models.checks.folder import check_folder
+from core.train.evaluate.sample import StopWhen
 
 
 class Cancelled(Exception):  # noqa: N818 - it is no error
@@ -99,7 +100,7 @@ class ChatModel:
                 pad_token_id=self._tokenizer.pad_token_id,
                 eos_token_id=self._stops or None,
                 streamer=streamer,
-                stopping_criteria=StoppingCriteriaList([_stop_when(is_cancelled)]),
+                stopping_criteria=StoppingCriteriaList([StopWhen(is_cancelled)]),
                 use_cache=True,
                 **sampling,
             )
@@ -107,13 +108,6 @@ class ChatModel:
 
 # A model's own generation config may bring values that greedy decoding would only warn about.
 _GREEDY: dict[str, Any] = {"temperature": None, "top_p": None, "top_k": None}
-
-
-def _stop_when(asked: Callable[[], bool]) -> Any:
-    def stop(input_ids: torch.Tensor, *_scores: Any, **_options: Any) -> torch.Tensor:
-        return torch.full((input_ids.shape[0],), asked(), device=input_ids.device)
-
-    return stop
 
 
 def _explained(error: BaseException) -> Fault:

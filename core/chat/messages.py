@@ -11,15 +11,12 @@
     (stdin closes)                            the child ends
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from core.contract.config import DataChoice, ModelChoice
 from core.contract.data import Message
-from core.contract.errors import Fault
 from core.machine.cards import CardSet
 
 Side = Literal["base", "tuned"]
@@ -59,17 +56,3 @@ class Piece(_Line):
     side: Side
     text: str = ""
     done: bool = False
-
-
-class Failure(_Line):
-    """A Fault on its way to the client. ``id`` is empty where it ends the child."""
-
-    id: str = ""
-    code: str
-    message: str
-    hint: str = ""
-
-    @classmethod
-    def of(cls, error: Fault, question: str = "") -> Failure:
-        """The fault that ended a question, or the child."""
-        return cls(id=question, code=error.code, message=error.message, hint=error.hint)

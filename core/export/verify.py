@@ -24,24 +24,19 @@ LEAST_COSINE = 0.999
 def main(arguments: Sequence[str]) -> int:
     """``request``: form, model class, folder, base, adapter (of the checkpoint), prompt."""
     request = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
+    gc.disable()  # the libraries make half a million objects that all stay: none is looked at in between
     try:
-        _import_libraries()
+        import peft  # noqa: F401
+        from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: F401
+
+        gc.freeze()
+        gc.enable()
         checks = CHECKS[request["form"]](request)
         print(json.dumps({"checks": checks}))
     except Exception as error:  # noqa: BLE001 - said to the export, which says it to the person
         words = (str(error).strip().splitlines() or [""])[0]
         print(json.dumps({"fault": f"{type(error).__name__}: {words}"}))
     return 0
-
-
-def _import_libraries() -> None:
-    """At once, and without a look at each of their objects in between: half a million, which all stay."""
-    gc.disable()
-    import peft  # noqa: F401
-    from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: F401
-
-    gc.freeze()
-    gc.enable()
 
 
 def _adapter(request: dict[str, Any]) -> list[str]:

@@ -82,14 +82,14 @@ def _attempt(config: RunConfig, begun: Begun, channel: Channel) -> None:
     try:
         depends = _depends(config, begun, channel)
         kept = KeptRows(draw_path(folder.path), config, channel, record.anyway)
-        ready = prepare(config, folder, device, channel, tokens_per_pass, kept)
+        subject, plan = prepare(config, folder, device, channel, tokens_per_pass, kept)
     except Leave as leave:
         _say_left(reporter, leave, kept=begun.checkpoint is not None)
         return
     depends["base"] = find_model(config.model.source, config.model.name, config.model.revision).revision
     refuse_others(begun.checkpoint, {"base": depends["base"]}, record.anyway, reporter)
-    attempt = Attempt.of_run(ready.subject, channel, begun, depends)
-    reporter.say(ready.plan)
+    attempt = Attempt.of_run(subject, channel, begun, depends)
+    reporter.say(plan)
     try:
         attempt.train()
         attempt.loop.finish()

@@ -54,14 +54,6 @@ _AUTOMATIC: tuple[tuple[str, str, object], ...] = (
 
 
 @dataclass(frozen=True)
-class Ready:
-    """A trainer with everything around it, and the plan to say."""
-
-    subject: Subject
-    plan: Plan
-
-
-@dataclass(frozen=True)
 class Made:
     """A trainer, its layers swapped; lines that say how; and whether any layer is fast."""
 
@@ -77,8 +69,8 @@ def prepare(
     channel: Channel,
     tokens_per_pass: int,
     kept: KeptRows | None = None,
-) -> Ready:
-    """Everything up to the first step.
+) -> tuple[Subject, Plan]:
+    """Everything up to the first step: a trainer with what is around it, and the plan to say.
 
     Args:
         tokens_per_pass: what a checkpoint was trained with; 0 takes the config's.
@@ -107,7 +99,7 @@ def prepare(
         trained = Trained(add_adapter(loaded.model, config.lora, config.train.seed))
     made = make_trainer(config, folder.checkpoints, trained, (loaded, tokenizer), data.train)
     plan = _plan(config, spec, data, made, loaded, [f"{r.key} = {r.value}: {r.reason}" for r in resolved])
-    return Ready(Subject(config, made.trainer, tokenizer, data.held_out, data.numbers), plan)
+    return Subject(config, made.trainer, tokenizer, data.held_out, data.numbers), plan
 
 
 def _tokenizer(spec: ModelSpec) -> Any:

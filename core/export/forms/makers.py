@@ -33,10 +33,6 @@ class Maker:
     the dtype of weights that it made, empty where they were copied."""
 
 
-def _adapter_bytes(parts: Parts) -> int:
-    return folder_bytes(parts.adapter)
-
-
 def _make_adapter(parts: Parts, draft: Path, _progress: Callable[[int, int], None], _check: Callable[[], None]) -> str:
     shutil.copy2(parts.adapter / "adapter_model.safetensors", draft)
     config = json.loads((parts.adapter / "adapter_config.json").read_text(encoding="utf-8"))
@@ -44,10 +40,6 @@ def _make_adapter(parts: Parts, draft: Path, _progress: Callable[[int, int], Non
     config["base_model_name_or_path"] = parts.base_name
     (draft / "adapter_config.json").write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
     return ""
-
-
-def _merged_bytes(parts: Parts) -> int:
-    return merged_bytes(parts.base)
 
 
 def _make_merged(parts: Parts, draft: Path, progress: Callable[[int, int], None], check: Callable[[], None]) -> str:
@@ -61,6 +53,6 @@ def _make_merged(parts: Parts, draft: Path, progress: Callable[[int, int], None]
 
 
 MAKERS: dict[Form, Maker] = {
-    "adapter": Maker("Copying the adapter", _adapter_bytes, _make_adapter),
-    "merged": Maker("Merging the adapter into 16-bit weights", _merged_bytes, _make_merged),
+    "adapter": Maker("Copying the adapter", lambda parts: folder_bytes(parts.adapter), _make_adapter),
+    "merged": Maker("Merging the adapter into 16-bit weights", lambda parts: merged_bytes(parts.base), _make_merged),
 }

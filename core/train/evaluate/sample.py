@@ -5,6 +5,7 @@ to be so, and never ends the run.
 """
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -35,14 +36,14 @@ class Laid:
     longest: int = 2048
 
 
-class _Leaving(StoppingCriteria):
-    """Ends an answer early when the run is to leave."""
+class StopWhen(StoppingCriteria):
+    """Ends an answer early once ``asked()``."""
 
-    def __init__(self, commands: CommandQueue) -> None:
-        self._commands = commands
+    def __init__(self, asked: Callable[[], bool]) -> None:
+        self._asked = asked
 
     def __call__(self, input_ids: torch.Tensor, *_scores: Any, **_options: Any) -> Any:
-        return torch.full((input_ids.shape[0],), self._commands.leaving, device=input_ids.device)
+        return torch.full((input_ids.shape[0],), self._asked(), device=input_ids.device)
 
 
 def answer(trained: Trained, tokenizer: Any, laid: Laid, channel: Channel, command: Command) -> None:
@@ -96,7 +97,7 @@ def continued(
             use_cache=True,
             pad_token_id=tokenizer.pad_token_id,
             eos_token_id=stops or None,
-            stopping_criteria=StoppingCriteriaList([_Leaving(commands)]),
+            stopping_criteria=StoppingCriteriaList([StopWhen(lambda: commands.leaving)]),
         )
     text: str = tokenizer.decode(grown[0, ids.shape[1] :], skip_special_tokens=True)
     return text
