@@ -68,10 +68,10 @@ def advise(
     count = rows.train or (report.usable if report else 0)
     case = _Case(config, spec, facts, report, rows, count)
     parts = (_size, _passes, _rank, _targets, _rate, _steps, _evaluation, _lengths, _model, _unread)
-    found = [advice for part in parts for advice in part(case)]
+    advices = [advice for part in parts for advice in part(case)]
     if checkup is not None:
-        found += _checked(checkup)
-    return tuple(sorted(found, key=lambda advice: advice.level != "warning"))
+        advices += _checked(checkup)
+    return tuple(sorted(advices, key=lambda advice: advice.level != "warning"))
 
 
 def rank_for(spec: ModelSpec, rows: int, raw_text: bool) -> int:

@@ -139,17 +139,17 @@ def judge(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, lear
     )
 
 
-def sentence_of(found: Judged) -> str:
+def sentence_of(judged: Judged) -> str:
     """The verdict for people, with by how much."""
-    peak, limit, free = found.peak, found.limit, found.free
+    peak, limit, free = judged.peak, judged.limit, judged.free
     if limit is None or free is None:
         return f"Needs about {gigabytes(peak)}; this machine does not say how much is free."
     need = f"{peak / GIB:.1f} of {gigabytes(free)} free"
-    if found.verdict == "fits":
+    if judged.verdict == "fits":
         return f"Fits: {need}."
-    if found.verdict == "tight" and peak <= SPARE * free:
+    if judged.verdict == "tight" and peak <= SPARE * free:
         return f"Tight: {need}, but only {gigabytes(limit)} are to be used. Allow more, or shorten the longest example."
-    if found.verdict == "tight":
+    if judged.verdict == "tight":
         return f"Tight: {need}. Close other programs, or make the longest example shorter."
     return (
         f"Too large: needs {need}, {gigabytes(peak - free)} too much. "

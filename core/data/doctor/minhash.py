@@ -113,10 +113,10 @@ class MinHash:
         hashes = _mixed(words[:-2] + _turned(words[1:-1], 21) + _turned(words[2:], 42)) >> np.uint64(32)
         owner = np.repeat(np.arange(len(sizes), dtype=np.uint64), sizes)[:-2]
         within = np.arange(len(words) - 2) - np.repeat(starts, sizes)[:-2] <= np.repeat(sizes, sizes)[:-2] - _WIDTH
-        found = (owner[within] << np.uint64(32)) | hashes[within]
-        found.sort()
-        found = found[np.concatenate(([True], found[1:] != found[:-1]))]
-        owner, hashes = (found >> np.uint64(32)).astype(np.int64), found.astype(np.uint32)
+        numbered = (owner[within] << np.uint64(32)) | hashes[within]
+        numbered.sort()
+        numbered = numbered[np.concatenate(([True], numbered[1:] != numbered[:-1]))]
+        owner, hashes = (numbered >> np.uint64(32)).astype(np.int64), numbered.astype(np.uint32)
         ends = np.searchsorted(owner, np.arange(len(sizes)), side="right")
         begins = np.concatenate(([0], ends[:-1]))
         kept = np.arange(len(owner)) - begins[owner] < SKETCH

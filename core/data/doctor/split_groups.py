@@ -53,17 +53,17 @@ def kept_groups(place: Path) -> KeptGroups | None:
 
 
 def find_groups(
-    examples: Iterable[Example], folder: Path | None = None, seam: Callable[[int], None] = lambda _rows: None
+    examples: Iterable[Example], folder: Path | None = None, told: Callable[[int], None] = lambda _rows: None
 ) -> KeptGroups:
-    """Compares rows with each other. ``seam`` is called now and then with the rows so far, and may raise."""
-    found = SplitGroups(folder)
+    """Compares rows with each other. ``told`` is called now and then with the rows so far, and may raise."""
+    groups = SplitGroups(folder)
     for number, example in enumerate(islice(examples, MOST_ROWS), start=1):
-        found.add(example, words_of(said_in(example)))
+        groups.add(example, words_of(said_in(example)))
         if number % _ROWS_A_SEAM == 0:
-            seam(number)
-    for _ in found.steps():
-        seam(len(found.rows))
-    return found.kept()
+            told(number)
+    for _ in groups.steps():
+        told(len(groups.rows))
+    return groups.kept()
 
 
 class SplitGroups:

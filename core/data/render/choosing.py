@@ -143,17 +143,17 @@ def _ending(ask: Ask, behind: str, specials: Sequence[str]) -> str:
     closing = list(takewhile(lambda one: one[0] not in opens, mark.found(own)))
     if closing:
         return own[: closing[-1][1]]
-    found = mark.found(behind)
-    return behind[: found[0][1]] if found else own.rstrip()
+    marks = mark.found(behind)
+    return behind[: marks[0][1]] if marks else own.rstrip()
 
 
 def turn_enders(tokenizer: Tokenizer) -> tuple[str, ...]:
     """Special tokens that may end a turn, longest first: all but a BOS that is nothing else."""
-    found = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
-    found |= {token for token in (tokenizer.eos_token,) if token}
+    tokens = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
+    tokens |= {token for token in (tokenizer.eos_token,) if token}
     if tokenizer.bos_token and tokenizer.bos_token != tokenizer.eos_token:
-        found.discard(tokenizer.bos_token)
-    return tuple(sorted(found, key=lambda token: (-len(token), token)))
+        tokens.discard(tokenizer.bos_token)
+    return tuple(sorted(tokens, key=lambda token: (-len(token), token)))
 
 
 def writes_bos(tokenizer: Tokenizer) -> bool:

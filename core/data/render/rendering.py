@@ -80,8 +80,8 @@ def stop_token_ids(tokenizer: Tokenizer, choice: Choice) -> tuple[int, ...]:
     """
     ending = resolve_template(tokenizer, choice).ending.strip()
     ids = tokenizer(ending, add_special_tokens=False)["input_ids"] if ending else []
-    found = ids[-1:] if len(ids) == 1 or ending.endswith(turn_enders(tokenizer)) else []
-    return tuple(dict.fromkeys([*found, *([] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id])]))
+    ends = ids[-1:] if len(ids) == 1 or ending.endswith(turn_enders(tokenizer)) else []
+    return tuple(dict.fromkeys([*ends, *([] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id])]))
 
 
 def cut_pair(chosen: Encoded, rejected: Encoded, max_length: int) -> tuple[list[int], list[int], list[int]]:

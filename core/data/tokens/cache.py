@@ -107,14 +107,14 @@ class Entry:
     def manifest(self) -> dict[str, Any] | None:
         """What was said when it was finished; None where it is not whole, or not ours."""
         try:
-            found = json.loads((self.folder / _MANIFEST).read_bytes())
-            parts = found["parts"].items()
-            whole = found["key"] == self.folder.name and all(
+            manifest = json.loads((self.folder / _MANIFEST).read_bytes())
+            parts = manifest["parts"].items()
+            whole = manifest["key"] == self.folder.name and all(
                 (self.folder / Path(name).name).stat().st_size == size for name, size in parts
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
-        return found if whole else None
+        return manifest if whole else None
 
     def starts(self) -> list[int]:
         """Where its parts begin, ascending; empty where it is not whole."""
@@ -126,13 +126,13 @@ class Entry:
         manifest = self.manifest()
         if manifest is None:
             return None
-        found = [table for name in manifest["parts"] if (table := TokenTable.load(self.folder / Path(name).name))]
-        if len(found) != len(manifest["parts"]):
+        tables = [table for name in manifest["parts"] if (table := TokenTable.load(self.folder / Path(name).name))]
+        if len(tables) != len(manifest["parts"]):
             self.clear()
             return None
         with suppress(OSError):  # a folder that is not ours to write, or just cleared away
             os.utime(self.folder)  # used just now: the last to make room for others
-        return found
+        return tables
 
     def clear(self) -> int:
         """Removes it; the bytes that are free now."""
@@ -168,14 +168,14 @@ def entry_of(locations: Locations, source: Source, sample: int = 0) -> Entry:
 
 def list_cached(locations: Locations) -> tuple[Cached, ...]:
     """What is kept, the entry used last first."""
-    found = []
+    entries = []
     for folder in _folders(_root(locations)):
         said = Entry(folder).manifest() or {}
         file, tokenizer, train_on = (str(said.get(name, "")) for name in ("file", "tokenizer", "train_on"))
         rows, tokens = (int(said.get(name, 0)) for name in ("rows", "tokens"))
         size, used = folder_bytes(folder), _used(folder)
-        found.append(Cached(folder.name, file, tokenizer, train_on, rows, tokens, size, used, bool(said)))
-    return tuple(sorted(found, key=lambda one: -one.used))
+        entries.append(Cached(folder.name, file, tokenizer, train_on, rows, tokens, size, used, bool(said)))
+    return tuple(sorted(entries, key=lambda one: -one.used))
 
 
 def clear_cached(locations: Locations) -> int:

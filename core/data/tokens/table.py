@@ -88,14 +88,14 @@ class Encoded:
         """For each token the position in ``text`` at which what it shows begins, ascending; T + 1 numbers."""
         body = len(self.ids) - self.ended
         position = 0
-        found: list[int] = []
+        starts: list[int] = []
         for number in range(body):
             chars = self.encoding.token_to_chars(number)
             position = max(position, chars[0] if chars else position)
-            found.append(position)
+            starts.append(position)
         last = self.encoding.token_to_chars(body - 1) if body and body < len(self.encoding.ids) else None
         end = last[1] if last else len(self.text)
-        return [*found, *([end] * self.ended), end]
+        return [*starts, *([end] * self.ended), end]
 
 
 @dataclass(frozen=True)
@@ -167,8 +167,8 @@ class TokenTable:
     def load(cls, path: Path) -> TokenTable | None:
         """The table of a file; None where there is none, or one that is torn or not ours."""
         try:
-            with np.load(path, allow_pickle=False) as found:
-                arrays = {name: found[name] for name in _ARRAYS}
+            with np.load(path, allow_pickle=False) as stored:
+                arrays = {name: stored[name] for name in _ARRAYS}
             said = json.loads(arrays.pop("said").tobytes())
             table = cls(**arrays, refused=tuple(RowProblem(row=r, code=c, text=t) for r, c, t in said))
         except (*_TORN, TypeError):

@@ -250,13 +250,13 @@ def _trained_on(
 
 @lru_cache(maxsize=4)
 def _dealt(train: tuple[int, ...], seed: int, rows_per_step: int, steps: int) -> tuple[tuple[int, ...], ...]:
-    found: list[tuple[int, ...]] = []
+    batches: list[tuple[int, ...]] = []
     epoch = 0
-    while train and len(found) < steps:
-        dealt = epoch_batches(len(train), rows_per_step, epoch, seed)[: steps - len(found)]
-        found += [tuple(train[place] for place in batch) for batch in dealt]
+    while train and len(batches) < steps:
+        dealt = epoch_batches(len(train), rows_per_step, epoch, seed)[: steps - len(batches)]
+        batches += [tuple(train[place] for place in batch) for batch in dealt]
         epoch += 1
-    return tuple(found)
+    return tuple(batches)
 
 
 def _fullest(config: RunConfig, facts: DataFacts, lengths: Lengths, train: int) -> int:

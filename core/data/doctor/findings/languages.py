@@ -95,7 +95,7 @@ def language_finding(rows_of: Mapping[str, Sequence[int]], counts: Mapping[str, 
     others = {language: rows for language, rows in others.items() if len(rows) > max(2, _FEW * known)}
     if not others:
         return None
-    rows = sorted(row for found in others.values() for row in found)
+    rows = sorted(row for numbers in others.values() for row in numbers)
     listed = [language for language in mixed if language in (main, *others)]
     named = ", ".join(f"{share(counts[language], known)} {language}" for language in listed)
     text = (
@@ -109,15 +109,15 @@ def _script(text: str) -> str:
     """The writing system of most letters. Japanese mixes its own with Chinese characters, Korean seldom."""
     if not _BEYOND_LATIN.search(text):
         return "Latin"
-    found = Counter({name: len(letters.findall(text)) for name, letters in _CLASSES.items()})
-    if found["Japanese"] * 10 > found["Chinese"] and found["Japanese"]:
-        found["Japanese"] += found.pop("Chinese", 0)
-    name, most = found.most_common(1)[0]
-    total = found.total()
+    counts = Counter({name: len(letters.findall(text)) for name, letters in _CLASSES.items()})
+    if counts["Japanese"] * 10 > counts["Chinese"] and counts["Japanese"]:
+        counts["Japanese"] += counts.pop("Chinese", 0)
+    name, most = counts.most_common(1)[0]
+    total = counts.total()
     # One Chinese character says about as much as a short Latin word.
-    heavy = [one for one in ("Chinese", "Japanese", "Korean") if found[one] * 3 > total]
+    heavy = [one for one in ("Chinese", "Japanese", "Korean") if counts[one] * 3 > total]
     if heavy:
-        return max(heavy, key=lambda one: found[one])
+        return max(heavy, key=lambda one: counts[one])
     return name if total and most * 2 > total else UNSURE
 
 
@@ -128,8 +128,8 @@ def _by_words(words: Sequence[str]) -> str:
         for language in _SPEAKERS[word]:
             points[language] = points.get(language, 0.0) + times / len(_SPEAKERS[word])
             different[language] += 1
-    found = ((score, language) for language, score in points.items() if different[language] > 1)
-    ranked = sorted(found, reverse=True)[:2]
+    scores = ((score, language) for language, score in points.items() if different[language] > 1)
+    ranked = sorted(scores, reverse=True)[:2]
     if not ranked or ranked[0][0] < max(2.0, len(words) / 12):
         return UNSURE
     if len(ranked) > 1 and ranked[0][0] < 4 / 3 * ranked[1][0]:

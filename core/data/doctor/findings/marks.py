@@ -67,20 +67,20 @@ def marks_in(example: Example) -> frozenset[Kind]:
     texts += [text for text in (example.text, example.chosen, example.rejected) if text]
     whole = "\n\x00".join(texts)
     lower = whole.lower()
-    found: set[Kind] = set()
+    kinds: set[Kind] = set()
     if any(hint in lower for hint in _CHAT_HINTS) and any(map(_CHAT.search, texts)):
-        found.add("chat_marks")
+        kinds.add("chat_marks")
     if any(hint in lower for hint in _PHRASE_HINTS) and any(map(_PHRASE.search, answers)):
-        found.add("stock_phrases")
+        kinds.add("stock_phrases")
     html = [_ENTITY, _TAG] if "<" in whole or "&" in whole else []
     markdown = [_IMAGE, _ESCAPED] if "](" in whole or "\\" in whole else []
     if any(pattern.search(whole) for pattern in (*html, *markdown)):
         bare = _CODE_BLOCK.sub(" ", whole)
         if any(pattern.search(bare) for pattern in html) and not _ABOUT_CODE.search(whole):
-            found.add("html")
+            kinds.add("html")
         if markdown and (_IMAGE.search(bare) or (_ESCAPED.search(bare) and not _ABOUT_CODE.search(bare))):
-            found.add("markdown")
-    return frozenset(found)
+            kinds.add("markdown")
+    return frozenset(kinds)
 
 
 def debris_finding(html: list[int], escaped: list[int], whole: int) -> Finding | None:

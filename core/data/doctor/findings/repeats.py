@@ -146,11 +146,11 @@ def near_finding(groups: Sequence[Sequence[int]], rows: int) -> Finding | None:
 def leaks(held_out: Sequence[int], groups: Sequence[Sequence[int]]) -> list[tuple[int, tuple[int, ...]]]:
     """Held-out positions with the positions of their group that are trained on."""
     held = set(held_out)
-    found = []
+    leaking = []
     for group in groups:
         trained = tuple(row for row in group if row not in held)
-        found += [(row, trained) for row in group if row in held and trained]
-    return sorted(found)
+        leaking += [(row, trained) for row in group if row in held and trained]
+    return sorted(leaking)
 
 
 def leak_finding(rows: Sequence[int], groups: Sequence[Sequence[int]], choice: DataChoice, seed: int) -> Finding | None:
