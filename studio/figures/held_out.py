@@ -48,10 +48,10 @@ class HeldOut:
             DataError: there is none, or the file is gone.
         """
         indices, read = self._held(run, config, plan)
-        found = read(Path(config.data.path), config.data, [indices[at % len(indices)]]) if indices else []
-        if not found:
+        rows = read(Path(config.data.path), config.data, [indices[at % len(indices)]]) if indices else []
+        if not rows:
             raise DataError("data.no_held_out")
-        at, example = at % len(indices), found[0]
+        at, example = at % len(indices), rows[0]
         messages, answer = question_and_answer(example, config.data.system_prompt)
         return {
             "at": at,

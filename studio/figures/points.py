@@ -110,7 +110,7 @@ class RunPoints:
             self._follow(record.steps)
             answer = self._buckets(window)
         answer["evaluations"] = _held_out(record, "loss")
-        answer["measured"] = {name: found for name in MEASURES if (found := _held_out(record, name))}
+        answer["measured"] = {name: held for name in MEASURES if (held := _held_out(record, name))}
         answer["forecast"] = forecast_bytes(record) or None
         lowest = best(measures(record))
         answer["best"] = lowest and [lowest.step, _rounded(lowest.loss)]
@@ -190,9 +190,9 @@ def _known(values: list[float | None]) -> array[float]:
     """A column's new values, all at once; one that the machine does not measure at all costs next to nothing."""
     if values.count(None) == len(values):
         return array("d", (math.nan,)) * len(values)
-    found = np.array(values, dtype=np.float64)  # None becomes NaN
-    found[~np.isfinite(found)] = math.nan
-    return array("d", found.tobytes())
+    column = np.array(values, dtype=np.float64)  # None becomes NaN
+    column[~np.isfinite(column)] = math.nan
+    return array("d", column.tobytes())
 
 
 def _edges(steps: array[int], width: int) -> list[int]:

@@ -55,8 +55,8 @@ def next_action(state: str, code: str) -> str:
 
 def change_for(code: str, config: RunConfig) -> dict[str, Any]:
     """The settings that are proposed after this failure; empty where none is known."""
-    found = _CHANGES.get(code)
-    return found(config) if found else {}
+    propose = _CHANGES.get(code)
+    return propose(config) if propose else {}
 
 
 def next_button(folder: JobFolder, record: RunRecord) -> dict[str, str]:

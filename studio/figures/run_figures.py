@@ -121,16 +121,16 @@ def day_and_time(at: float | None) -> str:
     return time.strftime("%-d %b %H:%M" if then.tm_year == time.localtime().tm_year else "%-d %b %Y %H:%M", then)
 
 
-def tone_of(state: str, found: Outcome | None) -> str:
+def tone_of(state: str, became: Outcome | None) -> str:
     """The colour of a state; a finished run has that of what became of it."""
-    return _TONES[found.verdict] if found and state == "finished" else STATES[state][1]
+    return _TONES[became.verdict] if became and state == "finished" else STATES[state][1]
 
 
-def verdict_of(found: Outcome | None, used: str = "") -> dict[str, str] | None:
+def verdict_of(became: Outcome | None, used: str = "") -> dict[str, str] | None:
     """The verdict in one line, what to do about it, which checkpoint is used, and the colour of all that."""
-    if found is None:
+    if became is None:
         return None
-    return {"text": outcome_line(found), "do": ADVICE[found.verdict], "used": used, "tone": _TONES[found.verdict]}
+    return {"text": outcome_line(became), "do": ADVICE[became.verdict], "used": used, "tone": _TONES[became.verdict]}
 
 
 def used_words(folder: JobFolder) -> str:

@@ -42,4 +42,4 @@ def commands(
         ways = [("open", [address])]
     else:
         ways = [("xdg-open", [address]), ("gio", ["open", address]), ("x-www-browser", [address])]
-    return [[found, *arguments] for name, arguments in ways if (found := which(name))]
+    return [[program, *arguments] for name, arguments in ways if (program := which(name))]

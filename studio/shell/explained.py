@@ -38,8 +38,8 @@ def _name(term: Term) -> Markup:
 
 
 def _settings(term: Term) -> Markup | None:
-    found = [_setting(knob, term) for knob in _KNOBS.values() if knob.term == term.key]
-    return tag("span", say("glossary.setting"), " ", Markup(", ".join(found))) if found else None
+    settings = [_setting(knob, term) for knob in _KNOBS.values() if knob.term == term.key]
+    return tag("span", say("glossary.setting"), " ", Markup(", ".join(settings))) if settings else None
 
 
 def _setting(knob: Knob, term: Term) -> Markup:

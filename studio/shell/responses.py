@@ -43,7 +43,7 @@ def dress(page: str, outline: Markup) -> str:
     )
     page = page.replace("<head>", f"<head>{top}", 1)
     stands = tag("main", outline, class_="plain", data_outline=True)
-    return re.sub(r"(<body[^>]*>)", lambda found: found.group(1) + header("/") + stands, page, count=1)
+    return re.sub(r"(<body[^>]*>)", lambda match: match.group(1) + header("/") + stands, page, count=1)
 
 
 def gradio_policy(page: str) -> str:

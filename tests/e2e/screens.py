@@ -267,8 +267,8 @@ SCREENS: dict[str, Screen] = {
     "menu": Screen("/doctor", ".finding", _menu),
     "proof": Screen("/proof", ".proofs > li", _all_open),
     "glossary": Screen("/glossary#rank", "#rank"),
-    "glossary-none": Screen("/glossary", "[data-f=sieve]", _sought("no such word")),
-    "glossary-found": Screen("/glossary", "[data-f=sieve]", _sought("learn")),
+    "glossary-none": Screen("/glossary", "[data-f=search-box]", _sought("no such word")),
+    "glossary-found": Screen("/glossary", "[data-f=search-box]", _sought("learn")),
     "new-words": Screen("/", READY_NEW, _words_open),
     "locked": Screen("/", "main", inside=False),
 }

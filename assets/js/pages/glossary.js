@@ -34,6 +34,6 @@ export function page(root, words) {
   };
   search.addEventListener("input", sift);
   window.addEventListener("hashchange", leap);
-  show(field(root, "sieve"), true);
+  show(field(root, "search-box"), true);
   sift(); // a browser that came back may have kept what was typed
 }

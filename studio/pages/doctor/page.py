@@ -20,15 +20,15 @@ _ICONS = {"fault": "warning", "advice": "info", "fine": "check"}
 
 def page(studio: Studio) -> Markup:
     """The page; the machine is looked at anew whenever it is opened."""
-    found = view(examine(studio.locations.home))
-    return join(found, cache_view(list_cached(studio.locations)))
+    findings = view(examine(studio.locations.home))
+    return join(findings, cache_view(list_cached(studio.locations)))
 
 
-def view(found: Sequence[MachineFinding]) -> Markup:
+def view(findings: Sequence[MachineFinding]) -> Markup:
     """All findings, what needs doing first."""
     head = tag("h1", say("doctor.title"))
     about = tag("p", say("doctor.about"), class_="quiet")
-    rows = (_row(finding) for finding in sorted(found, key=lambda finding: _ORDER[finding.level]))
+    rows = (_row(finding) for finding in sorted(findings, key=lambda finding: _ORDER[finding.level]))
     return tag("section", head, about, tag("ul", *rows, class_="findings"), class_="doctor")
 
 

@@ -54,7 +54,7 @@ def _runs() -> Markup:
 
 def _filters() -> Markup:
     field = slot("search", "input", type="search", placeholder=say("history.search.hint"))
-    search = tag("label", tag("span", say("history.search")), field, class_="sieve-search")
+    search = tag("label", tag("span", say("history.search")), field, class_="filter-search")
     named = [("", say("history.filter.all")), ("living", say("history.filter.living"))]
     named += [(group, STATES[group][0]) for group in GROUPS]
     spans = [("", say("history.span.any")), *((span, say(f"history.span.{span}")) for span in SPANS)]
@@ -66,7 +66,7 @@ def _filters() -> Markup:
         _choice("method", "history.method", anything),
         _choice("span", "history.span_label", spans),
     )
-    return tag("div", search, *choices, count, class_="choices sieve")
+    return tag("div", search, *choices, count, class_="choices filters")
 
 
 def _choice(name: str, label: str, options: list[tuple[str, str]]) -> Markup:

@@ -78,10 +78,10 @@ def chosen(text: str) -> list[str]:
     Raises:
         RunError: fewer than two, or more than five.
     """
-    found = list(dict.fromkeys(part for part in text.split(",") if part))
-    if not 2 <= len(found) <= MOST:
-        raise RunError("compare.count", most=MOST, count=len(found))
-    return found
+    run_ids = list(dict.fromkeys(part for part in text.split(",") if part))
+    if not 2 <= len(run_ids) <= MOST:
+        raise RunError("compare.count", most=MOST, count=len(run_ids))
+    return run_ids
 
 
 def comparison(runs: Sequence[Compared], window: Window) -> dict[str, Any]:

@@ -11,6 +11,7 @@ every program of the machine can read.
 """
 
 import getpass
+import itertools
 import os
 import re
 import ssl
@@ -103,8 +104,8 @@ def names_of(wish: Wish, own: Iterable[str]) -> tuple[str, ...]:
 
 def own_addresses() -> list[str]:
     """This machine's addresses but loopback, as numbers."""
-    found = (entry for entries in psutil.net_if_addrs().values() for entry in entries if entry.family.name == "AF_INET")
-    return sorted({entry.address for entry in found} - {"127.0.0.1"})
+    every = itertools.chain.from_iterable(psutil.net_if_addrs().values())
+    return sorted({one.address for one in every if one.family.name == "AF_INET"} - {"127.0.0.1"})
 
 
 def means(front: Front, wish: Wish) -> str:

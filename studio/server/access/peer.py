@@ -31,8 +31,8 @@ def is_anothers(client: tuple[str, int] | None, port: int) -> bool:
     for table in _TABLES:
         with contextlib.suppress(OSError):
             lines += table.read_text(encoding="ascii").splitlines()[1:]
-    found = owners(lines, client, port)
-    return bool(found) and not found & {0, os.getuid()}
+    users = owners(lines, client, port)
+    return bool(users) and not users & {0, os.getuid()}
 
 
 def owners(lines: Iterable[str], client: tuple[str, int], port: int) -> set[int]:

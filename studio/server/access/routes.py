@@ -42,10 +42,10 @@ _PIECES = {r"\{path\}": rf"{_SEGMENT}(?:/{_SEGMENT})*", r"\{id\}": r"[A-Za-z0-9_
 
 def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:
     """What matches one of these."""
-    found = "|".join(map(re.escape, patterns))
+    expression = "|".join(map(re.escape, patterns))
     for written, meant in _PIECES.items():
-        found = found.replace(written, meant)
-    return re.compile(found)
+        expression = expression.replace(written, meant)
+    return re.compile(expression)
 
 
 _ALLOWED = {method: _any_of(patterns) for method, patterns in {"GET": READ, **WRITE}.items()}
