@@ -31,12 +31,11 @@ _SPARE_BYTES = 200 << 20
 
 @dataclass(frozen=True)
 class KeptFile:
-    """Where the copy lies, its content hash (hex), its name and its size."""
+    """Where the copy lies, its content hash (hex) and its name."""
 
     path: Path
     sha256: str
     name: str
-    bytes: int
 
 
 KEPT_FILE = TypeAdapter(KeptFile)
@@ -57,7 +56,7 @@ def keep_file(source: Path, locations: Locations, name: str = "") -> KeptFile:
             found = hashlib.file_digest(stream, "sha256").hexdigest()
             if found != promised:
                 raise damaged(place, promised, found)
-            return KeptFile(place, promised, place.name, size)
+            return KeptFile(place, promised, place.name)
         name = name or named(source, place).name
         what = f"a copy of {name} ({size:,} bytes)"
         with contextlib.suppress(OSError):  # nothing was ever kept: the folder is made a moment later
@@ -110,7 +109,7 @@ def keep_blocks(blocks: Iterable[bytes], name: str, locations: Locations, what: 
     finally:
         if incoming:
             incoming.unlink(missing_ok=True)
-    return KeptFile(target, sha256, name, target.stat().st_size)
+    return KeptFile(target, sha256, name)
 
 
 def _sha256_of(kept: Path) -> str:

@@ -36,15 +36,8 @@ HOSTILE = {
     "long date": "{{ strftime_now('%c' * 10**7) }}",
     "a file": "{% include '/etc/passwd' %}",
 }
-WORST = (
-    "endless loop",
-    "a thousand million characters",
-    "huge power",
-    "attribute climbing",
-    "deep recursion",
-    "output bomb",
-    "long date",
-)
+WORST = {"endless loop", "a thousand million characters", "huge power", "attribute climbing", "deep recursion",
+         "output bomb", "long date"}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +69,6 @@ def test_one_line_within_six_seconds(
     assert "\n" not in said
     assert len(said) < 400
     assert psutil.Process(os.getpid()).memory_info().rss - before < 64 << 20
-    start = time.monotonic()
     assert service.preview(rows, DataChoice(), tokenizer_folder, 64).total == 5
     assert service.renderer.pid is not None
     if "until a row is long" in name:  # the template is well when it is tried, and hangs while rows are tokenised

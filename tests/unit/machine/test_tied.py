@@ -99,28 +99,16 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return made
 
 
-def talk(locations: Locations) -> Any:
-    chosen = {"model": ModelChoice(), "data": DataChoice()}
-    return client._Child(Setup(folder="/m", home=str(locations.home), **chosen), locations)
-
-
+@pytest.mark.parametrize(("wanted", "code", "said"), [(False, "talk.slow", "a word"), (True, "card.busy", "A run")])
 def test_a_model_that_hangs_while_it_loads_is_ended(
-    hanging: list[Any], locations: Locations, monkeypatch: pytest.MonkeyPatch
+    hanging: list[Any], locations: Locations, monkeypatch: pytest.MonkeyPatch, wanted: bool, code: str, said: str
 ) -> None:
-    monkeypatch.setattr(client, "LOADING_SECONDS", 0.5)
-    with pytest.raises(Fault) as caught:
-        talk(locations)
-    assert caught.value.code == "talk.slow"
-    assert hanging[0].returncode == -signal.SIGKILL
-
-
-def test_a_model_that_hangs_gives_the_card_to_a_run_that_waits(
-    hanging: list[Any], locations: Locations, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    assert gpu_lease.LOOK_SECONDS + gpu_lease.LEAVING_SECONDS < 5.5, "a run that waits has the card soon"
+    monkeypatch.setattr(client, "LOADING_SECONDS", 60 if wanted else 0.5)
     monkeypatch.setattr(gpu_lease, "LEAVING_SECONDS", 0.2)
-    monkeypatch.setattr(gpu_lease, "card_wanted", lambda *_: True)
-    with pytest.raises(Fault, match="A run waits for the card") as caught:
-        talk(locations)
-    assert caught.value.code == "card.busy"
+    monkeypatch.setattr(gpu_lease, "card_wanted", lambda *_: wanted)
+    setup = Setup(folder="/m", home=str(locations.home), model=ModelChoice(), data=DataChoice())
+    with pytest.raises(Fault, match=said) as caught:
+        client._Child(setup, locations)
+    assert caught.value.code == code
     assert hanging[0].returncode == -signal.SIGKILL
-    assert gpu_lease.LOOK_SECONDS + gpu_lease.LEAVING_SECONDS < 5.5

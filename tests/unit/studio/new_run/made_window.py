@@ -92,11 +92,11 @@ class FakeData:
 
     def fix(self, path: Path, choice: DataChoice, fixes: Any) -> KeptFile:
         self.asked.append(f"fix {fixes}")
-        return KeptFile(Path("/made/mended.jsonl"), "cd" * 32, "mended.jsonl", 9)
+        return KeptFile(Path("/made/mended.jsonl"), "cd" * 32, "mended.jsonl")
 
     def mix(self, parts: Any, name: str, seed: int, on_progress: Any, cancelled: Any) -> KeptFile:
         self.asked.append(f"mix {[(part.name, choice.layout, weight) for part, choice, weight in parts]}")
-        return KeptFile(Path("/made/mixture.jsonl"), "cd" * 32, "mixture.jsonl", 9)
+        return KeptFile(Path("/made/mixture.jsonl"), "cd" * 32, "mixture.jsonl")
 
     def from_hub(self, name: str, subset: str, split: str, rows: int, on_progress: Any, cancelled: Any) -> KeptFile:
         self.asked.append(f"hub {name} {subset} {split} {rows}")

@@ -194,7 +194,7 @@ def test_a_file_of_ones_own_keeps_neither_length_nor_steps_of_the_demo(
     handlers: Handlers, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     """1,000 rows once got 60 steps at 256 tokens, while the form said 3 epochs."""
-    kept = KeptFile(Path("/made/own.jsonl"), "ab" * 32, "own.jsonl", 9)
+    kept = KeptFile(Path("/made/own.jsonl"), "ab" * 32, "own.jsonl")
     monkeypatch.setattr(handlers_module, "taken", lambda *_: kept)
     answer = _own_file(handlers, way)
     assert answer["field.data.path"] == "/made/own.jsonl"
