@@ -86,15 +86,15 @@ def _earlier(path: str) -> dict[str, Any] | None:
     if not place.is_file():
         return None
     try:
-        found: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
-        here, rungs = measured_here(found), found["rungs"]
+        result: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
+        here, rungs = measured_here(result), result["rungs"]
     except (ValueError, KeyError, TypeError):
         rungs = None
     if not isinstance(rungs, list):  # only a ladder has them
         raise ConfigError("bench.again/other_file", name=place.name)
     if not here:
         _aside(f"{place.name} was measured on another machine or with other versions: all rungs are measured anew")
-    return found if here else None
+    return result if here else None
 
 
 def _parity(chosen: argparse.Namespace) -> int:

@@ -98,9 +98,9 @@ def _judged(case: Case, dtype: torch.dtype, device: torch.device) -> dict[str, A
     drawn = [_moved(value, dtype, device) for value in case.draw(torch.Generator().manual_seed(3407), size)]
     truth = case.plain(*(_moved(value, torch.float64, device) for value in drawn))
     plain, ours = case.plain(*drawn), case.ours(*drawn)
-    found = [each for three in zip(ours, plain, truth, strict=True) for each in errors(*three, torch.finfo(dtype).eps)]
-    error, usual, allowed = max(found, key=lambda item: item[0] / item[2] if item[2] else float(item[0] > 0))
-    agrees = all(one <= limit for one, _, limit in found)
+    judged = [each for three in zip(ours, plain, truth, strict=True) for each in errors(*three, torch.finfo(dtype).eps)]
+    error, usual, allowed = max(judged, key=lambda item: item[0] / item[2] if item[2] else float(item[0] > 0))
+    agrees = all(one <= limit for one, _, limit in judged)
     named = {"op": case.name, "dtype": _word(dtype), "results": len(truth)}
     return {**named, "error": error, "plain_error": usual, "allowed": allowed, "agrees": agrees}
 
@@ -113,11 +113,11 @@ def errors(
     What is not finite is infinitely wrong.
     """
     slack = 0.5 * eps * float(truth.abs().max())
-    found = []
+    measured = []
     for measure in (lambda d: d.square().mean().sqrt(), lambda d: d.abs().max()):
         mine, usual = (float(measure((part.double() - truth).nan_to_num(nan=torch.inf))) for part in (ours, plain))
-        found.append((mine, usual, FACTOR * usual + slack))
-    return found
+        measured.append((mine, usual, FACTOR * usual + slack))
+    return measured
 
 
 def _moved(value: torch.Tensor, dtype: torch.dtype, device: torch.device) -> torch.Tensor:

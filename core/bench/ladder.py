@@ -40,11 +40,11 @@ SAVED = {"": "seconds_a_step", "memory_": "peak_allocated_gib"}
 
 def settings_of(base: Setting, rungs: Mapping[str, dict[str, Any]] = RUNGS) -> dict[str, Setting]:
     """The whole setting of every rung by its name, first to last."""
-    found: dict[str, Setting] = {}
+    settings: dict[str, Setting] = {}
     for name, changes in rungs.items():
         batch = base.rows_a_step if "accumulation" in changes else base.batch
-        base = found[name] = check(replace(base, batch=batch, **changes))
-    return found
+        base = settings[name] = check(replace(base, batch=batch, **changes))
+    return settings
 
 
 def climb(
@@ -77,8 +77,8 @@ def climb(
             continue
         say(f"rung {number} of {len(settings)}")
         outcomes |= measure_all({name: setting}, run, 1, say)
-        found = outcomes[name].result
-        if earlier and found and found["rows"] != earlier.get("rows"):
+        result = outcomes[name].result
+        if earlier and result and result["rows"] != earlier.get("rows"):
             say("the file has other rows than it had then: all rungs are measured anew")
             return climb(base, run, say, rungs, keep)
         keep(_result(settings, outcomes))

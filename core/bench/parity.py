@@ -38,15 +38,15 @@ def settings_of(base: Setting) -> dict[str, Setting]:
     """The fast run and plain's ways, by name; every one deals the same windows."""
     rows = base.rows_a_step
     checkpointing = "none" if base.checkpointing == "none" else "recompute"
-    found = {"fast": base}
+    sides = {"fast": base}
     for accumulation in WAYS:
         if rows % accumulation == 0:
             way = replace(
                 base, plain=True, batch=rows // accumulation, accumulation=accumulation, checkpointing=checkpointing,
                 kernels="auto", loss="auto", tokens_per_pass=0,
             )  # fmt: skip
-            found[f"plain {way.batch}x{accumulation}"] = way
-    return {name: check(setting) for name, setting in found.items()}
+            sides[f"plain {way.batch}x{accumulation}"] = way
+    return {name: check(setting) for name, setting in sides.items()}
 
 
 def side_by_side(
@@ -95,25 +95,25 @@ def judged_by(result: dict[str, Any], judge: Setting, outcome: Outcome) -> dict[
 
 def compare(settings: Mapping[str, Setting], outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
     """The table and the verdict. A loss that is not finite fails it."""
-    found = {name: outcome.result for name, outcome in outcomes.items() if outcome.result is not None}
-    losses: dict[str, list[float | None]] = {name: result["losses"] for name, result in found.items()}
+    results = {name: outcome.result for name, outcome in outcomes.items() if outcome.result is not None}
+    losses: dict[str, list[float | None]] = {name: result["losses"] for name, result in results.items()}
     steps = min(len(values) for values in losses.values())
     tenths = range(EVERY, steps + 1, EVERY) or [steps]  # of fewer than ten the last
     rows = [_at(step, losses) for step in tenths]
     known = [row for row in rows if row["distance"] is not None]
     largest: float | None = max((row["spread"] for row in known), default=None)
     worst: float | None = max((row["distance"] for row in known), default=None)
-    held_out = _held_out({name: result["held_out_loss"] for name, result in found.items()})
+    held_out = _held_out({name: result["held_out_loss"] for name, result in results.items()})
     complete = worst is not None and largest is not None and len(known) == len(rows)
     resolution = EPSILON * max((abs(loss) for row in known for loss in row["losses"].values()), default=0.0)
     allowed = FACTOR * (largest or 0.0) + resolution
     losses_agree = complete and (worst or 0.0) <= allowed
-    some = next(iter(found.values()))
+    some = next(iter(results.values()))
     return {
         "bench": "parity",
         "commands": {name: command_of(setting) for name, setting in settings.items()},
         **{name: some[name] for name in MACHINE},
-        "plans": {name: result["plan"] for name, result in found.items()},
+        "plans": {name: result["plan"] for name, result in results.items()},
         "steps": steps,
         "plain_largest_spread": largest,
         "fast_largest_distance": worst,
@@ -127,7 +127,7 @@ def compare(settings: Mapping[str, Setting], outcomes: Mapping[str, Outcome]) ->
         "losses_agree": losses_agree,
         "agrees": losses_agree and held_out["agrees"] is not False,
         "table": rows,
-        "losses": {name: result["losses"] for name, result in found.items()},
+        "losses": {name: result["losses"] for name, result in results.items()},
     }
 
 

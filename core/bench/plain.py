@@ -1,7 +1,7 @@
 """The plain side: transformers' Trainer over peft's model, as they come.
 
 Nothing of ours computes here. The Trainer gets batch and accumulation as they were asked for, its own loss from logits
-(normalised over the window's trained tokens, ``num_items_in_batch``), its own mixed precision and its own gradient
+(normalised over the trained tokens of a step, ``num_items_in_batch``), its own mixed precision and its own gradient
 checkpointing. Rows come in the same windows and the same order as on the fast side, filled up to the longest of their
 batch, or one after another (``packed``) with positions from 0 each.
 """
@@ -36,13 +36,13 @@ class PlainTrainer(Trainer):
         return self.batches
 
     def training_step(self, *inputs: Any, **options: Any) -> torch.Tensor:
-        """The Trainer's own; its loss is the batch's share of the window's mean."""
+        """The Trainer's own; its loss is the batch's share of the step's mean."""
         loss: torch.Tensor = super().training_step(*inputs, **options)
         self.part_losses.append(loss.detach())
         return loss
 
     def log(self, logs: dict[str, float], *_: Any) -> None:
-        """The Trainer's word after each step."""
+        """Notes the gradient norm of each step."""
         if "loss" in logs:
             self.grad_norms.append(logs.get("grad_norm"))
 

@@ -30,7 +30,7 @@ LOWEST_ID = 3
 
 @dataclass(frozen=True)
 class BenchRows:
-    """What is trained on, what is held out, and how many rows were left over from the last whole window."""
+    """What is trained on, what is held out, and how many rows were left over from the last whole step."""
 
     train: TextRows
     held_out: TextRows
@@ -60,7 +60,7 @@ def read_rows(setting: Setting, vocabulary: int, tokenizer: Any = None) -> Bench
 
 
 def dealt(n_rows: int, setting: Setting) -> list[list[int]]:
-    """The window of each step, as the trainer's feed deals them."""
+    """The rows of each step, as the trainer's sampler deals them."""
     a_epoch = n_rows // setting.rows_a_step
     epochs = range(-(-setting.total_steps // a_epoch))
     every = [window for epoch in epochs for window in epoch_batches(n_rows, setting.rows_a_step, epoch, setting.seed)]
@@ -120,12 +120,12 @@ def _read(path: Path) -> list[Any]:
     try:
         text = path.read_text(encoding="utf-8")
         rows = [json.loads(line) for line in text.splitlines() if line.strip()] if path.suffix == ".jsonl" else None
-        found = json.loads(text) if rows is None else rows
+        rows_read = json.loads(text) if rows is None else rows
     except (OSError, ValueError) as error:
         raise DataError("bench.file/no_json", name=path.name, reason=error) from error
-    if not isinstance(found, list):
+    if not isinstance(rows_read, list):
         raise DataError("bench.file/no_list", name=path.name)
-    return found
+    return rows_read
 
 
 def _tokenizer(setting: Setting, own: Any) -> Any:

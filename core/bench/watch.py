@@ -65,8 +65,8 @@ class Watch(TrainerCallback):
             torch.cuda.reset_peak_memory_stats(self._device)
 
     def _keep(self) -> None:
-        for name, found in _peaks(self._device).items():
-            self.whole_run_peak[name] = max(found, self.whole_run_peak.get(name, 0))
+        for name, size in _peaks(self._device).items():
+            self.whole_run_peak[name] = max(size, self.whole_run_peak.get(name, 0))
 
     def _synchronize(self) -> None:
         if self._device.type == "cuda":

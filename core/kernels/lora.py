@@ -211,15 +211,15 @@ class Stack:
         width, apart = self.width, db.stride(0)
         block = da.new_empty(size)
         block[: ranks * width].view(ranks, width).copy_(da[:ranks])
-        found: list[torch.Tensor] = []
+        gradients: list[torch.Tensor] = []
         for part, (row, rank, start) in zip(self.parts, self._places, strict=False):
             if part.a is not None and part.b is not None:
                 (rows, _), columns = part.shape, part.rank
                 place = block.as_strided((rows, columns), (columns, 1), start)
                 torch.mul(db.as_strided((rows, columns), (apart, 1), row * apart + rank), part.scale, out=place)
                 first = block.as_strided((columns, width), (width, 1), rank * width)
-                found += [_as(first, part.a), _as(place, part.b)]
-        return found
+                gradients += [_as(first, part.a), _as(place, part.b)]
+        return gradients
 
     @cached_property
     def _places(self) -> list[tuple[int, int, int]]:

@@ -17,10 +17,10 @@ def card_problem() -> str:
     """Why no kernel can run on the first card, in one line; empty when one can."""
     if not torch.cuda.is_available():
         return "torch sees no CUDA card"
-    found = torch.cuda.get_device_capability(0)
-    if found < LOWEST_CAPABILITY:
+    capability = torch.cuda.get_device_capability(0)
+    if capability < LOWEST_CAPABILITY:
         wanted = ".".join(map(str, LOWEST_CAPABILITY))
-        return f"the card has compute capability {found[0]}.{found[1]}; kernels need {wanted}"
+        return f"the card has compute capability {capability[0]}.{capability[1]}; kernels need {wanted}"
     return ""
 
 

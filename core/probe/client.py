@@ -68,7 +68,7 @@ def probe(
     child = LineChild("core.probe.child", _environment(machine, locations, plain))
     try:
         child.send(setup.model_dump(mode="json"))
-        found = _result(child, Patience(locations, machine.cards, PATIENCE_SECONDS), on_stage, cancelled)
+        result = _result(child, Patience(locations, machine.cards, PATIENCE_SECONDS), on_stage, cancelled)
     except EndedError as end:
         forget_kernels(locations)
         raise RunError("probe.died", reason=end.reason, last=end.last) from end
@@ -79,8 +79,8 @@ def probe(
     finally:
         child.close()
     with contextlib.suppress(OSError):  # a full disk is no fault of the probe
-        append(locations.make(), lesson(found, config, spec, facts, machine, time.time()))
-    return found
+        append(locations.make(), lesson(result, config, spec, facts, machine, time.time()))
+    return result
 
 
 def _kernels(
@@ -117,7 +117,7 @@ def _result(
 
 
 def _environment(machine: Machine, locations: Locations, plain: bool) -> dict[str, str]:
-    """As a worker is told, the same root folder, and no word to anyone."""
+    """A worker's environment with the same root folder and without telemetry."""
     quiet = {"HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONUTF8": "1"}
     ours = {"LUTHIER_HOME": str(locations.home), **quiet}
     return {**ours, **card_environment(os.environ, machine, plain)}

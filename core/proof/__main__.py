@@ -32,7 +32,7 @@ _PART = re.compile(r"^rung (\d+) of (\d+)$|: begins \((\d+) of (\d+)\)$")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Proves what the folder asks for; 0 where its last word was said."""
+    """Measures what the folder asks for; 0 where its last event was written."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if len(words) != 1:
         print("usage: python -m core.proof PROOF_DIR", file=sys.stderr)

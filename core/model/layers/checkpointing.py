@@ -143,13 +143,13 @@ def let_go_of_inputs(model: nn.Module) -> None:
 def fast_layer_sizes(layer: Any) -> FastLayer:
     """A fast layer's sizes, read from its projections as they stand."""
     family, module = layer.family, layer.self_attn
-    found = {name: read_projection(linear) for name, linear in projections_of(layer, family).items()}
+    parts = {name: read_projection(linear) for name, linear in projections_of(layer, family).items()}
 
     def rows(*names: str) -> int:
-        return sum(part.shape[0] for name in names if (part := found[name]) is not None)
+        return sum(part.shape[0] for name in names if (part := parts[name]) is not None)
 
     def rank(*names: str) -> int:
-        return rounded_rank(sum(part.rank for name in names if (part := found[name]) is not None))
+        return rounded_rank(sum(part.rank for name in names if (part := parts[name]) is not None))
 
     hidden, heads = rows("o_proj"), rows(*family.qkv)
     queries = int(module.config.num_attention_heads) * int(module.head_dim)

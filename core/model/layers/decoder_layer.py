@@ -57,17 +57,17 @@ Angles = tuple[torch.Tensor, torch.Tensor]
 def projections_of(layer: Any, family: Family) -> dict[str, Any]:
     """The linear layers by name; None where one is missing."""
     attention, mlp = getattr(layer, "self_attn", None), getattr(layer, "mlp", None)
-    found = {name: getattr(attention, name, None) for name in (*family.qkv, "o_proj")}
-    found.update({name: getattr(mlp, name, None) for name in (*family.gate_up, "down_proj")})
-    return found
+    linears = {name: getattr(attention, name, None) for name in (*family.qkv, "o_proj")}
+    linears.update({name: getattr(mlp, name, None) for name in (*family.gate_up, "down_proj")})
+    return linears
 
 
 def norms_of(layer: Any, family: Family) -> dict[str, Any]:
     """The norms by name; None where one is missing."""
-    found = {name: getattr(layer, name, None) for name in family.norms}
+    norms = {name: getattr(layer, name, None) for name in family.norms}
     if family.head_norms:
-        found |= {name: getattr(layer.self_attn, name, None) for name in ("q_norm", "k_norm")}
-    return found
+        norms |= {name: getattr(layer.self_attn, name, None) for name in ("q_norm", "k_norm")}
+    return norms
 
 
 def fast_layer(old: nn.Module, family: Family, ready: Ready | None = None) -> nn.Module:
@@ -151,15 +151,15 @@ class _FastForward:
 
 def _read(layer: Any) -> Read | None:
     """The projections as they stand now, or None where the replaced layer must be asked."""
-    found: Read = {}
+    read: Read = {}
     for name, module in projections_of(layer, layer.family).items():
         projection = None if _hooked(module) else read_projection(module)
         if projection is None:
             return None
-        found[name] = projection
+        read[name] = projection
     if _hooked(layer.replaced[0]) or _hooked(layer.self_attn) or _hooked(layer.mlp):
         return None
-    return found if layer.self_attn.config._attn_implementation in ALL_ATTENTION_FUNCTIONS else None
+    return read if layer.self_attn.config._attn_implementation in ALL_ATTENTION_FUNCTIONS else None
 
 
 def _hooked(module: Any) -> bool:

@@ -17,15 +17,15 @@ from core.model.layers.peft_bnb import is_adapted, read_projection, why_not_stat
 
 def adapted_projections(model: nn.Module) -> list[tuple[nn.Module, str, nn.Module]]:
     """``(parent, name, projection)`` of every adapted projection that our product can compute."""
-    found: list[tuple[nn.Module, str, nn.Module]] = []
+    adapted: list[tuple[nn.Module, str, nn.Module]] = []
     for parent in model.modules():
         child: Any
         for name, child in parent.named_children():
             if is_adapted(child) and not why_not_static(child):
                 bias = child.get_base_layer().bias
                 if bias is None or not bias.requires_grad:
-                    found.append((parent, name, child))
-    return found
+                    adapted.append((parent, name, child))
+    return adapted
 
 
 def fast_projection(old: nn.Module) -> nn.Module:

@@ -67,8 +67,8 @@ def auto_class() -> Any:
 
 def classes_of(config: Any) -> tuple[Any, ...]:
     """The model classes that transformers has for such a config; where there are several it chooses by other things."""
-    found = getattr(transformers, TASKS[DEFAULT_TASK].classes).get(type(config), ())
-    return found if isinstance(found, tuple) else (found,)
+    classes = getattr(transformers, TASKS[DEFAULT_TASK].classes).get(type(config), ())
+    return classes if isinstance(classes, tuple) else (classes,)
 
 
 def assemble(config: Any, entries: Mapping[str, Entry], target: Target, name: str) -> tuple[Any, dict[str, Any]]:

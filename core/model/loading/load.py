@@ -77,7 +77,7 @@ def load_base(
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
-    """The dtype of a config's word; ``auto`` is bfloat16 where the card has it, else float16, float32 on the CPU."""
+    """The dtype that a config names; ``auto`` is bfloat16 where the card has it, else float16, float32 on the CPU."""
     if name != "auto":
         return {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}[name]
     if device.type != "cuda":

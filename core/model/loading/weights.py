@@ -45,22 +45,22 @@ def read_weights(
     try:
         files = _streamable(folder, config)
         key = weight_cache.key(folder, files, target) if cache and target.form.cached else None
-        found = _from_cache((cache, key), folder, (config, target), tell) if cache and key else None
-        model, report, read_bytes = found or _stream(files, (config, target), str(folder), tell)
+        cached = _from_cache((cache, key), folder, (config, target), tell) if cache and key else None
+        model, report, read_bytes = cached or _stream(files, (config, target), str(folder), tell)
     except NotStreamableError as reason:
         return _by_transformers(folder, config, target, tell), f"weights: read by transformers, since {reason}"
     _check_complete(folder, report)
     read_generation(model, folder)
     seconds = time.perf_counter() - begun
-    line = f"weights: {read_bytes / 1e9:.1f} GB {'already quantised ' if found else ''}read in {seconds:.1f} s"
-    if cache and key and not found:
+    line = f"weights: {read_bytes / 1e9:.1f} GB {'already quantised ' if cached else ''}read in {seconds:.1f} s"
+    if cache and key and not cached:
         line += weight_cache.store(cache, key, model, read_bytes)
     return model, line
 
 
 def _streamable(folder: Path, config: Any) -> list[Path]:
     """The files that transformers would read, which must hold nothing that only its own reading understands."""
-    if [getattr(found, "config_class", None) for found in classes_of(config)] != [type(config)]:
+    if [getattr(kind, "config_class", None) for kind in classes_of(config)] != [type(config)]:
         raise NotStreamableError("transformers chooses the class of this config in a way of its own")
     if getattr(config, "quantization_config", None) is not None:
         raise NotStreamableError("they lie there quantised")

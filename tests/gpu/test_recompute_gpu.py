@@ -12,19 +12,19 @@ pytestmark = pytest.mark.gpu
 LAYERS, WIDTH = 6, 1024
 
 
-def trained(shelves: list[ActivationStore], order: str) -> list[torch.Tensor]:
+def trained(stores: list[ActivationStore], order: str) -> list[torch.Tensor]:
     """Gradients of two passes over a stack of small layers; ``order`` says which pass goes back first."""
     g = torch.Generator("cuda").manual_seed(0)
     weights = [torch.randn(WIDTH, WIDTH, device="cuda", generator=g, requires_grad=True) for _ in range(LAYERS)]
 
     def forward(tokens: int) -> torch.Tensor:
         x = torch.randn(tokens, WIDTH, device="cuda", generator=g)
-        for weight, shelf in zip(weights, shelves, strict=True):
+        for weight, store in zip(weights, stores, strict=True):
 
             def run(rows: torch.Tensor, wanted: bool = True, weight: torch.Tensor = weight) -> torch.Tensor:
                 return rows + torch.tanh(rows @ weight * 0.01)
 
-            x = recomputed(run, x, [weight], shelf)
+            x = recomputed(run, x, [weight], store)
         return x.square().mean()
 
     for tokens in (3000, 500, 4001):
