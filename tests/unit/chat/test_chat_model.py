@@ -31,20 +31,28 @@ def prompt(tokenizer: Any, data: DataChoice, *contents: tuple[str, str]) -> str:
     return str(tokenizer.decode(ChatModel(None, tokenizer, setup)._prompt(ask)[0]))
 
 
-def test_a_chat_goes_through_the_template(tokenizer: Any) -> None:
-    said = prompt(tokenizer, DataChoice(), ("user", "Hello."), ("assistant", "Hi."), ("user", "Bye."))
-    assert said == "<|bos|><|user|>Hello.<|end|><|assistant|>Hi.<|end|><|user|>Bye.<|end|><|assistant|>"
+SHORT = DataChoice(system_prompt="Be short.")
 
 
-def test_the_system_prompt_of_the_run_stands_before_it_once(tokenizer: Any) -> None:
-    data = DataChoice(system_prompt="Be short.")
-    expected = "<|bos|><|system|>Be short.<|end|><|user|>Hello.<|end|><|assistant|>"
-    assert prompt(tokenizer, data, ("user", "Hello.")) == expected
-    assert prompt(tokenizer, data, ("system", "Be short."), ("user", "Hello.")) == expected
-
-
-def test_after_raw_text_the_prompt_is_raw_text(tokenizer: Any) -> None:
-    assert prompt(tokenizer, DataChoice(layout="text"), ("user", "Monday. The sun")) == "Monday. The sun"
+@pytest.mark.parametrize(
+    ("data", "turns", "expected"),
+    [
+        (
+            DataChoice(), [("user", "Hello."), ("assistant", "Hi."), ("user", "Bye.")],
+            "<|bos|><|user|>Hello.<|end|><|assistant|>Hi.<|end|><|user|>Bye.<|end|><|assistant|>",
+        ),
+        (SHORT, [("user", "Hello.")], "<|bos|><|system|>Be short.<|end|><|user|>Hello.<|end|><|assistant|>"),
+        (  # the run's own system prompt stands before it once
+            SHORT, [("system", "Be short."), ("user", "Hello.")],
+            "<|bos|><|system|>Be short.<|end|><|user|>Hello.<|end|><|assistant|>",
+        ),
+        (DataChoice(layout="text"), [("user", "Monday. The sun")], "Monday. The sun"),
+    ],
+)  # fmt: skip
+def test_a_question_is_laid_out_as_rows_were_trained(
+    tokenizer: Any, data: DataChoice, turns: list[tuple[str, str]], expected: str
+) -> None:
+    assert prompt(tokenizer, data, *turns) == expected
 
 
 def test_the_template_that_was_chosen_is_the_one_that_is_used(tokenizer: Any) -> None:

@@ -30,15 +30,13 @@ def card(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("card")
-def test_a_budget_is_what_was_chosen_less_the_context_and_never_more_than_is_free() -> None:
+def test_a_budget_is_what_was_chosen_less_the_context_of_the_plan_and_never_more_than_is_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert may_allocate(8.0, CARD) == 8 * GIB - CONTEXT_BYTES
     assert may_allocate(15.0, CARD) == 14 * GIB, "what is free, and what torch holds of it"
     assert may_allocate(0.0, CARD) == int(0.9 * 14 * GIB)
     assert may_allocate(8.0, torch.device("cpu")) == 0
-
-
-@pytest.mark.usefixtures("card")
-def test_the_context_is_that_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
     assert may_allocate(8.0, CARD) == 8 * GIB - context_of("NVIDIA H200")
     assert context_of("NVIDIA H200") / GIB == pytest.approx(0.82, abs=0.01)
