@@ -61,13 +61,6 @@ def sent(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return value if isinstance(value, dict) else {}, form if isinstance(form, dict) else {}
 
 
-def source_of(name: str) -> str:
-    """Where a model of this name comes from: built in, a folder (a path), or the hub (an id)."""
-    if name == "starter":
-        return "starter"
-    return "folder" if name.startswith(("/", "~")) else "hub"
-
-
 class Form:
     """The page's components: its fields, and the parts beside them.
 
@@ -112,7 +105,9 @@ class Form:
         names = str(given.pop("roles") or "").split(",")
         columns = {name: column for name, column in zip(names, roles, strict=False) if name}  # "": left out by hand
         name = home_written_out(str(given.pop("model.name") or ""))
-        given |= {"model.name": name, "model.source": source_of(name), "data.columns": columns}
+        folder = name.startswith(("/", "~"))
+        source = "starter" if name == "starter" else "folder" if folder else "hub"
+        given |= {"model.name": name, "model.source": source, "data.columns": columns}
         if name != base.config.model.name:
             given["model.revision"] = ""
         if str(given["data.path"]) != base.config.data.path:

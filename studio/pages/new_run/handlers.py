@@ -97,12 +97,8 @@ class Handlers:
         self._look(event(self.edited, self.form.components, outputs, **in_order).then, look)
 
     def _look(self, event: Callable[..., Any], look: Callable[..., Any] | None = None) -> None:
-        event(
-            look or self.looked,
-            [self.parts["preview-search"], *self.form.components],
-            self.data.whole_outputs,
-            **CHOICE,
-        )
+        inputs = [self.parts["preview-search"], *self.form.components]
+        event(look or self.looked, inputs, self.data.whole_outputs, **CHOICE)
 
     # ── edits and looks ──────────────────────────────────────────────────────────────────────────────────────────
 

@@ -44,17 +44,13 @@ def advanced(form: Form, session: Session) -> None:
         board(_search(), elem_id="advanced-sieve")
         form.board("auto-values")
         for group in GROUPS:
-            board(_group_head(group))
+            title = say(f"group.{group}")
+            head = (tag("h3", title, class_="group-title"), of_knobs(group, title))
+            board(tag("div", *head, class_="group-head"))
             with gr.Row(elem_classes="fields"):
                 for key, knob in KNOBS.items():
                     if knob.group == group and not knob.simple and key not in form.fields:
                         form.add(key, chosen(session.config, key))
-
-
-def _group_head(group: str) -> Markup:
-    """A group's title, and what its settings speak of: after Start for the keyboard, as everything here is."""
-    title = say(f"group.{group}")
-    return tag("div", tag("h3", title, class_="group-title"), of_knobs(group, title), class_="group-head")
 
 
 def _search() -> Markup:
