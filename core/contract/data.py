@@ -1,4 +1,4 @@
-"""Examples, and what is known of a data file, as they cross from the reader and the renderer to window and worker."""
+"""Examples, what is known of a data file and what the data doctor found, as processes hand them on."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,13 +8,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from core.contract.config import Layout
 from core.contract.methods import Method
 
+Fix = Literal["", "drop_rows", "keep_first", "clean_text"]
+"""What can be done safely: leave the rows out, keep the first of each group, or clean their texts; "" for nothing."""
+
 
 class _Fact(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Message(_Fact):
-    """One turn: the waist through which every layout passes."""
+    """One turn of a conversation; every layout is read into these."""
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str
@@ -149,6 +152,38 @@ class DataFacts(_Fact):
     """Of preferences the shorter one's length, a row: both are computed. Empty: as long as the longer, or no pairs."""
     kin: tuple[tuple[int, ...], ...] | None = Field(default=None, repr=False)
     """Places in ``lengths`` that stay on one side of the split; None where nobody has looked yet."""
+
+
+class Finding(_Fact):
+    """One kind of thing that was found, with the rows it was found in.
+
+    ``count`` is the true number of rows; ``rows`` the first 500 of them, as numbered in the file. ``groups`` joins rows
+    that belong together (duplicates, leaks), the first 100 groups.
+    """
+
+    code: Literal[
+        "exact_duplicates", "near_duplicates", "conflicting_answers", "empty_answers", "short_answers", "long_rows",
+        "answer_cut", "system_prompts", "late_system", "chat_marks", "stock_phrases", "markup", "leakage",
+        "non_printing", "lost_letters", "languages",
+    ]  # fmt: skip
+    level: Literal["fault", "warning", "note"]
+    count: int
+    text: str
+    """One sentence for people: what, how many, why it matters."""
+    rows: tuple[int, ...] = ()
+    groups: tuple[tuple[int, ...], ...] = ()
+    fix: Fix = ""
+    fix_text: str = ""
+    """The fix in words, as on its button: "Leave out 12 repeated rows"."""
+
+
+class Checkup(_Fact):
+    """The whole examination. ``languages`` maps a language's English name to its share of the rows."""
+
+    rows: int
+    findings: tuple[Finding, ...]
+    languages: dict[str, float] = {}
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)

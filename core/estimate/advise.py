@@ -20,9 +20,8 @@ from dataclasses import dataclass
 
 from core.contract.catalogue import ModelSpec
 from core.contract.config import TARGETS, RunConfig
-from core.contract.data import DataFacts, DataReport
+from core.contract.data import Checkup, DataFacts, DataReport
 from core.contract.estimate import Advice
-from core.contract.findings import Checkup
 from core.estimate.inputs.rows import Rows, rows_of, table_of, total_steps
 
 FEW, CURATED, GOOD, MANY = 1_000, 10_000, 100_000, 1_000_000

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from core.contract.config import DataChoice
-from core.contract.data import Example
-from core.contract.findings import Checkup, Finding
+from core.contract.data import Checkup, Example, Finding
 from core.data.doctor.findings import answers, languages, marks, repeats
 from core.data.doctor.findings.answers import RowLength, length_findings
 from core.data.doctor.findings.wording import LISTS

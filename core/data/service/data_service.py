@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from core.contract.config import DataChoice
-from core.contract.data import DataFacts, DataReport, Example, Preview
+from core.contract.data import Checkup, DataFacts, DataReport, Example, Preview
 from core.contract.errors import DataError
-from core.contract.findings import Checkup
 from core.contract.methods import METHODS, Method
 from core.data.files.disk_room import sweep
 from core.data.files.example_file import ExampleFile

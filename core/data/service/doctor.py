@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from core.contract.config import DataChoice
+from core.contract.data import Checkup
 from core.contract.errors import DataError
-from core.contract.findings import Checkup
 from core.data.doctor.split_groups import KeptGroups, groups_file, kept_groups
 from core.data.files.keep import KEPT_FILE, KeptFile
 from core.data.service.reader import Cancelled, Progress, ReadFile, never, no_progress

@@ -13,9 +13,8 @@ from typing import Any
 
 from core.contract.catalogue import ModelSpec
 from core.contract.config import DataChoice, RunConfig
-from core.contract.data import DataFacts, DataReport, Preview
+from core.contract.data import Checkup, DataFacts, DataReport, Preview
 from core.contract.errors import Fault
-from core.contract.findings import Checkup
 from core.data.files.made import origin_of
 from core.estimate import Learned, advise, estimate, make_it_fit, resolve, use_the_room
 from core.models.catalog import find_model

@@ -7,10 +7,9 @@ from typing import Any
 
 from core.contract.catalogue import ModelSpec
 from core.contract.config import DataChoice, RunConfig
-from core.contract.data import DataFacts, DataReport
+from core.contract.data import Checkup, DataFacts, DataReport, Finding
 from core.contract.errors import Fault
 from core.contract.estimate import Advice, Estimate, Probe, Resolved, Suggestion
-from core.contract.findings import Checkup, Finding
 from core.contract.methods import DEFAULT_METHOD, METHODS, Method
 from core.machine.hardware import Machine
 from studio.pages.new_run.by_fit import Proposal

@@ -9,8 +9,7 @@ import pytest
 from whole_rows import examine
 
 from core.contract.config import DataChoice
-from core.contract.data import Example, Message
-from core.contract.findings import Finding
+from core.contract.data import Example, Finding, Message
 from core.data.doctor.findings.answers import RowLength, has_empty_answer, is_one_word, length_findings
 from core.data.doctor.findings.marks import clean, has_damage, has_unseen, marks_in
 from core.data.doctor.findings.repeats import digest_of

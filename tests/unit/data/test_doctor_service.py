@@ -9,8 +9,8 @@ import pytest
 from whole_rows import read_report
 
 from core.contract.config import DataChoice, RunConfig
+from core.contract.data import Checkup, Finding
 from core.contract.errors import DataError
-from core.contract.findings import Checkup, Finding
 from core.data.deal.split import places_of, split_rows
 from core.data.doctor.fixes import Fixing
 from core.data.doctor.split_groups import KeptGroups, kept_groups

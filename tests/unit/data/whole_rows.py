@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from core.contract.config import DataChoice
-from core.contract.data import DataReport, Example, PreviewRow, RowProblem, TokenRow
-from core.contract.findings import Checkup
+from core.contract.data import Checkup, DataReport, Example, PreviewRow, RowProblem, TokenRow
 from core.data.doctor.examine import Examination
 from core.data.read.examples import Tally, open_reading, read_examples
 from core.data.render.preview import encoded_sides, shown_rows

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from core.contract.config import DataChoice, LoraChoice, RunConfig, TrainChoice
-from core.contract.data import DataReport
+from core.contract.data import Checkup, DataReport, Finding
 from core.contract.estimate import Advice
-from core.contract.findings import Checkup, Finding
 from core.estimate import advise
 from core.estimate.advise import rank_for
 from core.models.catalog import apply_preset, presets, starter

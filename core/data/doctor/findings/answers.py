@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from core.contract.data import Example
-from core.contract.findings import Finding
+from core.contract.data import Example, Finding
 from core.data.doctor.findings.wording import finding, how_many, share
 from core.data.doctor.findings.words import words_of
 

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from core.contract.findings import Finding
+from core.contract.data import Finding
 from core.data.doctor.findings.wording import finding, share
 
 UNSURE = ""

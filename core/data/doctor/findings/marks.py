@@ -12,8 +12,7 @@ left of a letter stays too: a form feed before "rac" was once the formula's \\fr
 import re
 from typing import Literal
 
-from core.contract.data import Example
-from core.contract.findings import Finding
+from core.contract.data import Example, Finding
 from core.data.doctor.findings.wording import finding, how_many, is_often
 
 Kind = Literal["chat_marks", "html", "markdown", "stock_phrases"]

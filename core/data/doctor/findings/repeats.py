@@ -17,8 +17,7 @@ from typing import Literal
 import numpy as np
 
 from core.contract.config import DataChoice
-from core.contract.data import Example
-from core.contract.findings import Finding
+from core.contract.data import Example, Finding
 from core.data.deal.split import held_out_rows, split_rows
 from core.data.doctor.findings.answers import answer_of
 from core.data.doctor.findings.wording import finding, how_many, is_often, share

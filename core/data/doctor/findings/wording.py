@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
-from core.contract.findings import Finding, Fix
+from core.contract.data import Finding, Fix
 
 _ROWS_SHOWN = 500
 _GROUPS_SHOWN = 100

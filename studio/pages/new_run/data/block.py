@@ -7,9 +7,8 @@ from typing import Any
 import gradio as gr
 
 from core.contract.config import DataChoice
-from core.contract.data import DataReport
+from core.contract.data import Checkup, DataReport
 from core.contract.errors import ConfigError, Fault, ModelError
-from core.contract.findings import Checkup
 from core.contract.methods import METHODS
 from core.data.files.made import origin_of
 from core.data.read.examples import refused_lines, skipped_line

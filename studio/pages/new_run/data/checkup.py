@@ -3,8 +3,8 @@
 A fix writes a new data set and switches to it; the file stays as it is, and the report line leads back to it.
 """
 
+from core.contract.data import Checkup, Finding
 from core.contract.errors import Fault
-from core.contract.findings import Checkup, Finding
 from studio.pages.new_run.data.sources import working_view
 from studio.pages.new_run.words import say
 from studio.shell.markup import Markup, fault, icon, join, push, tag

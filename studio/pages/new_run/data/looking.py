@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from core.contract.config import RunConfig
-from core.contract.findings import Checkup
+from core.contract.data import Checkup
 from studio.pages.new_run.data.block import report_view
 from studio.pages.new_run.data.preview import Asked
 from studio.pages.new_run.form import Answer

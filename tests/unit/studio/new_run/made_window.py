@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from core.contract.config import DataChoice
-from core.contract.data import DataFacts, DataReport, Preview, PreviewRow, Span
+from core.contract.data import Checkup, DataFacts, DataReport, Finding, Preview, PreviewRow, Span
 from core.contract.errors import DataError, HubError
-from core.contract.findings import Checkup, Finding
 from core.data.files.keep import KeptFile
 from core.machine.hardware import Machine
 from studio.pages.new_run.handlers import Handlers

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from made_window import FINDING, FakeData, Window, in_the_end, look, shown, told
 
 from core.contract.config import DataChoice
-from core.contract.data import DataFacts, Example, Message
+from core.contract.data import Checkup, DataFacts, Example, Finding, Message
 from core.contract.errors import DataError, Fault
-from core.contract.findings import Checkup, Finding
 from core.data.files.made import as_row, write_rows
 from studio.pages.new_run import cache as cache_module
 from studio.pages.new_run.data import block as data
