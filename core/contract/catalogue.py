@@ -29,11 +29,19 @@ class ModelShape(BaseModel):
     mlp_bias: bool = False
 
     @property
+    def query_size(self) -> int:
+        """Columns of the query projection."""
+        return self.num_attention_heads * self.head_dim
+
+    @property
+    def key_size(self) -> int:
+        """Columns of the key projection, and of the value projection."""
+        return self.num_key_value_heads * self.head_dim
+
+    @property
     def linear_parameters(self) -> int:
         """Weights of all decoder projections, which NF4 quantises."""
-        queries = self.num_attention_heads * self.head_dim
-        keys = self.num_key_value_heads * self.head_dim
-        attention = self.hidden_size * (2 * queries + 2 * keys)
+        attention = self.hidden_size * (2 * self.query_size + 2 * self.key_size)
         return self.num_hidden_layers * (attention + 3 * self.hidden_size * self.intermediate_size)
 
     @property

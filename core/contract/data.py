@@ -150,7 +150,7 @@ class DataFacts(_Fact):
     """The first of these, and why."""
     others: tuple[int, ...] = Field(default=(), repr=False)
     """Of preferences the shorter one's length, a row: both are computed. Empty: as long as the longer, or no pairs."""
-    kin: tuple[tuple[int, ...], ...] | None = Field(default=None, repr=False)
+    split_groups: tuple[tuple[int, ...], ...] | None = Field(default=None, repr=False)
     """Places in ``lengths`` that stay on one side of the split; None where nobody has looked yet."""
 
 

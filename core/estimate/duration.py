@@ -115,7 +115,7 @@ def operations_per_token(work: Work, row_tokens: float) -> float:
 def _operations(work: Work, row_tokens: float) -> tuple[float, float]:
     shape = work.model.shape
     head = shape.vocab_size * shape.hidden_size
-    queries = shape.num_attention_heads * shape.head_dim
+    queries = shape.query_size
     left_out = shape.hidden_size * shape.intermediate_size * shape.num_hidden_layers if work.model.fast else 0
     recomputed = _recomputed(work)
     again = recomputed * 2 * (shape.linear_parameters - left_out)

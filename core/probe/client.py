@@ -57,8 +57,8 @@ def probe(
     """
     on_stage("starting")
     machine = read_machine(locations.home)
-    if facts is not None and facts.kin is None:  # what is tried and what is foretold of it are the same steps
-        facts = facts.model_copy(update={"kin": ()})
+    if facts is not None and facts.split_groups is None:  # what is tried and what is foretold of it are the same steps
+        facts = facts.model_copy(update={"split_groups": ()})
     config, _ = resolve(config, spec, facts, machine)
     config, plain = _kernels(config, machine, locations, cancelled)
     setup = Setup(

@@ -200,5 +200,5 @@ def _facts(rows: AnyRows, max_length: int, groups: list[list[int]]) -> DataFacts
         longest=max(lengths),
         mean=sum(lengths) / len(lengths),
         others=tuple(rows.tokens(row) - lengths[row] for row in numbers) if pair == 2 else (),
-        kin=tuple(map(tuple, groups)),
+        split_groups=tuple(map(tuple, groups)),
     )

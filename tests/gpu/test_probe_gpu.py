@@ -22,7 +22,9 @@ LENGTHS = tuple(range(200, 1000, 8))
 def facts() -> DataFacts:
     mean = sum(LENGTHS) / len(LENGTHS)
     longest = max(LENGTHS)
-    return DataFacts(rows=100, lengths=LENGTHS, trained=LENGTHS, max_length=1024, longest=longest, mean=mean, kin=())
+    return DataFacts(
+        rows=100, lengths=LENGTHS, trained=LENGTHS, max_length=1024, longest=longest, mean=mean, split_groups=()
+    )
 
 
 def config_of(**train: object) -> RunConfig:

@@ -231,21 +231,21 @@ def dealt_steps(config: RunConfig, facts: DataFacts, most_rows: int) -> tuple[tu
     """The rows of each step as the run will deal them, whose order follows from the seed; about ``most_rows`` of them.
 
     They are places among the rows that the run takes. Where nobody has looked for rows that stay on one side of the
-    split (``facts.kin``) none do here, and the run may deal others.
+    split (``facts.split_groups``) none do here, and the run may deal others.
     """
     rows, data = len(learned_lengths(facts, config.train.max_length)), config.data
-    kin = facts.kin if facts.kin and rows == len(facts.lengths) else ()
-    train = _trained_on(rows, data.eval_fraction, data.eval_rows_max, kin, config.train.seed)
+    groups = facts.split_groups if facts.split_groups and rows == len(facts.lengths) else ()
+    train = _trained_on(rows, data.eval_fraction, data.eval_rows_max, groups, config.train.seed)
     steps = min(total_steps(config, len(train)), max(1, most_rows // config.rows_per_step))
     return _dealt(train, config.train.seed, config.rows_per_step, steps)
 
 
 @lru_cache(maxsize=4)
 def _trained_on(
-    rows: int, eval_fraction: float, eval_rows_max: int, kin: tuple[tuple[int, ...], ...], seed: int
+    rows: int, eval_fraction: float, eval_rows_max: int, groups: tuple[tuple[int, ...], ...], seed: int
 ) -> tuple[int, ...]:
     choice = DataChoice(eval_fraction=eval_fraction, eval_rows_max=eval_rows_max)
-    return tuple(split_rows(rows, choice, seed, kin)[0])
+    return tuple(split_rows(rows, choice, seed, groups)[0])
 
 
 @lru_cache(maxsize=4)
@@ -264,7 +264,7 @@ def _fullest(config: RunConfig, facts: DataFacts, lengths: Lengths, train: int) 
     taken at this limit, and which are held out of those; else reckoned."""
     limit, steps, rows = config.train.max_length, total_steps(config, train), len(lengths)
     whole = not facts.sampled and facts.rows == len(facts.lengths) and facts.max_length == limit
-    split = not held_out_rows(rows, config.data) or (facts.kin is not None and rows == len(facts.lengths))
+    split = not held_out_rows(rows, config.data) or (facts.split_groups is not None and rows == len(facts.lengths))
     if whole and split and max(rows, steps * config.rows_per_step) <= DEALT_ROWS:
         dealt = dealt_steps(config, facts, 2 * DEALT_ROWS)  # a few more where groups left fewer to hold out
         return max(sum(min(lengths.given[row], limit) for row in step) for step in dealt)

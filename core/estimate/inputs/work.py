@@ -46,7 +46,7 @@ class AdaptedModel:
     def layer(self) -> FastLayer:
         """One fast layer of this model."""
         shape = self.shape
-        queries, keys = shape.num_attention_heads * shape.head_dim, shape.num_key_value_heads * shape.head_dim
+        queries, keys = shape.query_size, shape.key_size
         stacks = (self.family.qkv, ("o_proj",), self.family.gate_up, ("down_proj",))
         rq, ro, rg, rd = (rounded_rank(self.lora.r * len(self.adapted.keys() & set(stack))) for stack in stacks)
         return FastLayer(
@@ -131,7 +131,7 @@ class AdaptedModel:
             return self.layer.kept
         shape, family, b = self.shape, self.family, self.dtype_bytes
         hidden, inner = shape.hidden_size, shape.intermediate_size
-        queries, keys = shape.num_attention_heads * shape.head_dim, shape.num_key_value_heads * shape.head_dim
+        queries, keys = shape.query_size, shape.key_size
         more = (queries + keys if family.head_norms else 0) + (2 * hidden if family.four_norms else 0)
         small = 4 * shape.num_attention_heads + 8 + 4 * (more + len(self.adapted) * self.lora.r)
         if family.capped:
@@ -227,7 +227,7 @@ def target_names(spec: ModelSpec) -> tuple[str, ...]:
 
 def _matrices(shape: ModelShape, family: Family) -> dict[str, tuple[int, int]]:
     hidden, inner = shape.hidden_size, shape.intermediate_size
-    queries, keys = shape.num_attention_heads * shape.head_dim, shape.num_key_value_heads * shape.head_dim
+    queries, keys = shape.query_size, shape.key_size
     heads = (queries + 2 * keys,) if family.fused else (queries, keys, keys)
     reading = zip(
         (*family.qkv, *family.gate_up), (*heads, *((2 * inner,) if family.fused else (inner, inner))), strict=True

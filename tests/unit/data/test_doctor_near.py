@@ -155,7 +155,7 @@ def exchange(question: str, answer: str) -> tuple[Message, ...]:
     return Message(role="user", content=question), Message(role="assistant", content=answer)
 
 
-def rows_with_kin() -> list[Example]:
+def rows_to_group() -> list[Example]:
     texts, _ = texts_with_copies(200, seed=3)
     said = [exchange(" ".join(text[:8]), " ".join(text[8:])) for text in texts]
     rows = [Example(row=2 * number + 1, messages=turns) for number, turns in enumerate(said)]
@@ -163,7 +163,7 @@ def rows_with_kin() -> list[Example]:
 
 
 def test_findings_name_rows_as_the_file_numbers_them() -> None:
-    rows = rows_with_kin()
+    rows = rows_to_group()
     findings = {finding.code: finding for finding in examine(rows).findings}
     assert findings["exact_duplicates"].rows == (999,)
     near = findings["near_duplicates"]
@@ -176,17 +176,17 @@ def test_kinship_is_the_same_in_another_process() -> None:
     """Python's own hash of a text is another one in every process: the split must not hang on it."""
     script = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-        "from test_doctor_near import rows_with_kin\n"
+        "from test_doctor_near import rows_to_group\n"
         "from core.data.doctor.split_groups import find_groups\n"
-        "print(find_groups(rows_with_kin()).rows)\n"
+        "print(find_groups(rows_to_group()).rows)\n"
     )
     root = Path(__file__).parents[3]
     done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == str(find_groups(rows_with_kin()).rows)
-    assert len(find_groups(rows_with_kin()).rows) > 10
+    assert done.stdout.strip() == str(find_groups(rows_to_group()).rows)
+    assert len(find_groups(rows_to_group()).rows) > 10
 
 
-def test_a_conversation_and_its_continuation_are_kin() -> None:
+def test_a_conversation_and_its_continuation_are_one_group() -> None:
     opening = exchange("Tell me of the harbour. " * 6, "It is wide. " * 9)
     longer = (*opening, *exchange("And the ships?", "Many. " * 200))
     said = [opening, exchange("Something else?", "No."), longer]

@@ -183,7 +183,7 @@ def test_a_row_that_only_nobody_sees_goes(tmp_path: Path, good: dict[str, str], 
     assert fixing.done == {"non_printing": [row.row for row in rows if row.row > 1 or UNSEEN in "".join(good.values())]}
 
 
-def test_window_and_run_find_the_same_kin(service: DataService, rows: Path, tmp_path: Path) -> None:
+def test_window_and_run_make_the_same_groups(service: DataService, rows: Path, tmp_path: Path) -> None:
     """The window and a run, each in a folder of its own: the same groups, hence the same split."""
     choice = DataChoice(path=str(rows), eval_fraction=0.2)
     elsewhere = Locations(tmp_path / "elsewhere").make()
@@ -194,8 +194,8 @@ def test_window_and_run_find_the_same_kin(service: DataService, rows: Path, tmp_
     assert service.split_groups(rows, choice) == alone.places == ((1, 11, 24),)
     held_out = HeldOut(service)._split(choice.model_dump_json(), RunConfig().train.seed)
     numbers = [example.row for example in read_examples(rows, choice)]
-    kin = places_of(numbers, alone.rows)
-    assert held_out == split_rows(30, choice, RunConfig().train.seed, kin)[1]
+    groups = places_of(numbers, alone.rows)
+    assert held_out == split_rows(30, choice, RunConfig().train.seed, groups)[1]
     assert service.split_groups(rows, choice.model_copy(update={"eval_fraction": 0.0})) == ()
 
 
@@ -204,8 +204,8 @@ def test_no_held_out_row_is_trained_on_in_other_words(service: DataService, tmp_
     texts = [f"{LONG} {n} {n * 7919} {n * 104729} word{n} thing{n} place{n}" for n in range(40)]
     path.write_text("\n".join(json.dumps({"prompt": f"ask {n // 2}", "completion": texts[n // 2]}) for n in range(80)))
     choice = DataChoice(eval_fraction=0.25)
-    kin = service.split_groups(path, choice)
-    training, held = split_rows(80, choice, 3, kin)
+    groups = service.split_groups(path, choice)
+    training, held = split_rows(80, choice, 3, groups)
     assert len(held) == 20
     assert not {row // 2 for row in training} & {row // 2 for row in held}
     assert codes(service, path, share=0.25)["leakage"].level == "note"

@@ -60,9 +60,9 @@ def test_no_step_of_a_dealt_run_is_fuller(shape: str) -> None:
     assert bound < 0.8 * 16 * max(lengths), "far below sixteen rows of the longest"
 
 
-def dealt(config: RunConfig, lengths: tuple[int, ...], kin: tuple[tuple[int, ...], ...]) -> list[int]:
+def dealt(config: RunConfig, lengths: tuple[int, ...], split_groups: tuple[tuple[int, ...], ...]) -> list[int]:
     """Tokens of each step, by what a run does: ``core.train.reading`` splits so, and its feed deals windows."""
-    train, _ = split_rows(len(lengths), config.data, config.train.seed, kin)
+    train, _ = split_rows(len(lengths), config.data, config.train.seed, split_groups)
     steps = [
         sum(min(config.train.max_length, lengths[train[place]]) for place in window)
         for epoch in range(3)
@@ -71,27 +71,27 @@ def dealt(config: RunConfig, lengths: tuple[int, ...], kin: tuple[tuple[int, ...
     return steps[: total_steps(config, len(train))]
 
 
-@pytest.mark.parametrize("kin", [(), tuple((row, row + 1) for row in range(0, 40, 2))])
+@pytest.mark.parametrize("split_groups", [(), tuple((row, row + 1) for row in range(0, 40, 2))])
 @pytest.mark.parametrize("changes", [{}, {"max_steps": 3}, {"num_train_epochs": 0.4}, {"max_length": 700}, {"seed": 1}])
 def test_of_few_rows_the_fullest_step_is_the_one_that_the_run_deals(
-    changes: dict[str, float], kin: tuple[tuple[int, ...], ...]
+    changes: dict[str, float], split_groups: tuple[tuple[int, ...], ...]
 ) -> None:
     """On a card this was 18 % too much for 95 rows whose steps were reckoned and not looked up."""
     config = RunConfig.model_validate({"train": {"max_length": 1024, **changes}})
-    facts = rows(tuple(range(200, 1000, 8)), config.train.max_length).model_copy(update={"kin": kin})
-    assert rows_of(config, facts).fullest == max(dealt(config, facts.lengths, kin))
+    facts = rows(tuple(range(200, 1000, 8)), config.train.max_length).model_copy(update={"split_groups": split_groups})
+    assert rows_of(config, facts).fullest == max(dealt(config, facts.lengths, split_groups))
 
 
-@pytest.mark.parametrize("unsure", [{"kin": None}, {"sampled": True}, {"max_length": 2048}, {"rows": 120}])
+@pytest.mark.parametrize("unsure", [{"split_groups": None}, {"sampled": True}, {"max_length": 2048}, {"rows": 120}])
 def test_where_the_steps_are_not_certain_more_is_allowed_for(unsure: dict[str, object]) -> None:
     """Which rows are held out decides which rows every step has, and near duplicates stay together."""
     config = RunConfig.model_validate({"train": {"max_length": 1024}})
-    facts = rows(tuple(range(200, 1000, 8)), 1024).model_copy(update={"kin": ()})
+    facts = rows(tuple(range(200, 1000, 8)), 1024).model_copy(update={"split_groups": ()})
     reckoned = Lengths(facts.lengths).fullest(16, total_steps(config, 95), 1024)
     assert rows_of(config, facts).fullest < reckoned
     assert rows_of(config, facts.model_copy(update=unsure)).fullest >= reckoned
     whole = config.model_copy(update={"data": DataChoice(eval_fraction=0.0)})
-    found = rows_of(whole, facts.model_copy(update={"kin": None})).fullest
+    found = rows_of(whole, facts.model_copy(update={"split_groups": None})).fullest
     assert found == max(dealt(whole, facts.lengths, ())), "nothing is held out, so nothing is left to chance"
 
 
