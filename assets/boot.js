@@ -1,6 +1,5 @@
-/* Runs first, before Gradio. It gives `Function` a reading of the few bodies that Gradio's HTML component builds
-   (its template "${value}", and an empty one, each compiled and then filled in), so that the content policy needs no
-   unsafe-eval. Any other body still goes to the browser, which refuses it. */
+/* Runs first, before Gradio. It interprets the few bodies that Gradio's HTML component compiles with `Function`
+   (its template "${value}" and an empty one), so that the content policy needs no unsafe-eval. Any other body still goes to the browser, which refuses it. */
 
 (() => {
   const Native = window.Function;

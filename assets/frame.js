@@ -1,5 +1,5 @@
-/* The frame of every page. It runs before anything is painted, so that a chosen theme never flashes; the menu and the
-   switch are given their life once the header stands. Without a choice the system decides (see studio.css). */
+/* The frame of every page. It runs before anything is painted, so that a chosen theme never flashes; the menu and
+   the theme switch start once the header stands. Without a choice the system decides (see studio.css). */
 
 (() => {
   const KEY = "luthier.theme";

@@ -1,10 +1,10 @@
-/* Questions to models: a form that asks, and cards in which each answer grows in its place. */
+/* Questions to models: a form, and cards in which each answer grows. */
 
 import { make, say, show } from "./dom.js";
 
 const KEPT = 12;
 
-/** Has a form ask, also on Ctrl+Enter in its prompt: `work(prompt, signal)`, one at a time, until it is cancelled. */
+/** Calls `work(prompt, signal)` when the form is sent, also by Ctrl+Enter; one at a time, until it is cancelled. */
 export function asks(page, form, work) {
   let busy = null;
   const working = (controller) => {

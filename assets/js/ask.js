@@ -1,6 +1,6 @@
-/* Questions to the studio: same origin, behind its guard. A fault comes back as one line for a person. */
+/* Requests to the studio. A fault is one line for a person. */
 
-/** A fault as the studio says it: what was expected and found, and what to do. */
+/** A fault as the studio tells it, with what to do. */
 export class Fault extends Error {
   constructor(message, hint = "", status = 0) {
     super(hint ? `${message} ${hint}` : message);
@@ -48,9 +48,8 @@ async function send(path, body, signal) {
   throw new Fault(said, fault.hint ?? "", reply.status);
 }
 
-/** Calls `work` again and again, `pause()` milliseconds apart, and never while the page is hidden or gone. With each
-    look the page's dot beats: one step a look, since motion that never stops is drawn sixty times a second, on the card
-    that trains. */
+/** Calls `work` every `pause()` milliseconds while the page is shown. The page's dot moves one step a call: a continuous
+    animation would be drawn sixty times a second, on the card that trains. */
 export function poll(root, work, pause) {
   let timer = 0;
   let busy = false;

@@ -1,10 +1,10 @@
 /* One chart: an SVG picture of several series over training steps.
 
-   It is made once and afterwards only its attributes change: no node is added by a tick, so nothing flickers and nothing
-   grows. Colours are CSS variables, so light and dark need no code. The same numbers stand in a table below it.
+   It is made once; afterwards only attributes change, so nothing flickers or grows. The same numbers stand in a table
+   below it.
 
    A series reads either a column of the run's buckets ({low, high} a bucket; `smooth` drawn strongly over a faint `raw`)
-   or a list of [step, value] points, drawn with dots. A series without values takes no place and may come late. */
+   or a list of [step, value] points, drawn with dots. A series without values takes no space and may come late. */
 
 import { draw, list, make, put, puts, say, show } from "./dom.js";
 import { UNKNOWN, axis, path, pixels, range, ticks, written } from "./scale.js";
@@ -88,8 +88,7 @@ export class Chart {
     this.fillTable();
   }
 
-  /** Whether the numbers make another picture than the painted one. In a night's run a step moves it by a fiftieth of a
-      pixel: it is painted anew when that has come to half of one, and at once where there is something else to see. */
+  /** Whether the numbers make another picture than the painted one: half a pixel further on, or other marks. */
   differs(model) {
     const { painted, spanX, spanY, inner } = this;
     if (!painted || model.shape === undefined || model.shape !== painted.shape) return true;
@@ -103,7 +102,7 @@ export class Chart {
     });
   }
 
-  /** The newest readings as words, for whoever reads the page without looking at it. */
+  /** The newest readings as text, for screen readers. */
   sayLatest() {
     for (const { series, value } of this.parts) {
       const [low, high] = this.latest(series);
@@ -118,20 +117,20 @@ export class Chart {
     this.redraw();
   }
 
-  /** Marks the step under the pointer of any chart of the group; null takes the mark away. */
+  /** Marks the step under the pointer of any chart of the group; null removes the mark. */
   hover(step) {
     this.step = step;
     this.redraw();
   }
 
-  /** What is off the screen is not painted; it is when it comes near. */
+  /** A chart off the screen is painted when it comes near. */
   see(seen) {
     this.seen = seen;
     this.redraw();
   }
 
-  /** Told after layout and before the picture is shown: a chart that has just got its place is in that picture already.
-      The size is kept, since asking for it between two charts' changes would lay the page out for each. */
+  /** Called after layout and before painting. The size is kept: asking for it between two charts' changes would lay the
+      page out for each. */
   resize({ width, height }) {
     Object.assign(this, { width, height, stale: true });
     const { top, bottom } = this.plot.getBoundingClientRect();
@@ -143,7 +142,7 @@ export class Chart {
     if (!this.frame && this.seen) this.frame = requestAnimationFrame(() => { this.frame = 0; this.paint(); });
   }
 
-  /** Where only the pointer moved, only the mark moves. */
+  /** Only the mark, where only the pointer moved. */
   paint() {
     if (!this.model || this.width < 60) return;
     if (this.stale) this.paintAll();
@@ -172,16 +171,16 @@ export class Chart {
   /** All values of the picture. */
   visible() {
     const { begin, until, forecast, points } = this.model;
-    const found = this.spec.forecast && forecast ? [forecast] : [];
+    const values = this.spec.forecast && forecast ? [forecast] : [];
     for (const { series } of this.parts) {
       const column = series.points ? null : this.column(series);
-      if (column) found.push(...column.low, ...(column.high === column.low ? [] : column.high));
-      for (const [step, value] of (series.points && points[series.key]) || []) if (step >= begin && step <= until) found.push(value);
+      if (column) values.push(...column.low, ...(column.high === column.low ? [] : column.high));
+      for (const [step, value] of (series.points && points[series.key]) || []) if (step >= begin && step <= until) values.push(value);
     }
-    return found;
+    return values;
   }
 
-  /** What a series draws strongly: its smoothed column as one line, where it is smoothed, else all of its values. */
+  /** What a series draws strongly: its smoothed column, else its raw values. */
   column(series, { smooth, raw } = this.model) {
     const { middle } = smooth[series.key] ?? {};
     return middle ? { low: middle, high: middle } : raw[series.key];
@@ -237,7 +236,7 @@ export class Chart {
     puts(this.bestText, { x: Math.min(Math.max(x, left + 24), right - 24).toFixed(1), y: (y - top < 22 ? y + 20 : y - 12).toFixed(1) });
   }
 
-  /** What was planned, as a line across. */
+  /** The forecast, as a line across. */
   paintForecast() {
     const planned = this.spec.forecast && this.model.steps.length ? this.model.forecast : null;
     for (const node of [this.forecast, this.forecastText]) put(node, "visibility", planned ? "visible" : "hidden");
@@ -279,7 +278,7 @@ export class Chart {
     return [value, value, 0];
   }
 
-  /** What stands at the bucket nearest to a step; point series tell the last point up to it. */
+  /** The values of the bucket nearest to a step; of a point series the last point up to it. */
   reading(step) {
     const { steps } = this.model;
     if (!steps.length) return null;
@@ -344,7 +343,7 @@ export class Chart {
     puts(this.brush, { x: a, width: b - a, y: this.inner.top, height: this.inner.bottom - this.inner.top, visibility: "visible" });
   }
 
-  /** Arrows move the read-out, + and − zoom about it, Escape shows the whole run again. */
+  /** Arrows move the reading, + and − zoom about it, Escape shows the whole run. */
   key(event) {
     if (!this.model?.steps.length) return;
     const { steps } = this.model;
@@ -363,8 +362,8 @@ export class Chart {
     if (!moves[event.key]) return;
     event.preventDefault();
     moves[event.key]();
-    const found = this.step === null ? null : this.reading(this.step);
-    const values = found ? this.parts.map(({ series }) => `${series.label} ${this.write(...found.of(series))}`) : [];
-    say(this.said, found ? [`${this.group.words.step} ${written.step(found.step)}`, ...values].join(", ") : "");
+    const reading = this.step === null ? null : this.reading(this.step);
+    const values = reading ? this.parts.map(({ series }) => `${series.label} ${this.write(...reading.of(series))}`) : [];
+    say(this.said, reading ? [`${this.group.words.step} ${written.step(reading.step)}`, ...values].join(", ") : "");
   }
 }

@@ -1,5 +1,5 @@
-/* Small words for the DOM. Text always goes through textContent: a run's name is never markup. Nothing is written that
-   already stands there, so a tick that changes nothing touches nothing. */
+/* Helpers for the DOM. Text always goes through textContent: a run's name is never markup. Nothing is written that stands
+   there already. */
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -8,7 +8,7 @@ export function make(tag, attributes = {}, ...children) {
   return fill(document.createElement(tag), attributes, children);
 }
 
-/** The same within an SVG picture. */
+/** An SVG element, likewise. */
 export function draw(tag, attributes = {}, ...children) {
   return fill(document.createElementNS(SVG, tag), attributes, children);
 }
@@ -44,15 +44,14 @@ export function show(element, visible) {
   if (element && element.hidden === Boolean(visible)) element.hidden = !visible;
 }
 
-/** Brings a container's children to `items`: children are reused in order, made or removed at the end only. */
+/** Matches a container's children to `items`: reused in order, made or removed at the end only. */
 export function list(container, items, create, update) {
   while (container.children.length > items.length) container.lastElementChild.remove();
   while (container.children.length < items.length) container.append(create());
   items.forEach((item, index) => update(container.children[index], item, index));
 }
 
-/** The same for items that move, one kept element an `id`: `kept` maps it to what `create(item)` made, whose `root` stands
-    in the container. What stands where it belongs is left there. */
+/** The same by `id`, for items that move: `kept` maps it to what `create(item)` made, whose `root` stands in the container. */
 export function keyed(container, kept, items, create, update = () => {}) {
   const wanted = new Set(items.map((item) => item.id));
   for (const [id, row] of kept) if (!wanted.has(id)) { row.root.remove(); kept.delete(id); }
@@ -85,19 +84,19 @@ export function fields(root, words) {
   for (const [name, text] of Object.entries(words)) say(field(root, name), text);
 }
 
-/** What became of a run, in the box that `studio/shell/slots.py` made for it; nothing where it cannot be told yet. */
-export function verdict(root, found) {
+/** Fills the verdict of `studio/shell/slots.py`; hidden where there is none yet. */
+export function verdict(root, became) {
   const box = field(root, "verdict");
-  show(box, found);
-  if (!found) return;
-  put(box, "class", `verdict tone-${found.tone}`);
+  show(box, became);
+  if (!became) return;
+  put(box, "class", `verdict tone-${became.tone}`);
   for (const part of ["text", "do", "used"]) {
-    say(field(root, `verdict-${part}`), found[part]);
-    show(field(root, `verdict-${part}`), found[part]);
+    say(field(root, `verdict-${part}`), became[part]);
+    show(field(root, `verdict-${part}`), became[part]);
   }
 }
 
-/** Copies text; where the browser forbids it, selects nothing and says false. */
+/** Copies text; false where the browser forbids it. */
 export async function copy(text) {
   try {
     await navigator.clipboard.writeText(text);
@@ -107,7 +106,7 @@ export async function copy(text) {
   }
 }
 
-/** A word of a command line: what a shell could read as more than one plain word stands in quotes. */
+/** A word of a command line, quoted where a shell could read it as more than one plain word. */
 export function quoted(word) {
   return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`;
 }

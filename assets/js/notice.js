@@ -1,5 +1,4 @@
-/* Being told when a run ends: on the desktop and by a sound, each off until its box is ticked. The sound is made here,
-   of two notes; no file, and nothing leaves the machine. Several open pages tell once. */
+/* Notices when a run ends: on the desktop and by a sound, each off until its box is ticked. Several open pages tell once. */
 
 import { ask } from "./ask.js";
 
@@ -7,7 +6,7 @@ const EVERY = 8000;
 const STALE = 600_000;
 const NOTES = { finished: [523.25, 783.99], other: [392, 311.13] };
 
-/** What is kept in this browser; one that keeps nothing forgets with the page. */
+/** What this browser keeps; without storage it lasts as long as the page. */
 const kept = {
   get: (key) => { try { return localStorage.getItem(`luthier.${key}`) ?? ""; } catch { return ""; } },
   set: (key, value) => { try { localStorage.setItem(`luthier.${key}`, value); } catch { /* for this page only */ } },
@@ -25,7 +24,7 @@ function wanted(name) {
   return kept.get(name) === "1" && (name !== "tell" || globalThis.Notification?.permission === "granted");
 }
 
-/** A box was ticked: only now the browser is asked whether we may. */
+/** A box was ticked: the browser asks the person for permission only now. */
 async function choose(box) {
   const name = box.dataset.notice;
   const place = box.closest("[data-told]");

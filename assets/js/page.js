@@ -1,4 +1,4 @@
-/* What the scripts of all live pages have in common: their fields, their line for a fault, and looking again. */
+/* The base of all live pages: fields, the line for a fault, and polling. */
 
 import { ask, poll } from "./ask.js";
 import { field, make, put, say, show } from "./dom.js";
@@ -9,7 +9,7 @@ export class Page {
     this.get = (name) => field(root, name);
   }
 
-  /** Does `work` now, on `turn()`, and every `pause()` milliseconds; a studio that does not answer is said until it does. */
+  /** Does `work` now, on `turn()`, and every `pause()` milliseconds; an absent studio is reported until it answers. */
   look(work, pause) {
     const turn = async () => {
       try {
@@ -50,8 +50,8 @@ export class Page {
     history.replaceState(history.state, "", `${location.pathname}?run=${encodeURIComponent(run)}`);
   }
 
-  /** Fills the choice of a run, newest first, the address's one chosen; or says why there is none (no run, or none with a
-      checkpoint). A run that nobody named has its time in its name already. */
+  /** Fills the choice of a run, newest first, the address's one chosen; or says why there is none. The default name of a
+      run contains its time. */
   async offerRuns() {
     const { runs, all } = await ask("/studio/runs");
     const [select, none] = [this.get("run"), this.get("none")];

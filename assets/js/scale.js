@@ -1,12 +1,12 @@
-/* Numbers to pixels and words: ranges, ticks that a person would choose, and readings with their units. */
+/* Numbers to pixels and words: ranges, round ticks, and readings with their units. */
 
 /** What a reading looks like where nothing is known. */
 export const UNKNOWN = "–";
 
 const nice = [1, 2, 2.5, 5, 10];
 
-/** The range of all numbers with a little air, or null where there are none. On a log scale only positive ones count;
-   on a plain one it begins at `base` and reaches `top` at least, where they are given. */
+/** The range of all numbers with a margin, or null where there are none. A log scale counts only positive ones; a linear
+   one begins at `base` and reaches `top` at least, where they are given. */
 export function range(values, log, base, top) {
   let low = Infinity;
   let high = -Infinity;
@@ -18,8 +18,8 @@ export function range(values, log, base, top) {
   if (low > high) return null;
   if (log) return low === high ? [low / 1.5, high * 1.5] : [low / 1.05, high * 1.05];
   const from = base === undefined ? low : Math.min(low, base);
-  const air = (high - from) * 0.06 || Math.abs(high) * 0.1 || 1;
-  return [base === undefined ? from - air : from, Math.max(high + air, top ?? -Infinity)];
+  const margin = (high - from) * 0.06 || Math.abs(high) * 0.1 || 1;
+  return [base === undefined ? from - margin : from, Math.max(high + margin, top ?? -Infinity)];
 }
 
 /** At most `count` round numbers within a range. */
@@ -28,9 +28,9 @@ export function ticks([low, high], count, log) {
   const rough = (high - low) / Math.max(count, 1);
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * nice.find((factor) => factor * power >= rough * 0.999);
-  const found = [];
-  for (let at = Math.ceil(low / step - 1e-9); at * step <= high + step * 1e-9 && found.length < 20; at += 1) found.push(at * step || 0);
-  return found;
+  const values = [];
+  for (let at = Math.ceil(low / step - 1e-9); at * step <= high + step * 1e-9 && values.length < 20; at += 1) values.push(at * step || 0);
+  return values;
 }
 
 function logTicks(low, high, count) {
@@ -38,16 +38,16 @@ function logTicks(low, high, count) {
   if (decades < 0.7) return ticks([low, high], count, false).filter((value) => value > 0);
   const factors = decades <= 1.5 ? [1, 2, 3, 5] : decades <= 3 ? [1, 3] : [1];
   const stride = Math.max(1, Math.ceil(decades / count));
-  const found = [];
+  const values = [];
   for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power += stride)
     for (const factor of factors) {
       const value = factor * 10 ** power;
-      if (value >= low && value <= high) found.push(value);
+      if (value >= low && value <= high) values.push(value);
     }
-  return found;
+  return values;
 }
 
-/** The pixel of a number, as a function: a picture asks for thousands. On a log scale what is not positive lies outside. */
+/** The function from a number to its pixel. On a log scale what is not positive lies outside. */
 export function pixels([low, high], from, to, log) {
   if (!log) {
     const factor = (to - from) / (high - low || 1);
@@ -58,9 +58,9 @@ export function pixels([low, high], from, to, log) {
   return (value) => (value > 0 ? from + (Math.log(value) - begin) * factor : from + 50);
 }
 
-/** A path through a column: of each bucket first the end that lies nearer to the line so far, then the other. */
+/** An SVG path through a column: of each bucket first the end that lies nearer to the line so far, then the other. */
 export function path(steps, { low, high }, x, y) {
-  let words = "";
+  let drawn = "";
   let before = null;
   for (let index = 0; index < steps.length; index += 1) {
     if (low[index] === null || low[index] === undefined) { before = null; continue; }
@@ -69,15 +69,15 @@ export function path(steps, { low, high }, x, y) {
     const b = high[index] === low[index] ? a : y(high[index]);
     const turned = before !== null && Math.abs(before - b) < Math.abs(before - a);
     const [near, far] = turned ? [b, a] : [a, b];
-    words += `${before === null ? "M" : "L"}${across} ${near.toFixed(1)}`;
-    if (before === null) words += "h0";
-    if (far !== near) words += `L${across} ${far.toFixed(1)}`;
+    drawn += `${before === null ? "M" : "L"}${across} ${near.toFixed(1)}`;
+    if (before === null) drawn += "h0";
+    if (far !== near) drawn += `L${across} ${far.toFixed(1)}`;
     before = far;
   }
-  return words;
+  return drawn;
 }
 
-/** How readings are written, by kind. Each takes a number and gives words with their unit. */
+/** Readings as text with their unit, by kind. */
 export const written = {
   number: (value) => plain(value, 4),
   loss: (value) => value.toFixed(Math.abs(value) < 10 ? 3 : 1),

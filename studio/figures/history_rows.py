@@ -1,10 +1,6 @@
-"""Rows of the history: what a run is called, how it went, and what can be done next; and the filter that finds them.
+"""Rows of the history: what a run is called, how it went and what can be done next; and the filter that selects them.
 
-::
-
-    RunSummary ─► row ─► RowFilter (words, state, model, method, when) ─► the newest ``limit`` of what is left
-
-Filtering happens here and not in the page, so that a root with hundreds of runs sends a screenful. Plain values only.
+Filtered here and not in the page, so that a root with hundreds of runs sends a screenful. Plain values only.
 """
 
 import time
@@ -31,7 +27,7 @@ from studio.words.runs import STATES
 from studio.words.text import say
 
 GROUPS = {"queued": "living", "starting": "living", "training": "living", "lost": "failed", "unreadable": "failed"}
-"""States that the filter joins; every other one is a group of its own."""
+"""States that the filter joins; every other state is a group of its own."""
 SPANS = {"day": 1, "week": 7, "month": 31, "year": 366}
 """Choices of "when", in days back from now."""
 _DAY_SECONDS = 86_400
@@ -39,7 +35,7 @@ _DAY_SECONDS = 86_400
 
 @dataclass(frozen=True)
 class RowFilter:
-    """What is looked for. Empty means anything; all words must be found somewhere in the row."""
+    """What is searched for. Empty means anything; all ``words`` must occur in the run's names or state."""
 
     words: str = ""
     state: str = ""
@@ -47,26 +43,34 @@ class RowFilter:
     method: str = ""
     when: str = ""
 
-    def fits(self, row: dict[str, Any], now: float) -> bool:
-        """Whether a row is looked for."""
-        plain = (("group", self.state), ("model", self.model), ("method", self.method))
-        if any(wanted and row[key] != wanted for key, wanted in plain):
+    def fits(self, run: RunSummary, now: float) -> bool:
+        """Whether a run matches."""
+        if self.state and self.state != GROUPS.get(run.state, run.state):
             return False
-        if self.when in SPANS and (row["made"] or 0) < now - SPANS[self.when] * _DAY_SECONDS:
+        if (self.model and self.model != model_words(run.model_name)) or (self.method and self.method != run.method):
             return False
-        return all(word in row["words"] for word in self.words.lower().split())
+        if self.when in SPANS and (made_at(run.run_id) or 0) < now - SPANS[self.when] * _DAY_SECONDS:
+            return False
+        wanted = self.words.lower().split()
+        return not wanted or all(word in _searchable(run) for word in wanted)
 
-    def answer(self, rows: Sequence[dict[str, Any]], limit: int, now: float | None = None) -> dict[str, Any]:
-        """The first ``limit`` rows that fit, how many there are, and what there is to choose from."""
-        at = time.time() if now is None else now
-        fitting = [row for row in rows if self.fits(row, at)]
+    def answer(self, runs: Sequence[RunSummary], limit: int) -> dict[str, Any]:
+        """The rows of the first ``limit`` runs that match, how many match, and what there is to choose from."""
+        now = time.time()
+        matching = [run for run in runs if self.fits(run, now)]
         return {
-            "runs": fitting[:limit],
-            "count": len(fitting),
-            "all": len(rows),
-            "models": sorted({row["model"] for row in rows}),
-            "methods": sorted({row["method"] for row in rows if row["method"]}),
+            "runs": [row(run) for run in matching[:limit]],
+            "count": len(matching),
+            "all": len(runs),
+            "models": sorted({model_words(run.model_name) for run in runs}),
+            "methods": sorted({run.method for run in runs if run.method}),
         }
+
+
+def _searchable(run: RunSummary) -> str:
+    """The text that the search looks through."""
+    words = (title_of(run), STATES[run.state][0], run.run_id, run.model_name, run.data_name, run.preset, run.method)
+    return " ".join(words).lower()
 
 
 def title_of(run: RunSummary) -> str:
@@ -75,22 +79,18 @@ def title_of(run: RunSummary) -> str:
 
 
 def row(run: RunSummary) -> dict[str, Any]:
-    """A run as one row; ``words`` is what the search looks through."""
-    title, model, word, became = title_of(run), model_words(run.model_name), STATES[run.state][0], run.outcome
+    """A run as one row."""
+    became = run.outcome
     code, (cause, cure), damage = trouble(run.failure_code, became), _trouble(run), damage_words(run.damaged)
     can, readable = buttons_of(run.state), run.state != "unreadable"
     return {
         "id": run.run_id,
-        "title": title,
+        "title": title_of(run),
         "name": run.name,
-        "word": word,
+        "word": STATES[run.state][0],
         "tone": tone_of(run.state, became),
         "verdict": outcome_line(became) if became and not cause else "",
         "state": run.state,
-        "group": GROUPS.get(run.state, run.state),
-        "model": model,
-        "method": run.method,
-        "made": made_at(run.run_id),
         "when": day_and_time(run.started_at),
         "took": duration(run.ended_at - run.started_at) if run.begun and run.started_at and run.ended_at else UNKNOWN,
         "steps": steps_words(run.last_step, run.total_steps),
@@ -108,7 +108,6 @@ def row(run: RunSummary) -> dict[str, Any]:
             "delete": not can["stop"],
             "watch": readable,
         },
-        "words": " ".join((title, word, run.run_id, run.model_name, run.data_name, run.preset, run.method)).lower(),
     }
 
 

@@ -112,7 +112,7 @@ EDIT = """(value) => new Promise((done) => {
         watch.disconnect();
         done(performance.now() - began);
     });
-    watch.observe(document.querySelector('.desk-summary'), { subtree: true, childList: true, characterData: true });
+    watch.observe(document.querySelector('.new-run-summary'), { subtree: true, childList: true, characterData: true });
     Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, 'value').set.call(field, value);
     const began = performance.now();
     field.dispatchEvent(new Event('input', { bubbles: true }));

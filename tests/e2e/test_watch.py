@@ -220,7 +220,7 @@ def test_log_scale_and_smoothing_redraw(house: House) -> None:
     page.close()
 
 
-def test_the_table_twin_has_the_same_numbers(house: House) -> None:
+def test_the_table_has_the_same_numbers(house: House) -> None:
     page = house.page(f"/watch?run={LONG}")
     wait_for_chart(page)
     page.locator(".chart-loss").get_by_text("As a table").click()

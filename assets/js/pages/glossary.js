@@ -1,5 +1,5 @@
-/* The glossary's search: a term stays when all words that were typed occur in its names, its text or its settings; what
-   it only leads to does not count. A leap to a term that the search hides ends the search. */
+/* The glossary's search: a term stays when all typed words occur in its names, text or settings; its links do not count.
+   A link to a term that the search hides ends the search. */
 
 import { field, say, show } from "../dom.js";
 
@@ -14,26 +14,26 @@ export function page(root, words) {
   }));
   const parts = [...root.querySelectorAll("[data-part]")];
 
-  const sift = () => {
+  const filter = () => {
     const wanted = search.value.trim().toLowerCase().split(/[\s_]+/).filter(Boolean);
-    let found = 0;
+    let matches = 0;
     for (const { term, text } of terms) {
       const fits = wanted.every((word) => text.includes(word));
       show(term, fits);
-      found += fits;
+      matches += fits;
     }
     for (const part of parts) show(part, part.querySelector(".term:not([hidden])"));
-    say(count, wanted.length === 0 ? "" : found === 0 ? words.none : words.found.replace("{count}", found).replace("{total}", terms.length));
+    say(count, wanted.length === 0 ? "" : matches === 0 ? words.none : words.found.replace("{count}", matches).replace("{total}", terms.length));
   };
   const leap = () => {
     const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (!target || !target.closest("[hidden]")) return;
     search.value = "";
-    sift();
+    filter();
     target.scrollIntoView();
   };
-  search.addEventListener("input", sift);
+  search.addEventListener("input", filter);
   window.addEventListener("hashchange", leap);
   show(field(root, "search-box"), true);
-  sift(); // a browser that came back may have kept what was typed
+  filter(); // a browser that came back may have kept what was typed
 }

@@ -1,5 +1,5 @@
-/* The history page: runs found by the studio's filter, changed only where something changed. With ?compare=A,B the same
-   page shows these runs beside each other (compare.js). */
+/* The history page: the runs that match the filter. With ?compare=A,B it shows these runs beside each other
+   (compare.js). */
 
 import { ask } from "../ask.js";
 import { keyed, put, say, show } from "../dom.js";
@@ -29,7 +29,7 @@ class History extends Page {
     this.look(() => this.tick(), () => 3000);
   }
 
-  /** What is looked for now, as the studio wants to be asked. */
+  /** The filter as the request's parameters. */
   asked() {
     const wanted = new URLSearchParams({ limit: this.limit });
     for (const [key, name] of Object.entries(FILTER)) if (this.get(name).value.trim()) wanted.set(key, this.get(name).value.trim());
@@ -46,7 +46,7 @@ class History extends Page {
     }
   }
 
-  /** Another wish: asked for as soon as the typing rests. */
+  /** The filter changed: asks once typing pauses. */
   sought() {
     this.limit = PAGE;
     clearTimeout(this.typing);
@@ -78,7 +78,7 @@ class History extends Page {
     document.title = holder?.id ? this.words.tab.replace("{words}", holder.word) : (this.title ??= document.title);
   }
 
-  /** What there is to choose from; a choice that stands is left alone. */
+  /** Fills a choice; what is chosen stays. */
   offer(name, values, written) {
     const select = this.get(name);
     const known = [...select.options].slice(1).map((option) => option.value);
@@ -90,7 +90,7 @@ class History extends Page {
     show(select.closest("label"), values.length > 1);
   }
 
-  /** One row a run, kept by its id: what stands stays where it is. */
+  /** One row a run, kept by its id. */
   fill() {
     keyed(this.get("runs"), this.rows, this.runs, (run) => new Row(this, run.id), (row, run) => row.update(run));
     show(this.get("none"), !this.all);
@@ -121,7 +121,7 @@ class History extends Page {
     this.choice();
   }
 
-  /** Asks the studio to do something to a run; says what became of it. */
+  /** Sends a command for a run and announces the outcome. */
   async command(run, verb, body = {}) {
     if (verb === "delete") {
       say(this.get("delete-name"), run.title);

@@ -2,7 +2,7 @@
 
 const AGAIN_MS = 500;
 
-/** Waits for the page and goes there. A studio that does not answer is said, and asked again. */
+/** Waits for the page and opens it; says where the studio does not answer. */
 async function stand() {
   const line = document.querySelector("[data-away]");
   for (;;) {

@@ -1,5 +1,4 @@
-/* The proof page: asks for a proof, shows how far it is, and lists what was found. A proof is a job of its own; leaving
-   the page stops nothing. */
+/* The proof page: starts proofs, shows their progress and lists their results. A proof is a job of its own. */
 
 import { ask } from "../ask.js";
 import { keyed, list, make, put, say, show, state, told } from "../dom.js";
@@ -27,7 +26,7 @@ class Proofs extends Page {
     this.announce(proofs);
   }
 
-  /** A kind's progress; the keyboard is taken along when its button goes. */
+  /** A kind's progress; the focus moves to the button that replaces the other. */
   work(kind, proofs) {
     const part = (name) => this.root.querySelector(`[data-${name}="${kind}"]`);
     const now = proofs.find((one) => one.kind === kind && one.living);
@@ -43,7 +42,7 @@ class Proofs extends Page {
     else put(bar, "value", now.progress.share.toFixed(4));
   }
 
-  /** Said aloud when a proof begins or ends, and not at every step of it. */
+  /** Announces the begin and end of a proof. */
   announce(proofs) {
     for (const one of proofs) {
       const before = this.was.get(one.id);

@@ -126,7 +126,7 @@ class Watch extends Page {
     for (const link of root.querySelectorAll("[data-to]")) put(link, "href", `${link.dataset.to}?run=${encodeURIComponent(this.run)}`);
   }
 
-  /** Cause and cure, and the one button that does it; where that is to run again, resuming stands back. */
+  /** Cause and cure, and the button for it; where that is to run again, Resume is not the primary button. */
   failure(failure, next) {
     const again = AGAIN.has(next.verb);
     show(this.get("failure"), failure);
@@ -177,7 +177,7 @@ class Watch extends Page {
     });
   }
 
-  /** Lists that follow their end. One that has not changed is left alone: asking where it stands lays the page out. */
+  /** Lists that follow their end. An unchanged one is not measured, which would lay the page out. */
   lines(name, lines) {
     const words = lines.join("\n");
     if (this.said[name] === words) return;

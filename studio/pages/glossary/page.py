@@ -16,7 +16,7 @@ def page(_: Studio) -> Markup:
     leaps = (tag("li", tag("a", part.title, href=f"#part-{part.key}")) for part in PARTS)
     aside = tag("nav", tag("ul", *leaps), aria_label=say("glossary.parts"), class_="parts-of")
     parts = tag("div", *map(_part, PARTS), class_="glossary-parts")
-    body = tag("div", aside, parts, class_="glossary-desk")
+    body = tag("div", aside, parts, class_="glossary-columns")
     return live("glossary", say.under("glossary"), sheet, tag("div", head, _search(), class_="glossary-head"), body)
 
 

@@ -49,7 +49,9 @@ def _runs() -> Markup:
     more = button("", data_f="more", hidden=True)
     runs = slot("runs", "ul", class_="runs")
     title = tag("h2", say("compare.runs"), class_="sr-only")
-    return tag("section", title, _filters(), slot("nothing", "div", nothing, hidden=True), runs, more, class_="found")
+    return tag(
+        "section", title, _filters(), slot("nothing", "div", nothing, hidden=True), runs, more, class_="run-list"
+    )
 
 
 def _filters() -> Markup:

@@ -50,11 +50,10 @@ def _list_routes(router: APIRouter, studio: Studio) -> None:
 
     @router.get("/history")
     def history(wanted: Annotated[RowFilter, Depends()], limit: int = PAGE, tag: str = "") -> dict[str, Any]:
-        answer = wanted.answer([row(summary) for summary in store.list()], min(max(limit, 1), _MOST_ROWS))
+        answer = wanted.answer(store.list(), min(max(limit, 1), _MOST_ROWS))
         queue, disk = queue_view(store, studio.machine()), full_disk(studio.locations.home)
         answer |= {"queue": queue, "disk": disk}
         now = hashlib.sha256(json.dumps(answer).encode()).hexdigest()[:16]
-        # A page that names this tag has the answer already.
         return {"same": True, "tag": now} if tag == now else {"tag": now, **answer}
 
     @router.get("/compare")
@@ -68,12 +67,11 @@ def _list_routes(router: APIRouter, studio: Studio) -> None:
 
     @router.get("/ended")
     def ended(since: float = 0.0) -> dict[str, Any]:
-        """Runs that ended after ``since``, for whoever wants to be told; ``now`` is what to ask with next. The first
-        question (0) tells of none: what ended before nobody waited for."""
+        """Runs that ended after ``since``, for notices; ``now`` is the next request's ``since``. 0 lists none."""
         runs = [summary for summary in store.list() if summary.ended_at and summary.ended_at > since]
         newest = max((summary.ended_at or 0.0 for summary in runs), default=since or time.time())
-        told = [{key: row(summary)[key] for key in _TOLD} for summary in runs] if since else []
-        return {"now": newest, "runs": told}
+        rows = map(row, runs if since else ())
+        return {"now": newest, "runs": [{key: one[key] for key in _TOLD} for one in rows]}
 
 
 def _run_routes(router: APIRouter, studio: Studio) -> None:
@@ -113,8 +111,8 @@ def _run_routes(router: APIRouter, studio: Studio) -> None:
     @router.post("/run/{run_id}/rerun")
     @router.post("/run/{run_id}/mend")
     def rerun(run_id: str, request: Request) -> dict[str, str]:
-        """Makes the run's settings New run's draft, as they were asked for: what was automatic is automatic again.
-        ``mend`` adds the change that is proposed after its failure, for what ran, as the button said."""
+        """Makes the run's settings, as they were asked for, New run's draft; ``mend`` adds the change that is proposed
+        after its failure."""
         folder, record = store.open(run_id), store.record(run_id)
         ran, asked = effective_config(folder.config(), record.corrections), read_asked(folder)
         corrected = [correction.key for correction in record.corrections]

@@ -102,11 +102,11 @@ def lay_out(studio: Studio, session: Session) -> Page:
     form = Form()
     form.board("machine", head_view(studio.machine()))
     form.board("draft-line")
-    with gr.Column(elem_classes="desk"):
-        with gr.Column(elem_classes="desk-blocks"):
+    with gr.Column(elem_classes="new-run"):
+        with gr.Column(elem_classes="new-run-blocks"):
             for part in (block, model, train):
                 part.layout(form, session)
-        with gr.Column(elem_classes="desk-summary"), gr.Column(elem_classes="summary-sheet"):
+        with gr.Column(elem_classes="new-run-summary"), gr.Column(elem_classes="summary-sheet"):
             form.board("summary", tag("h2", say("summary.title")))
             with gr.Column(elem_classes="start-bar"):
                 form.board("start-line")
@@ -117,7 +117,7 @@ def lay_out(studio: Studio, session: Session) -> Page:
                 form.board("outcome")
             form.board("summary-more")
             form.board("summary-probe")
-        with gr.Column(elem_classes="desk-advanced"):
+        with gr.Column(elem_classes="new-run-advanced"):
             train.advanced(form, session)
     form.fields["draft_id"] = gr.Textbox("", visible=False)
     for name in ASKED:

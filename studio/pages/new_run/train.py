@@ -41,7 +41,7 @@ def advanced(form: Form, session: Session) -> None:
     """Everything else, folded."""
     with gr.Accordion(say("train.advanced"), open=False, elem_classes="folded block-sheet", elem_id="block-advanced"):
         form.fields["name"] = gr.Textbox(session.config.name, label=say("train.name"), info=say("train.name.hint"))
-        board(_search(), elem_id="advanced-sieve")
+        board(_search(), elem_id="advanced-filter")
         form.board("auto-values")
         for group in GROUPS:
             title = say(f"group.{group}")

@@ -57,9 +57,10 @@ def routes(studio: Studio, held_out: HeldOut) -> APIRouter:
     @router.get("/runs")
     def runs() -> dict[str, Any]:
         """The runs that have a checkpoint, and how many there are of any kind."""
-        rows = [row(summary) for summary in store.list()]
-        kept = [row for row in rows if row["can"]["watch"] and store.open(row["id"]).newest_checkpoint()]
-        return {"runs": kept, "all": len(rows)}
+        known = store.list()
+        readable = (run for run in known if run.state != "unreadable")
+        kept = [row(run) for run in readable if store.open(run.run_id).newest_checkpoint()]
+        return {"runs": kept, "all": len(known)}
 
     @router.get("/run/{run_id}/keep")
     def kept(run_id: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import uvicorn
-from desks import Desk, made_desk
+from made_routes import Routes, made_routes
 from made_runs import BEGAN, RUN, write_run
 
 from core.contract.events import Event, Stage
@@ -30,8 +30,8 @@ def door(locations: Locations) -> AccessTokens:
 
 
 @pytest.fixture
-def desk(locations: Locations) -> Desk:
-    return made_desk(locations)
+def routes(locations: Locations) -> Routes:
+    return made_routes(locations)
 
 
 @pytest.fixture

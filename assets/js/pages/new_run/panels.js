@@ -1,5 +1,5 @@
-/* Boards are written anew with every answer. What belongs to the person stays: which panel is open, which details are
-   open, where the keyboard is. Buttons within boards say what they are for by data-do, and one listener sends it. */
+/* Boards are replaced with every answer. Open panels, open details and the keyboard's place are kept. A button within a
+   board names its command by data-do, which one listener sends. */
 
 import { gathered, tell } from "./sending.js";
 
@@ -52,7 +52,7 @@ export function panels() {
   };
 }
 
-/** What the weights as they are typed come to: a part's rows of all rows; nothing where not all are known. */
+/** The shares that the typed weights give: a part's rows of all rows; nothing where not all are known. */
 function shares(parts) {
   const lines = [...parts.children];
   const rows = lines.map((line) => line.dataset.rows * line.querySelector('[name^="weight."]').value);
@@ -60,7 +60,7 @@ function shares(parts) {
   lines.forEach((line, index) => (line.querySelector(".share").textContent = whole ? `${Math.round((100 * rows[index]) / whole)} %` : ""));
 }
 
-/** Where the keyboard is within a board, in words that hold when the board is written anew. */
+/** Where the keyboard is within a board, in terms that hold when the board is replaced. */
 function place(element) {
   const board = element.closest(BOARDS);
   if (!board) return null;
@@ -74,8 +74,8 @@ function place(element) {
 function back(was) {
   const board = document.getElementById(was.board);
   if (!board) return was;
-  const found = [...board.querySelectorAll(was.kind)];
-  const target = found.find(was.same) ?? found[was.index] ?? board.querySelector("button:not(:disabled), [tabindex]");
+  const alike = [...board.querySelectorAll(was.kind)];
+  const target = alike.find(was.same) ?? alike[was.index] ?? board.querySelector("button:not(:disabled), [tabindex]");
   if (!target || target.disabled) return was;
   target.focus({ preventScroll: true });
   return was;
@@ -128,7 +128,7 @@ function arrows(event) {
   }
 }
 
-/** Gives the rows more room, and takes it back. */
+/** Makes the rows' box larger or small again. */
 function larger(button) {
   const block = document.getElementById(button.dataset.larger);
   button.setAttribute("aria-pressed", String(block.toggleAttribute("data-large")));

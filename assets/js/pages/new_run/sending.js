@@ -1,4 +1,4 @@
-/* What this page tells the studio: words typed into Gradio's hidden fields, and files sent straight to its disk. */
+/* What this page sends to the studio: text in Gradio's hidden fields, and uploaded files. */
 
 const UPLOAD = "/studio/upload";
 let count = 0;
@@ -11,7 +11,7 @@ export function type(id, text) {
   input.dispatchEvent(new Event("input", { bubbles: true }));
 }
 
-/** Says through a hidden field that a button was pressed. A number makes the same thing said twice two things. */
+/** Tells through a hidden field that a button was pressed; a running number makes each press a change. */
 export function tell(name, value, form = {}) {
   count += 1;
   type(`act-${name}`, JSON.stringify({ value, form, n: `${Date.now()}-${count}` }));
@@ -22,7 +22,7 @@ export function gathered(form) {
   return Object.fromEntries([...(form?.querySelectorAll("[name]") ?? [])].map((field) => [field.name, field.value]));
 }
 
-/** The answer's values; nothing where it is no JSON, as that of a fault that nobody foresaw. */
+/** The answer's values; empty where it is not JSON, as after an unforeseen fault. */
 function read(text) {
   try {
     return JSON.parse(text) ?? {};
@@ -31,7 +31,7 @@ function read(text) {
   }
 }
 
-/** Takes away what is said of a file that could not be sent, when another one is chosen in whatever way. */
+/** Removes the fault of an upload when another file is chosen. */
 export function forgiven(zone) {
   zone.removeAttribute("data-fault");
   zone.querySelector(".drop-line").textContent = "";

@@ -1,5 +1,5 @@
-/* The slider under the histogram. Its stops are the picture's bins; moving it writes "Max length", and everything
-   that follows from it (picture, numbers, summary) is the studio's answer, as when a person types. */
+/* The slider under the histogram. Its stops are the bins; moving it writes "Max length", to which the studio
+   answers as when a person types. */
 
 import { put } from "../../dom.js";
 

@@ -149,7 +149,7 @@ def _table(spread: Spread) -> Markup:
             before, told = stop, total
     head = tag("tr", *(tag("th", say(f"lengths.table.{name}"), scope="col") for name in ("tokens", "rows", "upto")))
     table = tag("table", tag("thead", head), tag("tbody", *lines))
-    return tag("details", tag("summary", say("lengths.table")), table, class_="twin", data_keep="lengths-table")
+    return tag("details", tag("summary", say("lengths.table")), table, class_="as-table", data_keep="lengths-table")
 
 
 def _figures(view: View, facts: DataFacts, figures: Estimate) -> Markup:

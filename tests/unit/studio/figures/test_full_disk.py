@@ -4,7 +4,7 @@ import errno
 from collections.abc import Callable
 
 import pytest
-from desks import Desk
+from made_routes import Routes
 from made_runs import RUN, past
 
 from core.machine.locations import Locations
@@ -51,15 +51,15 @@ def test_a_browser_is_let_in_for_as_long_as_the_studio_lives_and_until_revoke(
 
 
 def test_the_history_says_so_and_deletes_also_a_run_that_waits(
-    desk: Desk, locations: Locations, make_run: Callable[..., JobFolder], request: pytest.FixtureRequest
+    routes: Routes, locations: Locations, make_run: Callable[..., JobFolder], request: pytest.FixtureRequest
 ) -> None:
     make_run(past(10, finished=True))
     JobQueue(locations).add(RUN)  # a dead one
     assert full_disk(locations.home) == full_disk(locations.home / "gone") == ""
     request.getfixturevalue("full")
-    answer = desk.get("history")
+    answer = routes.get("history")
     said = f"The disk of {locations.home} is full. Delete runs or exports in the history to make room."
     assert answer["disk"] == said
     assert [run["id"] for run in answer["runs"]] == [RUN]
-    assert desk.client.post(f"/studio/run/{RUN}/delete").json() == {"ok": True}
-    assert desk.get("history")["runs"] == []
+    assert routes.client.post(f"/studio/run/{RUN}/delete").json() == {"ok": True}
+    assert routes.get("history")["runs"] == []

@@ -1,4 +1,4 @@
-"""The history: what is found, what runs are called, what is done about failed ones, and how one is had again."""
+"""The history: its filter, what runs are called, what is done about failed ones, and how one is had again."""
 
 import json
 import shlex
@@ -8,7 +8,7 @@ from shutil import copytree
 
 import pytest
 import yaml
-from desks import Desk, made_desk
+from made_routes import Routes, made_routes
 from made_runs import MakeRun, append, past, worse, write_run
 
 from core.chat.client import adapter_folder
@@ -19,6 +19,7 @@ from core.machine.locations import Locations
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.notes import note_asked, read_asked
 from core.runs.folder.run_yaml import dump_config, read_wish
+from core.runs.record.summary import RunSummary
 from studio.figures import run_figures
 from studio.figures.history_rows import RowFilter
 from studio.figures.proposals import change_for, change_words, next_action
@@ -35,24 +36,24 @@ def with_config(folder: JobFolder, config: RunConfig) -> JobFolder:
 
 
 @pytest.fixture
-def three(desk: Desk, make_run: MakeRun) -> Desk:
+def three(routes: Routes, make_run: MakeRun) -> Routes:
     """Three runs that differ in state, model, method and time."""
     qwen = RunConfig(model=ModelChoice(source="hub", name="Qwen/Qwen3-4B"), data=DataChoice(path="/data/good.jsonl"))
     with_config(make_run(past(20, finished=True), RUN), qwen)
     dpo = RunConfig(name="Pairs", method="dpo", data=DataChoice(path="/data/pairs.jsonl"))
     with_config(make_run([*past(20), MEMORY], "2020-01-02_0304_pairs_k3f9"), dpo)
     with_config(make_run([*past(9), Paused(at=1e9, attempt=1)], "2026-11-19_1000_other_k3f9"), qwen)
-    return desk
+    return routes
 
 
-def ids(desk: Desk, **asked: str) -> list[str]:
-    return [run["id"] for run in desk.get("history", **asked)["runs"]]
+def ids(routes: Routes, **asked: str) -> list[str]:
+    return [run["id"] for run in routes.get("history", **asked)["runs"]]
 
 
 # ── finding ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_runs_are_found_by_words_state_model_and_method(three: Desk) -> None:
+def test_runs_are_found_by_words_state_model_and_method(three: Routes) -> None:
     assert len(ids(three)) == 3
     assert ids(three, words="good 23:25") == [RUN]
     assert ids(three, words="QWEN3 finished") == [RUN]
@@ -67,15 +68,15 @@ def test_runs_are_found_by_words_state_model_and_method(three: Desk) -> None:
 def test_runs_are_found_by_when_they_were_made() -> None:
     now = run_figures.made_at("2026-11-21_1200_x_aaaa")
     assert now is not None
-    row = {"made": run_figures.made_at(RUN), "words": "", "group": "", "model": "", "method": ""}
-    assert RowFilter(when="day").fits(row, now)
-    assert not RowFilter(when="day").fits(row, now + 2 * 86_400)
-    assert RowFilter(when="week").fits(row, now + 2 * 86_400)
-    assert RowFilter(when="nonsense").fits(row, now)
-    assert not RowFilter(when="year").fits({**row, "made": None}, now)
+    run, undated = RunSummary(RUN, "", "finished"), RunSummary("undated", "", "finished")
+    assert RowFilter(when="day").fits(run, now)
+    assert not RowFilter(when="day").fits(run, now + 2 * 86_400)
+    assert RowFilter(when="week").fits(run, now + 2 * 86_400)
+    assert RowFilter(when="nonsense").fits(run, now)
+    assert not RowFilter(when="year").fits(undated, now)
 
 
-def test_the_newest_come_first_and_a_page_at_a_time(three: Desk) -> None:
+def test_the_newest_come_first_and_a_page_at_a_time(three: Routes) -> None:
     answer = three.get("history", limit=2)
     assert [run["id"][:10] for run in answer["runs"]] == ["2026-11-20", "2026-11-19"]
     assert (answer["count"], answer["all"]) == (3, 3)
@@ -83,16 +84,16 @@ def test_the_newest_come_first_and_a_page_at_a_time(three: Desk) -> None:
     assert len(three.get("history", limit=-5)["runs"]) == 1
 
 
-def test_five_hundred_runs_are_answered_within_a_third_of_a_second(desk: Desk, locations: Locations) -> None:
+def test_five_hundred_runs_are_answered_within_a_third_of_a_second(routes: Routes, locations: Locations) -> None:
     """From summaries, as whoever opens the history a second time has them; the processor's time, so that what else runs
     on the machine is not measured."""
     one = write_run(locations, past(2, finished=True), "2026-09-01_0000_many_aaaa")
     for number in range(499):
         copytree(one.path, locations.runs / f"2026-10-{number % 28 + 1:02d}_{number // 28:02d}00_many_aaaa")
-    desk.get("history")
+    routes.get("history")
     took = []
     for _ in range(3):
-        fresh = made_desk(locations)  # a studio that has just been started
+        fresh = made_routes(locations)  # a studio that has just been started
         began = time.process_time()
         answer = fresh.client.get("/studio/history")
         took.append(time.process_time() - began)
@@ -104,12 +105,12 @@ def test_five_hundred_runs_are_answered_within_a_third_of_a_second(desk: Desk, l
 # ── names ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_run_is_called_by_data_model_and_time_until_it_is_renamed_everywhere(three: Desk) -> None:
-    found = {run["id"]: run["title"] for run in three.get("history")["runs"]}
-    assert found[RUN].startswith("good.jsonl on Qwen3-4B, 20 Nov")
-    assert found[RUN].endswith("23:25")
-    assert found["2020-01-02_0304_pairs_k3f9"] == "Pairs"
-    assert three.get("points", run=RUN)["status"]["name"] == found[RUN]
+def test_a_run_is_called_by_data_model_and_time_until_it_is_renamed_everywhere(three: Routes) -> None:
+    titles = {run["id"]: run["title"] for run in three.get("history")["runs"]}
+    assert titles[RUN].startswith("good.jsonl on Qwen3-4B, 20 Nov")
+    assert titles[RUN].endswith("23:25")
+    assert titles["2020-01-02_0304_pairs_k3f9"] == "Pairs"
+    assert three.get("points", run=RUN)["status"]["name"] == titles[RUN]
 
     def rename(name: str) -> int:
         return three.client.post(f"/studio/run/{RUN}/rename", json={"name": name}).status_code
@@ -124,7 +125,7 @@ def test_a_run_is_called_by_data_model_and_time_until_it_is_renamed_everywhere(t
 # ── what is done about a failed one ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_failed_run_keeps_cause_cure_and_the_button_that_does_it(three: Desk) -> None:
+def test_a_failed_run_keeps_cause_cure_and_the_button_that_does_it(three: Routes) -> None:
     failed = three.get("history", state="failed")["runs"][0]
     assert (failed["cause"], failed["cure"], failed["next"]) == ("The card's memory is full.", "Choose less.", "mend")
     config = three.get(f"run/{failed['id']}/config")
@@ -138,43 +139,43 @@ def test_a_failed_run_keeps_cause_cure_and_the_button_that_does_it(three: Desk) 
 
 
 def test_a_run_that_came_out_worse_is_no_green_one_anywhere(
-    desk: Desk, make_run: MakeRun, capsys: pytest.CaptureFixture[str]
+    routes: Routes, make_run: MakeRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = RunConfig(data=DataChoice(path="/data/good.jsonl"), train=TrainChoice(learning_rate=1.0))
     folder = with_config(make_run(worse(), RUN, checkpoints=(100, 200, 300)), config)
     make_run(past(300, finished=True), "2026-11-19_1000_other_k3f9")
-    bad, good = desk.get("history")["runs"]
+    bad, good = routes.get("history")["runs"]
     assert (bad["word"], bad["tone"], bad["next"], bad["verdict"]) == ("Finished", "bad", "mend", "")
     assert bad["cause"] == "Worse than before training: held-out loss 2.500 → 2.700 (step 100)"
     assert (good["tone"], good["cause"], good["next"]) == ("good", "", "")
     assert good["verdict"] == "Better than before training: held-out loss 2.500 → 1.203"
-    status = desk.get("points", run=RUN)["status"]
+    status = routes.get("points", run=RUN)["status"]
     assert status["next"]["words"] == "Run again with Learning rate: 0.0002"
     assert status["verdict"]["used"].startswith("Try and Take home use step 100:")
-    desk.client.post(f"/studio/run/{RUN}/mend")
-    assert desk.drafts[0].train.learning_rate == 2e-4
-    kept = keep(folder, desk.studio.store.record(RUN), None, [])
+    routes.client.post(f"/studio/run/{RUN}/mend")
+    assert routes.drafts[0].train.learning_rate == 2e-4
+    kept = keep(folder, routes.studio.store.record(RUN), None, [])
     assert kept["verdict"] == status["verdict"]
     assert kept["checkpoints"][0]["words"] == (
         "Best of the saved, step 100 (held-out loss 2.700, 2.500 before training)"
     )
     assert adapter_folder(folder, "best").name == "step-000100"
-    assert cli.main(["runs", "--home", str(desk.studio.locations.home)]) == 0
+    assert cli.main(["runs", "--home", str(routes.studio.locations.home)]) == 0
     folder.run_yaml.write_text("lora: {r: none}")
-    assert desk.get("points", run=RUN)["status"]["next"]["verb"] == "", "what cannot be read is not run again"
+    assert routes.get("points", run=RUN)["status"]["next"]["verb"] == "", "what cannot be read is not run again"
     listed = capsys.readouterr().out.splitlines()
     assert [line.split()[-2] for line in listed] == ["worse", "better"]
 
 
-def test_the_button_does_the_change_that_it_names(desk: Desk, make_run: MakeRun) -> None:
+def test_the_button_does_the_change_that_it_names(routes: Routes, make_run: MakeRun) -> None:
     """What was automatic is automatic again when it is reopened; the change is one of what ran all the same."""
     asked = RunConfig(data=DataChoice(path="/data/rows.jsonl"), train=TrainChoice(checkpointing="auto"))
     ran = asked.model_copy(update={"train": TrainChoice(checkpointing="recompute")})
     folder = with_config(make_run([*past(20), MEMORY], RUN), ran)
     note_asked(folder, asked)
-    assert desk.get(f"run/{RUN}/config")["change"].endswith("inputs in the machine's memory")
-    desk.client.post(f"/studio/run/{RUN}/mend")
-    assert desk.drafts[0].train.checkpointing == "offload"
+    assert routes.get(f"run/{RUN}/config")["change"].endswith("inputs in the machine's memory")
+    routes.client.post(f"/studio/run/{RUN}/mend")
+    assert routes.drafts[0].train.checkpointing == "offload"
 
 
 def test_every_cause_has_an_action_that_helps() -> None:
@@ -185,17 +186,17 @@ def test_every_cause_has_an_action_that_helps() -> None:
 
 
 def test_a_run_that_would_be_another_goes_on_when_a_person_says_so(
-    desk: Desk, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+    routes: Routes, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from core.train.keep.depends import DIFFERS
 
     fault = Failed(at=1e9, attempt=1, code=DIFFERS, message="Expected the same data.", hint="Put it back.")
     folder = make_run([*past(20), fault], RUN)
-    assert desk.get("history")["runs"][0]["next"] == "anyway"
+    assert routes.get("history")["runs"][0]["next"] == "anyway"
     monkeypatch.setattr("core.runs.control.store.start_supervisor", lambda *_: None)
-    assert desk.client.post(f"/studio/run/{RUN}/anyway").json() == {"ok": True}
+    assert routes.client.post(f"/studio/run/{RUN}/anyway").json() == {"ok": True}
     assert '"kind":"resumed"' in folder.events.read_text().replace(" ", "")
-    assert desk.studio.store.record(RUN).anyway
+    assert routes.studio.store.record(RUN).anyway
     assert cli._parser().parse_args(["resume", RUN, "--anyway"]).anyway
     assert not cli._parser().parse_args(["resume", RUN]).anyway
 
@@ -222,23 +223,23 @@ def test_the_mildest_change_that_was_not_made_yet_is_proposed() -> None:
 
 
 def test_the_yaml_is_the_effective_config_and_the_command_line_reads_back_the_same(
-    desk: Desk, make_run: MakeRun, tmp_path: Path
+    routes: Routes, make_run: MakeRun, tmp_path: Path
 ) -> None:
     halved = Correction(attempt=1, key="train.learning_rate", old="0.0002", new="0.0001", reason="bad numbers")
     make_run([*past(20), halved, Finished(at=1e9, attempt=1)], RUN, name="it's mine")
-    answer = desk.client.get(f"/studio/run/{RUN}/yaml")
+    answer = routes.client.get(f"/studio/run/{RUN}/yaml")
     assert answer.headers["content-disposition"] == f'attachment; filename="{RUN}.yaml"'
     assert yaml.safe_load(answer.text)["train"]["learning_rate"] == 0.0001
     file = tmp_path / "run.yaml"
     file.write_text(answer.text)
-    words = shlex.split(desk.get(f"run/{RUN}/config")["command"])
+    words = shlex.split(routes.get(f"run/{RUN}/config")["command"])
     assert words[:2] == ["python3", "launcher.py"]
     chosen = cli._parser().parse_args(words[2:])
     assert read_wish(Path(chosen.file), chosen.set) == read_wish(file)
-    assert chosen.home == str(desk.studio.locations.home)
+    assert chosen.home == str(routes.studio.locations.home)
 
 
-def test_run_again_keeps_what_a_person_chose_and_opens_what_we_chose(desk: Desk, make_run: MakeRun) -> None:
+def test_run_again_keeps_what_a_person_chose_and_opens_what_we_chose(routes: Routes, make_run: MakeRun) -> None:
     asked = RunConfig(
         name="Mine",
         method="dpo",
@@ -252,16 +253,16 @@ def test_run_again_keeps_what_a_person_chose_and_opens_what_we_chose(desk: Desk,
     resolved = asked.model_copy(update={"train": asked.train.model_copy(update=ours)})
     folder = with_config(make_run(past(5, finished=True), RUN), resolved)
     note_asked(folder, asked, (10.0, 20.0))
-    assert desk.client.post(f"/studio/run/{RUN}/rerun").json() == {"go": "/"}
-    assert desk.drafts == [asked]
+    assert routes.client.post(f"/studio/run/{RUN}/rerun").json() == {"go": "/"}
+    assert routes.drafts == [asked]
     append(folder, [Correction(attempt=1, key="train.tokens_per_pass", old="4096", new="2048", reason="memory")])
-    desk.client.post(f"/studio/run/{RUN}/rerun")
-    assert desk.drafts[1].train.tokens_per_pass == 2048, "what was corrected is not chosen again"
+    routes.client.post(f"/studio/run/{RUN}/rerun")
+    assert routes.drafts[1].train.tokens_per_pass == 2048, "what was corrected is not chosen again"
 
 
 @pytest.mark.parametrize("older", [True, False])
 def test_run_again_leaves_the_method_open_that_an_older_version_wrote_by_itself(
-    desk: Desk, make_run: MakeRun, older: bool
+    routes: Routes, make_run: MakeRun, older: bool
 ) -> None:
     """It wrote "sft" where nobody had chosen a method; now that is written where somebody did."""
     asked = RunConfig(method="sft", data=DataChoice(path="/data/rows.jsonl"))
@@ -272,8 +273,8 @@ def test_run_again_leaves_the_method_open_that_an_older_version_wrote_by_itself(
         noted = json.loads(file.read_text())
         del noted["version"]
         file.write_text(json.dumps(noted))
-    desk.client.post(f"/studio/run/{RUN}/rerun")
-    assert desk.drafts[0].method == ("auto" if older else "sft")
+    routes.client.post(f"/studio/run/{RUN}/rerun")
+    assert routes.drafts[0].method == ("auto" if older else "sft")
     kept = read_asked(folder)
     assert kept is not None
     assert kept.seconds == (10.0, 20.0)
@@ -282,12 +283,12 @@ def test_run_again_leaves_the_method_open_that_an_older_version_wrote_by_itself(
 # ── being told ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_whoever_waits_is_told_of_an_end_once(desk: Desk, make_run: MakeRun) -> None:
-    first = desk.get("ended")
+def test_whoever_waits_is_told_of_an_end_once(routes: Routes, make_run: MakeRun) -> None:
+    first = routes.get("ended")
     assert first["runs"] == []
     assert first["now"] > 0
     ended = Finished(at=first["now"] + 5, attempt=1)
     make_run([*past(5), ended], RUN, name="Done")
-    second = desk.get("ended", since=first["now"])
+    second = routes.get("ended", since=first["now"])
     assert [(run["title"], run["word"]) for run in second["runs"]] == [("Done", "Finished")]
-    assert desk.get("ended", since=second["now"])["runs"] == []
+    assert routes.get("ended", since=second["now"])["runs"] == []

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from desks import MACHINE, Desk
+from made_routes import MACHINE, Routes
 from made_runs import MakeRun, append, past, step, worse
 
 from core.contract.config import DataChoice, ModelChoice, RunConfig, TrainChoice
@@ -25,7 +25,7 @@ WAITING = [f"2026-11-20_225{number}_wait_k3f9" for number in range(3)]
 
 
 @pytest.fixture
-def queued(desk: Desk, make_run: MakeRun, alive: Callable[[JobFolder], None]) -> Iterator[Desk]:
+def queued(routes: Routes, make_run: MakeRun, alive: Callable[[JobFolder], None]) -> Iterator[Routes]:
     """A run that trains, and three that wait; how long the third takes is not known."""
     alive(make_run(past(100, total=400), HOLDER, name="Holder"))
     for number, run_id in enumerate(WAITING):
@@ -33,17 +33,17 @@ def queued(desk: Desk, make_run: MakeRun, alive: Callable[[JobFolder], None]) ->
         alive(folder)
         if number < 2:
             note_asked(folder, RunConfig(), (3000.0, 4200.0))
-        JobQueue(desk.studio.locations).add(run_id)
-    card = CardLock(desk.studio.locations, MACHINE.cards)
+        JobQueue(routes.studio.locations).add(run_id)
+    card = CardLock(routes.studio.locations, MACHINE.cards)
     assert card.acquire(HOLDER)
-    yield desk
+    yield routes
     card.release()
 
 
 # ── the queue ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_queue_says_who_has_the_card_who_waits_and_when(queued: Desk) -> None:
+def test_the_queue_says_who_has_the_card_who_waits_and_when(queued: Routes) -> None:
     now = time.time()
     view = queued.get("queue")
     assert (view["holder"]["title"], view["holder"]["word"]) == ("Holder", "Training")
@@ -57,7 +57,7 @@ def test_the_queue_says_who_has_the_card_who_waits_and_when(queued: Desk) -> Non
     assert queued.get("history")["queue"] == view
 
 
-def test_a_run_that_waits_for_another_card_waits_for_that_card(queued: Desk) -> None:
+def test_a_run_that_waits_for_another_card_waits_for_that_card(queued: Routes) -> None:
     """The second of three is for a card that nobody holds: it begins at once, and nobody waits for it here."""
     JobQueue(queued.studio.locations).waits_for(WAITING[1], CardSet(("other",)))
     now = time.time()
@@ -67,7 +67,7 @@ def test_a_run_that_waits_for_another_card_waits_for_that_card(queued: Desk) -> 
     assert third["starts"] == first["ends"]
 
 
-def test_the_queue_is_reordered_and_a_run_is_taken_out(queued: Desk) -> None:
+def test_the_queue_is_reordered_and_a_run_is_taken_out(queued: Routes) -> None:
     moved = queued.client.post(f"/studio/queue/{WAITING[2]}/move", json={"place": 0}).json()
     assert [run["id"] for run in moved["waiting"]] == [WAITING[2], WAITING[0], WAITING[1]]
     assert queued.client.post(f"/studio/run/{WAITING[0]}/stop").json() == {"ok": True}
@@ -78,13 +78,13 @@ def test_the_queue_is_reordered_and_a_run_is_taken_out(queued: Desk) -> None:
     assert queued.client.post("/studio/queue/../move", json={"place": 1}).status_code in (404, 405)
 
 
-def test_a_free_card_and_a_guest_on_it_are_told_apart(desk: Desk) -> None:
-    locations = desk.studio.locations
-    assert desk.get("queue") == {"holder": None, "waiting": []}
+def test_a_free_card_and_a_guest_on_it_are_told_apart(routes: Routes) -> None:
+    locations = routes.studio.locations
+    assert routes.get("queue") == {"holder": None, "waiting": []}
     assert not card_taken(locations, MACHINE)
     card = CardLock(locations, MACHINE.cards)
     assert card.acquire("Try")
-    assert desk.get("queue")["holder"]["title"] == "Something else: Try"
+    assert routes.get("queue")["holder"]["title"] == "Something else: Try"
     assert not card_taken(locations, MACHINE), "a guest leaves when a run wants the card"
     card.release()
 
@@ -99,7 +99,7 @@ def put(folder: JobFolder, config: RunConfig | None = None, **train: Any) -> Job
 
 
 @pytest.fixture
-def compared(desk: Desk, make_run: MakeRun) -> tuple[Desk, list[str]]:
+def compared(routes: Routes, make_run: MakeRun) -> tuple[Routes, list[str]]:
     names = [f"2026-11-1{number}_2243_run_k3f9" for number in range(3)]
     put(make_run(past(300, finished=True), names[0], checkpoints=(300,)))
     second = put(make_run(past(150, finished=True), names[1], checkpoints=(100,)), learning_rate=1e-3)
@@ -107,23 +107,23 @@ def compared(desk: Desk, make_run: MakeRun) -> tuple[Desk, list[str]]:
     append(second, [corrected, Evaluation(at=3.0, attempt=1, step=150, loss=0.5)])
     fault = Failed(at=1e9, attempt=1, code="x", message="No.", hint="")
     put(make_run([*past(20), fault], names[2]), max_length=512)
-    return desk, names
+    return routes, names
 
 
-def test_only_what_differs_is_shown_and_corrections_count(compared: tuple[Desk, list[str]]) -> None:
-    desk, names = compared
-    answer = desk.get("compare", runs=",".join(names))
+def test_only_what_differs_is_shown_and_corrections_count(compared: tuple[Routes, list[str]]) -> None:
+    routes, names = compared
+    answer = routes.get("compare", runs=",".join(names))
     assert {row["key"]: row["values"] for row in answer["differing"]} == {
         "train.max_length": ["2,048", "2,048", "512"],
         "train.learning_rate": ["0.0002", "0.0005", "0.0002"],
     }
     assert answer["same"].endswith("other settings are the same.")
-    assert desk.get("compare", runs=f"{names[0]},{names[0]},{names[1]}")["runs"][1]["id"] == names[1]
+    assert routes.get("compare", runs=f"{names[0]},{names[0]},{names[1]}")["runs"][1]["id"] == names[1]
 
 
-def test_the_figures_at_the_end_and_the_lowest_among_them(compared: tuple[Desk, list[str]]) -> None:
-    desk, names = compared
-    rows = {row["key"]: row for row in desk.get("compare", runs=",".join(names))["finals"]}
+def test_the_figures_at_the_end_and_the_lowest_among_them(compared: tuple[Routes, list[str]]) -> None:
+    routes, names = compared
+    rows = {row["key"]: row for row in routes.get("compare", runs=",".join(names))["finals"]}
     assert rows["state"]["values"] == ["Finished", "Finished", "Failed"]
     assert rows["best"]["values"] == ["1.203", "0.500", "2.500, before training"]
     assert rows["best"]["best"] == [False, True, False]
@@ -132,7 +132,7 @@ def test_the_figures_at_the_end_and_the_lowest_among_them(compared: tuple[Desk, 
     assert not any(rows["steps"]["best"])
 
 
-def test_what_is_not_comparable_is_drawn_apart_and_not_ranked(desk: Desk, make_run: MakeRun) -> None:
+def test_what_is_not_comparable_is_drawn_apart_and_not_ranked(routes: Routes, make_run: MakeRun) -> None:
     """A DPO loss begins at 0.693 whatever was learned: beside SFT it was called the lowest."""
     names = [f"2026-11-1{number}_2243_run_k3f9" for number in range(5)]
     stories = [*[past(300, finished=True)] * 4, worse()]
@@ -140,7 +140,7 @@ def test_what_is_not_comparable_is_drawn_apart_and_not_ranked(desk: Desk, make_r
     append(folders[1], [Evaluation(at=3.0, attempt=1, step=400, loss=0.6, margin=0.2, accuracy=0.75)])
 
     def compare(*places: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        answer = desk.get("compare", runs=",".join(names[place] for place in places))
+        answer = routes.get("compare", runs=",".join(names[place] for place in places))
         return answer, {row["key"]: row for row in answer["finals"]}
 
     answer, rows = compare(0, 1)
@@ -160,28 +160,28 @@ def test_what_is_not_comparable_is_drawn_apart_and_not_ranked(desk: Desk, make_r
     assert (answer["groups"], "beta" in answer["apart"].lower()) == ([[0], [1]], True)
 
 
-def test_held_out_rows_are_the_same_where_their_tokens_are(desk: Desk, make_run: MakeRun) -> None:
+def test_held_out_rows_are_the_same_where_their_tokens_are(routes: Routes, make_run: MakeRun) -> None:
     """By the runs' own draws, whatever the settings say: the same rows at another length, others of the same file."""
     names = [f"2026-11-1{number}_2243_run_k3f9" for number in range(2)]
     first, second = put(make_run(past(100), names[0])), put(make_run(past(100), names[1]), max_length=512)
     runs = ",".join(names)
-    assert desk.get("compare", runs=runs)["groups"] == [[0], [1]], "nothing says that no row was cut"
+    assert routes.get("compare", runs=runs)["groups"] == [[0], [1]], "nothing says that no row was cut"
     draw = Draw(rows=10, tokens_sha256="a", held_out=[2], order_sha256="b", numbers=[3], held_out_sha256="c")
     write_draw(draw_path(first.path), draw)
     write_draw(draw_path(second.path), draw.model_copy(update={"tokens_sha256": "other"}))
-    assert desk.get("compare", runs=runs)["groups"] == [[0, 1]]
+    assert routes.get("compare", runs=runs)["groups"] == [[0, 1]]
     write_draw(draw_path(second.path), draw.model_copy(update={"held_out_sha256": "other"}))
-    answer = desk.get("compare", runs=runs)
+    answer = routes.get("compare", runs=runs)
     assert answer["groups"] == [[0], [1]]
     assert answer["apart"].endswith("they were measured on different held-out rows.")
     old = draw.model_copy(update={"numbers": [], "held_out_sha256": ""})
     write_draw(draw_path(second.path), old)
-    assert desk.get("compare", runs=runs)["groups"] == [[0, 1]], "an earlier version's draw of the same tokens"
+    assert routes.get("compare", runs=runs)["groups"] == [[0, 1]], "an earlier version's draw of the same tokens"
 
 
-def test_curves_stand_at_common_steps_and_end_where_their_run_ended(compared: tuple[Desk, list[str]]) -> None:
-    desk, names = compared
-    curves = desk.get("compare", runs=",".join(names), smooth=0.9)["curves"]
+def test_curves_stand_at_common_steps_and_end_where_their_run_ended(compared: tuple[Routes, list[str]]) -> None:
+    routes, names = compared
+    curves = routes.get("compare", runs=",".join(names), smooth=0.9)["curves"]
     assert curves["steps"] == list(range(1, 301))
     assert all(len(column["low"]) == 300 for column in curves["raw"].values())
     known = {key: sum(value is not None for value in column["low"]) for key, column in curves["raw"].items()}
@@ -189,15 +189,15 @@ def test_curves_stand_at_common_steps_and_end_where_their_run_ended(compared: tu
     assert curves["raw"]["train1"]["low"][150:] == [None] * 150
     assert curves["points"]["held1"][-1] == [150, 0.5]
     assert (curves["begin"], curves["until"]) == (0, 300)
-    zoomed = desk.get("compare", runs=",".join(names), first=10, last=30)["curves"]
+    zoomed = routes.get("compare", runs=",".join(names), first=10, last=30)["curves"]
     assert (zoomed["steps"][0], zoomed["steps"][-1]) == (10, 30)
 
 
-def test_long_and_short_runs_share_their_buckets(desk: Desk, make_run: MakeRun) -> None:
+def test_long_and_short_runs_share_their_buckets(routes: Routes, make_run: MakeRun) -> None:
     names = ["2026-11-10_2243_long_k3f9", "2026-11-11_2243_short_k3f9"]
     put(make_run(past(5_000, finished=True), names[0]))
     put(make_run([*past(2_001), step(2_002)], names[1]))
-    curves = desk.get("compare", runs=",".join(names))["curves"]
+    curves = routes.get("compare", runs=",".join(names))["curves"]
     assert len(curves["steps"]) < 650
     assert curves["steps"] == sorted(curves["steps"])
     short = [value for value in curves["raw"]["train1"]["low"] if value is not None]
@@ -207,22 +207,22 @@ def test_long_and_short_runs_share_their_buckets(desk: Desk, make_run: MakeRun) 
 @pytest.mark.parametrize(
     "names", ["", "2026-11-10_2243_run_k3f9", ",".join(f"r{number}" for number in range(6)), "../x,y"]
 )
-def test_one_run_six_runs_and_none_are_one_line(compared: tuple[Desk, list[str]], names: str) -> None:
+def test_one_run_six_runs_and_none_are_one_line(compared: tuple[Routes, list[str]], names: str) -> None:
     answer = compared[0].client.get("/studio/compare", params={"runs": names})
     assert answer.status_code in (404, 409)
     assert answer.json()["message"].startswith("Expected")
 
 
-def test_each_is_asked_the_same_and_the_original_once(compared: tuple[Desk, list[str]]) -> None:
-    desk, names = compared
+def test_each_is_asked_the_same_and_the_original_once(compared: tuple[Routes, list[str]]) -> None:
+    routes, names = compared
     messages = [{"role": "user", "content": "Hello?"}]
-    both = desk.client.post("/studio/ask", json={"run": names[0], "messages": messages}).text.splitlines()
+    both = routes.client.post("/studio/ask", json={"run": names[0], "messages": messages}).text.splitlines()
     assert [line["side"] for line in map(json.loads, both) if line["done"]] == ["base", "tuned"]
-    alone = desk.client.post("/studio/ask", json={"run": names[1], "messages": messages, "sides": ["tuned"]})
+    alone = routes.client.post("/studio/ask", json={"run": names[1], "messages": messages, "sides": ["tuned"]})
     heard = [json.loads(line) for line in alone.text.splitlines()]
     assert heard[-1] == {"side": "tuned", "text": f"tuned of {names[1]}", "done": True}
-    assert [asked[2] for chat in desk.chats for asked in chat.asked] == [("base", "tuned"), ("tuned",)]
+    assert [asked[2] for chat in routes.chats for asked in chat.asked] == [("base", "tuned"), ("tuned",)]
     qwen = RunConfig(model=ModelChoice(source="hub", name="Qwen/Qwen3-4B"), data=DataChoice(path="/a/good.jsonl"))
-    put(JobFolder(desk.studio.locations.runs / names[2]), qwen)
-    bases = [run["base"] for run in desk.get("compare", runs=",".join(names))["runs"]]
+    put(JobFolder(routes.studio.locations.runs / names[2]), qwen)
+    bases = [run["base"] for run in routes.get("compare", runs=",".join(names))["runs"]]
     assert bases[0] == bases[1] != bases[2], "another base is another original"

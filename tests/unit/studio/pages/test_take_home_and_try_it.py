@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from desks import Desk, FakeChat
+from made_routes import FakeChat, Routes
 from made_runs import RUN, MakeRun, append, past
 
 from core.contract.config import ModelChoice, RunConfig
@@ -32,11 +32,11 @@ def exporting(folder: JobFolder, *events: Event) -> JobFolder:
     return job
 
 
-def test_what_there_is_to_take_home(desk: Desk, make_run: MakeRun) -> None:
+def test_what_there_is_to_take_home(routes: Routes, make_run: MakeRun) -> None:
     folder = make_run(past(300, finished=True), checkpoints=(100, 200, 300))
     done = Exported(at=9.0, attempt=1, name="merged", form="merged", bytes=9_000_000, checks=("same logits",))
     exporting(folder, Stage(at=3.0, attempt=1, stage="merging"), done, Finished(at=10.0, attempt=1, seconds=8.0))
-    keep = desk.get(f"run/{RUN}/keep")
+    keep = routes.get(f"run/{RUN}/keep")
     assert [item["name"] for item in keep["checkpoints"]] == ["best", "step-000200", "step-000100"]
     assert keep["checkpoints"][0]["words"] == "Best, step 300 (held-out loss 1.203)"
     assert {form["key"] for form in keep["forms"]} == {"adapter", "merged"}
@@ -46,21 +46,21 @@ def test_what_there_is_to_take_home(desk: Desk, make_run: MakeRun) -> None:
 
 
 def test_a_form_without_room_says_how_much_is_short(
-    desk: Desk, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+    routes: Routes, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_run(past(100, finished=True), checkpoints=(100,))
     usage = type("Usage", (), {"free": 1_000_000})()
     monkeypatch.setattr("studio.pages.take_home.view.shutil.disk_usage", lambda _: usage)
-    forms = {form["key"]: form for form in desk.get(f"run/{RUN}/keep")["forms"]}
+    forms = {form["key"]: form for form in routes.get(f"run/{RUN}/keep")["forms"]}
     assert forms["adapter"]["room"]
     assert not forms["merged"]["room"]
     assert forms["merged"]["size"].endswith("more room first.")
 
 
-def test_a_bad_export_request_is_refused(desk: Desk, make_run: MakeRun) -> None:
+def test_a_bad_export_request_is_refused(routes: Routes, make_run: MakeRun) -> None:
     make_run(past(5, finished=True))
-    assert desk.client.post(f"/studio/run/{RUN}/export", json={"name": "../x", "form": "adapter"}).status_code == 422
-    nothing = desk.client.post(f"/studio/run/{RUN}/export", json={"name": "x", "form": "adapter"})
+    assert routes.client.post(f"/studio/run/{RUN}/export", json={"name": "../x", "form": "adapter"}).status_code == 422
+    nothing = routes.client.post(f"/studio/run/{RUN}/export", json={"name": "x", "form": "adapter"})
     assert nothing.status_code == 409
     assert "checkpoint" in nothing.json()["message"]
 
@@ -71,30 +71,30 @@ def test_a_hub_models_merged_size_is_known_before_it_is_made() -> None:
     assert _merged_bytes(RunConfig(model=ModelChoice(source="folder", name="/nowhere"))) == 0
 
 
-def test_an_export_can_be_stopped(desk: Desk, make_run: MakeRun) -> None:
+def test_an_export_can_be_stopped(routes: Routes, make_run: MakeRun) -> None:
     job = exporting(make_run(past(100, finished=True), checkpoints=(100,)))
-    assert desk.client.post(f"/studio/run/{RUN}/export/merged/stop").json() == {"ok": True}
+    assert routes.client.post(f"/studio/run/{RUN}/export/merged/stop").json() == {"ok": True}
     assert json.loads(job.commands.read_text().splitlines()[-1])["verb"] == "stop"
-    assert desk.client.post(f"/studio/run/{RUN}/export/none/stop").status_code == 409
+    assert routes.client.post(f"/studio/run/{RUN}/export/none/stop").status_code == 409
 
 
-def test_no_run_and_no_checkpoint_are_two_things(desk: Desk, make_run: MakeRun) -> None:
-    assert desk.get("runs") == {"runs": [], "all": 0}
+def test_no_run_and_no_checkpoint_are_two_things(routes: Routes, make_run: MakeRun) -> None:
+    assert routes.get("runs") == {"runs": [], "all": 0}
     make_run(past(5))
-    assert desk.get("runs") == {"runs": [], "all": 1}
+    assert routes.get("runs") == {"runs": [], "all": 1}
     make_run(past(100), "2026-11-19_1000_kept_k3f9", checkpoints=(100,))
-    assert [run["id"][:10] for run in desk.get("runs")["runs"]] == ["2026-11-19"]
+    assert [run["id"][:10] for run in routes.get("runs")["runs"]] == ["2026-11-19"]
 
 
-def test_a_bad_export_job_is_left_out_and_the_others_are_shown(desk: Desk, make_run: MakeRun) -> None:
+def test_a_bad_export_job_is_left_out_and_the_others_are_shown(routes: Routes, make_run: MakeRun) -> None:
     folder = make_run(past(10, finished=True))
     for name in ("good", "bad"):
         (folder.jobs / name).mkdir(parents=True)
         (folder.jobs / name / "export.yaml").write_text("name: x\n")
     (folder.jobs / "bad" / "events.jsonl").mkdir()
     (folder.jobs / "away").symlink_to(folder.jobs / "good")
-    assert [job["name"] for job in desk.get(f"run/{RUN}/keep")["jobs"]] == ["good"]
-    assert desk.client.post(f"/studio/run/{RUN}/export/away/stop").status_code == 409
+    assert [job["name"] for job in routes.get(f"run/{RUN}/keep")["jobs"]] == ["good"]
+    assert routes.client.post(f"/studio/run/{RUN}/export/away/stop").status_code == 409
 
 
 # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -104,41 +104,41 @@ def question(**more: Any) -> dict[str, Any]:
     return {"run": RUN, "messages": [{"role": "user", "content": "Who are you?"}], **more}
 
 
-def asked(desk: Desk, **more: Any) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in desk.client.post("/studio/ask", json=question(**more)).text.splitlines()]
+def asked(routes: Routes, **more: Any) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in routes.client.post("/studio/ask", json=question(**more)).text.splitlines()]
 
 
 def test_both_answers_are_streamed_and_the_child_stays_warm_until_another_checkpoint_is_asked(
-    desk: Desk, make_run: MakeRun
+    routes: Routes, make_run: MakeRun
 ) -> None:
     folder = make_run(past(100), checkpoints=(100,))
-    heard = asked(desk, temperature=0.5, seed=7, max_new_tokens=9)
+    heard = asked(routes, temperature=0.5, seed=7, max_new_tokens=9)
     assert heard[-1] == {"side": "tuned", "text": f"tuned of {RUN}", "done": True}
-    assert desk.chats[0].asked == [([{"role": "user", "content": "Who are you?"}], (9, 0.5, 7), ("base", "tuned"))]
-    asked(desk)
-    assert len(desk.chats) == 1
+    assert routes.chats[0].asked == [([{"role": "user", "content": "Who are you?"}], (9, 0.5, 7), ("base", "tuned"))]
+    asked(routes)
+    assert len(routes.chats) == 1
     append(folder, past(200)[len(past(100)) :])
     newer = folder.checkpoints / "step-000200"
     newer.mkdir()
     (newer / "MANIFEST.json").write_text(json.dumps({"eval_loss": 1.2 + 1 / 200}))
-    asked(desk)
-    assert [chat.closed for chat in desk.chats] == [True, False], "the best is another one now"
-    asked(desk, checkpoint="last")
-    assert [chat.closed for chat in desk.chats] == [True, True, False]
+    asked(routes)
+    assert [chat.closed for chat in routes.chats] == [True, False], "the best is another one now"
+    asked(routes, checkpoint="last")
+    assert [chat.closed for chat in routes.chats] == [True, True, False]
 
 
-def test_a_fault_in_mid_answer_is_the_last_line(desk: Desk, make_run: MakeRun) -> None:
+def test_a_fault_in_mid_answer_is_the_last_line(routes: Routes, make_run: MakeRun) -> None:
     make_run(past(5, finished=True))
     fault = RunError("talk.busy")
-    desk.studio.chats = ChatClients(lambda folder, checkpoint: FakeChat(fault=fault))
-    assert asked(desk)[-1] == {"fault": f"{fault.message} {fault.hint}"}
+    routes.studio.chats = ChatClients(lambda folder, checkpoint: FakeChat(fault=fault))
+    assert asked(routes)[-1] == {"fault": f"{fault.message} {fault.hint}"}
 
 
-def test_an_idle_child_is_let_go(make_run: MakeRun, desk: Desk) -> None:
+def test_an_idle_child_is_let_go(make_run: MakeRun, routes: Routes) -> None:
     make_run(past(5, finished=True))
     chat = FakeChat()
-    desk.studio.chats = ChatClients(lambda folder, checkpoint: chat, idle_seconds=0.05)
-    asked(desk)
+    routes.studio.chats = ChatClients(lambda folder, checkpoint: chat, idle_seconds=0.05)
+    asked(routes)
     deadline = time.monotonic() + 5
     while not chat.closed and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -146,11 +146,11 @@ def test_an_idle_child_is_let_go(make_run: MakeRun, desk: Desk) -> None:
 
 
 def test_a_training_run_answers_itself(
-    desk: Desk, make_run: MakeRun, alive: Callable[[JobFolder], None], monkeypatch: pytest.MonkeyPatch
+    routes: Routes, make_run: MakeRun, alive: Callable[[JobFolder], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = make_run(past(10, total=20))
     alive(folder)
-    send = desk.studio.store.sample
+    send = routes.studio.store.sample
 
     def answered(run_id: str, prompt: str, max_new_tokens: int) -> str:
         command = send(run_id, prompt, max_new_tokens)
@@ -158,9 +158,9 @@ def test_a_training_run_answers_itself(
             append(folder, [Sample(attempt=1, command_id=command, side=side, prompt=prompt, text=f"{side} says")])
         return command
 
-    monkeypatch.setattr(desk.studio.store, "sample", answered)
-    assert asked(desk)[1:] == [{"side": side, "text": f"{side} says", "done": True} for side in ("base", "tuned")]
-    assert desk.chats == []
+    monkeypatch.setattr(routes.studio.store, "sample", answered)
+    assert asked(routes)[1:] == [{"side": side, "text": f"{side} says", "done": True} for side in ("base", "tuned")]
+    assert routes.chats == []
 
 
 def test_a_question_is_put_behind_the_system_prompt_that_was_trained() -> None:
@@ -174,14 +174,14 @@ def test_a_question_is_put_behind_the_system_prompt_that_was_trained() -> None:
 
 @pytest.mark.parametrize(("train_rows", "count"), [(9, 1), (899, 0)])
 def test_held_out_rows_come_with_their_right_answer_where_the_run_counted_as_many(
-    desk: Desk, make_run: MakeRun, train_rows: int, count: int
+    routes: Routes, make_run: MakeRun, train_rows: int, count: int
 ) -> None:
     """A run that left out rows that its template refused: its split is not the one that we would compute of all 10."""
     counts = {"train_rows": train_rows, "eval_rows": 1}
     made = past(5, finished=True)
     make_run([event.model_copy(update=counts) if event.kind == "plan" else event for event in made])
-    assert desk.get(f"run/{RUN}/keep")["held_out"] == count
-    row = desk.client.get(f"/studio/run/{RUN}/held-out?at=-1")
+    assert routes.get(f"run/{RUN}/keep")["held_out"] == count
+    row = routes.client.get(f"/studio/run/{RUN}/held-out?at=-1")
     if count:
         assert [row.json()[name] for name in ("prompt", "answer", "at")] == ["q", "a", 0]
     else:
@@ -189,18 +189,18 @@ def test_held_out_rows_come_with_their_right_answer_where_the_run_counted_as_man
 
 
 @pytest.mark.parametrize("numbers", [[3, 7], []], ids=["of this version", "of an earlier one"])
-def test_held_out_rows_are_those_of_the_runs_own_draw(desk: Desk, make_run: MakeRun, numbers: list[int]) -> None:
+def test_held_out_rows_are_those_of_the_runs_own_draw(routes: Routes, make_run: MakeRun, numbers: list[int]) -> None:
     """As many usable rows as the run counted or not: its draw says which were held out, by their numbers in the file;
     an earlier version's says it by place, which is only sure where nothing was left out."""
     folder = make_run(past(5, finished=True))
     draw = Draw(rows=10, tokens_sha256="a", held_out=[2, 6], order_sha256="b", numbers=numbers)
     write_draw(draw_path(folder.path), draw)
-    assert desk.get(f"run/{RUN}/keep")["held_out"] == 2
-    asked = [desk.get(f"run/{RUN}/held-out", at=at) for at in (0, 1, 2)]
+    assert routes.get(f"run/{RUN}/keep")["held_out"] == 2
+    asked = [routes.get(f"run/{RUN}/held-out", at=at) for at in (0, 1, 2)]
     assert [row["words"].split("row ")[-1].split(" ")[0] for row in asked] == ["3", "7", "3"]
     assert asked[0]["prompt"] == ("of the draw" if numbers else "q")
     write_draw(draw_path(folder.path), draw.model_copy(update={"rows": 9}))
-    assert desk.get(f"run/{RUN}/keep")["held_out"] == (2 if numbers else 0)
+    assert routes.get(f"run/{RUN}/keep")["held_out"] == (2 if numbers else 0)
 
 
 def test_a_draw_that_was_not_written_by_us_is_none(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from desks import Desk
+from made_routes import Routes
 from starlette.testclient import TestClient
 
 from core.contract.errors import DataError
@@ -15,8 +15,8 @@ from studio.pages.new_run.data.upload import uploaded
 
 
 @pytest.fixture
-def client(desk: Desk) -> TestClient:
-    return desk.client
+def client(routes: Routes) -> TestClient:
+    return routes.client
 
 
 def put(client: TestClient, name: str, content: bytes) -> dict[str, str]:
@@ -94,14 +94,14 @@ def test_a_disk_that_refuses_an_upload_is_one_line_and_leaves_nothing(
 
 @pytest.mark.parametrize(("code", "stays"), [("data.format", False), ("data.layout", True)])
 def test_of_an_upload_that_is_no_data_nothing_stays(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, code: str, stays: bool
+    routes: Routes, monkeypatch: pytest.MonkeyPatch, code: str, stays: bool
 ) -> None:
     def refuse(path: Path, *_: object) -> None:
         raise DataError.told_by({"code": code, "message": f"Expected rows, found a binary file: {path.name}."})
 
-    studio = desk.studio
+    studio = routes.studio
     monkeypatch.setattr(studio.data, "first_look", refuse)
-    key = put(desk.client, "mine.jsonl", b"\x7fELF")["id"]
+    key = put(routes.client, "mine.jsonl", b"\x7fELF")["id"]
     if stays:
         assert upload_module.taken(studio, key).path.is_file()
     else:
@@ -111,13 +111,13 @@ def test_of_an_upload_that_is_no_data_nothing_stays(
     assert not any(studio.locations.uploads.iterdir())
 
 
-def test_a_person_at_this_machine_may_send_one_file_after_another(desk: Desk, locations: Locations) -> None:
+def test_a_person_at_this_machine_may_send_one_file_after_another(routes: Routes, locations: Locations) -> None:
     """Who comes from elsewhere is held to so many within ten minutes; what is chosen waits no longer."""
-    here = TestClient(desk.client.app, client=("127.0.0.1", 5000))
+    here = TestClient(routes.client.app, client=("127.0.0.1", 5000))
     for number in range(upload_module._MOST_WAITING):
         (locations.uploads / f"waiting-{number}").mkdir()
-    assert put(desk.client, "rows.jsonl", b"{}")["code"] == "upload.count"
-    kept = upload_module.taken(desk.studio, put(here, "rows.jsonl", b"{}")["id"])
+    assert put(routes.client, "rows.jsonl", b"{}")["code"] == "upload.count"
+    kept = upload_module.taken(routes.studio, put(here, "rows.jsonl", b"{}")["id"])
     assert kept.path.read_bytes() == b"{}"
     assert len(list(locations.uploads.iterdir())) == upload_module._MOST_WAITING
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from desks import Desk
+from made_routes import Routes
 from made_runs import BEGAN, RUN, MakeRun, past, worse
 
 from core.contract import events
@@ -186,45 +186,47 @@ def test_the_log_is_lines_for_people(make_run: MakeRun, stage_of: StageOf) -> No
 # ── a tick, and commands ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_tick_has_words_and_numbers_and_asks_for_the_log_apart(desk: Desk, make_run: MakeRun) -> None:
-    assert desk.get("points") == {"run": ""}
+def test_a_tick_has_words_and_numbers_and_asks_for_the_log_apart(routes: Routes, make_run: MakeRun) -> None:
+    assert routes.get("points") == {"run": ""}
     make_run(past(300, finished=True), name="Mine")
-    answer = desk.get("points", run=RUN, smooth="0.9")
+    answer = routes.get("points", run=RUN, smooth="0.9")
     assert answer["status"]["name"] == "Mine"
     assert answer["points"]["steps"][-1] == 300
     assert set(answer["points"]["smooth"]) == set(answer["points"]["raw"]) - EXACT
     assert "log" not in answer
-    assert any("Finished" in line for line in desk.get("points", run=RUN, log="1")["log"])
+    assert any("Finished" in line for line in routes.get("points", run=RUN, log="1")["log"])
     asked = {"run": RUN, "since": "-5", "smooth": "nan?", "first": "x", "last": "9" * 40, "shape": "\x00"}
-    assert desk.get("points", **asked)["run"] == RUN, "nonsense in the address is no fault"
+    assert routes.get("points", **asked)["run"] == RUN, "nonsense in the address is no fault"
 
 
 @pytest.mark.parametrize("name", ["../../etc", "2026-11-20_2243_none_k3f9", "x" * 300])
-def test_an_unknown_run_is_404_and_one_line(desk: Desk, name: str) -> None:
-    answer = desk.client.get("/studio/points", params={"run": name})
+def test_an_unknown_run_is_404_and_one_line(routes: Routes, name: str) -> None:
+    answer = routes.client.get("/studio/points", params={"run": name})
     assert answer.status_code == 404
     assert answer.json()["message"].startswith("Expected a run")
 
 
 def test_a_run_without_processes_is_lost_and_a_living_one_obeys(
-    desk: Desk, make_run: MakeRun, alive: Callable[[JobFolder], None]
+    routes: Routes, make_run: MakeRun, alive: Callable[[JobFolder], None]
 ) -> None:
     folder = make_run(past(10, total=20))
-    assert desk.get("points", run=RUN)["status"]["state"] == "lost"
+    assert routes.get("points", run=RUN)["status"]["state"] == "lost"
     alive(folder)
-    assert desk.get("points", run=RUN)["status"]["state"] == "training"
+    assert routes.get("points", run=RUN)["status"]["state"] == "training"
     for verb in ("pause", "save", "stop", "stop_now"):
-        assert desk.client.get(f"/studio/run/{RUN}/{verb}").status_code == 405
-        assert desk.client.post(f"/studio/run/{RUN}/{verb}").json() == {"ok": True}
+        assert routes.client.get(f"/studio/run/{RUN}/{verb}").status_code == 405
+        assert routes.client.post(f"/studio/run/{RUN}/{verb}").json() == {"ok": True}
         assert json.loads(folder.commands.read_text().splitlines()[-1])["verb"] == verb
 
 
-def test_a_run_that_has_not_ended_is_discarded_and_one_that_has_obeys_no_more(desk: Desk, make_run: MakeRun) -> None:
+def test_a_run_that_has_not_ended_is_discarded_and_one_that_has_obeys_no_more(
+    routes: Routes, make_run: MakeRun
+) -> None:
     folder = make_run([*past(10, total=20), Paused(at=1e9, attempt=1, step=10)])
-    assert desk.client.post(f"/studio/run/{RUN}/discard").json() == {"go": "/history"}
+    assert routes.client.post(f"/studio/run/{RUN}/discard").json() == {"go": "/history"}
     assert not folder.path.exists()
     folder = make_run(past(10, finished=True))
-    refused = [desk.client.post(f"/studio/run/{RUN}/{verb}") for verb in ("discard", "pause")]
+    refused = [routes.client.post(f"/studio/run/{RUN}/{verb}") for verb in ("discard", "pause")]
     assert [answer.status_code for answer in refused] == [409, 409]
     assert "cannot be paused" in refused[1].json()["message"]
     assert folder.path.is_dir()
@@ -237,13 +239,13 @@ BAD = "2026-11-20_2250_bad_k3f9"
 
 @pytest.mark.parametrize("file", ["events.jsonl", "summary.json", "run.yaml", "name", "checkpoints", "jobs"])
 def test_one_bad_run_is_shown_with_its_reason_and_the_house_stays_open(
-    desk: Desk, make_run: MakeRun, file: str
+    routes: Routes, make_run: MakeRun, file: str
 ) -> None:
     make_run(past(10, finished=True))
     bad = make_run(past(10, finished=True), run_id=BAD)
     (bad.path / file).unlink(missing_ok=True)
     (bad.path / file).symlink_to("/dev/zero")
-    get, post = desk.client.get, desk.client.post
+    get, post = routes.client.get, routes.client.post
     rows = {row["id"]: row for row in get("/studio/history").json()["runs"]}
     assert rows[BAD]["word"] == "Unreadable"
     assert rows[BAD]["cause"] == f"This run cannot be read: {file} is a link."
@@ -263,28 +265,28 @@ def test_one_bad_run_is_shown_with_its_reason_and_the_house_stays_open(
     assert [row["id"] for row in get("/studio/history").json()["runs"]] == [RUN]
 
 
-def test_damage_of_a_log_and_fields_of_another_version_are_told(desk: Desk, make_run: MakeRun) -> None:
+def test_damage_of_a_log_and_fields_of_another_version_are_told(routes: Routes, make_run: MakeRun) -> None:
     folder = make_run(past(10, finished=True))
     folder.events.write_bytes(folder.events.read_bytes() + b'{"kind":"note","te\n')
     with folder.run_yaml.open("a") as file:
         file.write("later: 1\n")
-    notes = desk.get("points", run=RUN)["status"]["notes"]
+    notes = routes.get("points", run=RUN)["status"]["notes"]
     assert [words for words, _ in notes] == [
         "1 line of this run's log is damaged or missing: what stood there is not shown.",
         "run.yaml was written by another version; fields that this one does not know are left out: later.",
     ]
-    assert desk.get("history")["runs"][0]["cause"].startswith("1 line of this run's log is damaged")
-    assert desk.client.get(f"/studio/run/{RUN}/config").status_code == 200
+    assert routes.get("history")["runs"][0]["cause"].startswith("1 line of this run's log is damaged")
+    assert routes.client.get(f"/studio/run/{RUN}/config").status_code == 200
     folder.run_yaml.write_text("lora: {r: none}\n")
-    assert "lora.r" in desk.client.get(f"/studio/run/{RUN}/config").json()["problems"][0]
+    assert "lora.r" in routes.client.get(f"/studio/run/{RUN}/config").json()["problems"][0]
 
 
 @pytest.mark.parametrize(
     "numbers", ['"at":1e11,"seconds":1e11,"loss":1e300', '"at":1e300', '"step":99999999999999999999']
 )
-def test_no_number_of_a_log_stops_a_page(desk: Desk, make_run: MakeRun, numbers: str) -> None:
+def test_no_number_of_a_log_stops_a_page(routes: Routes, make_run: MakeRun, numbers: str) -> None:
     folder = make_run(past(10, total=20))
     with folder.events.open("a") as log:
         log.write(f'{{"kind":"step","attempt":1,{numbers}}}\n')
     for path in (f"points?run={RUN}&log=1", "history", "runs"):
-        assert desk.client.get(f"/studio/{path}").status_code == 200
+        assert routes.client.get(f"/studio/{path}").status_code == 200

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from desks import browser_of
+from made_routes import browser_of
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.testclient import TestClient

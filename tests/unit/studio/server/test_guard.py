@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from desks import browser_of
+from made_routes import browser_of
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.testclient import TestClient
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from desks import browser_of
+from made_routes import browser_of
 from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 

@@ -81,7 +81,7 @@ class Reader:
 
 
 @dataclass
-class Desk:
+class Routes:
     """A studio's routes without its guard; the chats that were begun, and the drafts that were made."""
 
     client: TestClient
@@ -95,7 +95,7 @@ class Desk:
         return answer.json()
 
 
-def made_desk(locations: Locations) -> Desk:
+def made_routes(locations: Locations) -> Routes:
     chats: list[FakeChat] = []
     drafts: list[RunConfig] = []
 
@@ -111,7 +111,7 @@ def made_desk(locations: Locations) -> Desk:
     answer_faults(app)
     for router in page_routes(studio):
         app.include_router(router)
-    return Desk(TestClient(app), studio, chats, drafts)
+    return Routes(TestClient(app), studio, chats, drafts)
 
 
 def browser_of(
