@@ -6,10 +6,11 @@ kind is skipped on reading, so that an old window reads a new run; unknown field
 
 import json
 from math import isfinite
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal, Self, Union
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from core.contract.errors import Fault
 from core.contract.estimate import LearnedRun
 
 StageName = Literal[
@@ -229,6 +230,11 @@ class Failed(Event):
     code: str = ""
     message: str = ""
     hint: str = ""
+
+    @classmethod
+    def by(cls, fault: Fault) -> Self:
+        """The event for a fault; its single problems follow the hint."""
+        return cls(code=fault.code, message=fault.message, hint=" ".join([fault.hint, *fault.problems]).strip())
 
 
 _KINDS: Any = Union[tuple(Event.__subclasses__())]  # noqa: UP007 - of classes that are counted, not written

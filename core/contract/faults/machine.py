@@ -6,6 +6,10 @@ MACHINE = {
         "Ask through that run while it trains, or ask again when it has ended.",
     ),
     "card.busy/run_waits": ("A run waits for the card, so {who} left it.", "Ask when it has ended."),
+    "card.gone": (
+        "The card did not answer for {minutes:.0f} min: interrupted, goes on from step {step}.",
+        "Resume when nvidia-smi shows the card again.",
+    ),
     "disk.full/checkpoint": (
         "Expected {need:,.0f} MB free for a checkpoint, found {free:,.0f} MB.",
         "Make room on this disk, then resume; the last good checkpoint stands.",

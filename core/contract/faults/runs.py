@@ -86,6 +86,7 @@ RUNS = {
     "run.unknown/deleted": ("Expected the run {name}, found it deleted.", ""),
     "run.unknown/none": ("Expected a run, found none called {run_id!r}.", "'runs' lists them."),
     "run.unreadable": ("{name} cannot be read: {reason}.", "Mend its folder, or delete the run."),
+    "supervisor.failed": ("{reason}", "See worker.log in the run's folder, then resume."),
     "train.not_finite/again": (
         "Expected a finite loss with half the learning rate ({rate}), found {what} {steps} again.",
         "Lower the learning rate and look at the rows that were named; with float16, try bfloat16 or float32.",
@@ -97,5 +98,43 @@ RUNS = {
     "train.nothing_trained": (
         "Expected tokens to train on in step {step}, found none{rows}.",
         "Leave these rows out, or choose a longer 'Max length'.",
+    ),
+    "worker.died/exit_code": (
+        "The worker ended with exit code {exit_code} before it had finished.",
+        "See worker.log in the run's folder. {again}",
+    ),
+    "worker.died/killed": ("The worker was killed (signal 9) {why}.", "{again}"),
+    "worker.died/killed_for_memory": (
+        "The worker was killed (signal 9) {why}.",
+        "Close other programs or choose fewer tokens a pass. {again}",
+    ),
+    "worker.died/refused_memory": (
+        "The worker ended (signal 6) because memory ran out.",
+        "Close other programs or choose a smaller model. {again}",
+    ),
+    "worker.died/signal": (
+        "The worker was ended by signal {number} ({name}).",
+        "{again} worker.log has its words.",
+    ),
+    "worker.died/unseen": (
+        "The worker ended without an exit code that we could see before it had finished.",
+        "See worker.log in the run's folder. {again}",
+    ),
+    "worker.restarts/asked": (
+        "The worker needed a fresh process again and again: {count} times without getting beyond step {step}.",
+        "See worker.log in the run's folder, then resume.",
+    ),
+    "worker.restarts/card": (
+        "The card faulted again and again: {count} times without getting beyond step {step}.",
+        "See worker.log in the run's folder, then resume.",
+    ),
+    "worker.slept": (
+        "The machine slept for {minutes:,.0f} min and the worker did not survive it: {count} times without getting "
+        "beyond step {step}.",
+        "See worker.log in the run's folder, then resume.",
+    ),
+    "worker.stalled": (
+        "{what}, and a fresh worker did not get further: {count} times without getting beyond step {step}.",
+        "See worker.log in the run's folder, then resume.",
     ),
 }

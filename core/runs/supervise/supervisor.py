@@ -20,7 +20,7 @@ from itertools import count
 from pathlib import Path
 
 from core.contract.commands import Verb
-from core.contract.errors import Fault, MachineError
+from core.contract.errors import Fault, MachineError, RunError
 from core.contract.events import Acknowledged, Event, Failed, Note, Paused, Queued, Stage, Starting, Stopped
 from core.machine.cards import CardLock
 from core.machine.hardware import Machine, read_machine
@@ -45,7 +45,7 @@ from core.runs.supervise.worker_process import (
     RESTART_NOTE,
     Worker,
     card_fault,
-    exit_words,
+    death,
     start_worker,
     worker_environment,
 )
@@ -93,7 +93,7 @@ class Supervisor:
                     end_tree(self.folder, None, 0.0)
                     throw_away_debris(self.folder.path)
                     return
-                self._fail("supervisor.failed", str(error), "See worker.log in the run's folder, then resume.")
+                self._fail(RunError("supervisor.failed", reason=error))
                 raise
             finally:
                 self.lock.release()
@@ -243,27 +243,26 @@ class Supervisor:
         fault = card_fault(self.folder.log) if self.machine.gpu and not killed else ""
         if record.pending in ("stop", "pause") and (ending.stall or wished or ending.slept_seconds or fault):
             return self._leave(record.pending)  # another worker would not know of what was promised
+        worth_it = self.restarts.worth_it(step, len(record.corrections))
+        count = self.restarts.futile
         if ending.stall:
             hint = f"It goes on from step {step}; where every thread stood is in worker.log."
             self._say(Note(code="stall", text=f"{ending.stall.words}.", hint=hint))
-            return self._again(record, "worker.stalled", f"{ending.stall.what}, and a fresh worker did not get further")
-        if wished:
-            return self._again(record, "worker.restarts", "The worker needed a fresh process again and again")
-        if ending.slept_seconds:
-            away = f"The machine slept for {ending.slept_seconds / 60:,.0f} min and the worker did not survive it"
+            futile = RunError("worker.stalled", what=ending.stall.what, count=count, step=step)
+        elif wished:
+            futile = RunError("worker.restarts/asked", count=count, step=step)
+        elif ending.slept_seconds:
+            minutes = ending.slept_seconds / 60
+            away = f"The machine slept for {minutes:,.0f} min and the worker did not survive it"
             self._say(Note(code="worker.slept", text=f"{away}: interrupted, goes on from step {step}."))
-            return self._again(record, "worker.slept", away)
-        if fault:
+            futile = RunError("worker.slept", minutes=minutes, count=count, step=step)
+        elif fault:
             self._say(Note(code="card.fault", text=f"The card faulted: {fault}"))
-            return self._again(record, "worker.restarts", "The card faulted again and again")
-        return self._fail("worker.died", *exit_words(exit_code, step, self.kills))
-
-    def _again(self, record: RunRecord, code: str, fault: str) -> bool:
-        """Whether a fresh worker is worth it, and has a card to work on; ``fault`` is said where it is not."""
-        step = self.folder.newest_step()
-        if not self.restarts.worth_it(step, len(record.corrections)):
-            message = f"{fault}: {self.restarts.futile} times without getting beyond step {step}."
-            return self._fail(code, message, "See worker.log in the run's folder, then resume.")
+            futile = RunError("worker.restarts/card", count=count, step=step)
+        else:
+            return self._fail(death(exit_code, step, self.kills))
+        if not worth_it:
+            return self._fail(futile)
         if not self._await_card():
             return False
         self._say(Note(code="worker.restarted", text=f"A fresh worker goes on from step {step}."))
@@ -276,9 +275,7 @@ class Supervisor:
         look = CardLook(self.machine.cards)
         while self.trains and not look.answers():
             if clock.tick() >= CARD_SECONDS:
-                waited = f"The card did not answer for {CARD_SECONDS / 60:.0f} min"
-                message = f"{waited}: interrupted, goes on from step {step}."
-                return self._fail("card.gone", message, "Resume when nvidia-smi shows the card again.")
+                return self._fail(MachineError("card.gone", minutes=CARD_SECONDS / 60, step=step))
             if self._called_off(mailbox):
                 return False
             if not said and clock.awake > 1.0:
@@ -293,10 +290,10 @@ class Supervisor:
         self._say(Paused(step=step) if verb == "pause" else Stopped(step=step, kept=step > 0))
         return False
 
-    def _fail(self, code: str, message: str, hint: str) -> bool:
+    def _fail(self, fault: Fault) -> bool:
         """Says a failure, where the log is ours; always False: nothing is started again."""
         if self.writer or self._take_log(0):
-            self._say(Failed(code=code, message=message, hint=hint))
+            self._say(Failed.by(fault))
         return False
 
     # ── the log ──────────────────────────────────────────────────────────────────────────────────────────────────

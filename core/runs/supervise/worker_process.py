@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from core.contract.errors import RunError
 from core.machine.disk import APPENDING, open_plain
 from core.machine.hardware import Machine
 from core.machine.locations import REPOSITORY
@@ -107,8 +108,8 @@ def card_environment(base: Mapping[str, str], machine: Machine, plain: bool) -> 
     return told
 
 
-def exit_words(code: int | None, step: int, kills: MemoryKills) -> tuple[str, str]:
-    """What a worker's death means and what to do about it, a line each.
+def death(code: int | None, step: int, kills: MemoryKills) -> RunError:
+    """What a worker's unexpected end means and what to do about it.
 
     Args:
         step: that of its last checkpoint.
@@ -116,16 +117,18 @@ def exit_words(code: int | None, step: int, kills: MemoryKills) -> tuple[str, st
     """
     again = f"Resume goes on from step {step}." if step else "Start it again; no checkpoint stands yet."
     if code == -signal.SIGKILL:
-        full = "Close other programs or choose fewer tokens a pass. " if kills.more is not False else ""
-        return f"The worker was killed (signal 9) {kills.words}.", full + again
+        other = kills.more is False
+        return RunError(
+            "worker.died/killed" if other else "worker.died/killed_for_memory", why=kills.words, again=again
+        )
     if code == -signal.SIGABRT and kills.refused:
-        message = "The worker ended (signal 6) because memory ran out."
-        return message, f"Close other programs or choose a smaller model. {again}"
-    if code is not None and code < 0:
+        return RunError("worker.died/refused_memory", again=again)
+    if code is None:
+        return RunError("worker.died/unseen", again=again)
+    if code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else "unknown"
-        return f"The worker was ended by signal {-code} ({name}).", f"{again} worker.log has its words."
-    how = "without an exit code that we could see" if code is None else f"with exit code {code}"
-    return f"The worker ended {how} before it had finished.", f"See worker.log in the run's folder. {again}"
+        return RunError("worker.died/signal", number=-code, name=name, again=again)
+    return RunError("worker.died/exit_code", exit_code=code, again=again)
 
 
 def card_fault(log: Path) -> str:

@@ -21,7 +21,7 @@ from core.runs.process import activity
 from core.runs.process.activity import MemoryKills
 from core.runs.supervise import kernel_check
 from core.runs.supervise.kernel_check import check_kernels, check_kernels_once, forget_kernels, read_answer
-from core.runs.supervise.worker_process import card_fault, exit_words, worker_environment
+from core.runs.supervise.worker_process import card_fault, death, worker_environment
 
 GPU = Gpu(0, "GPU-1234", "Card", None, None, None)
 
@@ -110,10 +110,10 @@ def test_a_death_is_said_with_what_to_do_and_memory_is_blamed_only_where_it_was_
     monkeypatch.setattr(activity, "_memory_kills", lambda: counted[0])
     kills = MemoryKills(tmp_path / "worker.log")
     monkeypatch.setattr(activity, "_memory_kills", lambda: counted[1])
-    message, hint = exit_words(code, 200, kills)
-    assert said in message
-    assert ("Close other programs" in hint) == cured
-    assert "Resume goes on from step 200." in hint
+    fault = death(code, 200, kills)
+    assert said in fault.message
+    assert ("Close other programs" in fault.hint) == cured
+    assert "Resume goes on from step 200." in fault.hint
 
 
 FAULT = "Error an illegal memory access was encountered at line 90 in file /src/csrc/ops.cu"
